@@ -24,6 +24,7 @@ from services.labeler.plan import (
 FACTS_TIMEOUT_SECONDS: Final = 20.0  # metadata answers within 10 s, with facts or with a fault
 # From the first observation of a Node until a replica has applied its machine's facts.
 RECONCILE_GRACE_SECONDS: Final = 10.0
+HANDLER_GRACE_SECONDS: Final = 3.0  # in addition from the arrival of the facts, which are late in a burst
 MAX_SEPARATE_REPORTS: Final = 10  # up to this number, each Node gets its own Event
 
 
@@ -42,6 +43,9 @@ class UninitializedNode(msgspec.Struct, kw_only=True):
 
     uid: str
     since: float  # monotonic seconds
+    facts_since: float = float(
+        "-inf"
+    )  # monotonic seconds: arrival of the first facts; unknown before a start
     failed_write: str = ""  # the error of the last write, and when the labeler retries
     reported_reason: str = ""  # the reason written by this replica, perhaps not observed on the Node yet
     report_at: float | None = None  # monotonic seconds of the next report; None: nothing to report
@@ -73,6 +77,8 @@ class UninitializedNodes:
         match event:
             case NodeObserved(node=node):
                 self._upsert(node, at)
+            case NodeEnriched(node=node):
+                self._record_facts(node, at)
             case NodeGone(name=name):
                 self.by_name.pop(name, None)
                 self.without_node_ip.discard(name)
@@ -104,6 +110,11 @@ class UninitializedNodes:
             self.by_name.pop(node.name, None)
         elif known is None or known.uid != node.uid:
             self.by_name[node.name] = UninitializedNode(uid=node.uid, since=at)
+
+    def _record_facts(self, node: Node, at: float) -> None:
+        waiting = self.by_name.get(node.name)
+        if waiting is not None and waiting.uid == node.uid and waiting.facts_since < waiting.since:
+            waiting.facts_since = at
 
 
 def build_foreign_notice(node: Node, enriched: Event | None, config: ClusterConfig) -> Notice | None:
@@ -159,10 +170,14 @@ def find_blocker_cached(
 
     The monitor calls this once a second for each waiting Node, and a thousand evaluations must not slow down
     a thousand joins. The handler therefore applies machine facts first. This function evaluates facts only
-    after a write, a failed write or RECONCILE_GRACE_SECONDS.
+    after a write or a failed write, or after RECONCILE_GRACE_SECONDS and HANDLER_GRACE_SECONDS.
     """
     failed = waiting_node.failed_write
-    is_due = failed or waiting_node.is_reconciled or at - waiting_node.since >= RECONCILE_GRACE_SECONDS
+    handler_is_late = (
+        at - waiting_node.since >= RECONCILE_GRACE_SECONDS
+        and at - waiting_node.facts_since >= HANDLER_GRACE_SECONDS
+    )
+    is_due = failed or waiting_node.is_reconciled or handler_is_late
     if isinstance(enriched, NodeEnriched) and not is_due:
         return None
     if not isinstance(enriched, NodeEnriched | NodeUnreachable) or enriched.node.uid != node.uid:

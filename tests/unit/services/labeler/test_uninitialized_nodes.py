@@ -28,6 +28,7 @@ from services.labeler.plan import ClusterConfig, Notice, plan_unreachable_node
 from services.labeler.uninitialized_node_monitor import PASS_SECONDS, REPORT_SPREAD_SECONDS
 from services.labeler.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
+    HANDLER_GRACE_SECONDS,
     MAX_SEPARATE_REPORTS,
     UninitializedNode,
     UninitializedNodes,
@@ -230,6 +231,18 @@ def test_a_change_of_fields_that_no_service_plans_from_is_not_evaluated_again():
     assert find_blocker_cached(waiting, moved, again, config, at=62.0) is not blocked
 
 
+def test_facts_that_arrive_late_are_left_to_the_handler_for_three_seconds():
+    nodes, node = UninitializedNodes(), make_node(ip="127.0.0.1")
+    event, config = make_node_enriched(node, make_facts()), ClusterConfig()
+    for applied, at in ((make_node_observed(node), 0.0), (event, 11.0), (event, 13.0)):
+        nodes.apply(applied, at)
+    waiting = nodes.by_name[node.name]
+    assert find_blocker_cached(waiting, node, event, config, at=13.9) is None
+    assert find_blocker_cached(waiting, node, event, config, at=14.0) is not None
+    nodes.record_write(node.name)
+    assert find_blocker_cached(waiting, node, event, config, at=11.1) is not None
+
+
 def test_nodes_wait_from_when_they_are_first_seen_until_they_are_initialized():
     waiting = UninitializedNodes()
     waiting.apply(make_node_observed(make_node("a")), 1.0)
@@ -334,4 +347,4 @@ def test_a_notice_is_given_once_to_each_node():
 
 
 def test_silence_is_told_within_thirty_seconds():
-    assert FACTS_TIMEOUT_SECONDS + REPORT_SPREAD_SECONDS + PASS_SECONDS < 30.0
+    assert FACTS_TIMEOUT_SECONDS + HANDLER_GRACE_SECONDS + REPORT_SPREAD_SECONDS + PASS_SECONDS < 30.0
