@@ -173,13 +173,7 @@ class TalosApi:
         _require_address(node_ip)
         watched = (*WATCHED_RESOURCES, MACHINE_STATUS) if self._with_stage else WATCHED_RESOURCES
         async with MachineWatch(node_ip, watched) as machine:
-            async with self._slots:
-                try:
-                    contents = await self._open_watch(machine, node_ip, _now() + open_seconds)
-                except MachineUnavailable as error:
-                    self._record_fault(node_ip, error.fault)
-                    raise
-            yield contents
+            yield await self._open_watch(machine, node_ip, open_seconds)
             while await machine.wait_for_change(read_deadline_seconds):
                 yield None
 
@@ -216,9 +210,15 @@ class TalosApi:
         await self._cluster_name.close()
         await self._session.close()
 
-    async def _open_watch(self, machine: MachineWatch, node_ip: str, deadline: float) -> WatchSnapshot:
-        channel = await self._session.channel(node_ip, "watches", deadline=deadline)
-        return await machine.open(channel, self._calls.build_headers(node_ip), deadline=deadline)
+    async def _open_watch(self, machine: MachineWatch, node_ip: str, open_seconds: float) -> WatchSnapshot:
+        async with self._slots:
+            deadline = _now() + open_seconds
+            try:
+                channel = await self._session.channel(node_ip, "watches", deadline=deadline)
+                return await machine.open(channel, self._calls.build_headers(node_ip), deadline=deadline)
+            except MachineUnavailable as error:
+                self._record_fault(node_ip, error.fault)
+                raise
 
     async def _fetch_stage(self, node_ip: str, deadline: float) -> str:
         """Return the stage, "" if it is unavailable, which must not fail the whole query."""

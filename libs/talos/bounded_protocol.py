@@ -139,10 +139,10 @@ class _BoundedConnection(Connection):
         self._batched = transport
 
     def create_stream(self, *, stream_id: int | None = None, wrapper: Wrapper | None = None) -> Stream:
-        return _BoundedStream(self, self._http, self._batched, wrapper=wrapper)
+        return BoundedStream(self, self._http, self._batched, wrapper=wrapper)
 
 
-class _BoundedStream(Stream):
+class BoundedStream(Stream):
     """A stream with a limit for messages: a length prefix can announce 4 GB."""
 
     def __init__(
@@ -162,7 +162,17 @@ class _BoundedStream(Stream):
 
     def init_stream(self, stream_id: int, connection: Connection) -> None:
         self.id = stream_id
-        self.buffer = cast(Buffer, StreamBuffer(partial(connection.ack, stream_id)))
+        self._unread = StreamBuffer(partial(connection.ack, stream_id))
+        self.buffer = cast(Buffer, self._unread)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is unread data, or the call has ended."""
+        return self._unread.is_readable or (self.wrapper is not None and bool(self.wrapper.cancelled))
+
+    def report_to(self, arrived: WaiterEvent) -> None:
+        """Set this event whenever the stream becomes readable. Streams may share it."""
+        self._unread.arrived = arrived
 
     async def send_request(
         self, headers: Any, end_stream: bool = False, *, _processor: EventsProcessor
@@ -189,6 +199,7 @@ class _BoundedStream(Stream):
         # At the deadline the server resets the call too: the first reason cancels the task, once.
         if self.wrapper is not None and not self.wrapper.cancelled:
             super().__terminated__(reason)
+            self._unread.arrived.set()
 
     async def recv_data(self, size: int) -> bytes:
         if size > MAX_MESSAGE_BYTES:

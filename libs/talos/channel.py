@@ -3,19 +3,17 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
 
+from grpclib.client import Stream
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 from h2.exceptions import ProtocolError
 
 from libs.talos.connection import Connection
 from libs.talos.credentials import Credentials
 from libs.talos.faults import Status
-from libs.talos.machine_events import WatchErrored
 from libs.talos.talosconfig import Endpoint
 from libs.talos.validation import MAX_MESSAGES, MAX_RESPONSE_BYTES, InvalidResponse
-
-WAIT_SECONDS: Final = 0.05  # flow control limits a machine that floods its watch
+from libs.talos.waiter_event import WaiterEvent
 
 
 class CallEnded(Exception):
@@ -86,19 +84,18 @@ class TalosChannel:
         return messages
 
     async def follow(
-        self, path: str, request: bytes, headers: Mapping[str, str], on_message: Callable[[bytes], bool]
-    ) -> None:
-        """Pass each message to `on_message` until the server ends the call.
+        self, path: str, request: bytes, headers: Mapping[str, str], arrived: WaiterEvent
+    ) -> "MessageStream":
+        """Send a call without a deadline. `arrived` is set whenever the stream is readable.
 
-        `on_message` returns whether the next message must wait. Raises CallEnded, StreamLost,
-        InvalidResponse, and WatchErrored if `on_message` does.
+        Raises CallEnded, StreamLost, InvalidResponse.
         """
-        with self._count_call(), _translate_errors():
-            async with self._connection.open_stream(path, headers, timeout=None) as stream:
-                await stream.send_message(request, end=True)
-                async for message in stream:
-                    if on_message(message):
-                        await asyncio.sleep(WAIT_SECONDS)
+        call = self._connection.open_stream(path, headers, timeout=None)
+        stream = MessageStream(call, arrived, on_end=self._end_call)
+        self._calls += 1
+        with _translate_errors():
+            await stream.send(request, self._connection)
+        return stream
 
     @contextmanager
     def _count_call(self) -> Iterator[None]:
@@ -106,9 +103,12 @@ class TalosChannel:
         try:
             yield
         finally:
-            self._calls -= 1
-            if self._is_retired and not self._calls:
-                self._connection.close()
+            self._end_call()
+
+    def _end_call(self) -> None:
+        self._calls -= 1
+        if self._is_retired and not self._calls:
+            self._connection.close()
 
     def retire(self) -> None:
         """Close after the last call, because other credentials are in use now."""
@@ -130,6 +130,67 @@ class TalosChannel:
             task.exception()  # mark it as retrieved: the callers have it, if there are any
         if self._is_retired and not self._calls:
             self._connection.close()
+
+
+class MessageStream:
+    """The messages of one call. Close it, unless a method has raised or `receive` has returned None.
+
+    The caller reads when it is readable, so no coroutine waits in an idle stream. Thousands exist at a time.
+    """
+
+    __slots__ = ("_arrived", "_call", "_is_open", "_on_end", "_unread")
+
+    def __init__(
+        self, call: Stream[bytes, bytes], arrived: WaiterEvent, *, on_end: Callable[[], None]
+    ) -> None:
+        self._call = call
+        self._arrived = arrived
+        self._on_end = on_end
+        self._is_open = True
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether `receive` has something to return or to raise, or at least the beginning of a message."""
+        return self._unread.is_readable
+
+    async def send(self, request: bytes, connection: Connection) -> None:
+        """Send the only message of the caller."""
+        await self._call.__aenter__()
+        try:
+            await self._call.send_request()
+            self._unread = connection.newest_stream()
+            self._unread.report_to(self._arrived)
+            await self._call.send_message(request, end=True)
+            self._call.peer = None
+        except BaseException as error:
+            await self._end(error)
+            raise
+
+    async def receive(self) -> bytes | None:
+        """Return the next message, None at the end. Raises CallEnded, StreamLost, InvalidResponse."""
+        with _translate_errors():
+            try:
+                message = await self._call.recv_message()
+            except BaseException as error:
+                await self._end(error)
+                raise
+            self._call.initial_metadata = None
+            if message is None:
+                await self._end(None)
+            return message
+
+    async def close(self) -> None:
+        """End the call, if it has not ended."""
+        if self._is_open:
+            await self._end(asyncio.CancelledError())
+
+    async def _end(self, error: BaseException | None) -> None:
+        """End the call. Raises the server's error in place of a lost stream, as `async with` does."""
+        self._is_open = False
+        try:
+            await self._call.__aexit__(type(error) if error is not None else None, error, None)
+        finally:
+            self._on_end()
 
 
 @contextmanager
@@ -156,7 +217,7 @@ def _translate_error(error: Exception) -> Exception:
             return CallEnded(Status(error.status.value, error.message or ""))
         case StreamTerminatedError() | ProtocolError() | ConnectionError():
             return StreamLost(str(error))
-        case TimeoutError() | InvalidResponse() | WatchErrored():
+        case TimeoutError() | InvalidResponse():
             return error
         case _:  # hostile frames and headers may lead to any other error
             return InvalidResponse(f"an answer that is not gRPC: {type(error).__name__}: {error}")

@@ -10,7 +10,7 @@ from grpclib.const import Cardinality
 from grpclib.encoding.base import CodecBase
 
 from libs.common.contract.machine import FaultKind
-from libs.talos.bounded_protocol import BoundedProtocol
+from libs.talos.bounded_protocol import BoundedProtocol, BoundedStream
 from libs.talos.credentials import Credentials
 from libs.talos.talosconfig import Endpoint
 
@@ -112,6 +112,11 @@ class Connection(Channel):
             timeout=timeout,
             metadata=cast("dict[str, str | bytes]", headers),
         )
+
+    def newest_stream(self) -> BoundedStream:
+        """Return the stream of the call whose `send_request` has just returned."""
+        assert self._current is not None
+        return cast(BoundedStream, next(reversed(self._current.processor.streams.values())))
 
     def close(self) -> None:
         """Close; calls under way end with StreamTerminatedError."""

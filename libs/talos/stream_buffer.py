@@ -11,11 +11,11 @@ class StreamBuffer:
     frame of one byte. It takes an empty frame for the end.
     """
 
-    __slots__ = ("_acknowledge", "_arrived", "_data", "_has_ended")
+    __slots__ = ("_acknowledge", "_data", "_has_ended", "arrived")
 
     def __init__(self, acknowledge: Callable[[int], None]) -> None:
         self._acknowledge = acknowledge
-        self._arrived = WaiterEvent()
+        self.arrived = WaiterEvent()  # one task may wait for several streams: they share its event
         self._data = bytearray()
         self._has_ended = False
 
@@ -23,18 +23,23 @@ class StreamBuffer:
         """Add the data of a frame; `ack_size` includes its padding."""
         self._data += data
         self._acknowledge(ack_size - len(data))
-        self._arrived.set()
+        self.arrived.set()
 
     def eof(self) -> None:
         """No more data follow."""
         self._has_ended = True
-        self._arrived.set()
+        self.arrived.set()
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is unread data, or the end."""
+        return bool(self._data) or self._has_ended
 
     async def read(self, size: int) -> bytes:
         """Return that many bytes, or none at the end. Raises InvalidResponse."""
         while len(self._data) < size and not self._has_ended:
-            self._arrived.clear()
-            await self._arrived.wait()
+            self.arrived.clear()
+            await self.arrived.wait()
         if len(self._data) < size and self._data:
             raise InvalidResponse("an answer that is not gRPC: it ends within a message")
         found = bytes(self._data[:size])

@@ -125,6 +125,7 @@ class MachineWatcher:
                     async for contents in watch:
                         opened = True
                         self._pass_on(name, contents)
+                        del contents  # not kept until the next change: there are thousands
                 reason = "the stream ended"
             except MachineUnavailable as unavailable:
                 reason = unavailable.fault.message

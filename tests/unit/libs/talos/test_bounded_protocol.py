@@ -21,6 +21,7 @@ from libs.talos.credentials import Credentials
 from libs.talos.stream_buffer import StreamBuffer
 from libs.talos.talosconfig import Endpoint
 from libs.talos.validation import MAX_MESSAGE_BYTES, InvalidResponse
+from libs.talos.waiter_event import WaiterEvent
 from tests.bus_actors import wait_until
 
 BEGIN = [(":status", "200"), ("content-type", "application/grpc")]
@@ -307,6 +308,77 @@ async def test_no_more_streams_are_open_than_the_server_allows_and_ended_ones_ma
         talk.server.answer(talk.server.streams[done], b"x")
         await asyncio.sleep(0)
     assert await asyncio.gather(*calls) == [[b"x"]] * 150
+
+
+async def test_one_task_reads_several_idle_streams():
+    talk, arrived = Conversation(), WaiterEvent()
+    streams = [await talk.channel.follow("/a/Watch", b"request", {}, arrived) for _ in range(3)]
+    await wait_until(lambda: len(talk.server.streams) == 3)
+    for number in talk.server.streams:
+        talk.server.http.send_headers(number, BEGIN)
+    talk.server.send()
+    assert not any(stream.is_readable for stream in streams)
+    talk.server.http.send_data(talk.server.streams[1], prefixed(b"one") + prefixed(b"two"))
+    talk.server.send()
+    await arrived.wait()
+    assert [stream.is_readable for stream in streams] == [False, True, False]
+    assert [await streams[1].receive(), await streams[1].receive()] == [b"one", b"two"]
+    assert not streams[1].is_readable
+    arrived.clear()
+    talk.server.http.send_headers(talk.server.streams[1], OK, end_stream=True)
+    talk.server.send()
+    await arrived.wait()
+    assert await streams[1].receive() is None
+    for stream in streams:
+        await stream.close()
+    await wait_until(lambda: talk.server.reset == [talk.server.streams[0], talk.server.streams[2]])
+
+
+async def test_a_status_ends_an_idle_stream():
+    talk, arrived = Conversation(), WaiterEvent()
+    stream = await talk.channel.follow("/a/Watch", b"request", {}, arrived)
+    await wait_until(lambda: bool(talk.server.streams))
+    talk.server.http.send_headers(talk.server.streams[0], BEGIN)
+    talk.server.http.send_headers(
+        talk.server.streams[0], [("grpc-status", "14"), ("grpc-message", "shut down")], end_stream=True
+    )
+    talk.server.send()
+    await arrived.wait()
+    with pytest.raises(CallEnded) as ended:
+        await stream.receive()
+    assert (ended.value.status.code, ended.value.status.message) == (14, "shut down")
+    assert not talk.channel.is_busy
+
+
+async def test_a_lost_connection_ends_idle_streams_and_cancels_nothing():
+    talk, arrived = Conversation(), WaiterEvent()
+    streams = [await talk.channel.follow("/a/Watch", b"request", {}, arrived) for _ in range(2)]
+    talk.server.client.connection_lost(None)
+    await arrived.wait()
+    for stream in streams:
+        assert stream.is_readable
+        with pytest.raises(StreamLost, match="connection lost"):
+            await stream.receive()
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
+    assert not talk.channel.is_busy
+
+
+async def test_a_connection_that_is_lost_within_a_message_cancels_nothing():
+    talk, arrived = Conversation(), WaiterEvent()
+    stream = await talk.channel.follow("/a/Watch", b"request", {}, arrived)
+    await wait_until(lambda: bool(talk.server.streams))
+    talk.server.http.send_headers(talk.server.streams[0], BEGIN)
+    talk.server.http.send_data(talk.server.streams[0], prefixed(b"message")[:-1])
+    talk.server.send()
+    await arrived.wait()
+    asyncio.get_running_loop().call_later(0.01, talk.server.client.connection_lost, None)
+    with pytest.raises(StreamLost, match="connection lost"):
+        await stream.receive()
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=60), st.integers(0, 400))
