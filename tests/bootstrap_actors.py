@@ -1,7 +1,5 @@
 """A nats-server with exactly the configuration of the bootstrap, and the key of each user."""
 
-import os
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path, PurePosixPath
@@ -12,10 +10,10 @@ import nats
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.testbed.child_process import ChildProcess, allocate_port
 from libs.testbed.nats_server import NatsServer
+from libs.testbed.service_start import start_program
 from services.bootstrap.server_config import NatsServerConfig
 from tests.bus_actors import wait_until
 
-ROOT = Path(__file__).parents[1]
 PREFIX = "ccm"
 
 
@@ -134,9 +132,8 @@ class BootstrapInstallation:
 
 def start_bootstrap(run_dir: Path, arguments: Sequence[str]) -> ChildProcess:
     """Its log is `bootstrap.log` of that directory."""
-    clean = {"KUBECONFIG": "", "POD_NAME": "", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "services.bootstrap", *arguments]
-    return ChildProcess.start("bootstrap", command, run_dir, env={**os.environ, **clean})
+    clean = {"KUBECONFIG": "", "POD_NAME": ""}
+    return start_program("bootstrap", "services.bootstrap", arguments, run_dir, clean)
 
 
 @asynccontextmanager

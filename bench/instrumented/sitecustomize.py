@@ -42,11 +42,15 @@ class _CountingFinder(MetaPathFinder):
 
         def execute_and_count(module: ModuleType) -> None:
             execute(module)
-            follower: Any = getattr(module, FOLLOWERS[name])
-            follower.apply = _count_calls(follower.apply, self._counts, [*FOLLOWERS].index(name))
+            _count_follower(module, self._counts)
 
         spec.loader.exec_module = execute_and_count  # type: ignore[method-assign]
         return spec
+
+
+def _count_follower(module: ModuleType, counts: memoryview) -> None:
+    follower: Any = getattr(module, FOLLOWERS[module.__name__])
+    follower.apply = _count_calls(follower.apply, counts, [*FOLLOWERS].index(module.__name__))
 
 
 def _count_calls(function: Callable[..., None], counts: memoryview, at: int) -> Callable[..., None]:
@@ -62,6 +66,8 @@ def _count_applied(directory: str) -> None:
     file.write_bytes(bytes(_COUNT_BYTES))
     with file.open("r+b") as opened:
         counts = memoryview(mmap.mmap(opened.fileno(), _COUNT_BYTES)).cast("Q")
+    for name in FOLLOWERS.keys() & sys.modules.keys():  # a forked process has imported them before
+        _count_follower(sys.modules[name], counts)
     sys.meta_path.insert(0, _CountingFinder(counts))
 
 

@@ -18,7 +18,7 @@ from libs.common.settings.reference_flags import CONTROLLERS, IGNORED_FLAGS, is_
 from services.bootstrap.settings import BootstrapSettings
 from tests.contract.interface_shapes import flag_entries
 from tests.contract.interface_snapshot import assert_unchanged
-from tests.integration.processes import a_process
+from tests.integration.processes import a_new_interpreter
 from tests.service_definitions import DEFINITIONS
 
 
@@ -119,9 +119,9 @@ def test_both_names_of_a_renamed_flag_end_a_program_with_status_2(
 async def test_the_exit_codes_of_a_running_process_are_unchanged(tmp_path: Path):
     codes = {}
     for how in ("returns", "ends", "fails", "misconfigured"):
-        async with a_process(tmp_path, PROBE, "metadata", f"--how={how}") as process:
+        async with a_new_interpreter(tmp_path, PROBE, "metadata", f"--how={how}") as process:
             codes[how] = await process.ends()
-    async with a_process(tmp_path, PROBE, "metadata") as process:
+    async with a_new_interpreter(tmp_path, PROBE, "metadata") as process:
         await process.serves()
         codes["gets SIGTERM"], _ = await process.ends_after_sigterm()
     assert_unchanged("exit-codes-process", codes)

@@ -1,20 +1,20 @@
 """Our real processes and their HTTP answers."""
 
 import asyncio
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import aiohttp
 
 from libs.testbed.child_process import ChildProcess, allocate_port
+from libs.testbed.service_start import start_interpreter, start_program
 from tests.bus_actors import wait_until
 
-ROOT = Path(__file__).parents[2]
 AT_ONCE_SECONDS = 20.0  # an end without delay, on a busy machine; Kubernetes grants 30 s
 NOWHERE = "nats://127.0.0.1:1"  # nothing may listen there
 
@@ -71,18 +71,23 @@ class Process(NamedTuple):
 
 @asynccontextmanager
 async def a_process(
-    run_dir: Path, module: str, *arguments: str, port: int | None = None, **environment: str
+    run_dir: Path,
+    module: str,
+    *arguments: str,
+    port: int | None = None,
+    start: Callable[..., ChildProcess] = start_program,
+    **environment: str,
 ) -> AsyncIterator[Process]:
-    """`python -m module arguments` with a port of its own, by default without a NATS."""
+    """`python -m module arguments` with a port of its own, by default without a NATS; forked if it can be."""
     port = port or allocate_port()
     run_dir = Path(tempfile.mkdtemp(dir=run_dir))  # a log of its own
     clean = {"NATS_URL": NOWHERE, "KUBECONFIG": "", "TALOSCONFIG": "", "OTEL_EXPORTER_OTLP_ENDPOINT": ""}
-    command = [sys.executable, "-m", module, *arguments, f"--secure-port={port}"]
-    child = ChildProcess.start(
-        "process", command, run_dir, env=clean | {"PYTHONPATH": str(ROOT)} | environment
-    )
+    child = start("process", module, [*arguments, f"--secure-port={port}"], run_dir, env=clean | environment)
     try:
         async with aiohttp.ClientSession() as session:
             yield Process(child, port, session)
     finally:
         await child.kill()
+
+
+a_new_interpreter = partial(a_process, start=start_interpreter)

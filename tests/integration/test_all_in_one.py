@@ -13,10 +13,11 @@ from libs.common.contract.services import LEASE_NAMESPACE, WATCHER_LEASE_NAME
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
+from libs.testbed.service_start import ROOT
 from tests.bus_actors import wait_until
 from tests.collector import run_collector
 from tests.integration.conftest import StartServices
-from tests.integration.processes import AT_ONCE_SECONDS, NOWHERE, ROOT, a_process
+from tests.integration.processes import AT_ONCE_SECONDS, NOWHERE, a_process
 from tests.integration.service_cluster import MEMORY
 from tests.integration.test_process import KUBECONFIG
 

@@ -10,8 +10,9 @@ import pytest
 
 from libs.common.bus.nats.bus import NatsBus
 from libs.testbed.nats_server import NatsServer
+from libs.testbed.service_start import ROOT
 from tests.bus_actors import MAX_BYTES, NODES, wait_until
-from tests.integration.processes import AT_ONCE_SECONDS, ROOT, Process, a_process
+from tests.integration.processes import AT_ONCE_SECONDS, Process, a_new_interpreter
 
 PROBE = "tests.integration.process_under_test"
 
@@ -63,7 +64,7 @@ def test_a_flag_of_a_service_that_is_not_asked_for_is_told_at_the_start():
 
 
 async def test_without_nats_it_starts_says_why_it_is_not_ready_and_ends_well(tmp_path: Path):
-    async with a_process(tmp_path, PROBE, "metadata") as process:
+    async with a_new_interpreter(tmp_path, PROBE, "metadata") as process:
         report = await built(process)
         assert report.startswith(
             "[+]process ok\n[-]bus failed: NATS at nats://127.0.0.1:1: connection refused"
@@ -82,7 +83,7 @@ async def test_without_nats_it_starts_says_why_it_is_not_ready_and_ends_well(tmp
 async def test_an_api_server_that_cannot_be_reached_is_not_called_ok(tmp_path: Path):
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(KUBECONFIG)
-    async with a_process(tmp_path, "services.watcher", f"--kubeconfig={kubeconfig}") as process:
+    async with a_new_interpreter(tmp_path, "services.watcher", f"--kubeconfig={kubeconfig}") as process:
         report = await built(process)
         assert "[+]kubernetes ok" not in report, "no service has reached it"
         assert "[+]kubernetes-credentials ok" in report
@@ -94,13 +95,13 @@ async def test_with_nats_it_becomes_ready_and_an_unready_service_says_why(
     bus = await NatsBus.connect((nats_server.url,), service="watcher")
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
     await bus.close()
-    async with a_process(tmp_path, PROBE, "metadata", NATS_URL=nats_server.url) as process:
+    async with a_new_interpreter(tmp_path, PROBE, "metadata", NATS_URL=nats_server.url) as process:
         await process.said("metadata ready  after_seconds=")
         assert await process.get("/readyz") == (200, "text/plain; charset=utf-8", "ok")
         assert 'talosccm_nats_connected{service="metadata"} 1.0' in (await process.get("/metrics"))[2]
         assert (await process.ends_after_sigterm())[0] == 0
     arguments = ("metadata", "--unready", "no certificate yet", "--secure-serving=false")
-    async with a_process(tmp_path, PROBE, *arguments, NATS_URL=nats_server.url) as process:
+    async with a_new_interpreter(tmp_path, PROBE, *arguments, NATS_URL=nats_server.url) as process:
         await process.serves("http")
         await wait_until(lambda: _unready(process), "the reason is reported")
         assert (await process.ends_after_sigterm())[0] == 0
@@ -112,7 +113,7 @@ async def _unready(process: Process) -> bool:
 
 
 async def test_metrics_come_as_text_and_as_openmetrics(tmp_path: Path):
-    async with a_process(tmp_path, PROBE, "metadata") as process:
+    async with a_new_interpreter(tmp_path, PROBE, "metadata") as process:
         await process.serves()
         _, plain, text = await process.get("/metrics", Accept="text/plain")
         _, open_metrics, modern = await process.get(
@@ -138,7 +139,7 @@ async def test_metrics_come_as_text_and_as_openmetrics(tmp_path: Path):
 async def test_a_service_that_ends_by_itself_ends_the_process(
     tmp_path: Path, how: str, code: int, words: str, traceback: bool
 ):
-    async with a_process(tmp_path, PROBE, "metadata", "--how", how) as process:
+    async with a_new_interpreter(tmp_path, PROBE, "metadata", "--how", how) as process:
         assert await process.ends() == code
         log = process.log_text()
     assert words in log
@@ -148,13 +149,15 @@ async def test_a_service_that_ends_by_itself_ends_the_process(
 async def test_the_services_beside_a_failing_one_are_ended_in_order(tmp_path: Path):
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(KUBECONFIG)
-    async with a_process(tmp_path, PROBE, "both", "--how=fails", f"--kubeconfig={kubeconfig}") as process:
+    async with a_new_interpreter(
+        tmp_path, PROBE, "both", "--how=fails", f"--kubeconfig={kubeconfig}"
+    ) as process:
         assert await process.ends() == 1
         assert process.log_text().count("service failed, process exits") == 2
 
 
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path):
-    async with a_process(tmp_path, PROBE, "metadata", "--how=clings") as process:
+    async with a_new_interpreter(tmp_path, PROBE, "metadata", "--how=clings") as process:
         await built(process)
         process.child.process.terminate()
         await process.said("clinging")
@@ -167,7 +170,9 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path):
 async def test_a_collector_that_swallows_everything_does_not_delay_the_end(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as black_hole:
         endpoint = f"http://127.0.0.1:{black_hole.getsockname()[1]}"
-        async with a_process(tmp_path, PROBE, "metadata", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint) as process:
+        async with a_new_interpreter(
+            tmp_path, PROBE, "metadata", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint
+        ) as process:
             await built(process)
             code, seconds = await process.ends_after_sigterm()
     assert code == 0
@@ -175,7 +180,7 @@ async def test_a_collector_that_swallows_everything_does_not_delay_the_end(tmp_p
 
 
 async def test_metadata_never_loads_a_kubernetes_client_and_nobody_loads_what_is_off(tmp_path: Path):
-    async with a_process(tmp_path, PROBE, "metadata", "--how=tells") as process:
+    async with a_new_interpreter(tmp_path, PROBE, "metadata", "--how=tells") as process:
         line = ""
 
         def told() -> bool:

@@ -9,9 +9,9 @@ import pytest
 
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
+from libs.testbed.service_start import ROOT
 from tests.bus_actors import wait_until
 from tests.integration.conftest import StartServices
-from tests.integration.processes import ROOT
 from tests.mounted_config_map import MountedConfigMap
 
 EVENTS = "/api/v1/namespaces/default/events"

@@ -11,6 +11,7 @@ import pytest
 from libs.testbed.child_process import ChildExited, ChildProcess
 from libs.testbed.child_process import wait_until as wait_for_child
 from libs.testbed.fork_server import ForkServer
+from libs.testbed.service_start import ROOT
 from tests.bus_actors import wait_until
 
 REPORT = """
@@ -106,6 +107,15 @@ async def test_programs_of_one_server_end_in_any_order(server: ForkServer, tmp_p
     assert one.is_running
     assert other.process.returncode == -signal.SIGKILL
     await one.kill()
+
+
+async def test_a_program_runs_the_sitecustomize_of_its_pythonpath(server: ForkServer, tmp_path: Path):
+    folder = tmp_path / "customizing"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text("import sys\nprint('customized', sys.orig_argv[1:])\n")
+    child = start(server, tmp_path, "print('main')", "word", PYTHONPATH=f"{ROOT}:{folder}")
+    assert await child.wait() == 0
+    assert child.tail() == "customized ['-m', 'program', 'word']\nmain"
 
 
 async def test_programs_end_with_their_server(tmp_path: Path):
