@@ -12,7 +12,7 @@ from services.watcher.kinds import Kind, ObjectT, ObservedEvent
 
 BYTES_PER_NODE: Final = 20_000  # a Node, its facts and its decisions, with room for large labels
 BYTES_PER_REQUEST: Final = 12_000  # a CSR, its enrichment with the machine's facts, and its decision
-BYTES_PER_DELETED: Final = 1_000  # the deletion messages of either kind, kept for an hour
+BYTES_PER_DELETED: Final = 1_000  # the deletion messages of either kind, kept for MAX_MESSAGE_AGE
 REPUBLISH_REASON: Final = "republished"  # resync of an unchanged object
 CHANGED_REASON: Final = "changed"
 FENCED_REASON: Final = "a former leader published it, so services ignore it"

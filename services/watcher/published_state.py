@@ -7,7 +7,8 @@ from math import nan
 
 import msgspec
 
-from libs.common.bus.protocol import MAX_MESSAGE_AGE, Message, StreamPosition, UnreadablePayload
+from libs.common.bus.message_age import has_expired
+from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
 from libs.common.bus.stream_cache import connection_problems
 from libs.common.contract.events import (
     CsrGone,
@@ -230,7 +231,7 @@ class PublishedState:
         return {
             subject
             for subject, entry in self._entries.items()
-            if isinstance(entry.event, NodeGone | CsrGone) and now - entry.event.observed_at > MAX_MESSAGE_AGE
+            if isinstance(entry.event, NodeGone | CsrGone) and has_expired(entry.event.observed_at, now)
         }
 
     def _drop(self, subjects: set[str]) -> None:

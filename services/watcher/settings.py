@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from libs.common.bus.protocol import MAX_MESSAGE_AGE
+from libs.common.bus.message_age import MAX_REPUBLISH_INTERVAL
 from libs.common.contract.services import LEASE_NAMESPACE as OUR_NAMESPACE
 from libs.common.contract.services import WATCHER_LEASE_NAME as OUR_LEASE
 from libs.common.settings import flags
@@ -38,7 +38,7 @@ class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def republish_seconds(self) -> float:
         """The interval in which every object is published again: before the stream drops its last message."""
-        return min(self.resync_seconds, MAX_MESSAGE_AGE.total_seconds() / 2)
+        return min(self.resync_seconds, MAX_REPUBLISH_INTERVAL.total_seconds())
 
     @property
     def takes_lease(self) -> bool:

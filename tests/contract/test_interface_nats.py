@@ -9,11 +9,12 @@ import msgspec
 
 from libs.common.bus.delivery import Ack, Disposition, Nak, Reject
 from libs.common.bus.memory.stream import subject_matches
+from libs.common.bus.message_age import MAX_MESSAGE_AGE
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.nats.provision import durable_config, stream_config
 from libs.common.bus.nats.reload import reload_server
-from libs.common.bus.protocol import MAX_MESSAGE_AGE, Message, StreamPosition
+from libs.common.bus.protocol import Message, StreamPosition
 from libs.common.contract import events
 from libs.common.contract.service_spec import Durable, PolicyRule, ServiceSpec
 from libs.common.contract.services import DURABLES, READER_USER, SERVICES

@@ -7,13 +7,13 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from libs.common.bus.protocol import MAX_MESSAGE_AGE, Bus, BusError
+from libs.common.bus.message_age import MAX_REPUBLISH_INTERVAL
+from libs.common.bus.protocol import Bus, BusError
 from libs.common.contract.events import Decided
 from libs.common.observability import telemetry
 
 log = logging.getLogger(__name__)
 
-_REPUBLISH_AFTER: Final = MAX_MESSAGE_AGE / 2  # some objects wait longer than a message lasts
 _MAX_REMEMBERED: Final = 50_000  # objects; the decisions of others are published again
 
 
@@ -90,7 +90,8 @@ class DecisionPublisher:
     def _is_known(self, decided: Decided) -> bool:
         """Whether the stream contains that decision; one without changes repeats one with changes."""
         last = self._published.get(decided.name)
-        if last is None or abs(decided.decided_at - last.decided_at) >= _REPUBLISH_AFTER:
+        # some objects wait longer than a message lasts
+        if last is None or abs(decided.decided_at - last.decided_at) >= MAX_REPUBLISH_INTERVAL:
             return False
         changes = decided.changes or last.changes
         repeat = msgspec.structs.replace(decided, decided_at=last.decided_at, changes=changes)

@@ -2,17 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime, timedelta
-from typing import ClassVar, Final, Protocol
+from datetime import datetime
+from typing import ClassVar, Protocol
 
 import msgspec
 
 from libs.common.bus.delivery import Disposition
 from libs.common.contract.events import Event, EventError, decode
 from libs.common.contract.service_spec import Durable
-
-# The stream drops older messages. Other times and texts derive from it: search for its name.
-MAX_MESSAGE_AGE: Final = timedelta(hours=1)
 
 
 class UnreadablePayload(msgspec.Struct, frozen=True, kw_only=True):

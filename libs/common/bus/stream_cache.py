@@ -5,7 +5,8 @@ from datetime import datetime
 from math import nan
 from typing import Final
 
-from libs.common.bus.protocol import MAX_MESSAGE_AGE, Message, StreamPosition, UnreadablePayload
+from libs.common.bus.message_age import has_expired
+from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
 from libs.common.contract.events import (
     CsrGone,
     EnrichedCsrGone,
@@ -221,13 +222,10 @@ class StreamCache:
         return not isinstance(kept.event, UnreadablePayload) and epoch_of(kept.event) <= epoch_of(void.event)
 
     def _drop_expired_deletions(self, now: datetime) -> None:
-        """Drop deletions that the stream has expired, which it does not report to followers.
-
-        Otherwise names that never return would accumulate.
-        """
+        """Drop expired deletions: otherwise names that never return would accumulate."""
         for subject, message in list(self._messages.items()):
             is_gone = isinstance(message.event, NodeGone | EnrichedNodeGone | CsrGone | EnrichedCsrGone)
-            if is_gone and now - message.published_at > MAX_MESSAGE_AGE:
+            if is_gone and has_expired(message.published_at, now):
                 self._drop(subject)
                 self._replayed.discard(subject)
 

@@ -4,7 +4,11 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus.protocol import MAX_MESSAGE_AGE
+from libs.common.bus.message_age import (
+    MAX_MESSAGE_AGE_TEXT,
+    MAX_REPUBLISH_INTERVAL,
+    MAX_REPUBLISH_INTERVAL_TEXT,
+)
 from libs.common.contract.services import SERVICES
 from libs.common.settings.renamed_flags import list_spellings
 
@@ -51,8 +55,8 @@ OBSERVE_ONLY: Final = Flag(
 )
 NODE_STATUS_UPDATE_FREQUENCY: Final = Flag(
     "node-status-update-frequency",
-    "How often all objects are processed again, changed or not. The watcher publishes them at least every 30 "
-    "minutes, because the stream drops messages after an hour.",
+    "How often all objects are processed again, changed or not. The watcher publishes them at least every "
+    f"{MAX_REPUBLISH_INTERVAL_TEXT}, because the stream drops messages after {MAX_MESSAGE_AGE_TEXT}.",
     NODES,
     at_least=1.0,
 )
@@ -172,14 +176,14 @@ WITHOUT_TALOS: Final = Flag(
     TALOS,
 )
 
-# "an hour" in the help text is MAX_MESSAGE_AGE.
 METADATA_REPUBLISH_INTERVAL: Final = Flag(
     "metadata-republish-interval",
-    "How often metadata republishes unchanged facts: the stream drops messages after an hour. csr ignores "
-    "facts published longer ago than twice this interval. Give metadata and csr the same value.",
+    "How often metadata republishes unchanged facts: the stream drops messages after "
+    f"{MAX_MESSAGE_AGE_TEXT}. csr ignores facts published longer ago than twice this interval. Give metadata "
+    "and csr the same value.",
     TALOS,
     at_least=1.0,
-    at_most=MAX_MESSAGE_AGE.total_seconds() / 2,  # one failed publish does not let the message expire
+    at_most=MAX_REPUBLISH_INTERVAL.total_seconds(),
 )
 
 LEADER_ELECT: Final = Flag(

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
+from libs.common.bus.message_age import MAX_MESSAGE_AGE
 from libs.common.bus.protocol import (
-    MAX_MESSAGE_AGE,
     Message,
     StreamFull,
     UnreadablePayload,

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from libs.common.bus.message_age import MAX_MESSAGE_AGE
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.jetstream import (
     NANOSECONDS,
@@ -17,7 +18,7 @@ from libs.common.bus.nats.jetstream import (
     fetch_consumer_info,
     fetch_stream_info,
 )
-from libs.common.bus.protocol import MAX_MESSAGE_AGE, BusError, NoStream
+from libs.common.bus.protocol import BusError, NoStream
 from libs.common.bus.stream_size import (
     HEADROOM_BYTES,
     candidate_limits,
