@@ -1,4 +1,4 @@
-"""The handovers of CONTRIBUTING.md: every file and function that it names exists."""
+"""The handovers of CONTRIBUTING.md. Every file and name in it and in docs/contributing exists."""
 
 import ast
 import re
@@ -20,14 +20,26 @@ NAMED = [
 ]
 
 
+NAMED_IN_STEPS = sorted(
+    {
+        (path, name)
+        for page in (ROOT / "docs" / "contributing").glob("*.md")
+        for name, path in re.findall(r"`([\w.]+)` in `([\w/]+\.py)`", page.read_text())
+    }
+)
+
+
 def defined_in(path: Path) -> set[str]:
-    """Functions, classes, and methods with the name of their class."""
+    """Functions, classes, constants, and methods with the name of their class."""
     found: set[str] = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.add(node.name)
         if isinstance(node, ast.ClassDef):
             found |= {f"{node.name}.{each.name}" for each in node.body if hasattr(each, "name")}
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
     return found
 
 
@@ -46,6 +58,6 @@ def test_a_caller_has_an_earlier_row_of_its_own():
         earlier |= set(re.findall(r"`([^`]+)`", functions))
 
 
-@pytest.mark.parametrize(("path", "name"), NAMED)
+@pytest.mark.parametrize(("path", "name"), [*NAMED, *NAMED_IN_STEPS])
 def test_a_handover_names_what_exists(path: str, name: str):
     assert name in defined_in(ROOT / path)
