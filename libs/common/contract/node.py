@@ -140,7 +140,8 @@ class Node(ApiObject, frozen=True, kw_only=True):
     @property
     def is_initialized(self) -> bool:
         """Whether the Node has no uninitialized taint, with any effect."""
-        return all(taint.key != UNINITIALIZED_TAINT for taint in self.spec.taints)
+        taints = self.spec.taints
+        return not taints or all(taint.key != UNINITIALIZED_TAINT for taint in taints)
 
     def find_condition(self, kind: str) -> NodeCondition | None:
         """Return the condition of that type, None if it is absent."""

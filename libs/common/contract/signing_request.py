@@ -53,8 +53,9 @@ class SigningRequest(ApiObject, frozen=True, kw_only=True):
     @property
     def node_name(self) -> str:
         """The name of the requesting node, "" if the requester is not a node."""
-        prefix, username = NODE_USER_PREFIX, self.spec.username
-        return username[len(prefix) :] if username.startswith(prefix) else ""
+        username = self.spec.username
+        name = username.removeprefix(NODE_USER_PREFIX)
+        return "" if name == username else name
 
     @property
     def is_kubelet_serving(self) -> bool:
@@ -69,8 +70,10 @@ class SigningRequest(ApiObject, frozen=True, kw_only=True):
     @property
     def is_pending(self) -> bool:
         """Whether the request has not been decided yet."""
-        issued = self.status.issued or bool(self.status.certificate)
-        return not issued and not any(c.type in _FINAL for c in self.status.conditions)
+        status = self.status
+        if status.issued or status.certificate:
+            return False
+        return not status.conditions or not any(c.type in _FINAL for c in status.conditions)
 
     @property
     def is_awaiting_certificate(self) -> bool:
