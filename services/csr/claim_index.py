@@ -46,7 +46,9 @@ class _IndexEntry(msgspec.Struct, frozen=True):
 
 
 _NO_ENTRY: Final = _IndexEntry()
-_ClaimsByKey = dict[str, Claim]
+_ClaimsByKey = dict[str, Claim]  # of one node, by address or name
+_Keys = tuple[str, ...]
+_Index = dict[str, tuple[Claim, ...]]  # address or name -> claims of different nodes, nearly always one
 
 
 class ClaimIndex:
@@ -54,11 +56,9 @@ class ClaimIndex:
 
     def __init__(self) -> None:
         self._entries: dict[str, _IndexEntry] = {}
-        self._claims_by_node: dict[
-            str, tuple[_ClaimsByKey, _ClaimsByKey]
-        ] = {}  # node -> its claims by address, and by name
-        self._by_address: dict[str, _ClaimsByKey] = {}  # address -> node -> claim
-        self._by_name: dict[str, _ClaimsByKey] = {}
+        self._keys_by_node: dict[str, tuple[_Keys, _Keys]] = {}  # node -> addresses and names it claims
+        self._by_address: _Index = {}
+        self._by_name: _Index = {}
 
     def upsert_node(self, node: Node) -> None:
         """Store the Node's current state."""
@@ -78,7 +78,7 @@ class ClaimIndex:
 
     def clear(self) -> None:
         """Drop all Nodes and reports."""
-        for index in (self._entries, self._claims_by_node, self._by_address, self._by_name):
+        for index in (self._entries, self._keys_by_node, self._by_address, self._by_name):
             index.clear()
 
     def get_node(self, name: str) -> Node | None:
@@ -87,12 +87,12 @@ class ClaimIndex:
 
     def find_by_address(self, ip: str) -> tuple[Claim, ...]:
         """Return every Node's claim to an address in canonical form, sorted by node."""
-        return _sort_by_node(self._by_address.get(ip, {}).values())
+        return _sort_by_node(self._by_address.get(ip, ()))
 
     def find_by_name(self, dns: str) -> tuple[Claim, ...]:
         """Return each Node's strongest claim to a DNS name in any case, sorted by node."""
         name = dns.lower()
-        claims = dict(self._by_name.get(name, {}))
+        claims = {claim.node: claim for claim in self._by_name.get(name, ())}
         for owner in _iterate_prefixes(name):
             if self.get_node(owner) is not None:
                 claims[owner] = Claim(node=owner, rank=ClaimRank.NODE_NAME_PREFIX)
@@ -109,21 +109,23 @@ class ClaimIndex:
             self._entries[name] = entry
         if _select_claim_sources(entry) == _select_claim_sources(replaced):
             return  # most events report something else, such as a heartbeat or a label
-        before = self._claims_by_node.pop(name, ({}, {}))
-        now = _derive_claims(entry)
-        for index, was, is_now in zip((self._by_address, self._by_name), before, now, strict=True):
-            _update_index(index, name, was, is_now)
-        if any(now):
-            self._claims_by_node[name] = now
+        before = self._keys_by_node.pop(name, ((), ()))
+        by_address, by_name = _derive_claims(entry)
+        _update_index(self._by_address, name, before[0], by_address)
+        _update_index(self._by_name, name, before[1], by_name)
+        if by_address or by_name:
+            self._keys_by_node[name] = (tuple(by_address), tuple(by_name))
 
 
-def _update_index(index: dict[str, _ClaimsByKey], node: str, was: _ClaimsByKey, is_now: _ClaimsByKey) -> None:
-    for key in was.keys() - is_now.keys():
-        del index[key][node]
-        if not index[key]:
+def _update_index(index: _Index, node: str, was: _Keys, is_now: _ClaimsByKey) -> None:
+    for key in {*was, *is_now}:
+        claims = tuple(claim for claim in index.get(key, ()) if claim.node != node)
+        if key in is_now:
+            index[key] = (*claims, is_now[key])
+        elif claims:
+            index[key] = claims
+        else:
             del index[key]
-    for key, claim in is_now.items():
-        index.setdefault(key, {})[node] = claim
 
 
 def _select_claim_sources(
