@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, KeysView
 from typing import Generic
 
+from msgspec.structs import replace
+
 from libs.common.contract.node import parse_resource_version
 from services.watcher.bounded_queues import BoundedQueues
 from services.watcher.kinds import MAX_PENDING_PER_REQUESTER, Kind, ObjectT
@@ -78,6 +80,7 @@ class Store(Generic[ObjectT]):
         self._last_resource_version = parse_resource_version(resource_version)
         now = self._objects
         kept = {name for name in before.keys() & now.keys() if before[name] == now[name]}
+        now.update({name: before[name] for name in kept})  # the stream has these values, too
         return (before.keys() | now.keys()) - kept
 
     def put(self, changed: ObjectT) -> set[str]:
@@ -108,6 +111,8 @@ class Store(Generic[ObjectT]):
         if not kind.is_relevant(obj):
             return set()
         known, trimmed = self._discard(name), kind.transform(obj)
+        if known is not None and known.spec == trimmed.spec:
+            trimmed = replace(trimmed, spec=known.spec)  # the stream has older states: one spec for all
         self._objects[name] = trimmed
         queue = kind.queue_key(trimmed)
         evicted = self._queues.add(queue, trimmed.metadata) if queue else None

@@ -1,5 +1,6 @@
 """The fields of a CertificateSigningRequest that this project reads, as in certificates/v1."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -90,12 +91,15 @@ class SigningRequest(ApiObject, frozen=True, kw_only=True):
         return next((c for c in self.status.conditions if c.type == kind), None)
 
 
+_NONE: Final[Mapping[str, str]] = {}
+
+
 def trim_signing_request(request: SigningRequest) -> SigningRequest:
     """Return the request for publishing, without labels, annotations, certificate and oversized PEM."""
     status = request.status
     return msgspec.structs.replace(
         request,
-        metadata=msgspec.structs.replace(request.metadata, labels={}, annotations={}),
+        metadata=msgspec.structs.replace(request.metadata, labels=_NONE, annotations=_NONE),
         spec=msgspec.structs.replace(
             request.spec, request=request.spec.request if len(request.spec.request) <= REQUEST_LIMIT else b""
         ),

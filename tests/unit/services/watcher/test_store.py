@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contract.node import Node, NodeCondition
+from libs.common.contract.node import Node, NodeCondition, NodeSpec
 from services.watcher.kinds import NODE
 from services.watcher.store import Store
 from tests.builders import make_node
@@ -113,3 +113,26 @@ def test_the_picture_does_not_share_what_callers_may_change():
     assert read is not None
     assert "big" not in read.annotations
     assert "big" in msgspec.structs.asdict(node)["metadata"].annotations
+
+
+def test_a_list_of_equal_objects_keeps_the_present_ones():
+    store = a_store(make_node("web-1"), make_node("web-2"))
+    before = {each.name: each for each in store}
+    listed = [make_node("web-1"), make_node("web-2", labels={"zone": "b"})]
+    assert store.replace(listed, (), "101") == {"web-2"}
+    assert store.get("web-1") is before["web-1"]
+    assert store.get("web-2") == listed[1]
+
+
+def test_a_changed_object_keeps_the_present_spec_if_it_is_equal():
+    store = a_store(make_node("web-1"))
+    before = store.get("web-1")
+    assert before is not None
+    for changed in (
+        make_node("web-1", labels={"zone": "b"}),
+        msgspec.structs.replace(before, spec=NodeSpec(provider_id="talos://1")),
+    ):
+        store.put(changed)
+        after = store.get("web-1")
+        assert after == changed
+        assert (after.spec is before.spec) == (after.spec == before.spec)
