@@ -168,13 +168,14 @@ class StreamCache:
             # A disk failure cut the end of the stream, perhaps with all messages of the newest leader.
             self._sequence = position.last_sequence
             self._epoch = 0
-        self._replayed.clear()
+        self._replayed = set()
         self._replaying = True
         self._disconnect_reason = ""
 
     def apply(self, message: Message) -> None:
         was_replayed = message.subject in self._replayed
-        self._replayed.add(message.subject)
+        if self._replaying:
+            self._replayed.add(message.subject)
         self._sequence = max(self._sequence, message.sequence)
         if isinstance(message.event, UnreadablePayload):
             return  # its consumer publishes a dead letter; the cache contains only readable messages
@@ -204,6 +205,7 @@ class StreamCache:
             self._drop(subject)  # expired while this follower was disconnected
         for subject in self._foreign.keys() - self._replayed:
             del self._foreign[subject]
+        self._replayed = set()  # a cleared set would keep its table of all subjects
         self._replaying = False
         self._followed_since = self._clock()
         self._on_caught_up()

@@ -39,6 +39,7 @@ from libs.common.contract.events import Event, encode
 from libs.common.contract.service_spec import Durable
 from libs.common.contract.subjects import DEAD_LETTERS, STREAM, subject_of
 
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _AT_ONCE: Final = 64  # messages that a follower receives before other tasks run
 _STORE_BYTES: Final = 256 * 1024 * 1024  # the chart's default for NATS; the stream does not grow further
 
@@ -159,7 +160,7 @@ class MemoryBus:
                 subject,
                 _readable(event, payload),
                 payload_bytes=len(payload),
-                headers=MappingProxyType(dict(headers or {})),  # readers share it
+                headers=MappingProxyType(dict(headers)) if headers else _NO_HEADERS,  # readers share it
                 expected_sequence=expected_sequence,
                 ttl_seconds=ttl_seconds,
                 now=_now(),
