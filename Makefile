@@ -86,6 +86,6 @@ walls: imports ## import-linter; tests of purity, wiring, language
 	@$(BIN)/pytest -q tests/architecture
 
 clean: ## remove what the targets above made in the checkout
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(NEWEST_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 -include mk/*.mk
