@@ -46,7 +46,7 @@ class _IndexEntry(msgspec.Struct, frozen=True):
 
 
 _NO_ENTRY: Final = _IndexEntry()
-_ClaimsByKey = dict[str, Claim]  # of one node, by address or name
+_ClaimsByKey = dict[str, Claim]  # address or name -> the claim of a node
 _Keys = tuple[str, ...]
 _Index = dict[str, tuple[Claim, ...]]  # address or name -> claims of different nodes, nearly always one
 
