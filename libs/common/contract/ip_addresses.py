@@ -64,4 +64,7 @@ def _parse(text: str) -> IP | None:
 @lru_cache(maxsize=_CACHE_SIZE)
 def _format(text: str) -> str:
     ip = parse_interface_ip(text)
-    return "" if ip is None else str(ip)
+    if ip is None:
+        return ""
+    canonical = str(ip)
+    return text if text == canonical else canonical  # the cache has the text anyway

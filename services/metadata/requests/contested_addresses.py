@@ -27,7 +27,7 @@ class AddressClaimIndex:
         self._nodes = nodes
         self._changed: set[str] = set()
         self._addresses: dict[str, frozenset[str]] = {}  # by Node name
-        self._claimants: dict[str, set[str]] = {}  # by address
+        self._claimants: dict[str, tuple[str, ...]] = {}  # by address; nearly always one, in less than a set
 
     def update(self, name: str) -> None:
         """Mark the Node as changed, or remove its claims if it has no state any more."""
@@ -51,11 +51,11 @@ class AddressClaimIndex:
         if now:
             self._addresses[name] = now
         for address in before - now:
-            self._claimants[address].discard(name)
-            if not self._claimants[address]:
-                del self._claimants[address]
+            others = tuple(each for each in self._claimants.pop(address) if each != name)
+            if others:
+                self._claimants[address] = others
         for address in now - before:
-            self._claimants.setdefault(address, set()).add(name)
+            self._claimants[address] = (*self._claimants.get(address, ()), name)
 
 
 def find_contested_addresses(
@@ -91,12 +91,15 @@ def _iter_machine_addresses(facts: MachineFacts) -> Iterator[str]:
         yield from _parse_dialable(status.address)
 
 
-@lru_cache(maxsize=8192)
 def _parse_dialable(text: str) -> tuple[str, ...]:
     """Return the address in canonical form without prefix length; () if it is invalid or never dialled."""
     ip = canonical_ip(text)
-    found = order_dial_targets(ip, prefer_ipv6=False) if ip else ()
-    return found if isinstance(found, tuple) else ()
+    return (ip,) if ip and _is_dialable(ip) else ()
+
+
+@lru_cache(maxsize=8192)
+def _is_dialable(ip: str) -> bool:
+    return order_dial_targets(ip, prefer_ipv6=False) == (ip,)
 
 
 def parse_requested_addresses(request: SigningRequest) -> frozenset[str]:
