@@ -100,7 +100,7 @@ async def simulated_cluster(tmp_path: Path, machines: MachineFleet) -> AsyncIter
 
 @pytest.fixture
 async def separate_cluster(tmp_path: Path) -> AsyncIterator[ServiceCluster]:
-    """A simulated API server with kubelets and simulated machines of its own."""
+    """A simulated API server with kubelets and machines of its own."""
     async with open_separate(tmp_path) as cluster:
         yield cluster
 

@@ -12,7 +12,6 @@ from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts
 from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
-from libs.testbed.sim_machines import client as sim_machines
 from tests.bus_actors import wait_until
 
 ApiServer = SimApiServer | ControlPlane
@@ -85,9 +84,9 @@ async def open_simulated(run_dir: Path, machines: MachineFleet) -> AsyncIterator
 
 @asynccontextmanager
 async def open_separate(run_dir: Path) -> AsyncIterator[ServiceCluster]:
-    """A cluster on a simulated API server and simulated machines of its own."""
+    """A cluster on a simulated API server and machines of its own."""
     async with (
-        sim_machines.start_machines(run_dir / "talos") as machines,
+        MachineFleet.start(run_dir / "talos") as machines,
         open_simulated(run_dir, machines) as cluster,
     ):
         yield cluster
