@@ -31,6 +31,9 @@ hypothesis.settings.register_profile("fast", deadline=None, max_examples=20)  # 
 # A shell that starts a suite in the background has it ignore Ctrl-C, and every process that tests start, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The servers in Go collect garbage less often: kube-apiserver takes a tenth less CPU, and 100 MB more.
+os.environ.setdefault("GOGC", "400")
+
 _MOST_WORKERS = 6  # each may have two control planes, of half a gigabyte each
 
 
