@@ -19,6 +19,7 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
+from libs.testbed.service_start import fork_services
 from tests.distribution import ByServers, turn_of
 from tests.flow_actors import FlowActor
 
@@ -116,6 +117,13 @@ async def machines(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ma
     """One process of Talos machines for the session: use unique ids and addresses."""
     async with MachineFleet.start(tmp_path_factory.mktemp("machines")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def forked_services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """From here on, fork the processes of services."""
+    with fork_services(tmp_path_factory.mktemp("fork-server")):
+        yield
 
 
 @pytest.fixture

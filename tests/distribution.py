@@ -6,22 +6,28 @@ from typing import Final
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-# The slowest files of tests/integration, as last measured. Other files follow suite by suite. The many
-# short files of tests/unit come last and fill the time that a worker has left at the end.
+# The files that take longest, as last measured. Other files follow suite by suite. The many short files of
+# tests/unit come last and fill the time that a worker has left at the end.
 _LONGEST: Final = (
-    "test_lifecycle_outages",
-    "test_bench",
-    "test_lifecycle_kubernetes",
-    "test_stuck_nodes",
-    "test_main_job",
-    "test_migration",
-    "test_kube_reflector",
-    "test_ipam_services",
-    "test_ownership_native",
-    "test_explain_node",
-    "test_ipam_kubernetes",
-    "test_render",
-    "test_demo",
+    "integration/test_bench",
+    "integration/test_lifecycle_outages",
+    "integration/test_lifecycle_kubernetes",
+    "observe/test_alerts_fire",
+    "observe/test_alerts_fire_of_the_flow",
+    "integration/test_csr_scenarios",
+    "integration/test_demo",
+    "integration/test_main_job",
+    "integration/test_kube_reflector",
+    "integration/test_stuck_nodes",
+    "integration/test_doctor",
+    "integration/test_migration",
+    "integration/test_status_flow",
+    "integration/test_health_flood",
+    "integration/test_ipam_services",
+    "integration/test_ownership_native",
+    "integration/test_telemetry_run",
+    "integration/test_process",
+    "integration/test_ipam_kubernetes",
 )
 _SUITES: Final = ("deploy", "observe", "integration", "contract", "flow", "architecture", "unit")
 _TESTS: Final = Path(__file__).parent
@@ -44,6 +50,7 @@ class ByServers(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
 
 def turn_of(item: pytest.Item) -> tuple[int, int]:
     """The sort key of an item; items of one file keep their order."""
-    name, suite = item.path.stem, item.path.relative_to(_TESTS).parts[0]
-    length = _LONGEST.index(name) if suite == "integration" and name in _LONGEST else len(_LONGEST)
+    path = item.path.relative_to(_TESTS).with_suffix("")
+    suite, name = path.parts[0], path.as_posix()
+    length = _LONGEST.index(name) if name in _LONGEST else len(_LONGEST)
     return length, _SUITES.index(suite) if suite in _SUITES else len(_SUITES)

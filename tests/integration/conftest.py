@@ -1,6 +1,6 @@
 """Buses with quick timing on a real nats-server, an operator beside them, and our processes."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_processes import ServiceProcesses
-from libs.testbed.service_start import fork_services
 from tests.bus_actors import close_at_end, provisioned
 from tests.integration.service_cluster import ServiceCluster, open_separate, open_simulated
 
@@ -41,10 +40,8 @@ QUICK = Timeouts(
 
 
 @pytest.fixture(scope="session", autouse=True)
-def forked_services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Fork the processes of services: hundreds start. Those of test_process and of the demo are no forks."""
-    with fork_services(tmp_path_factory.mktemp("fork-server")):
-        yield
+def only_forked_services(forked_services: None) -> None:
+    """Hundreds of processes of services are forked. Those of test_process and of the demo are no forks."""
 
 
 @pytest.fixture

@@ -1,17 +1,15 @@
 """The cluster on which each file tests its alerts."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
-from libs.testbed.service_start import fork_services
 from tests.observe.observed_cluster import ObservedCluster, a_watched_cluster
 
 
 @pytest.fixture(scope="session", autouse=True)
-def forked_services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with fork_services(tmp_path_factory.mktemp("fork-server")):
-        yield
+def only_forked_services(forked_services: None) -> None:
+    """The processes of services are forked."""
 
 
 @pytest.fixture(scope="module")
