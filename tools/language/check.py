@@ -40,6 +40,10 @@ class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Every match in a text without line breaks."""
         return _compile(self.pattern).finditer(text)
 
+    def is_likely_in(self, lines: str) -> bool:
+        """Whether a line may have a match; a match may go across lines here."""
+        return _compile(f"(?m:{self.pattern})").search(lines) is not None
+
 
 class Exemption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One place where a phrase or name is right, and why."""
@@ -66,10 +70,13 @@ def exemptions() -> list[Exemption]:
 
 def findings_of(name: str, content: str, phrases: list[Pattern]) -> Iterator[tuple[int, str, str]]:
     """Line, found text and advice for each finding in one file."""
-    for passage in passages_of(name, content):
-        running = re.sub(r"\s", " ", passage.text)  # a phrase may go across a line break
-        for phrase in phrases:
-            for found in phrase.find(running):
+    passages = list(passages_of(name, content))
+    running = [re.sub(r"\s", " ", passage.text) for passage in passages]  # a phrase may go across lines
+    # One search in the whole file rules out most phrases. It may find more than there is, never less.
+    likely = [phrase for phrase in phrases if phrase.is_likely_in("\n".join(running))]
+    for passage, text in zip(passages, running, strict=True) if likely else ():
+        for phrase in likely:
+            for found in phrase.find(text):
                 line = passage.line + passage.text.count("\n", 0, found.start())
                 yield line, found.group().strip(), f"write: {phrase.instead}"
     if name.endswith(".py"):

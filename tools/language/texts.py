@@ -7,9 +7,7 @@ text.
 
 import ast
 import functools
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 
 import msgspec
@@ -17,6 +15,10 @@ import msgspec
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _CODE_SPAN = re.compile(r"`[^`\n]*`")
 _HASH_COMMENT = re.compile(r"(?:^|\s)#\s?(.*)$")
+# The first alternative that begins at a character wins, so a # inside a string begins no comment.
+_STRING_OR_COMMENT = re.compile(
+    r"""(?s:(?P<triple>\"{3}|'{3})(?:\\.|.)*?(?P=triple)|(?P<one>["'])(?:\\.|[^\\\n])*?(?P=one))|#[^\n]*"""
+)
 _TEMPLATE_COMMENT = re.compile(r"\{\{-?\s*/\*(.*?)\*/\s*-?\}\}", re.DOTALL)
 
 
@@ -29,8 +31,15 @@ class Passage(msgspec.Struct, frozen=True):
 
 @functools.lru_cache(maxsize=1)  # names and texts of a file are read one after the other
 def nodes_of(content: str) -> tuple[ast.AST, ...]:
-    """All nodes of the syntax tree of a Python file, in the order of `ast.walk`."""
-    return tuple(ast.walk(ast.parse(content)))
+    """All nodes of the syntax tree of a Python file, in the order of `ast.walk`, which takes longer."""
+    nodes: list[ast.AST] = [ast.parse(content)]
+    for node in nodes:  # grows meanwhile
+        for value in vars(node).values():
+            if isinstance(value, ast.AST):
+                nodes.append(value)
+            elif isinstance(value, list):
+                nodes += [item for item in value if isinstance(item, ast.AST)]
+    return tuple(nodes)
 
 
 def passages_of(name: str, content: str) -> Iterator[Passage]:
@@ -75,11 +84,18 @@ def _paragraphs(lines: list[str]) -> Iterator[Passage]:
 
 
 def _python(content: str) -> Iterator[Passage]:
-    comments = [""] * (content.count("\n") + 1)
-    for token in tokenize.generate_tokens(io.StringIO(content).readline):
-        if token.type == tokenize.COMMENT:
-            comments[token.start[0] - 1] = token.string.lstrip("# ")
-    yield from _paragraphs(comments)
+    yield from _paragraphs(_python_comments(content))
     for node in nodes_of(content):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield Passage(node.lineno, _CODE_SPAN.sub("`x`", node.value))
+
+
+def _python_comments(content: str) -> list[str]:
+    """The comment of each line, "" for a line without one."""
+    comments = [""] * (content.count("\n") + 1)
+    line, end = 0, 0
+    for found in _STRING_OR_COMMENT.finditer(content):
+        if found[0].startswith("#"):
+            line, end = line + content.count("\n", end, found.start()), found.start()
+            comments[line] = found[0].lstrip("# ")
+    return comments

@@ -75,6 +75,12 @@ def test_a_phrase_across_two_comment_lines_is_found():
     assert [found[0] for found in findings_of("libs/one.py", text, PATTERNS)] == [1]
 
 
+@pytest.mark.parametrize("text", ['"#"', "'\"#'", r"'\'#'", r"r'\\'", '"""\n"#\n"""', "'' ''", "f'{x}#'"])
+def test_only_a_sharp_outside_of_strings_begins_a_comment(text: str):
+    comments = [p for p in passages_of("libs/one.py", f"x = {text}  # it's one\n") if p.text == "it's one"]
+    assert [comment.line for comment in comments] == [1 + text.count("\n")]
+
+
 def test_participles_as_types_and_project_jargon_as_files_are_found():
     assert list(poor_types("class Told: ...\nclass _Asked: ...\nclass NodeObserved: ...\n")) == [
         (1, "Told"),
