@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from libs.testbed.fork_server import ForkServer
 from tests.architecture.sources import ROOT
 
 PAGES: Final = ROOT / "docs" / "contributing"
@@ -134,6 +135,14 @@ class TreeCopy:
             text=True,
             timeout=120,
         )
+
+    def run_forked(self, server: ForkServer, module: str, *arguments: str) -> tuple[int, str]:
+        """Run a module in the copy, by a server that runs there; return exit status and output."""
+        child = server.start("forked", module, arguments, self.root, env={"PYTHONPATH": str(self.root)})
+        status = child.process.wait()
+        output = child.log.read_text()
+        child.log.unlink()
+        return status, output
 
 
 def _copy_bytecode(source: Path, copy: Path) -> None:

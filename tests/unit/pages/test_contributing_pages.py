@@ -1,11 +1,28 @@
 """Each page of docs/contributing: its steps give what it promises, and none of them can be left out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import msgspec
 import pytest
 
+from libs.testbed.fork_server import ForkServer
 from tests.page_steps import Step, TreeCopy, read_steps
+
+# What the checks import from outside of the tree; no step of a page changes it.
+PRELOADED: Final = (
+    "aiohttp",
+    "betterproto2",
+    "cryptography.x509",
+    "grpclib.client",
+    "msgspec",
+    "opentelemetry.trace",
+    "prometheus_client",
+    "pytest",
+    "re2",
+    "rich.console",
+    "yaml",
+)
 
 
 class Walk(msgspec.Struct, frozen=True):
@@ -61,34 +78,42 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> TreeCopy:
     return TreeCopy(tmp_path_factory.mktemp("copy"))
 
 
-def find_fault(tree: TreeCopy, walk: Walk, steps: Sequence[Step]) -> str:
+@pytest.fixture(scope="module")
+def forks(tree: TreeCopy) -> Iterator[ForkServer]:
+    """Forks programs in the copy: imports of other libraries cost more than most checks."""
+    with ForkServer.open(tree.root, *PRELOADED) as server:
+        yield server
+
+
+def find_fault(tree: TreeCopy, forks: ForkServer, walk: Walk, steps: Sequence[Step]) -> str:
     """Apply the steps and check the result; return what is wrong, "" if nothing is."""
     try:
         tree.apply(steps)
     except (LookupError, FileNotFoundError) as error:
         return str(error)
     commands = [step.text for step in steps if step.place == "run"]
-    run = tree.run("-m", "tests.page_checks", walk.check, walk.name, *commands)
-    return run.stderr if run.returncode else ""
+    status, output = tree.run_forked(forks, "tests.page_checks", walk.check, walk.name, *commands)
+    return output if status else ""
 
 
 @pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS)
-def test_the_steps_of_a_page_give_what_it_promises(tree: TreeCopy, walk: Walk):
-    assert find_fault(tree, walk, walk.steps) == ""
+def test_the_steps_of_a_page_give_what_it_promises(tree: TreeCopy, forks: ForkServer, walk: Walk):
+    assert find_fault(tree, forks, walk, walk.steps) == ""
     sources = [name for name in tree.list_changes() if name.endswith(".py")]
     for check in (("check",), ("format", "--check")):
-        run = tree.run("-m", "ruff", *check, "--no-cache", *sources)
-        assert run.returncode == 0, run.stdout
+        status, output = tree.run_forked(forks, "ruff", *check, "--no-cache", *sources)
+        assert status == 0, output
     if walk.tests:
         tests = [f"tests/{test}" for test in walk.tests]
-        run = tree.run("-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *tests)
-        assert run.returncode == 0, run.stdout
+        options = ("-q", "-n0", "-p", "no:cacheprovider")
+        status, output = tree.run_forked(forks, "pytest", *options, *tests)
+        assert status == 0, output
 
 
 @pytest.mark.parametrize(("walk", "left_out"), LEFT_OUT)
-def test_no_step_of_a_page_can_be_left_out(tree: TreeCopy, walk: Walk, left_out: int):
+def test_no_step_of_a_page_can_be_left_out(tree: TreeCopy, forks: ForkServer, walk: Walk, left_out: int):
     steps = walk.steps
-    assert find_fault(tree, walk, (*steps[:left_out], *steps[left_out + 1 :]))
+    assert find_fault(tree, forks, walk, (*steps[:left_out], *steps[left_out + 1 :]))
 
 
 def test_a_new_service_is_behind_the_walls_at_once(tree: TreeCopy):
