@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from libs.common.bus.delivery import Ack, Disposition, Nak, Reject
-from libs.common.bus.memory.stream import subject_matches
+from libs.common.bus.memory.stream import subject_matcher
 from libs.common.bus.message_age import MAX_MESSAGE_AGE
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.nats.nats_access import NatsAccess
@@ -144,7 +144,7 @@ def test_stream_durables_and_followers_are_unchanged():
             "durables": {each.name: durable(each) for each in DURABLES},
             "bus in memory": {
                 "seconds that a message lasts": MAX_MESSAGE_AGE.total_seconds(),
-                "takes a name with dots": subject_matches(DURABLES[0].filter, f"{PREFIX}a.b"),
+                "takes a name with dots": subject_matcher(DURABLES[0].filter)(f"{PREFIX}a.b"),
             },
         },
     )
