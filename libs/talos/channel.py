@@ -174,7 +174,7 @@ class MessageStream:
             except BaseException as error:
                 await self._end(error)
                 raise
-            self._call.initial_metadata = None
+            self._call.initial_metadata = self._unread.headers = None  # checked, and read no more
             if message is None:
                 await self._end(None)
             return message
