@@ -35,7 +35,7 @@ from libs.common.service.service import Dependencies
 from services.watcher.informer import ObjectSourceFactory
 from services.watcher.kinds import Kind, ObjectT
 from services.watcher.leader_elector import LeaderElector
-from services.watcher.object_publisher import ObjectPublisher
+from services.watcher.observation_publisher import ObservationPublisher
 from services.watcher.publish_decision import FencingToken
 from services.watcher.published_state import PublishedState
 from services.watcher.service import WatcherService
@@ -229,7 +229,7 @@ class PublisherActor:
     """Publishes the objects of one kind, and records what arrives."""
 
     def __init__(
-        self, publisher: ObjectPublisher[Any], store: Store[Any], server: MemoryServer, flow: WatcherFlow
+        self, publisher: ObservationPublisher[Any], store: Store[Any], server: MemoryServer, flow: WatcherFlow
     ) -> None:
         self.publisher = publisher
         self.store = store
@@ -258,7 +258,7 @@ async def run_publisher(kind: Kind[Any], *first: Any) -> AsyncIterator[Publisher
     async def absent_as_of(name: str) -> int | None:
         raise AssertionError(name)
 
-    publisher = ObjectPublisher(
+    publisher = ObservationPublisher(
         kind,
         store,
         published=published,

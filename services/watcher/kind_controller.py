@@ -7,7 +7,7 @@ from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.service.service import Dependencies
 from services.watcher.informer import Informer, ObjectSourceFactory
 from services.watcher.kinds import Kind, ObjectT
-from services.watcher.object_publisher import ObjectPublisher
+from services.watcher.observation_publisher import ObservationPublisher
 from services.watcher.publish_decision import FencingToken
 from services.watcher.published_state import PublishedState
 from services.watcher.republish_schedule import select_due
@@ -48,7 +48,7 @@ class KindController(Generic[ObjectT]):
             on_rewound=on_rewound,
             on_changed_names=self._on_changed_names,
         )
-        self._publisher = ObjectPublisher(
+        self._publisher = ObservationPublisher(
             kind,
             self._store,
             published=published,

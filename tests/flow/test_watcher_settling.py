@@ -105,7 +105,7 @@ async def test_the_first_node_of_a_burst_cools_down_as_long_as_the_others():
 async def test_only_the_first_state_and_the_end_of_a_node_are_logged_by_default(
     caplog: pytest.LogCaptureFixture,
 ):
-    caplog.set_level(logging.INFO, "services.watcher.object_publisher")
+    caplog.set_level(logging.INFO, "services.watcher.observation_publisher")
     async with run_publisher(NODE, joining(100)) as actor:
         changed = joining(101, taints=())
         actor.put(changed)

@@ -9,6 +9,7 @@ from libs.common.observability.telemetry import log_fields
 from libs.talos.machine_events import WatchSnapshot
 from services.metadata.clock import Clock, Wakeup
 from services.metadata.enriched_messages import EnrichedMessages
+from services.metadata.enrichment_publisher import EnrichmentPublisher
 from services.metadata.event_equivalence import is_same_fault
 from services.metadata.machines.query_machine import QueryFailure
 from services.metadata.nodes.inventory_state import InventoryPoll
@@ -19,7 +20,6 @@ from services.metadata.nodes.node_state import NodeState
 from services.metadata.nodes.node_step import PollMachine, decide_node_step
 from services.metadata.nodes.outage_prober import OutageProber
 from services.metadata.nodes.poll_requirements import PollRequirements
-from services.metadata.object_publisher import ObjectPublisher
 from services.metadata.object_state import ForgetObject, Publish, Wait
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class NodeReconciler:
         watcher: MachineWatcher,
     ) -> None:
         self.state = state
-        self.publisher = ObjectPublisher[EnrichedNode](messages.publisher, clock)
+        self.publisher = EnrichmentPublisher[EnrichedNode](messages.publisher, clock)
         self._name = name
         self._clock = clock
         self._messages = messages

@@ -19,8 +19,8 @@ from libs.common.contract.events import (
 from libs.common.observability.telemetry import log_fields
 from services.metadata.clock import Clock, Wakeup
 from services.metadata.enriched_messages import EnrichedMessages
+from services.metadata.enrichment_publisher import EnrichmentPublisher
 from services.metadata.nodes.node_registry import NodeRegistry
-from services.metadata.object_publisher import ObjectPublisher
 from services.metadata.object_state import NEVER, ForgetObject, Publish, Wait
 from services.metadata.requests.contested_addresses import AddressClaimIndex, find_contested_addresses
 from services.metadata.requests.dial_back import ANSWER_TTL_SECONDS, DialBackCache
@@ -79,7 +79,7 @@ class RequestReconciler:
     without_talos: bool
 
     def __post_init__(self) -> None:
-        self.publisher = ObjectPublisher[EnrichedCsr](self.messages.publisher, self.clock)
+        self.publisher = EnrichmentPublisher[EnrichedCsr](self.messages.publisher, self.clock)
         self._wakeup = Wakeup(self.clock)
         self._in_flight: EnrichedCsr | None = None
         self._dial_task: asyncio.Task[None] | None = None

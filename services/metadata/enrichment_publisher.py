@@ -1,4 +1,4 @@
-"""Publishes the messages about one object, in the trace of its observation, and measures the latency."""
+"""Publishes the enrichments of one object, in the trace of its observation, and measures the latency."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -67,8 +67,8 @@ class TraceContext:
         )
 
 
-class ObjectPublisher(Generic[EnrichedT]):
-    """Publishes the messages about one object and logs a line for each."""
+class EnrichmentPublisher(Generic[EnrichedT]):
+    """Publishes the enrichments of one object and logs a line for each."""
 
     __slots__ = ("_latency", "_publisher", "_trace")  # there are thousands
 

@@ -1,4 +1,4 @@
-"""Publishes changed objects: in parallel across objects, in order for each, with retries."""
+"""Publishes observations of changed objects: in parallel across objects, in order for each, with retries."""
 
 import asyncio
 import logging
@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 EVICTION_GRACE_SECONDS: Final = 5.0
 
 
-class ObjectPublisher(Generic[ObjectT]):
-    """Publishes the objects of one kind during one leadership term, while it has a fencing token."""
+class ObservationPublisher(Generic[ObjectT]):
+    """Publishes the observations of one kind during one leadership term, while it has a fencing token."""
 
     def __init__(
         self,
