@@ -1,6 +1,5 @@
 """The steps of a page in docs/contributing, read from the page, and applied to a copy of the tree."""
 
-import filecmp
 import os
 import re
 import shutil
@@ -93,29 +92,36 @@ class TreeCopy:
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "tree"
-        self._pristine = folder / "pristine"
+        self._contents: dict[str, bytes] = {}
         listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout
         for name in names.split("\0"):
             if name and (ROOT / name).is_file():
-                (self._pristine / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, self._pristine / name)
-                _copy_bytecode(ROOT / name, self._pristine / name)
-        shutil.copytree(self._pristine, self.root)
+                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, self.root / name)
+                _copy_bytecode(ROOT / name, self.root / name)
+                self._contents[name] = (self.root / name).read_bytes()
+        self._stamps = _stamp_files(self.root)
 
     def restore(self) -> None:
         """Undo all changes."""
         for name in self.list_changes():
-            original = self._pristine / name
-            if original.exists():
-                shutil.copy2(original, self.root / name)
+            path = self.root / name
+            if name in self._contents:
+                path.write_bytes(self._contents[name])
+                changed = self._stamps[name][1]
+                os.utime(path, ns=(changed, changed))  # bytecode is valid for a source of the same age
             else:
-                (self.root / name).unlink()
+                path.unlink()
 
     def list_changes(self) -> list[str]:
         """Return the files that differ from the originals, are new, or are gone."""
-        names = {*_list_files(self._pristine), *_list_files(self.root)}
-        return sorted(name for name in names if not _is_same(self._pristine / name, self.root / name))
+        names = {name for name, _ in self._stamps.items() ^ _stamp_files(self.root).items()}
+        return sorted(name for name in names if not self._is_original(name))
+
+    def _is_original(self, name: str) -> bool:
+        path = self.root / name
+        return name in self._contents and path.exists() and path.read_bytes() == self._contents[name]
 
     def apply(self, steps: Iterable[Step]) -> None:
         """Apply the steps that are no commands to the original tree. Raises LookupError."""
@@ -153,11 +159,13 @@ def _copy_bytecode(source: Path, copy: Path) -> None:
         shutil.copy2(compiled, target)
 
 
-def _list_files(root: Path) -> Iterator[str]:
+def _stamp_files(root: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of change of each file."""
+    stamps, start = {}, len(str(root)) + 1
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if name not in {"__pycache__", ".ruff_cache", ".pytest_cache"}]
-        yield from (str((Path(folder) / name).relative_to(root)) for name in files)
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    return one.exists() and other.exists() and filecmp.cmp(one, other)
+        for name in files:
+            path = f"{folder}/{name}"
+            status = os.stat(path)  # noqa: PTH116 - thousands of files; a Path for each costs more than the rest
+            stamps[path[start:]] = status.st_size, status.st_mtime_ns
+    return stamps
