@@ -15,7 +15,7 @@ DEMO_STAMP := $(VENV)/.made-for-the-demo
 # Once the whole is there it serves the demo too, which alone needs half as much to be downloaded.
 DEMO_ENV := $(or $(wildcard $(STAMP)),$(DEMO_STAMP))
 
-.PHONY: help env lock testbed demo test test-all test-fast lint types imports walls clean
+.PHONY: help env lock testbed demo test test-all test-fast lint ruff language types imports walls clean
 
 help: ## explain every target
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -60,10 +60,10 @@ demo: $(if $(findstring --real,$(ARGS)),testbed,$(DEMO_ENV)) ## simulated Talos 
 PYTEST := $(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 LEFT_OUT = tests/deploy tests/observe
 
-# mypy and import-linter run while tests wait for their servers. Their output comes after that of the tests.
-test: testbed lint ## lint, types, walls, all tests but those of test-deploy and test-observe
+# All checks but ruff run while tests wait for their servers. Their output comes after that of the tests.
+test: testbed ruff ## lint, types, walls, all tests but those of test-deploy and test-observe
 	@$(BIN)/python -m libs.testbed.control_plane.build
-	@checked=$$(mktemp); $(MAKE) --no-print-directory --keep-going imports types >$$checked 2>&1 & checks=$$!; \
+	@checked=$$(mktemp); $(MAKE) --no-print-directory --keep-going language imports types >$$checked 2>&1 & checks=$$!; \
 	trap 'kill $$checks 2>/dev/null; rm -f $$checked' EXIT; \
 	$(PYTEST) $(addprefix --ignore=,$(LEFT_OUT)) $(ARGS); tests=$$?; \
 	wait $$checks; types=$$?; cat $$checked; exit $$((tests ? tests : types))
@@ -77,9 +77,13 @@ test-fast: env ## tests that need no real server, with fewer examples; no lint, 
 	@IPAM_MODEL_EXAMPLES=40 IPAM_MODEL_STEPS=200 $(PYTEST) --numprocesses=logical --quiet \
 	  --hypothesis-profile=fast -m 'not real_servers' tests/architecture tests/contract tests/flow tests/unit $(ARGS)
 
-lint: env ## ruff: rules and layout; names and texts
+lint: ruff language ## ruff: rules and layout; names and texts
+
+ruff: env
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+
+language: env
 	@$(BIN)/python -m tools.language.check
 
 types: env ## mypy, strict
