@@ -58,7 +58,8 @@ class KubeCredentials:
         path = certificate.with_suffix(".kubeconfig")
         cluster = {"server": self.server, "certificate-authority": str(self.ca_file)}
         identity = {"client-certificate": str(certificate), "client-key": str(key)}
-        path.write_bytes(build_kubeconfig(user, cluster, identity))
+        if not path.exists():  # a process that starts may be reading it
+            path.write_bytes(build_kubeconfig(user, cluster, identity))
         return path
 
     def ssl_context(self, user: str = "admin", groups: Sequence[str] = ()) -> ssl.SSLContext:
