@@ -110,6 +110,11 @@ def _seconds_option(
     callback=lambda _context, _option, text: parse_sizes(text),
     help="scale: nodes of each burst.",
 )
+@_count_option("--soak-nodes", _DEFAULT.soak_nodes, "soak: nodes.", least=10)
+@_count_option("--soak-hours", _DEFAULT.soak_hours, "soak: simulated hours.", most=10_000)
+@_seconds_option(
+    "--soak-hour-seconds", "soak_hour_seconds", "soak: seconds of a simulated hour; 3600 = no simulation."
+)
 @_seconds_option(
     "--patience",
     "patience_seconds",
@@ -153,8 +158,9 @@ def main(
     initialized nodes send heartbeats.  change: the address of a machine changes.  rules: a rule for most
     nodes changes.  certificates: many nodes request their serving certificate at once.  early: each node
     files two requests before its Node exists.  pod-cidrs-killed: a burst with three replicas of ipam, of
-    which the bench kills one; mode separate only.  scale: bursts of growing size.  Without an argument all
-    run except the last four, which takes about ten minutes on two cores. The first run builds the control
+    which the bench kills one; mode separate only.  scale: bursts of growing size.  soak: simulated hours
+    with changes, replaced nodes and reconnects, in which nothing may grow.  Without an argument all run
+    except the last five, which takes about ten minutes on two cores. The first run builds the control
     plane (six more minutes, needs Go).
     """
     console = _open_console()

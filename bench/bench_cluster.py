@@ -29,6 +29,7 @@ _INSTRUMENTED_FOLDER = Path(__file__).parent / "instrumented"
 
 OTHER_CONTROLLER: Final = "other-controller"  # process and Kubernetes user of the program of --against
 _QUIET_SECONDS = 1.0
+_READS: Final = {"get", "list", "watch"}
 
 StepCallback = Callable[[str], None]
 
@@ -171,17 +172,19 @@ def _build_environment(counts: Path, profiles: Path | None) -> dict[str, str]:
     return environment if profiles is None else environment | {PROFILE_DIRECTORY: str(profiles)}
 
 
-async def wait_until_quiet(stage: BenchCluster, *, seconds: float = 20) -> bool:
+async def wait_until_quiet(stage: BenchCluster, *, seconds: float = 20, writes_only: bool = False) -> bool:
     """Wait until the controller has sent Kubernetes only Lease requests for a second.
 
-    False if that takes too long. The labeler delays its Events while Nodes are written.
+    False if that takes too long. The labeler delays its Events while Nodes are written. With `writes_only`,
+    reads do not count: services with short periods repeat them.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         mark = stage.control_plane.audit_mark()
         await asyncio.sleep(_QUIET_SECONDS)
         counts = stage.control_plane.audit_counts(mark)
-        if not any(is_controller_user(r.user) and r.resource != "leases" for r in counts):
+        requests = [r for r in counts if is_controller_user(r.user) and r.resource != "leases"]
+        if not any(r.verb not in _READS or not writes_only for r in requests):
             return True
     return False
 

@@ -8,7 +8,16 @@ import msgspec
 # How our services run, or with which flags the other controller (--against) runs.
 Mode = Literal["all-in-one-memory", "all-in-one-nats", "separate", "against-tuned", "against-default"]
 Scenario = Literal[
-    "burst", "single", "steady", "change", "rules", "certificates", "early", "pod-cidrs-killed", "scale"
+    "burst",
+    "single",
+    "steady",
+    "change",
+    "rules",
+    "certificates",
+    "early",
+    "pod-cidrs-killed",
+    "scale",
+    "soak",
 ]
 
 AGAINST_MODES: Final[tuple[Mode, ...]] = ("against-tuned", "against-default")
@@ -24,6 +33,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     "early",
     "pod-cidrs-killed",
     "scale",
+    "soak",
 )
 SEPARATE: Final[tuple[Scenario, ...]] = (
     "pod-cidrs-killed",
@@ -55,6 +65,9 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
     certificates: bool = False  # burst, single: each kubelet also requests its certificate
     certificate_nodes: int = 2000
     sizes: tuple[int, ...] = (100, 300, 1000, 3000, 5000)
+    soak_nodes: int = 50
+    soak_hours: int = 24
+    soak_hour_seconds: float = 25
     pod_cidrs: bool = False  # burst: nodes also get pod CIDRs, compared with the burst without
     against: Path | None = None
     patience_seconds: float = 300

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from bench.bench_cluster import BenchCluster, BenchServices, start_services
+from bench.bench_cluster import BenchCluster, BenchServices, StepCallback, start_services
 from bench.bench_options import BenchOptions, Mode, Scenario
 from bench.figures import BenchRun, Figures
 from bench.fleet import make_kubelets
@@ -30,6 +30,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     name: str
     profiles: Path | None = None
+    report: StepCallback = lambda _: None  # prints the progress within a long run
 
     def start_services(
         self,

@@ -31,6 +31,8 @@ def make_options(options: dict[str, Any]) -> BenchOptions:
             modes += AGAINST_MODES
     elif against := next((mode for mode in modes if mode in AGAINST_MODES), None):
         raise click.UsageError(f"--mode {against} requires --against PROGRAM")
+    if options["keep_logs"] is not None:
+        _check_empty("--keep-logs", options["keep_logs"])
     return BenchOptions(**options | {"scenarios": scenarios, "modes": modes})
 
 
@@ -39,6 +41,12 @@ def _check_against(program: Path, scenarios: tuple[Scenario, ...]) -> None:
         raise click.UsageError(f"--against {program}: not executable; run: chmod +x {program}")
     if not {*scenarios} & {*COMPARABLE}:
         raise click.UsageError(f"--against requires one of the scenarios {', '.join(COMPARABLE)}")
+
+
+def _check_empty(option: str, directory: Path) -> None:
+    # etcd would continue with the Nodes of the run before
+    if directory.is_dir() and any(directory.iterdir()):
+        raise click.UsageError(f"{option} {directory}: contains files; name an empty or a new directory")
 
 
 def check_writable(option: str, file: Path) -> None:

@@ -39,7 +39,15 @@ async def run_bench(wanted: BenchOptions, console: Console, runs: list[BenchRun]
             await _check_other_controller(stage, wanted, report)
             for scenario, mode, number in plan_runs(wanted):
                 with console.status(f"{scenario}, {mode}, run {number} of {wanted.runs}"):
-                    run = await _measure_run(stage, wanted, scenario, mode, number)
+                    measuring = Measurement(
+                        stage=stage,
+                        options=wanted,
+                        mode=mode,
+                        number=number,
+                        name=f"{scenario}-{mode}-{number}",
+                        report=report,
+                    )
+                    run = await _measure_run(measuring, scenario)
                 runs.append(run)
                 report(f"{scenario}, {mode}, run {number} of {wanted.runs}: {format_headline(run)}")
                 if not run.figures:
@@ -63,12 +71,8 @@ def plan_runs(wanted: BenchOptions) -> list[tuple[Scenario, Mode, int]]:
     ]
 
 
-async def _measure_run(
-    stage: BenchCluster, wanted: BenchOptions, scenario: Scenario, mode: Mode, number: int
-) -> BenchRun:
+async def _measure_run(measuring: Measurement, scenario: Scenario) -> BenchRun:
     """One run; if a process exits or is unusable, the run has no figures, and its problem names it."""
-    name = f"{scenario}-{mode}-{number}"
-    measuring = Measurement(stage=stage, options=wanted, mode=mode, number=number, name=name)
     try:
         return await MEASURE_BY_SCENARIO[scenario](measuring)
     except OtherControllerFailed as error:

@@ -16,6 +16,7 @@ from bench.pod_cidrs import measure_with_and_without_pod_cidrs
 from bench.pod_cidrs_killed import measure_pod_cidrs_killed
 from bench.rule_change import measure_rule_changes
 from bench.scale import measure_scale
+from bench.soak import measure_soak
 from libs.testbed.machine_fleet import SimMachineFacts
 
 _CHANGE_SECONDS: Final = 30
@@ -145,4 +146,5 @@ MEASURE_BY_SCENARIO: Final[dict[Scenario, Measure]] = {
     "early": measure_early_requests,
     "pod-cidrs-killed": measure_pod_cidrs_killed,
     "scale": measure_scale,
+    "soak": measure_soak,
 }

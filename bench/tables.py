@@ -109,6 +109,10 @@ def list_differences(old: BenchResults, new: BenchResults) -> list[str]:
         "nodes with rules": (old.wanted.rule_nodes, new.wanted.rule_nodes),
         "certificates": (old.wanted.certificates, new.wanted.certificates),
         "other controllers": (old.wanted.against, new.wanted.against),
+        "soaks": (
+            (old.wanted.soak_nodes, old.wanted.soak_hours, old.wanted.soak_hour_seconds),
+            (new.wanted.soak_nodes, new.wanted.soak_hours, new.wanted.soak_hour_seconds),
+        ),
         "pod CIDRs": (old.wanted.pod_cidrs, new.wanted.pod_cidrs),
         "nodes that request certificates": (old.wanted.certificate_nodes, new.wanted.certificate_nodes),
     }
@@ -165,6 +169,8 @@ def _format_title(wanted: BenchOptions, scenario: Scenario) -> str:
         "pod-cidrs-killed": f"{wanted.nodes} nodes join, {pace}, one of three replicas of ipam is killed",
         "early": f"{wanted.certificate_nodes} nodes file two requests each, then join",
         "scale": f"bursts of {', '.join(map(str, wanted.sizes))} nodes, {pace}{asking}",
+        "soak": f"{wanted.soak_nodes} nodes, {wanted.soak_hours} simulated hours of "
+        f"{wanted.soak_hour_seconds:g} s, with reconnects",
         "rules": f"a rule for most of {wanted.rule_nodes} nodes changes {wanted.rule_changes} times",
     }
     return f"{scenario}: {what[scenario]}"

@@ -1,7 +1,8 @@
 """Python imports this at the start of each service of a bench.
 
-It counts the messages that followers apply, in a file that the bench reads. With a directory for profiles,
-the process also profiles itself from SIGUSR2 on and writes the profile at exit.
+It counts the messages that followers apply, in a file that the bench reads. On SIGUSR1 it writes the number
+of asyncio tasks to a file. With a directory for profiles, the process also profiles itself from SIGUSR2 on
+and writes the profile at exit.
 """
 
 import atexit
@@ -71,6 +72,20 @@ def _count_applied(directory: str) -> None:
     sys.meta_path.insert(0, _CountingFinder(counts))
 
 
+def _count_tasks_on_signal(directory: str) -> None:
+    """Write the number of tasks on SIGUSR1. The handler runs in the main thread, as the event loop does."""
+
+    def write(*_: object) -> None:
+        import asyncio  # noqa: PLC0415 - not in the processes that never run it, such as pip's
+
+        file = Path(directory) / f"{os.getpid()}.tasks"
+        new = file.with_suffix(".new")
+        new.write_text(str(len(asyncio.all_tasks())))
+        new.replace(file)
+
+    signal.signal(signal.SIGUSR1, write)
+
+
 def _profile_on_signal(directory: str) -> None:
     profile = cProfile.Profile(time.process_time)
     # Python handles signals in the main thread, which also runs the event loop.
@@ -87,5 +102,6 @@ def _profile_on_signal(directory: str) -> None:
 
 if "TALOS_CCM_BENCH_COUNTS" in os.environ:
     _count_applied(os.environ["TALOS_CCM_BENCH_COUNTS"])
+    _count_tasks_on_signal(os.environ["TALOS_CCM_BENCH_COUNTS"])
 if "TALOS_CCM_BENCH_PROFILES" in os.environ:
     _profile_on_signal(os.environ["TALOS_CCM_BENCH_PROFILES"])

@@ -9,9 +9,12 @@ import sysconfig
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
+
 from libs.testbed.child_process import ChildProcess, allocate_port, wait_until
 
 _START_SECONDS = 20
+_MONITORING_TIMEOUT = aiohttp.ClientTimeout(total=5)
 
 
 class NatsServer:
@@ -22,6 +25,7 @@ class NatsServer:
         self.run_dir = run_dir
         self.store = run_dir / "jetstream"
         self.port = allocate_port()
+        self._monitoring_port = allocate_port()
         self.url = f"nats://127.0.0.1:{self.port}"
         self.child: ChildProcess
         self.configure(config)
@@ -39,7 +43,7 @@ class NatsServer:
 
     def configure(self, config: str) -> None:
         """Write the configuration file again; it takes effect at the next start."""
-        own = f'jetstream {{ store_dir: "{self.store}" }}\n'
+        own = f'jetstream {{ store_dir: "{self.store}" }}\nhttp: "127.0.0.1:{self._monitoring_port}"\n'
         (self.run_dir / "nats.conf").write_text(own + config)
 
     async def kill(self) -> None:
@@ -64,6 +68,22 @@ class NatsServer:
         await self.kill()
         shutil.rmtree(self.store, ignore_errors=True)
         await self.restart()
+
+    async def count_kept(self) -> dict[str, int]:
+        """Return the numbers of connections, streams, consumers and subjects that the server keeps."""
+        base = f"http://127.0.0.1:{self._monitoring_port}"
+        async with aiohttp.ClientSession(timeout=_MONITORING_TIMEOUT, raise_for_status=True) as session:
+            async with session.get(f"{base}/jsz?streams=true&consumers=true") as answer:
+                accounts = (await answer.json()).get("account_details", [])
+            async with session.get(f"{base}/varz") as answer:
+                connections = (await answer.json())["connections"]
+        streams = [stream for account in accounts for stream in account.get("stream_detail", [])]
+        return {
+            "NATS connections": connections,
+            "NATS streams": len(streams),
+            "NATS consumers": sum(stream["state"]["consumer_count"] for stream in streams),
+            "NATS subjects": sum(stream["state"].get("num_subjects", 0) for stream in streams),
+        }
 
     def pause(self) -> None:
         """Pause the server: connections stay open, without answers."""

@@ -98,3 +98,10 @@ def test_a_wrong_size_or_plot_is_rejected(arguments: list[str], words: str):
     answer = CliRunner().invoke(main, arguments)
     assert answer.exit_code == 2
     assert words in answer.output
+
+
+def test_logs_are_not_kept_among_those_of_another_run(tmp_path: Path):
+    (tmp_path / "etcd").mkdir()
+    answer = CliRunner().invoke(main, ["burst", "--keep-logs", str(tmp_path)])
+    assert answer.exit_code == 2
+    assert "name an empty or a new directory" in answer.output

@@ -1,0 +1,93 @@
+"""What a soak samples each simulated hour, the growth over the hours, and its verdict. Pure."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Final
+
+import msgspec
+
+from bench.figures import Figures
+
+# The first hours fill caches, pools and the allocator's arenas.
+WARM_UP_HOURS: Final = 4
+_HOURS_PER_DAY: Final = 24
+# Promised over a simulated day. Memory of CPython moves by a percent from one hour to the next.
+_MOST_MEMORY_GROWTH: Final = 0.03
+# A count may move by one at any hour, for example while a connection is replaced.
+_MOST_COUNT_GROWTH: Final = 0.05
+_MOST_COUNT_NOISE: Final = 2.0
+# The stream keeps messages about deleted objects for an hour, which is long in simulated hours.
+_GROWS: Final = "NATS subjects"
+
+
+class ProcessSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One process at the end of a simulated hour, when it is idle."""
+
+    rss_bytes: int
+    files: int  # open file descriptors, sockets included
+    tasks: int  # of asyncio
+    threads: int
+
+
+class HourSample(msgspec.Struct, frozen=True, kw_only=True):
+    """All processes of ours, and what the cluster and the NATS server keep for them."""
+
+    processes: Mapping[str, ProcessSample]
+    kept: Mapping[str, int]  # such as "NATS consumers"
+
+
+def compute_slope(values: Sequence[float]) -> float:
+    """The growth per hour: the median of the slopes of all pairs (Theil-Sen), which outliers do not move.
+
+    NaN for fewer than two values.
+    """
+    slopes = [(late - early) / (j - i) for (i, early), (j, late) in combinations(enumerate(values), 2)]
+    return statistics.median(slopes) if slopes else math.nan
+
+
+def compute_soak_figures(samples: Sequence[HourSample]) -> Figures:
+    """The last value of each count and its growth over a simulated day, without the first hours."""
+    later = samples[WARM_UP_HOURS:]
+    figures: Figures = {"simulated hours": float(len(samples))}
+    for name in samples[-1].processes:
+        of_process = [sample.processes[name] for sample in later]
+        rss = [sample.rss_bytes / 1e6 for sample in of_process]
+        figures |= _describe(f"ours: {name} RSS MB", rss)
+        for what in ("files", "tasks", "threads"):
+            figures |= _describe(f"ours: {name} {what}", [getattr(sample, what) for sample in of_process])
+    for what in samples[-1].kept:
+        figures |= _describe(f"context: {what}", [sample.kept[what] for sample in later])
+    return figures
+
+
+def _describe(name: str, values: Sequence[float]) -> Figures:
+    slope = compute_slope(values)
+    return {name: values[-1] if values else math.nan, f"{name}, growth per day": slope * _HOURS_PER_DAY}
+
+
+def find_soak_problems(samples: Sequence[HourSample]) -> list[str]:
+    """What grew by more than is promised."""
+    later = samples[WARM_UP_HOURS:]
+    if len(later) < 2:
+        return [f"a soak needs more than {WARM_UP_HOURS + 1} hours to show growth"]
+    found = []
+    for name in samples[-1].processes:
+        of_process = [sample.processes[name] for sample in later]
+        rss = [float(sample.rss_bytes) for sample in of_process]
+        growth = compute_slope(rss) * _HOURS_PER_DAY
+        if growth > _MOST_MEMORY_GROWTH * statistics.median(rss):
+            found.append(f"the memory of {name} grows by {growth / 1e6:.1f} MB per simulated day")
+        for what in ("files", "tasks", "threads"):
+            found += _find_growth(f"{what} of {name}", [getattr(sample, what) for sample in of_process])
+    for what in samples[-1].kept.keys() - {_GROWS}:
+        found += _find_growth(what, [sample.kept[what] for sample in later])
+    return found
+
+
+def _find_growth(what: str, counts: Sequence[int]) -> list[str]:
+    growth = compute_slope(counts) * _HOURS_PER_DAY
+    if growth <= max(_MOST_COUNT_NOISE, _MOST_COUNT_GROWTH * statistics.median(counts)):
+        return []
+    return [f"{what} grow by {growth:.0f} per simulated day, to {counts[-1]}"]
