@@ -113,8 +113,8 @@ async def _live_an_hour(m: Measurement, machines: list[SimMachineFacts], hour: i
     Returns what did not recover in time.
     """
     kubelets, wanted = m.stage.kubelets, m.options
-    changing = machines[hour % _CHANGED_SHARE :: _CHANGED_SHARE]
     replaced, renewing = ([machines[(2 * hour + part) % len(machines)]] for part in range(2))
+    changing = [each for each in machines[hour % _CHANGED_SHARE :: _CHANGED_SHARE] if each not in replaced]
     beating = [machine.name for machine in machines if machine not in replaced]
     every = wanted.soak_hour_seconds / _HEARTBEATS_PER_HOUR
     async with asyncio.TaskGroup() as group:
