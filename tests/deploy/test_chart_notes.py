@@ -12,7 +12,7 @@ ALL = (
     "cloud-node-lifecycle"
 )
 SPOT = "Nodes of preempted GCP spot machines are kept"
-PROOF = "deletes a Node only if its machine is proven to be gone"
+PROOF = "deletes a Node only if its machine is proven to be replaced"
 LIFECYCLE = ["cloud-node", "cloud-node-lifecycle"]
 
 

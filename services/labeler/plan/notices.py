@@ -14,6 +14,10 @@ _MAX_NOTICES_PER_KIND: Final = 6  # per plan; the event deduplicator remembers 3
 _MAX_MESSAGE_LENGTH: Final = 900  # characters; Kubernetes accepts 1024
 _MAX_VALUE_LENGTH: Final = 100
 _HOW_TO_RETURN: Final = "to get it back, remove it from the Node"
+# The labeler sets no removed taint again on an initialized Node.
+_HOW_TO_RETURN_TAINT: Final = (
+    "to get it back, remove it from the Node and from the rule, and add it to the rule again"
+)
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,9 +81,10 @@ def _describe_skipped(skipped: SkippedEntry) -> str:
 def _describe_conflict(kind: str, conflict: OwnershipConflict) -> str:
     did = "has changed" if conflict.was_ours else "has set"
     current, desired = conflict.current[:_MAX_VALUE_LENGTH], conflict.desired[:_MAX_VALUE_LENGTH]
+    how_to_return = _HOW_TO_RETURN_TAINT if kind == "taint" else _HOW_TO_RETURN
     return (
         f"another writer {did} {kind} {conflict.key} to {current!r} instead of {desired!r} and owns it now; "
-        f"{_HOW_TO_RETURN}"
+        f"{how_to_return}"
     )
 
 

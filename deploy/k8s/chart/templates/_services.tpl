@@ -76,7 +76,7 @@
 {{- range include "talos-ccm.extraArgs" (dict "root" . "service" $service) | fromJsonArray -}}
 {{- if regexMatch "^--?delete[-_]preempted[-_]gcp[-_]spot(=.*)?$" . -}}{{- $spot = true -}}{{- end -}}
 {{- end -}}
-{{- $lines = append $lines "- cloud-node-lifecycle deletes a Node only if its machine is proven to be gone." -}}
+{{- $lines = append $lines "- cloud-node-lifecycle deletes a Node only if its machine is proven to be replaced." -}}
 {{- if not $spot -}}
 {{- $lines = append $lines "- Nodes of preempted GCP spot machines are kept: --delete-preempted-gcp-spot in extraArgs deletes them." -}}
 {{- end -}}
