@@ -52,6 +52,17 @@ async def test_who_has_long_waited_for_a_stream_follows_it_as_soon_as_it_is_ther
         await wait_until(lambda: provisioner.is_caught_up and waiter.is_caught_up)
 
 
+async def test_a_replay_of_large_messages_takes_several_pulls_and_one_connection(nats_bus: NatsBus):
+    await nats_bus.provision((NODES,), max_bytes=128 * 1024 * 1024)
+    for number in range(200):  # 40 MB: more than two pulls may fetch
+        await nats_bus.publish(make_event(f"web-{number}", uid="u" * 200_000))
+    recorder = Recorder()
+    async with run_during(nats_bus.follow("test", EVERYTHING, recorder)):
+        await wait_until(lambda: recorder.is_caught_up)
+    assert len(recorder.subjects) == 200
+    assert not recorder.disconnects
+
+
 async def test_a_stream_replaced_between_two_heartbeats_is_noticed(
     nats_bus: NatsBus, nats_server: NatsServer
 ):

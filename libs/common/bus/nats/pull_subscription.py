@@ -16,7 +16,10 @@ from libs.common.contract.subjects import STREAM
 
 _HEARTBEAT: Final = "100"
 _EXPIRED: Final = ("404", "408")  # a pull request has ended; another one follows
-_DONE: Final = "Batch Completed"
+# Descriptions of other ends of a pull request, after which another one follows, too.
+_DONE: Final = ("Batch Completed", "Message Size Exceeds MaxBytes")
+# The server closes a connection that is 64 MiB behind. Two requests can be open, and a message has 1 MiB.
+MAX_PULL_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(eq=False)
@@ -80,6 +83,7 @@ class PullSubscription:
         limits = {
             "expires": int(self.timing.pull_expires * NANOSECONDS),
             "idle_heartbeat": int(self.timing.pull_heartbeat * NANOSECONDS),
+            "max_bytes": MAX_PULL_BYTES,
         }
         while True:
             room = self.room()
@@ -119,7 +123,7 @@ class PullSubscription:
     def _on_status(self, raw: WireMessage) -> None:
         if raw.status == _HEARTBEAT:
             self.idle()
-        elif raw.status in _EXPIRED or raw.description == _DONE:
+        elif raw.status in _EXPIRED or raw.description in _DONE:
             unserved = int(raw.headers.get("Nats-Pending-Messages", "0"))
             self._outstanding = max(0, self._outstanding - unserved)
         elif raw.status == NO_RESPONDERS:
