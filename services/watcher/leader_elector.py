@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Final, Protocol
@@ -16,6 +17,7 @@ from services.watcher.bus_reachability import BusReachability
 from services.watcher.published_state import PublishedState
 
 log = logging.getLogger(__name__)
+_BUS_POLL_SECONDS: Final = 0.02
 _NEVER: Final = float("inf")
 
 
@@ -86,6 +88,7 @@ class LeaseElector:
         self._is_lost = False
 
     async def acquire(self) -> int:
+        await self._wait_for_bus()
         while True:
             # A leader without the bus publishes nothing, and keeps other watchers from leading.
             answer = await self._try_acquire(take=self.reachability.may_lead())
@@ -179,6 +182,16 @@ class LeaseElector:
             self._holder, self._holder_since = answer.holder, self.clock()
             log.info("standing by, another watcher leads", extra={"holder": answer.holder})
         return answer
+
+    async def _wait_for_bus(self) -> None:
+        """Wait for the first answer of the bus, for one retry period at most. It takes milliseconds.
+
+        Without it, the first attempt would acquire nothing, and the next one comes a retry period later.
+        """
+        for _ in range(math.ceil(self._retry_pause() / _BUS_POLL_SECONDS)):
+            if self.reachability.may_lead():
+                return
+            await asyncio.sleep(_BUS_POLL_SECONDS)
 
     async def _sleep(self, at_most: float) -> None:
         await asyncio.sleep(min(at_most, self._retry_pause()))

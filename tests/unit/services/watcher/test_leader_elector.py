@@ -95,6 +95,17 @@ async def test_a_candidate_waits_through_another_holder_and_an_unreachable_serve
     assert candidate.problems() == ()
 
 
+async def test_a_candidate_acquires_the_lease_as_soon_as_its_bus_answers():
+    bus, lock = Bus(silent=60.0), ScriptedLock(HELD)
+    winning = asyncio.create_task(by_lease(lock, retry_seconds=60.0, bus=bus).acquire())
+    await asyncio.sleep(0)
+    assert lock.tries == 0
+    bus.silent = 0.0
+    async with asyncio.timeout(20):
+        assert await winning == 3
+    assert lock.tries == 1
+
+
 async def test_a_candidate_that_cannot_ask_says_why():
     candidate = by_lease(ScriptedLock(Unreachable("connection refused")))
     winning = asyncio.create_task(candidate.acquire())
