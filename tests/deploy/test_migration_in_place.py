@@ -157,7 +157,7 @@ def test_the_pages_name_existing_deployments():
         named |= set(re.findall(r"deployment/([\w-]+)", text))
     rendered = [
         name
-        for release in (RELEASE, "talos-ccm")
+        for release in (RELEASE, "new-ccm", "talos-ccm")
         for name in select_kind(render_manifests(ChartValues(release=release)), "Deployment")
     ]
     assert named
