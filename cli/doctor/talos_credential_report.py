@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from libs.common.contract.timestamp import Timestamp
+from libs.common.json_errors import JSON_ERRORS
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,5 +41,5 @@ def decode_report(data: bytes) -> TalosCredentialReport:
     """Decode the report. Raises ValueError if it is invalid."""
     try:
         return _DECODER.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise ValueError(f"not the output of `inside talos`: {error}") from error

@@ -11,6 +11,7 @@ import msgspec
 from libs.common.contract.events import DeadLetter, Event, Leading
 from libs.common.contract.subjects import is_publishable_name
 from libs.common.contract.timestamp import Timestamp
+from libs.common.json_errors import JSON_ERRORS
 
 NATS_SILENT: Final = "NATS does not answer"
 _NATS_SILENT_IN_JSON: Final = "NATS does not tell"  # commands of earlier versions look for this text
@@ -167,7 +168,7 @@ def decode_result(data: bytes) -> FlowResult:
     """Decode the result. Raises ValueError if it is invalid."""
     try:
         return _replace_prefix(_decoder.decode(data), _NATS_SILENT_IN_JSON, NATS_SILENT)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise ValueError(f"not the output of `inside flow`: {error}") from error
 
 
@@ -186,5 +187,5 @@ def decode_certificates(data: bytes) -> tuple[CertificateSnapshot, ...]:
     """Decode the certificates. Raises ValueError if they are invalid."""
     try:
         return msgspec.json.decode(data, type=tuple[CertificateSnapshot, ...])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise ValueError(f"not the output of `inside certificates`: {error}") from error

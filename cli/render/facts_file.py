@@ -16,6 +16,7 @@ from libs.common.contract.machine import (
     SystemInformation,
 )
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, UNINITIALIZED_TAINT, Node, ObjectMeta
+from libs.common.json_errors import JSON_ERRORS
 from libs.common.safe_yaml import YamlError, read_yaml
 
 # The query time of facts without one: long after the Node was created.
@@ -61,7 +62,7 @@ def _decode(content: bytes) -> Any:
     for decode in (msgspec.json.decode, msgspec.json.Decoder().decode_lines):
         try:
             return decode(content)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        except JSON_ERRORS:
             continue
     try:
         return read_yaml(content, object)

@@ -11,6 +11,7 @@ import msgspec
 
 from libs.common.contract.node import Node
 from libs.common.contract.signing_request import KUBELET_SERVING, SigningRequest, trim_signing_request
+from libs.common.json_errors import JSON_ERRORS
 from libs.common.kube.config_maps import ConfigMap, config_map_resource, encode_config_map
 from libs.common.kube.errors import AlreadyExists, Invalid, ServerError
 from libs.common.kube.events import ObjectEvent, event_body, event_namespace
@@ -258,7 +259,7 @@ class KubeApi:
         body = await self.transport.call(request, deadline_seconds=deadline_seconds)
         try:
             return read_lease(body)
-        except msgspec.DecodeError as error:
+        except JSON_ERRORS as error:
             raise ServerError(f"invalid response: {error}", request=str(request)) from error
 
     # ---- any kind

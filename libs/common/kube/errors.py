@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from libs.common.bus.delivery import PermanentError, TemporaryError, clamp_retry_after
+from libs.common.json_errors import JSON_ERRORS
 
 # Start of kube-apiserver's messages for denials by a webhook or a ValidatingAdmissionPolicy.
 _DENIAL: Final = re.compile(
@@ -130,7 +131,7 @@ def error_from(status: int, body: bytes, *, request: str, retry_after: str | Non
     """Translate an error response; of `retry_after`, the header, only seconds are read."""
     try:
         decoded = msgspec.json.decode(body, type=Status)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except JSON_ERRORS:
         decoded = Status(message=_plain_text(body))
     return error_from_status(decoded, status, request=request, retry_after_seconds=_seconds(retry_after))
 

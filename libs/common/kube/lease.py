@@ -60,7 +60,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 def read_lease(body: bytes) -> Lease:
-    """Parse a Lease. Raises msgspec.DecodeError for anything else."""
+    """Parse a Lease. Raises JSON_ERRORS for anything else."""
     document = msgspec.json.decode(body, type=dict[str, Any])
     return Lease(spec=msgspec.convert(document.get("spec") or {}, LeaseSpec), document=document)
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 import msgspec
 
 from libs.common.contract.node import ObjectMeta
+from libs.common.json_errors import JSON_ERRORS
 from libs.common.kube.errors import ServerError
 
 PAGE_SIZE: Final = 500  # decoding such a page of Nodes blocks the event loop for about 30 ms
@@ -97,7 +98,7 @@ def decode_answer(body: bytes, kind: type[Answer], request: object) -> Answer:
     """Parse a response as `kind`. Raises ServerError if it is something else."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise ServerError(f"invalid response: {error}", request=str(request)) from error
 
 
@@ -122,7 +123,7 @@ def decode_object(
     """Parse an object; report an unreadable one and return None, so that it does not stop the others."""
     try:
         return resource.transform(msgspec.json.decode(raw, type=resource.item))
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         on_unreadable(UnreadableObject(resource=resource.plural, name=_name_of(raw), reason=str(error)))
         return None
 
@@ -130,5 +131,5 @@ def decode_object(
 def _name_of(raw: bytes | msgspec.Raw) -> str:
     try:
         return msgspec.json.decode(raw, type=_Named).metadata.name
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return ""

@@ -6,6 +6,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from libs.common.json_errors import JSON_ERRORS
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import ServerError, Unreachable
 from libs.common.kube.request import Request
@@ -83,7 +84,7 @@ def _exit_status(data: bytes, request: Request, output: bytes) -> int:
     """Return the exit status. Raises KubeError if the command did not run or its end is unknown."""
     try:
         status = msgspec.json.decode(data, type=_Status)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         tail = output[-_QUOTED:].decode(errors="replace").strip()
         text = f"the connection ended before the command did{': ' + tail if tail else ''}"
         raise Unreachable(text, request=str(request), reason="Unreachable") from error

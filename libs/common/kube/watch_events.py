@@ -5,6 +5,7 @@ from typing import Final, Generic
 
 import msgspec
 
+from libs.common.json_errors import JSON_ERRORS
 from libs.common.kube.errors import Status, error_from_status
 from libs.common.kube.objects import Item, Resource, UnreadableObject, decode_object
 from libs.common.kube.request import Request
@@ -79,7 +80,7 @@ def decode_watch_event(
         if event.type == "ERROR":
             status = msgspec.json.decode(event.object, type=Status)
             raise error_from_status(status, status.code, request=str(request))
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise ListAgain(f"the watch sent an invalid line: {error}") from error
     item = decode_object(event.object, resource, on_unreadable)
     if event.type != "DELETED":

@@ -19,6 +19,7 @@ from libs.common.bus.protocol import (
 )
 from libs.common.contract.events import Event
 from libs.common.contract.subjects import STREAM, subject_of
+from libs.common.json_errors import JSON_ERRORS
 
 API: Final = "$JS.API"
 API_SECONDS: Final = 5.0
@@ -130,7 +131,7 @@ async def call(connection: Connection, subject: str, request: object, answer: ty
         error = _answer.decode(data).error
         if error is None:
             return msgspec.json.decode(data, type=answer)
-    except msgspec.MsgspecError as broken:
+    except JSON_ERRORS as broken:
         raise BusError(f"{subject}: not an answer of the JetStream API: {broken}") from broken
     raise translate_error(error, subject)
 
@@ -179,7 +180,7 @@ async def publish(
         published = _published.decode(answer.data)
     except NoResponders as error:
         raise NoStream(f"{subject}: no stream {STREAM} accepts it") from error
-    except msgspec.MsgspecError as error:
+    except JSON_ERRORS as error:
         raise BusError(f"{subject}: not an acknowledgement: {error}") from error
     if published.error is not None:
         raise translate_error(published.error, subject)
@@ -192,16 +193,27 @@ async def fetch_last(connection: Connection, subject: str, *, seconds: float) ->
         answer = await connection.request(f"{API}.DIRECT.GET.{STREAM}.{subject}", seconds=seconds)
     except NoResponders as error:
         raise NoStream(f"{subject}: no stream {STREAM}") from error
-    headers = answer.headers
+    return decode_direct_answer(subject, answer)
+
+
+def decode_direct_answer(subject: str, answer: WireMessage) -> Message | None:
+    """Return the message of a DIRECT.GET, None if there is none. Raises BusError for any other answer."""
     if answer.status == "404":
         return None
-    if answer.status or "Nats-Sequence" not in headers:
+    headers = answer.headers
+    try:
+        stored_subject, sequence = headers["Nats-Subject"], int(headers["Nats-Sequence"])
+        published_at = datetime.fromisoformat(headers["Nats-Time-Stamp"])
+    except (KeyError, ValueError) as error:
+        said = f"{answer.status} {answer.description}".strip() or repr(error)
+        raise BusError(f"{subject}: DIRECT.GET answered {said}") from error
+    if answer.status or published_at.tzinfo is None:
         raise BusError(f"{subject}: DIRECT.GET answered {answer.status} {answer.description}")
     return Message(
-        subject=headers["Nats-Subject"],
-        event=_event(headers["Nats-Subject"], answer.data),
-        sequence=int(headers["Nats-Sequence"]),
-        published_at=datetime.fromisoformat(headers["Nats-Time-Stamp"]),
+        subject=stored_subject,
+        event=_event(stored_subject, answer.data),
+        sequence=sequence,
+        published_at=published_at,
         headers=_own(headers),
     )
 

@@ -8,6 +8,7 @@ from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.jetstream import ApiError
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import BusError
+from libs.common.json_errors import JSON_ERRORS
 
 _CONNECT_SECONDS: Final = 5.0
 _RELOAD_SECONDS: Final = 10.0
@@ -29,7 +30,7 @@ async def reload_server(access: NatsAccess) -> None:
         await connection.abort("done")
     try:
         error = msgspec.json.decode(answer.data, type=_Answer).error
-    except msgspec.MsgspecError as broken:
+    except JSON_ERRORS as broken:
         raise BusError(f"{subject}: not an answer of a server: {broken}") from broken
     if error is not None:
         raise BusError(f"{access}: configuration not reloaded: {error.description}")

@@ -10,6 +10,8 @@ import msgspec
 import nats.errors
 from nats.aio.transport import Transport
 
+from libs.common.json_errors import JSON_ERRORS
+
 
 class ConnectionTransport(Transport):
     """Differs from nats-py's own transport in four ways.
@@ -84,7 +86,7 @@ class ConnectionTransport(Transport):
             return line
         try:
             info = msgspec.json.decode(line.removeprefix(b"INFO "), type=dict[str, Any])
-        except msgspec.MsgspecError as error:
+        except JSON_ERRORS as error:
             raise nats.errors.Error(f"not a greeting of NATS: {error}") from error
         self.server_id = str(info.get("server_id", ""))
         if self._encrypted and info.get("tls_available"):

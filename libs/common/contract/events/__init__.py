@@ -22,6 +22,7 @@ from libs.common.contract.events.from_watcher import (
     ObservationOrder,
     SnapshotComplete,
 )
+from libs.common.json_errors import JSON_ERRORS
 
 __all__ = [
     "MAX_EVENT_BYTES",
@@ -94,5 +95,5 @@ def decode(data: bytes) -> Event:
     """Parse an event. Raises EventError, and no other exception, for any other bytes."""
     try:
         return _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise EventError(f"not an event of this schema: {error}") from error
