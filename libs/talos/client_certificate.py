@@ -36,7 +36,7 @@ def read_client_certificate(certificate: bytes, key: bytes, *, where: str) -> Cl
         parsed = x509.load_pem_x509_certificate(certificate)
         public = parsed.public_key()
         roles = tuple(str(a.value) for a in parsed.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except (ValueError, x509.InvalidVersion, UnsupportedAlgorithm) as error:
         raise CredentialsError(f"{where}: field crt: the certificate is not readable: {error}") from error
     try:
         private = load_pem_private_key(key, password=None)

@@ -15,6 +15,7 @@ from libs.common.safe_yaml import YamlError, read_yaml
 APID_PORT: Final = 50000
 SERVICE_ACCOUNT_FILE: Final = Path("/var/run/secrets/talos.dev/config")
 _MAX_SHOWN_CHARS: Final = 80  # characters of an identity
+_PORT: Final = re.compile(r"[0-9]{1,5}\Z")
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_])?\.?\Z")
 
 
@@ -147,8 +148,7 @@ def _endpoint(text: str, origin: str) -> Endpoint:
     host, port = _host_and_port(rest.rstrip("/"))
     if not port:
         port = "443" if scheme == "https" else str(APID_PORT)
-    # Digits of other scripts satisfy isdigit() but no resolver.
-    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+    if not (_PORT.match(port) and 0 < int(port) < 65536):
         raise CredentialsError(f"{origin}: {text!r} has no usable port")
     if not (parse_ip(host) is not None or _HOST_NAME.match(host)):
         raise CredentialsError(f"{origin}: {text!r} is neither an address nor a host name")

@@ -32,6 +32,7 @@ _IGNORED_ANNOTATIONS = frozenset(
     }
 )
 _CONDITIONS_READ = frozenset({"Ready", BLOCKED_CONDITION})
+_MAX_VERSION_DIGITS = 20  # of 64 bits; Python raises ValueError above 4300 digits
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -159,7 +160,8 @@ def is_restricted_label(key: str) -> bool:
 
 def parse_resource_version(resource_version: str) -> int:
     """Return a resourceVersion as an integer (KEP-5504; greater is newer), 0 if it is not a number."""
-    return int(resource_version) if resource_version.isascii() and resource_version.isdigit() else 0
+    is_number = resource_version.isascii() and resource_version.isdigit()
+    return int(resource_version) if is_number and len(resource_version) <= _MAX_VERSION_DIGITS else 0
 
 
 def trim_node(node: Node) -> Node:

@@ -3,9 +3,10 @@
 import asyncio
 import functools
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from libs.common.observability import metrics
 from libs.common.service.listener import Limits, Listener
@@ -131,6 +132,11 @@ class _Connection(web.RequestHandler):
         if self._received > _REQUEST_BYTES:
             self.force_close()
         super().data_received(data)
+
+    def log_exception(self, *args: Any, **fields: Any) -> None:
+        """Log a fault of this process, and not that a client sent no HTTP: anyone could fill the log."""
+        if not isinstance(fields.get("exc_info"), HttpProcessingError):
+            super().log_exception(*args, **fields)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
