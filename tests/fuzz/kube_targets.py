@@ -1,0 +1,191 @@
+"""What kube-apiserver sends, and annotations that any writer of a Node may change."""
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from libs.common.contract.node import Node
+from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips, pick_one_per_family
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.json_errors import JSON_ERRORS
+from libs.common.kube.api import NODES, SIGNING_REQUESTS
+from libs.common.kube.errors import KubeError, error_from
+from libs.common.kube.lease import read_lease
+from libs.common.kube.objects import Resource, UnreadableObject, read_page
+from libs.common.kube.request import Request
+from libs.common.kube.watch_events import Bookmark, ListAgain, decode_watch_event
+from services.ipam.pages import (
+    DATA_KEY,
+    Page,
+    StoredPage,
+    UnreadablePage,
+    decode_page,
+    encode_page,
+    page_name,
+)
+from services.labeler.plan.field_ownership import list_machine_config_keys
+from services.labeler.plan.ownership_record import compute_digest, read_ownership_record
+from services.lifecycle.deletion_limit import BudgetDenial, decode_deletions
+from services.watcher.kinds import CSR, NODE
+from tests.builders import NOW, make_node, make_request
+from tests.fuzz.target import Target
+
+_REQUEST: Final = Request(verb="watch", resource="objects", path="/")
+_RANGE: Final = "10.240.0.0/12"
+
+
+def _text(data: bytes) -> str:
+    """Texts in Kubernetes objects are UTF-8."""
+    return data.decode(errors="replace")
+
+
+def _resources() -> tuple[Resource[Any], ...]:
+    return (
+        msgspec.structs.replace(NODES, transform=NODE.transform),
+        msgspec.structs.replace(SIGNING_REQUESTS, transform=CSR.transform),
+    )
+
+
+def _watch_event(data: bytes) -> None:
+    for resource in _resources():
+        unreadable: list[UnreadableObject] = []
+        try:
+            event = decode_watch_event(data, resource, _REQUEST, unreadable.append)
+        except (ListAgain, KubeError):
+            continue
+        assert (event is None) == bool(unreadable)
+        if event is not None and not isinstance(event, Bookmark):
+            _check_object(event.item)
+
+
+def _list_page(data: bytes) -> None:
+    for resource in _resources():
+        for item in read_page(data, resource, _REQUEST, lambda _: None).items:
+            _check_object(item)
+
+
+def _check_object(item: Node | SigningRequest) -> None:
+    assert item.metadata.resource_version is not None
+    assert item.resource_version_number >= 0
+    assert msgspec.json.decode(msgspec.json.encode(item), type=type(item)) == item
+
+
+def _error(data: bytes) -> None:
+    for status in (400, 409, 422, 429, 500):
+        error = error_from(status, data, request="list nodes", retry_after=_text(data)[:20])
+        assert error.status == status
+        assert error.retry_after_seconds is None or error.retry_after_seconds >= 0
+
+
+def _lease(data: bytes) -> None:
+    lease = read_lease(data)
+    assert isinstance(lease.holder, str)
+    assert lease.transitions >= 0 or lease.transitions < 0
+
+
+def _node_ips(data: bytes) -> None:
+    found = parse_node_ips(_text(data))
+    if isinstance(found, InvalidNodeIP):
+        assert found.reason.isprintable()
+        assert len(found.reason) < 1024
+    else:
+        assert 1 <= len(pick_one_per_family(found, prefer_ipv6=True)) <= 2
+
+
+def _claims(data: bytes) -> None:
+    read = decode_page(StoredPage(name=page_name(_RANGE), data={DATA_KEY: _text(data)}))
+    if isinstance(read, UnreadablePage):
+        assert read.reason
+        return
+    again = decode_page(encode_page(read))
+    assert isinstance(again, Page)
+    assert again.claims == read.claims
+
+
+def _owned_keys(data: bytes) -> None:
+    node = make_node(annotations={"talos.dev/owned-labels": _text(data)})
+    assert all(isinstance(key, str) for key in list_machine_config_keys(node, "labels"))
+
+
+def _ownership(data: bytes) -> None:
+    from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL
+
+    text = _text(data)
+    node = make_node(
+        labels={FIELD_OWNERSHIP_DIGEST_LABEL: compute_digest(text)},
+        annotations={FIELD_OWNERSHIP_ANNOTATION: text},
+    )
+    record = read_ownership_record(node)
+    assert record.state in {"read", "unreadable", "newer"}
+
+
+def _deletions(data: bytes) -> None:
+    found = decode_deletions(_text(data))
+    if not isinstance(found, BudgetDenial):
+        assert all(isinstance(each.at <= datetime.now(UTC), bool) for each in found)
+
+
+def _objects() -> tuple[bytes, ...]:
+    node = make_node(
+        labels={"a": "b"}, provider_id="hcloud://7", pod_cidrs=("10.244.1.0/24",), system_uuid="4C"
+    )
+    request = make_request(pem=b"-----BEGIN CERTIFICATE REQUEST-----", expiration_seconds=86400)
+    return tuple(msgspec.json.encode(each) for each in (node, request))
+
+
+_STATUS: Final = (
+    b'{"kind":"Status","message":"no","reason":"AlreadyExists","code":409,'
+    b'"details":{"retryAfterSeconds":3,"causes":[{"reason":"FieldValueDuplicate","field":"metadata.uid","message":"m"}]}}'
+)
+
+
+def _watch_seeds() -> tuple[bytes, ...]:
+    kinds = (b"ADDED", b"DELETED")
+    events = (b'{"type":"%b","object":%b}' % (kind, each) for kind in kinds for each in _objects())
+    bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}'
+    return (*events, bookmark, b'{"type":"ERROR","object":%b}' % _STATUS)
+
+
+def _page_seeds() -> tuple[bytes, ...]:
+    head = b'{"metadata":{"resourceVersion":"7","continue":"c"},"items":[%b]}'
+    return tuple(head % b",".join(items) for items in ((), _objects()))
+
+
+def _claims_seeds() -> tuple[bytes, ...]:
+    head = b'{"version":1,"range":"10.240.0.0/12","claims":{%b}}'
+    claims = (
+        b'"10.244.0.0/24":{"uid":"u1","node":"web-1"}',
+        b'"10.244.1.0/24":{"uid":"u2","goneSince":"2026-01-01T00:00:00Z"}',
+    )
+    return (head % b"", head % claims[0], head % b",".join(claims))
+
+
+TARGETS: Final = (
+    Target(name="kube-watch-event", run=_watch_event, seeds=_watch_seeds),
+    Target(name="kube-list-page", run=_list_page, seeds=_page_seeds, errors=(KubeError,)),
+    Target(name="kube-error", run=_error, seeds=lambda: (_STATUS, b"3", b"not JSON")),
+    Target(
+        name="kube-lease",
+        run=_lease,
+        seeds=lambda: (b'{"metadata":{"name":"l"},"spec":{"holderIdentity":"a","leaseTransitions":3}}',),
+        errors=JSON_ERRORS,
+    ),
+    Target(
+        name="provided-node-ip",
+        run=_node_ips,
+        seeds=lambda: (b"10.0.0.5", b"10.0.0.5, fd00::5", b"::ffff:10.0.0.5", b"fe80::1%eth0"),
+    ),
+    Target(name="ipam-claims", run=_claims, seeds=_claims_seeds),
+    Target(name="machine-config-keys", run=_owned_keys, seeds=lambda: (b'["a.example/x","b"]', b"[]")),
+    Target(
+        name="ownership-record",
+        run=_ownership,
+        seeds=lambda: (b'{"v":1,"labels":{"a":"b","c":null},"taints":{"k:NoSchedule":"v"}}', b'{"v":2}'),
+    ),
+    Target(
+        name="lifecycle-deletions",
+        run=_deletions,
+        seeds=lambda: (b'[{"node":"web-1","at":"%b"}]' % NOW.isoformat().encode(), b"[]"),
+    ),
+)
