@@ -13,6 +13,7 @@ from libs.common.contract.subjects import subject_of
 from tests.fuzz.target import Target
 
 _GOLDEN: Final = Path(__file__).parents[1] / "contract" / "golden"
+_MAX_BYTES: Final = 2**16  # nats-server accepts a megabyte, which takes seconds here
 _BETWEEN: Final = b"\n--\n"  # separates the parts of a message
 _HEADERS: Final = b"NATS/1.0\r\ntraceparent: 00-1-2-01\r\n\r\n"
 
@@ -69,7 +70,21 @@ def _direct_answers() -> tuple[bytes, ...]:
 
 
 TARGETS: Final = (
-    Target(name="bus-event", run=_event, seeds=_golden, errors=(events.EventError,)),
-    Target(name="bus-message", run=_message, seeds=_messages, errors=(BusError,)),
-    Target(name="bus-direct-answer", run=_direct_answer, seeds=_direct_answers, errors=(BusError,)),
+    Target(name="bus-event", format="json", run=_event, seeds=_golden, errors=(events.EventError,)),
+    Target(
+        name="bus-message",
+        format="json",
+        run=_message,
+        seeds=_messages,
+        errors=(BusError,),
+        max_bytes=_MAX_BYTES,
+    ),
+    Target(
+        name="bus-direct-answer",
+        format="json",
+        run=_direct_answer,
+        seeds=_direct_answers,
+        errors=(BusError,),
+        max_bytes=_MAX_BYTES,
+    ),
 )

@@ -68,6 +68,7 @@ async def _exchange(port: int, data: bytes, *, patience_seconds: float) -> bytes
 TARGETS: Final = (
     Target(
         name="health-port",
+        format="http",
         run=_health_port,
         seeds=lambda: (
             b"GET /readyz?verbose HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n",

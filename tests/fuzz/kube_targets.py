@@ -31,7 +31,11 @@ from services.watcher.kinds import CSR, NODE
 from tests.builders import NOW, make_node, make_request
 from tests.fuzz.target import Target
 
-_REQUEST: Final = Request(verb="watch", resource="objects", path="/")
+REQUEST: Final = Request(verb="watch", resource="objects", path="/")
+RESOURCES: Final[tuple[Resource[Any], ...]] = (
+    msgspec.structs.replace(NODES, transform=NODE.transform),
+    msgspec.structs.replace(SIGNING_REQUESTS, transform=CSR.transform),
+)
 _RANGE: Final = "10.240.0.0/12"
 
 
@@ -40,18 +44,11 @@ def _text(data: bytes) -> str:
     return data.decode(errors="replace")
 
 
-def _resources() -> tuple[Resource[Any], ...]:
-    return (
-        msgspec.structs.replace(NODES, transform=NODE.transform),
-        msgspec.structs.replace(SIGNING_REQUESTS, transform=CSR.transform),
-    )
-
-
 def _watch_event(data: bytes) -> None:
-    for resource in _resources():
+    for resource in RESOURCES:
         unreadable: list[UnreadableObject] = []
         try:
-            event = decode_watch_event(data, resource, _REQUEST, unreadable.append)
+            event = decode_watch_event(data, resource, REQUEST, unreadable.append)
         except (ListAgain, KubeError):
             continue
         assert (event is None) == bool(unreadable)
@@ -60,8 +57,8 @@ def _watch_event(data: bytes) -> None:
 
 
 def _list_page(data: bytes) -> None:
-    for resource in _resources():
-        for item in read_page(data, resource, _REQUEST, lambda _: None).items:
+    for resource in RESOURCES:
+        for item in read_page(data, resource, REQUEST, lambda _: None).items:
             _check_object(item)
 
 
@@ -162,29 +159,38 @@ def _claims_seeds() -> tuple[bytes, ...]:
 
 
 TARGETS: Final = (
-    Target(name="kube-watch-event", run=_watch_event, seeds=_watch_seeds),
-    Target(name="kube-list-page", run=_list_page, seeds=_page_seeds, errors=(KubeError,)),
-    Target(name="kube-error", run=_error, seeds=lambda: (_STATUS, b"3", b"not JSON")),
+    Target(name="kube-watch-event", format="json", run=_watch_event, seeds=_watch_seeds),
+    Target(name="kube-list-page", format="json", run=_list_page, seeds=_page_seeds, errors=(KubeError,)),
+    Target(name="kube-error", format="json", run=_error, seeds=lambda: (_STATUS, b"3", b"not JSON")),
     Target(
         name="kube-lease",
+        format="json",
         run=_lease,
         seeds=lambda: (b'{"metadata":{"name":"l"},"spec":{"holderIdentity":"a","leaseTransitions":3}}',),
         errors=JSON_ERRORS,
     ),
     Target(
         name="provided-node-ip",
+        format="json",
         run=_node_ips,
         seeds=lambda: (b"10.0.0.5", b"10.0.0.5, fd00::5", b"::ffff:10.0.0.5", b"fe80::1%eth0"),
     ),
-    Target(name="ipam-claims", run=_claims, seeds=_claims_seeds),
-    Target(name="machine-config-keys", run=_owned_keys, seeds=lambda: (b'["a.example/x","b"]', b"[]")),
+    Target(name="ipam-claims", format="json", run=_claims, seeds=_claims_seeds),
+    Target(
+        name="machine-config-keys",
+        format="json",
+        run=_owned_keys,
+        seeds=lambda: (b'["a.example/x","b"]', b"[]"),
+    ),
     Target(
         name="ownership-record",
+        format="json",
         run=_ownership,
         seeds=lambda: (b'{"v":1,"labels":{"a":"b","c":null},"taints":{"k:NoSchedule":"v"}}', b'{"v":2}'),
     ),
     Target(
         name="lifecycle-deletions",
+        format="json",
         run=_deletions,
         seeds=lambda: (b'[{"node":"web-1","at":"%b"}]' % NOW.isoformat().encode(), b"[]"),
     ),

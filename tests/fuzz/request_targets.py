@@ -7,6 +7,7 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from libs.common.contract.signing_request import REQUEST_LIMIT
 from libs.common.kube.server_identity import parse_server_identity
 from services.csr.certificate_request import MAX_SANS, CertificateRequest, MalformedRequest, parse_request
 from services.metadata.requests.contested_addresses import parse_requested_addresses
@@ -84,8 +85,26 @@ def _certificates() -> tuple[bytes, ...]:
 
 
 TARGETS: Final = (
-    Target(name="csr-pem", run=_pem_request, seeds=lambda: tuple(map(encode_pem, _requests()))),
-    Target(name="csr-der", run=lambda der: _pem_request(encode_pem(der)), seeds=_requests),
-    Target(name="csr-addresses", run=lambda der: _requested_addresses(encode_pem(der)), seeds=_requests),
-    Target(name="server-certificate", run=_server_certificate, seeds=_certificates, errors=(ValueError,)),
+    Target(name="csr-pem", format="der", run=_pem_request, seeds=lambda: tuple(map(encode_pem, _requests()))),
+    Target(
+        name="csr-der",
+        format="der",
+        run=lambda der: _pem_request(encode_pem(der)),
+        seeds=_requests,
+        max_bytes=2 * REQUEST_LIMIT,
+    ),
+    Target(
+        name="csr-addresses",
+        format="der",
+        run=lambda der: _requested_addresses(encode_pem(der)),
+        seeds=_requests,
+        max_bytes=2 * REQUEST_LIMIT,
+    ),
+    Target(
+        name="server-certificate",
+        format="der",
+        run=_server_certificate,
+        seeds=_certificates,
+        errors=(ValueError,),
+    ),
 )

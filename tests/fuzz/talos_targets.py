@@ -15,7 +15,7 @@ from libs.talos.machine_events import WatchErrored, WatchOpening
 from libs.talos.proto.generated.talos.resource.definitions.runtime import PlatformMetadataSpec
 from libs.talos.proto.strict import Malformed, parse
 from libs.talos.resources import ADDRESSES, INVENTORY, MACHINE_STATUS, MEMBERS, NODENAME, Part, ResourceRef
-from libs.talos.validation import MAX_TEXT_CHARS, InvalidResponse
+from libs.talos.validation import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, InvalidResponse
 from libs.testbed.sim_machines.protobuf_wire import encode
 from tests.fuzz.target import Target
 from tests.talos_conversation import BEGIN, Conversation, prefixed
@@ -182,7 +182,14 @@ def _resource(ref: ResourceRef, identifier: str, spec: bytes) -> bytes:
 
 
 def _of(name: str, run: Callable[[bytes], None], seeds: Callable[[], tuple[bytes, ...]]) -> Target:
-    return Target(name=f"talos-{name}", run=run, seeds=seeds, errors=(InvalidResponse,))
+    return Target(
+        name=f"talos-{name}",
+        format="protobuf",
+        run=run,
+        seeds=seeds,
+        errors=(InvalidResponse,),
+        max_bytes=MAX_MESSAGE_BYTES,
+    )
 
 
 TARGETS: Final = (
@@ -191,7 +198,22 @@ TARGETS: Final = (
     *(_of(part.lower(), _inventory(part), _samples(part)) for part in INVENTORY),
     _of("stage", _stage, _stages),
     _of("members", _members, _member_seeds),
-    Target(name="talos-watch", run=_watch, seeds=_samples("watch", "nodename", "address")),
-    Target(name="talos-protobuf", run=_strict, seeds=_samples("platform"), errors=(Malformed,)),
-    Target(name="talos-http2", run=_http2, seeds=_http2_seeds, max_bytes=64 * 1024, examples=15),
+    Target(
+        name="talos-watch",
+        format="protobuf",
+        run=_watch,
+        seeds=_samples("watch", "nodename", "address"),
+        max_bytes=MAX_MESSAGE_BYTES,
+    ),
+    Target(
+        name="talos-protobuf",
+        format="protobuf",
+        run=_strict,
+        seeds=_samples("platform"),
+        errors=(Malformed,),
+        max_bytes=MAX_MESSAGE_BYTES,
+    ),
+    Target(
+        name="talos-http2", format="http", run=_http2, seeds=_http2_seeds, max_bytes=64 * 1024, examples=15
+    ),
 )

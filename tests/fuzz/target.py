@@ -4,7 +4,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -12,6 +12,9 @@ import msgspec
 # quadratic exceeds them at the largest input.
 CALLS_AT_LEAST: Final = 30_000
 CALLS_PER_BYTE: Final = 40
+
+
+Format = Literal["json", "yaml", "template", "protobuf", "der", "http"]
 
 
 class TooMuchWork(BaseException):
@@ -22,10 +25,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """One parser. `run` parses the bytes and checks its own result."""
 
     name: str
+    format: Format
     run: Callable[[bytes], object]
     seeds: Callable[[], tuple[bytes, ...]]
     errors: tuple[type[Exception], ...] = ()  # that the parser documents
-    max_bytes: int = 8 * 1024  # of the inputs that the runners make
+    max_bytes: int = 2**21  # of an input that reaches the parser
     examples: int = 60  # in `make test`, at most
 
     def fuzz(self, data: bytes) -> None:
