@@ -45,6 +45,7 @@ lock: $(BIN)/uv ## write the lock files again from pyproject.toml
 	$(COMPILE) pyproject.toml --group dev --output-file requirements.lock
 	$(COMPILE) pyproject.toml --group demo --constraint requirements.lock --output-file requirements-demo.lock
 	$(COMPILE) pyproject.toml --constraint requirements.lock --output-file requirements-image.lock
+	$(COMPILE) pyproject.toml --group fuzz --constraint requirements.lock --output-file requirements-fuzz.lock
 	printf '%s\n' hatchling setuptools wheel | $(COMPILE) - --constraint requirements.lock --output-file requirements-build.lock
 
 testbed: env
@@ -96,6 +97,6 @@ walls: imports ## import-linter; tests of purity, wiring, language
 	@$(BIN)/pytest -q tests/architecture
 
 clean: ## remove what the targets above made in the checkout
-	rm -rf $(VENV) $(NEWEST_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(NEWEST_VENV) $(FUZZ_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 -include mk/*.mk

@@ -1,4 +1,4 @@
-"""The demo installs from a lock file of its own, which is a part of the whole one."""
+"""The demo and `make fuzz` install from lock files of their own, which agree with the whole one."""
 
 import re
 import tomllib
@@ -27,6 +27,13 @@ def test_the_demo_installs_all_that_the_project_needs_to_run():
     wanted = project["project"]["dependencies"] + project["dependency-groups"]["demo"]
     locked = {package.partition("==")[0] for package in pinned("requirements-demo.lock")}
     assert {re.split(r"[^\w-]", requirement)[0] for requirement in wanted} <= locked
+
+
+def test_the_parsers_are_fuzzed_with_the_libraries_that_the_tests_run_with():
+    fuzz, everything = pinned("requirements-fuzz.lock"), pinned("requirements.lock")
+    added = {package.partition("==")[0] for package in fuzz.keys() - everything.keys()}
+    assert added == {"atheris"}
+    assert all(hashes == everything[package] for package, hashes in fuzz.items() if package in everything)
 
 
 def test_the_uv_that_installs_is_the_one_that_is_locked():
