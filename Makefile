@@ -76,7 +76,7 @@ test-all: testbed ## test, test-deploy and test-observe at once, as CI runs them
 
 test-fast: env ## tests that need no real server, with fewer examples; no lint, no types
 	@IPAM_MODEL_EXAMPLES=40 IPAM_MODEL_STEPS=200 $(PYTEST) --numprocesses=logical --quiet \
-	  --hypothesis-profile=fast -m 'not real_servers' tests/architecture tests/contract tests/flow tests/fuzz tests/unit $(ARGS)
+	  --hypothesis-profile=fast -m 'not real_servers' tests/architecture tests/contract tests/flow tests/fuzz tests/model tests/unit $(ARGS)
 
 lint: ruff language ## ruff: rules and layout; names and texts
 

@@ -1,0 +1,87 @@
+"""How the stream takes a message, and how the follower applies one."""
+
+from msgspec.structs import replace
+
+from tests.model.handover_state import (
+    LEADING,
+    NODES,
+    Follower,
+    Message,
+    OutgoingMessage,
+    Rules,
+    State,
+    Stored,
+    Stream,
+)
+
+
+def is_accepted(stream: Stream, sent: OutgoingMessage, rules: Rules) -> bool:
+    """Return whether the expected sequence is that of the stream."""
+    expects = rules.publishes_with_expected_sequence
+    return not expects or sent.expected == stream.sequence_of(sent.message.subject)
+
+
+def publish(state: State, message: Message) -> State:
+    """Return the state after the stream took the message; a fast follower has received it."""
+    stream, follower = _store(state.stream, message), state.follower
+    if not state.is_follower_slow and follower.stream == stream.number:
+        (last,) = stream.list_after(stream.last_sequence - 1)
+        follower = apply(follower, last, state.rules)
+    return replace(state, stream=stream, follower=follower)
+
+
+def _store(stream: Stream, message: Message) -> Stream:
+    """Return the stream with the message in place of the last one of its subject."""
+    is_own = message.stream == stream.number
+    sequence = stream.last_sequence + 1
+    stored = Stored(
+        message=message, sequence=sequence, is_fenced=is_own and message.epoch < stream.greatest_epoch
+    )
+    before, after = stream.stored[: message.subject], stream.stored[message.subject + 1 :]
+    return replace(
+        stream,
+        last_sequence=sequence,
+        greatest_epoch=max(stream.greatest_epoch, message.epoch) if is_own else stream.greatest_epoch,
+        stored=(*before, stored, *after),
+    )
+
+
+def apply(follower: Follower, stored: Stored, rules: Rules) -> Follower:
+    """Return the follower with the next message: `StreamCache.apply`."""
+    message = stored.message
+    follower = replace(follower, sequence=max(follower.sequence, stored.sequence))
+    if rules.other_stream_voids_messages and message.stream != follower.stream:
+        return follower
+    if rules.followers_ignore_former_leaders and message.epoch < follower.epoch:
+        return follower
+    follower = replace(follower, epoch=max(follower.epoch, message.epoch))
+    if message.subject == LEADING:
+        return follower
+    before, after = follower.table[: message.subject], follower.table[message.subject + 1 :]
+    return replace(follower, table=(*before, stored, *after))
+
+
+def replay(follower: Follower, stream: Stream, rules: Rules) -> Follower:
+    """Return the follower after a replay of the stream; its table is kept where the stream still has it.
+
+    A fenced deletion drops the Node that it has replaced in the stream.
+    """
+    replayed = set()
+    for stored in stream.list_after(0):
+        replayed.add(stored.message.subject)
+        kept = None if stored.message.subject == LEADING else follower.table[stored.message.subject]
+        is_void = (
+            rules.followers_ignore_former_leaders
+            and stored.message.stream == follower.stream
+            and stored.message.epoch < follower.epoch
+        )
+        if is_void and not stored.message.exists and kept is not None and _is_deletion_of(kept, stored):
+            replayed.discard(stored.message.subject)
+        follower = apply(follower, stored, rules)
+    table = tuple(kept if subject in replayed else None for subject, kept in enumerate(follower.table))
+    return replace(follower, table=table)
+
+
+def _is_deletion_of(kept: Stored, void: Stored) -> bool:
+    in_order = kept.sequence < void.sequence and kept.message.epoch <= void.message.epoch
+    return void.message.subject in NODES and in_order

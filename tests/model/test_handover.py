@@ -1,0 +1,59 @@
+"""The hand-over between two watchers: every interleaving of the model, and mutants that it must find."""
+
+import pytest
+from msgspec.structs import replace
+
+from tests.model.handover import build_model
+from tests.model.handover_state import Rules
+from tests.model.search import search
+
+
+def test_after_one_fault_at_any_moment_the_follower_ends_with_the_state_of_kubernetes():
+    result = search(build_model(Rules(), faults=1))
+    assert result.counterexample is None, str(result)
+    assert result.states > 100_000, "the model has lost steps"
+    assert result.settling_steps <= 30, "everything is published within 30 steps after the last fault"
+
+
+def test_a_slow_follower_ends_with_the_state_of_kubernetes():
+    result = search(build_model(Rules(), faults=0, renewals=1, is_follower_slow=True))
+    assert result.counterexample is None, str(result)
+    assert result.states > 10_000, "the model has lost steps"
+
+
+# The rules that each mutant leaves out, and the words of the violation that must be found.
+MUTANTS = {
+    "a late message of a former leader counts, and no resync removes it": (
+        {"followers_ignore_former_leaders", "leader_corrects_former_leaders"},
+        "shows n-2, deleted before",
+    ),
+    "followers do not compare epochs": ({"followers_ignore_former_leaders"}, "shows n-2, deleted before"),
+    "a fenced deletion is not published again": (
+        {"leader_corrects_former_leaders"},
+        "shows n-2, deleted before",
+    ),
+    "a leader that alone is cut off from NATS keeps its Lease": (
+        {"cut_off_leader_steps_down"},
+        "the follower has no snapshot",
+    ),
+    "the stream takes any message": ({"publishes_with_expected_sequence"}, "another state of n-2"),
+    "the snapshot does not wait for the Nodes": ({"snapshot_waits_for_all"}, "older than in the list"),
+    "the next leader has the epoch of the former one": (
+        {"new_leader_has_new_epoch"},
+        "shows n-2, deleted before",
+    ),
+    "messages for a former stream count": ({"other_stream_voids_messages"}, "shows n-2, deleted before"),
+    "the round is put together before its Leading": (
+        {"round_follows_own_leading"},
+        "shows n-2, deleted before",
+    ),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_of_the_hand_over_is_found(mutant: str):
+    missing, violation = MUTANTS[mutant]
+    rules = replace(Rules(), **dict.fromkeys(missing, False))
+    found = search(build_model(rules, faults=1)).counterexample
+    assert found is not None, "the search misses the mutant"
+    assert violation in found.violation, str(found)

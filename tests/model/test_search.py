@@ -1,0 +1,55 @@
+"""The search of a model: what it visits, and how it describes a violation."""
+
+from collections.abc import Iterator
+
+from tests.model.search import Model, Step, search
+
+
+def count_to(limit: int, *, forbidden: int = -1, first_back: int = 0) -> Model[int]:
+    """Numbers that grow by one or two up to a limit, and from there return to `first_back`, if any."""
+
+    def list_steps(number: int) -> Iterator[Step[int]]:
+        for step in (1, 2):
+            if number + step <= limit:
+                yield Step(f"add {step}", number + step, True)
+        if number == limit and first_back:
+            yield Step("go back", first_back, True)
+
+    return Model(
+        start=0,
+        list_steps=list_steps,
+        find_violation=lambda number: "forbidden" if number == forbidden else "",
+        find_unfinished=lambda number: "" if number == limit else "stuck",
+    )
+
+
+def test_every_state_is_visited_and_the_longest_way_to_the_end_is_counted():
+    result = search(count_to(9))
+    assert (result.states, result.depth, result.settling_steps) == (10, 5, 9)
+    assert str(result) == "10 states, depth 5, settled within 9 steps after the last fault; no violation"
+
+
+def test_a_violation_is_described_by_the_shortest_list_of_steps():
+    counterexample = search(count_to(9, forbidden=5)).counterexample
+    assert counterexample is not None
+    assert str(counterexample) == "forbidden, after 3 steps:\n  1. add 1\n  2. add 2\n  3. add 2"
+
+
+def test_an_end_that_is_not_wanted_is_a_violation():
+    model = count_to(3)
+    stuck = Model(
+        start=0,
+        list_steps=model.list_steps,
+        find_violation=model.find_violation,
+        find_unfinished=lambda number: "stuck",
+    )
+    counterexample = search(stuck).counterexample
+    assert counterexample is not None
+    assert counterexample.violation == "stuck"
+    assert len(counterexample.steps) == 2
+
+
+def test_progress_without_an_end_is_a_violation():
+    counterexample = search(count_to(4, first_back=2)).counterexample
+    assert counterexample is not None
+    assert counterexample.violation == "the steps of progress never end"
