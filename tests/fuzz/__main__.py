@@ -80,7 +80,7 @@ def print_progress(lines: Iterable[str]) -> None:
             if time.monotonic() - printed_at > _PROGRESS_SECONDS:
                 printed_at = time.monotonic()
                 print(f"  {line}", end="", flush=True)
-        elif not is_dictionary and not line.startswith(("INFO: ", "WARNING: no interesting inputs")):
+        elif not is_dictionary and not line.startswith(("INFO: ", "WARNING: ")):
             print(f"  {line}", end="", flush=True)
 
 
