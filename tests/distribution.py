@@ -29,7 +29,17 @@ _LONGEST: Final = (
     "integration/test_process",
     "integration/test_ipam_kubernetes",
 )
-_SUITES: Final = ("deploy", "observe", "integration", "contract", "flow", "model", "architecture", "fuzz", "unit")
+_SUITES: Final = (
+    "deploy",
+    "observe",
+    "integration",
+    "contract",
+    "flow",
+    "model",
+    "architecture",
+    "fuzz",
+    "unit",
+)
 _TESTS: Final = Path(__file__).parent
 # Files that one worker runs, because they share what takes long to make: the API servers of
 # tests/contract/conftest.py, real and simulated; and the syntax trees of tests/architecture/sources.py.
