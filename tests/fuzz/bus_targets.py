@@ -6,7 +6,14 @@ from typing import Final
 import msgspec
 
 from libs.common.bus.nats.client import parse_message
-from libs.common.bus.nats.jetstream import decode_direct_answer, decode_message, parse_delivery
+from libs.common.bus.nats.jetstream import (
+    ConsumerInfo,
+    StreamInfo,
+    decode_api_answer,
+    decode_direct_answer,
+    decode_message,
+    parse_delivery,
+)
 from libs.common.bus.protocol import BusError, UnreadablePayload
 from libs.common.contract import events
 from libs.common.contract.subjects import subject_of
@@ -15,6 +22,10 @@ from tests.fuzz.target import Target
 _GOLDEN: Final = Path(__file__).parents[1] / "contract" / "golden"
 _MAX_BYTES: Final = 2**16  # nats-server accepts a megabyte, which takes seconds here
 _BETWEEN: Final = b"\n--\n"  # separates the parts of a message
+_INFO: Final = (
+    b'{"name":"labeler","config":{"max_bytes":64},"created":"2026-03-01T12:00:00Z",'
+    b'"state":{"messages":1,"bytes":2,"last_seq":3},"num_pending":4,"delivered":{"consumer_seq":5}}'
+)
 _HEADERS: Final = b"NATS/1.0\r\ntraceparent: 00-1-2-01\r\n\r\n"
 
 
@@ -43,6 +54,11 @@ def _direct_answer(data: bytes) -> None:
     block, _, payload = data.partition(_BETWEEN)
     message = decode_direct_answer("a", parse_message(b"_INBOX.1", b"", payload, block))
     assert message is None or message.published_at.tzinfo is not None
+
+
+def _api_answer(data: bytes) -> None:
+    for kind in (StreamInfo, ConsumerInfo):
+        assert isinstance(decode_api_answer(data, "INFO", kind), kind)
 
 
 def _golden() -> tuple[bytes, ...]:
@@ -78,6 +94,13 @@ TARGETS: Final = (
         seeds=_messages,
         errors=(BusError,),
         max_bytes=_MAX_BYTES,
+    ),
+    Target(
+        name="bus-api-answer",
+        format="json",
+        run=_api_answer,
+        seeds=lambda: (_INFO, b'{"error":{"code":404,"err_code":10059,"description":"stream not found"}}'),
+        errors=(BusError,),
     ),
     Target(
         name="bus-direct-answer",

@@ -126,7 +126,12 @@ _published = msgspec.json.Decoder(PublishAnswer)
 async def call(connection: Connection, subject: str, request: object, answer: type[T]) -> T:
     """Send one API request. Raises NoStream, NoConsumer, JetStreamError or BusError."""
     payload = b"" if request is None else msgspec.json.encode(request)
-    data = (await connection.request(f"{API}.{subject}", payload, seconds=API_SECONDS)).data
+    response = await connection.request(f"{API}.{subject}", payload, seconds=API_SECONDS)
+    return decode_api_answer(response.data, subject, answer)
+
+
+def decode_api_answer(data: bytes, subject: str, answer: type[T]) -> T:
+    """Return the response of the API. Raises the bus error of its error object, BusError for other bytes."""
     try:
         error = _answer.decode(data).error
         if error is None:
