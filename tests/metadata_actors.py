@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -36,7 +36,8 @@ PARTS: Mapping[Part, str] = {part: ref.inventory_field for part, ref in INVENTOR
 class ScriptedTalos:
     """A `TalosClient` with one machine per address, set by the test."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._now = now
         self.machines: dict[str, MachineFacts] = {}
         self.faults: dict[str, MachineFault] = {}
         self.held: dict[str, asyncio.Event] = {}  # queries that have begun wait for it
@@ -84,7 +85,7 @@ class ScriptedTalos:
         self.looks.append(node_ip)
         self.looking[node_ip] += 1
         self.most_at_once[node_ip] = max(self.most_at_once[node_ip], self.looking[node_ip])
-        looked_at = datetime.now(UTC)
+        looked_at = self._now()
         try:
             if node_ip in self.held:
                 await self.held[node_ip].wait()

@@ -1,0 +1,209 @@
+"""Two watchers and metadata on one bus and a virtual clock, with faults that a test schedules."""
+
+import asyncio
+import contextlib
+import random
+from itertools import chain
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import NodeEnriched, NodeGone, NodeObserved
+from libs.common.contract.ordering import epoch_of
+from libs.common.contract.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE
+from libs.common.service.service import Dependencies
+from services.metadata.service import MetadataService
+from services.watcher.bus_reachability import BusReachability
+from services.watcher.leader_elector import LeadershipLost, LeaseElector
+from services.watcher.service import WatcherService
+from services.watcher.settings import WatcherSettings
+from tests.builders import make_facts, make_node
+from tests.bus_actors import wait_until
+from tests.faulty_bus import FaultyBus
+from tests.in_memory_lease import InMemoryLease, InMemoryLock
+from tests.metadata_actors import CALM, ScriptedTalos
+from tests.virtual_loop import VirtualClock
+from tests.watcher_actors import QUICK, ScriptedNodes
+
+NAMES: Final = ("web-1", "web-2")
+PROCESSES: Final = ("watcher-a", "watcher-b", "metadata")
+_ADDRESSES: Final = {"web-1": "10.0.0.5", "web-2": "10.0.0.6"}
+_SETTINGS: Final = WatcherSettings(controllers=("cloud-node",), **QUICK)  # type: ignore[arg-type]
+_RESTART_SECONDS: Final = 1.0  # until an ended process runs again
+
+
+class HandoverRun:
+    """Runs the processes, and follows the flow as a service does."""
+
+    def __init__(self) -> None:
+        self._clock = VirtualClock()
+        self._server = MemoryServer(clock=self._clock.now)
+        self.nodes = ScriptedNodes()
+        self._talos = ScriptedTalos(now=self._clock.now)
+        self._cache = StreamCache(clock=self._clock, on_message=self._record)
+        self._lease = InMemoryLease(self._clock, duration_seconds=_SETTINGS.lease_duration_seconds)
+        self._buses: dict[str, list[FaultyBus]] = {process: [] for process in PROCESSES}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._gone_uids: set[str] = set()
+        self._created = 0
+        self._changed = 0
+        self.messages: list[tuple[str, str, int]] = []  # event, subject and epoch, fenced ones included
+        self.violations: list[str] = []
+        for name, address in _ADDRESSES.items():
+            self._talos.put(make_facts(node_name=name, node_ip=address))
+            self.put(name)
+
+    async def run(self, steps: list[tuple[str, str, float]]) -> None:
+        """Take each step and let that many seconds pass; then end all faults and let the flow settle."""
+        following = asyncio.create_task(MemoryBus(self._server).follow("flow", f"{FLOW}.>", self))
+        for process in PROCESSES:
+            self.start(process)
+        try:
+            for verb, what, seconds in steps:
+                await getattr(self, verb)(what) if verb == "restart" else getattr(self, verb)(what)
+                await asyncio.sleep(seconds)
+            for process in PROCESSES:
+                self.resume(process)
+            await self._settle()
+        finally:
+            for process in PROCESSES:
+                await self._stop(process)
+            for bus in chain.from_iterable(self._buses.values()):
+                await bus.close_at_end()
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    async def _settle(self, within_seconds: float = 30.0) -> None:
+        """Wait until the flow equals the cluster; otherwise record the difference as a violation."""
+        with contextlib.suppress(AssertionError):
+            await wait_until(lambda: not self.find_difference(), seconds=within_seconds)
+        if difference := self.find_difference():
+            self.violations.append(f"{difference} {within_seconds:g} s after the last fault")
+
+    def find_difference(self) -> str:
+        """Return how the followed flow differs from the cluster; "" if it does not."""
+        if not self._cache.is_complete:
+            return "the cache is not complete"
+        for name in NAMES:
+            node = self.nodes.objects.get(name)
+            observed = self._cache.get_event(f"{OBSERVED_NODE}.{name}")
+            enriched = self._cache.get_event(f"{ENRICHED_NODE}.{name}")
+            shown = observed.node if isinstance(observed, NodeObserved) else None
+            passed_on = enriched.node if isinstance(enriched, NodeEnriched) else None
+            if shown != node:
+                return f"{name} is observed in another state"
+            if (passed_on and passed_on.uid) != (node and node.uid):
+                return f"{name} is enriched in another state"
+        return ""
+
+    def _record(self, message: Message) -> None:
+        """Compare a valid message with the earlier ones."""
+        event = message.event
+        if isinstance(event, NodeGone):
+            self._gone_uids.add(event.uid)
+        if isinstance(event, NodeObserved) and event.node.uid in self._gone_uids:
+            self.violations.append(f"{event.node.name}, which is deleted, comes back")
+
+    # ---- bus.Follower: the cache is the follower under test
+
+    def start_replay(self, position: StreamPosition) -> None:
+        self._cache.start_replay(position)
+
+    def apply(self, message: Message) -> None:
+        assert not isinstance(message.event, UnreadablePayload)
+        self.messages.append((type(message.event).__name__, message.subject, epoch_of(message.event)))
+        self._cache.apply(message)
+
+    def finish_replay(self) -> None:
+        self._cache.finish_replay()
+
+    def mark_disconnected(self, reason: str) -> None:
+        self._cache.mark_disconnected(reason)
+
+    # ---- steps
+
+    def put(self, name: str) -> None:
+        """Create the Node, or change a label."""
+        self._changed += 1
+        if name not in self.nodes.objects:
+            self._created += 1
+            node = make_node(name, uid=f"uid-{self._created}", ip=_ADDRESSES[name])
+        else:
+            node = self.nodes.objects[name]
+        labels = {**node.metadata.labels, "changes": str(self._changed)}
+        self.nodes.put(replace(node, metadata=replace(node.metadata, labels=labels)))
+
+    def delete(self, name: str) -> None:
+        if name in self.nodes.objects:
+            self.nodes.delete(name)
+
+    def pause(self, process: str) -> None:
+        self._buses[process][-1].pause()
+
+    def resume(self, process: str) -> None:
+        """Resume the process, and let leave what ended processes of that name have begun to publish."""
+        for bus in self._buses[process]:
+            bus.resume()
+
+    def lose_reply(self, process: str) -> None:
+        self._buses[process][-1].lost_replies += 1
+
+    async def restart(self, process: str) -> None:
+        """End the process, paused or not, and start another one."""
+        await self._stop(process)
+        self.start(process)
+
+    def start(self, process: str) -> None:
+        self._tasks[process] = asyncio.create_task(self._run_process(process, self._connect(process)))
+
+    async def _run_process(self, process: str, bus: FaultyBus) -> None:
+        """Run the process, and another one when it has lost its Lease, as a kubelet does."""
+        while True:
+            try:
+                await self._build(process, bus).run()
+            except LeadershipLost:
+                await asyncio.sleep(_RESTART_SECONDS)
+            bus = self._connect(process)
+
+    def _connect(self, process: str) -> FaultyBus:
+        bus = FaultyBus(MemoryBus(self._server))
+        self._buses[process].append(bus)
+        return bus
+
+    def _build(self, process: str, bus: Any) -> MetadataService | WatcherService:
+        identity = f"{process}-{len(self._buses[process])}"
+        dependencies = Dependencies(
+            bus=bus,
+            kube=None,
+            monotonic=self._clock,
+            now=self._clock.now,
+            random=random.Random(identity),
+            identity=identity,
+        )
+        if process == "metadata":
+            return MetadataService(dependencies, CALM, talos=self._talos)
+        elector = LeaseElector(
+            InMemoryLock(
+                self._lease,
+                identity,
+                renew_deadline_seconds=_SETTINGS.renew_deadline_seconds,
+                reach=bus.reach,
+            ),
+            retry_seconds=_SETTINGS.retry_period_seconds,
+            clock=self._clock,
+            jitter=dependencies.random.random,
+            reachability=BusReachability(
+                bus.server_liveness, lambda: 0.0, candidate_seconds=2.0, leader_seconds=3.0
+            ),
+        )
+        return WatcherService(dependencies, _SETTINGS, node_source=self.nodes.source, elector=elector)
+
+    async def _stop(self, process: str) -> None:
+        task = self._tasks.pop(process)
+        if task.done():
+            self.violations.append(f"{process} has ended: {task.exception()!r}")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,58 @@
+"""A Lease in memory, and the lock of one candidate: what `LeaseLock` does with a Lease in Kubernetes."""
+
+from collections.abc import Awaitable, Callable
+
+from libs.common.kube.lease_lock import LeaseDenial, LeaseGrant
+
+
+class InMemoryLease:
+    """The holder, and when it expires."""
+
+    def __init__(self, clock: Callable[[], float], *, duration_seconds: float) -> None:
+        self.clock = clock
+        self.duration_seconds = duration_seconds
+        self.holder = ""
+        self.expires_at = float("-inf")
+        self.transitions = 0
+
+
+class InMemoryLock:
+    """Implements `leader_elector.Lock`. `reach` returns once the process reaches the API server."""
+
+    holder_reads_reports = True
+    reported_at = float("-inf")
+
+    def __init__(
+        self,
+        lease: InMemoryLease,
+        identity: str,
+        *,
+        renew_deadline_seconds: float,
+        reach: Callable[[], Awaitable[object]],
+    ) -> None:
+        self._lease = lease
+        self._identity = identity
+        self._deadline_seconds = renew_deadline_seconds
+        self._reach = reach
+        self.leading_until = float("-inf")
+
+    async def report_standby(self) -> None:
+        raise AssertionError("the bus in memory answers every leader")
+
+    async def try_acquire_or_renew(self, *, may_acquire: bool = True) -> LeaseGrant | LeaseDenial:
+        sent_at = self._lease.clock()
+        await self._reach()
+        lease, now = self._lease, self._lease.clock()
+        if lease.holder != self._identity:
+            if (lease.holder and now < lease.expires_at) or not may_acquire:
+                return LeaseDenial(holder=lease.holder, seconds=max(0.0, lease.expires_at - now))
+            lease.holder, lease.transitions = self._identity, lease.transitions + 1
+        lease.expires_at = now + lease.duration_seconds
+        self.leading_until = sent_at + self._deadline_seconds
+        return LeaseGrant(transitions=lease.transitions)
+
+    async def release(self) -> bool:
+        if self._lease.holder != self._identity:
+            return False
+        self._lease.holder = ""
+        return True

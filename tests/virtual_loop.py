@@ -1,0 +1,55 @@
+"""An event loop whose time jumps to the next timer: waits take no time, and each run is the same."""
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from tests.builders import NOW
+
+ResultT = TypeVar("ResultT")
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    """Adds the time of each wait to its clock instead of waiting."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 1000.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready and timeout is None:
+            raise AssertionError("every task waits, and no timer is set")
+        if not ready and timeout is not None:
+            self.seconds += max(0.0, timeout)
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Serves tasks and timers of one thread; a test must not use real servers or threads on it."""
+
+    def __init__(self) -> None:
+        self._clock = _JumpingSelector()
+        super().__init__(self._clock)
+
+    def time(self) -> float:
+        return self._clock.seconds
+
+
+class VirtualClock:
+    """Monotonic seconds and the time of day of the running loop."""
+
+    def __call__(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def now(self) -> datetime:
+        """Return the time of day."""
+        return NOW + timedelta(seconds=self() - 1000.0)
+
+
+def run_virtually(work: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """Run to the end on a loop of its own; return the result."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(work)
