@@ -90,6 +90,8 @@ async def told(
         await machines.delete_machines(first.id)
         await wait_until(lambda: is_kept(services), "lifecycle has looked at it", 90)
         await wait_until(lambda: is_exported(collector, csr), "both journeys are exported", 60)
+        # The labeler's writes are observed later, together with other changes.
+        await wait_until(lambda: len(list_node_observations(collector)) > 1, "a second observation", 60)
         await wait_until(lambda: counts_the_fleet(services), "the watcher has counted all Nodes", 60)
         pages = {name: await open_metrics(port) for name, port in services.ports.items()}
         await wait_until(lambda: named_in(pages) <= exported(collector), "what buckets name is exported", 60)
@@ -122,6 +124,18 @@ def named_in(pages: dict[str, str]) -> set[str]:
 
 def exported(collector: OtlpCollector) -> set[str]:
     return {span.trace_id.hex() for span in collector.all}
+
+
+def list_node_observations(collector: OtlpCollector) -> list[ExportedSpan]:
+    """The first spans of the observations of the first Node, in order of time."""
+    of_node = (
+        span
+        for span in collector.all
+        if span.name == "watch event"
+        and "k8s.csr.name" not in get_attributes(span)
+        and get_attributes(span)["k8s.node.name"] == FIRST
+    )
+    return sorted(of_node, key=lambda span: span.start_time_unix_nano)
 
 
 def lines_of(services: ServiceProcesses, name: str) -> list[dict[str, Any]]:
@@ -216,16 +230,7 @@ def test_spans_of_messages_say_what_the_conventions_want(told: TelemetryRun):
 
 
 def test_what_is_said_of_a_node_later_is_a_trace_of_its_own_that_names_the_one_before(told: TelemetryRun):
-    begun = [s for s in told.collector.all if s.name == "watch event"]
-    of_node = sorted(
-        (
-            s
-            for s in begun
-            if "k8s.csr.name" not in get_attributes(s) and get_attributes(s)["k8s.node.name"] == FIRST
-        ),
-        key=lambda span: span.start_time_unix_nano,
-    )
-    first, second = of_node[:2]
+    first, second = list_node_observations(told.collector)[:2]
     assert not first.links
     assert second.trace_id != first.trace_id
     assert [link.trace_id for link in second.links] == [first.trace_id]
