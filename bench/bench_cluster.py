@@ -29,7 +29,7 @@ _INSTRUMENTED_FOLDER = Path(__file__).parent / "instrumented"
 
 OTHER_CONTROLLER: Final = "other-controller"  # process and Kubernetes user of the program of --against
 _QUIET_SECONDS = 1.0
-_READS: Final = {"get", "list", "watch"}
+READ_VERBS: Final = frozenset({"get", "list", "watch"})  # of requests to Kubernetes
 
 StepCallback = Callable[[str], None]
 
@@ -184,7 +184,7 @@ async def wait_until_quiet(stage: BenchCluster, *, seconds: float = 20, writes_o
         await asyncio.sleep(_QUIET_SECONDS)
         counts = stage.control_plane.audit_counts(mark)
         requests = [r for r in counts if is_controller_user(r.user) and r.resource != "leases"]
-        if not any(r.verb not in _READS or not writes_only for r in requests):
+        if not any(r.verb not in READ_VERBS or not writes_only for r in requests):
             return True
     return False
 

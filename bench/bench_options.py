@@ -1,7 +1,7 @@
 """The scenarios, modes and numbers of a bench."""
 
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -21,20 +21,9 @@ Scenario = Literal[
 ]
 
 AGAINST_MODES: Final[tuple[Mode, ...]] = ("against-tuned", "against-default")
-MODES: Final[tuple[Mode, ...]] = ("all-in-one-memory", "all-in-one-nats", "separate", *AGAINST_MODES)
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 DEFAULT_MODES: Final[tuple[Mode, ...]] = ("all-in-one-memory", "separate")
-SCENARIOS: Final[tuple[Scenario, ...]] = (
-    "burst",
-    "single",
-    "steady",
-    "change",
-    "rules",
-    "certificates",
-    "early",
-    "pod-cidrs-killed",
-    "scale",
-    "soak",
-)
+SCENARIOS: Final[tuple[Scenario, ...]] = get_args(Scenario)
 SEPARATE: Final[tuple[Scenario, ...]] = (
     "pod-cidrs-killed",
 )  # only in that mode: the bench kills one of several processes

@@ -7,7 +7,13 @@ from collections import Counter
 import msgspec
 
 from bench import event_loop_lag
-from bench.bench_cluster import OTHER_CONTROLLER, BenchCluster, RunningController, is_controller_user
+from bench.bench_cluster import (
+    OTHER_CONTROLLER,
+    READ_VERBS,
+    BenchCluster,
+    RunningController,
+    is_controller_user,
+)
 from bench.cpu import APART
 from bench.message_counts import MessageCounts
 from libs.testbed.child_process import ChildProcess
@@ -122,7 +128,7 @@ def is_lease_request(request: str) -> bool:
 
 def is_write_request(request: str) -> bool:
     """Whether the request is a write."""
-    return request.split(maxsplit=1)[0] not in {"get", "list", "watch"}
+    return request.split(maxsplit=1)[0] not in READ_VERBS
 
 
 def compute_per_node(kind: str, counts: Counter[str], nodes: int) -> Figures:
