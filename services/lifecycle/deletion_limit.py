@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from libs.common.json_errors import JSON_ERRORS
+
 WINDOW: Final = timedelta(hours=1)
 ANNOTATION: Final = "lifecycle.talos-ccm/deletions"  # on lifecycle's Lease: the deletions of the last hour
 
@@ -46,7 +48,7 @@ def decode_deletions(text: str) -> tuple[Deletion, ...] | BudgetDenial:
         return ()
     try:
         found = msgspec.json.decode(text, type=tuple[Deletion, ...])
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return BudgetDenial(reason=f"annotation {ANNOTATION} of the Lease is invalid: delete it to continue")
     if any(deletion.at.tzinfo is None for deletion in found):
         return BudgetDenial(

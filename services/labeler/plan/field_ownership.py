@@ -10,6 +10,7 @@ import msgspec
 
 from libs.common.cloud_config.reserved_keys import why_reserved
 from libs.common.contract.node import Node, is_restricted_label
+from libs.common.json_errors import JSON_ERRORS
 from services.labeler.plan.ownership_record import Fingerprints, fingerprint_value
 
 # The ownership of a desired key. In this order: the labeler sets it; the labeler owns it and the value is
@@ -99,7 +100,7 @@ def list_machine_config_keys(node: Node, kind: FieldKind) -> frozenset[str]:
         return _NONE
     try:
         return frozenset(msgspec.json.decode(annotation, type=list[str]))
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return _NONE
 
 

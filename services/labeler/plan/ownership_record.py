@@ -12,6 +12,7 @@ import msgspec
 
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL, Node
 from libs.common.contract.node_patch import NodeChanges
+from libs.common.json_errors import JSON_ERRORS
 
 Fingerprints = dict[
     str, str | None
@@ -121,7 +122,7 @@ def _decode_record(text: str) -> OwnershipRecord:
         )
     try:
         owned = _decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         return _classify_unreadable(text, str(error))
     return (
         OwnershipRecord("read", owned)
@@ -150,7 +151,7 @@ def fingerprint_value(value: str) -> str:
 def _classify_unreadable(text: str, problem: str) -> OwnershipRecord:
     try:
         version = msgspec.json.decode(text, type=_Header).version
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         version = 0
     if version > _VERSION:
         return OwnershipRecord("newer", problem=f"it has version {version}, written by a newer talos-ccm")
