@@ -3,11 +3,13 @@
 import json
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from libs.talos.proto.strict import Malformed, fields
 from libs.testbed.sim_machines.protobuf_wire import encode
 from tests.csr_der import encode_tlv
+
+T = TypeVar("T")
 
 TOKENS: Final = (
     *(
@@ -158,19 +160,12 @@ def _change_protobuf(data: bytes, other: bytes, chance: Random) -> bytes:
         return data
     if not found:
         return data
-    at = chance.randrange(len(found))
-    number, value = found[at]
-    match chance.randint(0, 4):
-        case 0:
-            found[at : at + 1] = [(number, value)] * chance.choice((0, 2, 50))
-        case 1:
-            found[at] = (chance.randint(1, 20), value)
-        case 2:
-            found[at] = (number, chance.choice((*_NUMBERS, b"", *TOKENS, other)))
-        case _:
-            changed = _change_protobuf(value, other, chance) if isinstance(value, bytes) else value ^ 1
-            found[at] = (number, changed)
-    return b"".join(encode({each: [content]}) for each, content in found)
+
+    def descend(value: int | bytes) -> int | bytes:
+        return _change_protobuf(value, other, chance) if isinstance(value, bytes) else value ^ 1
+
+    changed = _change_one(found, chance, range(1, 21), (*_NUMBERS, b"", *TOKENS, other), descend)
+    return b"".join(encode({number: [content]}) for number, content in changed)
 
 
 def _change_der(data: bytes, _: bytes, chance: Random) -> bytes:
@@ -178,18 +173,30 @@ def _change_der(data: bytes, _: bytes, chance: Random) -> bytes:
     found = _elements(data)
     if not found:
         return data
+    changed = _change_one(found, chance, _DER_TAGS, TOKENS, lambda content: _change_der(content, b"", chance))
+    return b"".join(encode_tlv(tag, content) for tag, content in changed)
+
+
+def _change_one(
+    found: Sequence[tuple[int, T]],
+    chance: Random,
+    tags: Sequence[int],
+    contents: Sequence[T],
+    descend: Callable[[T], T],
+) -> list[tuple[int, T]]:
+    """Replace, remove, repeat or descend into one pair of tag and content."""
     at = chance.randrange(len(found))
     tag, content = found[at]
     match chance.randint(0, 4):
         case 0:
-            found[at : at + 1] = [(tag, content)] * chance.choice((0, 2, 50))
+            changed = [(tag, content)] * chance.choice((0, 2, 50))
         case 1:
-            found[at] = (chance.choice(_DER_TAGS), content)
+            changed = [(chance.choice(tags), content)]
         case 2:
-            found[at] = (tag, chance.choice(TOKENS))
+            changed = [(tag, chance.choice(contents))]
         case _:
-            found[at] = (tag, _change_der(content, b"", chance))
-    return b"".join(encode_tlv(each, inner) for each, inner in found)
+            changed = [(tag, descend(content))]
+    return [*found[:at], *changed, *found[at + 1 :]]
 
 
 def _elements(data: bytes) -> list[tuple[int, bytes]]:
