@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from math import inf
 from typing import Final
 
 import msgspec
@@ -43,9 +44,7 @@ class UninitializedNode(msgspec.Struct, kw_only=True):
 
     uid: str
     since: float  # monotonic seconds
-    facts_since: float = float(
-        "-inf"
-    )  # monotonic seconds: arrival of the first facts; unknown before a start
+    facts_since: float = -inf  # monotonic seconds: arrival of the first facts; unknown before a start
     failed_write: str = ""  # the error of the last write, and when the labeler retries
     reported_reason: str = ""  # the reason written by this replica, perhaps not observed on the Node yet
     report_at: float | None = None  # monotonic seconds of the next report; None: nothing to report

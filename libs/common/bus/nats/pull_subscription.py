@@ -18,8 +18,8 @@ _HEARTBEAT: Final = "100"
 _EXPIRED: Final = ("404", "408")  # a pull request has ended; another one follows
 # Descriptions of other ends of a pull request, after which another one follows, too.
 _DONE: Final = ("Batch Completed", "Message Size Exceeds MaxBytes")
-# The server closes a connection that is 64 MiB behind. Two requests can be open, and a message has 1 MiB.
-MAX_PULL_BYTES: Final = 16 * 1024 * 1024
+# The server closes a connection that is 64 MiB behind. Two requests can be open, and an event is far smaller.
+_MAX_PULL_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(eq=False)
@@ -83,7 +83,7 @@ class PullSubscription:
         limits = {
             "expires": int(self.timing.pull_expires * NANOSECONDS),
             "idle_heartbeat": int(self.timing.pull_heartbeat * NANOSECONDS),
-            "max_bytes": MAX_PULL_BYTES,
+            "max_bytes": _MAX_PULL_BYTES,
         }
         while True:
             room = self.room()
