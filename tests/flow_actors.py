@@ -4,18 +4,31 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+import msgspec
+
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.nats.connection_supervisor import Timeouts
-from libs.common.bus.nats.jetstream import fetch_consumer_info
+from libs.common.bus.nats.jetstream import call
 from libs.common.contract import events
 from libs.common.contract.node import Node
 from libs.common.contract.services import DURABLES
-from libs.common.contract.subjects import DECIDED, ENRICHED_NODE
+from libs.common.contract.subjects import DECIDED, ENRICHED_NODE, STREAM
 from tests.builders import NOW
 from tests.bus_actors import wait_for_value, wait_until
 from tests.service_flow import ServiceFlow
 
 Said = TypeVar("Said", events.NodeEnriched, events.NodeUnreachable, events.EnrichedNodeGone)
+
+
+class _Delivered(msgspec.Struct, frozen=True):
+    stream_seq: int
+
+
+class _ConsumerProgress(msgspec.Struct, frozen=True):
+    delivered: _Delivered
+    num_pending: int
+    num_ack_pending: int
+
 
 QUICK = Timeouts(probe_every=0.5, probe_deadline=0.5, retry_first=0.05, retry_cap=0.3, follow_retry_cap=0.3)
 
@@ -109,11 +122,19 @@ class FlowActor(ServiceFlow):
         return message.sequence if message else 0
 
     async def wait_until_handled(self) -> None:
-        """Wait until the labeler has acknowledged every event of metadata."""
+        """Wait until the labeler has acknowledged every event of metadata.
+
+        The server acknowledges a publish before its consumers count the message as pending, so the test
+        compares sequences.
+        """
+        durable = DURABLES[0]
 
         async def is_settled() -> bool:
-            info = await fetch_consumer_info(await self.bus._link.wait_for_connection(), DURABLES[0].name)
-            return info.num_pending == 0 and info.num_ack_pending == 0
+            connection = await self.bus._link.wait_for_connection()
+            last = await self.bus.get_last(durable.filter)
+            info = await call(connection, f"CONSUMER.INFO.{STREAM}.{durable.name}", None, _ConsumerProgress)
+            delivered_all = last is None or info.delivered.stream_seq >= last.sequence
+            return delivered_all and info.num_pending == 0 and info.num_ack_pending == 0
 
         await wait_until(is_settled, f"all of {ENRICHED_NODE} is handled")
 

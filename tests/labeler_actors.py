@@ -15,7 +15,7 @@ from libs.common.kube.events import ObjectEvent
 from libs.common.service.service import Dependencies
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
-from tests.bus_actors import run_during, wait_until_led, wait_until_ready
+from tests.bus_actors import run_during, wait_until, wait_until_led, wait_until_ready
 from tests.flow_actors import QUICK
 from tests.in_memory_events import InMemoryEvents
 from tests.json_patch import PatchFailed
@@ -124,8 +124,15 @@ async def run_labeler(
     ready: bool = True,
     **settings: Any,
 ) -> AsyncIterator[LabelerService]:
-    """Run a labeler with its own bus connection, as in a separate process."""
+    """Run a labeler with its own bus connection, as in a separate process.
+
+    Its first rollout is over before the test goes on, unless the test sets the delay of rollouts: otherwise
+    it could reconcile a Node once more at any time in the first seconds.
+    """
     clock = clock or ManualClock()
+    waits_for_rollout = ready and "rollout_spread_seconds" not in settings
+    if waits_for_rollout:
+        settings["rollout_spread_seconds"] = 0.0
     bus = await NatsBus.connect((url,), service="labeler", timing=QUICK)
     try:
         parts = Dependencies(
@@ -139,6 +146,13 @@ async def run_labeler(
         service = LabelerService(parts, LabelerSettings(**settings))
         async with run_during(service.run()):
             await (wait_until_ready if ready else wait_until_led)(service, bus)
+            if waits_for_rollout:
+                await wait_until_rolled_out(service)
             yield service
     finally:
         await bus.close()
+
+
+async def wait_until_rolled_out(labeler: LabelerService) -> None:
+    """Wait until no rollout is left to run."""
+    await wait_until(lambda: not labeler._rollout.is_busy, "every Node is reconciled again")

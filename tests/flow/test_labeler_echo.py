@@ -96,7 +96,8 @@ async def test_a_new_replica_plans_the_echo_of_the_former_one(flow: FlowActor, n
     async with run_labeler(nats_server.url, kube):
         await join(flow)
     before = count_plans()
-    async with run_labeler(nats_server.url, kube, seed=2):
+    # no rollout: it would plan on the Node that was published before the first replica's writes
+    async with run_labeler(nats_server.url, kube, seed=2, rollout_spread_seconds=3600.0):
         await report(flow, kube.node("web-1"))
         await flow.wait_until_handled()
     assert count_plans() > before

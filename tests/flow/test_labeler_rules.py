@@ -19,7 +19,7 @@ from services.labeler.service import LabelerService
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor
-from tests.labeler_actors import InMemoryNodes, run_labeler
+from tests.labeler_actors import InMemoryNodes, run_labeler, wait_until_rolled_out
 from tests.manual_clock import ManualClock
 from tests.mounted_config_map import MountedConfigMap
 
@@ -108,11 +108,6 @@ async def seen_by(flow: FlowActor, kube: InMemoryNodes, nodes: list[Node], *labe
     await wait_until(all_heard, "the labelers receive it")
 
 
-async def all_looked_at(labeler: LabelerService) -> None:
-    """Wait until the rollout is finished."""
-    await wait_until(lambda: not labeler._rollout.is_busy, "all nodes are looked at again")
-
-
 # ---- a good file
 
 
@@ -123,16 +118,16 @@ async def test_changed_rules_reach_every_node_and_only_those_that_they_change_ar
     mounted.replace_text(team("red"))
     async with a_ruled_fleet(flow, nats_server, mounted, nodes) as (labeler, kube):
         assert says(kube, "red", *nodes)()
-        await all_looked_at(labeler)
+        await wait_until_rolled_out(labeler)
         before = len(kube.list_patches())
         mounted.replace_text(team("red") + team("blue", on="n7").partition("\n")[2])
         await wait_until(says(kube, "blue", nodes[7]), "the new rule is obeyed")
-        await all_looked_at(labeler)
+        await wait_until_rolled_out(labeler)
         assert says(kube, "red", *nodes[:7], *nodes[8:])()
         assert kube.list_patches()[before:] == ["nodes"]
         mounted.replace_text("")
         await wait_until(says(kube, None, *nodes), "what the rules had set is taken away")
-        await all_looked_at(labeler)
+        await wait_until_rolled_out(labeler)
     assert len(kube.list_patches()) == before + 1 + len(nodes)
 
 
@@ -142,12 +137,12 @@ async def test_other_comments_write_nothing_and_say_nothing(
     nodes = fleet(5)
     mounted.replace_text(team("red"))
     async with a_ruled_fleet(flow, nats_server, mounted, nodes) as (labeler, kube):
-        await all_looked_at(labeler)
+        await wait_until_rolled_out(labeler)
         before, said = kube.list_patches(), [await flow.get_decision_sequence(node.name) for node in nodes]
         old = labeler._config_reloader.current()
         mounted.replace_text("# a comment, so that every line is another one\n" + team("red"))
         await wait_until(lambda: labeler._config_reloader.current() is not old, "the file is read")
-        await all_looked_at(labeler)
+        await wait_until_rolled_out(labeler)
         assert kube.list_patches() == before
         assert [await flow.get_decision_sequence(node.name) for node in nodes] == said
 
@@ -193,7 +188,7 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
 
     async with ruled(nats_server, kube, mounted) as labeler:
         await joined(flow, nodes)
-        await all_looked_at(labeler)
+        await wait_until_rolled_out(labeler)
         before = len(kube.list_patches())
         kube.patch_node = patch_when_released  # type: ignore[method-assign]  # an API server that takes its time
         mounted.replace_text(team("red"))
@@ -203,7 +198,7 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
         await wait_until(lambda: labeler._config_reloader.current() is not red, "the second change is read")
         release.set()
         await wait_until(says(kube, "blue", *nodes), "the second change is obeyed")
-        await all_looked_at(labeler)
+        await wait_until_rolled_out(labeler)
     assert len(kube.list_patches()) - before <= len(nodes) + 16  # twice only those that were in flight
 
 
@@ -313,7 +308,7 @@ async def test_each_key_that_a_rule_cannot_set_is_an_event_of_its_own_and_the_re
             'transformations:\n- {name: odd, labels: {team: red, one: "{{ .Zone }}", two: repaired}}\n'
         )
         await wait_until(lambda: kube.node("n0").labels.get("two") == "repaired", "one of them is repaired")
-        await all_looked_at(labeler)
+        await wait_until_rolled_out(labeler)
         assert len(skipped()) == before, "what holds as before is not told again"
 
 
@@ -352,7 +347,7 @@ async def test_a_node_that_kubernetes_refuses_for_good_is_put_aside_and_stops_no
         await flow.enrich(nodes[1], make_facts(node_name="n1", hostname="n1"))
         await wait_until(says(kube, "red", nodes[0], nodes[2]), "the others are written")
         await flow.wait_until_handled()
-        await all_looked_at(labeler)
+        await wait_until_rolled_out(labeler)
         letter = await flow.bus.get_last(f"{DEAD_LETTERS}.labeler.node.n1")
     assert letter is not None
     assert "metadata.labels: Invalid value" in str(letter.event)
@@ -451,7 +446,7 @@ async def test_nothing_is_written_while_nobody_leads_and_all_of_it_afterwards(
     kube, clock = InMemoryNodes(*nodes), ManualClock()
     async with ruled(nats_server, kube, mounted, clock=clock) as labeler:
         await joined(flow, nodes)
-        await all_looked_at(labeler)
+        await wait_until_rolled_out(labeler)
         before = kube.list_patches()
         clock.advance(10.5)
         old = labeler._config_reloader.current()
@@ -474,7 +469,7 @@ async def test_two_replicas_write_each_node_once(
     ):
         await joined(flow, nodes)
         for labeler in (first, second):
-            await all_looked_at(labeler)
+            await wait_until_rolled_out(labeler)
         await seen_by(flow, kube, nodes, first, second)
         before = kube.list_writes().count("nodes")
         # The second one starts when the watcher has told what the first one did, as after a random while.
@@ -484,7 +479,7 @@ async def test_two_replicas_write_each_node_once(
         await seen_by(flow, kube, nodes, second)
         await wait_until(second._rollout._requested.is_set, "the second one wants to")
         second._rollout._is_paused = hindered  # type: ignore[method-assign]
-        await all_looked_at(second)
+        await wait_until_rolled_out(second)
     assert kube.list_writes().count("nodes") == before + len(nodes)
 
 
@@ -503,7 +498,7 @@ async def test_replicas_that_read_a_change_at_different_times_do_not_undo_each_o
     ):
         await joined(flow, nodes)
         for labeler in (first, second):
-            await all_looked_at(labeler)
+            await wait_until_rolled_out(labeler)
         clock.advance(ROLLOUT_SECONDS + 1)
         await flow.publish_leading()
         mounted.replace_text(team("blue"))
@@ -518,7 +513,7 @@ async def test_replicas_that_read_a_change_at_different_times_do_not_undo_each_o
         red = second._config_reloader.current()
         late.replace_text(team("blue"))
         await wait_until(lambda: second._config_reloader.current() is not red, "the second one reads it, too")
-        await all_looked_at(second)
+        await wait_until_rolled_out(second)
         assert kube.list_writes().count("nodes") == before
 
 
@@ -537,7 +532,7 @@ async def test_a_process_that_ends_in_the_middle_waits_for_no_node(
     async with asyncio.timeout(30):
         async with ruled(nats_server, kube, mounted) as labeler:
             await joined(flow, nodes)
-            await all_looked_at(labeler)
+            await wait_until_rolled_out(labeler)
             kube.patch_node = never_answer  # type: ignore[method-assign]  # an API server that hangs
             mounted.replace_text(team("red"))
             await held.wait()
