@@ -109,11 +109,13 @@ async def test_what_waits_in_a_queue_is_counted_and_who_takes_from_it_is_there(
     metadata = await connect_bus("metadata", **nats.bus_options("metadata"))
     for number in range(3):
         await metadata.publish(make_event(f"web-{number}"))
+    waiting = {durable.name: 3 if durable.filter.startswith(ENRICHED_NODE) else 0 for durable in DURABLES}
+
+    async def all_are_counted() -> bool:  # a publish is acknowledged before the consumers count the message
+        return {queue.name: queue.pending for queue in (await seen(nats)).queues} == waiting
+
+    await wait_until(all_are_counted, f"queues with {waiting}")
     found = await seen(nats)
-    queues = {queue.name: queue for queue in found.queues}
-    assert {name: queue.pending for name, queue in queues.items()} == {
-        durable.name: 3 if durable.filter.startswith(ENRICHED_NODE) else 0 for durable in DURABLES
-    }
     here = {service.service: service.is_present for service in found.services}
     # Only a heartbeat or a consumer shows that a service is present.
     assert here == {spec.service: False if spec == WATCHER or spec.durables else None for spec in SERVICES}
