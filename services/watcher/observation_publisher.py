@@ -88,12 +88,13 @@ class ObservationPublisher(Generic[ObjectT]):
 
     async def run(self) -> None:
         """Process work items until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as self._tasks:
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
                 self._start()
                 await asyncio.Event().wait()
-        finally:
-            self._tasks = None
+            finally:  # no timer may start a task while the tasks end
+                self._tasks = None
 
     def enqueue(self, names: Collection[str]) -> None:
         """Publish these objects if they have changed."""
