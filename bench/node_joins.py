@@ -22,10 +22,6 @@ POD_CIDR_FLAGS = (
     "--cluster-cidr=10.128.0.0/9,fd00:10:128::/48",
     "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112",
 )
-# On a machine this busy the watcher must not lose its Lease, which would distort the measurement.
-PATIENT_LEASE_FLAGS = dict.fromkeys(
-    ("watcher", "all-in-one"), ("--leader-elect-lease-duration=90s", "--leader-elect-renew-deadline=80s")
-)
 
 
 async def measure_joins_alone(m: Measurement, nodes: int, *, one_at_a_time: bool = False) -> Figures:
@@ -52,7 +48,8 @@ async def measure_joins_with_services(
     first, *machines = make_fleet(m.name, nodes + 1)
     starting = _start_controller(m, pod_cidrs=pod_cidrs, own_flags=own_flags)
     machines_running = run_machines(stage, [first, *machines], certificates=int(asking))
-    async with starting as controlled, machines_running as names:
+    # The machines first: the pod CIDRs of the other controller need a control plane machine at its start.
+    async with machines_running as names, starting as controlled:
         await m.join_nodes(
             names[:1], alone=False, certificates=asking, pod_cidrs=pod_cidrs
         )  # the first join pays for connections

@@ -8,11 +8,12 @@ import msgspec
 from bench.bench_cluster import BenchCluster
 from bench.figures import Figures
 from bench.measurement import Measurement
-from bench.node_joins import PATIENT_LEASE_FLAGS, measure_joins_with_services
+from bench.node_joins import measure_joins_with_services
 from bench.pod_cidr_figures import compare_bursts, find_pod_cidr_problems
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.testbed.child_process import make_directory
 from libs.testbed.kubelets import RequestRejected
+from libs.testbed.service_processes import PATIENT_LEASE_FLAGS
 from services.ipam.pages import NAME_PREFIX
 
 _CONFIG_MAPS: Final = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps"

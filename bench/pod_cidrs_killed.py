@@ -8,7 +8,7 @@ from bench.bench_cluster import wait_until_quiet
 from bench.figures import BenchRun, Figures
 from bench.fleet import make_fleet
 from bench.measurement import Measurement, run_machines
-from bench.node_joins import PATIENT_LEASE_FLAGS, POD_CIDR_FLAGS, list_pod_cidrs
+from bench.node_joins import POD_CIDR_FLAGS, list_pod_cidrs
 from bench.pod_cidr_figures import (
     BEFORE_THE_KILL,
     compute_carried_figures,
@@ -19,7 +19,7 @@ from bench.pod_cidr_figures import (
 from bench.pod_cidr_writes import count_ipam_writes
 from bench.pod_cidrs import delete_claims
 from libs.common.contract.services import DEFAULT_SERVICES, IPAM
-from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, ServiceProcesses
 
 _REPLICAS: Final = 3
 _POLL_SECONDS: Final = 0.1

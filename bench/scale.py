@@ -4,8 +4,9 @@ import msgspec
 
 from bench.figures import BenchRun, Figures
 from bench.measurement import Measurement
-from bench.node_joins import PATIENT_LEASE_FLAGS, measure_joins_with_services
+from bench.node_joins import measure_joins_with_services
 from bench.scale_figures import compute_growth, select_scale_figures
+from libs.testbed.service_processes import PATIENT_LEASE_FLAGS
 
 
 async def measure_scale(m: Measurement) -> BenchRun:

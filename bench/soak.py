@@ -17,12 +17,12 @@ from bench.bench_cluster import BenchCluster, BenchServices, wait_until_quiet
 from bench.figures import BenchRun
 from bench.fleet import make_fleet, move_external_address
 from bench.measurement import Measurement, run_machines
-from bench.node_joins import PATIENT_LEASE_FLAGS, POD_CIDR_FLAGS
+from bench.node_joins import POD_CIDR_FLAGS
 from bench.soak_figures import HourSample, ProcessSample, compute_soak_figures, find_soak_problems
 from libs.common.contract.services import DEFAULT_SERVICES, IPAM
 from libs.testbed.child_process import ChildProcess, wait_until
 from libs.testbed.machine_fleet import SimMachineFacts
-from libs.testbed.service_processes import measure_process_usage
+from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, measure_process_usage
 
 _HOUR_SECONDS: Final = 3600.0
 _HEARTBEATS_PER_HOUR: Final = 12  # the kubelet's nodeStatusReportFrequency is five minutes

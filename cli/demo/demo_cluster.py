@@ -14,7 +14,7 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
 from libs.testbed.sim_machines import client as sim_machines
 
@@ -70,6 +70,7 @@ async def start_cluster(
             all_in_one=wanted.is_single_process,
             bus=wanted.bus,
             flags=(*LOG_FLAGS, *([f"--cloud-config={wanted.cloud_config}"] if wanted.cloud_config else [])),
+            own_flags=PATIENT_LEASE_FLAGS,
         )
         names = "services: watcher, metadata, labeler, csr"
         names = "services in one process" if wanted.is_single_process else names

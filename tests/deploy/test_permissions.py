@@ -15,6 +15,7 @@ from libs.testbed.helm.chart import NAMESPACE, ChartValues, render_manifests
 from libs.testbed.helm.chart import RELEASE as PREFIX
 from libs.testbed.kubelets import JSON_PATCH, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
+from libs.testbed.service_processes import PATIENT_LEASE
 from libs.testbed.signing_requests import APPROVED, CSRS, make_request_pem
 from services.bootstrap.policy_rules import list_policy_rules as bootstrap_rights
 from services.bootstrap.resource_names import ResourceNames
@@ -23,18 +24,18 @@ from tests.deploy.accounts import Account, rules_of, tries_of
 from tests.deploy.forbidden import NEVER
 from tests.deploy.installation import Installation
 from tests.deploy.pods import IP, Pod
-from tests.integration.lifecycle_cluster import CONTROL_PLANE, PATIENT, QUICK, Cluster
+from tests.integration.lifecycle_cluster import CONTROL_PLANE, QUICK, Cluster
 
 EXTERNAL = "203.0.113.7"
 EVERYTHING = ChartValues(
     overrides={
         "enabledControllers": ["*", *(spec.controller.name for spec in SERVICES if not spec.runs_by_default)],
-        "services.watcher.extraArgs": list(PATIENT),
+        "services.watcher.extraArgs": list(PATIENT_LEASE),
         "services.ipam.extraArgs": [
             "--cluster-cidr=10.244.0.0/16",
             "--service-cluster-ip-range=10.96.0.0/16",
         ],
-        "services.lifecycle.extraArgs": [*PATIENT, *QUICK],
+        "services.lifecycle.extraArgs": [*PATIENT_LEASE, *QUICK],
     }
 )
 RIGHTS: dict[str, tuple[PolicyRule, ...]] = {wiring.service: wiring.policy_rules for wiring in SERVICES} | {

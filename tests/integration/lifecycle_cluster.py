@@ -19,7 +19,7 @@ from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, Member, SimMachineFacts, make_machine
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import get_user_name
-from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.service_processes import PATIENT_LEASE, ServiceProcesses
 from tests.bus_actors import wait_until
 from tests.integration.conftest import operating
 from tests.integration.service_cluster import run_services
@@ -30,8 +30,6 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LIFECYCLE_
 USER = get_user_name(LIFECYCLE)
 WIRINGS = (WATCHER, METADATA, LABELER, LIFECYCLE)
 EVIDENCE_SECONDS = 6.0
-# No replica loses its Lease on a busy machine.
-PATIENT = ("--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=40s")
 # As usual but for the time that it takes: minutes are seconds.
 QUICK = (
     "--lifecycle-not-ready-time=1s",
@@ -257,7 +255,7 @@ async def a_cluster(
                 machines,
                 nats_url=cluster.nats.url,
                 wirings=WIRINGS,
-                flags=["--controllers=cloud-node,cloud-node-lifecycle", *PATIENT],
+                flags=["--controllers=cloud-node,cloud-node-lifecycle", *PATIENT_LEASE],
                 own_flags={name: [*QUICK, *flags] for name in ("lifecycle", "all-in-one")},
                 **options,
             )

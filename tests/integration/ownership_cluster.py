@@ -16,10 +16,10 @@ from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts
 from libs.testbed.native_ccm import NativeCcm
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import ALL_IN_ONE
-from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.service_processes import PATIENT_LEASE, ServiceProcesses
 from libs.testbed.signing_requests import CSRS, read_outcome
 from tests.bus_actors import wait_until
-from tests.integration.lifecycle_cluster import LEASE, PATIENT, QUICK, Cluster
+from tests.integration.lifecycle_cluster import LEASE, QUICK, Cluster
 from tests.integration.service_cluster import MEMORY, run_services
 
 A, B, NATIVE = ALL_IN_ONE, "another-talos-ccm", NativeCcm.USER
@@ -59,7 +59,7 @@ async def running(
         own,
         cluster.kubelets,
         cluster.machines,
-        flags=[f"--cloud-config={config}", f"--controllers={controllers}", *PATIENT, *flags],
+        flags=[f"--cloud-config={config}", f"--controllers={controllers}", *PATIENT_LEASE, *flags],
         own_flags={"all-in-one": QUICK, "lifecycle": QUICK},
         wirings=SERVICES,
         instance=instance,

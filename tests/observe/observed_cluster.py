@@ -12,12 +12,12 @@ from libs.common.contract.services import SERVICES
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.prometheus import PrometheusServer, start_prometheus
-from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.service_processes import PATIENT_LEASE, ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.architecture.sources import ROOT
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
 from tests.bus_actors import wait_until
-from tests.integration.lifecycle_cluster import CONTROL_PLANE, PATIENT, Cluster
+from tests.integration.lifecycle_cluster import CONTROL_PLANE, Cluster
 from tests.observe.shortened import shortened
 
 RULES: Final = ROOT / "deploy" / "observability" / "rules.yaml"
@@ -32,7 +32,7 @@ _FLAGS: Final = (
     "--node-cidr-mask-size=24",
     "--service-cluster-ip-range=10.96.0.0/12",
     "--node-status-update-frequency=5s",  # minutes are seconds
-    *PATIENT,
+    *PATIENT_LEASE,
 )
 _LIFECYCLE: Final = (
     "--lifecycle-not-ready-time=1s",

@@ -11,14 +11,14 @@ from libs.common.contract.subjects import ENRICHED_NODE
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.prometheus import PrometheusServer, start_prometheus
-from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.service_processes import PATIENT_LEASE, ServiceProcesses
 from libs.testbed.sim_apiserver.faults import TooManyRequestsFault
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.architecture.sources import ROOT
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
 from tests.bus_actors import wait_until
 from tests.collector import OtlpCollector, run_collector
-from tests.integration.lifecycle_cluster import CONTROL_PLANE, PATIENT, QUICK, Cluster
+from tests.integration.lifecycle_cluster import CONTROL_PLANE, QUICK, Cluster
 
 RULES: Final = ROOT / "deploy" / "observability" / "rules.yaml"
 CONFIG: Final = "transformations:\n- name: team\n  labels: {team: red}\n"
@@ -27,7 +27,7 @@ FLAGS: Final = (
     "--allocate-node-cidrs",
     "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
     "--service-cluster-ip-range=10.96.0.0/12,fd00:10:96::/112",
-    *PATIENT,
+    *PATIENT_LEASE,
 )
 # Prometheus sees the increase of a counter only from its second value on: so nodes join twice.
 WAVES: Final = 2
