@@ -80,9 +80,9 @@ class BoundedProtocol(H2Protocol):
         http.initiate_connection()
         http.increment_flow_control_window(_CONNECTION_WINDOW - http.inbound_flow_control_window)
         # uvloop's class only behaves like a Transport
-        batched = BatchedTransport(cast(asyncio.Transport, transport), self.close)
-        self.connection = _BoundedConnection(http, batched, config=self.config)
-        self.processor = _TolerantProcessor(self.connection, self.close)
+        self._batched = BatchedTransport(cast(asyncio.Transport, transport), self.close)
+        self.connection = _BoundedConnection(http, self._batched, config=self.config)
+        self.processor = _TolerantProcessor(Handler(), self.connection)
         self.connection.flush()
 
     def data_received(self, data: bytes) -> None:
@@ -93,7 +93,10 @@ class BoundedProtocol(H2Protocol):
         try:
             events = self.connection.feed(data)
             for event in events:
-                self.processor.process(event)
+                if isinstance(event, ConnectionTerminated):
+                    self.close(f"the server goes away, code {int(event.error_code or 0)}")
+                else:
+                    self.processor.process(event)
             self.connection.flush()
             if events:
                 self.settled.set()
@@ -105,6 +108,7 @@ class BoundedProtocol(H2Protocol):
         self.loss = exc
         reason = "connection lost" if self.settled.is_set() else "not HTTP/2, connection lost"
         self.close(f"{reason}: {exc}" if exc else reason)
+        self._batched.release()
         self.settled.set()
         self.lost.set()
 
@@ -210,13 +214,6 @@ class BoundedStream(Stream):
 class _TolerantProcessor(EventsProcessor):
     """Ignores events that a client need not know, where grpclib raises."""
 
-    def __init__(self, connection: Connection, close: Callable[[str], None]) -> None:
-        super().__init__(Handler(), connection)
-        self._close = close
-
     def process(self, event: Event) -> None:
         if type(event) in getattr(self, "processors", ()):  # they are gone when the connection is closed
             super().process(event)
-
-    def process_connection_terminated(self, event: ConnectionTerminated) -> None:
-        self._close(f"the server goes away, code {int(event.error_code or 0)}")

@@ -208,7 +208,8 @@ def _translate_errors() -> Iterator[None]:
                 task.uncancel()
         if task.cancelling() > cancelled_before:  # the caller cancelled the call at the same moment
             raise asyncio.CancelledError from error
-        raise _translate_error(error) from error
+        # The call keeps its error, whose frames would keep the call alive until a garbage collection.
+        raise _translate_error(error) from error.with_traceback(None)
 
 
 def _translate_error(error: Exception) -> Exception:

@@ -156,7 +156,7 @@ class MachineWatch:
                 self._has_changed |= bool(opening.apply(message))
                 return
         except (CallEnded, StreamLost, InvalidResponse, WatchErrored) as ended:
-            error = ended
+            error = ended.with_traceback(None)  # its frames would keep the machine's watches alive
         del self._streams[asked]
         await stream.close()
         self._ended.append((asked, error))

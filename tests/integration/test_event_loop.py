@@ -1,9 +1,10 @@
 """Services run on uvloop: what our adapters take for granted of a loop holds there, too."""
 
 import asyncio
+import gc
 import socket
 import ssl
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,8 +13,11 @@ from typing import Any
 import pytest
 import uvloop
 
+from libs.common.kube.errors import Unreachable
 from libs.common.kube.exec_plugin import run_plugin
-from libs.common.kube.kube_config import ExecPlugin, KubeConfigError
+from libs.common.kube.kube_config import ExecPlugin, KubeConfig, KubeConfigError
+from libs.common.kube.request import Request
+from libs.common.kube.transport import Transport
 from libs.common.service.health import HealthServer
 from libs.common.service.listener import Limits
 from libs.common.service.readiness import Readiness
@@ -48,13 +52,58 @@ async def _connects_with_keepalive() -> None:
 
 
 @asynccontextmanager
-async def _listener() -> AsyncIterator[int]:
+async def _listener(tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     async def until_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
 
-    async with await asyncio.start_server(until_the_end, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(until_the_end, "127.0.0.1", 0, ssl=tls) as server:
         yield server.sockets[0].getsockname()[1]
+
+
+def test_the_tls_state_of_a_closed_connection_to_a_machine_is_freed_without_a_garbage_collection():
+    on_uvloop(_frees_tls_state(_connect_to_machine))
+
+
+def test_the_tls_state_of_a_failed_handshake_with_kubernetes_is_freed_without_a_garbage_collection():
+    on_uvloop(_frees_tls_state(_call_untrusted_kubernetes))
+
+
+async def _frees_tls_state(connect: Callable[[int], Awaitable[None]]) -> None:
+    certificate = ServingCertificate(None, None, now=datetime.now(UTC))
+    async with _listener(certificate.context) as port:
+        before = _list_client_tls()
+        gc.disable()
+        try:
+            for _ in range(3):
+                await connect(port)
+            await asyncio.sleep(0)  # the event loop closes the last socket
+            assert [each for each in _list_client_tls() if each not in before] == []
+        finally:
+            gc.enable()
+
+
+def _list_client_tls() -> list[ssl.SSLObject]:
+    """The TLS states of clients in this process."""
+    found = [each for each in gc.get_objects() if isinstance(each, ssl.SSLObject)]
+    return [each for each in found if not each.server_side]
+
+
+async def _connect_to_machine(port: int) -> None:
+    transport, http = await asyncio.get_running_loop().create_connection(
+        BoundedProtocol, "127.0.0.1", port, ssl=ssl._create_unverified_context()
+    )
+    assert transport.get_extra_info("ssl_object")
+    http.close("enough")
+    await http.lost.wait()
+
+
+async def _call_untrusted_kubernetes(port: int) -> None:
+    server = KubeConfig(server=f"https://127.0.0.1:{port}", source="a test")
+    kube = Transport(server, user_agent="a test")
+    with pytest.raises(Unreachable, match="certificate not trusted"):
+        await kube.call(Request(verb="list", resource="nodes", path="/api/v1/nodes"))
+    await kube.close()
 
 
 def test_at_the_limit_the_health_port_closes_the_oldest_connection_at_once():

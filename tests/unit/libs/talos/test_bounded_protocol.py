@@ -1,6 +1,10 @@
 """What one server can do to our memory and to our other calls, frame by frame."""
 
 import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 
@@ -292,6 +296,59 @@ async def test_a_connection_that_is_lost_within_a_message_cancels_nothing():
     task = asyncio.current_task()
     assert task is not None
     assert not task.cancelling()
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Only objects without reference cycles are freed meanwhile."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+async def test_a_lost_connection_is_freed_without_a_garbage_collection():
+    with no_garbage_collection():
+        talk = Conversation()
+        call = await talk.call()
+        talk.server.answer(talk.server.streams[0], b"fine")
+        await call
+        transport, client = weakref.ref(talk.server), weakref.ref(talk.server.client)
+        talk.server.client.connection_lost(None)
+        del talk, call
+        await asyncio.sleep(0)  # the event loop runs what it had scheduled
+        assert transport() is None
+        assert client() is None
+
+
+async def test_a_transport_that_has_closed_takes_no_more_frames():
+    talk = Conversation()
+    stream = await talk.channel.follow("/a/Watch", b"request", {}, WaiterEvent())
+    await wait_until(lambda: bool(talk.server.streams))
+    talk.server.client.connection_lost(None)
+    written = talk.server.writes
+    await stream.close()  # grpclib would reset the stream on the server
+    talk.server.client.connection.flush()
+    await asyncio.sleep(0)
+    assert talk.server.writes == written
+    assert talk.server.client.connection.is_closing()
+
+
+async def test_a_lost_stream_is_freed_without_a_garbage_collection():
+    with no_garbage_collection():
+        talk, arrived = Conversation(), WaiterEvent()
+        stream = await talk.channel.follow("/a/Watch", b"request", {}, arrived)
+        received = weakref.ref(stream._unread)
+        talk.server.client.connection_lost(None)
+        error: Exception | None = None
+        try:
+            await stream.receive()
+        except StreamLost as lost:
+            error = lost.with_traceback(None)
+        assert "connection lost" in str(error)
+        del stream
+        assert received() is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=60), st.integers(0, 400))
