@@ -1,5 +1,6 @@
 """The watcher service: a candidate for leadership; the leader publishes the state of the cluster."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final, NoReturn
@@ -98,6 +99,7 @@ class WatcherService:
             finally:
                 self._term = None
                 await self._elector.release()
+            _raise_if_cancelled()
 
     async def _serve(self, transitions: int) -> NoReturn:
         self._term = LeadershipTerm(
@@ -179,6 +181,16 @@ class WatcherService:
 def _is_enriched(subject: str) -> bool:
     """Whether the subject has enrichments, which double the traffic and which the watcher does not need."""
     return subject.startswith((ENRICHED_NODE, ENRICHED_CSR))
+
+
+def _raise_if_cancelled() -> None:
+    """Raise CancelledError if the current task was cancelled.
+
+    Before Python 3.13, a task group that ends by an exception drops a cancellation that arrives with it.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _root_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
