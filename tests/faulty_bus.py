@@ -21,7 +21,7 @@ class FaultyBus:
         self._bus = bus
         self._running = asyncio.Event()
         self._running.set()
-        self._followers: list[_HeldFollower] = []
+        self._followers: list[HeldFollower] = []
         self._sending: set[asyncio.Task[int]] = set()
         self.lost_replies = 0  # how many of the next acknowledgements get lost
 
@@ -80,7 +80,7 @@ class FaultyBus:
         await self._bus.consume(durable, handle_while_running, in_flight=in_flight)
 
     async def follow(self, name: str, filter_subject: str, follower: Follower, **options: Any) -> None:
-        held = _HeldFollower(follower, self._running)
+        held = HeldFollower(follower, self._running)
         self._followers.append(held)
         try:
             await self._bus.follow(name, filter_subject, held, **options)
@@ -88,7 +88,7 @@ class FaultyBus:
             self._followers.remove(held)
 
 
-class _HeldFollower:
+class HeldFollower:
     """Passes each call on, in order, once the process runs."""
 
     def __init__(self, follower: Follower, running: asyncio.Event) -> None:

@@ -29,10 +29,11 @@ from services.watcher.published_state import PublishedState
 log = logging.getLogger(__name__)
 
 _RETRY_CAP_SECONDS: Final = 2.0  # for operations on the whole stream: all other work depends on them
-_FOLLOW_TIMEOUT_SECONDS: Final = 15.0  # for the follower to find the provisioned stream
+_FOLLOW_TIMEOUT_SECONDS: Final = 15.0  # for the follower to find the provisioned stream, or our Leading
 
 _GROWTH_INTERVAL_SECONDS: Final = 5.0  # between two attempts: a server without room rejects each of them
 _LIST_WAIT_SECONDS: Final = 1.0  # of a snapshot of Nodes for a list of CSRs
+_ROUND_IS_VOID: Final = "the stream or the leader changed before all objects were published"
 
 
 class ResyncRound(msgspec.Struct, frozen=True):
@@ -173,6 +174,7 @@ class Resync:
             await self.elector.confirm_leadership()
         current = ResyncRound(self.leader_epoch.next_token(), self.published.follow_generation)
         await self.publish_heartbeat()
+        await self._wait_for_own_leading(current)
         await self._publish_all(current)
         self._completed_round = current
         self.first_completed.set()
@@ -215,22 +217,37 @@ class Resync:
         return stream_id
 
     async def _wait_until_followed(self, stream_id: str) -> None:
+        await self._wait_for_follower(
+            lambda: self.published.follow_generation > 0 and self.published.stream_id == stream_id,
+            otherwise="the stream exists, but is not followed",
+        )
+
+    async def _wait_for_own_leading(self, current: ResyncRound) -> None:
+        """Wait until the follower has received every message that came before the Leading of this epoch.
+
+        One of them may be the last message of a former leader. Followers accept it, because it came before
+        the Leading, so the round must publish that object, too.
+        """
+        await self._wait_for_follower(
+            lambda: self.published.greatest_epoch >= current.token.epoch or not self._is_current(current),
+            otherwise="the leader does not receive its own Leading",
+        )
+        if not self._is_current(current):
+            raise ResyncInterrupted(_ROUND_IS_VOID)
+
+    async def _wait_for_follower(self, condition: Callable[[], bool], *, otherwise: str) -> None:
         try:
             async with asyncio.timeout(_FOLLOW_TIMEOUT_SECONDS):
-                await self._wait_for(
-                    lambda: self.published.follow_generation > 0 and self.published.stream_id == stream_id
-                )
+                await self._wait_for(condition)
         except TimeoutError as error:
-            raise ResyncInterrupted(
-                "the stream exists, but is not followed", *self.published.problems()
-            ) from error
+            raise ResyncInterrupted(otherwise, *self.published.problems()) from error
 
     async def _publish_snapshot(self, current: ResyncRound) -> None:
         snapshot = self.leader_epoch.build_snapshot(
             len(self.nodes), self.requests.published_count if self.requests is not None else None
         )
         if snapshot is None or not self._is_current(current):
-            raise ResyncInterrupted("the stream or the leader changed before all objects were published")
+            raise ResyncInterrupted(_ROUND_IS_VOID)
         if await self._publish(snapshot) is not PublishOutcome.PUBLISHED:
             self.leader_epoch.mark_rejected()
             raise ResyncInterrupted("the stream contains another leader's snapshot")

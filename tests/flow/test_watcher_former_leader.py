@@ -10,7 +10,7 @@ import pytest
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.nats.bus import NatsBus
-from libs.common.bus.protocol import Bus
+from libs.common.bus.protocol import Bus, Follower
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import CsrGone, Event, Leading, NodeGone, NodeObserved, ObservationOrder
 from libs.common.contract.subjects import FLOW, OBSERVED_NODE, subject_of
@@ -18,6 +18,7 @@ from libs.common.kube.watch_events import Changed
 from libs.testbed.nats_server import NatsServer
 from tests.builders import NOW, make_node, make_request
 from tests.bus_actors import NATS, run_during, wait_until
+from tests.faulty_bus import HeldFollower
 from tests.watcher_actors import ScriptedNodes, ScriptedRequests, WatcherFlow, make_watcher
 
 Connect = Callable[..., Awaitable[Bus]]
@@ -254,6 +255,55 @@ async def test_a_deletion_of_a_request_that_a_former_leader_publishes_is_publish
             last = flow.last_request("late")
             assert isinstance(last, CsrGone)
             assert (last.uid, last.order.epoch) == (request.uid, 2)
+
+
+class LagsBehind:
+    """The bus of the next leader: a message of the former leader arrives just before its first Leading.
+
+    Its follower receives both half a second later.
+    """
+
+    def __init__(self, bus: Bus, late: Callable[[], Awaitable[None]]) -> None:
+        self._bus = bus
+        self._late = [late]
+        self._delivers = asyncio.Event()
+        self._delivers.set()
+        self._followers: list[HeldFollower] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bus, name)
+
+    async def publish(self, event: Event, **options: Any) -> int:
+        if isinstance(event, Leading) and self._late:
+            self._delivers.clear()
+            asyncio.get_running_loop().call_later(0.5, self._deliver)
+            await self._late.pop()()
+        return await self._bus.publish(event, **options)
+
+    async def follow(self, name: str, filter_subject: str, follower: Follower, **options: Any) -> None:
+        held = HeldFollower(follower, self._delivers)
+        self._followers.append(held)
+        await self._bus.follow(name, filter_subject, held, **options)
+
+    def _deliver(self) -> None:
+        self._delivers.set()
+        for follower in self._followers:
+            follower.deliver_held()
+
+
+async def test_a_round_includes_what_a_former_leader_publishes_just_before_it(connect: Connect):
+    async with a_former_leader(connect) as (script, flow):
+        former = await connect()
+        ghost = make_node(GHOST, uid="uid-ghost", resource_version=str(script.version))
+
+        async def late() -> None:
+            await former.publish(said_by_the_first(flow, ghost), expected_sequence=0)
+
+        bus = LagsBehind(await connect(), late)
+        async with run_during(make_watcher(bus, script.source, identity="b").run()):  # type: ignore[arg-type]
+            await flow.wait_for(lambda f: f.snapshots()[-1].epoch == 2)
+            assert flow.epoch(GHOST) == 2, "the snapshot comes after the deletion"
+            assert isinstance(flow.last(GHOST), NodeGone)
 
 
 def gone_for(table: StreamCache, name: str) -> bool:
