@@ -8,6 +8,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from libs.testbed.control_plane.build import (
@@ -20,6 +21,7 @@ from libs.testbed.control_plane.build import (
 )
 
 GOOD = 'package main\n\nfunc main() { println("built") }\n'
+_PRINTS_WORD = "func main() { println(words.Word) }\n"
 
 
 @pytest.fixture
@@ -72,6 +74,24 @@ async def test_a_changed_source_is_another_program(cache: Path, tmp_path: Path) 
     after = await build_program(a_program(tmp_path / "module", GOOD.replace("built", "changed")))
     assert before != after
     assert {before.parent, after.parent} == {cache}
+
+
+async def test_a_changed_module_that_a_program_imports_makes_it_another_program(
+    cache: Path, tmp_path: Path
+) -> None:
+    library = tmp_path / "library" / "words"
+    library.mkdir(parents=True)
+    (library.parent / "go.mod").write_text("module library\n\ngo 1.26.0\n")
+    program = a_program(tmp_path / "module", 'package main\n\nimport "library/words"\n\n' + _PRINTS_WORD)
+    with (program.module / "go.mod").open("a") as requirements:
+        requirements.write("\nrequire library v0.0.0\n\nreplace library => ../library\n")
+    program = msgspec.structs.replace(program, imports=(library.parent,))
+    built = set()
+    for word in ("one", "two"):
+        (library / "words.go").write_text(f'package words\n\nconst Word = "{word}"\n')
+        built.add(await build_program(program))
+    assert kept(cache) == built
+    assert len(built) == 2
 
 
 async def test_whoever_waits_for_another_builder_can_be_cancelled(cache: Path, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ class GoProgram(msgspec.Struct, frozen=True):
     module: Path  # the folder with go.mod
     ldflags: str = "-s -w"
     package: str = "."  # the package to build, of the module or of a dependency
+    imports: tuple[Path, ...] = ()  # the folders of our other modules that it imports
 
 
 _HERE = Path(__file__).parent
@@ -188,9 +189,10 @@ def _try_lock(lock: IO[str]) -> bool:
 
 def _get_target(program: GoProgram, go: GoToolchain) -> Path:
     digest = hashlib.sha256(f"{go.version} {program.ldflags}".encode())
-    for source in sorted(program.module.iterdir()):
-        if source.suffix in {".go", ".mod", ".sum"}:
-            digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    for module in (program.module, *program.imports):
+        for source in sorted(module.rglob("*")):
+            if source.suffix in {".go", ".mod", ".sum"}:
+                digest.update(str(source.relative_to(module)).encode() + b"\0" + source.read_bytes())
     return get_cache_dir() / f"{program.name}-{digest.hexdigest()[:16]}"
 
 

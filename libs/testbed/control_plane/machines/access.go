@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"talos-ccm/testbed/machines/fleet"
 )
 
 // definitions are the types of Talos that a cloud controller may read, with Talos's own sensitivity.
@@ -54,10 +55,10 @@ var sensitivity = func() map[string]spec.Sensitivity {
 func access(_ context.Context, asked state.Access) error {
 	kind, supported := sensitivity[strings.ToLower(asked.ResourceType)]
 	if !supported {
-		return notSupported(asked.ResourceType)
+		return fleet.NotSupported(asked.ResourceType)
 	}
 	if kind == meta.Sensitive {
-		return notAuthorized()
+		return fleet.NotAuthorized()
 	}
 	if !slices.Contains(namespaces, asked.ResourceNamespace) {
 		return status.Errorf(codes.PermissionDenied, "namespace %q is not supported", asked.ResourceNamespace)
@@ -76,15 +77,7 @@ func authorize(ctx context.Context) error {
 			}
 		}
 	}
-	return notAuthorized()
-}
-
-func notSupported(kind string) error {
-	return status.Errorf(codes.PermissionDenied, "resource type %q is not supported", kind)
-}
-
-func notAuthorized() error {
-	return status.Error(codes.PermissionDenied, "not authorized")
+	return fleet.NotAuthorized()
 }
 
 // tlsConfig is the one of apid: mutual TLS 1.2 or later. It reads the files for each connection, so they can be replaced.

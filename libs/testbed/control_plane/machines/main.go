@@ -5,45 +5,39 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
-	"github.com/cosi-project/runtime/api/v1alpha1"
-	"github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"talos-ccm/testbed/machines/fleet"
 )
 
 const maxMessageBytes = 32 << 20 // as in apid and machined
 
 func main() {
 	certificates := flag.String("pki", "", "directory with ca.crt, server.crt and server.key; read for each handshake")
-	ports := flag.String("listen", "0", "ports of the endpoints on the loopback, separated by commas; 0 selects a free one")
+	ports := flag.String("listen", "", "ports of the endpoints on the loopback, separated by commas")
 	flag.Parse()
 
-	fleet := NewFleet()
-	server := newServer(fleet, *certificates)
-	endpoints, err := OpenEndpoints(server, strings.Split(*ports, ","))
+	machines := fleet.NewFleet(newMachine)
+	server := newServer(machines, *certificates)
+	endpoints, err := openEndpoints(server, strings.Split(*ports, ","))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "machines:", err)
 		os.Exit(1)
 	}
-	ready, err := json.Marshal(map[string]any{"id": 0, "ready": endpoints.Ports()})
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(string(ready))
-	control := &Control{fleet: fleet, endpoints: endpoints}
+	control := &fleet.Control{Machines: machines, Endpoints: endpoints}
 	if err := control.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "machines:", err)
 		os.Exit(1)
 	}
 }
 
-func newServer(fleet *Fleet, certificates string) *grpc.Server {
+func newServer(machines *fleet.Fleet, certificates string) *grpc.Server {
 	// The windows of apid. Keepalive enforcement stays at grpc-go's default, as in Talos: a client that pings often gets GOAWAY.
 	server := grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(tlsConfig(certificates))),
@@ -53,8 +47,25 @@ func newServer(fleet *Fleet, certificates string) *grpc.Server {
 		grpc.UnaryInterceptor(recoverUnary),
 		grpc.StreamInterceptor(recoverStream),
 	)
-	router := &Router{fleet: fleet}
-	v1alpha1.RegisterStateServer(server, router)
-	machine.RegisterMachineServiceServer(server, &MachineService{router: router})
+	router := &Router{fleet: machines}
+	fleet.Register(server, router.Visit)
 	return server
+}
+
+// openEndpoints listens on ports of the loopback.
+func openEndpoints(server *grpc.Server, ports []string) (fleet.Endpoints, error) {
+	var endpoints fleet.Endpoints
+	for _, port := range ports {
+		listen := func() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:"+port) }
+		door := fleet.NewDoor(listen, server.Serve)
+		if err := door.Open(); err != nil {
+			return nil, err
+		}
+		endpoints = append(endpoints, door)
+	}
+	return endpoints, nil
+}
+
+func newMachine(string) (*fleet.Machine, error) {
+	return fleet.NewMachine(fleet.NewState(), access), nil
 }

@@ -1,4 +1,4 @@
-package main
+package fleet
 
 import (
 	"bufio"
@@ -25,16 +25,31 @@ type Answer struct {
 	Calls []Counted `json:"calls,omitempty"`
 }
 
-// Control executes commands in order.
-type Control struct {
-	fleet     *Fleet
-	endpoints *Endpoints
+// Machines is a fleet, or one that does more when machines change.
+type Machines interface {
+	Put(ctx context.Context, facts ...Facts) error
+	Delete(id string) error
+	SetFaults(ctx context.Context, id string, faults Faults) error
+	MuteWatches(id string) error
+	Calls() []Counted
+	ResetCalls()
 }
 
-// Serve returns without an error when stdin closes.
+// Control executes commands in order. Further has those that only one program knows, for each of the named machines.
+type Control struct {
+	Machines  Machines
+	Endpoints Endpoints
+	Further   map[string]func(ctx context.Context, machine string) error
+}
+
+// Serve reports that the program is ready, with an answer to no command, and then answers commands. It returns
+// without an error when stdin closes.
 func (c *Control) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	decoder := json.NewDecoder(bufio.NewReaderSize(in, 1<<20))
 	encoder := json.NewEncoder(out)
+	if err := encoder.Encode(Answer{}); err != nil {
+		return err
+	}
 	for {
 		var command Command
 		if err := decoder.Decode(&command); err == io.EOF {
@@ -55,45 +70,33 @@ func (c *Control) Serve(ctx context.Context, in io.Reader, out io.Writer) error 
 func (c *Control) carryOut(ctx context.Context, command Command, answer *Answer) error {
 	switch command.Do {
 	case "put":
-		for _, facts := range command.Machines {
-			if err := c.fleet.Put(ctx, facts); err != nil {
-				return err
-			}
-		}
-		return nil
+		return c.Machines.Put(ctx, command.Machines...)
 	case "delete":
-		return each(command.Names, c.fleet.Delete)
+		return each(command.Names, c.Machines.Delete)
 	case "fault":
 		var faults Faults
 		if err := json.Unmarshal(command.Faults, &faults); err != nil {
 			return err
 		}
-		return c.machines(command.Names, func(m *Machine) error { return m.SetFaults(ctx, faults) })
+		return each(command.Names, func(name string) error { return c.Machines.SetFaults(ctx, name, faults) })
 	case "mute":
-		return c.machines(command.Names, func(m *Machine) error { m.MuteWatches(); return nil })
+		return each(command.Names, c.Machines.MuteWatches)
 	case "cut":
-		return c.endpoints.Cut(command.Endpoint)
+		return c.Endpoints.Cut(command.Endpoint)
 	case "restore":
-		return c.endpoints.Restore(command.Endpoint)
+		return c.Endpoints.Restore(command.Endpoint)
 	case "calls":
-		answer.Calls = c.fleet.Calls()
+		answer.Calls = c.Machines.Calls()
 		return nil
 	case "reset_calls":
-		c.fleet.ResetCalls()
+		c.Machines.ResetCalls()
 		return nil
-	default:
+	}
+	further, known := c.Further[command.Do]
+	if !known {
 		return fmt.Errorf("there is no command %q", command.Do)
 	}
-}
-
-func (c *Control) machines(names []string, do func(*Machine) error) error {
-	return each(names, func(name string) error {
-		m, err := c.fleet.Machine(name)
-		if err != nil {
-			return err
-		}
-		return do(m)
-	})
+	return each(command.Names, func(name string) error { return further(ctx, name) })
 }
 
 func each(names []string, do func(string) error) error {

@@ -1,4 +1,6 @@
-package main
+// Package fleet has simulated Talos machines: their facts as resources of Talos, their faults, and the commands
+// that change both. A program selects the machine of a call, and who may read.
+package fleet
 
 import (
 	"context"
@@ -15,6 +17,8 @@ type Call struct {
 
 // Fleet has all machines by ID and by network address.
 type Fleet struct {
+	newMachine func(id string) (*Machine, error)
+
 	mu        sync.RWMutex
 	machines  map[string]*Machine
 	addresses map[string]*Machine
@@ -24,23 +28,35 @@ type Fleet struct {
 	calls    map[Call]int
 }
 
-// NewFleet returns a fleet without machines.
-func NewFleet() *Fleet {
-	return &Fleet{machines: map[string]*Machine{}, addresses: map[string]*Machine{}, calls: map[Call]int{}}
+// NewFleet returns a fleet without machines; newMachine makes each of them.
+func NewFleet(newMachine func(id string) (*Machine, error)) *Fleet {
+	return &Fleet{newMachine: newMachine, machines: map[string]*Machine{}, addresses: map[string]*Machine{}, calls: map[Call]int{}}
 }
 
-// Put creates or replaces a machine. It takes over addresses of other machines, as on a real network.
-func (f *Fleet) Put(ctx context.Context, facts Facts) error {
+// Put creates or replaces machines. They take over addresses of other machines, as on a real network.
+func (f *Fleet) Put(ctx context.Context, machines ...Facts) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, facts := range machines {
+		if err := f.put(ctx, facts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Fleet) put(ctx context.Context, facts Facts) error {
 	if facts.ID == "" {
 		return fmt.Errorf("a machine needs an id")
 	}
 	m, known := f.machines[facts.ID]
 	if !known {
-		m = NewMachine()
+		var err error
+		if m, err = f.newMachine(facts.ID); err != nil {
+			return err
+		}
 	}
-	before := m.reachableAt()
+	before := m.Facts().ReachableAt
 	if err := m.Put(ctx, facts); err != nil {
 		return err
 	}
@@ -63,8 +79,8 @@ func (f *Fleet) Delete(id string) error {
 	if !known {
 		return fmt.Errorf("there is no machine %q", id)
 	}
-	m.Remove()
-	f.forget(m, m.reachableAt())
+	m.remove()
+	f.forget(m, m.Facts().ReachableAt)
 	delete(f.machines, id)
 	for i, other := range f.order {
 		if other == id {
@@ -105,10 +121,29 @@ func (f *Fleet) Local() *Machine {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	for _, id := range f.order {
-		if m := f.machines[id]; m.controlPlane() {
+		if m := f.machines[id]; m.Facts().ControlPlane {
 			return m
 		}
 	}
+	return nil
+}
+
+// SetFaults replaces all faults of a machine.
+func (f *Fleet) SetFaults(ctx context.Context, id string, faults Faults) error {
+	m, err := f.Machine(id)
+	if err != nil {
+		return err
+	}
+	return m.SetFaults(ctx, faults)
+}
+
+// MuteWatches mutes the present watches of a machine.
+func (f *Fleet) MuteWatches(id string) error {
+	m, err := f.Machine(id)
+	if err != nil {
+		return err
+	}
+	m.muteWatches()
 	return nil
 }
 
@@ -143,14 +178,9 @@ func (f *Fleet) ResetCalls() {
 	clear(f.calls)
 }
 
-func (m *Machine) controlPlane() bool {
+// Facts returns the present facts of the machine.
+func (m *Machine) Facts() Facts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.facts.ControlPlane
-}
-
-func (m *Machine) reachableAt() []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.facts.ReachableAt
+	return m.facts
 }

@@ -1,9 +1,8 @@
-package main
+package fleet
 
 import (
 	"context"
 
-	"github.com/cosi-project/runtime/api/v1alpha1"
 	"google.golang.org/grpc"
 )
 
@@ -11,16 +10,8 @@ import (
 type stream[R any] struct {
 	grpc.ServerStream
 	send  func(R) error
-	visit *visit
+	visit *Visit
 	deaf  <-chan struct{} // closed when the stream is muted; nil if it cannot be
-}
-
-func (v *visit) list(server v1alpha1.State_ListServer) v1alpha1.State_ListServer {
-	return &stream[*v1alpha1.ListResponse]{ServerStream: server, send: server.Send, visit: v}
-}
-
-func (v *visit) watch(server v1alpha1.State_WatchServer) v1alpha1.State_WatchServer {
-	return &stream[*v1alpha1.WatchResponse]{server, server.Send, v, v.muted.deaf}
 }
 
 func (s *stream[R]) Context() context.Context { return s.visit.ctx }

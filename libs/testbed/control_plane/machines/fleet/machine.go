@@ -1,4 +1,4 @@
-package main
+package fleet
 
 import (
 	"context"
@@ -46,18 +46,21 @@ type Machine struct {
 
 type mute struct{ deaf chan struct{} }
 
-// NewMachine returns a healthy machine without any resource.
-func NewMachine() *Machine {
-	// The history of machined (v1alpha2_state.go).
-	core := namespaced.NewState(func(namespace resource.Namespace) state.CoreState {
+// NewState returns an empty state with the history of machined (v1alpha2_state.go).
+func NewState() state.CoreState {
+	return namespaced.NewState(func(namespace resource.Namespace) state.CoreState {
 		return inmem.NewStateWithOptions(
 			inmem.WithHistoryInitialCapacity(8), inmem.WithHistoryMaxCapacity(1024), inmem.WithHistoryGap(4),
 		)(namespace)
 	})
+}
+
+// NewMachine returns a healthy machine without any resource; the policy rules what calls may read of its state.
+func NewMachine(core state.CoreState, policy state.FilteringRule) *Machine {
 	m := &Machine{state: core, held: map[string]owned{}, awake: make(chan struct{}), changed: make(chan struct{}), muted: &mute{make(chan struct{})}}
 	close(m.awake)
 	m.up, m.goDown = context.WithCancelCause(context.Background())
-	m.server = server.NewState(state.Filter(core, access))
+	m.server = server.NewState(state.Filter(core, policy))
 	return m
 }
 
@@ -93,15 +96,15 @@ func (m *Machine) SetFaults(ctx context.Context, faults Faults) error {
 	return m.reconcile(ctx)
 }
 
-// Remove ends every call of the machine, which must not be used afterwards.
-func (m *Machine) Remove() {
+// remove ends every call of the machine, which must not be used afterwards.
+func (m *Machine) remove() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.goDown(errDown)
 }
 
-// MuteWatches keeps the present watches open without any further event, like a dead connection.
-func (m *Machine) MuteWatches() {
+// muteWatches keeps the present watches open without any further event, like a dead connection.
+func (m *Machine) muteWatches() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	close(m.muted.deaf)
@@ -192,9 +195,9 @@ func (m *Machine) answers(ctx context.Context, kind string) error {
 		m.mu.Unlock()
 		switch {
 		case slices.Contains(faults.Unsupported, kind):
-			return notSupported(kind)
+			return NotSupported(kind)
 		case slices.Contains(faults.Forbidden, kind):
-			return notAuthorized()
+			return NotAuthorized()
 		case !slices.Contains(faults.Slow, kind):
 			return nil
 		}
