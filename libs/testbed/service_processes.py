@@ -30,7 +30,7 @@ _START_SECONDS = 60
 # the Service networks of both API servers of the testbed
 SERVICE_NETWORKS: Final = "10.96.0.0/16,fd00:10:96::/112"
 # On a machine this busy a single replica must not lose its Lease, because its process would end.
-PATIENT_LEASE: Final = ("--leader-elect-lease-duration=90s", "--leader-elect-renew-deadline=80s")
+PATIENT_LEASE: Final = ("--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s")
 PATIENT_LEASE_FLAGS: Final[Mapping[str, Sequence[str]]] = dict.fromkeys(
     ("watcher", "all-in-one"), PATIENT_LEASE
 )

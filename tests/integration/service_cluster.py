@@ -10,7 +10,7 @@ from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts
-from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.bus_actors import wait_until
 
@@ -23,7 +23,11 @@ FORMS: dict[str, dict[str, Any]] = {"all-in-one-memory": MEMORY, "separate-proce
 async def run_services(
     run_dir: Path, server: ApiServer, kubelets: KubeletFleet, machines: MachineFleet, **options: Any
 ) -> AsyncIterator[ServiceProcesses]:
-    """Run our services during the block, ready at its beginning; keywords are those of ServiceProcesses."""
+    """Run our services during the block, ready at its beginning; keywords are those of ServiceProcesses.
+
+    The watcher's Lease lasts a minute if the test sets no flags of its own for the process.
+    """
+    options.setdefault("own_flags", PATIENT_LEASE_FLAGS)
     options.setdefault("talosconfig", machines.write_talosconfig())
     async with ServiceProcesses.start(run_dir, server, kubelets, **options) as services:
         await services.wait_until_ready()

@@ -9,7 +9,7 @@ import pytest
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import Address, MachineFleet, SimMachineFacts, make_machine
-from libs.testbed.service_processes import PATIENT_LEASE, ServiceProcesses
+from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.signing_requests import CSRS, SigningOutcome, read_outcome
 from services.csr.on_csr_enriched import RETRY_SECONDS
 from tests.bus_actors import wait_until
@@ -33,7 +33,7 @@ def some_machines(count: int) -> list[SimMachineFacts]:
 @pytest.fixture
 async def in_one(start_services: StartServices) -> ServiceProcesses:
     """Our processes as one, with messages in memory, and certificates as their only work."""
-    return await start_services(all_in_one=True, bus="memory", flags=[ALONE, *PATIENT_LEASE])
+    return await start_services(all_in_one=True, bus="memory", flags=[ALONE])
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICE
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
-from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, ServiceProcesses
+from libs.testbed.service_processes import ServiceProcesses
 from services.ipam.pages import NAME_PREFIX
 from tests.bus_actors import run_during, wait_until
 from tests.integration.conftest import StartServices
@@ -163,7 +163,6 @@ async def test_a_burst_gets_disjoint_blocks_with_one_patch_each_although_one_of_
     services = await start_services(
         wirings=(*DEFAULT_SERVICES, IPAM),
         flags=FLAGS,
-        own_flags=PATIENT_LEASE_FLAGS,
         replicas={"ipam": REPLICAS},
     )
     # Addresses count from when they are known: these machines are there before the others come.
