@@ -15,13 +15,13 @@ from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, SERVICES
 from libs.common.contract.subjects import DECIDED
 from libs.testbed.kubelets import STRATEGIC, KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, Member, SimMachineFacts, make_machine
-from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.service_processes import PATIENT_LEASE, ServiceProcesses
 from libs.testbed.signing_requests import CSRS
 from services.ipam.pages import NAME_PREFIX
 from tests.bootstrap_actors import BootstrapInstallation
 from tests.bus_actors import wait_until
 from tests.integration.csr_cluster import state_of
-from tests.integration.lifecycle_cluster import PATIENT, QUICK
+from tests.integration.lifecycle_cluster import QUICK
 from tests.integration.service_cluster import ApiServer, ServiceCluster
 
 NODES: Final = "/api/v1/nodes"
@@ -42,7 +42,7 @@ FLAGS: Final = (
     "--allocate-node-cidrs",
     f"--cluster-cidr={POD_NETWORK}",
     "--service-cluster-ip-range=10.96.0.0/16",
-    *PATIENT,
+    *PATIENT_LEASE,
 )
 
 
