@@ -10,6 +10,7 @@ from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.bus.protocol import BusError, NoStream
 from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequest
+from libs.common.contract.subjects import SNAPSHOT
 from libs.common.service.service import Dependencies
 from services.watcher.informer import ObjectSourceFactory, ObjectSources
 from services.watcher.kind_controller import KindController
@@ -120,11 +121,15 @@ class LeadershipTerm:
         self._node_stats.mark_changed()
 
     def republish_fenced(self, subject: str) -> None:
-        """Publish an object again after a former leader's message on this subject, which followers ignore.
+        """Publish an object or the snapshot again after a message on this subject that followers ignore.
 
         If this watcher is the former leader, the new leader publishes it, or this watcher's next round does.
         """
-        if self._leader_epoch.is_current:
+        if not self._leader_epoch.is_current:
+            return
+        if subject == SNAPSHOT:
+            self._resync.request_verification()
+        else:
             for kind in self._controllers():
                 kind.republish_fenced(subject)
 

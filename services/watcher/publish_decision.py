@@ -15,7 +15,7 @@ BYTES_PER_REQUEST: Final = 12_000  # a CSR, its enrichment with the machine's fa
 BYTES_PER_DELETED: Final = 1_000  # the deletion messages of either kind, kept for MAX_MESSAGE_AGE
 REPUBLISH_REASON: Final = "republished"  # resync of an unchanged object
 CHANGED_REASON: Final = "changed"
-FENCED_REASON: Final = "a former leader published it, so services ignore it"
+FENCED_REASON: Final = "services ignore the last message about it"
 _MAX_NAME_CHARS: Final = 80  # characters of a quoted invalid name
 
 

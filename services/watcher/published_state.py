@@ -26,7 +26,7 @@ from services.watcher.kinds import Kind, ObjectT, ObservedEvent
 class _Entry(msgspec.Struct, frozen=True):
     sequence: int
     event: ObservedEvent | SnapshotComplete
-    is_fenced: bool = False  # from a former leader, after a newer epoch: followers ignore it
+    is_fenced: bool = False  # followers ignore the last message of the subject
 
 
 @dataclass(eq=False, kw_only=True)
@@ -36,7 +36,8 @@ class PublishedState:
     Smaller than a StreamCache: it ignores enriched messages, and keeps each own observation once, as the
     published object. `on_sequence` receives each sequence. `on_stream_replaced` is called for another stream
     ID, `on_change` when following begins, is lost or has caught up, and when a leader heartbeat arrives.
-    `on_fenced_message` receives the subject of a message that followers ignore because it is out of date.
+    `on_fenced_message` receives the subject of a message that followers ignore: its publisher is a former
+    leader, or knows only a former stream.
     """
 
     clock: Callable[[], float]  # monotonic, in seconds
@@ -48,6 +49,8 @@ class PublishedState:
     def __post_init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
         self._replayed: set[str] = set()
+        # subject -> sequence of a message that was published for another stream
+        self._foreign: dict[str, int] = {}
         self._opened = StreamPosition(stream_id="", last_sequence=0)
         self._leader_heartbeat: Leading | None = None
         self._leader_heartbeat_at = float("-inf")
@@ -157,6 +160,7 @@ class PublishedState:
         self._follow_generation += 1
         self._sequence = 0 if is_other_stream else min(self._sequence, position.last_sequence)
         self._replayed.clear()
+        self._foreign.clear()
         self._replaying = True
         self._disconnect_reason = ""
         if is_other_stream:
@@ -176,8 +180,11 @@ class PublishedState:
         self.on_sequence(message.subject, message.sequence)
         is_new, self._sequence = message.sequence > self._sequence, max(message.sequence, self._sequence)
         event = message.event
-        if isinstance(event, UnreadablePayload) or stream_id_of(event) != self.stream_id:
-            return  # no observation of this stream
+        if isinstance(event, UnreadablePayload):
+            return
+        if stream_id_of(event) != self.stream_id:
+            self._apply_foreign(message)
+            return
         match event:
             case Leading():
                 self._apply_heartbeat(event)
@@ -206,6 +213,14 @@ class PublishedState:
         self._disconnect_reason = reason or "connection lost"
         self.on_change()
 
+    def _apply_foreign(self, message: Message) -> None:
+        """Fence an event of this stream that a foreign message has replaced: new followers do not get it."""
+        self._foreign[message.subject] = message.sequence
+        known = self._entries.get(message.subject)
+        if known is not None and known.sequence < message.sequence:
+            self._entries[message.subject] = msgspec.structs.replace(known, is_fenced=True)
+            self.on_fenced_message(message.subject)
+
     def _apply_heartbeat(self, leading: Leading) -> None:
         if (
             self._leader_heartbeat is None or leading.epoch >= self._leader_heartbeat.epoch
@@ -218,6 +233,7 @@ class PublishedState:
         self, subject: str, event: ObservedEvent | SnapshotComplete, sequence: int, *, is_fenced: bool = False
     ) -> None:
         known = self._entries.get(subject)
+        is_fenced = is_fenced or sequence < self._foreign.get(subject, 0)
         if known is None or sequence > known.sequence:
             self._entries[subject] = _Entry(sequence, event, is_fenced)
         elif is_fenced and sequence == known.sequence:  # own message, after one of a newer leader

@@ -3,42 +3,22 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
-import pytest
-
-from libs.common.bus.memory.bus import MemoryBus, MemoryServer
-from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.protocol import Bus, Follower
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import CsrGone, Event, Leading, NodeGone, NodeObserved, ObservationOrder
 from libs.common.contract.subjects import FLOW, OBSERVED_NODE, subject_of
 from libs.common.kube.watch_events import Changed
-from libs.testbed.nats_server import NatsServer
 from tests.builders import NOW, make_node, make_request
-from tests.bus_actors import NATS, run_during, wait_until
+from tests.bus_actors import run_during, wait_until
 from tests.faulty_bus import HeldFollower
 from tests.watcher_actors import ScriptedNodes, ScriptedRequests, WatcherFlow, make_watcher
 
 Connect = Callable[..., Awaitable[Bus]]
 GHOST = "ghost.example"
 RESYNC: dict[str, Any] = {"resync_seconds": 1.0}
-
-
-@pytest.fixture(params=["memory", NATS])
-async def connect(request: pytest.FixtureRequest, nats_server: NatsServer) -> AsyncIterator[Connect]:
-    async with AsyncExitStack() as stack:
-        memory = MemoryServer()
-
-        async def connected(service: str = "watcher") -> Bus:
-            if request.param == "memory":
-                return MemoryBus(memory)
-            bus = await NatsBus.connect((nats_server.url,), service=service)
-            stack.push_async_callback(bus.close)
-            return bus
-
-        yield connected
 
 
 class PausedBefore:

@@ -24,6 +24,7 @@ from tests.model.handover_watcher import (
     add_all,
     decide_node,
     mark_published,
+    must_repeat_snapshot,
     needs_round,
     resolve,
     start_round,
@@ -142,6 +143,9 @@ def _list_sends(state: State, number: int) -> Iterator[Step[State]]:
         elif node in left:
             text = f"watcher {number + 1} has nothing to publish about {SUBJECTS[node]}"
             yield Step(text, _put(state, number, mark_published(watcher, node)), True)
+    if must_repeat_snapshot(state, number):
+        text = f"watcher {number + 1} finds its snapshot replaced"
+        yield Step(text, _put(state, number, replace(watcher, unpublished=frozenset({SNAPSHOT}))), True)
     if left and (left == {SNAPSHOT} or not state.rules.snapshot_waits_for_all):
         snapshot = Message(
             subject=SNAPSHOT, stream=watcher.stream, epoch=watcher.epoch, version=watcher.listed_at

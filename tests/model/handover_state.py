@@ -27,6 +27,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     new_leader_has_new_epoch: bool = True
     round_follows_own_leading: bool = True
     other_stream_voids_messages: bool = True
+    leader_corrects_other_streams: bool = True
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -67,6 +68,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     message: Message
     sequence: int
     is_fenced: bool
+    replaced: "Stored | None" = None  # the last message for this stream, if this one is for another stream
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -86,6 +88,11 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Return the last message of a subject if it was published for this stream."""
         stored = self.stored[subject]
         return stored if stored is not None and stored.message.stream == self.number else None
+
+    def known(self, subject: int) -> Stored | None:
+        """Return the last message for this stream, which watchers keep although another one replaced it."""
+        stored = self.stored[subject]
+        return stored.replaced if stored is not None and stored.message.stream != self.number else stored
 
     def list_after(self, sequence: int) -> list[Stored]:
         """Return the messages after that sequence, in stream order."""

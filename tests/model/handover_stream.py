@@ -35,7 +35,10 @@ def _store(stream: Stream, message: Message) -> Stream:
     is_own = message.stream == stream.number
     sequence = stream.last_sequence + 1
     stored = Stored(
-        message=message, sequence=sequence, is_fenced=is_own and message.epoch < stream.greatest_epoch
+        message=message,
+        sequence=sequence,
+        is_fenced=is_own and message.epoch < stream.greatest_epoch,
+        replaced=None if is_own else stream.known(message.subject),
     )
     before, after = stream.stored[: message.subject], stream.stored[message.subject + 1 :]
     return replace(

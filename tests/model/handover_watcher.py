@@ -59,37 +59,52 @@ def start_round(state: State, number: int) -> Watcher:
 def add_all(watcher: Watcher, state: State) -> Watcher:
     """Return the watcher with the Nodes of its store and of the stream in its round, and the snapshot."""
     in_store = {node for node in NODES if state.cluster.node_as_of(node, watcher.as_of)}
-    in_stream = {node for node in NODES if state.stream.valid(node) is not None}
+    in_stream = {node for node in NODES if state.stream.known(node) is not None}
     added = frozenset(in_store | in_stream | {SNAPSHOT})
     return replace(watcher, listed_at=watcher.as_of, unpublished=watcher.unpublished | added)
 
 
 def decide_node(state: State, number: int, node: int) -> Message | None:
     """Return what the watcher must publish about a Node, None if nothing."""
-    watcher, published = state.watchers[number], state.stream.valid(node)
+    watcher, published = state.watchers[number], _known(state, node)
     version = state.cluster.node_as_of(node, watcher.as_of)
     if version:
-        return _decide_present(watcher, node, version, published, state)
+        return _decide_present(watcher, node, version, published)
     return _decide_absent(watcher, node, published, state)
 
 
-def _decide_present(
-    watcher: Watcher, node: int, version: int, published: Stored | None, state: State
-) -> Message | None:
+def must_repeat_snapshot(state: State, number: int) -> bool:
+    """Return whether a message for another stream has replaced the snapshot of a complete round."""
+    watcher, stream = state.watchers[number], state.stream
+    is_complete = watcher.listed_at > 0 and not watcher.unpublished
+    is_replaced = stream.known(SNAPSHOT) is not None and stream.valid(SNAPSHOT) is None
+    return state.rules.leader_corrects_other_streams and is_complete and is_replaced
+
+
+def _known(state: State, node: int) -> Stored | None:
+    """Return what the watchers know of a Node; fenced if they know that followers ignore the last message."""
+    known, rules = state.stream.known(node), state.rules
+    if known is None:
+        return None
+    is_replaced = rules.leader_corrects_other_streams and state.stream.valid(node) is None
+    is_late = rules.leader_corrects_former_leaders and known.is_fenced
+    return replace(known, is_fenced=is_replaced or is_late)
+
+
+def _decide_present(watcher: Watcher, node: int, version: int, published: Stored | None) -> Message | None:
     mine = Message(subject=node, stream=watcher.stream, epoch=watcher.epoch, version=version)
     if published is None:
         return mine
     theirs = published.message
     if theirs.order > mine.order:
         return None
-    is_fenced = published.is_fenced and state.rules.leader_corrects_former_leaders
     is_same = theirs.exists and theirs.version == version
-    return None if is_same and not is_fenced and node not in watcher.unpublished else mine
+    return None if is_same and not published.is_fenced and node not in watcher.unpublished else mine
 
 
 def _decide_absent(watcher: Watcher, node: int, published: Stored | None, state: State) -> Message | None:
     corrects = state.rules.leader_corrects_former_leaders
-    if published is None or not (published.message.exists or (published.is_fenced and corrects)):
+    if published is None or not (published.message.exists or published.is_fenced):
         return None
     gone = Message(
         subject=node, stream=watcher.stream, epoch=watcher.epoch, version=watcher.as_of, exists=False

@@ -36,13 +36,20 @@ MUTANTS = {
         {"cut_off_leader_steps_down"},
         "the follower has no snapshot",
     ),
-    "the stream takes any message": ({"publishes_with_expected_sequence"}, "another state of n-2"),
+    "the stream takes any message, and no leader corrects it": (
+        {"publishes_with_expected_sequence", "leader_corrects_other_streams"},
+        "another state of n-1",
+    ),
     "the snapshot does not wait for the Nodes": ({"snapshot_waits_for_all"}, "older than in the list"),
     "the next leader has the epoch of the former one": (
         {"new_leader_has_new_epoch"},
         "shows n-2, deleted before",
     ),
     "messages for a former stream count": ({"other_stream_voids_messages"}, "shows n-2, deleted before"),
+    "a message for a former stream is not corrected": (
+        {"leader_corrects_other_streams"},
+        "another state of n-1",
+    ),
     "the round is put together before its Leading": (
         {"round_follows_own_leading"},
         "shows n-2, deleted before",

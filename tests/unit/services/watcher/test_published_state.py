@@ -184,6 +184,31 @@ def test_an_own_message_that_comes_back_behind_another_leader_is_void():
     assert flow.is_fenced(NODE, "web-1")
 
 
+def test_an_own_message_that_one_for_another_stream_replaces_is_void_until_it_is_published_again():
+    void: list[str] = []
+    node = builders.make_node()
+    flow = a_flow(
+        builders.make_message(builders.make_node_observed(node), sequence=1), on_fenced_message=void.append
+    )
+    foreign = builders.make_node_observed(builders.make_node(labels={"old": "yes"}), stream_id="earlier")
+    flow.apply(builders.make_message(foreign, sequence=2))
+    assert (void, flow.is_fenced(NODE, node.name)) == ([f"{OBSERVED_NODE}.{node.name}"], True)
+    assert flow.get(NODE, node.name) == builders.make_node_observed(node)
+    flow.record_published(builders.make_node_observed(node), 3)
+    assert not flow.is_fenced(NODE, node.name)
+
+
+def test_an_own_message_whose_acknowledgement_comes_after_its_replacement_is_void():
+    void: list[str] = []
+    node = builders.make_node()
+    flow = a_flow(on_fenced_message=void.append)
+    foreign = builders.make_node_observed(node, stream_id="earlier")
+    flow.apply(builders.make_message(foreign, sequence=12))
+    assert void == []
+    flow.record_published(builders.make_node_observed(node), 11)
+    assert (void, flow.is_fenced(NODE, node.name)) == ([f"{OBSERVED_NODE}.{node.name}"], True)
+
+
 # ---- our place among leaders
 
 
