@@ -149,6 +149,7 @@ class Recorder:
         self.messages: list[Message] = []  # since the last replay began
         self.replay_count = 0
         self.is_caught_up = False
+        self.caught_up_with = 0  # messages, when nothing was pending after the replay
         self.disconnects: list[str] = []
 
     def start_replay(self, position: StreamPosition) -> None:
@@ -162,6 +163,9 @@ class Recorder:
     def finish_replay(self) -> None:
         self.replay_count += 1
         self.is_caught_up = True
+
+    def mark_caught_up(self) -> None:
+        self.caught_up_with = len(self.messages)
 
     def mark_disconnected(self, reason: str) -> None:
         self.disconnects.append(reason)

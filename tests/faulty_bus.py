@@ -110,6 +110,9 @@ class HeldFollower:
     def finish_replay(self) -> None:
         self._pass_on(self._follower.finish_replay)
 
+    def mark_caught_up(self) -> None:
+        self._pass_on(self._follower.mark_caught_up)
+
     def mark_disconnected(self, reason: str) -> None:
         self._pass_on(lambda: self._follower.mark_disconnected(reason))
 

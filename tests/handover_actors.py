@@ -120,6 +120,9 @@ class HandoverRun:
     def finish_replay(self) -> None:
         self._cache.finish_replay()
 
+    def mark_caught_up(self) -> None:
+        self._cache.mark_caught_up()
+
     def mark_disconnected(self, reason: str) -> None:
         self._cache.mark_disconnected(reason)
 

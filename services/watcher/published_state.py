@@ -209,6 +209,8 @@ class PublishedState:
         self._followed_since = self.clock()
         self.on_change()
 
+    def mark_caught_up(self) -> None: ...
+
     def mark_disconnected(self, reason: str) -> None:
         self._disconnect_reason = reason or "connection lost"
         self.on_change()

@@ -609,6 +609,18 @@ async def test_whoever_is_caught_up_has_heard_all_that_was_there(bus: Bus):
     assert counting.heard_by_then == 300
 
 
+async def test_a_follower_is_told_whenever_nothing_is_pending_also_behind_a_subject_that_it_leaves_out(
+    bus: Bus,
+):
+    recorder = Recorder()
+    following = bus.follow("test", f"{FLOW}.>", recorder, exclude=lambda subject: subject == SNAPSHOT)
+    async with run_during(following):
+        await wait_until(lambda: recorder.is_caught_up)
+        for count in (1, 2):
+            await asyncio.gather(bus.publish(make_event(f"web-{count}")), bus.publish(make_snapshot()))
+            await wait_until(lambda count=count: recorder.caught_up_with == count)  # type: ignore[misc]
+
+
 async def test_a_follower_of_nothing_is_caught_up_at_once(bus: Bus):
     recorder = Recorder()
     async with run_during(bus.follow("test", f"{FLOW}.>", recorder)):

@@ -16,9 +16,10 @@ from tests.model.handover_state import (
     OutgoingMessage,
     Rules,
     State,
+    Stored,
     Watcher,
 )
-from tests.model.handover_stream import apply, is_accepted, publish, replay
+from tests.model.handover_stream import apply, catch_up, is_accepted, publish, replay
 from tests.model.handover_watcher import (
     Conflict,
     add_all,
@@ -63,6 +64,8 @@ def find_violation(state: State) -> str:
     for node in NODES:
         shown = follower.table[node]
         if shown is None:
+            if _must_be_shown(state, node, snapshot):
+                return f"the follower lacks {SUBJECTS[node]}, which is in the list of its snapshot"
             continue
         if shown.message.exists:
             then = cluster.node_as_of(node, snapshot.message.version)
@@ -73,6 +76,16 @@ def find_violation(state: State) -> str:
         elif cluster.node_as_of(node, cluster.version):
             return f"the follower takes {SUBJECTS[node]} for deleted, which exists"
     return ""
+
+
+def _must_be_shown(state: State, node: int, snapshot: Stored) -> bool:
+    """Return whether the follower needs a Node; not while its last message is one that followers ignore."""
+    cluster, stored = state.cluster, state.stream.stored[node]
+    if state.follower.stream != state.stream.number or state.stream.valid(node) is None:
+        return False
+    is_in_list = cluster.node_as_of(node, snapshot.message.version) > 0
+    still_exists = cluster.node_as_of(node, cluster.version) > 0
+    return is_in_list and still_exists and stored is not None and not stored.is_fenced
 
 
 def find_unfinished(state: State) -> str:
@@ -191,6 +204,8 @@ def _list_follower_steps(state: State) -> Iterator[Step[State]]:
         return
     for stored in stream.list_after(follower.sequence)[:1]:
         applied = apply(follower, stored, state.rules)
+        if not stream.list_after(stored.sequence):
+            applied = catch_up(applied)
         text = f"the follower receives {_describe(stored.message)}"
         yield Step(text, replace(state, follower=applied), True)
 

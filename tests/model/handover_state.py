@@ -28,6 +28,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     round_follows_own_leading: bool = True
     other_stream_voids_messages: bool = True
     leader_corrects_other_streams: bool = True
+    snapshot_waits_until_nothing_is_pending: bool = True
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -127,6 +128,7 @@ class Follower(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     sequence: int = 0
     epoch: int = 0
     table: tuple[Stored | None, ...] = (None, None, None)
+    snapshot: Stored | None = None  # received, and not in effect while messages are pending
 
     @property
     def is_open(self) -> bool:

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from tests.model.handover_state import (
     LEADING,
     NODES,
+    SNAPSHOT,
     Follower,
     Message,
     OutgoingMessage,
@@ -26,7 +27,7 @@ def publish(state: State, message: Message) -> State:
     stream, follower = _store(state.stream, message), state.follower
     if not state.is_follower_slow and follower.stream == stream.number:
         (last,) = stream.list_after(stream.last_sequence - 1)
-        follower = apply(follower, last, state.rules)
+        follower = catch_up(apply(follower, last, state.rules))
     return replace(state, stream=stream, follower=follower)
 
 
@@ -60,6 +61,20 @@ def apply(follower: Follower, stored: Stored, rules: Rules) -> Follower:
     follower = replace(follower, epoch=max(follower.epoch, message.epoch))
     if message.subject == LEADING:
         return follower
+    if message.subject == SNAPSHOT and rules.snapshot_waits_until_nothing_is_pending:
+        return replace(follower, snapshot=stored)
+    return _put(follower, stored)
+
+
+def catch_up(follower: Follower) -> Follower:
+    """Return the follower after nothing was pending for it: `StreamCache.mark_caught_up`."""
+    if follower.snapshot is None:
+        return follower
+    return replace(_put(follower, follower.snapshot), snapshot=None)
+
+
+def _put(follower: Follower, stored: Stored) -> Follower:
+    message = stored.message
     before, after = follower.table[: message.subject], follower.table[message.subject + 1 :]
     return replace(follower, table=(*before, stored, *after))
 
@@ -70,6 +85,7 @@ def replay(follower: Follower, stream: Stream, rules: Rules) -> Follower:
     A fenced deletion drops the Node that it has replaced in the stream.
     """
     replayed = set()
+    follower = replace(follower, snapshot=None)
     for stored in stream.list_after(0):
         replayed.add(stored.message.subject)
         kept = None if stored.message.subject == LEADING else follower.table[stored.message.subject]
@@ -81,6 +97,7 @@ def replay(follower: Follower, stream: Stream, rules: Rules) -> Follower:
         if is_void and not stored.message.exists and kept is not None and _is_deletion_of(kept, stored):
             replayed.discard(stored.message.subject)
         follower = apply(follower, stored, rules)
+    follower = catch_up(follower)
     table = tuple(kept if subject in replayed else None for subject, kept in enumerate(follower.table))
     return replace(follower, table=table)
 

@@ -21,6 +21,13 @@ def test_a_slow_follower_ends_with_the_state_of_kubernetes():
     assert result.states > 10_000, "the model has lost steps"
 
 
+def test_a_slow_follower_that_takes_a_snapshot_at_once_is_found():
+    rules = Rules(snapshot_waits_until_nothing_is_pending=False)
+    found = search(build_model(rules, faults=0, renewals=1, is_follower_slow=True)).counterexample
+    assert found is not None, "the search misses the mutant"
+    assert "lacks n-1" in found.violation, str(found)
+
+
 # The rules that each mutant leaves out, and the words of the violation that must be found.
 MUTANTS = {
     "a late message of a former leader counts, and no resync removes it": (

@@ -116,6 +116,13 @@ class Follower(Protocol):
     def finish_replay(self) -> None:
         """Handle the end of the replay: the last message of each subject at its start has been applied."""
 
+    def mark_caught_up(self) -> None:
+        """Handle that nothing is pending after the replay: all messages published so far have been applied.
+
+        Before, a message may be missing although a later one has been applied: another message of its
+        subject has replaced it in the stream, and comes after that one.
+        """
+
     def mark_disconnected(self, reason: str) -> None:
         """Handle the loss of the connection to the stream: all known messages may be stale."""
 

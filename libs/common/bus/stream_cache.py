@@ -34,7 +34,9 @@ class StreamCache:
     """A bus `Follower` that stores the last message of each subject.
 
     The cache is complete when it has applied the last message of every subject of the current stream, and a
-    SnapshotComplete with that stream ID is among them. An empty cache is not complete.
+    SnapshotComplete with that stream ID is among them. An empty cache is not complete. A SnapshotComplete
+    that arrives after the replay takes effect once nothing is pending: before, an object may be missing that
+    was published again after it.
     """
 
     def __init__(
@@ -50,9 +52,9 @@ class StreamCache:
         """Create an empty cache that is not connected. `clock` is monotonic, in seconds.
 
         The cache stores only messages that `should_keep` accepts. `on_message` receives each valid message,
-        stored or not. `on_expired` receives each subject whose stored message is no longer in the stream. The
-        cache calls `on_stream_replaced` when another stream ID voids the stored messages, and `on_caught_up`
-        after each replay.
+        stored or not; a SnapshotComplete, when it takes effect. `on_expired` receives each subject whose
+        stored message is no longer in the stream. The cache calls `on_stream_replaced` when another stream ID
+        voids the stored messages, and `on_caught_up` after each replay.
         """
         self._clock = clock
         self._keep = should_keep
@@ -67,6 +69,7 @@ class StreamCache:
         self._stream_id = ""
         self._disconnect_reason = "not connected yet"
         self._replaying = True
+        self._snapshot: Message | None = None  # received, and not in effect yet
         self._sequence = 0
         self._leader_heartbeat_at: float | None = None
         self._followed_since = 0.0
@@ -170,6 +173,7 @@ class StreamCache:
             self._epoch = 0
         self._replayed = set()
         self._replaying = True
+        self._snapshot = None
         self._disconnect_reason = ""
 
     def apply(self, message: Message) -> None:
@@ -192,6 +196,17 @@ class StreamCache:
         if isinstance(message.event, Leading) and not self._replaying:
             # A replayed heartbeat may be as old as its TTL. Another leader may have the Lease by now.
             self._leader_heartbeat_at = self._clock()
+        if isinstance(message.event, SnapshotComplete) and not self._replaying:
+            self._snapshot = message
+        else:
+            self._store(message)
+
+    def mark_caught_up(self) -> None:
+        if self._snapshot is not None:
+            snapshot, self._snapshot = self._snapshot, None
+            self._store(snapshot)
+
+    def _store(self, message: Message) -> None:
         if self._keep(message):
             self._messages[message.subject] = message
         else:

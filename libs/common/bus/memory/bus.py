@@ -251,6 +251,7 @@ class MemoryBus:
             while True:
                 woken.clear()
                 await _feed(follower, backlog, exclude)
+                follower.mark_caught_up()
                 await woken.wait()
         finally:
             stream.close_backlog(backlog)

@@ -85,7 +85,7 @@ class FollowLoop:
             timing=self.link.timing,
             room=lambda: _BATCH,
             deliver=self._deliver,
-            idle=self._catch_up,  # nothing to deliver: the pending messages have expired
+            idle=self._catch_up,  # nothing to deliver: the pending messages were delivered, or have expired
         )
         # The server may drop our pull with the old stream without an error. A consumer of this process that
         # is bound to the new stream notices the change seconds before this pull misses its heartbeats.
@@ -125,7 +125,9 @@ class FollowLoop:
             self._catch_up()
 
     def _catch_up(self) -> None:
-        if not self._caught_up:
+        if self._caught_up:
+            self.follower.mark_caught_up()
+        else:
             self._caught_up = True
             self.follower.finish_replay()
 

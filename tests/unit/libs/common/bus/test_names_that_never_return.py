@@ -31,6 +31,7 @@ def fed(follower: Follower) -> None:
             builders.make_message(builders.make_snapshot(), sequence=4), published_at=LATER
         )
     )
+    follower.mark_caught_up()
 
 
 def test_a_table_drops_what_is_gone_for_longer_than_the_stream_keeps_it():

@@ -38,6 +38,34 @@ def test_a_table_is_complete_only_when_read_to_the_end_and_a_snapshot_of_this_st
     assert table.is_complete
 
 
+def test_a_live_snapshot_completes_a_table_once_nothing_is_pending():
+    heard: list[Message] = []
+    table, _ = a_table(on_message=heard.append)
+    table.start_replay(make_position())
+    table.finish_replay()
+    table.mark_caught_up()
+    snapshot = make_message(make_snapshot(), sequence=2)
+    again = make_message(make_node_observed(make_node()), sequence=3)  # it has replaced the one before
+    table.apply(snapshot)
+    assert "no complete snapshot" in table.problems()[0], "a Node may be missing that was published again"
+    table.apply(again)
+    assert (table.is_complete, heard) == (False, [again])
+    table.mark_caught_up()
+    assert (table.is_complete, heard) == (True, [again, snapshot])
+
+
+def test_a_live_snapshot_that_a_lost_connection_leaves_without_effect_has_none_after_the_replay():
+    table, _ = a_table()
+    table.start_replay(make_position())
+    table.finish_replay()
+    table.apply(make_message(make_snapshot(), sequence=2))
+    table.mark_disconnected("server went away")
+    table.start_replay(make_position())
+    table.finish_replay()
+    table.mark_caught_up()
+    assert "no complete snapshot" in table.problems()[0], "the stream has lost it"
+
+
 def test_a_table_without_a_snapshot_says_who_owes_it():
     table, _ = a_table()
     table.start_replay(make_position())
