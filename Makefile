@@ -59,10 +59,10 @@ demo: $(if $(findstring --real,$(ARGS)),testbed,$(DEMO_ENV)) ## simulated Talos 
 	@$(BIN)/talos-ccm demo $(ARGS)
 
 PYTEST := $(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
-LEFT_OUT = tests/deploy tests/observe
+LEFT_OUT = tests/deploy tests/observe tests/real_talos
 
 # All checks but ruff run while tests wait for their servers. Their output comes after that of the tests.
-test: testbed ruff ## lint, types, walls, all tests but those of test-deploy and test-observe
+test: testbed ruff ## lint, types, walls, all tests but those of test-deploy, test-observe and test-real-talos
 	@$(BIN)/python -m libs.testbed.control_plane.build
 	@checked=$$(mktemp); $(MAKE) --no-print-directory --keep-going language imports types >$$checked 2>&1 & checks=$$!; \
 	trap 'kill $$checks 2>/dev/null; rm -f $$checked' EXIT; \
@@ -70,7 +70,8 @@ test: testbed ruff ## lint, types, walls, all tests but those of test-deploy and
 	wait $$checks; types=$$?; cat $$checked; exit $$((tests ? tests : types))
 
 # The alerts wait for their timers most of the time, and the other tests fill that time.
-test-all: testbed ## test, test-deploy and test-observe at once, as CI runs them
+test-all: testbed ## test, test-deploy, test-observe and test-real-talos at once, as CI runs them
+	@$(BIN)/python -m libs.testbed.control_plane.build --talos-front >/dev/null
 	@$(BIN)/python -m libs.testbed.prometheus >/dev/null
 	@$(MAKE) --no-print-directory test LEFT_OUT=
 

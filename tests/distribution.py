@@ -33,6 +33,7 @@ _LONGEST: Final = (
 _SUITES: Final = (
     "deploy",
     "observe",
+    "real_talos",
     "integration",
     "contract",
     "flow",

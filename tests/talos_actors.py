@@ -1,9 +1,28 @@
-"""Queries of Talos machines that fail as expected."""
+"""Clients of Talos machines, and queries that fail as expected."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from libs.common.contract.machine import MachineFault
-from libs.talos.api import MachineUnavailable, TalosApi
+from libs.talos.api import MachineUnavailable, TalosApi, WatchSnapshot
+from libs.talos.credentials import CredentialStore
+from libs.testbed.machine_facts import SimMachineFacts
+
+
+@asynccontextmanager
+async def asking(config: Path, *, recheck_seconds: float = 0.0) -> AsyncIterator[TalosApi]:
+    """A client with the credentials of this talosconfig."""
+    store = CredentialStore([config], recheck_seconds=recheck_seconds)
+    api = TalosApi(store, clock=lambda: datetime.now(UTC))
+    try:
+        yield api
+    finally:
+        await api.close()
 
 
 async def query_fault(api: TalosApi, node_ip: str, *, deadline_seconds: float = 5) -> MachineFault:
@@ -11,3 +30,18 @@ async def query_fault(api: TalosApi, node_ip: str, *, deadline_seconds: float = 
     with pytest.raises(MachineUnavailable) as unavailable:
         await api.fetch_facts(node_ip, deadline_seconds=deadline_seconds)
     return unavailable.value.fault
+
+
+async def opened(
+    api: TalosApi, machine: SimMachineFacts, *, silence: float = 30
+) -> AsyncGenerator[WatchSnapshot | None, None]:
+    """An open watch, which ends after that many silent seconds."""
+    signals = api.watch_machine(machine.reachable_at[0], read_deadline_seconds=silence)
+    assert isinstance(await following(signals), WatchSnapshot)
+    return signals
+
+
+async def following(signals: AsyncGenerator[WatchSnapshot | None, None]) -> WatchSnapshot | None:
+    """The next signal of a watch."""
+    async with asyncio.timeout(10):
+        return await anext(signals)

@@ -16,10 +16,14 @@ from libs.testbed.pki import CertificateAuthority, KeyPair
 class TalosPki:
     """The CA of the Talos API and its certificates, in the formats that Talos writes."""
 
-    def __init__(self, directory: Path, names: Sequence[str]) -> None:
-        """Write ca.crt, server.crt and server.key into `directory`, for servers with these names."""
+    def __init__(self, directory: Path, names: Sequence[str], *, writes_ca_key: bool = False) -> None:
+        """Write ca.crt, server.crt and server.key into `directory`, for servers with these names.
+
+        `writes_ca_key`: also write ca.key, for a program that issues certificates itself.
+        """
         self.directory = directory
         self._names = tuple(names)
+        self._writes_ca_key = writes_ca_key
         directory.mkdir(parents=True, exist_ok=True)
         self.rotate()
 
@@ -29,6 +33,8 @@ class TalosPki:
             organization="talos", key=ed25519.Ed25519PrivateKey.generate()
         )
         server = self.authority.issue_server(self._names, common_name="talos-machines")
+        if self._writes_ca_key:  # first: a program that notices the new certificate reads the key, too
+            write_private(self.directory / "ca.key", self.authority.pair.key)
         for name, text in (
             ("ca.crt", self.authority.pem),
             ("server.crt", server.certificate),

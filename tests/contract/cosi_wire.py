@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
+from grpclib.const import Status
 from grpclib.encoding.base import CodecBase
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 from multidict import MultiDict
 
 from libs.testbed.pki import KeyPair
 from libs.testbed.talos_pki import TalosPki
+from tests.bus_actors import wait_until
 
 Fields = dict[int, list[Any]]  # field number -> its values: int or bytes
 
@@ -96,6 +98,20 @@ class Cosi:
         request = encode({1: namespace, 2: kind, 3: name, 4: b""})
         answer = await method(request, metadata=metadata, timeout=30)
         return bytes(decode(answer)[1][0])
+
+    async def wait_until_reachable(self, node: str) -> None:
+        """Return when the machine answers: after a failed dial, an endpoint waits a second or more."""
+
+        async def answers() -> bool:
+            try:
+                await self.call("/machine.MachineService/Version", b"", node)
+            except GRPCError as error:
+                if error.status is Status.UNAVAILABLE:
+                    return False
+                raise
+            return True
+
+        await wait_until(answers, f"{node} answers")
 
     async def list(self, node: str, namespace: str, kind: str, options: bytes = b"") -> Sequence[bytes]:
         method = UnaryStreamMethod[bytes, bytes](self.channel, "/cosi.resource.State/List", bytes, bytes)

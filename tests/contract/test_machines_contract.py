@@ -96,10 +96,11 @@ async def cosi(talos: MachineFleet) -> AsyncIterator[Cosi]:
 
 
 @pytest.fixture
-async def machine(talos: MachineFleet) -> AsyncIterator[SimMachineFacts]:
+async def machine(talos: MachineFleet, cosi: Cosi) -> AsyncIterator[SimMachineFacts]:
     """web-1 at NODE: gone afterwards, with its faults."""
     made = make_machine("web-1", NODE, ip6="fd00:20::1", platform="hcloud", external_ips=("203.0.113.7",))
     await talos.put_machines(made)
+    await cosi.wait_until_reachable(NODE)
     yield made
     await talos.delete_machines("web-1")
 
@@ -172,6 +173,7 @@ class TestWhatAMachineSays:
         self, talos: MachineFleet, machine: SimMachineFacts, cosi: Cosi
     ):
         await talos.put_machines(make_machine("web-9", NODE))
+        await cosi.wait_until_reachable(NODE)
         try:
             assert text(decode(spec(await cosi.get(NODE, *NODENAME))), 1) == "web-9"
             assert text(decode(spec(await cosi.get("fd00:20::1", *NODENAME))), 1) == "web-1", (
@@ -476,6 +478,7 @@ class TestFaults:
             await cosi.get(NODE, *PLATFORM)
         assert (broken.value.status, refused.value.status) == (Status.UNAVAILABLE, Status.UNAVAILABLE)
         await talos.set_faults(machine.id)
+        await cosi.wait_until_reachable(NODE)
         assert await cosi.get(NODE, *PLATFORM)
 
     async def test_a_hanging_machine_answers_when_it_is_healed_and_hinders_no_other(

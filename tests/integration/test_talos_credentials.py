@@ -10,10 +10,9 @@ import msgspec
 import pytest
 
 from libs.talos.api import TalosApi
-from libs.talos.credentials import CredentialStore
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.talos_pki import TalosPki
-from tests.talos_actors import query_fault
+from tests.talos_actors import asking, query_fault
 
 IP = "10.74.0.1"
 HOUR = timedelta(hours=1)
@@ -25,16 +24,6 @@ async def rotating(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ma
     async with MachineFleet.start(tmp_path_factory.mktemp("rotating")) as machines:
         await machines.put_machines(make_machine("rotating-1", IP, control_plane=True))
         yield machines
-
-
-@asynccontextmanager
-async def asking(config: Path, *, recheck_seconds: float = 0.0) -> AsyncIterator[TalosApi]:
-    store = CredentialStore([config], recheck_seconds=recheck_seconds)
-    api = TalosApi(store, clock=lambda: datetime.now(UTC))
-    try:
-        yield api
-    finally:
-        await api.close()
 
 
 async def test_a_renewed_certificate_is_used_without_a_restart_or_a_failed_look(

@@ -11,7 +11,8 @@ import pytest
 from libs.common.contract.machine import PlatformMetadata
 from libs.talos.api import MachineUnavailable, TalosApi, WatchSnapshot
 from libs.talos.credentials import CredentialStore
-from libs.testbed.machine_fleet import Address, MachineFleet, SimMachineFacts, make_machine
+from libs.testbed.machine_fleet import Address, MachineFleet, make_machine
+from tests.talos_actors import following, opened
 
 SILENCE_SECONDS = 0.5
 
@@ -24,22 +25,9 @@ async def talos(machines: MachineFleet, tmp_path: Path) -> AsyncIterator[TalosAp
     await api.close()
 
 
-async def following(signals: AsyncGenerator[WatchSnapshot | None, None]) -> WatchSnapshot | None:
-    async with asyncio.timeout(5):
-        return await anext(signals)
-
-
 async def ended(signals: AsyncGenerator[WatchSnapshot | None, None]) -> bool:
     async with asyncio.timeout(5):
         return [signal async for signal in signals] == []
-
-
-async def opened(
-    talos: TalosApi, machine: SimMachineFacts, *, silence: float = 30
-) -> AsyncGenerator[WatchSnapshot | None, None]:
-    signals = talos.watch_machine(machine.reachable_at[0], read_deadline_seconds=silence)
-    assert isinstance(await following(signals), WatchSnapshot)
-    return signals
 
 
 async def test_each_fact_that_changes_is_told(machines: MachineFleet, talos: TalosApi):

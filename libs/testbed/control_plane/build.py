@@ -42,6 +42,7 @@ KUBE = GoProgram("kube", _HERE / "kube", "-s -w -X k8s.io/component-base/version
 MACHINES = GoProgram("machines", _HERE / "machines")
 KUBELETS = GoProgram("kubelets", _HERE / "kubelets")
 NATIVE = GoProgram("native", _HERE / "native")
+TALOS_FRONT = GoProgram("talos-front", _HERE / "talos_front", imports=(_HERE / "machines",))
 
 
 class BuildError(RuntimeError):
@@ -223,14 +224,18 @@ def _build_environment() -> dict[str, str]:
 
 
 def main() -> None:
-    """Build every program and print its path; with --find-go, only print the Go that would be used."""
+    """Build the programs of `make test` and print their paths.
+
+    With --talos-front, build only that program. With --find-go, only print the Go that each would use.
+    """
+    programs = (TALOS_FRONT,) if "--talos-front" in sys.argv else (MACHINES, KUBELETS, KUBE, NATIVE)
     try:
-        for program in (MACHINES, KUBELETS, KUBE, NATIVE):
-            print(
-                find_go_toolchain(program).path
-                if "--find-go" in sys.argv
-                else asyncio.run(build_program(program))
-            )
+        if "--find-go" in sys.argv:
+            for program in (*programs, TALOS_FRONT):
+                print(find_go_toolchain(program).path)
+            return
+        for program in programs:
+            print(asyncio.run(build_program(program)))
     except BuildError as error:
         sys.exit(str(error))
 

@@ -1,0 +1,93 @@
+"""Talos machines behind Talos's own API server, built from its source: `control_plane/talos_front`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from libs.testbed.child_process import ChildProcess, allocate_port
+from libs.testbed.command_channel import CommandChannel, Reply, open_channel
+from libs.testbed.control_plane.build import TALOS_FRONT, build_program
+from libs.testbed.machine_fleet import MachineFleet
+from libs.testbed.talos_pki import TalosPki
+
+# A user namespace makes a user root in it, which the network namespace and chroot require.
+_NAMESPACES: Final = (("unshare", "--net"), ("unshare", "--user", "--map-root-user", "--net"))
+
+
+class NamespaceError(OSError):
+    """The user cannot create a network namespace here."""
+
+
+class TalosFront:
+    """Machines with an apid each, in a network namespace; clients connect to endpoints on the loopback."""
+
+    def __init__(self, machines: MachineFleet, channel: CommandChannel[Reply]) -> None:
+        self.machines = machines
+        self._channel = channel
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(cls, run_dir: Path, *, endpoints: int = 1) -> AsyncIterator[TalosFront]:
+        """Start it in `run_dir`; it ends with the context or this process.
+
+        An endpoint leads to the first control plane machine. Without one it leads to a gateway, which only
+        forwards calls. Raises NamespaceError, or BuildError if the program cannot be built.
+        """
+        namespace = await _find_namespace()  # before the build, which takes minutes
+        program = await build_program(TALOS_FRONT)
+        pki = TalosPki(run_dir / "pki", ["127.0.0.1", "localhost"], writes_ca_key=True)
+        ports = [allocate_port() for _ in range(endpoints)]
+        with _open_sockets(ports) as sockets:
+            descriptors = [each.fileno() for each in sockets]
+            argv: list[str | Path] = [*namespace, program, "-pki", pki.directory.resolve()]
+            argv += ["-listen-fds", ",".join(map(str, descriptors))]
+            child = ChildProcess.start("talos_front", argv, run_dir, pipes=True, inherited=descriptors)
+        async with open_channel(child, Reply) as channel:
+            yield cls(MachineFleet(child, channel, pki, run_dir, ports), channel)
+
+    async def renew_certificates(self, *machine_ids: str) -> None:
+        """Replace the certificates of machines by ones of the same CA, as Talos does every 12 hours."""
+        await self._channel.send_command("renew", names=list(machine_ids))
+
+    async def restart_apid(self, *machine_ids: str) -> None:
+        """Kill the API servers of machines, start them again, and wait until they serve."""
+        await self._channel.send_command("restart", names=list(machine_ids))
+
+
+@contextlib.asynccontextmanager
+async def start_machines(run_dir: Path, *, endpoints: int = 1) -> AsyncIterator[MachineFleet]:
+    """Start the machines alone, with the same client as for `control_plane/machines`."""
+    async with TalosFront.start(run_dir, endpoints=endpoints) as front:
+        yield front.machines
+
+
+@contextlib.contextmanager
+def _open_sockets(ports: Sequence[int]) -> Iterator[list[socket.socket]]:
+    """Bind the endpoints here: the program is in another network namespace."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(socket.create_server(("127.0.0.1", port))) for port in ports]
+
+
+async def _find_namespace() -> Sequence[str]:
+    """Return the command that runs a program in a network namespace of its own."""
+    reasons = []
+    for command in _NAMESPACES:
+        try:
+            attempt = await asyncio.create_subprocess_exec(
+                *command, "true", stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+            )
+        except FileNotFoundError:
+            raise NamespaceError("the real Talos API needs unshare (util-linux, on Linux)") from None
+        _, error = await attempt.communicate()
+        if attempt.returncode == 0:
+            return command
+        reasons.append(error.decode().strip())
+    raise NamespaceError(
+        "the real Talos API needs a network namespace: run it as root, or allow users to create user "
+        f"namespaces ({'; '.join(reasons)})"
+    )

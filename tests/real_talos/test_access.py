@@ -1,0 +1,124 @@
+"""What Talos's own roles and resource policy allow, and what our client makes of a rejection."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError
+
+from libs.talos import resources
+from libs.testbed.machine_facts import SimMachineFacts
+from libs.testbed.talos_front import TalosFront
+from libs.testbed.talos_pki import TalosPki
+from tests.contract.cosi_wire import connected, encode
+from tests.talos_actors import asking, query_fault
+
+SENSITIVE = {
+    "MachineConfigs.config.talos.dev": "config",
+    "OSRootSecrets.secrets.talos.dev": "secrets",
+    "ApiCertificates.secrets.talos.dev": "secrets",
+    "KubernetesSecrets.secrets.talos.dev": "secrets",
+    "KubeletConfigs.kubernetes.talos.dev": "k8s",
+    "KubeletSpecs.kubernetes.talos.dev": "k8s",
+    "APIServerConfigs.kubernetes.talos.dev": "controlplane",
+    "DiscoveryConfigs.cluster.talos.dev": "config",
+    "LinkSpecs.net.talos.dev": "network",
+    "NodeLabelSpecs.k8s.talos.dev": "k8s",
+}
+EVERY_RESOURCE = [each for each in vars(resources).values() if isinstance(each, resources.ResourceRef)]
+EVERY_RESOURCE += resources.INVENTORY.values()
+
+
+@pytest.mark.parametrize("asked", EVERY_RESOURCE, ids=lambda asked: asked.step)
+async def test_a_reader_can_list_and_watch_each_resource_that_we_read(
+    front: TalosFront, worker: SimMachineFacts, control: SimMachineFacts, asked: resources.ResourceRef
+):
+    machine = control if asked is resources.CONTROLLER_MANAGER else worker
+    machines = front.machines
+    async with connected(machines.endpoints[0], machines.pki) as reader:
+        listed = await reader.list(machine.reachable_at[0], asked.namespace, asked.type)
+        assert listed, "the machine has one"
+        async with reader.watch(machine.reachable_at[0], asked.namespace, asked.type) as watch:
+            assert [(await watch.event())[1] for _ in listed]
+
+
+async def test_our_client_reads_everything_as_a_reader(
+    front: TalosFront, worker: SimMachineFacts, control: SimMachineFacts, tmp_path: Path
+):
+    node = worker.reachable_at[0]
+    async with asking(front.machines.write_talosconfig(tmp_path / "config")) as api:
+        facts = await api.fetch_facts(node, deadline_seconds=10)
+        inventory = await api.fetch_inventory(node, list(resources.INVENTORY), deadline_seconds=10)
+        networks = await api.fetch_cluster_networks(deadline_seconds=10)
+    assert (facts.node_name, facts.platform) == (worker.name, worker.platform)
+    assert inventory.faults == {}
+    assert networks.pod_cidrs == control.pod_cidrs
+
+
+@pytest.mark.parametrize("role", ["os:reader", "os:operator", "os:admin"])
+@pytest.mark.parametrize("kind", SENSITIVE)
+async def test_only_an_admin_reads_a_sensitive_type(
+    front: TalosFront, worker: SimMachineFacts, role: str, kind: str
+):
+    machines, node = front.machines, worker.reachable_at[0]
+    async with connected(machines.endpoints[0], machines.pki, roles=(role,)) as client:
+        if role == "os:admin":
+            await client.list(node, SENSITIVE[kind], kind)
+            return
+        with pytest.raises(GRPCError, match="not authorized") as refused:
+            await client.list(node, SENSITIVE[kind], kind)
+        assert refused.value.status is Status.PERMISSION_DENIED
+
+
+@pytest.mark.parametrize("role", ["os:reader", "os:none"])
+async def test_a_role_in_the_metadata_of_a_call_is_ignored(
+    front: TalosFront, worker: SimMachineFacts, role: str
+):
+    machines = front.machines
+    request = encode({1: "config", 2: "MachineConfigs.config.talos.dev", 3: "v1alpha1", 4: b""})
+    async with connected(machines.endpoints[0], machines.pki, roles=(role,)) as client:
+        for node in (None, worker.reachable_at[0]):
+            with pytest.raises(GRPCError, match="not authorized"):
+                await client.call("/cosi.resource.State/Get", request, node, **{"talos-role": "os:admin"})
+
+
+@pytest.mark.parametrize("role", ["os:none", "os:etcd:backup", "os:impersonator"])
+async def test_a_role_that_may_not_read_is_a_permission_fault(
+    front: TalosFront, worker: SimMachineFacts, tmp_path: Path, role: str
+):
+    config = front.machines.write_talosconfig(tmp_path / "config", roles=(role,))
+    async with asking(config) as api:
+        fault = await query_fault(api, worker.reachable_at[0])
+    assert fault.kind == "permission"
+    assert "not authorized" in fault.message
+
+
+async def test_a_client_of_a_foreign_ca_is_a_certificate_fault(
+    front: TalosFront, worker: SimMachineFacts, tmp_path: Path
+):
+    """We trust their CA, but they do not trust ours: with TLS 1.3 our own handshake succeeds."""
+    machines, foreign = front.machines, TalosPki(tmp_path / "pki", ["127.0.0.1"])
+    ours, theirs = (
+        msgspec.yaml.decode(pki.talosconfig(machines.endpoints)) for pki in (foreign, machines.pki)
+    )
+    ours["contexts"]["default"]["ca"] = theirs["contexts"]["default"]["ca"]
+    config = tmp_path / "config"
+    config.write_bytes(msgspec.yaml.encode(ours))
+    async with asking(config) as api:
+        fault = await query_fault(api, worker.reachable_at[0])
+    assert (fault.kind, fault.step) == ("certificate", "connect")
+
+
+async def test_a_server_of_a_foreign_ca_is_a_certificate_fault(
+    front: TalosFront, worker: SimMachineFacts, tmp_path: Path
+):
+    foreign = TalosPki(tmp_path / "pki", ["127.0.0.1"])
+    config = tmp_path / "config"
+    config.write_text(foreign.talosconfig(front.machines.endpoints, lifetime=timedelta(hours=1)))
+    async with asking(config) as api:
+        fault = await query_fault(api, worker.reachable_at[0])
+    assert (fault.kind, fault.step) == ("certificate", "connect")
