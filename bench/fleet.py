@@ -2,11 +2,16 @@
 
 from typing import Final
 
+import msgspec
+
 from libs.testbed.kubelet_node import SimKubelet
 from libs.testbed.machine_fleet import Address, SimMachineFacts
 from libs.testbed.mixed_fleet import make_numbered_machine
 from libs.testbed.platform_examples import MIXED_FLEET
+from libs.testbed.service_processes import SERVICE_NETWORKS
 
+# Networks that no machine of the fleet uses; the reference needs an IPv6 network of a /64 or smaller.
+POD_NETWORKS: Final = ("10.128.0.0/9", "fd00:10:128::/64")
 EXTERNAL: Final = "external"  # Talos's link for addresses that only the cloud knows
 
 
@@ -16,6 +21,16 @@ def make_fleet(prefix: str, count: int, platforms: tuple[str, ...] = MIXED_FLEET
         make_numbered_machine(f"{prefix}-{number:05}", number, platforms[number % len(platforms)], "bench")
         for number in range(count)
     ]
+
+
+def make_control_plane(machine: SimMachineFacts) -> SimMachineFacts:
+    """The machine as a control plane, whose networks another controller reads before it allocates."""
+    return msgspec.structs.replace(
+        machine,
+        control_plane=True,
+        pod_cidrs=POD_NETWORKS,
+        service_cidrs=tuple(SERVICE_NETWORKS.split(",")),
+    )
 
 
 def move_external_address(machine: SimMachineFacts, number: int) -> tuple[tuple[Address, ...], str]:

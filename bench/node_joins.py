@@ -8,19 +8,20 @@ from bench.bench_cluster import BenchCluster, RunningController, wait_until_quie
 from bench.bench_options import AGAINST_MODES
 from bench.cpu import compute_cpu_figures
 from bench.figures import Figures, compute_issued_figures, compute_join_figures, compute_untainted_figures
-from bench.fleet import make_fleet
+from bench.fleet import make_control_plane, make_fleet
 from bench.loop_speed import measure_speed
 from bench.measurement import Measurement, run_machines
 from bench.message_counts import compute_message_figures
 from bench.pod_cidr_figures import compute_carried_figures, compute_served_figures
 from libs.common.contract.services import DEFAULT_SERVICES, IPAM
 from libs.testbed.kubelets_in_go import GoJoinBatch, GoNodeJoin
+from libs.testbed.service_processes import SERVICE_NETWORKS
 
-# Ranges that no machine of the fleet uses. The service ranges are those of the testbed's API server.
+# Ranges that no machine of the fleet uses.
 POD_CIDR_FLAGS = (
     "--allocate-node-cidrs",
     "--cluster-cidr=10.128.0.0/9,fd00:10:128::/48",
-    "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112",
+    f"--service-cluster-ip-range={SERVICE_NETWORKS}",
 )
 
 
@@ -46,6 +47,8 @@ async def measure_joins_with_services(
     """
     stage, asking = m.stage, m.options.certificates
     first, *machines = make_fleet(m.name, nodes + 1)
+    if pod_cidrs:
+        first = make_control_plane(first)
     starting = _start_controller(m, pod_cidrs=pod_cidrs, own_flags=own_flags)
     machines_running = run_machines(stage, [first, *machines], certificates=int(asking))
     # The machines first: the pod CIDRs of the other controller need a control plane machine at its start.

@@ -13,6 +13,7 @@ import aiohttp
 
 from bench.bench_cluster import OTHER_CONTROLLER, BenchCluster
 from bench.bench_options import Mode
+from bench.fleet import POD_NETWORKS
 from bench.message_counts import MessageCounts
 from libs.testbed.child_process import ChildExited, ChildProcess, allocate_port, make_directory, wait_until
 from libs.testbed.service_processes import SERVICE_NETWORKS
@@ -24,10 +25,9 @@ _FLAGS_BY_MODE: Final[Mapping[Mode, tuple[str, ...]]] = {
     "against-tuned": ("--concurrent-node-syncs=64", "--kube-api-qps=2000", "--kube-api-burst=4000"),
 }
 _CONTROLLERS: Final = ("cloud-node", "node-csr-approval")
-# Networks that no machine of the fleet uses; the reference needs an IPv6 network of a /64 or smaller.
 _POD_CIDR_FLAGS: Final = (
     "--allocate-node-cidrs",
-    "--cluster-cidr=10.128.0.0/9,fd00:10:128::/64",
+    f"--cluster-cidr={','.join(POD_NETWORKS)}",
     f"--service-cluster-ip-range={SERVICE_NETWORKS}",
 )
 _REQUIRED: Final = "docs/performance.md lists what such a program must accept"
