@@ -9,10 +9,12 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 import uvloop
 
+from libs.common.bus.nats.transport import ConnectionTransport
 from libs.common.kube.errors import Unreachable
 from libs.common.kube.exec_plugin import run_plugin
 from libs.common.kube.kube_config import ExecPlugin, KubeConfig, KubeConfigError
@@ -69,6 +71,10 @@ def test_the_tls_state_of_a_failed_handshake_with_kubernetes_is_freed_without_a_
     on_uvloop(_frees_tls_state(_call_untrusted_kubernetes))
 
 
+def test_the_tls_state_of_a_closed_connection_to_nats_is_freed_without_a_garbage_collection():
+    on_uvloop(_frees_tls_state(_connect_to_nats))
+
+
 async def _frees_tls_state(connect: Callable[[int], Awaitable[None]]) -> None:
     certificate = ServingCertificate(None, None, now=datetime.now(UTC))
     async with _listener(certificate.context) as port:
@@ -96,6 +102,21 @@ async def _connect_to_machine(port: int) -> None:
     assert transport.get_extra_info("ssl_object")
     http.close("enough")
     await http.lost.wait()
+
+
+async def _connect_to_nats(port: int) -> None:
+    transport = ConnectionTransport(encrypted=True)
+    _kept_by_clients.append(transport)
+    await transport.connect(urlparse(f"tls://127.0.0.1:{port}"), 65536, 5)
+    await transport.connect_tls("127.0.0.1", ssl._create_unverified_context(), 65536, 5)
+    reading = asyncio.create_task(transport.read(65536))
+    await asyncio.sleep(0)  # the task waits for bytes
+    transport.close()
+    assert await reading == b""
+    assert transport.at_eof()
+
+
+_kept_by_clients: list[ConnectionTransport] = []  # nats-py's client is in reference cycles
 
 
 async def _call_untrusted_kubernetes(port: int) -> None:
