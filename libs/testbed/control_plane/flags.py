@@ -10,7 +10,8 @@ rules:
 - level: Metadata
 """
 
-# With the Node after each write and the content of each Event, to find the writer of each field.
+# With the Node after each write and the content of each Event, to find the writer of each field; with the
+# holder of each Lease of a controller, to find out whether a writer led.
 FIELD_AUDIT_POLICY = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -21,6 +22,11 @@ rules:
   verbs: [create, update, patch, delete]
   resources:
   - {group: "", resources: [nodes, nodes/status, events]}
+- level: RequestResponse
+  verbs: [create, update]
+  namespaces: [kube-system]
+  resources:
+  - {group: coordination.k8s.io, resources: [leases]}
 - level: Metadata
 """
 

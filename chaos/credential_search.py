@@ -1,0 +1,29 @@
+"""Searches logs and messages for the credentials that the run has given to processes. Pure."""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+_PEM_BODY: Final = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----\s+(.+?)\s+-----END", re.DOTALL)
+_TALOS_KEY: Final = re.compile(rb"^\s+key: ([A-Za-z0-9+/=]+)$", re.MULTILINE)
+_LEAST_BYTES: Final = 24  # a shorter text may occur by chance
+
+
+def list_secret_texts(file: bytes) -> Iterator[bytes]:
+    """The texts of a PEM file or a talosconfig that must appear nowhere else, as written and decoded."""
+    for encoded in _TALOS_KEY.findall(file):
+        yield encoded[_LEAST_BYTES:]  # the beginning is the same in every key
+        yield from list_secret_texts(base64.b64decode(encoded))
+    for body in _PEM_BODY.findall(file):
+        yield from (line[-_LEAST_BYTES:] for line in body.split() if len(line) >= _LEAST_BYTES)
+
+
+def find_leaks(secrets: Mapping[str, bytes], texts: Mapping[str, bytes]) -> list[tuple[str, str]]:
+    """Names of the texts that contain a secret, each with the name of the file of that secret."""
+    return [
+        (where, name)
+        for name, file in secrets.items()
+        for where, text in texts.items()
+        if any(secret in text for secret in list_secret_texts(file))
+    ]

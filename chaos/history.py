@@ -1,0 +1,120 @@
+"""What Kubernetes shows of one run: states of Nodes, writes, and certificate requests. Pure."""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from libs.common.contract.node import UNINITIALIZED_TAINT
+
+OUR_USERS = "talos-ccm"  # prefix of the user names of all processes
+Address = tuple[str, str]  # type and address
+
+
+class NodeState(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a Node, with the fields that an invariant needs."""
+
+    name: str
+    uid: str
+    version: int  # the resourceVersion
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    taints: tuple[Mapping[str, Any], ...] = ()
+    addresses: tuple[Address, ...] = ()
+    provider_id: str = ""
+    pod_cidrs: tuple[str, ...] = ()
+    conditions: frozenset[str] = frozenset()  # types of those with status True
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether the uninitialized taint is gone."""
+        return not any(taint["key"] == UNINITIALIZED_TAINT for taint in self.taints)
+
+
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """A write request in the audit log, successful or not."""
+
+    received: float  # Unix seconds
+    answered: float
+    user: str
+    source: str  # IP address of the client; each process of the services has its own
+    verb: str
+    resource: str  # with its subresource, such as "nodes/status"
+    name: str
+    succeeded: bool = True
+    answer: Any = None  # the object in the response, where the audit policy records it
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether a process of the services sent it."""
+        return self.user.startswith(OUR_USERS)
+
+
+class SigningRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The last state of a CertificateSigningRequest."""
+
+    name: str
+    user: str
+    digest: str  # see `digest_request`; the workload knows it beforehand
+    conditions: frozenset[str] = frozenset()
+    is_issued: bool = False
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the observer has read, when a run is over."""
+
+    states: tuple[NodeState, ...] = ()
+    writes: tuple[Write, ...] = ()  # in the order of their answers
+    requests: tuple[SigningRequest, ...] = ()
+    request_counts: Mapping[str, int] = {}  # of our processes by "verb resource"; successful or not
+
+    def nodes(self) -> dict[str, list[NodeState]]:
+        """Each Node's states by uid, in order and without repetition."""
+        found: dict[str, dict[int, NodeState]] = defaultdict(dict)
+        for state in self.states:
+            found[state.uid][state.version] = state
+        return {uid: [versions[number] for number in sorted(versions)] for uid, versions in found.items()}
+
+    def changes(self) -> Iterable[tuple[NodeState, NodeState]]:
+        """Each state of a Node with the next one."""
+        for states in self.nodes().values():
+            yield from pairwise(states)
+
+
+def read_node(node: Mapping[str, Any]) -> NodeState:
+    """The state in an API object."""
+    metadata, spec, status = node["metadata"], node.get("spec", {}), node.get("status", {})
+    return NodeState(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        version=int(metadata["resourceVersion"]),
+        labels=metadata.get("labels", {}),
+        annotations=metadata.get("annotations", {}),
+        taints=tuple(spec.get("taints", ())),
+        addresses=tuple((each["type"], each["address"]) for each in status.get("addresses", ())),
+        provider_id=spec.get("providerID", ""),
+        pod_cidrs=tuple(spec.get("podCIDRs", ())),
+        conditions=frozenset(
+            each["type"] for each in status.get("conditions", ()) if each["status"] == "True"
+        ),
+    )
+
+
+def read_signing_request(request: Mapping[str, Any]) -> SigningRequest:
+    """The state in an API object."""
+    spec, status = request["spec"], request.get("status", {})
+    return SigningRequest(
+        name=request["metadata"]["name"],
+        user=spec.get("username", ""),
+        digest=digest_request(spec["request"]),
+        conditions=frozenset(each["type"] for each in status.get("conditions", ())),
+        is_issued=bool(status.get("certificate")),
+    )
+
+
+def digest_request(encoded: str) -> str:
+    """The digest of a request as `spec.request` has it: base64 of a PEM block."""
+    return hashlib.sha256(encoded.encode()).hexdigest()[:16]

@@ -1,0 +1,86 @@
+"""Reads Kubernetes independently of the services during a run: Nodes, requests, the audit log."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import aiohttp
+
+from chaos.audit_history import read_audit_log
+from chaos.history import History, NodeState, SigningRequest, read_node, read_signing_request
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.signing_requests import CSRS
+
+_EVERY_SECONDS: Final = 0.5
+_ANSWER_SECONDS: Final = 2.0
+_NODES: Final = "/api/v1/nodes"
+
+
+class Observer:
+    """Lists all Nodes twice a second with an admin's credential. The audit log has the states in between.
+
+    A write whose answer was lost with kube-apiserver is missing in the audit log, but not in the next list.
+    """
+
+    def __init__(self, control_plane: ControlPlane, admin: KubeletFleet) -> None:
+        self._control_plane = control_plane
+        self._admin = admin
+        self._mark = control_plane.audit_mark()
+        self._states: dict[tuple[str, int], NodeState] = {}
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(cls, control_plane: ControlPlane) -> AsyncIterator["Observer"]:
+        """Observe during the block, with connections of its own that no fault proxy carries."""
+        async with KubeletFleet.start(control_plane, concurrency=2) as admin:
+            observer = cls(control_plane, admin)
+            observing = asyncio.create_task(observer._observe())
+            try:
+                yield observer
+            finally:
+                observing.cancel()
+                await asyncio.gather(observing, return_exceptions=True)
+
+    async def list_nodes(self) -> list[NodeState] | None:
+        """The present Nodes; None while kube-apiserver does not answer."""
+        items = await self._list(_NODES)
+        if items is None:
+            return None
+        nodes = [read_node(item) for item in items]
+        self._states.update({(node.uid, node.version): node for node in nodes})
+        return nodes
+
+    async def list_requests(self) -> list[SigningRequest] | None:
+        """The present certificate requests; None while kube-apiserver does not answer."""
+        items = await self._list(CSRS)
+        return None if items is None else [read_signing_request(item) for item in items]
+
+    async def read_history(self) -> History:
+        """Everything since the start. Raises TimeoutError if kube-apiserver does not answer."""
+        requests = await self.list_requests()
+        if requests is None:
+            raise TimeoutError("kube-apiserver does not answer at the end of the run")
+        with self._control_plane.audit_log.open("rb") as log:
+            log.seek(self._mark)
+            audited = read_audit_log(log)
+        return History(
+            states=(*self._states.values(), *audited.states),
+            writes=tuple(audited.writes),
+            requests=tuple(requests),
+            request_counts=audited.request_counts,
+        )
+
+    async def _observe(self) -> None:
+        while True:
+            await self.list_nodes()
+            await asyncio.sleep(_EVERY_SECONDS)
+
+    async def _list(self, path: str) -> list[dict[str, Any]] | None:
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                answer = await self._admin.request("GET", path)
+        except (aiohttp.ClientError, TimeoutError):
+            return None
+        return list(answer.body["items"]) if answer.status == 200 else None

@@ -1,0 +1,79 @@
+"""The lines of an audit log as kube-apiserver writes them, and what they contain."""
+
+from typing import Any
+
+import msgspec
+
+from chaos.audit_history import read_audit_log
+
+NODE = {
+    "kind": "Node",
+    "metadata": {"name": "web-1", "uid": "u1", "resourceVersion": "7", "labels": {"a": "b"}},
+    "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}], "podCIDRs": ["10.244.0.0/24"]},
+    "status": {
+        "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+        "conditions": [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "False"}],
+    },
+}
+
+
+def a_line(**fields: Any) -> bytes:
+    entry = {
+        "stage": "ResponseComplete",
+        "verb": "patch",
+        "user": {"username": "talos-ccm-labeler"},
+        "requestReceivedTimestamp": "2026-01-01T00:00:01.000000Z",
+        "stageTimestamp": "2026-01-01T00:00:02.000000Z",
+        "sourceIPs": ["127.0.0.7"],
+        "objectRef": {"resource": "nodes", "name": "web-1"},
+        "responseStatus": {"code": 200},
+        "responseObject": NODE,
+    }
+    return msgspec.json.encode(entry | fields) + b"\n"
+
+
+def test_a_write_has_its_writer_its_times_and_the_state_that_it_left():
+    found = read_audit_log([a_line()])
+    (write,), (state,) = found.writes, found.states
+    assert (write.user, write.source, write.verb, write.resource, write.name) == (
+        "talos-ccm-labeler",
+        "127.0.0.7",
+        "patch",
+        "nodes",
+        "web-1",
+    )
+    assert write.is_ours
+    assert write.answered - write.received == 1.0
+    assert (state.uid, state.version, state.pod_cidrs, state.conditions) == (
+        "u1",
+        7,
+        ("10.244.0.0/24",),
+        frozenset({"Ready"}),
+    )
+
+
+def test_a_rejected_write_leaves_no_state():
+    found = read_audit_log([a_line(responseStatus={"code": 422})])
+    assert not found.states
+    assert not found.writes[0].succeeded
+
+
+def test_requests_of_our_processes_are_counted_without_leases_and_a_watch_once():
+    watch = {"verb": "watch", "responseObject": None}
+    lines = [
+        a_line(),
+        a_line(user={"username": "admin"}),
+        a_line(**watch, stage="ResponseStarted"),
+        a_line(**watch),
+        a_line(objectRef={"resource": "leases", "name": "l"}, verb="update"),
+    ]
+    assert read_audit_log(lines).request_counts == {"patch nodes": 1, "watch nodes": 1}
+
+
+def test_an_impersonated_user_counts_as_the_writer():
+    found = read_audit_log([a_line(impersonatedUser={"username": "system:node:web-1"})])
+    assert found.writes[0].user == "system:node:web-1"
+
+
+def test_an_incomplete_last_line_is_ignored():
+    assert len(read_audit_log([a_line(), a_line()[:40]]).writes) == 1

@@ -1,0 +1,31 @@
+"""A credential is found in a log, in every form, and nothing else is."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from chaos.credential_search import find_leaks, list_secret_texts
+from libs.testbed.talos_pki import TalosPki
+
+
+@pytest.fixture
+def pki(tmp_path: Path) -> TalosPki:
+    return TalosPki(tmp_path, ["localhost"])
+
+
+def test_the_key_of_a_talosconfig_is_found_as_written_and_decoded(pki: TalosPki):
+    text = pki.talosconfig(["127.0.0.1:1"]).encode()
+    found = list(list_secret_texts(text))
+    assert len(found) >= 2
+    for secret in found:
+        assert find_leaks({"talosconfig": text}, {"metadata.log": b"key=" + secret, "csr.log": b"fine"}) == [
+            ("metadata.log", "talosconfig")
+        ]
+
+
+def test_a_certificate_is_no_secret(pki: TalosPki):
+    pair = pki.client(["os:reader"], lifetime=timedelta(hours=1))
+    assert not find_leaks({"key": pair.key}, {"log": pair.certificate + pki.authority.pem})
+    assert find_leaks({"key": pair.key}, {"log": b"x" + pair.key}) == [("log", "key")]
+    assert not list(list_secret_texts(pair.certificate))

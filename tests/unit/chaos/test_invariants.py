@@ -1,0 +1,195 @@
+"""Each invariant of the observer, on recorded histories that keep it and on one that violates it."""
+
+from typing import Any
+
+import pytest
+
+from chaos.expectation import (
+    EndState,
+    Expectation,
+    OperatorKeys,
+    Undisturbed,
+    find_differences,
+    make_end_state,
+)
+from chaos.history import History, NodeState, SigningRequest, Write
+from chaos.invariants import INVARIANTS, Evidence, find_violations
+
+FIRST = (("InternalIP", "10.0.0.1"), ("ExternalIP", "198.51.100.1"))
+TAINT = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}
+TEAM = {"key": "operator.example.com/dedicated", "value": "db", "effect": "NoSchedule"}
+UNDISTURBED = Undisturbed(nodes={}, first_addresses={"web-1": FIRST}, requests_per_node=10.0)
+
+
+def a_state(version: int, *, name: str = "web-1", uid: str = "", **fields: Any) -> NodeState:
+    return NodeState(name=name, uid=uid or f"uid-{name}", version=version, **fields)
+
+
+JOINED = a_state(1, taints=(TAINT,), addresses=FIRST[:1])
+ADDRESSED = a_state(2, taints=(TAINT,), addresses=FIRST)
+BLOCK = ("10.244.1.0/24",)
+USABLE = a_state(3, addresses=FIRST, pod_cidrs=BLOCK)
+SHRUNK = a_state(4, addresses=FIRST[:1], pod_cidrs=BLOCK)
+
+
+def a_request(digest: str, *conditions: str, **fields: Any) -> SigningRequest:
+    return SigningRequest(
+        name=f"csr-{digest}",
+        user="system:node:web-1",
+        digest=digest,
+        conditions=frozenset(conditions),
+        **fields,
+    )
+
+
+def a_deletion(at: float, *, source: str = "127.0.0.2", user: str = "talos-ccm-lifecycle") -> Write:
+    return Write(
+        received=at,
+        answered=at + 0.1,
+        user=user,
+        source=source,
+        verb="delete",
+        resource="nodes",
+        name="web-1",
+    )
+
+
+def a_renewal(at: float, *, source: str = "127.0.0.2") -> Write:
+    spec = {"renewTime": f"1970-01-01T00:00:{at:09.6f}Z", "leaseDurationSeconds": 15}
+    return Write(
+        received=at,
+        answered=at + 0.1,
+        user="talos-ccm-lifecycle",
+        source=source,
+        verb="update",
+        resource="leases",
+        name="talos-ccm-lifecycle",
+        answer={"spec": spec},
+    )
+
+
+def violated(*states: NodeState, expected: Expectation | None = None, **history: Any) -> set[str]:
+    evidence = Evidence(
+        history=History(states=states, **history),
+        expected=expected or Expectation(legitimate=frozenset({"good"}), untouched=frozenset({"other"})),
+        undisturbed=UNDISTURBED,
+        joined=2,
+    )
+    return {violation.invariant for violation in find_violations(evidence)}
+
+
+def test_a_run_in_which_everything_is_right_violates_nothing():
+    assert not violated(
+        JOINED,
+        ADDRESSED,
+        USABLE,
+        requests=(
+            a_request("good", "Approved", is_issued=True),
+            a_request("forged", "Denied"),
+            a_request("other"),
+        ),
+        request_counts={"patch nodes": 59},
+    )
+
+
+@pytest.mark.parametrize(
+    ("invariant", "states", "history"),
+    [
+        ("addresses before taint removal", (JOINED, a_state(2, addresses=FIRST[:1])), {}),
+        ("addresses never shrink", (JOINED, ADDRESSED, USABLE, SHRUNK), {}),
+        ("only legitimate requests are approved", (), {"requests": (a_request("forged", "Approved"),)}),
+        ("only legitimate requests are approved", (), {"requests": (a_request("good", "Denied"),)}),
+        ("only legitimate requests are approved", (), {"requests": (a_request("other", "Denied"),)}),
+        (
+            "pod CIDRs are disjoint",
+            (USABLE, a_state(9, name="web-2", pod_cidrs=("10.244.0.0/22",))),
+            {},
+        ),
+        (
+            "pod CIDRs are disjoint",
+            (USABLE, a_state(9, uid="uid-of-the-next-web-1", pod_cidrs=BLOCK)),
+            {},
+        ),
+        (
+            "pod CIDRs never change",
+            (ADDRESSED, USABLE, a_state(4, addresses=FIRST, pod_cidrs=("10.244.2.0/24",))),
+            {},
+        ),
+        ("no deletion without proof", (), {"writes": (a_renewal(1), a_deletion(2))}),
+        ("no request storm", (), {"request_counts": {"patch nodes": 40, "list nodes": 20}}),
+    ],
+)
+def test_a_violation_is_found_and_no_other(
+    invariant: str, states: tuple[NodeState, ...], history: dict[str, Any]
+):
+    assert violated(*states, **history) == {invariant}
+
+
+def test_addresses_that_the_workload_moves_may_disappear():
+    moving = Expectation(moving={"web-1": frozenset({"198.51.100.1"})})
+    assert not violated(ADDRESSED, USABLE, SHRUNK, expected=moving)
+
+
+@pytest.mark.parametrize(
+    ("writes", "holds"),
+    [
+        ((a_renewal(1), a_deletion(2)), True),
+        ((a_renewal(1, source="127.0.0.3"), a_deletion(2)), False),
+        ((a_renewal(1), a_renewal(20, source="127.0.0.3"), a_deletion(21)), False),
+        ((a_renewal(1), a_deletion(17)), False),
+        ((a_deletion(1),), False),
+    ],
+    ids=["holder", "other holder", "former holder", "expired", "no Lease"],
+)
+def test_only_the_holder_of_the_lease_may_delete(writes: tuple[Write, ...], holds: bool):
+    proven = Expectation(deletable=frozenset({"web-1"}))
+    assert violated(writes=writes, expected=proven) == (set() if holds else {"no write without the Lease"})
+
+
+def test_the_workload_may_delete_every_node():
+    assert not violated(writes=(a_deletion(1, user="admin"),))
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        {"labels": {}},
+        {"labels": {"team": "b"}},
+        {"labels": {"team": "a"}, "annotations": {"note": "other"}},
+        {"labels": {"team": "a"}, "taints": ()},
+    ],
+)
+def test_operators_keys_stay_as_they_were_written(after: dict[str, Any]):
+    keys = OperatorKeys(labels={"team": "a"}, annotations={"note": "one"}, taints=(TEAM,))
+    before = a_state(3, labels={"team": "a"}, annotations={"note": "one"}, taints=(TEAM,))
+    same: dict[str, Any] = {"labels": {"team": "a"}, "annotations": {"note": "one"}, "taints": (TEAM,)}
+    expected = Expectation(operator_keys={"web-1": keys})
+    joined = a_state(2, taints=(TEAM,))
+    assert not violated(joined, before, a_state(4, **same), expected=expected)
+    changed = a_state(5, **(same | after))
+    assert violated(joined, before, changed, expected=expected) == {"operator's keys stay"}
+
+
+def test_states_are_compared_in_the_order_of_their_versions_and_per_uid():
+    returned = a_state(9, uid="uid-of-the-next-web-1", taints=(TAINT,), addresses=FIRST[:1])
+    assert not violated(returned, USABLE, ADDRESSED, JOINED, USABLE)
+
+
+def test_the_end_must_equal_that_of_the_undisturbed_run():
+    end = make_end_state(USABLE)
+    undisturbed = Undisturbed(nodes={"web-1": end}, first_addresses={}, requests_per_node=1.0)
+    nothing = Expectation()
+    assert not find_differences([USABLE], undisturbed, nothing)
+    assert find_differences([], undisturbed, nothing) == ["Node web-1 is missing"]
+    other = a_state(1, name="web-2")
+    assert find_differences([USABLE, other], undisturbed, nothing) == ["Node web-2 is left over"]
+    assert find_differences([USABLE, other], undisturbed, Expectation(deletable=frozenset({"web-2"}))) == []
+    assert [text.split(" is ")[0] for text in find_differences([ADDRESSED], undisturbed, nothing)] == [
+        "Node web-1: taints",
+        "Node web-1: pod_cidr_families",
+    ]
+    assert isinstance(end, EndState)
+
+
+def test_every_invariant_has_a_history_that_violates_it():
+    assert len(INVARIANTS) == 9, "add a case above for each new one"
