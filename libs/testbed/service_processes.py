@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, Literal, NoReturn, Protocol, Self
+from typing import Final, Literal, NamedTuple, NoReturn, Protocol, Self
 
 import aiohttp
 import msgspec
@@ -45,6 +45,14 @@ class ApiServer(Protocol):
         ...
 
 
+class ProcessEndpoints(NamedTuple):
+    """The servers that one process connects to."""
+
+    api_server: ApiServer
+    nats_url: str
+    talosconfig: Path
+
+
 class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
     """The resources that a process has used so far."""
 
@@ -80,6 +88,7 @@ class ServiceProcesses:
         replicas: Mapping[str, int] | None = None,
         instance: str = ALL_IN_ONE,
         service_networks: str = SERVICE_NETWORKS,
+        endpoints: Mapping[str, ProcessEndpoints] | None = None,
     ) -> AsyncIterator[Self]:
         """Grant the permissions and start the processes; stop them in order at the end.
 
@@ -92,6 +101,8 @@ class ServiceProcesses:
         `instance` is the prefix of the user names. A second installation in the same cluster needs another
         one, and has another Lease. `service_networks` are the networks given to csr, alone or in a process
         without ipam; "" for none. Most fleets of the testbed have no control plane machine that reports them.
+
+        `endpoints` are other servers than these for a process of that name.
         """
         await grant_permissions(kubelets, wirings, instance)
         make_directory(run_dir)
@@ -99,21 +110,18 @@ class ServiceProcesses:
         users: dict[str, str] = {w.service: get_user_name(w, instance) for w in wirings}
         if all_in_one:
             users = {"all-in-one": instance}
-        carrier = f"--nats-url={nats_url}" if bus == "nats" else "--bus=memory"
-        common = [
-            carrier,
-            "--bind-address=127.0.0.1",
-            "--secure-serving=false",
-            *flags,
-        ]
+        common = ["--bind-address=127.0.0.1", "--secure-serving=false", *flags]
+        shared = ProcessEndpoints(api_server, nats_url, talosconfig)
         try:
             for service, user in users.items():
-                its_own = _build_credential_flags(service, user, api_server, talosconfig)
-                its_own += _build_network_flags(service, service_networks, flags)
+                its_own = _build_network_flags(service, service_networks, flags)
                 its_own += [*_build_lease_flags(service, instance), *(own_flags or {}).get(service, ())]
-                for name in _list_process_names(service, (replicas or {}).get(service, 1)):
+                for name in list_process_names(service, (replicas or {}).get(service, 1)):
                     port = services.ports[name] = allocate_port()
-                    arguments = [f"--secure-port={port}", *its_own, *common]
+                    to = (endpoints or {}).get(name, shared)
+                    carrier = f"--nats-url={to.nats_url}" if bus == "nats" else "--bus=memory"
+                    credentials = _build_credential_flags(service, user, to.api_server, to.talosconfig)
+                    arguments = [f"--secure-port={port}", *credentials, *its_own, carrier, *common]
                     services._started_as[name] = partial(
                         start_service, name, service, arguments, run_dir, env or {}
                     )
@@ -197,7 +205,8 @@ def _build_network_flags(service: str, networks: str, flags: Sequence[str]) -> l
     return [f"--service-cluster-ip-range={networks}"] if takes_it and networks else []
 
 
-def _list_process_names(service: str, replicas: int) -> list[str]:
+def list_process_names(service: str, replicas: int) -> list[str]:
+    """The names of equal processes of a service, such as "ipam" and "ipam-2"."""
     return [service, *(f"{service}-{number}" for number in range(2, replicas + 1))]
 
 
