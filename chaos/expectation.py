@@ -76,10 +76,12 @@ def _compared(pairs: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in sorted(pairs.items()) if key not in _NOT_COMPARED}
 
 
-def make_undisturbed(nodes: Iterable[NodeState], history: History, *, joined: int) -> Undisturbed:
+def make_undisturbed(
+    nodes: Iterable[NodeState], history: History, expected: Expectation, *, joined: int
+) -> Undisturbed:
     """Record a run without faults in which `joined` Nodes have joined."""
     return Undisturbed(
-        nodes={node.name: make_end_state(node) for node in nodes},
+        nodes={node.name: make_end_state(node) for node in nodes if node.name not in expected.deletable},
         first_addresses={
             after.name: after.addresses
             for before, after in history.changes()

@@ -1,0 +1,110 @@
+"""`python -m chaos`: random pairs of faults on a real cluster (`make chaos ARGS="..."`)."""
+
+import asyncio
+import random
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from chaos.faults import FAULTS
+from chaos.results import Results
+from chaos.sitting import Sitting
+from chaos.tables import render_recoveries, render_violations
+
+_FAULT = click.Choice([fault.name for fault in FAULTS])
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--runs", type=click.IntRange(1), default=20, show_default=True, help="Number of random pairs.")
+@click.option("--seed", type=int, help="Seed of the workload and the schedules. Default: a random one.")
+@click.option(
+    "--only", type=click.IntRange(1), multiple=True, help="Run only this number of the pairs (repeatable)."
+)
+@click.option("--alone", is_flag=True, help="Run each fault alone instead of pairs, or each --fault.")
+@click.option(
+    "--fault",
+    "faults",
+    type=_FAULT,
+    multiple=True,
+    metavar="NAME",
+    help="With --alone: this fault (repeatable).",
+)
+@click.option("--list", "listing", is_flag=True, help="List the faults.")
+@click.option(
+    "--resume",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Results file, a line of JSON per run. Runs that it contains are not repeated.",
+)
+@click.option(
+    "--logs", type=click.Path(file_okay=False, path_type=Path), help="Directory for logs of the runs."
+)
+@click.option(
+    "--keep-logs", is_flag=True, help="Keep the logs of all runs, not only of those with a violation."
+)
+def main(
+    *,
+    runs: int,
+    seed: int | None,
+    only: tuple[int, ...],
+    alone: bool,
+    faults: tuple[str, ...],
+    listing: bool,
+    file: Path | None,
+    logs: Path | None,
+    keep_logs: bool,
+) -> None:
+    """Inject random pairs of faults while nodes join, change, leave and return, and check the invariants.
+
+    A seed repeats the workload and the schedule of faults. It does not repeat how the steps of processes
+    and servers interleave: a violation may need several runs of its seed.
+
+    Exit status 0: no violation; 1: at least one; 130: interrupted.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    if listing:
+        for fault in FAULTS:
+            console.print(
+                f"{fault.name:38} recovers within {fault.bound_seconds:g} s  {', '.join(fault.modes)}"
+            )
+        return
+    seed = random.randrange(10_000) if seed is None else seed
+    directory = (logs or Path(tempfile.mkdtemp(prefix="talos-ccm-chaos-"))).resolve()
+    directory.mkdir(parents=True, exist_ok=True)
+    results = Results(file or directory / "results.jsonl")
+    console.print(f"seed {seed}; results in {results.file}")
+    sitting = Sitting(
+        seed=seed, results=results, directory=directory, keep_logs=keep_logs, report=console.print
+    )
+    numbers = only or tuple(range(1, runs + 1))
+    is_complete = _run(sitting, numbers, alone, faults)
+    console.print(render_recoveries(results.runs))
+    console.print(render_violations(results.records))
+    has_violation = any(record.violations for record in results.records)
+    sys.exit(1 if has_violation else 0 if is_complete else 130)
+
+
+def _run(sitting: Sitting, numbers: tuple[int, ...], alone: bool, faults: tuple[str, ...]) -> bool:
+    """Run until the end or a signal; whether it was the end."""
+
+    async def run_until_signal() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        for number in (signal.SIGTERM, signal.SIGHUP):  # asyncio handles Ctrl-C
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        await (sitting.run_alone(faults) if alone else sitting.run_pairs(numbers))
+
+    try:
+        asyncio.run(run_until_signal())
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print(f"interrupted: every process is stopped; {len(sitting.results.runs)} runs are in the file")
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main(prog_name="make chaos ARGS=...")

@@ -1,0 +1,172 @@
+"""A real cluster whose every connection to NATS, kube-apiserver and Talos goes through a fault proxy."""
+
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from chaos.fault_proxy import FaultProxy, LinkState
+from chaos.workload import RULE_LABEL
+from libs.common.contract.services import IPAM, LIFECYCLE, METADATA, SERVICES, WATCHER
+from libs.testbed.child_process import make_directory
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kube_credentials import build_kubeconfig
+from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.machine_fleet import MachineFleet
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.service_processes import ProcessEndpoints, ServiceProcesses, list_process_names
+
+Mode = Literal["separate", "all-in-one"]
+Link = Literal["nats", "api", "talos"]
+
+MODES: Final[tuple[Mode, ...]] = ("separate", "all-in-one")
+LINKS: Final[tuple[Link, ...]] = ("nats", "api", "talos")
+REPLICAS: Final[Mapping[str, int]] = {
+    WATCHER.service: 2,
+    IPAM.service: 2,
+    LIFECYCLE.service: 2,
+    "all-in-one": 2,
+}
+_RULES_FILE: Final = "cloud-config.yaml"
+_FLAGS: Final = (
+    "--controllers=*,node-ipam-controller,cloud-node-lifecycle",
+    "--cluster-cidr=10.128.0.0/9,fd00:10:128::/48",
+    "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112",
+)
+# lifecycle as usual, but minutes are seconds: a deletion must be possible within a run.
+_QUICK_LIFECYCLE: Final = (
+    "--lifecycle-not-ready-time=1s",
+    "--lifecycle-evidence-time=6s",
+    "--lifecycle-start-grace=1s",
+)
+
+
+class ProxiedApiServer(NamedTuple):
+    """The API server as one process reaches it."""
+
+    control_plane: ControlPlane
+    port: int
+    directory: Path
+
+    def kubeconfig(self, user: str) -> Path:
+        """Write a kubeconfig of that user that leads to the proxy."""
+        certificate, key = self.control_plane.client(user)
+        authority = str(self.control_plane.ca_file)
+        cluster = {"server": f"https://127.0.0.1:{self.port}", "certificate-authority": authority}
+        identity = {"client-certificate": str(certificate), "client-key": str(key)}
+        path = self.directory / "kubeconfig"
+        path.write_bytes(build_kubeconfig(user, cluster, identity))
+        return path
+
+
+class ChaosCluster(NamedTuple):
+    """The servers, machines, processes and the links between them."""
+
+    run_dir: Path
+    mode: Mode
+    control_plane: ControlPlane
+    nats: NatsServer
+    machines: MachineFleet
+    kubelets: KubeletFleet  # also an operator: admin, and no proxy in between
+    services: ServiceProcesses
+    links: Mapping[Link, Mapping[str, FaultProxy]]  # by the name of the process
+
+    @property
+    def rules_file(self) -> Path:
+        """The file of --cloud-config."""
+        return self.run_dir / _RULES_FILE
+
+    def set_link(self, link: Link, state: LinkState, process: str | None = None) -> None:
+        """Set the state of a link of one process, or of all."""
+        for name, proxy in self.links[link].items():
+            if process in (None, name):
+                proxy.set_state(state)
+
+    def write_talosconfigs(self) -> None:
+        """Write the talosconfig of each process again, with a new client certificate."""
+        _write_talosconfigs(self.run_dir, self.machines, self.links["talos"])
+
+    def list_secret_files(self) -> Iterator[Path]:
+        """The files with credentials of the processes."""
+        for name in self.services.ports:
+            yield from (self.run_dir / name).glob("talosconfig")
+        yield from self.control_plane.run_dir.glob("talos-ccm*.key")
+
+
+def list_processes(mode: Mode) -> tuple[str, ...]:
+    """The names of the processes in that mode."""
+    services = ["all-in-one"] if mode == "all-in-one" else [spec.service for spec in SERVICES]
+    return tuple(
+        name for service in services for name in list_process_names(service, REPLICAS.get(service, 1))
+    )
+
+
+@contextlib.asynccontextmanager
+async def start_cluster(run_dir: Path, mode: Mode) -> AsyncIterator[ChaosCluster]:
+    """Start everything in `run_dir`, and wait until the services are ready."""
+    async with contextlib.AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        control_plane = await enter(ControlPlane.start(run_dir / "kubernetes", audit_fields=True))
+        machines = await enter(MachineFleet.start(make_directory(run_dir / "talos")))
+        kubelets = await enter(KubeletFleet.start(control_plane))
+        nats = await enter(NatsServer.start(run_dir / "nats"))
+        names = list_processes(mode)
+        ports = {
+            "nats": nats.port,
+            "api": _port_of(control_plane.server),
+            "talos": _port_of(machines.endpoints[0]),
+        }
+        links: dict[Link, dict[str, FaultProxy]] = {link: {} for link in LINKS}
+        for (number, name), link in itertools.product(enumerate(names, 2), LINKS):
+            if link != "talos" or name.startswith((METADATA.service, "all-in-one")):
+                links[link][name] = await enter(FaultProxy.start(ports[link], source=f"127.0.0.{number}"))
+        write_rules(run_dir / _RULES_FILE, 0)
+        starting = ServiceProcesses.start(
+            make_directory(run_dir / "logs"),
+            control_plane,
+            kubelets,
+            nats_url=nats.url,
+            talosconfig=run_dir,  # unused: each process has its own
+            all_in_one=mode == "all-in-one",
+            flags=[*_FLAGS, f"--cloud-config={run_dir / _RULES_FILE}"],
+            own_flags=dict.fromkeys((LIFECYCLE.service, "all-in-one"), _QUICK_LIFECYCLE),
+            wirings=SERVICES,
+            replicas=REPLICAS,
+            endpoints={name: _make_endpoints(run_dir, control_plane, links, name) for name in names},
+        )
+        _write_talosconfigs(run_dir, machines, links["talos"])
+        services = await enter(starting)
+        await services.wait_until_ready()
+        yield ChaosCluster(run_dir, mode, control_plane, nats, machines, kubelets, services, links)
+
+
+def write_rules(file: Path, revision: int) -> None:
+    """Replace the file of --cloud-config atomically: every Node gets the label of that revision."""
+    new = file.with_suffix(".new")
+    new.write_text(
+        "transformations:\n"
+        "  - name: chaos\n"
+        f'    labels: {{{RULE_LABEL}: "r{revision}-of-{{{{ .Platform }}}}"}}\n'
+    )
+    new.replace(file)
+
+
+def _make_endpoints(
+    run_dir: Path, control_plane: ControlPlane, links: Mapping[Link, Mapping[str, FaultProxy]], name: str
+) -> ProcessEndpoints:
+    own = make_directory(run_dir / name)
+    return ProcessEndpoints(
+        ProxiedApiServer(control_plane, links["api"][name].port, own),
+        f"nats://127.0.0.1:{links['nats'][name].port}",
+        own / "talosconfig",
+    )
+
+
+def _write_talosconfigs(run_dir: Path, machines: MachineFleet, proxies: Mapping[str, FaultProxy]) -> None:
+    for name, proxy in proxies.items():
+        machines.write_talosconfig(run_dir / name / "talosconfig", endpoints=[f"127.0.0.1:{proxy.port}"])
+
+
+def _port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])

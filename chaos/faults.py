@@ -1,0 +1,23 @@
+"""The table of all faults."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from chaos.cluster import Mode
+from chaos.fault import Fault
+from chaos.link_faults import LINK_FAULTS
+from chaos.machine_faults import MACHINE_FAULTS
+from chaos.process_faults import PROCESS_FAULTS
+from chaos.server_faults import SERVER_FAULTS
+
+FAULTS: Final[Sequence[Fault]] = (*SERVER_FAULTS, *LINK_FAULTS, *PROCESS_FAULTS, *MACHINE_FAULTS)
+
+
+def list_faults(mode: Mode) -> list[Fault]:
+    """The faults that can occur in that mode."""
+    return [fault for fault in FAULTS if mode in fault.modes]
+
+
+def get_fault(name: str) -> Fault:
+    """The fault of that name. Raises KeyError."""
+    return {fault.name: fault for fault in FAULTS}[name]

@@ -1,0 +1,42 @@
+"""Faults of the connections between the processes and NATS, kube-apiserver or Talos."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from chaos.cluster import LINKS, ChaosCluster, Link
+from chaos.fault import Fault, FaultSite
+from chaos.fault_proxy import BLACK_HOLE, CUT, HEALTHY, LinkState
+
+_STATES: Final = {
+    "cut": CUT,
+    "delayed": LinkState(delay_seconds=0.4),
+    "throttled": LinkState(bytes_per_second=30_000),
+    "one-way": LinkState(blocked=("to-client",)),  # requests arrive, answers do not
+    "black-holed": BLACK_HOLE,
+}
+
+
+def _list_link_faults() -> Iterator[Fault]:
+    for link in LINKS:
+        for name, state in _STATES.items():
+            yield _make_fault(f"{link}-link-{name}", link, state)
+    # The leader in most runs: it has started first. The other replica still reaches everything.
+    yield _make_fault("nats-link-of-one-watcher-cut", "nats", CUT, process="watcher")
+    yield _make_fault("api-link-of-one-watcher-black-holed", "api", BLACK_HOLE, process="watcher")
+
+
+def _make_fault(name: str, link: Link, state: LinkState, process: str | None = None) -> Fault:
+    def set_link(cluster: ChaosCluster, to: LinkState) -> None:
+        only = "all-in-one" if process is not None and cluster.mode == "all-in-one" else process
+        cluster.set_link(link, to, only)
+
+    async def inject(site: FaultSite) -> None:
+        set_link(site.cluster, state)
+
+    async def heal(site: FaultSite) -> None:
+        set_link(site.cluster, HEALTHY)
+
+    return Fault(name=name, target=f"{link}-link", inject=inject, heal=heal)
+
+
+LINK_FAULTS: Final[Sequence[Fault]] = tuple(_list_link_faults())

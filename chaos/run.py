@@ -1,0 +1,137 @@
+"""One run: a fresh cluster, the workload, the faults of a schedule, and the verdict of the observer."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from chaos.cluster import ChaosCluster, start_cluster
+from chaos.credential_search import find_leaks
+from chaos.expectation import Undisturbed, make_undisturbed
+from chaos.fault import FaultSite
+from chaos.faults import get_fault
+from chaos.invariants import END_STATE, NO_CREDENTIAL, Evidence, Violation, find_violations
+from chaos.observer import Observer
+from chaos.results import RunRecord, UndisturbedRecord
+from chaos.schedule import Occurrence, Schedule
+from chaos.settling import wait_until_settled
+from chaos.workload import Workload
+from chaos.workload_runner import WorkloadRunner
+from libs.testbed.service_start import fork_services
+
+_KEEPER_SECONDS: Final = 0.3
+_INITIALLY_EMPTY: Final = Undisturbed(nodes={}, first_addresses={}, requests_per_node=float("inf"))
+
+
+async def run_schedule(
+    run_dir: Path, schedule: Schedule, workload: Workload, undisturbed: Undisturbed | None
+) -> RunRecord | UndisturbedRecord:
+    """Run in `run_dir`. Without `undisturbed`, record a run without faults."""
+    with fork_services(run_dir):
+        async with (
+            start_cluster(run_dir, schedule.mode) as cluster,
+            Observer.start(cluster.control_plane) as observer,
+        ):
+            return await _run(cluster, observer, schedule, workload, undisturbed)
+
+
+async def _run(
+    cluster: ChaosCluster,
+    observer: Observer,
+    schedule: Schedule,
+    workload: Workload,
+    undisturbed: Undisturbed | None,
+) -> RunRecord | UndisturbedRecord:
+    begun = time.monotonic()
+    runner = WorkloadRunner(cluster, workload)
+    site = FaultSite(cluster, runner.fleet, workload)
+    recovery: float | None = None
+    problems: list[str] = []
+    async with _keep_processes_running(cluster) as restarts:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(runner.run())
+                last = group.create_task(_inject_all(site, schedule.occurrences, runner))
+        except* TimeoutError as errors:  # a step was impossible for longer than any bound
+            problems += [str(error) for error in errors.exceptions]
+        else:
+            settled, problems = await wait_until_settled(
+                observer, runner.expectation, undisturbed, schedule.bound_seconds
+            )
+            recovery = None if settled is None else max(settled, last.result())
+    history = await observer.read_history()
+    evidence = Evidence(
+        history=history,
+        expected=runner.expectation,
+        undisturbed=undisturbed or _INITIALLY_EMPTY,
+        joined=workload.joins,
+    )
+    violations = [Violation(END_STATE, problem.split(" is ")[0], problem) for problem in problems]
+    violations += find_violations(evidence)
+    violations += [
+        Violation(NO_CREDENTIAL, where, f"contains a secret of {name}") for where, name in _search(cluster)
+    ]
+    seconds = time.monotonic() - begun
+    if undisturbed is None:
+        nodes = await observer.list_nodes() or []
+        left = make_undisturbed(nodes, history, runner.expectation, joined=workload.joins)
+        return UndisturbedRecord(
+            seed=schedule.seed, mode=schedule.mode, seconds=seconds, violations=tuple(violations), left=left
+        )
+    return RunRecord(
+        schedule=schedule,
+        seconds=seconds,
+        recovery_seconds=recovery,
+        requests_per_node=sum(history.request_counts.values()) / workload.joins,
+        violations=tuple(violations),
+        restarts=tuple(restarts),
+        logs=str(cluster.run_dir),
+    )
+
+
+async def _inject_all(site: FaultSite, occurrences: Sequence[Occurrence], runner: WorkloadRunner) -> float:
+    """Inject and heal the faults; return the seconds from the last heal until a new node is usable."""
+    async with asyncio.TaskGroup() as group:
+        for occurrence in occurrences:
+            group.create_task(_inject(site, occurrence))
+    healed = time.monotonic()
+    await runner.join_last()
+    return time.monotonic() - healed
+
+
+async def _inject(site: FaultSite, occurrence: Occurrence) -> None:
+    fault, begun = get_fault(occurrence.fault), time.monotonic()
+    await asyncio.sleep(occurrence.at)
+    await fault.inject(site)
+    await asyncio.sleep(begun + occurrence.until - time.monotonic())
+    await fault.heal(site)
+
+
+@contextlib.asynccontextmanager
+async def _keep_processes_running(cluster: ChaosCluster) -> AsyncIterator[list[str]]:
+    """Restart a process that ends by itself, as a kubelet does; yields the names of those."""
+    restarted: list[str] = []
+
+    async def keep() -> None:
+        while True:
+            await asyncio.sleep(_KEEPER_SECONDS)
+            for name, child in list(cluster.services.children.items()):
+                if not child.is_running:
+                    restarted.append(name)
+                    cluster.services.restart(name)
+
+    keeping = asyncio.create_task(keep())
+    try:
+        yield restarted
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+
+def _search(cluster: ChaosCluster) -> list[tuple[str, str]]:
+    """The logs and the files of JetStream, which also contain replaced messages, with a secret in them."""
+    searched = [*(cluster.run_dir / "logs").glob("*.log"), *cluster.nats.store.rglob("*.blk")]
+    texts = {str(path): path.read_bytes() for path in searched}
+    return find_leaks({str(path): path.read_bytes() for path in cluster.list_secret_files()}, texts)

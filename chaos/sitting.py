@@ -1,0 +1,76 @@
+"""The runs of one sitting, one after the other, each in a directory of its own."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from chaos.cluster import MODES, Mode
+from chaos.expectation import Undisturbed
+from chaos.faults import FAULTS, get_fault
+from chaos.results import Record, Results, RunRecord
+from chaos.run import run_schedule
+from chaos.schedule import Schedule, plan_alone, plan_pair, plan_undisturbed
+from chaos.workload import plan_workload
+
+
+class Sitting(msgspec.Struct, frozen=True, kw_only=True):
+    """The seed of all runs, and where results and logs go."""
+
+    seed: int
+    results: Results
+    directory: Path
+    keep_logs: bool
+    report: Callable[[str], None]
+
+    async def run_pairs(self, numbers: Sequence[int]) -> None:
+        """Run the pairs of these numbers, except those in the results."""
+        await self._run_all([plan_pair(self.seed, number) for number in numbers])
+
+    async def run_alone(self, names: Sequence[str]) -> None:
+        """Run each of these faults alone; all faults if there are no names."""
+        faults = [get_fault(name) for name in names] or FAULTS
+        await self._run_all([plan_alone(self.seed, number, fault) for number, fault in enumerate(faults, 1)])
+
+    async def measure_undisturbed(self, mode: Mode) -> Undisturbed:
+        """What a run without faults leaves, from the results if they have it."""
+        known = self.results.find_undisturbed(self.seed, mode)
+        if known is None:
+            await self._run_one(plan_undisturbed(self.seed, mode), None)
+            known = self.results.find_undisturbed(self.seed, mode)
+        assert known is not None
+        return known
+
+    async def _run_all(self, schedules: Sequence[Schedule]) -> None:
+        missing = [schedule for schedule in schedules if not self.results.has_run(schedule)]
+        for mode in MODES:
+            if any(schedule.mode == mode for schedule in missing):
+                await self.measure_undisturbed(mode)
+        for schedule in missing:
+            await self._run_one(schedule, await self.measure_undisturbed(schedule.mode))
+
+    async def _run_one(self, schedule: Schedule, undisturbed: Undisturbed | None) -> None:
+        run_dir = self.directory / f"seed-{schedule.seed}-run-{schedule.number}-{schedule.mode}"
+        shutil.rmtree(run_dir, ignore_errors=True)  # an interrupted run of the same number
+        run_dir.mkdir(parents=True)
+        self.report(f"seed {schedule.seed} run {schedule.number}: {schedule}")
+        record = await run_schedule(run_dir, schedule, plan_workload(schedule.seed), undisturbed)
+        self.results.add(record)
+        self.report(f"    {_describe(record)}")
+        for violation in record.violations:
+            self.report(f"    VIOLATION {violation}")
+        if not (record.violations or self.keep_logs):
+            shutil.rmtree(run_dir)
+
+
+def _describe(record: Record) -> str:
+    if not isinstance(record, RunRecord):
+        return f"{record.seconds:.0f} s, {record.left.requests_per_node:.1f} requests per Node"
+    recovery = (
+        "not recovered"
+        if record.recovery_seconds is None
+        else f"recovered in {record.recovery_seconds:.1f} s"
+    )
+    restarts = f", restarted: {', '.join(record.restarts)}" if record.restarts else ""
+    return f"{record.seconds:.0f} s, {recovery}, {record.requests_per_node:.1f} requests per Node{restarts}"

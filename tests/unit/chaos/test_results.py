@@ -1,0 +1,64 @@
+"""The results file survives an interruption, and its tables show what went wrong."""
+
+from pathlib import Path
+
+from chaos.expectation import Undisturbed
+from chaos.invariants import Violation
+from chaos.results import Results, RunRecord, UndisturbedRecord, list_recoveries, list_violations
+from chaos.schedule import Occurrence, Schedule, plan_pair
+from chaos.tables import render_recoveries, render_violations
+
+LEFT = Undisturbed(nodes={}, first_addresses={"web-1": (("InternalIP", "10.0.0.1"),)}, requests_per_node=9.5)
+VIOLATION = Violation("pod CIDRs are disjoint", "web-1", "shares a block")
+
+
+def a_run(
+    number: int, *faults: tuple[str, float], recovery: float | None = 1.5, **fields: object
+) -> RunRecord:
+    occurrences = tuple(Occurrence(name, 2.0, until) for name, until in faults)
+    schedule = Schedule(seed=7, number=number, mode="separate", occurrences=occurrences)
+    values = {"seconds": 30.0, "requests_per_node": 9.0, "violations": ()} | fields
+    return RunRecord(schedule=schedule, recovery_seconds=recovery, **values)  # type: ignore[arg-type]
+
+
+def test_what_was_added_is_there_after_a_restart(tmp_path: Path):
+    results = Results(tmp_path / "results.jsonl")
+    undisturbed = UndisturbedRecord(seed=7, mode="separate", seconds=20, violations=(), left=LEFT)
+    run = a_run(1, ("nats-killed", 5.0), violations=(VIOLATION,))
+    results.add(undisturbed)
+    results.add(run)
+    again = Results(results.file)
+    assert again.records == [undisturbed, run]
+    assert again.find_undisturbed(7, "separate") == LEFT
+    assert again.find_undisturbed(7, "all-in-one") is None
+    assert again.has_run(run.schedule)
+    assert not again.has_run(plan_pair(7, 1))
+
+
+def test_the_recovery_of_a_pair_counts_for_the_fault_healed_last():
+    runs = [
+        a_run(1, ("nats-killed", 9.0), ("api-link-cut", 5.0), recovery=2.0),
+        a_run(2, ("nats-killed", 9.0), recovery=None),
+    ]
+    assert list_recoveries(runs) == {"nats-killed": [2.0, None]}
+    table = render_recoveries(runs)
+    assert [list(column.cells) for column in table.columns] == [
+        ["nats-killed"],
+        ["2"],
+        ["2.0"],
+        ["never"],
+        ["60"],
+    ]
+
+
+def test_a_violation_names_its_seed_its_run_and_its_logs():
+    run = a_run(3, ("nats-killed", 9.0), violations=(VIOLATION,), logs="/logs/3")
+    (line,) = list_violations([run])
+    for part in (
+        "seed 7 run 3",
+        "nats-killed 2-9 s",
+        "pod CIDRs are disjoint: web-1: shares a block",
+        "/logs/3",
+    ):
+        assert part in line
+    assert render_violations([run]).endswith("1 violations in 1 runs")
