@@ -105,7 +105,13 @@ class Resync:
         self.wake()
 
     def on_stats(self, stats: StreamStats) -> None:
-        """Request growth before the stream is full."""
+        """Request growth before the stream is full, and verification if a durable consumer is missing."""
+        missing = {durable.name for durable in DURABLES} - {queue.name for queue in stats.consumers}
+        if missing and self.is_complete:  # a round provisions it anyway
+            log.warning(
+                "durable consumer missing, creating it again", extra={"durable": ",".join(sorted(missing))}
+            )
+            self.request_verification()
         if is_half_full(stats.max_bytes, stats.bytes):
             self.request_growth()
         else:

@@ -114,11 +114,13 @@ async def test_each_object_is_said_once_per_resync_and_the_snapshot_again_after_
         assert sorted(between) == sorted(script.objects)
 
 
-async def test_a_durable_that_somebody_deletes_is_restored_with_the_resync(
-    connect: Connect, nats_server: NatsServer
+@pytest.mark.parametrize("resync_seconds", [1.0, 300.0], ids=["by the resync", "by the stats"])
+async def test_a_durable_that_an_operator_deletes_is_restored(
+    connect: Connect, nats_server: NatsServer, resync_seconds: float
 ):
     bus = await connect()
-    async with run_during(make_watcher(bus, ScriptedNodes(*nodes(1)).source, resync_seconds=1.0).run()):
+    nodes_of = ScriptedNodes(*nodes(1)).source
+    async with run_during(make_watcher(bus, nodes_of, resync_seconds=resync_seconds).run()):
         operator = await nats.connect(nats_server.url)
         stream = operator.jetstream()
 
