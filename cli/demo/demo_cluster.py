@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from cli.demo.demo_options import DemoOptions
 from cli.demo.progress_sources import LOG_FLAGS
+from libs.testbed import talos_front
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
@@ -54,8 +55,8 @@ async def start_cluster(
 ) -> AsyncIterator[DemoCluster]:
     """Start the independent components concurrently, then the services; stop in reverse order.
 
-    With `real`, control plane and Talos machines are built from the sources of Kubernetes and Talos.
-    Otherwise both are simulated, and pass the same contract suites.
+    With `real`, control plane and Talos machines are built from the sources of Kubernetes and Talos, with
+    `real_talos` Talos's API server. Otherwise both are simulated, and pass the same contract suites.
     """
     async with contextlib.AsyncExitStack() as stack:
         starting = ClusterStarter(stack, told)
@@ -84,7 +85,7 @@ async def _start_backends(
 ) -> tuple[ApiServer, MachineFleet, NatsServer | None]:
     async with asyncio.TaskGroup() as group:
         api_server = group.create_task(_start_api_server(starting, run_dir / "kubernetes", real=wanted.real))
-        machines = group.create_task(_start_machines(starting, run_dir / "talos", real=wanted.real))
+        machines = group.create_task(_start_machines(starting, run_dir / "talos", wanted))
         nats = group.create_task(_start_nats(starting, run_dir / "nats")) if wanted.bus == "nats" else None
     return api_server.result(), machines.result(), nats.result() if nats else None
 
@@ -97,8 +98,10 @@ async def _start_api_server(starting: ClusterStarter, run_dir: Path, *, real: bo
     return await starting.start("Kubernetes API, simulated", SimApiServer.start(run_dir))
 
 
-async def _start_machines(starting: ClusterStarter, run_dir: Path, *, real: bool) -> MachineFleet:
-    if real:
+async def _start_machines(starting: ClusterStarter, run_dir: Path, wanted: DemoOptions) -> MachineFleet:
+    if wanted.real_talos:
+        return await starting.start("Talos's own API server (apid)", talos_front.start_machines(run_dir))
+    if wanted.real:
         return await starting.start("Talos API on COSI's own server", MachineFleet.start(run_dir))
     return await starting.start("Talos API, simulated", sim_machines.start_machines(run_dir))
 

@@ -7,12 +7,15 @@ import msgspec
 
 MAX_NODES: Final = 5000  # make_machines has addresses for more, but this computer is too slow
 
+MAX_REAL_TALOS_NODES: Final = 50  # each has an apid of its own, with 25 MB of memory
+
 
 class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the demo."""
 
     nodes: int = 20
     real: bool = False
+    real_talos: bool = False
     bus: Literal["nats", "memory"] = "nats"
     all_in_one: bool | None = None  # None = by the bus
     exit_when_ready: bool = False
@@ -33,6 +36,11 @@ class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
                 "--bus memory conflicts with --separate: the memory bus exists within one process only; "
                 "remove one of the two options"
             )
+        if self.real_talos and self.nodes > MAX_REAL_TALOS_NODES:
+            return (
+                f"--real-talos conflicts with --nodes {self.nodes}: each node has an API server of its own; "
+                f"use --nodes {MAX_REAL_TALOS_NODES} or less"
+            )
         return ""
 
 
@@ -48,8 +56,10 @@ def suggest_next_runs(wanted: DemoOptions, *, all_ready: bool) -> list[tuple[str
         runs.append(("make demo", "one process per service, over NATS"))
     if not wanted.real:
         runs.append(("make demo ARGS=--real", "the real control plane, built first"))
+    if not wanted.real_talos:
+        runs.append(("make demo ARGS=--real-talos", "Talos's own API server, built first"))
     if wanted.cloud_config is None:
         runs.append(('make demo ARGS="--cloud-config=FILE"', "see the results of your rules"))
-    if wanted.nodes < 500:
+    if wanted.nodes < 500 and not wanted.real_talos:
         runs.append(('make demo ARGS="--nodes 500"', "more nodes"))
     return runs

@@ -239,6 +239,7 @@ def _mistaken_rules(directory: Path) -> str:
         (lambda _: ["--patience=0"], "0.0 is not in the range"),
         (lambda _: ["--bus=kafka"], "'kafka' is not one of 'nats', 'memory'"),
         (lambda _: ["--bus=memory", "--separate"], "--bus memory conflicts with --separate"),
+        (lambda _: ["--real-talos", "--nodes=51"], "--real-talos conflicts with --nodes 51"),
         (lambda directory: [_an_earlier_run(directory)], "not empty; use a new directory"),
         (lambda directory: [_mistaken_rules(directory)], 'line 1: the file has no key "transformation"'),
     ],
@@ -255,5 +256,6 @@ def test_what_cannot_be_had_is_refused_in_words(
 def test_help_names_every_option_within_80_columns():
     shown = CliRunner().invoke(main, ["demo", "--help"], terminal_width=80).output
     assert max(map(len, shown.splitlines())) <= 80
-    for option in ("--nodes", "--bus [nats|memory]", "--all-in-one / --separate", "--real", "--patience"):
+    switches = ("--all-in-one / --separate", "--real", "--real-talos")
+    for option in ("--nodes", "--bus [nats|memory]", *switches, "--patience"):
         assert f"  {option} " in shown

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -48,3 +50,13 @@ async def front(
     async with TalosFront.start(tmp_path_factory.mktemp("front")) as running:
         await running.machines.put_machines(control, worker)
         yield running
+
+
+@pytest.fixture
+def no_namespaces(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A user who may not create namespaces: unshare fails."""
+    unshare = tmp_path / "bin" / "unshare"
+    unshare.parent.mkdir()
+    unshare.write_text('#!/bin/sh\necho "unshare $1: not permitted" >&2\nexit 1\n')
+    unshare.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{unshare.parent}{os.pathsep}{os.environ['PATH']}")
