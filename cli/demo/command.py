@@ -78,7 +78,7 @@ def demo(**asked: Any) -> None:
 
     Everything runs on this computer, on loopback addresses, and is deleted at the end. With --real, the
     first run builds the control plane, which requires Go and takes some minutes. With --real-talos, it builds
-    Talos's API server, which takes about one minute.
+    Talos's API server, which takes one or two minutes.
     """
     wanted = DemoOptions(**asked)
     if wanted.option_conflict:

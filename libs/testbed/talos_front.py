@@ -54,6 +54,14 @@ class TalosFront:
         """Replace the certificates of machines by ones of the same CA, as Talos does every 12 hours."""
         await self._channel.send_command("renew", names=list(machine_ids))
 
+    async def issue_without_addresses(self, *machine_ids: str) -> None:
+        """Give machines certificates without their addresses, until their facts are put again."""
+        await self._channel.send_command("misname", names=list(machine_ids))
+
+    async def lead_endpoints_to(self, machine_id: str) -> None:
+        """Lead new connections to a machine, as a talosconfig does whose endpoint is a worker."""
+        await self._channel.send_command("enter", names=[machine_id])
+
     async def restart_apid(self, *machine_ids: str) -> None:
         """Kill the API servers of machines, start them again, and wait until they serve."""
         await self._channel.send_command("restart", names=list(machine_ids))

@@ -11,7 +11,7 @@ from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 
 from libs.talos import resources
-from libs.testbed.machine_facts import SimMachineFacts
+from libs.testbed.machine_facts import SimMachineFacts, make_machine
 from libs.testbed.talos_front import TalosFront
 from libs.testbed.talos_pki import TalosPki
 from tests.contract.cosi_wire import connected, encode
@@ -95,6 +95,30 @@ async def test_a_role_that_may_not_read_is_a_permission_fault(
         fault = await query_fault(api, worker.reachable_at[0])
     assert fault.kind == "permission"
     assert "not authorized" in fault.message
+
+
+async def test_a_certificate_without_the_address_of_its_machine_is_another_machine(
+    front: TalosFront, tmp_path: Path
+):
+    node, machines = "10.80.0.2", front.machines
+    await machines.put_machines(make_machine("web-2", node))
+    await front.issue_without_addresses("web-2")
+    async with asking(machines.write_talosconfig(tmp_path / "config")) as api:
+        fault = await query_fault(api, node)
+    await machines.delete_machines("web-2")
+    assert fault.kind == "wrong_machine", fault
+
+
+async def test_an_endpoint_that_is_a_worker_answers_only_for_itself(
+    front: TalosFront, worker: SimMachineFacts, control: SimMachineFacts, tmp_path: Path
+):
+    await front.lead_endpoints_to(worker.id)
+    async with asking(front.machines.write_talosconfig(tmp_path / "config")) as api:
+        facts = await api.fetch_facts(worker.reachable_at[0], deadline_seconds=5)
+        fault = await query_fault(api, control.reachable_at[0])
+    await front.lead_endpoints_to(control.id)
+    assert facts.node_name == worker.name
+    assert "no request forwarding" in fault.message
 
 
 async def test_a_client_of_a_foreign_ca_is_a_certificate_fault(

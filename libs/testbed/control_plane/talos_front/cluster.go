@@ -33,6 +33,7 @@ type Cluster struct {
 	created int
 	doors   map[string]addressDoor // by address
 	down    map[string]bool        // the machines that refuse connections
+	entry   string                 // the machine that endpoints lead to; "" is the first of the control plane
 	served  []byte                 // the CA of the present certificates
 }
 
@@ -94,13 +95,15 @@ func (c *Cluster) enter() (string, error) {
 	if err := c.followAuthority(context.Background()); err != nil {
 		return "", err
 	}
-	local := c.Local()
-	if local == nil {
-		return c.hosts[Gateway].address, nil
+	id := c.entry
+	if id == "" {
+		id = Gateway
+		if local := c.Local(); local != nil {
+			id = local.Facts().ID
+		}
 	}
-	id := local.Facts().ID
 	if c.down[id] {
-		return "", fmt.Errorf("the control plane machine %q is down", id)
+		return "", fmt.Errorf("the machine %q is down", id)
 	}
 	return c.hosts[id].address, nil
 }
@@ -212,6 +215,9 @@ func (c *Cluster) Delete(id string) error {
 	c.hosts[id].Close()
 	delete(c.hosts, id)
 	delete(c.down, id)
+	if c.entry == id {
+		c.entry = ""
+	}
 	return nil
 }
 
@@ -233,6 +239,22 @@ func (c *Cluster) SetFaults(ctx context.Context, id string, faults fleet.Faults)
 // Renew replaces the certificates of a machine's apid by ones of the same CA.
 func (c *Cluster) Renew(ctx context.Context, id string) error {
 	return c.with(id, func(host *Host) error { return host.Renew(ctx) })
+}
+
+// Misname gives the apid of a machine a certificate without the machine's addresses, until its facts are put again.
+func (c *Cluster) Misname(ctx context.Context, id string) error {
+	return c.with(id, func(host *Host) error {
+		host.names = loopbackNames
+		return host.Renew(ctx)
+	})
+}
+
+// Enter makes the endpoints lead to a machine. Open connections stay where they are.
+func (c *Cluster) Enter(_ context.Context, id string) error {
+	return c.with(id, func(*Host) error {
+		c.entry = id
+		return nil
+	})
 }
 
 // Restart kills the apid of a machine and starts it again.

@@ -28,6 +28,8 @@ import (
 
 const apidService = "apid"
 
+var loopbackNames = []string{"127.0.0.1", "localhost"} // the endpoints' names
+
 // Host runs one machine: its apid, and the two servers that apid connects to.
 type Host struct {
 	directory string // the root of apid, relative: a path of a socket is at most 108 bytes long
@@ -111,7 +113,7 @@ func (h *Host) listen(path string, s *grpc.Server) error {
 
 // Configure writes what apid needs from the machine's facts: addresses, and a certificate for them.
 func (h *Host) Configure(ctx context.Context, facts fleet.Facts) error {
-	names := append([]string{"127.0.0.1", "localhost"}, facts.ReachableAt...)
+	names := slices.Concat(loopbackNames, facts.ReachableAt)
 	if facts.Hostname != "" {
 		names = append(names, facts.Hostname)
 	}

@@ -1,7 +1,7 @@
 // Talos machines behind Talos's own API server: each machine has an apid of its own, which is not modified, and a
 // server with Talos's own roles and resource policy in place of machined. The module path lies below Talos's, because
 // only such a module may import apid. The process runs in a network namespace, where it gives each machine its
-// addresses. It takes the commands of ../machines, and two more: renew and restart.
+// addresses. It takes the commands of ../machines, and four more, which concern the apid of a machine.
 package main
 
 import (
@@ -42,7 +42,9 @@ func serve(ctx context.Context, certificates string, sockets []string) error {
 	}
 	control := &fleet.Control{
 		Machines: cluster, Endpoints: endpoints,
-		Further: map[string]func(context.Context, string) error{"renew": cluster.Renew, "restart": cluster.Restart},
+		Further: map[string]func(context.Context, string) error{
+			"renew": cluster.Renew, "restart": cluster.Restart, "misname": cluster.Misname, "enter": cluster.Enter,
+		},
 	}
 	return control.Serve(ctx, os.Stdin, os.Stdout)
 }
