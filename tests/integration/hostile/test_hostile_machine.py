@@ -42,7 +42,7 @@ async def victims(attacked: AttackedCluster) -> Snapshot:
 
 @pytest.fixture(scope="module")
 async def results(request: pytest.FixtureRequest, attacked: AttackedCluster, victims: Snapshot) -> Results:
-    """What became of each selected attempt; all were carried out while honest Nodes joined."""
+    """The error of each selected attempt, or None; all were carried out while honest Nodes joined."""
     calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
     selected = {call.params["attempt"].name for call in calls if call and "attempt" in call.params}
     slots, outcomes = asyncio.Semaphore(AT_ONCE), Results()
