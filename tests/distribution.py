@@ -24,6 +24,7 @@ _LONGEST: Final = (
     "integration/test_status_flow",
     "integration/test_health_flood",
     "integration/hostile/test_hostile_machine",
+    "integration/hostile/test_hostile_service",
     "integration/test_ipam_services",
     "integration/test_ownership_native",
     "integration/test_telemetry_run",

@@ -40,17 +40,22 @@ class Issuer(NamedTuple):
     def pem(self) -> bytes:
         return self.certificate.public_bytes(Encoding.PEM)
 
-    def issue(self, *names: str) -> KeyPair:
-        """A serving certificate; it does not identify its issuer's key."""
+    def issue(self, *names: str, valid: timedelta = timedelta(hours=1)) -> KeyPair:
+        """A serving certificate that expires after that time; it does not identify its issuer's key."""
         key = ec.generate_private_key(ec.SECP256R1())
         sans = x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
-        builder = builder_of("server", self.certificate.subject, key).add_extension(sans, critical=False)
+        builder = builder_of("server", self.certificate.subject, key, valid=valid)
+        builder = builder.add_extension(sans, critical=False)
         private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return KeyPair(builder.sign(self.key, hashes.SHA256()).public_bytes(Encoding.PEM), private)
 
 
 def builder_of(
-    name: str, issuer: x509.Name | None, key: ec.EllipticCurvePrivateKey
+    name: str,
+    issuer: x509.Name | None,
+    key: ec.EllipticCurvePrivateKey,
+    *,
+    valid: timedelta = timedelta(hours=1),
 ) -> x509.CertificateBuilder:
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     return (
@@ -60,7 +65,7 @@ def builder_of(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(NOW - timedelta(hours=1))
-        .not_valid_after(NOW + timedelta(hours=1))
+        .not_valid_after(NOW + valid)
     )
 
 
@@ -181,8 +186,9 @@ async def test_a_trusted_authority_need_not_be_a_root(
     [
         (an_old_authority("root").issue("localhost"), "signature failure|unable to get local issuer"),
         (ROOT.issue("another"), "Hostname mismatch"),
+        (ROOT.issue("localhost", valid=-timedelta(minutes=1)), "certificate has expired"),
     ],
-    ids=["of another authority", "for another name"],
+    ids=["of another authority", "for another name", "expired"],
 )
 async def test_a_certificate_is_refused(
     client: Callable[[Path], ssl.SSLContext], pair: KeyPair, reason: str, ca_file: Path, tmp_path: Path

@@ -1,7 +1,6 @@
 """A cluster with all our services, Nodes that must not change, and Nodes that join during an attack."""
 
 import asyncio
-import copy
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,6 +29,8 @@ PAGES: Final = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps"
 VICTIM, VICTIM_IP, VICTIM_UUID = "victim-1", "10.229.0.1", "5f0c9b1e-6f0d-4d0b-9a76-1f6f8d0c2a11"
 CONTROL_PLANE, VIRTUAL_IP = "victim-cp", "10.255.0.10"
 JOIN_EVERY_SECONDS: Final = 2.0  # more cost CPU and prove no more
+_WRITTEN_BY_API_SERVER: Final = {"resourceVersion", "managedFields"}
+_OF_CONDITIONS: Final = "node.kubernetes.io/"  # taints of Kubernetes' node lifecycle controller
 POD_NETWORK: Final = "10.183.0.0/16"
 RULES: Final = """
 transformations:
@@ -131,11 +132,15 @@ class AttackedCluster:
         """One after the other, until the attack is over: each gets all that a Node gets."""
         while not attack.done() or self.honest < least:
             await asyncio.wait({attack}, timeout=JOIN_EVERY_SECONDS)
-            self.honest += 1
-            machine = make_machine(f"honest-{self.honest}", f"10.228.0.{self.honest}")
-            await self.cluster.join(machine)
-            node = await self.wait_until_served(SimKubelet.of_machine(machine))
-            assert node["spec"]["providerID"] == f"talos://metal/{machine.reachable_at[0]}"
+            await self.let_honest_node_join()
+
+    async def let_honest_node_join(self) -> None:
+        """Another Node joins and gets all that a Node gets."""
+        self.honest += 1
+        machine = make_machine(f"honest-{self.honest}", f"10.228.0.{self.honest}")
+        await self.cluster.join(machine)
+        node = await self.wait_until_served(SimKubelet.of_machine(machine))
+        assert node["spec"]["providerID"] == f"talos://metal/{machine.reachable_at[0]}"
 
     async def wait_until_served(self, kubelet: SimKubelet) -> dict[str, Any]:
         """The Node of this kubelet, once it is initialized and has a pod CIDR and a certificate."""
@@ -161,17 +166,20 @@ class AttackedCluster:
 
 
 def _without_heartbeats(node: dict[str, Any]) -> dict[str, Any]:
-    node = copy.deepcopy(node)
-    del node["metadata"]["resourceVersion"], node["metadata"]["managedFields"], node["status"]["conditions"]
-    taints = node["spec"].pop("taints", [])
-    return node | {"taints": [each for each in taints if not each["key"].startswith("node.kubernetes.io/")]}
+    metadata = {key: node["metadata"][key] for key in node["metadata"].keys() - _WRITTEN_BY_API_SERVER}
+    status = {key: node["status"][key] for key in node["status"].keys() - {"conditions"}}
+    taints = [each for each in node["spec"].get("taints", []) if not each["key"].startswith(_OF_CONDITIONS)]
+    return node | {"metadata": metadata, "spec": node["spec"] | {"taints": taints}, "status": status}
 
 
 @asynccontextmanager
 async def run_attacked_cluster(
-    server: ApiServer, kubelets: KubeletFleet, run_dir: Path, nats: BootstrapInstallation
+    server: ApiServer, kubelets: KubeletFleet, run_dir: Path, nats: BootstrapInstallation, *flags: str
 ) -> AsyncIterator[AttackedCluster]:
-    """Our services with every controller and rules, ready; victims that have all that Nodes get."""
+    """Our services with every controller and rules, ready; victims that have all that Nodes get.
+
+    `flags` are for every service.
+    """
     async with AsyncExitStack() as stack:
         machines = await stack.enter_async_context(MachineFleet.start(run_dir / "machines"))
         cluster = ServiceCluster(
@@ -187,7 +195,7 @@ async def run_attacked_cluster(
         services = await cluster.serve(
             nats_url=nats.url,
             wirings=SERVICES,
-            flags=(*FLAGS, f"--cloud-config={rules}"),
+            flags=(*FLAGS, f"--cloud-config={rules}", *flags),
             own_flags=own_flags,
         )
         bus = await NatsBus.connect(service="reader", **nats.bus_options("reader"))

@@ -1,0 +1,151 @@
+"""Attempts that tests in other files carry out; each row of docs/threat-model.md names its test."""
+
+from typing import Final
+
+import msgspec
+
+from tests.integration.test_health_flood import SAYS
+from tests.integration.test_talos_hostile import MISBEHAVIOURS
+
+_INTEGRATION: Final = "tests/integration"
+_RIGHTS: Final = f"{_INTEGRATION}/test_nats_rights.py::"
+_ACCESS: Final = f"{_INTEGRATION}/test_nats_access.py::"
+_TALOS: Final = f"{_INTEGRATION}/test_talos_hostile.py::"
+_FLOOD: Final = f"{_INTEGRATION}/test_health_flood.py::"
+_NOT_ALLOWED: Final = (
+    f"{_RIGHTS}test_whatever_is_not_a_users_to_say_or_to_hear_is_refused",
+    "the server refuses each",
+)
+
+
+class CoveredAttempt(msgspec.Struct, frozen=True):
+    """An attempt, its outcome, and its test as path::function."""
+
+    name: str
+    outcome: str
+    test: str
+
+
+def _not_allowed(name: str) -> CoveredAttempt:
+    return CoveredAttempt(f"any key: {name}", "the server refuses it", _NOT_ALLOWED[0])
+
+
+COVERED_MACHINE_ATTEMPTS: Final = (
+    CoveredAttempt(
+        "two hundred requests for certificates, of every kind that tests know",
+        "csr approves only those of honest kubelets",
+        f"{_INTEGRATION}/test_csr_hostile.py::test_of_all_requests_only_the_good_ones_are_signed_and_each_costs_one_request",
+    ),
+    *(
+        CoveredAttempt(
+            f"answers a query over Talos with {name}",
+            "the query fails with a reason; other queries over the same connection succeed",
+            f"{_TALOS}test_a_hostile_machine_gets_a_fault_and_others_on_the_same_connection_notice_nothing",
+        )
+        for name, _, _ in MISBEHAVIOURS
+    ),
+    CoveredAttempt(
+        "sends watch events without a pause",
+        "metadata reads twenty a second",
+        f"{_TALOS}test_a_machine_that_floods_its_watch_is_held_back",
+    ),
+    CoveredAttempt(
+        "declares keys of rules as keys of its machine config",
+        "the labeler writes keys that no kubelet may write",
+        f"{_INTEGRATION}/test_labeler_rules.py::test_a_kubelet_cannot_keep_what_no_kubelet_may_write_by_an_annotation_of_its_own_node",
+    ),
+    CoveredAttempt(
+        "answers at the address of a machine that is off",
+        "lifecycle keeps the Node while discovery lists its machine",
+        f"{_INTEGRATION}/test_lifecycle_outages.py::test_the_same_machine_under_another_name_and_one_that_discovery_still_knows_keep_their_nodes",
+    ),
+    CoveredAttempt(
+        "registers with a pod CIDR as wide as a pool",
+        "**Nodes that join get no pod CIDR**; an Event on each names this Node",
+        "tests/flow/test_ipam_flow.py::test_a_node_that_carries_a_whole_pool_is_named_on_those_for_whom_nothing_is_left",
+    ),
+    CoveredAttempt(
+        "reports an address in every block of a pool",
+        "its addresses reserve at most 16 blocks",
+        "tests/flow/test_ipam_flow.py::test_a_machine_that_reports_an_address_in_every_block_leaves_blocks_for_others",
+    ),
+    CoveredAttempt(
+        "writes escape sequences where `talos-ccm explain` shows them",
+        "the terminal shows them as text",
+        f"{_INTEGRATION}/test_explain.py::test_what_the_node_wrote_steers_no_terminal",
+    ),
+)
+COVERED_SERVICE_ATTEMPTS: Final = (
+    _not_allowed("publishes on subjects of another service"),
+    _not_allowed(
+        "creates, changes, purges or deletes the stream (except the watcher), or reads it by request"
+    ),
+    _not_allowed("consumes, changes or acknowledges for another service's durable consumer"),
+    _not_allowed("receives another user's replies, or any message by a plain subscription"),
+    _not_allowed("sends requests to the system account `$SYS`"),
+    CoveredAttempt(
+        "any service: has the server write its message under another subject, by a reply subject",
+        "readers ignore a message under a wrong subject",
+        f"{_ACCESS}test_a_stolen_key_cannot_have_the_server_write_in_anothers_name",
+    ),
+    CoveredAttempt(
+        "any key: has the server send itself a request to delete the stream",
+        "the request leads nowhere",
+        f"{_RIGHTS}test_what_nobody_may_ask_the_server_does_not_ask_itself_by_an_answer_to_that_subject",
+    ),
+    CoveredAttempt(
+        "any key: has the server delete a durable consumer in the same way",
+        "**the consumer is deleted**; the watcher creates it again at its next check",
+        f"{_RIGHTS}test_what_somebody_has_the_server_delete_by_its_answer_is_made_anew_and_nobody_is_acknowledged_so",
+    ),
+    CoveredAttempt(
+        "any service: requests a consumer of more than its subject permits",
+        "the server refuses it",
+        f"{_RIGHTS}test_a_consumer_hears_no_more_than_the_subject_by_which_it_was_asked_for",
+    ),
+    CoveredAttempt(
+        "`metadata`: attests what a pending request lacks in Kubernetes",
+        "csr's write fails: it tests the request that Kubernetes has",
+        f"{_INTEGRATION}/test_csr_forged.py::test_forged_words_get_nothing_approved_that_kubernetes_does_not_hold",
+    ),
+    CoveredAttempt(
+        "`watcher` and `metadata`: garbage on every subject of the flow",
+        "no service ends, and honest nodes get certificates",
+        f"{_INTEGRATION}/test_csr_forged.py::test_garbage_on_every_subject_ends_no_process_and_keeps_no_node_from_its_certificate",
+    ),
+)
+COVERED_POD_ATTEMPTS: Final = (
+    CoveredAttempt(
+        "poses as NATS without TLS",
+        "services do not sign its nonce",
+        f"{_ACCESS}test_nothing_is_signed_for_a_server_that_leaves_tls_out",
+    ),
+    CoveredAttempt(
+        "poses as NATS, Talos or kube-apiserver with a certificate that is expired, or not theirs",
+        "no client of this project connects",
+        "tests/contract/test_client_tls.py::test_a_certificate_is_refused",
+    ),
+    CoveredAttempt(
+        "poses as a Talos endpoint of another authority",
+        "metadata sends no query, and reports the certificate",
+        f"{_INTEGRATION}/test_talos_credentials.py::test_a_replaced_ca_is_a_certificate_fault_until_the_file_has_it_and_then_none",
+    ),
+    *(
+        CoveredAttempt(
+            f"eighty callers of the health port, each of which {kind}",
+            "every liveness probe succeeds",
+            f"{_FLOOD}test_probes_succeed_during_a_flood_that_does_not_end",
+        )
+        for kind in SAYS
+    ),
+    CoveredAttempt(
+        "300 connections to the health port",
+        "the process keeps at most 64, and every liveness probe succeeds",
+        f"{_FLOOD}test_a_flood_takes_no_more_file_descriptors_than_the_limit",
+    ),
+    CoveredAttempt(
+        "uses the Kubernetes permissions of one of our accounts beyond its work",
+        "kube-apiserver refuses each request",
+        "tests/deploy/test_permissions.py::test_every_other_action_is_forbidden",
+    ),
+)
