@@ -1,55 +1,12 @@
 """The writes and states of Nodes that an audit log contains. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from datetime import datetime
-from http import HTTPStatus
-from typing import Any, Final
+from collections.abc import Iterable
 
 import msgspec
-from msgspec import field
 
 from chaos.history import OUR_USERS, NodeState, Write, read_node
-
-_WRITES: Final = ("create", "update", "patch", "delete")
-
-
-class _User(msgspec.Struct):
-    username: str = ""
-
-
-class _Target(msgspec.Struct):
-    resource: str = ""
-    subresource: str = ""
-    name: str = ""
-
-
-class _Status(msgspec.Struct):
-    code: int = 200
-
-
-class _Entry(msgspec.Struct, rename="camel"):
-    stage: str
-    verb: str
-    user: _User
-    received: datetime = field(name="requestReceivedTimestamp")
-    answered: datetime = field(name="stageTimestamp")
-    impersonated_user: _User | None = None
-    sources: list[str] = field(name="sourceIPs", default_factory=list)
-    target: _Target = field(name="objectRef", default_factory=_Target)
-    response_status: _Status = field(default_factory=_Status)
-    response_object: Any = None
-
-    @property
-    def resource(self) -> str:
-        return f"{self.target.resource}/{self.target.subresource}".rstrip("/")
-
-    @property
-    def user_name(self) -> str:
-        return (self.impersonated_user or self.user).username
-
-
-_ENTRY: Final = msgspec.json.Decoder(_Entry)
+from libs.testbed.control_plane.audit_entry import WRITE_VERBS, AuditEntry, read_answered_requests
 
 
 class AuditHistory(msgspec.Struct, kw_only=True):
@@ -63,10 +20,10 @@ class AuditHistory(msgspec.Struct, kw_only=True):
 def read_audit_log(log: Iterable[bytes]) -> AuditHistory:
     """Read the entries of a log at level RequestResponse. An incomplete last line is ignored."""
     history = AuditHistory(states=[], writes=[], request_counts=Counter())
-    for entry in _read_entries(log):
+    for entry in read_answered_requests(log):
         if entry.user_name.startswith(OUR_USERS) and entry.target.resource != "leases":
             history.request_counts[f"{entry.verb} {entry.resource}"] += 1
-        if entry.verb in _WRITES:
+        if entry.verb in WRITE_VERBS:
             history.writes.append(_make_write(entry))
             answer = entry.response_object
             if isinstance(answer, dict) and answer.get("kind") == "Node" and history.writes[-1].succeeded:
@@ -75,16 +32,7 @@ def read_audit_log(log: Iterable[bytes]) -> AuditHistory:
     return history
 
 
-def _read_entries(log: Iterable[bytes]) -> Iterator[_Entry]:
-    for line in log:
-        if not line.endswith(b"\n"):
-            return
-        entry = _ENTRY.decode(line)
-        if entry.stage == ("ResponseStarted" if entry.verb == "watch" else "ResponseComplete"):
-            yield entry
-
-
-def _make_write(entry: _Entry) -> Write:
+def _make_write(entry: AuditEntry) -> Write:
     answer = entry.response_object
     created = answer.get("metadata", {}).get("name", "") if isinstance(answer, dict) else ""
     return Write(
@@ -95,6 +43,6 @@ def _make_write(entry: _Entry) -> Write:
         verb=entry.verb,
         resource=entry.resource,
         name=entry.target.name or created,
-        succeeded=entry.response_status.code < HTTPStatus.BAD_REQUEST,
+        succeeded=entry.succeeded,
         answer=answer,
     )

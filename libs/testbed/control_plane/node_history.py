@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-import msgspec
-from msgspec import field
+from libs.testbed.control_plane.audit_entry import WRITE_VERBS, AuditEntry, read_answered_requests
 
-_WRITES: Final = ("create", "update", "patch", "delete")
 # The key fields of list elements: two controllers may each have their own taints.
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "spec.taints": ("key", "effect"),
@@ -37,43 +35,6 @@ class WriteRequest(NamedTuple):
     code: int  # HTTP status
     reason: str  # the reason of an Event
     body: Any = None  # the request body
-
-
-class _User(msgspec.Struct):
-    username: str = ""
-
-
-class _Target(msgspec.Struct):
-    resource: str = ""
-    subresource: str = ""
-    name: str = ""
-
-
-class _Status(msgspec.Struct):
-    code: int = 200
-
-
-class _Entry(msgspec.Struct, rename="camel"):
-    stage: str
-    verb: str
-    user: _User
-    impersonated_user: _User | None = None
-    object_ref: _Target | None = None
-    response_status: _Status = field(default_factory=_Status)
-    request_object: Any = None
-    response_object: Any = None
-
-    @property
-    def user_name(self) -> str:
-        return (self.impersonated_user or self.user).username
-
-    @property
-    def resource(self) -> str:
-        target = self.object_ref or _Target()
-        return f"{target.resource}/{target.subresource}".rstrip("/")
-
-
-_ENTRY = msgspec.json.Decoder(_Entry)
 
 
 def list_writes(log: Iterable[bytes], resources: Collection[str] = ABOUT_NODES) -> list[WriteRequest]:
@@ -135,23 +96,19 @@ def list_leaf_fields(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
         yield at, value
 
 
-def _read_write_entries(log: Iterable[bytes], resources: Collection[str]) -> Iterator[_Entry]:
-    for line in log:
-        if not line.endswith(b"\n"):
-            break  # not completely written yet
-        entry = _ENTRY.decode(line)
-        wanted = entry.verb in _WRITES and entry.resource in resources
-        if wanted and entry.stage == "ResponseComplete":
+def _read_write_entries(log: Iterable[bytes], resources: Collection[str]) -> Iterator[AuditEntry]:
+    for entry in read_answered_requests(log):
+        if entry.verb in WRITE_VERBS and entry.resource in resources:
             yield entry
 
 
-def _get_object_name(entry: _Entry) -> str:
+def _get_object_name(entry: AuditEntry) -> str:
     """Return the object's name; in the creation of a Node only the body has it."""
     body = entry.request_object if isinstance(entry.request_object, dict) else {}
     if entry.resource == "events":
         about = body.get("involvedObject", {})
         return str(about.get("name", "")) if about.get("kind") in _EVENTS_ABOUT else ""
-    return (entry.object_ref or _Target()).name or str(body.get("metadata", {}).get("name", ""))
+    return entry.target.name or str(body.get("metadata", {}).get("name", ""))
 
 
 def _is_node(answer: Any) -> bool:

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import msgspec
-
 from chaos.audit_history import read_audit_log
+from tests.audit_lines import make_audit_line
 
 NODE = {
     "kind": "Node",
@@ -17,19 +16,8 @@ NODE = {
 }
 
 
-def a_line(**fields: Any) -> bytes:
-    entry = {
-        "stage": "ResponseComplete",
-        "verb": "patch",
-        "user": {"username": "talos-ccm-labeler"},
-        "requestReceivedTimestamp": "2026-01-01T00:00:01.000000Z",
-        "stageTimestamp": "2026-01-01T00:00:02.000000Z",
-        "sourceIPs": ["127.0.0.7"],
-        "objectRef": {"resource": "nodes", "name": "web-1"},
-        "responseStatus": {"code": 200},
-        "responseObject": NODE,
-    }
-    return msgspec.json.encode(entry | fields) + b"\n"
+def a_line(user: str = "talos-ccm-labeler", verb: str = "patch", **entry: Any) -> bytes:
+    return make_audit_line(user, verb, **({"answer": NODE} | entry))
 
 
 def test_a_write_has_its_writer_its_times_and_the_state_that_it_left():
@@ -59,10 +47,10 @@ def test_a_rejected_write_leaves_no_state():
 
 
 def test_requests_of_our_processes_are_counted_without_leases_and_a_watch_once():
-    watch = {"verb": "watch", "responseObject": None}
+    watch: dict[str, Any] = {"verb": "watch", "responseObject": None}
     lines = [
         a_line(),
-        a_line(user={"username": "admin"}),
+        a_line("admin"),
         a_line(**watch, stage="ResponseStarted"),
         a_line(**watch),
         a_line(objectRef={"resource": "leases", "name": "l"}, verb="update"),

@@ -5,8 +5,9 @@ import io
 import pytest
 
 from libs.testbed.control_plane.audit_log import AuditedRequest, count_requests, find_last_line_end
+from tests.audit_lines import make_audit_line
 
-LINE = b'{"stage":"ResponseComplete","verb":"get","user":{"username":"a"},"requestURI":"/readyz?x=1"}\n'
+LINE = make_audit_line("a", "get", objectRef={}, requestURI="/readyz?x=1")
 
 
 @pytest.mark.parametrize("half", [b"", LINE[:40], LINE[:-1]])

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import msgspec
-
 from libs.testbed.control_plane.node_history import FieldChange, WriteRequest, list_changes, list_writes
+from tests.audit_lines import make_audit_line as a_line
 
 TAINT = {"key": "a/b", "value": "true", "effect": "NoSchedule"}
 
@@ -12,13 +11,6 @@ TAINT = {"key": "a/b", "value": "true", "effect": "NoSchedule"}
 def a_node(version: int, **parts: Any) -> dict[str, Any]:
     metadata = {"name": "web-1", "uid": "uid-1", "resourceVersion": str(version)}
     return {"kind": "Node", "metadata": metadata | parts.pop("metadata", {}), **parts}
-
-
-def a_line(user: str, verb: str, answer: Any = None, code: int = 200, **entry: Any) -> bytes:
-    target = {"resource": "nodes", "name": "web-1"}
-    told = {"stage": "ResponseComplete", "verb": verb, "user": {"username": user}, "objectRef": target}
-    told |= {"responseStatus": {"code": code}, "responseObject": answer}
-    return msgspec.json.encode(told | entry) + b"\n"
 
 
 def test_each_field_is_told_with_who_changed_it_and_not_with_who_wrote_it_again():

@@ -1,0 +1,76 @@
+"""The entries of kube-apiserver's audit log (audit.k8s.io/v1)."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from msgspec import field
+
+WRITE_VERBS: Final = ("create", "update", "patch", "delete")
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _Target(msgspec.Struct, frozen=True):
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    code: int = 200
+
+
+class AuditEntry(msgspec.Struct, frozen=True, rename="camel"):
+    """One stage of one request. Objects are only in a log at level RequestResponse."""
+
+    stage: str
+    verb: str
+    user: _User
+    received: datetime = field(name="requestReceivedTimestamp")
+    answered: datetime = field(name="stageTimestamp")
+    request_uri: str = field(name="requestURI", default="")
+    impersonated_user: _User | None = None
+    sources: tuple[str, ...] = field(name="sourceIPs", default=())
+    target: _Target = field(name="objectRef", default=_Target())
+    response_status: _Status = _Status()
+    request_object: Any = None
+    response_object: Any = None
+
+    @property
+    def user_name(self) -> str:
+        """The impersonated user, if there is one."""
+        return (self.impersonated_user or self.user).username
+
+    @property
+    def resource(self) -> str:
+        """The resource with its subresource, such as "nodes/status"; the path of other URLs."""
+        target = self.target
+        if not target.resource:
+            return self.request_uri.partition("?")[0]
+        return f"{target.resource}/{target.subresource}" if target.subresource else target.resource
+
+    @property
+    def succeeded(self) -> bool:
+        """False from status 400 on, for example if a fence rejected a patch."""
+        return self.response_status.code < HTTPStatus.BAD_REQUEST
+
+
+_DECODER: Final = msgspec.json.Decoder(AuditEntry)
+
+
+def read_answered_requests(log: Iterable[bytes]) -> Iterator[AuditEntry]:
+    """Read one entry per request: a watch counts when it opens, other requests when they are answered.
+
+    The last line is ignored if it is not completely written yet.
+    """
+    for line in log:
+        if not line.endswith(b"\n"):
+            return
+        entry = _DECODER.decode(line)
+        if entry.stage == ("ResponseStarted" if entry.verb == "watch" else "ResponseComplete"):
+            yield entry
