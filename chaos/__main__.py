@@ -5,17 +5,21 @@ import random
 import signal
 import sys
 import tempfile
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from chaos.faults import FAULTS
+from chaos.mutants import MUTANTS
 from chaos.results import Results
 from chaos.sitting import Sitting
 from chaos.tables import render_recoveries, render_violations
 
 _FAULT = click.Choice([fault.name for fault in FAULTS])
+_MUTANT = click.Choice([mutant.name for mutant in MUTANTS])
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -32,6 +36,15 @@ _FAULT = click.Choice([fault.name for fault in FAULTS])
     multiple=True,
     metavar="NAME",
     help="With --alone: this fault (repeatable).",
+)
+@click.option("--mutants", is_flag=True, help="Run defective copies of the services: each must be caught.")
+@click.option(
+    "--mutant",
+    "mutant_names",
+    type=_MUTANT,
+    multiple=True,
+    metavar="NAME",
+    help="With --mutants: this one (repeatable).",
 )
 @click.option("--list", "listing", is_flag=True, help="List the faults.")
 @click.option(
@@ -53,6 +66,8 @@ def main(
     only: tuple[int, ...],
     alone: bool,
     faults: tuple[str, ...],
+    mutants: bool,
+    mutant_names: tuple[str, ...],
     listing: bool,
     file: Path | None,
     logs: Path | None,
@@ -81,14 +96,23 @@ def main(
         seed=seed, results=results, directory=directory, keep_logs=keep_logs, report=console.print
     )
     numbers = only or tuple(range(1, runs + 1))
-    is_complete = _run(sitting, numbers, alone, faults)
+    if mutants:
+        missed: list[str] = []
+
+        async def run_mutants() -> None:
+            missed.extend(await sitting.run_mutants(mutant_names))
+
+        is_complete = _run(run_mutants)
+        console.print(f"not caught: {', '.join(missed) or 'none'}")
+        sys.exit(1 if missed else 0 if is_complete else 130)
+    is_complete = _run(partial(sitting.run_alone, faults) if alone else partial(sitting.run_pairs, numbers))
     console.print(render_recoveries(results.runs))
     console.print(render_violations(results.records))
     has_violation = any(record.violations for record in results.records)
     sys.exit(1 if has_violation else 0 if is_complete else 130)
 
 
-def _run(sitting: Sitting, numbers: tuple[int, ...], alone: bool, faults: tuple[str, ...]) -> bool:
+def _run(work: Callable[[], Awaitable[None]]) -> bool:
     """Run until the end or a signal; whether it was the end."""
 
     async def run_until_signal() -> None:
@@ -96,12 +120,12 @@ def _run(sitting: Sitting, numbers: tuple[int, ...], alone: bool, faults: tuple[
         assert task is not None
         for number in (signal.SIGTERM, signal.SIGHUP):  # asyncio handles Ctrl-C
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        await (sitting.run_alone(faults) if alone else sitting.run_pairs(numbers))
+        await work()
 
     try:
         asyncio.run(run_until_signal())
     except (KeyboardInterrupt, asyncio.CancelledError):
-        print(f"interrupted: every process is stopped; {len(sitting.results.runs)} runs are in the file")
+        print("interrupted: every process is stopped, and the results file has the complete runs")
         return False
     return True
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -102,25 +102,35 @@ def list_processes(mode: Mode) -> tuple[str, ...]:
     )
 
 
+class Servers(NamedTuple):
+    """The servers that the processes connect to, and the kubelets."""
+
+    control_plane: ControlPlane
+    nats: NatsServer
+    machines: MachineFleet
+    kubelets: KubeletFleet
+
+
 @contextlib.asynccontextmanager
 async def start_cluster(run_dir: Path, mode: Mode) -> AsyncIterator[ChaosCluster]:
     """Start everything in `run_dir`, and wait until the services are ready."""
+    async with (
+        ControlPlane.start(run_dir / "kubernetes", audit_fields=True) as control_plane,
+        MachineFleet.start(make_directory(run_dir / "talos")) as machines,
+        KubeletFleet.start(control_plane) as kubelets,
+        NatsServer.start(run_dir / "nats") as nats,
+        start_processes(run_dir, mode, Servers(control_plane, nats, machines, kubelets)) as cluster,
+    ):
+        yield cluster
+
+
+@contextlib.asynccontextmanager
+async def start_processes(run_dir: Path, mode: Mode, servers: Servers) -> AsyncIterator[ChaosCluster]:
+    """Start the services with proxies between them and the servers, and wait until they are ready."""
+    control_plane, nats, machines, kubelets = servers
+    names = list_processes(mode)
     async with contextlib.AsyncExitStack() as stack:
-        enter = stack.enter_async_context
-        control_plane = await enter(ControlPlane.start(run_dir / "kubernetes", audit_fields=True))
-        machines = await enter(MachineFleet.start(make_directory(run_dir / "talos")))
-        kubelets = await enter(KubeletFleet.start(control_plane))
-        nats = await enter(NatsServer.start(run_dir / "nats"))
-        names = list_processes(mode)
-        ports = {
-            "nats": nats.port,
-            "api": _port_of(control_plane.server),
-            "talos": _port_of(machines.endpoints[0]),
-        }
-        links: dict[Link, dict[str, FaultProxy]] = {link: {} for link in LINKS}
-        for (number, name), link in itertools.product(enumerate(names, 2), LINKS):
-            if link != "talos" or name.startswith((METADATA.service, "all-in-one")):
-                links[link][name] = await enter(FaultProxy.start(ports[link], source=f"127.0.0.{number}"))
+        links = await _start_links(stack, servers, names)
         write_rules(run_dir / _RULES_FILE, 0)
         starting = ServiceProcesses.start(
             make_directory(run_dir / "logs"),
@@ -136,9 +146,26 @@ async def start_cluster(run_dir: Path, mode: Mode) -> AsyncIterator[ChaosCluster
             endpoints={name: _make_endpoints(run_dir, control_plane, links, name) for name in names},
         )
         _write_talosconfigs(run_dir, machines, links["talos"])
-        services = await enter(starting)
+        services = await stack.enter_async_context(starting)
         await services.wait_until_ready()
-        yield ChaosCluster(run_dir, mode, control_plane, nats, machines, kubelets, services, links)
+        yield ChaosCluster(run_dir, mode, *servers, services, links)
+
+
+async def _start_links(
+    stack: contextlib.AsyncExitStack, servers: Servers, names: Sequence[str]
+) -> Mapping[Link, Mapping[str, FaultProxy]]:
+    """Start a proxy for each process and server; only processes with the Talos credential reach Talos."""
+    ports = {
+        "nats": servers.nats.port,
+        "api": _port_of(servers.control_plane.server),
+        "talos": _port_of(servers.machines.endpoints[0]),
+    }
+    links: dict[Link, dict[str, FaultProxy]] = {link: {} for link in LINKS}
+    for (number, name), link in itertools.product(enumerate(names, 2), LINKS):
+        if link != "talos" or name.startswith((METADATA.service, "all-in-one")):
+            proxy = FaultProxy.start(ports[link], source=f"127.0.0.{number}")
+            links[link][name] = await stack.enter_async_context(proxy)
+    return links
 
 
 def write_rules(file: Path, revision: int) -> None:

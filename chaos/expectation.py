@@ -1,6 +1,6 @@
 """What the workload expects of a cluster, and what an undisturbed run of it left. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -104,9 +104,19 @@ def find_differences(
         f"Node {name} is left over" for name in sorted(present.keys() - wanted.keys() - expected.deletable)
     ]
     differing = [
-        f"Node {name}: {field} is {ours!r}, undisturbed {theirs!r}"
+        f"Node {name}: {difference}"
         for name in sorted(wanted.keys() & present.keys() - expected.deletable)
-        for field in EndState.__struct_fields__
-        if (ours := getattr(present[name], field)) != (theirs := getattr(wanted[name], field))
+        for difference in _list_differences(present[name], wanted[name])
     ]
     return [*missing, *surplus, *differing]
+
+
+def _list_differences(present: EndState, wanted: EndState) -> Iterator[str]:
+    for field in EndState.__struct_fields__:
+        ours, theirs = getattr(present, field), getattr(wanted, field)
+        if isinstance(ours, Mapping):
+            keys = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
+            pairs = [(f"{field}[{key}]", ours.get(key), theirs.get(key)) for key in keys]
+        else:
+            pairs = [(field, ours, theirs)] if ours != theirs else []
+        yield from (f"{where} is {one!r}, undisturbed {other!r}" for where, one, other in pairs)

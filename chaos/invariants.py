@@ -93,15 +93,30 @@ def _find_unproven_deletions(e: Evidence) -> Iterator[Finding]:
 
 def _find_writes_without_lease(e: Evidence) -> Iterator[Finding]:
     """The Lease of lifecycle: each process has its own address, so the audit log shows who renewed it."""
-    leases = [w for w in e.history.writes if w.resource == "leases" and w.name == LIFECYCLE_LEASE_NAME]
+    renewals = _list_renewals(e.history)
     for deletion in _list_deletions(e.history):
-        renewals = [w for w in leases if w.succeeded and w.answered <= deletion.received]
-        if not renewals or renewals[-1].source != deletion.source:
-            holder = renewals[-1].source if renewals else "no process"
+        earlier = [renewal for renewal in renewals if renewal.answered <= deletion.received]
+        if not earlier or earlier[-1].source != deletion.source:
+            holder = earlier[-1].source if earlier else "no process"
             yield deletion.name, f"was deleted from {deletion.source}, while {holder} held the Lease"
-        elif (expiry := _compute_expiry(renewals[-1].answer)) < deletion.received:
+        elif (expiry := _compute_expiry(earlier[-1].answer)) < deletion.received:
             late = deletion.received - expiry
             yield deletion.name, f"was deleted from {deletion.source}, {late:.1f} s after its Lease expired"
+
+
+def _list_renewals(history: History) -> list[Write]:
+    """The writes that changed the holder or the time of renewal; others only record deletions."""
+    leases = [w for w in history.writes if w.resource == "leases" and w.name == LIFECYCLE_LEASE_NAME]
+    renewals: list[Write] = []
+    for write in leases:
+        if write.succeeded and (not renewals or _get_hold(write) != _get_hold(renewals[-1])):
+            renewals.append(write)
+    return renewals
+
+
+def _get_hold(lease: Write) -> tuple[Any, Any]:
+    spec = lease.answer["spec"]
+    return spec.get("holderIdentity"), spec.get("renewTime")
 
 
 def _find_changed_operator_keys(e: Evidence) -> Iterator[Finding]:

@@ -1,7 +1,6 @@
 """Repeats a request to kube-apiserver until an outage is over."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -15,14 +14,16 @@ _PATIENCE_SECONDS: Final = 80.0
 
 async def persist(what: str, send: Callable[[], Awaitable[None]]) -> None:
     """Send until it succeeds, as kubelets and operators do. Raises TimeoutError with the last error."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    loop = asyncio.get_running_loop()
+    deadline, last = loop.time() + _PATIENCE_SECONDS, ""
     while True:
         try:
-            async with asyncio.timeout_at(asyncio.get_running_loop().time() + deadline - time.monotonic()):
+            async with asyncio.timeout_at(deadline):
                 await send()
         except (aiohttp.ClientError, RequestRejected, TimeoutError) as error:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{what}: {error}") from error
+            last = str(error) or last  # the text of a time limit is empty
+            if loop.time() > deadline:
+                raise TimeoutError(f"not within {_PATIENCE_SECONDS:g} s: {what}: {last}") from error
             await asyncio.sleep(_RETRY_SECONDS)
         else:
             return

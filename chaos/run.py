@@ -34,16 +34,17 @@ async def run_schedule(
             start_cluster(run_dir, schedule.mode) as cluster,
             Observer.start(cluster.control_plane) as observer,
         ):
-            return await _run(cluster, observer, schedule, workload, undisturbed)
+            return await run_on_cluster(cluster, observer, schedule, workload, undisturbed)
 
 
-async def _run(
+async def run_on_cluster(
     cluster: ChaosCluster,
     observer: Observer,
     schedule: Schedule,
     workload: Workload,
     undisturbed: Undisturbed | None,
 ) -> RunRecord | UndisturbedRecord:
+    """Run on a cluster without Nodes. Without `undisturbed`, the record is that of a run without faults."""
     begun = time.monotonic()
     runner = WorkloadRunner(cluster, workload)
     site = FaultSite(cluster, runner.fleet, workload)

@@ -13,7 +13,7 @@ from libs.common.contract.node import BLOCKED_CONDITION
 
 _POLL_SECONDS: Final = 0.25
 _QUIET_SECONDS: Final = 2.0  # an end state that does not last is none
-_UNDISTURBED_SECONDS: Final = 60.0
+_UNDISTURBED_SECONDS: Final = 25.0
 
 FindOpen = Callable[[list[NodeState], list[SigningRequest]], list[str]]
 

@@ -9,6 +9,7 @@ import msgspec
 from chaos.cluster import MODES, Mode
 from chaos.expectation import Undisturbed
 from chaos.faults import FAULTS, get_fault
+from chaos.mutants import MUTANTS, run_mutated
 from chaos.results import Record, Results, RunRecord
 from chaos.run import run_schedule
 from chaos.schedule import Schedule, plan_alone, plan_pair, plan_undisturbed
@@ -33,6 +34,27 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
         faults = [get_fault(name) for name in names] or FAULTS
         await self._run_all([plan_alone(self.seed, number, fault) for number, fault in enumerate(faults, 1)])
 
+    async def run_mutants(self, names: Sequence[str]) -> list[str]:
+        """Run each mutant, or those of these names; return the names of those that were not caught."""
+        missed = []
+        for mutant in MUTANTS:
+            if names and mutant.name not in names:
+                continue
+            undisturbed = await self.measure_undisturbed(mutant.mode)
+            self.report(f"{mutant.name}: must violate {mutant.invariant!r}")
+            run_dir = self._make_run_dir(mutant.name)
+            with run_mutated(mutant):
+                schedule = msgspec.structs.replace(mutant.schedule, seed=self.seed)
+                record = await run_schedule(run_dir, schedule, plan_workload(self.seed), undisturbed)
+            found = next((v for v in record.violations if v.invariant == mutant.invariant), None)
+            others = sorted({v.invariant for v in record.violations} - {mutant.invariant})
+            self.report(f"    {found or 'NOT CAUGHT'}{f'; also: {others}' if others else ''}")
+            if found is None:
+                missed.append(mutant.name)
+            elif not self.keep_logs:
+                shutil.rmtree(run_dir)
+        return missed
+
     async def measure_undisturbed(self, mode: Mode) -> Undisturbed:
         """What a run without faults leaves, from the results if they have it."""
         known = self.results.find_undisturbed(self.seed, mode)
@@ -51,9 +73,7 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
             await self._run_one(schedule, await self.measure_undisturbed(schedule.mode))
 
     async def _run_one(self, schedule: Schedule, undisturbed: Undisturbed | None) -> None:
-        run_dir = self.directory / f"seed-{schedule.seed}-run-{schedule.number}-{schedule.mode}"
-        shutil.rmtree(run_dir, ignore_errors=True)  # an interrupted run of the same number
-        run_dir.mkdir(parents=True)
+        run_dir = self._make_run_dir(f"seed-{schedule.seed}-run-{schedule.number}-{schedule.mode}")
         self.report(f"seed {schedule.seed} run {schedule.number}: {schedule}")
         record = await run_schedule(run_dir, schedule, plan_workload(schedule.seed), undisturbed)
         self.results.add(record)
@@ -62,6 +82,12 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
             self.report(f"    VIOLATION {violation}")
         if not (record.violations or self.keep_logs):
             shutil.rmtree(run_dir)
+
+    def _make_run_dir(self, name: str) -> Path:
+        run_dir = self.directory / name
+        shutil.rmtree(run_dir, ignore_errors=True)  # an interrupted run of the same name
+        run_dir.mkdir(parents=True)
+        return run_dir
 
 
 def _describe(record: Record) -> str:

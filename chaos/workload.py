@@ -72,6 +72,7 @@ def plan_workload(seed: int) -> Workload:
     for index, name in enumerate(names):
         if roles.get(name) == "moves":
             platforms[index] = choose.choice(_CLOUDS)
+    platforms[names.index(STEADY[-1])] = "hcloud"  # a fault hides its addresses: it must have an external one
     machines = {
         name: make_numbered_machine(name, number, platform, "chaos")
         for number, (name, platform) in enumerate(zip(names, platforms, strict=True), 1)

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
+from chaos.fault_proxy import CUT, HEALTHY, FaultProxy
 from libs.common.kube.api import KubeApi
 from libs.common.kube.lease_lock import STANDBY_REPORT_ANNOTATION
 from libs.common.kube.load_kube_config import load_kube_config
@@ -20,61 +21,6 @@ from tests.watcher_actors import QUICK, WatcherFlow, make_watcher
 
 LEASE = "watcher-cut-off"
 PATH = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LEASE}"
-
-
-class Line:
-    """Carries bytes between clients and one server, until it is cut."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._is_cut = False
-        self._writers: set[asyncio.StreamWriter] = set()
-        self.url = ""
-
-    @classmethod
-    @asynccontextmanager
-    async def to(cls, port: int) -> AsyncIterator["Line"]:
-        line = cls(port)
-        server = await asyncio.start_server(line._accept, "127.0.0.1", 0)
-        line.url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        try:
-            yield line
-        finally:
-            line.cut()
-            server.close()
-
-    def cut(self) -> None:
-        """End every connection, and each new one at once."""
-        self._is_cut = True
-        for writer in self._writers:
-            writer.close()
-
-    def mend(self) -> None:
-        self._is_cut = False
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._is_cut:
-            writer.close()
-            return
-        try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
-        except OSError:
-            writer.close()
-            return
-        self._writers |= {writer, far_writer}
-        await asyncio.gather(_carry(reader, far_writer), _carry(far_reader, writer))
-        self._writers -= {writer, far_writer}
-
-
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    except OSError:
-        pass
-    finally:
-        writer.close()
 
 
 @pytest.fixture
@@ -97,17 +43,20 @@ async def test_a_leader_that_alone_is_cut_off_steps_down_for_a_standby_that_is_n
 ):
     flow = WatcherFlow()
     async with AsyncExitStack() as stack:
-        line = await stack.enter_async_context(Line.to(nats_server.port))
+        line = await stack.enter_async_context(FaultProxy.start(nats_server.port))
         await stack.enter_async_context(flow.follow(await connect_bus("flow")))
         cut_off = make_watcher(
-            await connect_bus(servers=(line.url,)), kube=kube, identity="cut-off", lease_name=LEASE
+            await connect_bus(servers=(f"nats://127.0.0.1:{line.port}",)),
+            kube=kube,
+            identity="cut-off",
+            lease_name=LEASE,
         )
         leading = asyncio.create_task(cut_off.run())
         await flow.wait_for(lambda f: f.snapshots(), "the first leads")
         standby = make_watcher(await connect_bus(), kube=kube, identity="standby", lease_name=LEASE)
         await stack.enter_async_context(run_during(standby.run()))
         await wait_until(lambda: standby.problems() == (), "the standby is ready")
-        line.cut()
+        line.set_state(CUT)
         seen: set[str] = set()
 
         def tell() -> bool:
@@ -123,11 +72,14 @@ async def test_a_leader_that_alone_is_cut_off_steps_down_for_a_standby_that_is_n
         assert any("cut-off holds the Lease and has published nothing" in problem for problem in seen)
         await wait_until(lambda: standby.problems() == (), "ready again")
         again = make_watcher(
-            await connect_bus(servers=(line.url,)), kube=kube, identity="again", lease_name=LEASE
+            await connect_bus(servers=(f"nats://127.0.0.1:{line.port}",)),
+            kube=kube,
+            identity="again",
+            lease_name=LEASE,
         )
         async with run_during(again.run()):
             await wait_until(lambda: any("does not acquire the Lease" in why for why in again.problems()))
-            line.mend()
+            line.set_state(HEALTHY)
             await wait_until(lambda: again.problems() == (), "it stands by")
         assert (await the_lease(kubelets))["spec"]["holderIdentity"] == "standby"
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from chaos.expectation import (
@@ -66,6 +67,11 @@ def a_renewal(at: float, *, source: str = "127.0.0.2") -> Write:
         name="talos-ccm-lifecycle",
         answer={"spec": spec},
     )
+
+
+def a_record(of: float) -> Write:
+    """A write to the Lease that renews nothing: the count of deletions."""
+    return msgspec.structs.replace(a_renewal(of), received=of + 0.5, answered=of + 0.6)
 
 
 def violated(*states: NodeState, expected: Expectation | None = None, **history: Any) -> set[str]:
@@ -135,11 +141,12 @@ def test_addresses_that_the_workload_moves_may_disappear():
     [
         ((a_renewal(1), a_deletion(2)), True),
         ((a_renewal(1, source="127.0.0.3"), a_deletion(2)), False),
+        ((a_renewal(1, source="127.0.0.3"), a_record(1), a_deletion(2)), False),
         ((a_renewal(1), a_renewal(20, source="127.0.0.3"), a_deletion(21)), False),
         ((a_renewal(1), a_deletion(17)), False),
         ((a_deletion(1),), False),
     ],
-    ids=["holder", "other holder", "former holder", "expired", "no Lease"],
+    ids=["holder", "other holder", "other holder, but recorded", "former holder", "expired", "no Lease"],
 )
 def test_only_the_holder_of_the_lease_may_delete(writes: tuple[Write, ...], holds: bool):
     proven = Expectation(deletable=frozenset({"web-1"}))
