@@ -95,7 +95,7 @@ COVERED_SERVICE_ATTEMPTS: Final = (
     ),
     CoveredAttempt(
         "any key: has the server delete a durable consumer in the same way",
-        "**the consumer is deleted**; the watcher creates it again at its next check",
+        "**the consumer is deleted**; the watcher creates it again within 15 s",
         f"{_RIGHTS}test_what_somebody_has_the_server_delete_by_its_answer_is_made_anew_and_nobody_is_acknowledged_so",
     ),
     CoveredAttempt(
