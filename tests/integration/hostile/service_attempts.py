@@ -56,6 +56,15 @@ async def fill_stream(keys: StolenKeys) -> None:
             await keys.put(client, name, b"")
 
 
+async def send_large_message(keys: StolenKeys) -> None:
+    """Larger than the server accepts, and than our own client would send."""
+    payload = bytes(2 * 2**20)
+    async with keys.connect("labeler") as client:
+        await client._client._send_publish(f"{DECIDED}.labeler.node.large", "", payload, len(payload), None)
+        await wait_until(lambda: not client._client.is_connected, "the server closes the connection")
+    assert await keys.cluster.get_decision("labeler", "node", "large") is None
+
+
 async def read_without_end(keys: StolenKeys) -> None:
     async with keys.connect("reader") as client:
         for number in range(20_000):
@@ -94,6 +103,7 @@ async def _create_consumer(client: Connection, name: str) -> bool:
 SERVICE_ATTEMPTS: tuple[Attempt[StolenKeys], ...] = (
     *(make_attempt(user, FALSE_DECISIONS, UNREAD, publishes_false_decisions(user)) for user in DECIDERS),
     make_attempt("labeler", "decisions of 64 MiB", "the stream grows, and Nodes join", fill_stream),
+    make_attempt("labeler", "a message of 2 MiB", "the server closes the connection", send_large_message),
     make_attempt("reader", "20,000 reads at once", "services go on", read_without_end),
     make_attempt(
         "reader",
