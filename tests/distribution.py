@@ -15,6 +15,7 @@ _LONGEST: Final = (
     "observe/test_alerts_fire",
     "observe/test_alerts_fire_of_the_flow",
     "integration/test_csr_scenarios",
+    "integration/test_chaos_run",
     "integration/test_demo",
     "integration/test_main_job",
     "integration/test_kube_reflector",
