@@ -15,7 +15,7 @@ from rich.console import Console
 from chaos.faults import FAULTS
 from chaos.mutants import MUTANTS
 from chaos.results import Results
-from chaos.sitting import Sitting
+from chaos.sitting import Sitting, UndisturbedFailed
 from chaos.tables import render_recoveries, render_violations
 
 _FAULT = click.Choice([fault.name for fault in FAULTS])
@@ -127,6 +127,8 @@ def _run(work: Callable[[], Awaitable[None]]) -> bool:
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("interrupted: every process is stopped, and the results file has the complete runs")
         return False
+    except UndisturbedFailed as error:
+        raise click.ClickException(str(error)) from None
     return True
 
 

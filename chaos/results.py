@@ -59,12 +59,13 @@ class Results:
         return [record for record in self.records if isinstance(record, RunRecord)]
 
     def find_undisturbed(self, seed: int, mode: Mode) -> Undisturbed | None:
-        """What the undisturbed run of that seed and mode has left."""
+        """What the undisturbed run of that seed and mode has left; None if it has a violation itself."""
         return next(
             (
                 record.left
                 for record in self.records
-                if isinstance(record, UndisturbedRecord) and (record.seed, record.mode) == (seed, mode)
+                if isinstance(record, UndisturbedRecord)
+                if (record.seed, record.mode) == (seed, mode) and not record.violations
             ),
             None,
         )

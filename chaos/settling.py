@@ -13,7 +13,9 @@ from libs.common.contract.node import BLOCKED_CONDITION
 
 _POLL_SECONDS: Final = 0.25
 _QUIET_SECONDS: Final = 2.0  # an end state that does not last is none
-_UNDISTURBED_SECONDS: Final = 25.0
+# The limits of runs without faults: an undisturbed run on a busy machine, and a mutant.
+_UNDISTURBED_SECONDS: Final = 60.0
+_MUTANT_SECONDS: Final = 25.0
 
 FindOpen = Callable[[list[NodeState], list[SigningRequest]], list[str]]
 
@@ -33,7 +35,8 @@ async def wait_until_settled(
         return [*missing, *find_differences(nodes, undisturbed, expected)]
 
     begun = time.monotonic()
-    deadline = begun + (seconds or _UNDISTURBED_SECONDS)
+    without_faults = _UNDISTURBED_SECONDS if undisturbed is None else _MUTANT_SECONDS
+    deadline = begun + (seconds or without_faults)
     settled, problems = await _poll_until_empty(observer, find_open, deadline)
     if settled is None:
         return None, problems

@@ -16,6 +16,10 @@ from chaos.schedule import Schedule, plan_alone, plan_pair, plan_undisturbed
 from chaos.workload import plan_workload
 
 
+class UndisturbedFailed(RuntimeError):
+    """A run without faults violates an invariant."""
+
+
 class Sitting(msgspec.Struct, frozen=True, kw_only=True):
     """The seed of all runs, and where results and logs go."""
 
@@ -56,12 +60,16 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
         return missed
 
     async def measure_undisturbed(self, mode: Mode) -> Undisturbed:
-        """What a run without faults leaves, from the results if they have it."""
+        """What a run without faults leaves, from the results if they have it.
+
+        Raises UndisturbedFailed if that run violates an invariant, so nothing can be compared with it.
+        """
         known = self.results.find_undisturbed(self.seed, mode)
         if known is None:
             await self._run_one(plan_undisturbed(self.seed, mode), None)
             known = self.results.find_undisturbed(self.seed, mode)
-        assert known is not None
+        if known is None:
+            raise UndisturbedFailed(f"seed {self.seed}, {mode}: the run without faults has violations")
         return known
 
     async def _run_all(self, schedules: Sequence[Schedule]) -> None:

@@ -35,6 +35,12 @@ def test_what_was_added_is_there_after_a_restart(tmp_path: Path):
     assert not again.has_run(plan_pair(7, 1))
 
 
+def test_nothing_is_compared_with_a_run_without_faults_that_has_a_violation(tmp_path: Path):
+    results = Results(tmp_path / "results.jsonl")
+    results.add(UndisturbedRecord(seed=7, mode="separate", seconds=20, violations=(VIOLATION,), left=LEFT))
+    assert results.find_undisturbed(7, "separate") is None
+
+
 def test_the_recovery_of_a_pair_counts_for_the_fault_healed_last():
     runs = [
         a_run(1, ("nats-killed", 9.0), ("api-link-cut", 5.0), recovery=2.0),
