@@ -66,7 +66,7 @@ def _make_right_fault(user: str, right: str) -> Fault:
         answer = await site.cluster.kubelets.request("PUT", path, body=changed, content_type=JSON)
         if answer.status != 200:
             raise RequestRejected(path, answer)
-        return list(found.body["rules"])
+        return list(found.body["rules"] or ())  # null once they are revoked
 
     async def revoke(site: FaultSite) -> None:
         async def send() -> None:
