@@ -20,6 +20,7 @@ from chaos.tables import render_recoveries, render_violations
 
 _FAULT = click.Choice([fault.name for fault in FAULTS])
 _MUTANT = click.Choice([mutant.name for mutant in MUTANTS])
+_names = partial(click.option, multiple=True, metavar="NAME")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -29,23 +30,9 @@ _MUTANT = click.Choice([mutant.name for mutant in MUTANTS])
     "--only", type=click.IntRange(1), multiple=True, help="Run only this number of the pairs (repeatable)."
 )
 @click.option("--alone", is_flag=True, help="Run each fault alone instead of pairs, or each --fault.")
-@click.option(
-    "--fault",
-    "faults",
-    type=_FAULT,
-    multiple=True,
-    metavar="NAME",
-    help="With --alone: this fault (repeatable).",
-)
+@_names("--fault", "faults", type=_FAULT, help="With --alone: this fault (repeatable).")
 @click.option("--mutants", is_flag=True, help="Run defective copies of the services: each must be caught.")
-@click.option(
-    "--mutant",
-    "mutant_names",
-    type=_MUTANT,
-    multiple=True,
-    metavar="NAME",
-    help="With --mutants: this one (repeatable).",
-)
+@_names("--mutant", "mutant_names", type=_MUTANT, help="With --mutants: this one (repeatable).")
 @click.option("--list", "listing", is_flag=True, help="List the faults.")
 @click.option(
     "--resume",

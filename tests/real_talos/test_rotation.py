@@ -45,25 +45,17 @@ async def test_an_open_watch_outlives_renewed_certificates_of_both_machines(
             assert (await api.fetch_facts(worker.reachable_at[0], deadline_seconds=5)).node_name == name
 
 
-async def test_a_watch_ends_when_the_machine_s_apid_restarts_and_opens_again(
-    front: TalosFront, worker: SimMachineFacts, talosconfig: Path
+@pytest.mark.parametrize("restarted", ["worker", "control"], ids=["the machine's", "the endpoint's"])
+async def test_a_watch_ends_when_an_apid_restarts_and_opens_again(
+    front: TalosFront,
+    worker: SimMachineFacts,
+    talosconfig: Path,
+    restarted: str,
+    request: pytest.FixtureRequest,
 ):
     async with asking(talosconfig) as api:
         async with aclosing(await opened(api, worker)) as signals:
-            await front.restart_apid(worker.id)
-            with pytest.raises(MachineUnavailable) as ended:
-                await following(signals)
-        assert ended.value.fault.kind == "refused"
-        await wait_until_answers(api, worker)
-        await sees_a_change(front, api, worker)
-
-
-async def test_a_watch_ends_when_the_endpoint_s_apid_restarts_and_opens_again(
-    front: TalosFront, worker: SimMachineFacts, control: SimMachineFacts, talosconfig: Path
-):
-    async with asking(talosconfig) as api:
-        async with aclosing(await opened(api, worker)) as signals:
-            await front.restart_apid(control.id)
+            await front.restart_apid(request.getfixturevalue(restarted).id)
             with pytest.raises(MachineUnavailable) as ended:
                 await following(signals)
         assert ended.value.fault.kind == "refused"
