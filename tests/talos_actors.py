@@ -6,12 +6,15 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from libs.common.contract.machine import MachineFault
 from libs.talos.api import MachineUnavailable, TalosApi, WatchSnapshot
 from libs.talos.credentials import CredentialStore
 from libs.testbed.machine_facts import SimMachineFacts
+from libs.testbed.machine_fleet import MachineFleet
+from libs.testbed.talos_pki import TalosPki
 
 
 @asynccontextmanager
@@ -23,6 +26,18 @@ async def asking(config: Path, *, recheck_seconds: float = 0.0) -> AsyncIterator
         yield api
     finally:
         await api.close()
+
+
+def write_config_of_foreign_client(machines: MachineFleet, folder: Path) -> Path:
+    """A talosconfig that trusts the machines, with the client certificate of an authority of its own."""
+    foreign = TalosPki(folder / "pki", ["127.0.0.1"])
+    ours, theirs = (
+        msgspec.yaml.decode(pki.talosconfig(machines.endpoints)) for pki in (foreign, machines.pki)
+    )
+    ours["contexts"]["default"]["ca"] = theirs["contexts"]["default"]["ca"]
+    config = folder / "config"
+    config.write_bytes(msgspec.yaml.encode(ours))
+    return config
 
 
 async def query_fault(api: TalosApi, node_ip: str, *, deadline_seconds: float = 5) -> MachineFault:

@@ -6,13 +6,12 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from libs.talos.api import TalosApi
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.talos_pki import TalosPki
-from tests.talos_actors import asking, query_fault
+from tests.talos_actors import asking, query_fault, write_config_of_foreign_client
 
 IP = "10.74.0.1"
 HOUR = timedelta(hours=1)
@@ -132,14 +131,7 @@ async def test_a_certificate_of_another_cluster_is_not_accepted_by_talos(
     rotating: MachineFleet, tmp_path: Path
 ):
     """Their CA is trusted by us, but ours not by them: with TLS 1.3 our own handshake succeeds."""
-    foreign = TalosPki(tmp_path / "pki", ["127.0.0.1"])
-    ours, theirs = (
-        msgspec.yaml.decode(pki.talosconfig(rotating.endpoints)) for pki in (foreign, rotating.pki)
-    )
-    ours["contexts"]["default"]["ca"] = theirs["contexts"]["default"]["ca"]
-    config = tmp_path / "config"
-    config.write_bytes(msgspec.yaml.encode(ours))
-    async with asking(config) as api:
+    async with asking(write_config_of_foreign_client(rotating, tmp_path)) as api:
         fault = await query_fault(api, IP)
     assert (fault.kind, fault.step) == ("certificate", "connect")
     assert "our client certificate is not accepted" in fault.message

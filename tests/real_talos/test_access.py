@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-import msgspec
 import pytest
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
@@ -15,7 +14,7 @@ from libs.testbed.machine_facts import SimMachineFacts, make_machine
 from libs.testbed.talos_front import TalosFront
 from libs.testbed.talos_pki import TalosPki
 from tests.contract.cosi_wire import connected, encode
-from tests.talos_actors import asking, query_fault
+from tests.talos_actors import asking, query_fault, write_config_of_foreign_client
 
 SENSITIVE = {
     "MachineConfigs.config.talos.dev": "config",
@@ -125,14 +124,7 @@ async def test_a_client_of_a_foreign_ca_is_a_certificate_fault(
     front: TalosFront, worker: SimMachineFacts, tmp_path: Path
 ):
     """We trust their CA, but they do not trust ours: with TLS 1.3 our own handshake succeeds."""
-    machines, foreign = front.machines, TalosPki(tmp_path / "pki", ["127.0.0.1"])
-    ours, theirs = (
-        msgspec.yaml.decode(pki.talosconfig(machines.endpoints)) for pki in (foreign, machines.pki)
-    )
-    ours["contexts"]["default"]["ca"] = theirs["contexts"]["default"]["ca"]
-    config = tmp_path / "config"
-    config.write_bytes(msgspec.yaml.encode(ours))
-    async with asking(config) as api:
+    async with asking(write_config_of_foreign_client(front.machines, tmp_path)) as api:
         fault = await query_fault(api, worker.reachable_at[0])
     assert (fault.kind, fault.step) == ("certificate", "connect")
 
