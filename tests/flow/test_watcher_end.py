@@ -10,7 +10,7 @@ from tests.watcher_actors import ScriptedNodes, make_watcher
 
 
 class LosesOnce:
-    """An elector that acquires at once, and loses the first term when a test says so."""
+    """An elector that acquires at once, and loses the first term when a test sets `is_lost`."""
 
     def __init__(self) -> None:
         self.on_loss: list[Callable[[], object]] = []

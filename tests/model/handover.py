@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tests.model.handover_environment import list_faults
 from tests.model.handover_state import (
     LEADING,
-    NOBODY,
+    NO_WATCHER,
     NODES,
     SNAPSHOT,
     SUBJECTS,
@@ -104,7 +104,7 @@ def find_unfinished(state: State) -> str:
 def _list_watcher_steps(state: State, number: int) -> Iterator[Step[State]]:
     watcher, name, is_cut = state.watchers[number], f"watcher {number + 1}", state.cut == number
     if not watcher.leads:
-        if state.holder == NOBODY and not is_cut:
+        if state.holder == NO_WATCHER and not is_cut:
             leads = _put(state, number, Watcher(leads=True))
             after = replace(leads, holder=number, transitions=state.transitions + 1)
             yield Step(f"{name} acquires the Lease", after, True)
@@ -130,7 +130,7 @@ def _list_lease_holder_steps(state: State, number: int) -> Iterator[Step[State]]
     watcher, name = state.watchers[number], f"watcher {number + 1}"
     is_standby_there = not state.watchers[1 - number].leads
     if state.cut == number and is_standby_there and state.rules.cut_off_leader_steps_down:
-        after = replace(_end_term(state, number), holder=NOBODY)
+        after = replace(_end_term(state, number), holder=NO_WATCHER)
         yield Step(f"{name} reads that a standby reaches NATS, and releases the Lease", after, True)
     if watcher.as_of < state.cluster.version:
         synced = replace(watcher, as_of=state.cluster.version)

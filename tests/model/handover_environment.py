@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from tests.model.handover_state import LEADING, NOBODY, Follower, State, Stream
+from tests.model.handover_state import LEADING, NO_WATCHER, Follower, State, Stream
 from tests.model.handover_stream import publish, replay
 from tests.model.search import Step
 
@@ -25,12 +25,12 @@ def list_faults(state: State) -> Iterator[Step[State]]:
 
 def _list_limited_faults(state: State) -> Iterator[Step[State]]:
     """Yield the faults; the state counts one less already."""
-    if state.holder != NOBODY:
+    if state.holder != NO_WATCHER:
         name = f"watcher {state.holder + 1}"
         yield Step(
-            f"{name} is paused until its Lease expires, and resumes", replace(state, holder=NOBODY), False
+            f"{name} is paused until its Lease expires, and resumes", replace(state, holder=NO_WATCHER), False
         )
-        if state.cut == NOBODY:
+        if state.cut == NO_WATCHER:
             yield Step(f"{name} loses its connection to NATS", replace(state, cut=state.holder), False)
     wiped = Stream(number=state.stream.number + 1)
     yield Step("the stream is wiped and created again", replace(state, stream=wiped), False)
@@ -47,7 +47,7 @@ def _list_renewals(state: State) -> Iterator[Step[State]]:
     leading = state.stream.valid(LEADING)
     if not state.renewals or leading is None or leading.sequence == state.stream.last_sequence:
         return
-    if state.holder in (NOBODY, state.cut):
+    if state.holder in (NO_WATCHER, state.cut):
         return
     if state.watchers[state.holder].epoch == leading.message.epoch:
         after = replace(publish(state, leading.message), renewals=state.renewals - 1)

@@ -13,7 +13,7 @@ SNAPSHOT: Final = 2
 LEADING: Final = 3
 SUBJECTS: Final = ("n-1", "n-2", "SnapshotComplete", "Leading")
 NODES: Final = (CHANGED_NODE, DELETED_NODE)
-NOBODY: Final = -1
+NO_WATCHER: Final = -1
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -146,7 +146,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stream: Stream = Stream()
     holder: int = 0  # the watcher with the Lease
     transitions: int = 1  # how often the Lease changed its holder
-    cut: int = NOBODY  # the watcher that cannot reach NATS
+    cut: int = NO_WATCHER  # the watcher that cannot reach NATS
     watchers: tuple[Watcher, Watcher] = (Watcher(leads=True, as_of=1), Watcher())
     late: tuple[OutgoingMessage, ...] = ()  # messages of processes that lead no more
     follower: Follower = Follower(stream=1)
