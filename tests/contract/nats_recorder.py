@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from tests.tcp_server import serve_tcp
+
 CREATED = "2026-03-01T11:00:00Z"
 _RANDOM = re.compile(r"\b[0-9a-f]{16}\b|(?<=-)[0-9a-f]{8}\b")
 _NUMBER = re.compile(r"(?<=\.[rs]\.)\d+$")
@@ -43,9 +45,7 @@ class NatsRecorder:
     @asynccontextmanager
     async def start(cls, *deliveries: tuple[str, bytes]) -> AsyncIterator["NatsRecorder"]:
         recorder = cls(list(deliveries))
-        server = await asyncio.start_server(recorder._serve, "127.0.0.1", 0)
-        recorder.port = server.sockets[0].getsockname()[1]
-        async with server:
+        async with serve_tcp(recorder._serve) as recorder.port:
             yield recorder
 
     async def until(self, body: str) -> None:
@@ -57,19 +57,14 @@ class NatsRecorder:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"INFO " + msgspec.json.encode(_GREETING) + b"\r\n")
-        try:
-            while line := await reader.readline():
-                command, *tokens = line.decode().split()
-                self.commands.append(command)
-                if command in {"PUB", "HPUB"}:
-                    data = await reader.readexactly(int(tokens[-1]) + 2)
-                    self._publish(command, tokens, data[:-2], writer)
-                else:
-                    self._obey(command, tokens, line, writer)
-        except ConnectionError:
-            return
-        finally:
-            writer.close()
+        while line := await reader.readline():
+            command, *tokens = line.decode().split()
+            self.commands.append(command)
+            if command in {"PUB", "HPUB"}:
+                data = await reader.readexactly(int(tokens[-1]) + 2)
+                self._publish(command, tokens, data[:-2], writer)
+            else:
+                self._obey(command, tokens, line, writer)
 
     def _obey(self, command: str, tokens: list[str], line: bytes, writer: asyncio.StreamWriter) -> None:
         match command:

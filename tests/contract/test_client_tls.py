@@ -26,6 +26,7 @@ from libs.common.observability.collector_session import make_session
 from libs.talos.credentials import load_credentials
 from libs.testbed.kube_credentials import build_kubeconfig
 from libs.testbed.pki import CertificateAuthority, KeyPair
+from tests.tcp_server import serve_tcp
 
 NOW = datetime.now(UTC)
 
@@ -137,10 +138,9 @@ async def a_server(pair: KeyPair, folder: Path) -> AsyncIterator[int]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if await reader.readline():
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as server:
-        yield server.sockets[0].getsockname()[1]
+    async with serve_tcp(serve, tls=context) as port:
+        yield port
 
 
 async def handshake(context: ssl.SSLContext, port: int) -> None:

@@ -16,6 +16,7 @@ from libs.common.bus.protocol import BusError
 from libs.testbed.pki import CertificateAuthority
 from tests.bus_actors import wait_until
 from tests.contract.nats_recorder import NatsRecorder
+from tests.tcp_server import serve_tcp
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 _GREETING = b'INFO {"server_id":"A","version":"2.11.0","headers":true,"max_payload":1048576%s}\r\n'
@@ -42,16 +43,11 @@ async def scripted(*sent: bytes, greeting: bytes = _GREETING % b"") -> AsyncIter
             if line == b"PING\r\n":
                 writer.write(b"PONG\r\n" + b"".join(sent))
                 break
-        if sent and not sent[-1]:
-            writer.close()
-            return
-        while await reader.read(4096):
-            pass
-        writer.close()
+        if not sent or sent[-1]:
+            await reader.read()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+    async with serve_tcp(serve) as port:
+        yield port
 
 
 async def test_a_round_trip_is_behind_all_that_was_sent_before():
@@ -115,13 +111,10 @@ async def _connect_past_a_forged_error(tmp_path: Path) -> None:
         while line := await reader.readline():
             if line == b"PING\r\n":
                 writer.write(b"PONG\r\n")
-        writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        async with connected(port, ca_file=tmp_path / "ca.pem") as connection:
-            await connection.round_trip(5.0)
-            assert connection.server_certificate_not_after is not None
+    async with serve_tcp(serve) as port, connected(port, ca_file=tmp_path / "ca.pem") as connection:
+        await connection.round_trip(5.0)
+        assert connection.server_certificate_not_after is not None
 
 
 _NONCE = b'{"auth_required":true,"nonce":"of-another"}'
@@ -145,10 +138,9 @@ async def test_no_greeting_makes_us_say_anything_in_plain_text_where_tls_is_requ
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(greeting + b"\r\n")
         received.append(await reader.read())
-        writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        url = f"tls://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with serve_tcp(serve) as port:
+        url = f"tls://127.0.0.1:{port}"
         access = NatsAccess(servers=(url,), service="watcher")
         with pytest.raises(BusError):
             await Connection.open(access, url, seconds=5.0, on_violation=lambda text: None)

@@ -26,6 +26,7 @@ from libs.common.service.readiness import Readiness
 from libs.common.service.serving_certificate import ServingCertificate
 from libs.talos.bounded_protocol import BoundedProtocol
 from tests.integration.processes import a_process
+from tests.tcp_server import serve_tcp
 
 
 def on_uvloop(work: Coroutine[Any, Any, None]) -> None:
@@ -57,10 +58,9 @@ async def _connects_with_keepalive() -> None:
 async def _listener(tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     async def until_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
-        writer.close()
 
-    async with await asyncio.start_server(until_the_end, "127.0.0.1", 0, ssl=tls) as server:
-        yield server.sockets[0].getsockname()[1]
+    async with serve_tcp(until_the_end, tls=tls) as port:
+        yield port
 
 
 def test_the_tls_state_of_a_closed_connection_to_a_machine_is_freed_without_a_garbage_collection():

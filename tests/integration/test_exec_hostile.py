@@ -15,6 +15,7 @@ from libs.common.kube.errors import Invalid, KubeError, ServerError, Unreachable
 from libs.common.kube.pod_exec import PROTOCOL, ExecResult, exec_in_pod
 from libs.common.kube.request import Request
 from tests.kube_loopback import LoopbackServer, open_api
+from tests.tcp_server import serve_tcp
 
 Say = Callable[[web.WebSocketResponse], Awaitable[None]]
 
@@ -117,7 +118,6 @@ async def only_asks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
         while True:
             writer.write((b"\x89\x7d" + b"x" * 125) * 1000)
             await writer.drain()
-    writer.close()
 
 
 async def test_a_server_that_reads_nothing_gets_its_connection_aborted(tmp_path: Path):
@@ -129,9 +129,7 @@ async def test_a_server_that_reads_nothing_gets_its_connection_aborted(tmp_path:
         finally:
             ended.set()
 
-    listening = await asyncio.start_server(kubelet, "127.0.0.1", 0)
-    host, port = listening.sockets[0].getsockname()
-    async with listening, open_api(f"http://{host}:{port}", tmp_path) as api:
+    async with serve_tcp(kubelet) as port, open_api(f"http://127.0.0.1:{port}", tmp_path) as api:
         with pytest.raises(Unreachable, match="did not end within 1 s"):
             await exec_in_pod(
                 api,

@@ -35,6 +35,7 @@ from libs.testbed.pki import CertificateAuthority
 from tests.builders import NOW
 from tests.bus_actors import wait_until
 from tests.kube_loopback import LoopbackServer, make_node_object, open_api, respond_error
+from tests.tcp_server import serve_tcp
 
 
 @pytest.fixture
@@ -148,25 +149,16 @@ async def hanging_up(after: int) -> AsyncIterator[tuple[str, list[bytes]]]:
     body = msgspec.json.encode(make_node_object("web-1"))
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            for number in range(1, after + 1):
-                head = await reader.readuntil(b"\r\n\r\n")
-                lengths = [
-                    line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")
-                ]
-                await reader.readexactly(int(lengths[0].split(b":")[1]) if lengths else 0)
-                heard.append(head.split(b" ", 1)[0])
-                if number < after:
-                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        except asyncio.IncompleteReadError:
-            pass  # the client left first
-        finally:
-            writer.close()
+        for number in range(1, after + 1):
+            head = await reader.readuntil(b"\r\n\r\n")
+            lengths = [line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+            await reader.readexactly(int(lengths[0].split(b":")[1]) if lengths else 0)
+            heard.append(head.split(b" ", 1)[0])
+            if number < after:
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with listening:
-        host, port = listening.sockets[0].getsockname()[:2]
-        yield f"http://{host}:{port}", heard
+    async with serve_tcp(serve) as port:
+        yield f"http://127.0.0.1:{port}", heard
 
 
 async def test_a_kept_connection_that_the_server_ended_costs_no_error(tmp_path: Path):

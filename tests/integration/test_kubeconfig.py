@@ -24,6 +24,7 @@ from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
 from tests.bus_actors import wait_until
 from tests.kube_loopback import LoopbackServer, open_api, respond_error
+from tests.tcp_server import serve_tcp
 
 V1 = "client.authentication.k8s.io/v1"
 LONG_EXPIRY = "2126-01-01T00:00:00Z"
@@ -168,25 +169,20 @@ class TunnelProxy:
     @asynccontextmanager
     async def start(cls) -> AsyncIterator["TunnelProxy"]:
         proxy = cls()
-        listening = await asyncio.start_server(proxy._serve, "127.0.0.1", 0)
-        async with listening:
-            host, port = listening.sockets[0].getsockname()[:2]
-            proxy.address = f"{host}:{port}"
+        async with serve_tcp(proxy._serve) as port:
+            proxy.address = f"127.0.0.1:{port}"
             yield proxy
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         self.heads.append(head)
-        try:
-            if self.status != 200:
-                writer.write(f"HTTP/1.1 {self.status} No\r\nContent-Length: 0\r\n\r\n".encode())
-                return
-            host, _, port = head.split(" ")[1].rpartition(":")
-            remote_reader, remote_writer = await asyncio.open_connection(host, int(port))
-            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-            await asyncio.gather(_copy(reader, remote_writer), _copy(remote_reader, writer))
-        finally:
-            writer.close()
+        if self.status != 200:
+            writer.write(f"HTTP/1.1 {self.status} No\r\nContent-Length: 0\r\n\r\n".encode())
+            return
+        host, _, port = head.split(" ")[1].rpartition(":")
+        remote_reader, remote_writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await asyncio.gather(_copy(reader, remote_writer), _copy(remote_reader, writer))
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

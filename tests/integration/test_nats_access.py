@@ -19,6 +19,7 @@ from libs.testbed.pki import CertificateAuthority
 from tests.builders import make_csr_enriched, make_request
 from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, make_event, run_during, wait_until
 from tests.integration.conftest import QUICK, ConnectBus
+from tests.tcp_server import serve_tcp
 
 # Test keys of nkeys' own kind, made for these tests only.
 SEEDS = {"watcher": bytes(range(32)), "metadata": bytes(range(1, 33)), "labeler": bytes(range(2, 34))}
@@ -257,7 +258,6 @@ class _WithoutTls:
         writer.write(b'INFO {"server_id":"x","auth_required":true,"nonce":"of-another"}\r\n')
         while chunk := await reader.read(4096):
             self.heard += chunk
-        writer.close()
 
 
 @pytest.mark.parametrize("named", ["by-ca", "by-scheme"])
@@ -267,8 +267,7 @@ async def test_nothing_is_signed_for_a_server_that_leaves_tls_out(
     ca = tmp_path / "ca.pem"
     ca.write_bytes(CertificateAuthority.make(common_name="nats").pem)
     between = _WithoutTls()
-    async with await asyncio.start_server(between.talk, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with serve_tcp(between.talk) as port:
         bus = await NatsBus.connect(
             (f"{'nats' if named == 'by-ca' else 'tls'}://127.0.0.1:{port}",),
             service="metadata",

@@ -16,6 +16,7 @@ from libs.testbed.child_process import allocate_port
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from tests.bus_actors import wait_until
 from tests.talos_actors import query_fault
+from tests.tcp_server import serve_tcp
 
 
 @pytest.fixture(scope="module")
@@ -106,12 +107,9 @@ async def test_an_endpoint_that_refuses_is_left_alone_between_attempts(pair: Mac
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal attempts
         attempts += 1
-        writer.close()
 
-    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        async with asking(pair, tmp_path, f"127.0.0.1:{port}") as api:
-            faults = [await query_fault(api, f"10.73.0.{i}") for i in (1, 2, 3, 4)]
+    async with serve_tcp(hang_up) as port, asking(pair, tmp_path, f"127.0.0.1:{port}") as api:
+        faults = [await query_fault(api, f"10.73.0.{i}") for i in (1, 2, 3, 4)]
     assert attempts == 1
     assert {fault.kind for fault in faults} == {"refused"}
 
@@ -132,10 +130,9 @@ async def test_a_watch_on_the_endpoint_that_is_cut_ends_and_opens_on_the_other(
 async def test_an_endpoint_that_swallows_everything_costs_a_bounded_time(pair: MachineFleet, tmp_path: Path):
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
-        writer.close()
 
-    async with await asyncio.start_server(swallow, "127.0.0.1", 0) as server:
-        hole = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with serve_tcp(swallow) as port:
+        hole = f"127.0.0.1:{port}"
         async with asking(pair, tmp_path, hole, connect_seconds=0.3) as api:
             begun = asyncio.get_running_loop().time()
             fault = await query_fault(api, "10.73.0.4", deadline_seconds=60)
@@ -153,12 +150,9 @@ async def test_an_endpoint_that_does_not_speak_tls_is_told_apart(pair: MachineFl
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail.example ESMTP\r\n")
         await writer.drain()
-        writer.close()
 
-    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        async with asking(pair, tmp_path, f"127.0.0.1:{port}") as api:
-            fault = await query_fault(api, "10.73.0.4")
+    async with serve_tcp(greet) as port, asking(pair, tmp_path, f"127.0.0.1:{port}") as api:
+        fault = await query_fault(api, "10.73.0.4")
     assert fault.kind == "refused"
     assert "TLS handshake failed" in fault.message
 
@@ -177,12 +171,11 @@ async def test_an_endpoint_that_ends_each_connection_leaves_its_machines_to_the_
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(greeting)
         await writer.drain()
-        writer.close()
 
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(pair.pki.directory / "server.crt", pair.pki.directory / "server.key")
-    async with await asyncio.start_server(greet, "127.0.0.1", 0, ssl=tls) as server:
-        bad = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with serve_tcp(greet, tls=tls) as port:
+        bad = f"127.0.0.1:{port}"
         async with asking(pair, tmp_path, bad) as api:
             fault = await query_fault(api, "10.73.0.4")
             assert fault.kind == "refused"

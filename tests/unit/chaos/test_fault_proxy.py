@@ -8,6 +8,7 @@ import pytest
 
 from chaos.fault_proxy import BLACK_HOLE, CUT, HEALTHY, FaultProxy, LinkState
 from tests.bus_actors import wait_until
+from tests.tcp_server import serve_tcp
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 SHORT = 0.1
@@ -22,22 +23,17 @@ class EchoServer:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.peers.append(writer.get_extra_info("peername")[0])
-        try:
-            while data := await reader.read(65536):
-                self.received += data
-                writer.write(data)
-                await writer.drain()
-        except OSError:
-            pass
-        finally:
-            writer.close()
+        while data := await reader.read(65536):
+            self.received += data
+            writer.write(data)
+            await writer.drain()
 
 
 @pytest.fixture
 async def echo() -> AsyncIterator[tuple[EchoServer, int]]:
     echo = EchoServer()
-    async with await asyncio.start_server(echo.serve, "127.0.0.1", 0) as server:
-        yield echo, server.sockets[0].getsockname()[1]
+    async with serve_tcp(echo.serve) as port:
+        yield echo, port
 
 
 @pytest.fixture

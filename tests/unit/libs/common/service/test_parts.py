@@ -27,6 +27,7 @@ from libs.common.settings.read_settings import SettingsError
 from libs.testbed.pki import CertificateAuthority
 from tests.architecture.sources import ROOT
 from tests.bus_actors import run_during, wait_until
+from tests.tcp_server import serve_tcp
 
 
 def test_a_report_names_every_check_and_every_reason():
@@ -133,14 +134,13 @@ async def test_files_that_change_are_taken_up_and_broken_ones_are_not(tmp_path: 
 
 async def served_certificate(certificate: ServingCertificate) -> x509.Certificate:
     """What a client is shown."""
-    server = await asyncio.start_server(
-        lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=certificate.context
-    )
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None: ...
+
     trusting = ssl.create_default_context()
     trusting.check_hostname = False
     trusting.verify_mode = ssl.CERT_NONE
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with serve_tcp(hang_up, tls=certificate.context) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
         shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.close()
