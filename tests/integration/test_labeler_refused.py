@@ -13,6 +13,7 @@ from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node
 from libs.common.contract.services import LABELER
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden
+from libs.testbed.admission_webhook import AdmissionWebhook, DenialReason, WebhookScope
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import MERGE, KubeletFleet, SimKubelet
 from services.labeler.blocker import describe_failed_write
@@ -24,7 +25,6 @@ from tests.builders import make_facts
 from tests.bus_actors import wait_until
 from tests.integration.service_api import open_api_of
 from tests.node_plans import FactsPlanner, compile_one_rule, decode_record_annotation
-from tests.node_webhook import DenialReason, NodeWebhook, run_node_webhook
 
 LONG = "y" * 1000
 CASES = {
@@ -173,7 +173,21 @@ async def test_a_node_stays_uninitialized_while_a_webhook_denies_the_taint_of_a_
     await kubelets.delete_node(name)
 
 
-async def denies(kubelets: KubeletFleet, webhook: NodeWebhook, name: str) -> None:
+@asynccontextmanager
+async def run_node_webhook(
+    kubelets: KubeletFleet, folder: Path, *, node: str
+) -> AsyncIterator[AdmissionWebhook]:
+    """A webhook that the real API server asks about each write of that one Node."""
+    scope = WebhookScope(resources={"": ["nodes"]}, condition=f"object.metadata.name == '{node}'")
+    async with AdmissionWebhook.start(f"dislikes-{node}", folder) as webhook:
+        await webhook.register(kubelets, scope)
+        try:
+            yield webhook
+        finally:
+            await webhook.unregister(kubelets)
+
+
+async def denies(kubelets: KubeletFleet, webhook: AdmissionWebhook, name: str) -> None:
     """Wait until the API server calls the new webhook."""
     webhook.find_denial_reason = lambda node: "not now"
 
