@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from chaos.api_proxy import ApiProxy
 from chaos.fault_proxy import FaultProxy, LinkState
 from chaos.workload import RULE_LABEL
 from libs.common.contract.services import IPAM, LIFECYCLE, METADATA, SERVICES, WATCHER
@@ -71,6 +72,7 @@ class ChaosCluster(NamedTuple):
     kubelets: KubeletFleet  # also an operator: admin, and no proxy in between
     services: ServiceProcesses
     links: Mapping[Link, Mapping[str, FaultProxy]]  # by the name of the process
+    api_proxy: ApiProxy  # between the links and kube-apiserver
 
     @property
     def rules_file(self) -> Path:
@@ -130,7 +132,8 @@ async def start_processes(run_dir: Path, mode: Mode, servers: Servers) -> AsyncI
     control_plane, nats, machines, kubelets = servers
     names = list_processes(mode)
     async with contextlib.AsyncExitStack() as stack:
-        links = await _start_links(stack, servers, names)
+        api_proxy = await stack.enter_async_context(ApiProxy.start(control_plane))
+        links = await _start_links(stack, servers, names, api_proxy)
         write_rules(run_dir / _RULES_FILE, 0)
         starting = ServiceProcesses.start(
             make_directory(run_dir / "logs"),
@@ -148,16 +151,16 @@ async def start_processes(run_dir: Path, mode: Mode, servers: Servers) -> AsyncI
         _write_talosconfigs(run_dir, machines, links["talos"])
         services = await stack.enter_async_context(starting)
         await services.wait_until_ready()
-        yield ChaosCluster(run_dir, mode, *servers, services, links)
+        yield ChaosCluster(run_dir, mode, *servers, services, links, api_proxy)
 
 
 async def _start_links(
-    stack: contextlib.AsyncExitStack, servers: Servers, names: Sequence[str]
+    stack: contextlib.AsyncExitStack, servers: Servers, names: Sequence[str], api_proxy: ApiProxy
 ) -> Mapping[Link, Mapping[str, FaultProxy]]:
     """Start a proxy for each process and server; only processes with the Talos credential reach Talos."""
     ports = {
         "nats": servers.nats.port,
-        "api": _port_of(servers.control_plane.server),
+        "api": api_proxy.port,
         "talos": _port_of(servers.machines.endpoints[0]),
     }
     links: dict[Link, dict[str, FaultProxy]] = {link: {} for link in LINKS}

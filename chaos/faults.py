@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from chaos.api_faults import API_FAULTS
 from chaos.cluster import Mode
 from chaos.fault import Fault
 from chaos.link_faults import LINK_FAULTS
@@ -10,7 +11,13 @@ from chaos.machine_faults import MACHINE_FAULTS
 from chaos.process_faults import PROCESS_FAULTS
 from chaos.server_faults import SERVER_FAULTS
 
-FAULTS: Final[Sequence[Fault]] = (*SERVER_FAULTS, *LINK_FAULTS, *PROCESS_FAULTS, *MACHINE_FAULTS)
+FAULTS: Final[Sequence[Fault]] = (
+    *SERVER_FAULTS,
+    *API_FAULTS,
+    *LINK_FAULTS,
+    *PROCESS_FAULTS,
+    *MACHINE_FAULTS,
+)
 
 
 def list_faults(mode: Mode) -> list[Fault]:

@@ -8,6 +8,7 @@ import msgspec
 from aiohttp import web
 
 from libs.testbed.sim_apiserver.faults import (
+    ConflictFault,
     EmptyClose,
     ExpiredFault,
     HalfOpenFault,
@@ -15,7 +16,7 @@ from libs.testbed.sim_apiserver.faults import (
     SlowFault,
     TooManyRequestsFault,
 )
-from libs.testbed.sim_apiserver.refusals import Refusal, expired
+from libs.testbed.sim_apiserver.refusals import Refusal, ResourceReference, conflict, expired
 from libs.testbed.sim_apiserver.watch_stream import make_error_event
 
 
@@ -30,6 +31,8 @@ async def apply_fault(
         case TooManyRequestsFault():
             why = "the server has received too many requests and has asked us to try again later"
             raise Refusal(429, "TooManyRequests", why, retry_after_seconds=fault.retry_after_seconds)
+        case ConflictFault():
+            raise conflict(ResourceReference(request.path))
         case ExpiredFault() if not is_watch:
             raise expired("too old resource version")
         case HalfOpenFault() if not is_watch:
@@ -38,11 +41,16 @@ async def apply_fault(
             request.transport.abort()
             return web.Response()
     response = await open_watch_response(request)
+    await end_watch(fault, response)
+    return response
+
+
+async def end_watch(fault: ServerFault, response: web.StreamResponse) -> None:
+    """Send what an open watch sends last: an error, nothing, or nothing until the client disconnects."""
     if isinstance(fault, ExpiredFault):
         await response.write(make_error_event(expired("too old resource version")))
     elif isinstance(fault, HalfOpenFault):
         await asyncio.Event().wait()
-    return response
 
 
 def make_refusal_response(refusal: Refusal) -> web.Response:

@@ -29,7 +29,11 @@ class EmptyClose(msgspec.Struct, frozen=True):
     """A watch ends at once without an event; the connection of another request closes without a response."""
 
 
-ServerFault = TooManyRequestsFault | SlowFault | ExpiredFault | HalfOpenFault | EmptyClose
+class ConflictFault(msgspec.Struct, frozen=True):
+    """409, as to a write that lost against another writer."""
+
+
+ServerFault = TooManyRequestsFault | SlowFault | ExpiredFault | HalfOpenFault | EmptyClose | ConflictFault
 
 
 class _Rule(msgspec.Struct):
@@ -37,6 +41,8 @@ class _Rule(msgspec.Struct):
     verb: str
     resource: str
     remaining: int | None
+    every: int
+    matched: int = 0
 
 
 class FaultRules:
@@ -46,10 +52,19 @@ class FaultRules:
         self._rules: list[_Rule] = []
 
     def inject(
-        self, fault: ServerFault, *, verb: str = "", resource: str = "", times: int | None = None
+        self,
+        fault: ServerFault,
+        *,
+        verb: str = "",
+        resource: str = "",
+        times: int | None = None,
+        every: int = 1,
     ) -> None:
-        """Add a rule for a verb and a resource ("" is any), for `times` requests (None: until `clear`)."""
-        self._rules.append(_Rule(fault, verb, resource, times))
+        """Add a rule for a verb and a resource ("" is any), for `times` requests (None: until `clear`).
+
+        With `every` 3, it applies to the first, fourth and seventh of the requests that match.
+        """
+        self._rules.append(_Rule(fault, verb, resource, times, every))
 
     def clear(self) -> None:
         """Remove all rules."""
@@ -59,6 +74,9 @@ class FaultRules:
         """Return the fault for this request, if there is one, and count the request."""
         for rule in self._rules:
             if rule.remaining != 0 and rule.verb in {"", verb} and rule.resource in {"", resource}:
+                rule.matched += 1
+                if rule.matched % rule.every != 1 % rule.every:
+                    continue
                 if rule.remaining is not None:
                     rule.remaining -= 1
                 return rule.fault

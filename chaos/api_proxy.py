@@ -1,0 +1,182 @@
+"""An HTTP proxy in front of kube-apiserver that can answer in its place, by rules for verbs and resources."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from libs.testbed.child_process import allocate_port
+from libs.testbed.sim_apiserver.api_request import parse_request
+from libs.testbed.sim_apiserver.fault_responses import apply_fault, end_watch, make_refusal_response
+from libs.testbed.sim_apiserver.faults import ExpiredFault, FaultRules, ServerFault
+from libs.testbed.sim_apiserver.refusals import Refusal
+
+_LONGEST_LINE_BYTES: Final = 2**22  # one event of a watch
+_SMALL_PAGE: Final = 5  # objects: a list needs several pages, so a later one can expire
+_PER_CONNECTION: Final = ("Connection", "Host", "Content-Length", "Keep-Alive", "Transfer-Encoding")
+_CHOSEN_BY_AIOHTTP: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+
+
+class ApiServer(Protocol):
+    """The server behind the proxy. ControlPlane and SimApiServer have this interface."""
+
+    server: str
+    ca_file: Path  # beside it are `apiserver.crt` and `apiserver.key`
+
+    def ssl_context(self, user: str, groups: Sequence[str]) -> ssl.SSLContext:
+        """Return a context with the client certificate of that user."""
+        ...
+
+
+_Client = tuple[str, str, tuple[str, ...]]  # source address, user and groups
+
+
+class ApiProxy:
+    """One listener with the certificate of the server behind it.
+
+    The server sees each client with its own address, certificate and token.
+    """
+
+    def __init__(self, behind: ApiServer) -> None:
+        self.port = allocate_port()
+        self.server = f"https://127.0.0.1:{self.port}"
+        self._behind = behind
+        self._faults = FaultRules()
+        self._sessions: dict[_Client, aiohttp.ClientSession] = {}
+        self._watch_faults: dict[asyncio.Future[ServerFault], None] = {}  # one for each open watch
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(cls, behind: ApiServer) -> AsyncIterator["ApiProxy"]:
+        """Listen on the loopback during the block."""
+        proxy = cls(behind)
+        server = web.Server(proxy._handle, handler_cancellation=True, access_log=None)
+        runner = web.ServerRunner(server, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", proxy.port, ssl_context=_make_context(behind)).start()
+            yield proxy
+        finally:
+            await runner.cleanup()
+            for session in proxy._sessions.values():
+                await session.close()
+
+    @property
+    def watch_count(self) -> int:
+        """The number of watches that are open at the server."""
+        return len(self._watch_faults)
+
+    def inject(self, fault: ServerFault, *, verbs: Sequence[str] = ("",), every: int = 1) -> None:
+        """Answer every so many requests of these verbs with the fault. It also ends the open watches."""
+        for verb in verbs:
+            self._faults.inject(fault, verb=verb, every=every)
+        if "watch" in verbs:
+            for ending in self._watch_faults:
+                ending.set_result(fault)
+            self._watch_faults.clear()
+
+    def heal(self) -> None:
+        """Forward all requests. A watch that is silent stays so until its client disconnects."""
+        self._faults.clear()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        asked = parse_request(request.method, request.path, request.query)
+        fault = self._faults.match_request(asked.verb, asked.resource)
+        limit = 0
+        if isinstance(fault, ExpiredFault) and asked.verb == "list" and "continue" not in request.query:
+            fault, limit = None, _SMALL_PAGE  # only a later page can expire
+        try:
+            if fault and (answered := await apply_fault(fault, request, is_watch=asked.verb == "watch")):
+                return answered
+            return await self._forward(request, limit=limit, is_watch=asked.verb == "watch")
+        except Refusal as refusal:
+            return make_refusal_response(refusal)
+        except (aiohttp.ClientError, ConnectionError):  # the server ended the connection: so does the proxy
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response()
+
+    async def _forward(self, request: web.BaseRequest, *, limit: int, is_watch: bool) -> web.StreamResponse:
+        target = URL(self._behind.server + request.raw_path, encoded=True)
+        async with self._open_session(request).request(
+            request.method,
+            target.update_query(limit=limit) if limit else target,
+            headers=_copy_headers(request.headers),
+            data=await request.read() or None,
+            allow_redirects=False,
+        ) as answer:
+            headers = _copy_headers(answer.headers)
+            if not is_watch or answer.status != 200:
+                return web.Response(status=answer.status, headers=headers, body=await answer.read())
+            response = web.StreamResponse(headers=headers)
+            await response.prepare(request)
+            await self._forward_watch(answer, response)
+            return response
+
+    async def _forward_watch(self, answer: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
+        """Forward whole lines until the server, the client or a fault ends the watch."""
+        ending: asyncio.Future[ServerFault] = asyncio.get_running_loop().create_future()
+        self._watch_faults[ending] = None
+        forwarding = asyncio.create_task(_forward_lines(answer, response))
+        try:
+            await asyncio.wait((forwarding, ending), return_when=asyncio.FIRST_COMPLETED)
+            if not ending.done():
+                return await forwarding
+        finally:
+            self._watch_faults.pop(ending, None)
+            forwarding.cancel()
+            await asyncio.gather(forwarding, return_exceptions=True)
+        await end_watch(ending.result(), response)
+        return None
+
+    def _open_session(self, request: web.BaseRequest) -> aiohttp.ClientSession:
+        """The connections of that client: with its address, and its certificate if it has one."""
+        client = (request.remote or "127.0.0.1", *_read_identity(request))
+        if client not in self._sessions:
+            source, user, groups = client
+            connector = aiohttp.TCPConnector(
+                limit=0, local_addr=(source, 0), ssl=self._behind.ssl_context(user, groups)
+            )
+            self._sessions[client] = aiohttp.ClientSession(
+                connector=connector,
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=_LONGEST_LINE_BYTES,
+                skip_auto_headers=_CHOSEN_BY_AIOHTTP,
+                timeout=aiohttp.ClientTimeout(),  # the clients have their own
+            )
+        return self._sessions[client]
+
+
+async def _forward_lines(answer: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
+    async for line in answer.content:
+        await response.write(line)
+
+
+def _copy_headers(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
+    kept = ((name, value) for name, value in headers.items() if name.title() not in _PER_CONNECTION)
+    return CIMultiDict(kept)
+
+
+def _read_identity(request: web.BaseRequest) -> tuple[str, tuple[str, ...]]:
+    """The common name and the organizations of the client certificate."""
+    names = [pair for part in request.get_extra_info("peercert")["subject"] for pair in part]
+    user = next(value for key, value in names if key == "commonName")
+    return user, tuple(value for key, value in names if key == "organizationName")
+
+
+def _make_context(behind: ApiServer) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(
+        behind.ca_file.with_name("apiserver.crt"), behind.ca_file.with_name("apiserver.key")
+    )
+    context.load_verify_locations(behind.ca_file)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
