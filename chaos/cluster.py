@@ -10,6 +10,7 @@ from chaos.api_proxy import ApiProxy
 from chaos.fault_proxy import FaultProxy, LinkState
 from chaos.workload import RULE_LABEL
 from libs.common.contract.services import IPAM, LIFECYCLE, METADATA, SERVICES, WATCHER
+from libs.testbed.admission_webhook import AdmissionWebhook
 from libs.testbed.child_process import make_directory
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kube_credentials import build_kubeconfig
@@ -73,6 +74,7 @@ class ChaosCluster(NamedTuple):
     services: ServiceProcesses
     links: Mapping[Link, Mapping[str, FaultProxy]]  # by the name of the process
     api_proxy: ApiProxy  # between the links and kube-apiserver
+    webhook: AdmissionWebhook  # not registered
 
     @property
     def rules_file(self) -> Path:
@@ -133,6 +135,7 @@ async def start_processes(run_dir: Path, mode: Mode, servers: Servers) -> AsyncI
     names = list_processes(mode)
     async with contextlib.AsyncExitStack() as stack:
         api_proxy = await stack.enter_async_context(ApiProxy.start(control_plane))
+        webhook = await stack.enter_async_context(AdmissionWebhook.start("chaos", run_dir))
         links = await _start_links(stack, servers, names, api_proxy)
         write_rules(run_dir / _RULES_FILE, 0)
         starting = ServiceProcesses.start(
@@ -151,7 +154,7 @@ async def start_processes(run_dir: Path, mode: Mode, servers: Servers) -> AsyncI
         _write_talosconfigs(run_dir, machines, links["talos"])
         services = await stack.enter_async_context(starting)
         await services.wait_until_ready()
-        yield ChaosCluster(run_dir, mode, *servers, services, links, api_proxy)
+        yield ChaosCluster(run_dir, mode, *servers, services, links, api_proxy, webhook)
 
 
 async def _start_links(

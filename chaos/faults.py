@@ -10,10 +10,12 @@ from chaos.link_faults import LINK_FAULTS
 from chaos.machine_faults import MACHINE_FAULTS
 from chaos.process_faults import PROCESS_FAULTS
 from chaos.server_faults import SERVER_FAULTS
+from chaos.webhook_faults import WEBHOOK_FAULTS
 
 FAULTS: Final[Sequence[Fault]] = (
     *SERVER_FAULTS,
     *API_FAULTS,
+    *WEBHOOK_FAULTS,
     *LINK_FAULTS,
     *PROCESS_FAULTS,
     *MACHINE_FAULTS,
