@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 from chaos.api_proxy import ApiProxy
 from chaos.fault_proxy import FaultProxy, LinkState
+from chaos.nats_servers import NatsServers
 from chaos.workload import RULE_LABEL
 from libs.common.contract.services import IPAM, LIFECYCLE, METADATA, SERVICES, WATCHER
 from libs.testbed.admission_webhook import AdmissionWebhook
@@ -16,13 +17,15 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kube_credentials import build_kubeconfig
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
-from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_processes import ProcessEndpoints, ServiceProcesses, list_process_names
 
-Mode = Literal["separate", "all-in-one"]
+Mode = Literal["separate", "all-in-one", "nats-cluster"]
 Link = Literal["nats", "api", "talos"]
 
-MODES: Final[tuple[Mode, ...]] = ("separate", "all-in-one")
+MODES: Final[tuple[Mode, ...]] = ("separate", "all-in-one", "nats-cluster")
+SEPARATE_MODES: Final[tuple[Mode, ...]] = ("separate", "nats-cluster")  # a process for each service
+SINGLE_SERVER_MODES: Final[tuple[Mode, ...]] = ("separate", "all-in-one")  # of NATS, without keys
+CLUSTERED_MODES: Final[tuple[Mode, ...]] = ("nats-cluster",)  # three servers, with keys and TLS
 LINKS: Final[tuple[Link, ...]] = ("nats", "api", "talos")
 REPLICAS: Final[Mapping[str, int]] = {
     WATCHER.service: 2,
@@ -30,6 +33,7 @@ REPLICAS: Final[Mapping[str, int]] = {
     LIFECYCLE.service: 2,
     "all-in-one": 2,
 }
+_LOOPBACK: Final = ("127.0.0.1",)
 _RULES_FILE: Final = "cloud-config.yaml"
 _FLAGS: Final = (
     "--controllers=*,node-ipam-controller,cloud-node-lifecycle",
@@ -68,7 +72,7 @@ class ChaosCluster(NamedTuple):
     run_dir: Path
     mode: Mode
     control_plane: ControlPlane
-    nats: NatsServer
+    nats: NatsServers
     machines: MachineFleet
     kubelets: KubeletFleet  # also an operator: admin, and no proxy in between
     services: ServiceProcesses
@@ -95,6 +99,9 @@ class ChaosCluster(NamedTuple):
         """The files with credentials of the processes."""
         for name in self.services.ports:
             yield from (self.run_dir / name).glob("talosconfig")
+        if self.nats.keys is not None:
+            yield from self.nats.keys.directory.rglob("*.nk")
+            yield from self.nats.keys.directory.rglob("*.key")
         yield from self.control_plane.run_dir.glob("talos-ccm*.key")
 
 
@@ -110,7 +117,7 @@ class Servers(NamedTuple):
     """The servers that the processes connect to, and the kubelets."""
 
     control_plane: ControlPlane
-    nats: NatsServer
+    nats: NatsServers
     machines: MachineFleet
     kubelets: KubeletFleet
 
@@ -122,7 +129,7 @@ async def start_cluster(run_dir: Path, mode: Mode) -> AsyncIterator[ChaosCluster
         ControlPlane.start(run_dir / "kubernetes", audit_fields=True) as control_plane,
         MachineFleet.start(make_directory(run_dir / "talos")) as machines,
         KubeletFleet.start(control_plane) as kubelets,
-        NatsServer.start(run_dir / "nats") as nats,
+        NatsServers.start(run_dir / "nats", is_cluster=mode in CLUSTERED_MODES) as nats,
         start_processes(run_dir, mode, Servers(control_plane, nats, machines, kubelets)) as cluster,
     ):
         yield cluster
@@ -142,14 +149,14 @@ async def start_processes(run_dir: Path, mode: Mode, servers: Servers) -> AsyncI
             make_directory(run_dir / "logs"),
             control_plane,
             kubelets,
-            nats_url=nats.url,
-            talosconfig=run_dir,  # unused: each process has its own
+            nats_url="",  # unused, as the next one: each process has its own
+            talosconfig=run_dir,
             all_in_one=mode == "all-in-one",
             flags=[*_FLAGS, f"--cloud-config={run_dir / _RULES_FILE}"],
-            own_flags=dict.fromkeys((LIFECYCLE.service, "all-in-one"), _QUICK_LIFECYCLE),
+            own_flags=_list_own_flags(nats),
             wirings=SERVICES,
             replicas=REPLICAS,
-            endpoints={name: _make_endpoints(run_dir, control_plane, links, name) for name in names},
+            endpoints={name: _make_endpoints(run_dir, servers, links, name) for name in names},
         )
         _write_talosconfigs(run_dir, machines, links["talos"])
         services = await stack.enter_async_context(starting)
@@ -161,15 +168,16 @@ async def _start_links(
     stack: contextlib.AsyncExitStack, servers: Servers, names: Sequence[str], api_proxy: ApiProxy
 ) -> Mapping[Link, Mapping[str, FaultProxy]]:
     """Start a proxy for each process and server; only processes with the Talos credential reach Talos."""
-    ports = {
-        "nats": servers.nats.port,
-        "api": api_proxy.port,
-        "talos": _port_of(servers.machines.endpoints[0]),
+    targets: dict[Link, tuple[int, Sequence[str]]] = {
+        "nats": (servers.nats.port, servers.nats.hosts),
+        "api": (api_proxy.port, _LOOPBACK),
+        "talos": (_port_of(servers.machines.endpoints[0]), _LOOPBACK),
     }
     links: dict[Link, dict[str, FaultProxy]] = {link: {} for link in LINKS}
     for (number, name), link in itertools.product(enumerate(names, 2), LINKS):
         if link != "talos" or name.startswith((METADATA.service, "all-in-one")):
-            proxy = FaultProxy.start(ports[link], source=f"127.0.0.{number}")
+            port, hosts = targets[link]
+            proxy = FaultProxy.start(port, hosts=hosts, source=f"127.0.0.{number}")
             links[link][name] = await stack.enter_async_context(proxy)
     return links
 
@@ -185,13 +193,21 @@ def write_rules(file: Path, revision: int) -> None:
     new.replace(file)
 
 
+def _list_own_flags(nats: NatsServers) -> dict[str, list[str]]:
+    services = (*(spec.service for spec in SERVICES), "all-in-one")
+    own_flags = {service: nats.list_flags(service) for service in services}
+    for service in (LIFECYCLE.service, "all-in-one"):
+        own_flags[service] += _QUICK_LIFECYCLE
+    return own_flags
+
+
 def _make_endpoints(
-    run_dir: Path, control_plane: ControlPlane, links: Mapping[Link, Mapping[str, FaultProxy]], name: str
+    run_dir: Path, servers: Servers, links: Mapping[Link, Mapping[str, FaultProxy]], name: str
 ) -> ProcessEndpoints:
     own = make_directory(run_dir / name)
     return ProcessEndpoints(
-        ProxiedApiServer(control_plane, links["api"][name].port, own),
-        f"nats://127.0.0.1:{links['nats'][name].port}",
+        ProxiedApiServer(servers.control_plane, links["api"][name].port, own),
+        f"{servers.nats.scheme}://127.0.0.1:{links['nats'][name].port}",
         own / "talosconfig",
     )
 

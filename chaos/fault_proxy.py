@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -31,11 +32,12 @@ BLACK_HOLE: Final = LinkState(blocked=("to-server", "to-client"))
 
 
 class FaultProxy:
-    """One listener on the loopback whose connections continue to one server."""
+    """One listener on the loopback whose connections continue to one server, or to several in turn."""
 
-    def __init__(self, port: int, target_port: int, source: str) -> None:
+    def __init__(self, port: int, target_port: int, hosts: Sequence[str], source: str) -> None:
         self.port = port
         self._target_port = target_port
+        self._hosts = itertools.cycle(hosts)
         self._source = source
         self._state = HEALTHY
         self._changed = asyncio.Event()
@@ -44,9 +46,14 @@ class FaultProxy:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def start(cls, target_port: int, *, source: str = "127.0.0.1") -> AsyncIterator["FaultProxy"]:
-        """Listen during the block. The server sees connections from the address `source` of the loopback."""
-        proxy = cls(allocate_port(), target_port, source)
+    async def start(
+        cls, target_port: int, *, hosts: Sequence[str] = ("127.0.0.1",), source: str = "127.0.0.1"
+    ) -> AsyncIterator["FaultProxy"]:
+        """Listen during the block. A server sees connections from the address `source` of the loopback.
+
+        Each connection goes to the next of `hosts`, as to the endpoints of a Service; none is left out.
+        """
+        proxy = cls(allocate_port(), target_port, hosts, source)
         server = await asyncio.start_server(proxy._accept, "127.0.0.1", proxy.port)
         try:
             yield proxy
@@ -84,7 +91,7 @@ class FaultProxy:
         try:
             await self._wait_while_blocked("to-server")  # a lost network carries no handshake either
             far_reader, far_writer = await asyncio.open_connection(
-                "127.0.0.1", self._target_port, local_addr=(self._source, 0)
+                next(self._hosts), self._target_port, local_addr=(self._source, 0)
             )
         except OSError:  # the server is down
             self._close(writer)

@@ -8,11 +8,13 @@ from chaos.cluster import Mode
 from chaos.fault import Fault
 from chaos.link_faults import LINK_FAULTS
 from chaos.machine_faults import MACHINE_FAULTS
+from chaos.nats_faults import NATS_FAULTS
 from chaos.process_faults import PROCESS_FAULTS
 from chaos.server_faults import SERVER_FAULTS
 from chaos.webhook_faults import WEBHOOK_FAULTS
 
 FAULTS: Final[Sequence[Fault]] = (
+    *NATS_FAULTS,
     *SERVER_FAULTS,
     *API_FAULTS,
     *WEBHOOK_FAULTS,

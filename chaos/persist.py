@@ -1,4 +1,4 @@
-"""Repeats a request to kube-apiserver until an outage is over."""
+"""Repeats a request to a server until an outage is over."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from chaos.cluster import Mode
+from chaos.cluster import SEPARATE_MODES, Mode
 from chaos.fault import Fault, FaultSite
 from libs.common.contract.services import SERVICES
 
@@ -12,7 +12,7 @@ _LONGER_THAN_THE_LEASE: Final = (17.0, 19.0)  # it lasts 15 s
 
 def _list_process_faults() -> Iterator[Fault]:
     for spec in SERVICES:
-        yield from _make_faults(spec.service, ("separate",))
+        yield from _make_faults(spec.service, SEPARATE_MODES)
     yield from _make_faults("all-in-one", ("all-in-one",))
 
 

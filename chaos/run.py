@@ -133,6 +133,6 @@ async def _keep_processes_running(cluster: ChaosCluster) -> AsyncIterator[list[s
 
 def _search(cluster: ChaosCluster) -> list[tuple[str, str]]:
     """The logs and the files of JetStream, which also contain replaced messages, with a secret in them."""
-    searched = [*(cluster.run_dir / "logs").glob("*.log"), *cluster.nats.store.rglob("*.blk")]
+    searched = [*(cluster.run_dir / "logs").glob("*.log"), *cluster.nats.list_message_files()]
     texts = {str(path): path.read_bytes() for path in searched}
     return find_leaks({str(path): path.read_bytes() for path in cluster.list_secret_files()}, texts)

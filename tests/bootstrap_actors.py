@@ -9,12 +9,10 @@ import nats
 
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.testbed.child_process import ChildProcess, allocate_port
+from libs.testbed.nats_installation import PREFIX, NatsKeys, start_bootstrap
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.service_start import start_program
 from services.bootstrap.server_config import NatsServerConfig
 from tests.bus_actors import wait_until
-
-PREFIX = "ccm"
 
 
 def make_server_config(**fields: Any) -> NatsServerConfig:
@@ -42,6 +40,7 @@ class BootstrapInstallation:
         self.server = server
         self.out = server.run_dir
         self.keys = server.run_dir / "keys"
+        self._nats_keys = NatsKeys(self.keys)
         self.health_port = allocate_port()
 
     @property
@@ -52,7 +51,7 @@ class BootstrapInstallation:
     @property
     def ca_file(self) -> Path:
         """The CA file for clients, as in the ConfigMap."""
-        return self.keys / "ca.crt"
+        return self._nats_keys.ca_file
 
     async def publish_as(self, user: str, messages: Mapping[str, bytes]) -> None:
         """Publish bytes by subject with that user's key, which may not receive acknowledgements."""
@@ -69,11 +68,11 @@ class BootstrapInstallation:
 
     def folder(self, name: str) -> Path:
         """The folder that replaces a Secret."""
-        return self.keys / f"{PREFIX}-nats-{name}"
+        return self._nats_keys.folder(name)
 
     def seed_file(self, user: str) -> Path:
         """A user's key; the bootstrap's own is not shared."""
-        return self.out / "system.nk" if user == "system" else self.folder(user) / "seed.nk"
+        return self.out / "system.nk" if user == "system" else self._nats_keys.seed_file(user)
 
     def bus_options(self, user: str) -> dict[str, Any]:
         """The options of `connect_bus` for that user."""
@@ -130,18 +129,12 @@ class BootstrapInstallation:
             await child.stop()
 
 
-def start_bootstrap(run_dir: Path, arguments: Sequence[str]) -> ChildProcess:
-    """Its log is `bootstrap.log` of that directory."""
-    clean = {"KUBECONFIG": "", "POD_NAME": ""}
-    return start_program("bootstrap", "services.bootstrap", arguments, run_dir, clean)
-
-
 @asynccontextmanager
 async def install_bootstrap(
     run_dir: Path, *, flags: Sequence[str] = ()
 ) -> AsyncIterator[BootstrapInstallation]:
     """Made once, as by the init container; then the server starts on it. `flags` are the bootstrap's."""
-    made = BootstrapInstallation(NatsServer(run_dir, ""), flags)
+    made = BootstrapInstallation(NatsServer(run_dir), flags)
     init = made.start_bootstrap_process()
     assert await init.wait() == 0, init.tail(50)
     try:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import sysconfig
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -18,16 +18,27 @@ _MONITORING_TIMEOUT = aiohttp.ClientTimeout(total=5)
 
 
 class NatsServer:
-    """One server; its port and its store stay the same over restarts."""
+    """One server; its address and its store stay the same over restarts."""
 
-    def __init__(self, run_dir: Path, config: str) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        config: str = "",
+        *,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:
+        """`host` is an address of the loopback; `flags` are added to the command line."""
         run_dir.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
         self.store = run_dir / "jetstream"
-        self.port = allocate_port()
-        self._monitoring_port = allocate_port()
-        self.url = f"nats://127.0.0.1:{self.port}"
+        self.host = host
+        self.port = port or allocate_port()
+        self.monitoring_port = allocate_port()
+        self.url = f"nats://{host}:{self.port}"
         self.child: ChildProcess
+        self._flags = flags
         self.configure(config)
 
     @classmethod
@@ -43,7 +54,7 @@ class NatsServer:
 
     def configure(self, config: str) -> None:
         """Write the configuration file again; it takes effect at the next start."""
-        own = f'jetstream {{ store_dir: "{self.store}" }}\nhttp: "127.0.0.1:{self._monitoring_port}"\n'
+        own = f'jetstream {{ store_dir: "{self.store}" }}\nhttp: "{self.host}:{self.monitoring_port}"\n'
         (self.run_dir / "nats.conf").write_text(own + config)
 
     async def kill(self) -> None:
@@ -57,7 +68,7 @@ class NatsServer:
         program = Path(sysconfig.get_path("scripts")) / "nats-server"
         if not program.exists():
             raise FileNotFoundError(f"{program} is missing, though the lock file has it: make clean env")
-        argv = [str(program), "-a", "127.0.0.1", "-p", str(self.port), "-c", "nats.conf"]
+        argv = [str(program), "-a", self.host, "-p", str(self.port), "-c", "nats.conf", *self._flags]
         self.child = ChildProcess.start("nats-server", argv, self.run_dir)
         await wait_until(
             self._is_ready, self.child, what="ready", seconds=_START_SECONDS, every_seconds=0.003
@@ -71,7 +82,7 @@ class NatsServer:
 
     async def count_kept(self) -> dict[str, int]:
         """Return the numbers of connections, streams, consumers and subjects that the server keeps."""
-        base = f"http://127.0.0.1:{self._monitoring_port}"
+        base = f"http://{self.host}:{self.monitoring_port}"
         async with aiohttp.ClientSession(timeout=_MONITORING_TIMEOUT, raise_for_status=True) as session:
             async with session.get(f"{base}/jsz?streams=true&consumers=true") as answer:
                 accounts = (await answer.json()).get("account_details", [])
@@ -97,7 +108,7 @@ class NatsServer:
         writer = None
         try:
             async with asyncio.timeout(1):
-                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                reader, writer = await asyncio.open_connection(self.host, self.port)
                 greeting = await reader.readline()
         except (OSError, TimeoutError):
             return False

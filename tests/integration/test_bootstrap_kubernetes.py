@@ -16,9 +16,9 @@ from libs.common.contract.service_spec import PolicyRule
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.nats_installation import start_bootstrap
 from services.bootstrap.policy_rules import list_policy_rules
 from services.bootstrap.resource_names import KEY_USERS, ResourceNames
-from tests.bootstrap_actors import start_bootstrap
 from tests.bus_actors import wait_until
 
 _numbers = itertools.count(1)

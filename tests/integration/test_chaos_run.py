@@ -9,6 +9,7 @@ import pytest
 from chaos.cluster import Servers, start_processes
 from chaos.expectation import Undisturbed
 from chaos.mutants import MUTANTS, run_mutated
+from chaos.nats_servers import NatsServers
 from chaos.observer import Observer
 from chaos.results import RunRecord, UndisturbedRecord
 from chaos.run import run_on_cluster
@@ -45,7 +46,7 @@ async def servers(
         MachineFleet.start(tmp_path) as machines,
         KubeletFleet.start(control_plane) as kubelets,
     ):
-        yield Servers(control_plane, nats_server, machines, kubelets)
+        yield Servers(control_plane, NatsServers([nats_server]), machines, kubelets)
 
 
 async def run_once(

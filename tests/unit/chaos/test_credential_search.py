@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from chaos.credential_search import find_leaks, list_secret_texts
+from libs.common.bus.nats.nkeys import generate_seed, public_key_of
 from libs.testbed.talos_pki import TalosPki
 
 
@@ -29,3 +30,9 @@ def test_a_certificate_is_no_secret(pki: TalosPki):
     assert not find_leaks({"key": pair.key}, {"log": pair.certificate + pki.authority.pem})
     assert find_leaks({"key": pair.key}, {"log": b"x" + pair.key}) == [("log", "key")]
     assert not list(list_secret_texts(pair.certificate))
+
+
+def test_a_seed_of_a_nats_key_is_found_and_its_public_key_is_no_secret():
+    seed = generate_seed()
+    assert find_leaks({"seed.nk": seed}, {"csr.log": b"seed=" + seed.strip()}) == [("csr.log", "seed.nk")]
+    assert not find_leaks({"seed.nk": seed}, {"csr.log": public_key_of(seed).encode()})

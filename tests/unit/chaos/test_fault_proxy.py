@@ -151,6 +151,16 @@ async def test_a_throttled_link_carries_no_more_than_its_rate(proxy: FaultProxy)
         assert clock() - begun >= 0.25
 
 
+async def test_connections_go_to_several_servers_in_turn(echo: tuple[EchoServer, int]):
+    hosts = ("127.0.0.1", "127.0.0.7")  # the second one is down
+    async with FaultProxy.start(echo[1], hosts=hosts) as proxy:
+        for _ in range(2):
+            async with connected(proxy) as connection:
+                assert await ask(connection, b"q") == b"q"
+            async with connected(proxy) as connection:
+                assert await is_ended(connection)
+
+
 async def test_a_server_that_is_down_ends_the_connection(echo: tuple[EchoServer, int]):
     async with FaultProxy.start(1) as proxy, connected(proxy) as connection:
         assert await is_ended(connection)

@@ -1,0 +1,111 @@
+"""Faults of the nats-servers, the stream and its consumers."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from chaos.cluster import CLUSTERED_MODES, SINGLE_SERVER_MODES
+from chaos.fault import Fault, FaultSite, heal_nothing
+from chaos.persist import persist
+from libs.common.contract.services import DURABLES
+from libs.common.contract.subjects import STREAM
+from libs.testbed.nats_server import NatsServer
+
+_MOMENT: Final = (0.0, 0.0)
+
+
+async def _kill_all(site: FaultSite) -> None:
+    await site.cluster.nats.kill()
+
+
+async def _restart_stopped(site: FaultSite) -> None:
+    await site.cluster.nats.restart()
+
+
+async def _wipe_all(site: FaultSite) -> None:
+    await site.cluster.nats.wipe()
+
+
+async def _pause_all(site: FaultSite) -> None:
+    site.cluster.nats.pause()
+
+
+async def _resume_all(site: FaultSite) -> None:
+    site.cluster.nats.resume()
+
+
+async def _delete_stream(site: FaultSite) -> None:
+    await site.cluster.nats.call_jetstream(f"STREAM.DELETE.{STREAM}")
+
+
+async def _delete_consumers(site: FaultSite) -> None:
+    for durable in DURABLES:
+        await site.cluster.nats.call_jetstream(f"CONSUMER.DELETE.{STREAM}.{durable.name}")
+
+
+async def _kill_leader(site: FaultSite) -> None:
+    await (await _find_leader(site)).kill()
+
+
+async def _pause_leader(site: FaultSite) -> None:
+    (await _find_leader(site)).pause()
+
+
+async def _wipe_follower(site: FaultSite) -> None:
+    """It loses its data, as with a new emptyDir, and gets them from the others."""
+    leader = await _find_leader(site)
+    await next(server for server in site.cluster.nats.servers if server is not leader).wipe()
+
+
+async def _find_leader(site: FaultSite) -> NatsServer:
+    found: list[NatsServer] = []
+
+    async def find() -> None:
+        found.append(await site.cluster.nats.find_leader())
+
+    await persist("find the leader of the stream", find)  # another fault may delay an election
+    return found[0]
+
+
+NATS_FAULTS: Final[Sequence[Fault]] = (
+    Fault(name="nats-killed", target="nats", inject=_kill_all, heal=_restart_stopped),
+    Fault(name="nats-paused", target="nats", inject=_pause_all, heal=_resume_all),
+    Fault(name="nats-wiped", target="nats", inject=_wipe_all, heal=heal_nothing, hold_seconds=_MOMENT),
+    Fault(
+        name="stream-deleted",
+        target="nats",
+        inject=_delete_stream,
+        heal=heal_nothing,
+        hold_seconds=_MOMENT,
+        modes=SINGLE_SERVER_MODES,  # no key may delete it
+    ),
+    Fault(
+        name="consumers-deleted",
+        target="nats",
+        inject=_delete_consumers,
+        heal=heal_nothing,
+        hold_seconds=_MOMENT,
+        modes=SINGLE_SERVER_MODES,  # only the watcher's key may delete them
+    ),
+    Fault(
+        name="nats-leader-killed",
+        target="nats",
+        inject=_kill_leader,
+        heal=_restart_stopped,
+        modes=CLUSTERED_MODES,
+    ),
+    Fault(
+        name="nats-leader-paused",
+        target="nats",
+        inject=_pause_leader,
+        heal=_resume_all,
+        modes=CLUSTERED_MODES,
+    ),
+    Fault(
+        name="nats-follower-wiped",
+        target="nats",
+        inject=_wipe_follower,
+        heal=heal_nothing,
+        hold_seconds=_MOMENT,
+        modes=CLUSTERED_MODES,
+    ),
+)
