@@ -1,16 +1,20 @@
 """Faults of the nats-servers, the stream and its consumers."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
 from chaos.cluster import CLUSTERED_MODES, SINGLE_SERVER_MODES
 from chaos.fault import Fault, FaultSite, heal_nothing
 from chaos.persist import persist
-from libs.common.contract.services import DURABLES
+from libs.common.contract.services import DURABLES, SERVICES
 from libs.common.contract.subjects import STREAM
 from libs.testbed.nats_server import NatsServer
 
 _MOMENT: Final = (0.0, 0.0)
+_ROTATION_SECONDS: Final = (18.0, 20.0)  # between two rotations of all keys
+_PROBES: Final = 3
+_PROBE_SECONDS: Final = 2.0  # the chart's liveness probe: every 30 s
 
 
 async def _kill_all(site: FaultSite) -> None:
@@ -56,6 +60,29 @@ async def _wipe_follower(site: FaultSite) -> None:
     await next(server for server in site.cluster.nats.servers if server is not leader).wipe()
 
 
+async def _fill_disks(site: FaultSite) -> None:
+    site.cluster.nats.fill()
+
+
+async def _empty_disks(site: FaultSite) -> None:
+    """A server that has failed to write stays without its stream until it is restarted."""
+    site.cluster.nats.make_room()
+    for _ in range(_PROBES):
+        await asyncio.sleep(_PROBE_SECONDS)
+        await site.cluster.nats.restart_unhealthy()
+
+
+async def _rotate_keys(site: FaultSite) -> None:
+    """Replace the keys of all services; their connections end, and they read the new ones.
+
+    Certificates of servers are renewed every 30 s in each run with keys.
+    """
+    keys = site.cluster.nats.keys
+    assert keys is not None
+    for spec in SERVICES:
+        keys.replace(spec.service)
+
+
 async def _find_leader(site: FaultSite) -> NatsServer:
     found: list[NatsServer] = []
 
@@ -70,6 +97,7 @@ NATS_FAULTS: Final[Sequence[Fault]] = (
     Fault(name="nats-killed", target="nats", inject=_kill_all, heal=_restart_stopped),
     Fault(name="nats-paused", target="nats", inject=_pause_all, heal=_resume_all),
     Fault(name="nats-wiped", target="nats", inject=_wipe_all, heal=heal_nothing, hold_seconds=_MOMENT),
+    Fault(name="nats-disk-full", target="nats", inject=_fill_disks, heal=_empty_disks),
     Fault(
         name="stream-deleted",
         target="nats",
@@ -106,6 +134,14 @@ NATS_FAULTS: Final[Sequence[Fault]] = (
         inject=_wipe_follower,
         heal=heal_nothing,
         hold_seconds=_MOMENT,
+        modes=CLUSTERED_MODES,
+    ),
+    Fault(
+        name="nats-credentials-rotated",
+        target="nats-credentials",
+        inject=_rotate_keys,
+        heal=_rotate_keys,
+        hold_seconds=_ROTATION_SECONDS,
         modes=CLUSTERED_MODES,
     ),
 )

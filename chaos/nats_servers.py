@@ -6,19 +6,25 @@ import asyncio
 import contextlib
 import shutil
 from collections.abc import AsyncIterator, Iterator, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import aiohttp
 import msgspec
 import nats
 import nats.errors
 
 from libs.common.contract.services import READER_USER
 from libs.common.contract.subjects import STREAM
-from libs.testbed.nats_installation import NatsInstallation, NatsKeys
+from libs.testbed.child_process import make_directory
+from libs.testbed.nats_installation import NATS_REPLICAS, NatsInstallation, NatsKeys
 from libs.testbed.nats_server import NatsServer
+from libs.testbed.small_volume import SmallVolume
 
+_VOLUME_BYTES: Final = 2**27  # of which a server without a limit of its own uses three quarters
 _REPLY_SECONDS: Final = 5.0
+_HEALTH_TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 
 
 class NoLeader(TimeoutError):
@@ -26,21 +32,34 @@ class NoLeader(TimeoutError):
 
 
 class NatsServers(NamedTuple):
-    """Equal servers on one port; `keys` if they require a key and TLS."""
+    """Equal servers on one port; `keys` if they require a key and TLS, `volumes` if a store can be full."""
 
     servers: Sequence[NatsServer]
     keys: NatsKeys | None = None
+    volumes: Sequence[SmallVolume] = ()
 
     @classmethod
     @contextlib.asynccontextmanager
     async def start(cls, run_dir: Path, *, is_cluster: bool) -> AsyncIterator[NatsServers]:
-        """Start one server, or a cluster of three."""
-        if is_cluster:
-            async with NatsInstallation.start(run_dir) as installation:
-                yield cls(installation.servers, installation.keys)
-        else:
-            async with NatsServer.start(run_dir) as server:
-                yield cls([server])
+        """Start one server, or a cluster of three, each with its store on a small volume.
+
+        Raises NamespaceError.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            volumes = [
+                await stack.enter_async_context(
+                    SmallVolume.start(make_directory(run_dir / f"volume-{number}"), _VOLUME_BYTES)
+                )
+                for number in range(NATS_REPLICAS if is_cluster else 1)
+            ]
+            stores = [volume.path / "jetstream" for volume in volumes]
+            if is_cluster:
+                installing = NatsInstallation.start(run_dir, stores)
+                installation = await stack.enter_async_context(installing)
+                yield cls(installation.servers, installation.keys, volumes)
+            else:
+                server = await stack.enter_async_context(NatsServer.start(run_dir, store=stores[0]))
+                yield cls([server], None, volumes)
 
     @property
     def port(self) -> int:
@@ -93,6 +112,29 @@ class NatsServers(NamedTuple):
         """Resume paused servers."""
         for server in self.servers:
             server.resume()
+
+    def fill(self) -> None:
+        """Leave no room on any volume: each write of a server fails."""
+        for volume in self.volumes:
+            volume.fill()
+
+    def make_room(self) -> None:
+        """End the effect of `fill`; a server may have disabled its stream until it is restarted."""
+        for volume in self.volumes:
+            volume.make_room()
+
+    async def restart_unhealthy(self) -> None:
+        """Restart each server that reports a failure, as a liveness probe or an operator does.
+
+        In a cluster `/healthz` also reports failures of the other servers, so JetStream alone counts.
+        """
+        what = "/healthz?js-enabled-only=true" if len(self.servers) > 1 else "/healthz"
+        async with aiohttp.ClientSession(timeout=_HEALTH_TIMEOUT) as session:
+            for server in self.servers:
+                async with session.get(f"http://{server.host}:{server.monitoring_port}{what}") as answer:
+                    is_healthy = answer.status == HTTPStatus.OK
+                if not is_healthy:
+                    await server.restart()
 
     async def call_jetstream(self, what: str) -> dict[str, Any]:
         """Send a request of the JetStream API as the read-only user, and return the response.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -13,8 +14,11 @@ from libs.testbed.child_process import ChildProcess, allocate_port
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_start import start_program
 
-PREFIX: Final = "ccm"  # of the names of the Secrets
-_REPLICAS: Final = 3
+PREFIX: Final = "ccm"  # the Secrets begin with it
+NATS_REPLICAS: Final = 3
+_SIDECAR_FLAGS: Final = ("--keep", "--look-every=500ms", "--secure-port=0")
+_CERTIFICATE_SECONDS: Final = 45  # it is renewed when a third is left
+_STORE_BYTES: Final = 2**26  # the least that the bootstrap accepts
 
 
 class BootstrapError(RuntimeError):
@@ -38,6 +42,12 @@ class NatsKeys(NamedTuple):
     def seed_file(self, user: str) -> Path:
         """The key of a user."""
         return self.folder(user) / "seed.nk"
+
+    def replace(self, user: str) -> None:
+        """Remove the key of a user; the sidecars create another one."""
+        removed = self.directory / f".removed-{user}"
+        self.folder(user).rename(removed)  # at once: no process may read half a Secret
+        shutil.rmtree(removed)
 
     def get_access(self, user: str, servers: Sequence[str]) -> NatsAccess:
         """The identity of that user for a connection to one of `servers`."""
@@ -63,21 +73,32 @@ class NatsInstallation:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def start(cls, run_dir: Path) -> AsyncIterator[NatsInstallation]:
-        """Write the files of each server, as its init container does, and start the servers."""
+    async def start(cls, run_dir: Path, stores: Sequence[Path]) -> AsyncIterator[NatsInstallation]:
+        """Write the files of each server, as its init container does; start the servers and their sidecars.
+
+        The sidecars renew a server's certificate every 30 s, and replace a key whose folder is removed.
+
+        `stores` has the directory of each server for its streams.
+        """
         port, route_port = allocate_port(), allocate_port()
-        hosts = [f"127.0.1.{number}" for number in range(1, _REPLICAS + 1)]
+        hosts = [f"127.0.1.{number}" for number in range(1, NATS_REPLICAS + 1)]
         # The bootstrap writes names of a headless Service, which do not exist here.
         routes = ",".join(f"tls://{host}:{route_port}" for host in hosts)
         servers = [
-            NatsServer(run_dir / f"nats-{number}", host=host, port=port, flags=("--routes", routes))
-            for number, host in enumerate(hosts)
+            NatsServer(
+                run_dir / f"nats-{number}", host=host, port=port, store=store, flags=("--routes", routes)
+            )
+            for number, (host, store) in enumerate(zip(hosts, stores, strict=True))
         ]
         installation = cls(servers, NatsKeys(run_dir / "keys"), route_port)
         try:
             await asyncio.gather(*(installation._initialize(server) for server in servers))
             await asyncio.gather(*(server.restart() for server in servers))
-            yield installation
+            sidecars = [installation.start_bootstrap(server, *_SIDECAR_FLAGS) for server in servers]
+            try:
+                yield installation
+            finally:
+                await asyncio.gather(*(sidecar.stop() for sidecar in sidecars))
         finally:
             await asyncio.gather(*(server.kill() for server in servers))
 
@@ -90,8 +111,10 @@ class NatsInstallation:
                 f"--out={server.run_dir}",
                 f"--files={self.keys.directory}",
                 f"--store-dir={server.store}",
+                f"--store-bytes={_STORE_BYTES}",
+                f"--certificate-lifetime={_CERTIFICATE_SECONDS}s",
                 f"--server-name={server.run_dir.name}",
-                f"--replicas={_REPLICAS}",
+                f"--replicas={NATS_REPLICAS}",
                 f"--listen-address={server.host}",
                 f"--client-port={server.port}",
                 f"--route-port={self._route_port}",

@@ -27,12 +27,16 @@ class NatsServer:
         *,
         host: str = "127.0.0.1",
         port: int | None = None,
+        store: Path | None = None,
         flags: Sequence[str] = (),
     ) -> None:
-        """`host` is an address of the loopback; `flags` are added to the command line."""
+        """`host` is an address of the loopback; `flags` are added to the command line.
+
+        `store` is the directory of its streams, by default one in `run_dir`.
+        """
         run_dir.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
-        self.store = run_dir / "jetstream"
+        self.store = store or run_dir / "jetstream"
         self.host = host
         self.port = port or allocate_port()
         self.monitoring_port = allocate_port()
@@ -43,9 +47,11 @@ class NatsServer:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def start(cls, run_dir: Path, *, config: str = "") -> AsyncIterator[NatsServer]:
+    async def start(
+        cls, run_dir: Path, *, config: str = "", store: Path | None = None
+    ) -> AsyncIterator[NatsServer]:
         """Run a server in `run_dir`, ready for connections; `config` is appended to its configuration."""
-        server = cls(run_dir, config)
+        server = cls(run_dir, config, store=store)
         try:
             await server.restart()
             yield server

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import Final
 
 from libs.testbed.child_process import ChildProcess, allocate_port
 from libs.testbed.command_channel import CommandChannel, Reply, open_channel
 from libs.testbed.control_plane.build import TALOS_FRONT, build_program
 from libs.testbed.machine_fleet import MachineFleet
+from libs.testbed.namespaces import find_namespace
 from libs.testbed.talos_pki import TalosPki
-
-# A user namespace makes a user root in it, which the network namespace and chroot require.
-_NAMESPACES: Final = (("unshare", "--net"), ("unshare", "--user", "--map-root-user", "--net"))
-
-
-class NamespaceError(OSError):
-    """The user cannot create a network namespace here."""
 
 
 class TalosFront:
@@ -38,7 +30,7 @@ class TalosFront:
         An endpoint leads to the first control plane machine. Without one it leads to a gateway, which only
         forwards calls. Raises NamespaceError, or BuildError if the program cannot be built.
         """
-        namespace = await _find_namespace()  # before the build, which takes minutes
+        namespace = await find_namespace("net", "the real Talos API")  # before the build, which takes minutes
         program = await build_program(TALOS_FRONT)
         pki = TalosPki(run_dir / "pki", ["127.0.0.1", "localhost"], writes_ca_key=True)
         ports = [allocate_port() for _ in range(endpoints)]
@@ -79,23 +71,3 @@ def _open_sockets(ports: Sequence[int]) -> Iterator[list[socket.socket]]:
     """Bind the endpoints here: the program is in another network namespace."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(socket.create_server(("127.0.0.1", port))) for port in ports]
-
-
-async def _find_namespace() -> Sequence[str]:
-    """Return the command that runs a program in a network namespace of its own."""
-    reasons = []
-    for command in _NAMESPACES:
-        try:
-            attempt = await asyncio.create_subprocess_exec(
-                *command, "true", stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-            )
-        except FileNotFoundError:
-            raise NamespaceError("the real Talos API needs unshare (util-linux, on Linux)") from None
-        _, error = await attempt.communicate()
-        if attempt.returncode == 0:
-            return command
-        reasons.append(error.decode().strip())
-    raise NamespaceError(
-        "the real Talos API needs a network namespace: run it as root, or allow users to create user "
-        f"namespaces ({'; '.join(reasons)})"
-    )

@@ -1,13 +1,14 @@
-"""What the faults of NATS do to a cluster of three servers with keys: a stream outlives each of them."""
+"""What the faults of NATS do to one server, and to a cluster of three with keys."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
 from chaos.nats_servers import NatsServers, NoLeader
 from libs.common.bus.nats.bus import NatsBus
-from libs.common.bus.protocol import BusError
+from libs.common.bus.protocol import BusError, BusHooks
 from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import subject_of
 from libs.testbed.nats_server import NatsServer
@@ -23,14 +24,18 @@ async def cluster(tmp_path: Path) -> AsyncIterator[NatsServers]:
         yield started
 
 
-async def connect(connect_bus: ConnectBus, cluster: NatsServers, service: str) -> NatsBus:
-    assert cluster.keys is not None
+async def connect(
+    connect_bus: ConnectBus, cluster: NatsServers, service: str, lost: list[str] | None = None
+) -> NatsBus:
+    keys = cluster.keys
+    lost = [] if lost is None else lost
+    identity = {"nkey_seed_file": keys.seed_file(service), "tls_ca_file": keys.ca_file} if keys else {}
     return await connect_bus(
         service,
-        servers=tuple(f"tls://{host}:{cluster.port}" for host in cluster.hosts),
-        nkey_seed_file=cluster.keys.seed_file(service),
-        tls_ca_file=cluster.keys.ca_file,
-        stream_replicas=3,
+        servers=tuple(f"{cluster.scheme}://{host}:{cluster.port}" for host in cluster.hosts),
+        stream_replicas=len(cluster.servers),
+        hooks=BusHooks(disconnected=lost.append),
+        **identity,
     )
 
 
@@ -114,3 +119,83 @@ async def test_servers_that_all_lose_their_data_start_without_the_stream(
     await cluster.wipe()
     await wait_until_provisioned(watcher)
     assert watcher.stream_id != created
+
+
+async def test_rotated_keys_end_only_the_connections_with_the_old_ones(
+    cluster: NatsServers, connect_bus: ConnectBus
+):
+    assert cluster.keys is not None
+    watcher = await connect(connect_bus, cluster, "watcher")
+    await wait_until_provisioned(watcher)
+    lost: list[str] = []
+    metadata = await connect(connect_bus, cluster, "metadata", lost)
+    await wait_until_published(metadata, "before")
+    former = cluster.keys.seed_file("metadata").read_bytes()
+    cluster.keys.replace("metadata")
+    await wait_until(lambda: len(lost) > 0, "the old key is rejected")
+    await wait_until(lambda: not metadata.problems(), "the new key is accepted")
+    assert cluster.keys.seed_file("metadata").read_bytes() != former
+    await wait_until_published(metadata, "after")
+    assert await watcher.get_last(subject_of(make_event("after"))) is not None
+
+
+async def test_every_server_reloads_and_keeps_its_routes(cluster: NatsServers):
+    def have_reloaded() -> bool:
+        return all("Reloaded server configuration" in log for log in read_logs(cluster))
+
+    await wait_until(have_reloaded, "the sidecars have reloaded the servers")
+    assert not [log for log in read_logs(cluster) if "headless" in log], "no server looks up a name"
+
+
+def read_logs(cluster: NatsServers) -> list[str]:
+    return [server.child.log.read_text() for server in cluster.servers]
+
+
+async def is_rejected(metadata: NatsBus) -> bool:
+    try:
+        await metadata.publish(make_event("rejected", uid=token_hex(1000)))
+    except BusError:
+        return True
+    return False
+
+
+async def test_one_server_with_a_full_disk_accepts_nothing_until_it_is_restarted_with_room(
+    connect_bus: ConnectBus, tmp_path: Path
+):
+    async with NatsServers.start(tmp_path / "full", is_cluster=False) as servers:
+        watcher = await connect(connect_bus, servers, "watcher")
+        await wait_until_provisioned(watcher)
+        metadata = await connect(connect_bus, servers, "metadata")
+        await wait_until_published(metadata, "before")
+        servers.fill()
+        await wait_until(lambda: is_rejected(metadata), "the disk is full")
+        assert "no space left on device" in read_logs(servers)[0]
+        servers.make_room()
+        assert await is_rejected(metadata), "the server does not try again by itself"
+        await servers.restart_unhealthy()
+        await wait_until_published(metadata, "after")
+        assert await watcher.get_last(subject_of(make_event("before"))) is not None
+
+
+async def test_a_cluster_with_full_disks_accepts_messages_once_they_have_room_and_servers_are_restarted(
+    cluster: NatsServers, connect_bus: ConnectBus
+):
+    watcher = await connect(connect_bus, cluster, "watcher")
+    await wait_until_provisioned(watcher)
+    metadata = await connect(connect_bus, cluster, "metadata")
+    cluster.fill()
+    await wait_until(lambda: is_rejected(metadata), "the disks are full")
+    cluster.make_room()
+
+    async def is_accepted() -> bool:
+        await cluster.restart_unhealthy()  # a server takes seconds to disable JetStream
+        return not await is_rejected(metadata)
+
+    await wait_until(is_accepted, "the stream accepts messages", ELECTION_SECONDS)
+
+
+async def test_a_healthy_server_is_not_restarted(tmp_path: Path):
+    async with NatsServers.start(tmp_path / "healthy", is_cluster=False) as servers:
+        running = servers.servers[0].child.pid
+        await servers.restart_unhealthy()
+        assert servers.servers[0].child.pid == running

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from libs.testbed.talos_front import NamespaceError, TalosFront
+from libs.testbed.namespaces import NamespaceError
+from libs.testbed.talos_front import TalosFront
 
 
 @pytest.mark.usefixtures("no_namespaces")
