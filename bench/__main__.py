@@ -69,7 +69,7 @@ def _seconds_option(
     help="burst, single: also measure this controller, which takes the reference's flags, and print ratios.",
 )
 @_count_option("--runs", _DEFAULT.runs, "Runs of each scenario; the tables show medians.", most=100)
-@_count_option("--nodes", _DEFAULT.nodes, "burst: nodes that join.")
+@_count_option("--nodes", _DEFAULT.nodes, "burst, leader-killed: nodes that join.")
 @_count_option("--concurrency", _DEFAULT.concurrency, "burst: joins at the same time; 0 = all.", least=0)
 @click.option(
     "--rate",
@@ -110,10 +110,16 @@ def _seconds_option(
     callback=lambda _context, _option, text: parse_sizes(text),
     help="scale: nodes of each burst.",
 )
+@_count_option(
+    "--lease-seconds", _DEFAULT.lease_seconds, "leader-killed: duration of the watcher's Lease.", least=6
+)
 @_count_option("--soak-nodes", _DEFAULT.soak_nodes, "soak: nodes.", least=10)
 @_count_option("--soak-hours", _DEFAULT.soak_hours, "soak: simulated hours.", most=10_000)
 @_seconds_option(
     "--soak-hour-seconds", "soak_hour_seconds", "soak: seconds of a simulated hour; 3600 = no simulation."
+)
+@click.option(
+    "--soak-faults", type=int, metavar="SEED", help="soak: two random faults of make chaos an hour."
 )
 @_seconds_option(
     "--patience",
@@ -158,10 +164,11 @@ def main(
     initialized nodes send heartbeats.  change: the address of a machine changes.  rules: a rule for most
     nodes changes.  certificates: many nodes request their serving certificate at once.  early: each node
     files two requests before its Node exists.  pod-cidrs-killed: a burst with three replicas of ipam, of
-    which the bench kills one; mode separate only.  scale: bursts of growing size.  soak: simulated hours
-    with changes, replaced nodes and reconnects, in which nothing may grow.  Without an argument all run
-    except the last five, which takes about ten minutes on two cores. The first run builds the control
-    plane (six more minutes, needs Go).
+    which the bench kills one; mode separate only.  leader-killed: each node files two requests at once,
+    then the bench kills the leading watcher; not with --mode all-in-one-memory.  scale: bursts of growing
+    size.  soak: simulated hours with changes, replaced nodes and reconnects, in which nothing may grow.
+    Without an argument all run except the last six, which takes about ten minutes on two cores. The first
+    run builds the control plane (six more minutes, needs Go).
     """
     console = _open_console()
     errors = Console(stderr=True)

@@ -19,6 +19,7 @@ from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.kubelets_in_go import KubeletsInGo
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
+from libs.testbed.process_keeper import keep_running
 from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.service_start import ROOT
 
@@ -86,6 +87,7 @@ class BenchServices(NamedTuple):
     nats: NatsServer | None
     start_seconds: float  # from starting the processes until all are ready
     counts: Path  # the directory with a file of each process, which counts the messages applied by caches
+    restarts: Sequence[str] = ()  # the processes that ended and run again, so far
 
     def list_processes(self) -> Mapping[str, ChildProcess]:
         return self.services.children
@@ -125,10 +127,12 @@ async def start_services(
     replicas: Mapping[str, int] | None = None,
     own_flags: Mapping[str, Sequence[str]] | None = None,
     profiles: Path | None = None,
+    restarts: bool = False,
 ) -> AsyncIterator[BenchServices]:
     """Start our services, with their own NATS server if the mode has one; yields when all are ready.
 
-    If one exits without `services.kill`, the body ends with an exception group of ChildExited.
+    If one exits without `services.kill`, the body ends with an exception group of ChildExited; with
+    `restarts`, the process starts again, as in a cluster.
     """
     run_dir = stage.run_dir / name
     counts = make_directory(run_dir / "counts")
@@ -149,7 +153,7 @@ async def start_services(
             own_flags=own_flags,
             wirings=wirings,
             replicas=replicas,
-            env=_build_environment(counts, profiles),
+            env=build_environment(counts, profiles),
         )
         services = await stack.enter_async_context(starting)
         await services.wait_until_ready()
@@ -157,13 +161,18 @@ async def start_services(
         if profiles is not None:  # not earlier: the profile excludes imports
             for child in services.children.values():
                 child.process.send_signal(signal.SIGUSR2)
+        if restarts:
+            restarted = await stack.enter_async_context(keep_running(services))
+            yield BenchServices(mode, services, nats, start_seconds, counts, restarted)
+            return
         async with asyncio.TaskGroup() as group:  # a service that exits cancels the measurement
             watching = group.create_task(services.wait_for_exit())
             yield BenchServices(mode, services, nats, start_seconds, counts)
             watching.cancel()
 
 
-def _build_environment(counts: Path, profiles: Path | None) -> dict[str, str]:
+def build_environment(counts: Path, profiles: Path | None) -> dict[str, str]:
+    """The environment of our processes, which makes Python load `bench/instrumented`."""
     environment = {
         "PYTHONDONTWRITEBYTECODE": "",  # compile modules, as in an image; else compiling dominates the start
         "PYTHONPATH": os.pathsep.join((str(_INSTRUMENTED_FOLDER), str(ROOT))),

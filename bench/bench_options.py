@@ -1,5 +1,6 @@
 """The scenarios, modes and numbers of a bench."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -16,6 +17,7 @@ Scenario = Literal[
     "certificates",
     "early",
     "pod-cidrs-killed",
+    "leader-killed",
     "scale",
     "soak",
 ]
@@ -24,9 +26,12 @@ AGAINST_MODES: Final[tuple[Mode, ...]] = ("against-tuned", "against-default")
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 DEFAULT_MODES: Final[tuple[Mode, ...]] = ("all-in-one-memory", "separate")
 SCENARIOS: Final[tuple[Scenario, ...]] = get_args(Scenario)
-SEPARATE: Final[tuple[Scenario, ...]] = (
-    "pod-cidrs-killed",
-)  # only in that mode: the bench kills one of several processes
+NATS_MODES: Final[tuple[Mode, ...]] = ("separate", "all-in-one-nats")
+# Scenarios that kill one of several processes: the others run in every mode.
+MODES_OF: Final[Mapping[Scenario, tuple[Mode, ...]]] = {
+    "pod-cidrs-killed": ("separate",),
+    "leader-killed": NATS_MODES,
+}
 COMPARABLE: Final[tuple[Scenario, ...]] = (
     "burst",
     "single",
@@ -57,6 +62,8 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
     soak_nodes: int = 50
     soak_hours: int = 24
     soak_hour_seconds: float = 25
+    soak_faults: int | None = None  # the seed of random faults; None: four in turn
+    lease_seconds: int = 15  # leader-killed: the default of the watcher
     pod_cidrs: bool = False  # burst: nodes also get pod CIDRs, compared with the burst without
     against: Path | None = None
     patience_seconds: float = 300

@@ -38,8 +38,9 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES,
         replicas: Mapping[str, int] | None = None,
         own_flags: Mapping[str, Sequence[str]] | None = None,
+        restarts: bool = False,
     ) -> contextlib.AbstractAsyncContextManager[BenchServices]:
-        """Start our services for this run."""
+        """Start our services for this run; `restarts` as in `start_services`."""
         return start_services(
             self.stage,
             self.mode,
@@ -49,6 +50,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
             replicas=replicas,
             own_flags=own_flags,
             profiles=self.profiles,
+            restarts=restarts,
         )
 
     def start_other_controller(

@@ -11,7 +11,8 @@ from bench.bench_options import (
     COMPARABLE,
     DEFAULT_MODES,
     DEFAULT_SCENARIOS,
-    SEPARATE,
+    MODES_OF,
+    NATS_MODES,
     BenchOptions,
     Scenario,
 )
@@ -22,9 +23,11 @@ def make_options(options: dict[str, Any]) -> BenchOptions:
     """The options of a bench. Raises UsageError with the reason."""
     scenarios = tuple(dict.fromkeys(options["scenarios"])) or DEFAULT_SCENARIOS
     modes = tuple(dict.fromkeys(options["modes"])) or DEFAULT_MODES
-    if "separate" not in modes:
-        for scenario in {*scenarios} & {*SEPARATE}:
-            raise click.UsageError(f"{scenario} requires --mode separate")
+    for scenario, possible in MODES_OF.items():
+        if scenario in scenarios and not {*possible} & {*modes}:
+            raise click.UsageError(f"{scenario} requires --mode {' or '.join(possible)}")
+    if options["soak_faults"] is not None and not {*modes} <= {*NATS_MODES}:
+        raise click.UsageError(f"--soak-faults requires --mode {' or '.join(NATS_MODES)}")
     if options["against"] is not None:
         _check_against(options["against"], scenarios)
         if not options["modes"]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.bench_cluster import BenchCluster, start_cluster
-from bench.bench_options import AGAINST_MODES, COMPARABLE, SEPARATE, BenchOptions, Mode, Scenario
+from bench.bench_options import AGAINST_MODES, COMPARABLE, MODES, MODES_OF, BenchOptions, Mode, Scenario
 from bench.figures import BenchRun
 from bench.fleet import make_fleet
 from bench.measurement import Measurement, run_machines
@@ -66,7 +66,7 @@ def plan_runs(wanted: BenchOptions) -> list[tuple[Scenario, Mode, int]]:
         for scenario in wanted.scenarios
         for number in range(1, wanted.runs + 1)
         for mode in (wanted.modes if number % 2 else wanted.modes[::-1])
-        if mode == "separate" or scenario not in SEPARATE
+        if mode in MODES_OF.get(scenario, MODES)
         if mode not in AGAINST_MODES or scenario in COMPARABLE
     ]
 
@@ -103,7 +103,7 @@ async def _check_other_controller(
 
 async def _warm_up_cluster(stage: BenchCluster, wanted: BenchOptions) -> None:
     """Let some nodes join and leave: a new API server and a new signer handle the first ones slowly."""
-    asking = wanted.certificates or bool({"certificates", "early"} & {*wanted.scenarios})
+    asking = wanted.certificates or bool({"certificates", "early", "leader-killed"} & {*wanted.scenarios})
     async with run_machines(stage, make_fleet("warm-up", _WARM_UP_NODES), certificates=int(asking)) as names:
         await stage.kubelets.join(names, concurrency=wanted.concurrency, until_untainted=False)
         if asking:

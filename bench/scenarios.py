@@ -9,6 +9,7 @@ from bench.bench_options import AGAINST_MODES, Scenario
 from bench.certificates import measure_certificates, measure_early_requests
 from bench.figures import BenchRun, Figures, compute_percentile, compute_ratio
 from bench.fleet import make_fleet, move_external_address
+from bench.leader_killed import measure_leader_killed
 from bench.measurement import Measure, Measurement, run_machines
 from bench.node_joins import measure_joins_alone, measure_joins_with_services
 from bench.pod_cidr_figures import RATIO, find_served_problems
@@ -145,6 +146,7 @@ MEASURE_BY_SCENARIO: Final[dict[Scenario, Measure]] = {
     "certificates": measure_certificates,
     "early": measure_early_requests,
     "pod-cidrs-killed": measure_pod_cidrs_killed,
+    "leader-killed": measure_leader_killed,
     "scale": measure_scale,
     "soak": measure_soak,
 }

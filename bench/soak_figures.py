@@ -3,11 +3,12 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Final
 
 import msgspec
 
+from bench import event_loop_lag
 from bench.figures import Figures
 
 # The first hours fill caches, pools and the allocator's arenas.
@@ -18,6 +19,7 @@ _MOST_MEMORY_GROWTH: Final = 0.03
 # A count may move by one at any hour, for example while a connection is replaced.
 _MOST_COUNT_GROWTH: Final = 0.05
 _MOST_COUNT_NOISE: Final = 2.0
+_MOST_LAG_SECONDS: Final = 0.1  # promised, of the event loop at p99
 # The stream keeps messages about deleted objects for an hour, which is long in simulated hours.
 _GROWS: Final = "NATS subjects"
 
@@ -36,6 +38,7 @@ class HourSample(msgspec.Struct, frozen=True, kw_only=True):
 
     processes: Mapping[str, ProcessSample]
     kept: Mapping[str, int]  # such as "NATS consumers"
+    loop_lag: Mapping[str, event_loop_lag.Histogram] = {}  # of each process since its start
 
 
 def compute_slope(values: Sequence[float]) -> float:
@@ -59,7 +62,25 @@ def compute_soak_figures(samples: Sequence[HourSample]) -> Figures:
             figures |= _describe(f"ours: {name} {what}", [getattr(sample, what) for sample in of_process])
     for what in samples[-1].kept:
         figures |= _describe(f"context: {what}", [sample.kept[what] for sample in later])
+    for name, added in _add_lags(later).items():
+        for label, percent in (("p99", 99), ("max", 100)):
+            bound = event_loop_lag.compute_percentile_bound(added, percent)
+            figures[f"loop lag: {name} {label} at most ms"] = 1000 * bound
     return figures
+
+
+def _add_lags(samples: Sequence[HourSample]) -> Mapping[str, event_loop_lag.Histogram]:
+    """The lag of each process over these hours; one that started again counts from zero."""
+    sums: dict[str, dict[float, float]] = {}
+    for before, after in pairwise(samples):
+        for name, histogram in after.loop_lag.items():
+            start = before.loop_lag.get(name, {})
+            if histogram.get(math.inf, 0.0) < start.get(math.inf, 0.0):
+                start = {}
+            added = event_loop_lag.subtract_histogram(start, histogram)
+            known = sums.setdefault(name, {})
+            sums[name] = {bound: known.get(bound, 0.0) + count for bound, count in added.items()}
+    return sums
 
 
 def _describe(name: str, values: Sequence[float]) -> Figures:
@@ -81,6 +102,10 @@ def find_soak_problems(samples: Sequence[HourSample]) -> list[str]:
             found.append(f"the memory of {name} grows by {growth / 1e6:.1f} MB per simulated day")
         for what in ("files", "tasks", "threads"):
             found += _find_growth(f"{what} of {name}", [getattr(sample, what) for sample in of_process])
+    for name, added in _add_lags(later).items():
+        lag = event_loop_lag.compute_percentile_bound(added, 99)
+        if lag > _MOST_LAG_SECONDS:
+            found.append(f"the event loop of {name} lags by up to {1000 * lag:.0f} ms (p99)")
     for what in samples[-1].kept.keys() - {_GROWS}:
         found += _find_growth(what, [sample.kept[what] for sample in later])
     return found

@@ -109,14 +109,16 @@ def list_differences(old: BenchResults, new: BenchResults) -> list[str]:
         "nodes with rules": (old.wanted.rule_nodes, new.wanted.rule_nodes),
         "certificates": (old.wanted.certificates, new.wanted.certificates),
         "other controllers": (old.wanted.against, new.wanted.against),
-        "soaks": (
-            (old.wanted.soak_nodes, old.wanted.soak_hours, old.wanted.soak_hour_seconds),
-            (new.wanted.soak_nodes, new.wanted.soak_hours, new.wanted.soak_hour_seconds),
-        ),
+        "soaks": (_describe_soak(old.wanted), _describe_soak(new.wanted)),
+        "Leases": (old.wanted.lease_seconds, new.wanted.lease_seconds),
         "pod CIDRs": (old.wanted.pod_cidrs, new.wanted.pod_cidrs),
         "nodes that request certificates": (old.wanted.certificate_nodes, new.wanted.certificate_nodes),
     }
     return [f"{what} differ: {one} then, {other} now" for what, (one, other) in pairs.items() if one != other]
+
+
+def _describe_soak(wanted: BenchOptions) -> tuple[float | None, ...]:
+    return (wanted.soak_nodes, wanted.soak_hours, wanted.soak_hour_seconds, wanted.soak_faults)
 
 
 def format_number(value: float) -> str:
@@ -167,10 +169,13 @@ def _format_title(wanted: BenchOptions, scenario: Scenario) -> str:
         "change": f"the address of a machine changes {wanted.changes} times",
         "certificates": f"{wanted.certificate_nodes} ready nodes request their certificate at once",
         "pod-cidrs-killed": f"{wanted.nodes} nodes join, {pace}, one of three replicas of ipam is killed",
+        "leader-killed": f"{wanted.nodes} nodes file two requests each, the leader is killed "
+        f"(Lease {wanted.lease_seconds} s)",
         "early": f"{wanted.certificate_nodes} nodes file two requests each, then join",
         "scale": f"bursts of {', '.join(map(str, wanted.sizes))} nodes, {pace}{asking}",
         "soak": f"{wanted.soak_nodes} nodes, {wanted.soak_hours} simulated hours of "
-        f"{wanted.soak_hour_seconds:g} s, with reconnects",
+        f"{wanted.soak_hour_seconds:g} s, with "
+        + ("reconnects" if wanted.soak_faults is None else f"random faults of seed {wanted.soak_faults}"),
         "rules": f"a rule for most of {wanted.rule_nodes} nodes changes {wanted.rule_changes} times",
     }
     return f"{scenario}: {what[scenario]}"

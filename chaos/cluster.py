@@ -136,9 +136,22 @@ async def start_cluster(run_dir: Path, mode: Mode) -> AsyncIterator[ChaosCluster
 
 
 @contextlib.asynccontextmanager
-async def start_processes(run_dir: Path, mode: Mode, servers: Servers) -> AsyncIterator[ChaosCluster]:
-    """Start the services with proxies between them and the servers, and wait until they are ready."""
+async def start_processes(
+    run_dir: Path,
+    mode: Mode,
+    servers: Servers,
+    *,
+    env: Mapping[str, str] | None = None,
+    own_flags: Mapping[str, Sequence[str]] | None = None,
+) -> AsyncIterator[ChaosCluster]:
+    """Start the services with proxies between them and the servers, and wait until they are ready.
+
+    `own_flags` are additional flags of the processes of that service.
+    """
     control_plane, nats, machines, kubelets = servers
+    own = _list_own_flags(nats)
+    for service, flags in (own_flags or {}).items():
+        own[service] += flags
     names = list_processes(mode)
     async with contextlib.AsyncExitStack() as stack:
         api_proxy = await stack.enter_async_context(ApiProxy.start(control_plane))
@@ -153,7 +166,8 @@ async def start_processes(run_dir: Path, mode: Mode, servers: Servers) -> AsyncI
             talosconfig=run_dir,
             all_in_one=mode == "all-in-one",
             flags=[*_FLAGS, f"--cloud-config={run_dir / _RULES_FILE}"],
-            own_flags=_list_own_flags(nats),
+            own_flags=own,
+            env=env,
             wirings=SERVICES,
             replicas=REPLICAS,
             endpoints={name: _make_endpoints(run_dir, servers, links, name) for name in names},

@@ -1,9 +1,8 @@
 """One run: a fresh cluster, the workload, the faults of a schedule, and the verdict of the observer."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +18,9 @@ from chaos.schedule import Occurrence, Schedule
 from chaos.settling import wait_until_settled
 from chaos.workload import Workload
 from chaos.workload_runner import WorkloadRunner
+from libs.testbed.process_keeper import keep_running
 from libs.testbed.service_start import fork_services
 
-_KEEPER_SECONDS: Final = 0.3
 _INITIALLY_EMPTY: Final = Undisturbed(nodes={}, first_addresses={}, requests_per_node=float("inf"))
 
 
@@ -50,7 +49,7 @@ async def run_on_cluster(
     site = FaultSite(cluster, runner.fleet, workload)
     recovery: float | None = None
     problems: list[str] = []
-    async with _keep_processes_running(cluster) as restarts:
+    async with keep_running(cluster.services) as restarts:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(runner.run())
@@ -108,27 +107,6 @@ async def _inject(site: FaultSite, occurrence: Occurrence) -> None:
     await fault.inject(site)
     await asyncio.sleep(begun + occurrence.until - time.monotonic())
     await fault.heal(site)
-
-
-@contextlib.asynccontextmanager
-async def _keep_processes_running(cluster: ChaosCluster) -> AsyncIterator[list[str]]:
-    """Restart a process that ends by itself, as a kubelet does; yields the names of those."""
-    restarted: list[str] = []
-
-    async def keep() -> None:
-        while True:
-            await asyncio.sleep(_KEEPER_SECONDS)
-            for name, child in list(cluster.services.children.items()):
-                if not child.is_running:
-                    restarted.append(name)
-                    cluster.services.restart(name)
-
-    keeping = asyncio.create_task(keep())
-    try:
-        yield restarted
-    finally:
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
 
 
 def _search(cluster: ChaosCluster) -> list[tuple[str, str]]:

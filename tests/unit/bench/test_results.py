@@ -162,6 +162,16 @@ def test_a_replica_is_killed_only_in_mode_separate():
     assert "pod-cidrs-killed requires --mode separate" in rejected.output
 
 
+def test_the_leader_is_killed_only_where_another_process_can_lead():
+    wanted = BenchOptions(
+        scenarios=("leader-killed",), modes=("all-in-one-memory", "all-in-one-nats"), runs=1
+    )
+    assert plan_runs(wanted) == [("leader-killed", "all-in-one-nats", 1)]
+    rejected = CliRunner().invoke(main, ["leader-killed", "--mode", "all-in-one-memory"])
+    assert rejected.exit_code == 2
+    assert "leader-killed requires --mode separate or all-in-one-nats" in rejected.output
+
+
 def test_no_two_machines_of_a_fleet_share_a_name_or_an_address():
     machines = make_fleet("n", 1500)
     addresses = [each.address for machine in machines for each in machine.addresses if each.link != "lo"]

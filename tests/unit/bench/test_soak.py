@@ -1,11 +1,17 @@
 """A soak: periods that shrink with the hour, growth over the hours, and the verdict."""
 
 import math
+import random
 from collections.abc import Callable
 
+import msgspec
 import pytest
+from click.testing import CliRunner
 
+from bench.__main__ import main
+from bench.event_loop_lag import Histogram
 from bench.soak import build_period_flags
+from bench.soak_faults import choose_faults
 from bench.soak_figures import (
     WARM_UP_HOURS,
     HourSample,
@@ -86,6 +92,47 @@ def test_the_table_shows_the_last_value_and_the_growth_per_day():
     assert figures["ours: all-in-one RSS MB"] == 123.0
     assert figures["ours: all-in-one RSS MB, growth per day"] == pytest.approx(24.0)
     assert figures["context: NATS consumers, growth per day"] == 0.0
+
+
+def lagging(late: Callable[[int], float]) -> list[HourSample]:
+    """Samples of a process with 100 measurements an hour; `late` of all so far took 0.1 to 0.25 s."""
+
+    def histogram(hour: int) -> Histogram:
+        count = 100.0 * (hour + 1)
+        return {0.1: count - late(hour), 0.25: count, math.inf: count}
+
+    return day(lambda hour: msgspec.structs.replace(sample(), loop_lag={"all-in-one": histogram(hour)}))
+
+
+def test_the_lag_of_the_event_loop_counts_after_the_first_hours():
+    only_at_first = lagging(lambda hour: 50)
+    assert compute_soak_figures(only_at_first)["loop lag: all-in-one p99 at most ms"] == 100
+    assert find_soak_problems(only_at_first) == []
+    in_each_hour = lagging(lambda hour: 2 * hour)
+    assert compute_soak_figures(in_each_hour)["loop lag: all-in-one p99 at most ms"] == 250
+    assert find_soak_problems(in_each_hour) == ["the event loop of all-in-one lags by up to 250 ms (p99)"]
+
+
+def test_the_lag_of_a_process_that_started_again_counts_from_zero():
+    samples = lagging(lambda hour: 0)
+    again = {0.1: 0.0, 0.25: 10.0, math.inf: 10.0}
+    samples[-1] = msgspec.structs.replace(samples[-1], loop_lag={"all-in-one": again})
+    assert compute_soak_figures(samples)["loop lag: all-in-one max at most ms"] == 250
+
+
+@pytest.mark.parametrize("hour", range(100))
+def test_the_faults_of_an_hour_follow_from_the_seed_and_spare_processes_and_machines(hour: int):
+    one, other = (choose_faults("all-in-one", random.Random(hour)) for _ in range(2))
+    assert one == other
+    targets = [fault.target for fault in one]
+    assert len(set(targets)) == 2
+    assert not any(target.startswith(("process-", "machine-")) for target in targets)
+
+
+def test_random_faults_need_a_nats_server():
+    rejected = CliRunner().invoke(main, ["soak", "--soak-faults", "1", "--mode", "all-in-one-memory"])
+    assert rejected.exit_code == 2
+    assert "--soak-faults requires --mode separate or all-in-one-nats" in rejected.output
 
 
 def test_periods_shrink_as_much_as_the_hour_but_not_below_a_second():
