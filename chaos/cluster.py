@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from chaos.api_proxy import ApiProxy
+from chaos.clocks import build_clock_environment
 from chaos.fault_proxy import FaultProxy, LinkState
 from chaos.nats_servers import NatsServers
 from chaos.workload import RULE_LABEL
@@ -146,7 +147,7 @@ async def start_processes(
 ) -> AsyncIterator[ChaosCluster]:
     """Start the services with proxies between them and the servers, and wait until they are ready.
 
-    `own_flags` are additional flags of the processes of that service.
+    `own_flags` are additional flags of the processes of that service. Without `env`, their clocks can jump.
     """
     control_plane, nats, machines, kubelets = servers
     own = _list_own_flags(nats)
@@ -167,7 +168,7 @@ async def start_processes(
             all_in_one=mode == "all-in-one",
             flags=[*_FLAGS, f"--cloud-config={run_dir / _RULES_FILE}"],
             own_flags=own,
-            env=env,
+            env=build_clock_environment(run_dir) if env is None else env,
             wirings=SERVICES,
             replicas=REPLICAS,
             endpoints={name: _make_endpoints(run_dir, servers, links, name) for name in names},

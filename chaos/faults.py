@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from chaos.api_faults import API_FAULTS
+from chaos.clock_faults import CLOCK_FAULTS
 from chaos.cluster import Mode
 from chaos.fault import Fault
 from chaos.link_faults import LINK_FAULTS
@@ -20,6 +21,7 @@ FAULTS: Final[Sequence[Fault]] = (
     *WEBHOOK_FAULTS,
     *LINK_FAULTS,
     *PROCESS_FAULTS,
+    *CLOCK_FAULTS,
     *MACHINE_FAULTS,
 )
 

@@ -1,7 +1,6 @@
 """What must hold at every moment of a run, by its history alone. One function per invariant. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 from ipaddress import ip_network
 from itertools import combinations
 from typing import Any, Final
@@ -99,7 +98,7 @@ def _find_writes_without_lease(e: Evidence) -> Iterator[Finding]:
         if not earlier or earlier[-1].source != deletion.source:
             holder = earlier[-1].source if earlier else "no process"
             yield deletion.name, f"was deleted from {deletion.source}, while {holder} held the Lease"
-        elif (expiry := _compute_expiry(earlier[-1].answer)) < deletion.received:
+        elif (expiry := _compute_expiry(earlier[-1])) < deletion.received:
             late = deletion.received - expiry
             yield deletion.name, f"was deleted from {deletion.source}, {late:.1f} s after its Lease expired"
 
@@ -189,6 +188,6 @@ def _list_deletions(history: History) -> list[Write]:
     ]
 
 
-def _compute_expiry(lease: Any) -> float:
-    spec = lease["spec"]
-    return datetime.fromisoformat(spec["renewTime"]).timestamp() + float(spec["leaseDurationSeconds"])
+def _compute_expiry(renewal: Write) -> float:
+    """When another process may acquire the Lease, by the clock of kube-apiserver: those of processes jump."""
+    return renewal.answered + float(renewal.answer["spec"]["leaseDurationSeconds"])

@@ -1,6 +1,7 @@
 """How a process of the services is started: by a new Python, as a fork, or from an older tree."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from libs.testbed.fork_server import ForkServer
 from libs.testbed.older_tree import older_tree_of
 
 ROOT: Final = Path(__file__).parents[2]
+PROCESS_NAME: Final = "TALOS_CCM_TESTBED_PROCESS"  # the environment of each process has its name
 _PRELOADED: Final = (
     "libs.common.service.run_process",
     *(f"services.{spec.service}.service" for spec in SERVICES),
@@ -38,11 +40,13 @@ def start_service(
     name: str, service: str, arguments: Sequence[str], run_dir: Path, env: Mapping[str, str]
 ) -> ChildProcess:
     """Start the process `name`, such as "ipam-2", of a service or "all-in-one"; it logs to `<name>.log`."""
+    env = {**env, PROCESS_NAME: name}
     module = "services" if service == "all-in-one" else f"services.{service}"
     older = older_tree_of(name)
     if older is not None:
         argv = older.argv([sys.executable, "-m", module, *arguments])
-        return ChildProcess.start(name, argv, run_dir, env={"PYTHONPATH": str(older.root), **env})
+        path = os.pathsep.join(filter(None, (str(older.root), env.get("PYTHONPATH"))))
+        return ChildProcess.start(name, argv, run_dir, env={**env, "PYTHONPATH": path})
     return start_program(name, module, arguments, run_dir, env)
 
 

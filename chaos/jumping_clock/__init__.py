@@ -1,0 +1,1 @@
+"""The wall clock of the services in a run of chaos; its folder is on their PYTHONPATH."""
