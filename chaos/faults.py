@@ -12,6 +12,7 @@ from chaos.machine_faults import MACHINE_FAULTS
 from chaos.nats_faults import NATS_FAULTS
 from chaos.process_faults import PROCESS_FAULTS
 from chaos.server_faults import SERVER_FAULTS
+from chaos.version_faults import VERSION_FAULTS
 from chaos.webhook_faults import WEBHOOK_FAULTS
 
 FAULTS: Final[Sequence[Fault]] = (
@@ -23,6 +24,7 @@ FAULTS: Final[Sequence[Fault]] = (
     *PROCESS_FAULTS,
     *CLOCK_FAULTS,
     *MACHINE_FAULTS,
+    *VERSION_FAULTS,
 )
 
 

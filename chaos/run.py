@@ -18,6 +18,7 @@ from chaos.schedule import Occurrence, Schedule
 from chaos.settling import wait_until_settled
 from chaos.workload import Workload
 from chaos.workload_runner import WorkloadRunner
+from libs.testbed.older_tree import restore_versions
 from libs.testbed.process_keeper import keep_running
 from libs.testbed.service_start import fork_services
 
@@ -93,9 +94,10 @@ async def run_on_cluster(
 
 async def _inject_all(site: FaultSite, occurrences: Sequence[Occurrence], runner: WorkloadRunner) -> float:
     """Inject and heal the faults; return the seconds from the last heal until a new node is usable."""
-    async with asyncio.TaskGroup() as group:
-        for occurrence in occurrences:
-            group.create_task(_inject(site, occurrence))
+    with restore_versions():  # if a fault is not healed
+        async with asyncio.TaskGroup() as group:
+            for occurrence in occurrences:
+                group.create_task(_inject(site, occurrence))
     healed = time.monotonic()
     await runner.join_last()
     return time.monotonic() - healed

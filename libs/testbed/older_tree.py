@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -40,6 +41,45 @@ def older_tree_of(process: str, environment: Mapping[str, str] = os.environ) -> 
     """The older tree that this process runs from; None for the present tree."""
     names = frozenset(environment.get(PROCESSES, "").split(",")) - {""}
     return OlderTree(Path(environment[TREE]), names) if process in names else None
+
+
+def run_from_older_tree(process: str, tree: Path) -> None:
+    """Let the next start of this process run from the older tree; there is one such tree at a time."""
+    names = set(filter(None, os.environ.get(PROCESSES, "").split(",")))
+    os.environ |= {TREE: str(tree), PROCESSES: ",".join(sorted({*names, process}))}
+
+
+def run_from_present_tree(process: str) -> None:
+    """Let the next start of this process run from the present tree."""
+    names = set(os.environ.get(PROCESSES, "").split(",")) - {process, ""}
+    os.environ[PROCESSES] = ",".join(sorted(names))
+
+
+@contextlib.contextmanager
+def restore_versions() -> Iterator[None]:
+    """After the block, processes start from the trees from which they started before it."""
+    before = {name: os.environ.get(name) for name in (TREE, PROCESSES)}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def find_commit(repository: Path, revision: str) -> str | None:
+    """Return the full hash of a revision; None if there is no such commit."""
+    argv = ["git", "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
+    done = subprocess.run(argv, cwd=repository, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def extract_commit(repository: Path, commit: str, folder: Path) -> None:
+    """Write the files of that commit into the folder. Raises CalledProcessError without such a commit."""
+    archive = subprocess.run(["git", "archive", commit], cwd=repository, capture_output=True, check=True)
+    folder.mkdir(exist_ok=True)
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
 
 
 def flags_in_help(text: str) -> frozenset[str]:

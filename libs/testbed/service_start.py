@@ -36,12 +36,17 @@ def fork_services(run_dir: Path) -> Iterator[None]:
             _fork_servers.pop()
 
 
+def get_module(service: str) -> str:
+    """The module that `python -m` runs for a service, or for "all-in-one"."""
+    return "services" if service == "all-in-one" else f"services.{service}"
+
+
 def start_service(
     name: str, service: str, arguments: Sequence[str], run_dir: Path, env: Mapping[str, str]
 ) -> ChildProcess:
     """Start the process `name`, such as "ipam-2", of a service or "all-in-one"; it logs to `<name>.log`."""
     env = {**env, PROCESS_NAME: name}
-    module = "services" if service == "all-in-one" else f"services.{service}"
+    module = get_module(service)
     older = older_tree_of(name)
     if older is not None:
         argv = older.argv([sys.executable, "-m", module, *arguments])

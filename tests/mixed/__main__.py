@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from libs.testbed.older_tree import PROCESSES, TREE
+from libs.testbed.older_tree import PROCESSES, TREE, extract_commit, find_commit
 from tests.mixed.versions import VersionSet, version_sets
 
 ROOT: Final = Path(__file__).parents[2]
@@ -32,26 +32,13 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"unknown sets: {', '.join(sorted(unknown))}; there are: {known}")
     if not given.old:
         parser.error("OLD is missing: make test-mixed OLD=<git revision>")
-    commit = commit_of(given.old)
+    commit = find_commit(ROOT, given.old)
     if commit is None:
         parser.error(f"OLD={given.old} is no commit of this repository")
     signal.signal(signal.SIGTERM, _interrupt)
     with tempfile.TemporaryDirectory(prefix="talos-ccm-mixed-") as folder:
-        extract(commit, Path(folder))
+        extract_commit(ROOT, commit, Path(folder))
         return run_all(chosen, Path(folder))
-
-
-def commit_of(revision: str) -> str | None:
-    """The full hash of a revision; None when there is no such commit."""
-    argv = ["git", "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
-def extract(commit: str, folder: Path) -> None:
-    """Write the files of that commit into the folder."""
-    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True)
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
 
 
 def run_all(sets: Sequence[VersionSet], old_tree: Path) -> int:

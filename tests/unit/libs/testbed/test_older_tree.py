@@ -1,11 +1,24 @@
 """Processes from an older source tree, and their flags."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from libs.testbed.older_tree import PROCESSES, TREE, OlderTree, flags_in_help, older_tree_of
-from tests.mixed.__main__ import commit_of, main
+from libs.testbed.older_tree import (
+    PROCESSES,
+    TREE,
+    OlderTree,
+    extract_commit,
+    find_commit,
+    flags_in_help,
+    older_tree_of,
+    restore_versions,
+    run_from_older_tree,
+    run_from_present_tree,
+)
+from libs.testbed.service_start import ROOT
+from tests.mixed.__main__ import main
 from tests.mixed.versions import NAMES, version_sets
 
 ENVIRONMENT = {TREE: "/old", PROCESSES: "csr,ipam-2"}
@@ -66,4 +79,31 @@ def test_a_run_that_cannot_start_prints_the_reason(
 
 
 def test_an_option_is_not_a_revision():
-    assert commit_of("--all") is None
+    assert find_commit(ROOT, "--all") is None
+
+
+def test_processes_are_older_one_by_one_until_the_end_of_the_block():
+    with restore_versions():
+        run_from_older_tree("csr", Path("/old"))
+        run_from_older_tree("ipam", Path("/old"))
+        assert older_tree_of("csr") == OlderTree(Path("/old"), frozenset({"csr", "ipam"}))
+        run_from_present_tree("csr")
+        assert older_tree_of("csr") is None
+        assert older_tree_of("ipam") == OlderTree(Path("/old"), frozenset({"ipam"}))
+    assert older_tree_of("ipam") is None
+
+
+def test_the_files_of_a_commit_are_extracted(tmp_path: Path):
+    def git(*arguments: str) -> None:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    (tmp_path / "version").write_text("1")
+    git("add", "version")
+    git("commit", "-m", "one")
+    (tmp_path / "version").write_text("2")
+    commit = find_commit(tmp_path, "HEAD")
+    assert commit is not None
+    extract_commit(tmp_path, commit, tmp_path / "older")
+    assert (tmp_path / "older" / "version").read_text() == "1"
