@@ -48,7 +48,9 @@ class _IndexEntry(msgspec.Struct, frozen=True):
 _NO_ENTRY: Final = _IndexEntry()
 _ClaimsByKey = dict[str, Claim]  # address or name -> the claim of a node
 _Keys = tuple[str, ...]
-_Index = dict[str, tuple[Claim, ...]]  # address or name -> claims of different nodes, nearly always one
+# Address or name -> its only claim, as nearly always, or the claims by node. Every machine has the loopback
+# addresses, so a change of one claim must not copy those of all other Nodes.
+_Index = dict[str, Claim | dict[str, Claim]]
 
 
 class ClaimIndex:
@@ -87,12 +89,12 @@ class ClaimIndex:
 
     def find_by_address(self, ip: str) -> tuple[Claim, ...]:
         """Return every Node's claim to an address in canonical form, sorted by node."""
-        return _sort_by_node(self._by_address.get(ip, ()))
+        return _sort_by_node(_list_claims(self._by_address, ip))
 
     def find_by_name(self, dns: str) -> tuple[Claim, ...]:
         """Return each Node's strongest claim to a DNS name in any case, sorted by node."""
         name = dns.lower()
-        claims = {claim.node: claim for claim in self._by_name.get(name, ())}
+        claims = {claim.node: claim for claim in _list_claims(self._by_name, name)}
         for owner in _iterate_prefixes(name):
             if self.get_node(owner) is not None:
                 claims[owner] = Claim(node=owner, rank=ClaimRank.NODE_NAME_PREFIX)
@@ -117,15 +119,35 @@ class ClaimIndex:
             self._keys_by_node[name] = (tuple(by_address), tuple(by_name))
 
 
+def _list_claims(index: _Index, key: str) -> Iterable[Claim]:
+    found = index.get(key, {})
+    return (found,) if isinstance(found, Claim) else found.values()
+
+
 def _update_index(index: _Index, node: str, was: _Keys, is_now: _ClaimsByKey) -> None:
-    for key in {*was, *is_now}:
-        claims = tuple(claim for claim in index.get(key, ()) if claim.node != node)
-        if key in is_now:
-            index[key] = (*claims, is_now[key])
-        elif claims:
-            index[key] = claims
-        else:
-            del index[key]
+    for key in was:
+        if key not in is_now:
+            _remove_claim(index, key, node)
+    for key, claim in is_now.items():
+        _set_claim(index, key, claim)
+
+
+def _remove_claim(index: _Index, key: str, node: str) -> None:
+    found = index[key]
+    if isinstance(found, dict) and len(found) > 1:
+        del found[node]
+    else:
+        del index[key]
+
+
+def _set_claim(index: _Index, key: str, claim: Claim) -> None:
+    found = index.get(key)
+    if isinstance(found, dict):
+        found[claim.node] = claim
+    elif found is None or found.node == claim.node:
+        index[key] = claim
+    else:
+        index[key] = {found.node: found, claim.node: claim}
 
 
 def _select_claim_sources(

@@ -1,6 +1,7 @@
 """Who claims which address and name, whatever the order in which it became known."""
 
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -144,6 +145,20 @@ def test_nothing_is_left_of_nodes_that_are_gone():
         claims.remove_node(f"n{number}")
         claims.remove_report(f"n{number}")
     assert vars(claims) == vars(ClaimIndex())
+
+
+def test_a_change_of_one_claim_does_not_copy_those_of_all_other_nodes():
+    loopback, count = "127.0.0.1", 2000
+    claims = claims_of(*(writes(f"n{number}", loopback) for number in range(count)))
+    changed = unreachable(writes("n7", loopback), facts_of("n7", loopback))
+    tracemalloc.start()
+    try:
+        claims.upsert_report(changed)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 8 * count  # a copy has a pointer of 8 bytes to each claim
+    assert len(claims.find_by_address(loopback)) == count
 
 
 Told = Node | NodeEnriched | NodeUnreachable | tuple[str, str]
