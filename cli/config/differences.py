@@ -1,6 +1,6 @@
 """Effects of rules that the reference controller does not have, because its defects are not copied. Pure.
 
-docs/rules.md explains each.
+docs/differences.md explains each.
 """
 
 from collections.abc import Sequence

@@ -42,7 +42,7 @@ def check(name: str) -> None:
     sampled = load_samples()["metal"].facts.inventory
     assert sampled is not None
     assert get_part(sampled, PART) == "example.com"
-    assert f"| *new*: `.{name}` | the same (*new*) |" in (ROOT / "docs/rules.md").read_text()
+    assert f"| *new*: `.{name}` | the same (*new*) |" in (ROOT / "docs/rules-reference.md").read_text()
 
 
 def encode_machine(domainname: str) -> bytes:

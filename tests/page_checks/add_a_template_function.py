@@ -19,4 +19,4 @@ def check(name: str) -> None:
     assert found.path == 'transformations[0].annotations["a"]'
     assert f'"{name}":' in (GO_PROGRAM / "functions.go").read_text()
     assert f"{{{{{name} " in (GO_PROGRAM / "function_cases.go").read_text()
-    assert f"`{name}`" in (ROOT / "docs/rules.md").read_text()
+    assert f"`{name}`" in (ROOT / "docs/rules-reference.md").read_text()

@@ -21,6 +21,10 @@ This page lists every value of the chart. [Install](install.md) helps to choose 
 
 Helm validates values against a [schema](../deploy/k8s/chart/values.schema.json). It rejects unknown keys in
 `config`, `talos`, `services`, `nats`, `metrics`, `podDisruptionBudget` and `networkPolicy`.
+It ignores all other unknown keys. The notes of `helm install` list the ignored keys at the top level, but not
+those inside other keys.
+
+Rendering needs no cluster and gives the same result each time, as Argo CD and Flux require.
 
 To return to a default, use `helm upgrade --reset-values`. Without new values, helm keeps the previous ones.
 

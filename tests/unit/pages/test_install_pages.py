@@ -1,4 +1,4 @@
-"""docs/install.md, migrate.md and compatibility.md say what is true of files, names, ports and lifetimes."""
+"""docs/install.md, migrate.md and their reference pages are true of files, names, ports and lifetimes."""
 
 import re
 import tomllib
@@ -20,7 +20,18 @@ from tests.architecture.sources import ROOT
 CHART: Final = ROOT / "deploy" / "k8s" / "chart"
 MANIFESTS: Final = ROOT / "deploy" / "k8s" / "manifests"
 PATCHES: Final = ROOT / "deploy" / "talos"
-NAMES: Final = ("install", "migrate", "compatibility")
+NAMES: Final = (
+    "compatibility",
+    "differences",
+    "install",
+    "install-problems",
+    "install-without-helm",
+    "migrate",
+    "nats",
+    "processes",
+    "rules",
+    "rules-reference",
+)
 PAGES: Final = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in NAMES}
 EDGE: Final = "-edge.yml"
 
@@ -67,7 +78,7 @@ def test_every_value_that_is_named_is_one_of_the_chart():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     named = re.findall(r"`?\b((?:image|daemonSet|nats|service|serviceAccount)\.\w+)", "".join(PAGES.values()))
     assert len(set(named)) > 4
-    for name in {each for each in named if not each.endswith((".alpha", ".v1alpha1"))}:
+    for name in {each for each in named if not each.endswith((".alpha", ".v1alpha1", ".md"))}:
         at = values
         for key in name.split("."):
             assert key in at, name
@@ -82,7 +93,7 @@ def test_the_patches_are_all_there_are():
 
 
 def test_ports_are_those_of_the_settings():
-    ports = column(section("install", "Ports"), 0)
+    ports = column(section("processes", "Ports"), 0)
     others = sorted(spec.port for spec in SERVICES if spec is not WATCHER)
     assert others == list(range(others[0], others[-1] + 1))
     made = BootstrapSettings()
@@ -95,7 +106,7 @@ def test_ports_are_those_of_the_settings():
 
 
 def test_what_is_told_of_keys_and_certificates_is_what_the_bootstrap_does():
-    text = section("install", "NATS: keys and certificates")
+    text = section("nats", "Keys and certificates")
     made, names = BootstrapSettings(), ResourceNames(namespace="kube-system", prefix="<name>")
     assert names.seed_secret("<service>") in text
     assert names.authority in text
@@ -118,9 +129,9 @@ def test_the_lease_and_its_times_are_the_watchers():
     text, settings = words(PAGES["migrate"]), WatcherSettings()
     assert f"`{LEASE_NAMESPACE}/{WATCHER_LEASE_NAME}`" in text
     assert settings.lease_duration_seconds == 15
-    assert "the Lease, which expires after 15 s" in text
+    assert "The Lease of the reference controller expires after 15 s" in text
     assert settings.renew_deadline_seconds == 10
-    assert "trust the last message of the leader for ten seconds" in text
+    assert "may write for up to ten seconds after the watcher stops" in text
 
 
 def test_the_versions_are_those_that_are_built_and_pinned():
@@ -148,10 +159,13 @@ def test_the_versions_are_those_that_are_built_and_pinned():
 
 
 def test_the_table_of_old_values_says_what_the_services_say_of_them():
-    text = section("migrate", "What changes for the cluster")
+    text = section("differences", "Values and flags")
     rows = dict(zip(column(text, 0), column(text, 2), strict=True))
     failing = {name for name, here in rows.items() if "fails the install" in here}
     assert failing == {"`image.repository`", "`image.tag`", "`useDaemonSet: true`, of old charts"}
+    summary = section("migrate", "What changes for the cluster")
+    stated = zip(column(summary, 0), column(summary, 1), strict=True)
+    assert {name for name, here in stated if "fails the install" in here} == failing
     (told,) = list_wildcard_differences(("*",))
     of_all = column(text, 0).index('`enabledControllers: ["*"]`, `--controllers=*`')
     assert f"selects {column(text, 2)[of_all]} here" in told

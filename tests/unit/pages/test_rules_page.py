@@ -1,4 +1,4 @@
-"""docs/rules.md says what is true: its examples give what stands below them, its tables are complete."""
+"""docs/rules.md and rules-reference.md: their examples are tested, their tables are complete."""
 
 import re
 from typing import Final
@@ -23,7 +23,9 @@ from services.labeler.rules.bounds import MAX_ANNOTATION, MAX_ENTRIES, MAX_NODE_
 from tests.architecture.sources import ROOT
 from tests.builders import NOW
 
-PAGE: Final = (ROOT / "docs" / "rules.md").read_text()
+PREVIEW: Final = "\n## Preview rules\n"  # its example: tests/unit/cli/render/test_render.py
+GUIDE: Final = (ROOT / "docs" / "rules.md").read_text().partition(PREVIEW)[0]
+PAGE: Final = GUIDE + (ROOT / "docs" / "rules-reference.md").read_text()
 EXAMPLES: Final = re.findall(r"```yaml\n(.*?)```.*?```text\n(.*?)```", PAGE, re.DOTALL)
 ROWS: Final = re.findall(r"^\| `(\{\{.*\}\}.*?)` \| `(.*)` \|$", PAGE, re.MULTILINE)
 MACHINE: Final = MachineFacts(

@@ -247,10 +247,10 @@ def test_all_that_is_wrong_with_a_file_is_told_with_its_line(tmp_path: Path):
     assert key.startswith(f'{file}, line 3: transformations[0] has no key "lables"')
 
 
-def test_the_example_of_the_readme_gives_what_stands_below_it(
+def test_the_example_of_the_rules_page_gives_what_stands_below_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    section = (ROOT / "README.md").read_text().partition("## Preview rules")[2]
+    section = (ROOT / "docs" / "rules.md").read_text().partition("## Preview rules")[2]
     found = re.search(r"```yaml\n(.*?)```.*?`talos-ccm (.*?)`.*?```text\n(.*?)```", section, re.DOTALL)
     assert found
     rules, command, gives = found.groups()

@@ -287,9 +287,9 @@ def test_help_names_every_option_within_80_columns():
         assert option in help_text
 
 
-def test_what_the_readme_shows_is_what_it_says():
-    section = (ROOT / "README.md").read_text().partition("## Kubelet serving certificates")[2]
-    example = section.partition("```text\n")[2].partition("```")[0].splitlines()
+def test_what_the_page_shows_is_what_it_says():
+    page = (ROOT / "docs" / "certificates.md").read_text()
+    example = page.partition("```text\n")[2].partition("```")[0].splitlines()
     machines = [
         (make_node(name, uid=name, ip=ip), make_facts(node_name=name, node_ip=ip, addresses=addresses(ip)))
         for name, ip in (("gcp-005", "10.64.0.6"), ("hcloud-003", "10.64.0.4"))
