@@ -75,13 +75,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Five for two cores: a worker waits for its servers more than half of the time.
+    """Six for two cores: a worker waits for its servers more than half of the time.
 
     `--numprocesses=logical` is for tests without servers, which wait less: two per core, and one collection
     of all tests less.
     """
     cores = os.cpu_count() or 1
-    wanted = cores * 2 if config.option.numprocesses == "logical" else cores * 5 // 2
+    wanted = cores * 2 if config.option.numprocesses == "logical" else cores * 3
     return min(wanted, _MOST_WORKERS)
 
 

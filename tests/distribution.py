@@ -5,9 +5,10 @@ from typing import Final
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
-# The files that take longest, as last measured. Other files follow suite by suite. The many short files of
-# tests/unit come last and fill the time that a worker has left at the end.
+# The files that take longest, as last measured. Other files follow suite by suite. The files of tests/unit
+# come last: they only compute.
 _LONGEST: Final = (
     "integration/test_bench",
     "integration/test_lifecycle_outages",
@@ -45,6 +46,7 @@ _SUITES: Final = (
     "unit",
 )
 _TESTS: Final = Path(__file__).parent
+_FROM_THE_END: Final = 2  # of three workers; the third, so that two workers both begin with the first files
 # Files that one worker runs, because they share what takes long to make: the API servers of
 # tests/contract/conftest.py, real and simulated; and the syntax trees of tests/architecture/sources.py.
 _TOGETHER: Final = {
@@ -55,7 +57,15 @@ _TOGETHER: Final = {
 
 
 class ByServers(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """A file is run by one worker, and so are all files that share something."""
+    """A file is run by one worker, and so are all files that share something.
+
+    One worker in three begins with the last files. They use the cores while the first ones wait for servers.
+    """
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if self.nodes.index(node) % 3 == _FROM_THE_END:
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
         shared = (name for start, name in _TOGETHER.items() if nodeid.startswith(start))
