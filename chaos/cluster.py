@@ -1,4 +1,4 @@
-"""A real cluster whose every connection to NATS, kube-apiserver and Talos goes through a fault proxy."""
+"""A real cluster whose every connection between a service and a server goes through a fault proxy."""
 
 import contextlib
 import itertools
@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 from chaos.api_proxy import ApiProxy
 from chaos.clocks import build_clock_environment
+from chaos.collector import Collector
 from chaos.fault_proxy import FaultProxy, LinkState
 from chaos.nats_servers import NatsServers
 from chaos.workload import RULE_LABEL
@@ -21,13 +22,13 @@ from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.service_processes import ProcessEndpoints, ServiceProcesses, list_process_names
 
 Mode = Literal["separate", "all-in-one", "nats-cluster"]
-Link = Literal["nats", "api", "talos"]
+Link = Literal["nats", "api", "talos", "collector"]
 
 MODES: Final[tuple[Mode, ...]] = ("separate", "all-in-one", "nats-cluster")
 SEPARATE_MODES: Final[tuple[Mode, ...]] = ("separate", "nats-cluster")  # a process for each service
 SINGLE_SERVER_MODES: Final[tuple[Mode, ...]] = ("separate", "all-in-one")  # of NATS, without keys
 CLUSTERED_MODES: Final[tuple[Mode, ...]] = ("nats-cluster",)  # three servers, with keys and TLS
-LINKS: Final[tuple[Link, ...]] = ("nats", "api", "talos")
+LINKS: Final[tuple[Link, ...]] = ("nats", "api", "talos")  # that the work needs
 REPLICAS: Final[Mapping[str, int]] = {
     WATCHER.service: 2,
     IPAM.service: 2,
@@ -147,7 +148,8 @@ async def start_processes(
 ) -> AsyncIterator[ChaosCluster]:
     """Start the services with proxies between them and the servers, and wait until they are ready.
 
-    `own_flags` are additional flags of the processes of that service. Without `env`, their clocks can jump.
+    `own_flags` are additional flags of the processes of that service. Without `env`, their clocks can jump,
+    and they export traces.
     """
     control_plane, nats, machines, kubelets = servers
     own = _list_own_flags(nats)
@@ -158,6 +160,12 @@ async def start_processes(
         api_proxy = await stack.enter_async_context(ApiProxy.start(control_plane))
         webhook = await stack.enter_async_context(AdmissionWebhook.start("chaos", run_dir))
         links = await _start_links(stack, servers, names, api_proxy)
+        collector = await stack.enter_async_context(Collector.start())
+        to_collector = await stack.enter_async_context(FaultProxy.start(collector.port))
+        links["collector"] = {"all": to_collector}
+        if env is None:
+            endpoint = f"http://127.0.0.1:{to_collector.port}"
+            env = {**build_clock_environment(run_dir), "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
         write_rules(run_dir / _RULES_FILE, 0)
         starting = ServiceProcesses.start(
             make_directory(run_dir / "logs"),
@@ -168,7 +176,7 @@ async def start_processes(
             all_in_one=mode == "all-in-one",
             flags=[*_FLAGS, f"--cloud-config={run_dir / _RULES_FILE}"],
             own_flags=own,
-            env=build_clock_environment(run_dir) if env is None else env,
+            env=env,
             wirings=SERVICES,
             replicas=REPLICAS,
             endpoints={name: _make_endpoints(run_dir, servers, links, name) for name in names},
@@ -181,7 +189,7 @@ async def start_processes(
 
 async def _start_links(
     stack: contextlib.AsyncExitStack, servers: Servers, names: Sequence[str], api_proxy: ApiProxy
-) -> Mapping[Link, Mapping[str, FaultProxy]]:
+) -> dict[Link, dict[str, FaultProxy]]:
     """Start a proxy for each process and server; only processes with the Talos credential reach Talos."""
     targets: dict[Link, tuple[int, Sequence[str]]] = {
         "nats": (servers.nats.port, servers.nats.hosts),

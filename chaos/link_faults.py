@@ -1,10 +1,10 @@
-"""Faults of the connections between the processes and NATS, kube-apiserver or Talos."""
+"""Faults of the connections between the processes and NATS, kube-apiserver, Talos or the collector."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from chaos.cluster import LINKS, ChaosCluster, Link
-from chaos.fault import Fault, FaultSite
+from chaos.fault import Fault, FaultSite, heal_nothing
 from chaos.fault_proxy import BLACK_HOLE, CUT, HEALTHY, LinkState
 
 _STATES: Final = {
@@ -23,6 +23,18 @@ def _list_link_faults() -> Iterator[Fault]:
     # The leader in most runs: it has started first. The other replica still reaches everything.
     yield _make_fault("nats-link-of-one-watcher-cut", "nats", CUT, process="watcher")
     yield _make_fault("api-link-of-one-watcher-black-holed", "api", BLACK_HOLE, process="watcher")
+
+    yield Fault(
+        name="collector-black-holed",
+        target="collector-link",
+        inject=_black_hole_collector,
+        heal=heal_nothing,  # it stays silent until the run has ended
+        hold_seconds=(0.0, 0.0),
+    )
+
+
+async def _black_hole_collector(site: FaultSite) -> None:
+    site.cluster.set_link("collector", BLACK_HOLE)
 
 
 def _make_fault(name: str, link: Link, state: LinkState, process: str | None = None) -> Fault:
