@@ -200,6 +200,27 @@ async def test_a_watch_goes_on_from_the_last_thing_that_was_told(server: Loopbac
     assert follower.count(ListSnapshot) == 1
 
 
+async def test_after_an_outage_the_server_is_listed_because_its_versions_may_be_those_of_a_backup(
+    server: LoopbackServer, tmp_path: Path
+):
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not is_watch(request):
+            restored = len(watches(server)) > 0
+            return respond_list(make_node_object("old" if restored else "lost", 100), version=100)
+        if len(watches(server)) == 1:
+            return await respond_stream(request, [encode_bookmark(180)])
+        if request.query["resourceVersion"] == "180" and request.transport is not None:
+            request.transport.abort()  # no answer, as from a server that is down
+            return web.Response()
+        return await respond_stream(request, stays_open=True)
+
+    server.answer = answer
+    async with open_api(server.url, tmp_path) as api, follow_nodes(api) as (follower, _):
+        await wait_until(lambda: set(follower.nodes) == {"old"})
+        await wait_until(lambda: watches(server)[-1].query["resourceVersion"] == "100")
+    assert follower.count(ListSnapshot) == 2
+
+
 async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(server: LoopbackServer, tmp_path: Path):
     async def answer(request: web.Request) -> web.StreamResponse:
         return await respond_stream(request) if is_watch(request) else respond_list()

@@ -40,6 +40,8 @@ _MOVED_ON_SECONDS: Final = 0.2
 _PAUSE_FIRST_SECONDS: Final = 1.0
 _PAUSE_CAP_SECONDS: Final = 15.0
 # After these errors the watch continues at its version. All others need a new list, as in client-go.
+# A watch that cannot be opened because the server is unreachable needs one too: during the outage, etcd may
+# have been restored from a backup. Soon afterwards, its versions have passed ours, with other contents.
 _SAME_VERSION: Final = (Unreachable, TooManyRequests, Unauthorized, Forbidden)
 
 
@@ -104,6 +106,7 @@ class Reflector(Generic[Item]):
         self._listed = False
         self._last_error = ""
         self._needs_version_check = False
+        self._is_watch_open = False
         self._check = VersionCheck(
             api,
             resource,
@@ -208,9 +211,11 @@ class Reflector(Generic[Item]):
             },
         )
         opened = self._clock()
+        self._is_watch_open = False
         async with self._api.transport.open_watch(
             request, seconds=seconds + self._silence_seconds
         ) as read_line:
+            self._is_watch_open = True
             self._record_contact()
             while line := await read_line():
                 self._record_contact()
@@ -254,6 +259,7 @@ class Reflector(Generic[Item]):
         self._last_error = str(error)
         self._on_failure(error)
         self._needs_version_check = True
-        if not isinstance(error, _SAME_VERSION):
+        is_outage = isinstance(error, Unreachable) and not self._is_watch_open
+        if is_outage or not isinstance(error, _SAME_VERSION):
             self._version = ""
         return getattr(error, "retry_after_seconds", None) or 0.0
