@@ -23,6 +23,7 @@ from libs.common.service.service import Dependencies
 from services.watcher.kind_controller import KindController
 from services.watcher.leader_elector import LeaderElector
 from services.watcher.leader_epoch import LeaderEpoch
+from services.watcher.lease_conflict import LeaseConflict
 from services.watcher.publish_decision import FencingToken, estimate_stream_bytes
 from services.watcher.published_state import PublishedState
 
@@ -67,6 +68,7 @@ class Resync:
 
     def __post_init__(self) -> None:
         self._controllers = (self.nodes,) if self.requests is None else (self.nodes, self.requests)
+        self._lease_conflict = LeaseConflict(self.published, self.dependencies, self.heartbeat_ttl_seconds)
         self._ttl_seconds = max(1, int(self.heartbeat_ttl_seconds))
         self._completed_round: ResyncRound | None = None
         self._max_bytes = 0
@@ -178,6 +180,8 @@ class Resync:
         await self._wait_until_followed(await self._provision())
         if self.leader_epoch.is_deposed:
             await self.elector.confirm_leadership()
+            if problem := self._lease_conflict.find_problem():
+                raise ResyncInterrupted(problem)
         current = ResyncRound(self.leader_epoch.next_token(), self.published.follow_generation)
         await self.publish_heartbeat()
         await self._wait_for_own_leading(current)

@@ -1,0 +1,68 @@
+"""Two installations by mistake on one stream: two leaders, each with a Lease of its own."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from libs.common.bus.protocol import Bus
+from libs.common.contract.events import Leading
+from services.watcher.service import WatcherService
+from tests.builders import make_node
+from tests.bus_actors import run_during, wait_until
+from tests.watcher_actors import QUICK, ScriptedNodes, WatcherFlow, make_watcher
+
+Connect = Callable[..., Awaitable[Bus]]
+NODES = 3
+
+
+class OwnLease:
+    """The Lease of one installation, which no other watcher takes."""
+
+    async def acquire(self) -> int:
+        return 0
+
+    async def renew(self, on_renewed: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(QUICK["retry_period_seconds"])
+            on_renewed()
+
+    async def confirm_leadership(self) -> None:
+        """It is still ours."""
+
+    async def release(self) -> None: ...
+
+    def problems(self) -> tuple[str, ...]:
+        return ()
+
+
+def nodes() -> list[Any]:
+    return [make_node(f"n-{i}.example", uid=f"uid-{i}", resource_version=str(i + 1)) for i in range(NODES)]
+
+
+def has_conflict(watcher: WatcherService, name: str) -> bool:
+    text = f"{name} publishes to this stream, too, and has another Lease"
+    return any(text in problem for problem in watcher.problems())
+
+
+async def test_one_of_two_leaders_with_their_own_leases_waits_until_the_other_one_is_silent(
+    connect: Connect,
+):
+    script, flow = ScriptedNodes(*nodes()), WatcherFlow()
+    first = make_watcher(await connect(), script.source, identity="first", candidacy=OwnLease())
+    second = make_watcher(await connect(), script.source, identity="second", candidacy=OwnLease())
+    async with flow.follow(await connect("flow")), run_during(first.run()):
+        await flow.wait_for(lambda f: f.snapshots(), "the first leads")
+        async with run_during(second.run()):
+            await wait_until(lambda: has_conflict(first, "second"), "the first waits")
+            settled = flow.leadings()[-1]
+            count = len(flow.leadings())
+            await flow.wait_for(lambda f: len(f.leadings()) >= count + 4, "the second leads on")
+            assert {leading.epoch for leading in flow.leadings()[count:]} == {settled.epoch}
+            assert has_conflict(first, "second")
+            assert not second.problems()
+        script.put(make_node("late.example", uid="uid-late"))
+        await flow.wait_for(lambda f: f.existing() == set(script.objects), "the first leads again", 30)
+        last = flow.leadings()[-1]
+        assert isinstance(last, Leading)
+        assert (last.holder, last.epoch > settled.epoch) == ("first", True)
+        await wait_until(lambda: not first.problems(), "the first is ready")
