@@ -81,6 +81,7 @@ class ChaosCluster(NamedTuple):
     links: Mapping[Link, Mapping[str, FaultProxy]]  # by the name of the process
     api_proxy: ApiProxy  # between the links and kube-apiserver
     webhook: AdmissionWebhook  # not registered
+    started: contextlib.AsyncExitStack  # what a fault starts ends with the cluster
 
     @property
     def rules_file(self) -> Path:
@@ -184,7 +185,7 @@ async def start_processes(
         _write_talosconfigs(run_dir, machines, links["talos"])
         services = await stack.enter_async_context(starting)
         await services.wait_until_ready()
-        yield ChaosCluster(run_dir, mode, *servers, services, links, api_proxy, webhook)
+        yield ChaosCluster(run_dir, mode, *servers, services, links, api_proxy, webhook, stack)
 
 
 async def _start_links(

@@ -11,6 +11,7 @@ from chaos.link_faults import LINK_FAULTS
 from chaos.machine_faults import MACHINE_FAULTS
 from chaos.nats_faults import NATS_FAULTS
 from chaos.process_faults import PROCESS_FAULTS
+from chaos.second_installation import INSTALLATION_FAULTS
 from chaos.server_faults import SERVER_FAULTS
 from chaos.version_faults import VERSION_FAULTS
 from chaos.webhook_faults import WEBHOOK_FAULTS
@@ -25,6 +26,7 @@ FAULTS: Final[Sequence[Fault]] = (
     *CLOCK_FAULTS,
     *MACHINE_FAULTS,
     *VERSION_FAULTS,
+    *INSTALLATION_FAULTS,
 )
 
 
