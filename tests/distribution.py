@@ -17,6 +17,7 @@ _LONGEST: Final = (
     "observe/test_alerts_fire_of_the_flow",
     "integration/test_csr_scenarios",
     "integration/test_chaos_run",
+    "integration/test_chaos_nats",
     "integration/test_demo",
     "integration/test_main_job",
     "integration/test_kube_reflector",
