@@ -33,17 +33,22 @@ class ApprovalWriter:
         self._observe_only = observe_only
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_WRITES)
 
-    async def write(self, request: SigningRequest, evaluate: Callable[[], ActionT]) -> ActionT:
-        """Wait for a free slot, write the action that `evaluate` then returns, and return that action.
+    async def write(
+        self, request: SigningRequest, action: ActionT, evaluate: Callable[[], ActionT]
+    ) -> ActionT:
+        """Write `action`, which must be of this moment, and return it.
 
-        Only Approve and Deny are written. While the API server is slow, the wait takes up to a minute, so an
-        earlier evaluation is out of date. Raises KubeError; FenceFailed means that the request in Kubernetes
-        differs or is already decided.
+        Without a free slot, wait for one, and write and return what `evaluate` then returns. While the API
+        server is slow, that takes up to a minute, so `action` is out of date. Only Approve and Deny are
+        written. Raises KubeError; FenceFailed means that the request in Kubernetes differs or is already
+        decided.
         """
         if self._observe_only:
-            return evaluate()
+            return action
+        must_wait = self._slots.locked()
         async with self._slots:
-            action = evaluate()
+            if must_wait:
+                action = evaluate()
             if not isinstance(action, Approve | Deny):
                 return action
             patch = build_approval_patch(request, build_condition(action))

@@ -50,7 +50,7 @@ class MalformedRequest(msgspec.Struct, frozen=True):
     reason: str
 
 
-# csr evaluates each request twice, the second time before it writes. 8 MB if all are of the largest size.
+# csr evaluates a request again after each wait. 8 MB if all are of the largest size.
 @lru_cache(maxsize=256)
 def parse_request(pem: bytes) -> CertificateRequest | MalformedRequest:
     """Parse the request in these PEM bytes."""

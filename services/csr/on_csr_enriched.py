@@ -55,7 +55,7 @@ class OnCsrEnriched:
         await self.cache_sync.wait_for(message)
         action = self.evaluator.evaluate(message, event)
         if isinstance(action, Approve | Deny):
-            action = await self._write(message, event)
+            action = await self._write(message, event, action)
         await self._apply_action(event, action)
 
     def forget(self, name: str) -> None:
@@ -77,12 +77,14 @@ class OnCsrEnriched:
 
     # ---- write and publish
 
-    async def _write(self, message: Message, event: CsrEnriched | EnrichedCsrGone) -> RequestAction:
-        """Evaluate and write once a slot is free; return the action, whether or not it was written."""
+    async def _write(
+        self, message: Message, event: CsrEnriched | EnrichedCsrGone, action: RequestAction
+    ) -> RequestAction:
+        """Write the action of this moment, or another one if it must wait; return it, written or not."""
         request = _request_of(event)
         try:
             action = await self.approval_writer.write(
-                request, lambda: self.evaluator.evaluate(message, event)
+                request, action, lambda: self.evaluator.evaluate(message, event)
             )
         except (FenceFailed, NotFound) as error:
             self.rate_limiter.record_write(request.node_name, self.clock())

@@ -127,7 +127,7 @@ async def test_csr_approves_and_denies_exactly_the_request_that_it_judged(
         path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
         recorded.objects[f"{path}/{request.name}/approval"] = {}
         short = msgspec.structs.replace(request.spec, request=b"the request")
-        await approvals.write(msgspec.structs.replace(request, spec=short), partial(always, verdict))
+        await approvals.write(msgspec.structs.replace(request, spec=short), verdict, partial(always, verdict))
     assert_unchanged("kubernetes_csr_patches", [reference_words(each) for each in recorded.requests])
 
 

@@ -108,10 +108,10 @@ def test_a_request_without_its_bytes_is_never_approved():
 
 
 async def test_a_request_is_judged_when_its_slot_is_free_and_only_that_verdict_is_written():
-    """Every slot hangs; the last request is judged once one of them is free."""
+    """Every slot hangs; the last request is judged again once one of them is free, and no other one is."""
     going, patched = asyncio.Event(), list[str]()
-    approve = Approve(reason="r", message="m")
-    verdicts: list[Approve | SkipRequest] = [approve]
+    approve: Approve | SkipRequest = Approve(reason="r", message="m")
+    verdicts = [approve]
 
     class Slow:
         async def patch_signing_request_approval(self, name: str, json_patch: object, /) -> None:
@@ -121,12 +121,15 @@ async def test_a_request_is_judged_when_its_slot_is_free_and_only_that_verdict_i
         async def create_event(self, event: object, *, now: object) -> bool:
             return True
 
+    def fail_if_evaluated() -> Approve | SkipRequest:
+        raise AssertionError("a slot was free, so the action was of this moment")
+
     api = ApprovalWriter(Slow(), observe_only=False)
 
     async with asyncio.TaskGroup() as tasks:
         for number in range(MAX_CONCURRENT_WRITES):
-            tasks.create_task(api.write(make_request(f"csr-{number}"), lambda: approve))
-        last = tasks.create_task(api.write(make_request("last"), lambda: verdicts[-1]))
+            tasks.create_task(api.write(make_request(f"csr-{number}"), approve, fail_if_evaluated))
+        last = tasks.create_task(api.write(make_request("last"), approve, lambda: verdicts[-1]))
         await wait_until(lambda: len(patched) == MAX_CONCURRENT_WRITES, "all slots are taken")
         verdicts.append(SkipRequest("not-ours", "it is another's"))
         going.set()
