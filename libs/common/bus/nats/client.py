@@ -1,7 +1,7 @@
 """The client of nats-py, on our transport and with our parser of messages: every private name that we use."""
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -11,6 +11,9 @@ from libs.common.bus.nats.transport import ConnectionTransport
 from libs.common.client_tls import make_client_context
 
 _VERSION: Final = "NATS/1.0"
+_NONE: Final[Mapping[str, str]] = {}
+_END: Final = "\r\n\r\n"
+_NATS_HEADER: Final = "Nats-"  # the beginning of the name
 
 
 class WireMessage(msgspec.Struct, frozen=True):
@@ -19,9 +22,28 @@ class WireMessage(msgspec.Struct, frozen=True):
     subject: str
     reply: str
     data: bytes
-    headers: Mapping[str, str] = {}
+    header_lines: str = ""
     status: str = ""
     description: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """All headers, those of the server and of JetStream included."""
+        return dict(self._read_headers())
+
+    @property
+    def own_headers(self) -> Mapping[str, str]:
+        """The headers without those that NATS defines."""
+        lines = self.header_lines
+        if lines.startswith(_NATS_HEADER) and lines.endswith(_END) and lines.index("\r\n") == len(lines) - 4:
+            return _NONE  # only the expected sequence of its publisher, as in nearly every message
+        return {key: value for key, value in self._read_headers() if not key.startswith(_NATS_HEADER)}
+
+    def _read_headers(self) -> Iterator[tuple[str, str]]:
+        for line in self.header_lines.split("\r\n"):
+            key, colon, value = line.partition(":")
+            if colon:
+                yield key.strip(), value.strip()
 
 
 class Client(NatsPyClient):
@@ -57,13 +79,8 @@ def parse_message(subject: bytes, reply: bytes, data: bytes, block: bytes) -> Wi
     """Parse a received message. Any publisher may have written it, so nothing in it raises."""
     if not block:
         return WireMessage(subject.decode(errors="replace"), reply.decode(errors="replace"), data)
-    first, *lines = block.decode(errors="replace").split("\r\n")
+    first, _, lines = block.decode(errors="replace").partition("\r\n")
     status, _, description = first.removeprefix(_VERSION).strip().partition(" ")
-    headers = {}
-    for line in lines:
-        key, colon, value = line.partition(":")
-        if colon:
-            headers[key.strip()] = value.strip()
     return WireMessage(
-        subject.decode(errors="replace"), reply.decode(errors="replace"), data, headers, status, description
+        subject.decode(errors="replace"), reply.decode(errors="replace"), data, lines, status, description
     )

@@ -1,5 +1,6 @@
 """JetStream's JSON API as typed calls; its errors as bus errors, its deliveries as messages."""
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
@@ -26,6 +27,11 @@ API_SECONDS: Final = 5.0
 NANOSECONDS: Final = 1_000_000_000
 _BEYOND_ALL: Final = 2**31 - 1
 _SUBJECT_SHOWN: Final = 300  # characters of a wrong subject in an error
+# $JS.ACK.[<domain>.<account hash>.]<stream>.<consumer>.<five numbers>; the long form may have more tokens
+_NUMBERS: Final = r"\.".join([r"([0-9]{1,19})"] * 5)
+_DELIVERY: Final = re.compile(
+    rf"\$JS\.ACK\.([^.]*\.[^.]*\.)??[^.]*\.[^.]*\.{_NUMBERS}(?(1)(?:\..*)?)", re.DOTALL
+)
 
 
 class NoConsumer(BusError):
@@ -219,19 +225,16 @@ def decode_direct_answer(subject: str, answer: WireMessage) -> Message | None:
         event=_event(stored_subject, answer.data),
         sequence=sequence,
         published_at=published_at,
-        headers=_own(headers),
+        headers=answer.own_headers,
     )
 
 
 def parse_delivery(raw: WireMessage) -> Delivery:
     """Parse the reply subject of a delivery, in either form (ADR-15). Raises BusError for other subjects."""
-    tokens = raw.reply.split(".")
-    if tokens[:2] != ["$JS", "ACK"] or (len(tokens) != 9 and len(tokens) < 11):
+    found = _DELIVERY.fullmatch(raw.reply)
+    if found is None:
         raise BusError(f"{raw.subject}: not delivered by JetStream (reply {raw.reply!r})")
-    fields = tokens[4:9] if len(tokens) == 9 else tokens[6:11]
-    if not all(field.isascii() and field.isdigit() and len(field) < 20 for field in fields):
-        raise BusError(f"{raw.subject}: not delivered by JetStream (reply {raw.reply!r})")
-    attempt, sequence, consumer_sequence, at, pending = map(int, fields)
+    attempt, sequence, consumer_sequence, at, pending = map(int, found.groups()[1:])
     return Delivery(
         attempt=attempt,
         sequence=sequence,
@@ -248,7 +251,7 @@ def decode_message(raw: WireMessage, delivery: Delivery) -> Message:
         event=_event(raw.subject, raw.data),
         sequence=delivery.sequence,
         published_at=datetime.fromtimestamp(delivery.at_nanoseconds / NANOSECONDS, UTC),
-        headers=_own(raw.headers),
+        headers=raw.own_headers,
         redelivered=delivery.attempt > 1,
     )
 
@@ -260,7 +263,3 @@ def _event(subject: str, data: bytes) -> Event | UnreadablePayload:
     if own != subject:
         return UnreadablePayload(reason=f"{type(event).__name__} of {own[:_SUBJECT_SHOWN]!a}", payload=data)
     return event
-
-
-def _own(headers: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in headers.items() if not key.startswith("Nats-")}

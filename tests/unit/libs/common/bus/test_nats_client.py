@@ -47,6 +47,22 @@ def test_headers_are_read_with_and_without_the_servers_own_word():
     )
 
 
+@pytest.mark.parametrize(
+    ("lines", "own"),
+    [
+        (b"", {}),
+        (b"Nats-Expected-Last-Subject-Sequence: 7\r\n", {}),
+        (b"Nats-Expected-Last-Subject-Sequence: 7\r\nNats-TTL: 50s\r\n", {}),
+        (b"traceparent: 00-1-2-01\r\n", {"traceparent": "00-1-2-01"}),
+        (b"Nats-Expected-Last-Subject-Sequence: 7\r\ntraceparent: 00-1\r\n", {"traceparent": "00-1"}),
+        (b"traceparent: 00-1\r\nNats-TTL: 50s\r\n", {"traceparent": "00-1"}),
+        (b" Nats-TTL : 50s\r\n", {}),
+    ],
+)
+def test_headers_that_nats_defines_are_not_a_publishers_own(lines: bytes, own: dict[str, str]):
+    assert dict(parse_message(b"s", b"", b"", b"NATS/1.0\r\n" + lines + b"\r\n").own_headers) == own
+
+
 def test_a_header_of_a_publisher_is_not_the_servers_word():
     status, _, headers = read(b"NATS/1.0\r\nStatus: 404\r\n\r\n", b"{}")
     assert (status, headers) == ("", {"Status": "404"})
