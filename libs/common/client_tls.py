@@ -1,12 +1,18 @@
 """The TLS context of every client: the same checks on every version of Python (decision 34)."""
 
+import os
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 # Python 3.13 adds VERIFY_X509_STRICT to its default contexts. That flag rejects authorities without key
 # identifiers, such as those of older clusters. With the second flag, a chain may end at any certificate that
 # the operator trusts, not only at a root, as for kubectl and talosctl.
 _FLAGS: Final = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
+_AUTHORITIES_FILE: Final = (
+    "SSL_CERT_FILE"  # OpenSSL reads this variable whenever it loads default authorities
+)
 
 
 def make_client_context() -> ssl.SSLContext:
@@ -18,3 +24,17 @@ def make_client_context() -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_flags = _FLAGS
     return context
+
+
+@contextmanager
+def without_system_authorities() -> Iterator[None]:
+    """Let no TLS context load the system's authorities meanwhile. For imports, before other threads start."""
+    before = os.environ.get(_AUTHORITIES_FILE)
+    os.environ[_AUTHORITIES_FILE] = os.devnull
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_AUTHORITIES_FILE]
+        else:
+            os.environ[_AUTHORITIES_FILE] = before
