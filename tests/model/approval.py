@@ -78,6 +78,7 @@ def build_model(rules: Rules, *, faults: int) -> Model[State]:
     return Model(
         start=State(rules=rules, faults=faults),
         list_steps=list_steps,
+        build_key=lambda state: state,
         find_violation=lambda state: _WRONG if state.is_approved_wrongly else "",
         find_unfinished=_find_unfinished,
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from tests.model.handover_environment import list_faults
+from tests.model.handover_key import build_key
 from tests.model.handover_state import (
     LEADING,
     NO_WATCHER,
@@ -40,6 +41,7 @@ def build_model(
     return Model(
         start=State(rules=rules, faults=faults, renewals=renewals, is_follower_slow=is_follower_slow),
         list_steps=list_steps,
+        build_key=build_key,
         find_violation=find_violation,
         find_unfinished=find_unfinished,
     )
@@ -116,11 +118,12 @@ def _list_watcher_steps(state: State, number: int) -> Iterator[Step[State]]:
         yield Step(f"{name} learns that it has lost the Lease, and ends", _end_term(state, number), True)
     if is_cut:
         return
+    must_begin = needs_round(watcher, state.stream)
     if watcher.in_flight is not None:
         yield from _list_deliveries(state, number, watcher.in_flight)
-    elif not needs_round(state, number):
+    elif not must_begin:
         yield from _list_sends(state, number)
-    if is_holder and needs_round(state, number):
+    if is_holder and must_begin:
         started = start_round(state, number)
         after = replace(_put(state, number, started), late=_add_late(state, watcher))
         yield Step(f"{name} begins a round with epoch {started.epoch}", after, True)

@@ -12,6 +12,7 @@ from tests.model.handover_state import (
     OutgoingMessage,
     State,
     Stored,
+    Stream,
     Watcher,
 )
 
@@ -24,23 +25,22 @@ class Conflict(Enum):
     DROPPED = "not newer, so it is dropped"
 
 
-def needs_round(state: State, number: int) -> bool:
+def needs_round(watcher: Watcher, stream: Stream) -> bool:
     """Return whether the watcher must begin a round: another stream, epoch or leader than its own."""
-    watcher = state.watchers[number]
-    is_current = watcher.epoch > 0 and watcher.stream == state.stream.number
-    return watcher.as_of > 0 and (not is_current or is_deposed(state, watcher))
+    is_current = watcher.epoch > 0 and watcher.stream == stream.number
+    return watcher.as_of > 0 and (not is_current or is_deposed(watcher, stream))
 
 
-def is_deposed(state: State, watcher: Watcher) -> bool:
+def is_deposed(watcher: Watcher, stream: Stream) -> bool:
     """Return whether another leader has published with a higher epoch."""
-    return watcher.epoch > 0 and (watcher.is_rejected or state.stream.greatest_epoch > watcher.epoch)
+    return watcher.epoch > 0 and (watcher.is_rejected or stream.greatest_epoch > watcher.epoch)
 
 
 def start_round(state: State, number: int) -> Watcher:
     """Return the watcher with a token for the stream, and its Leading to publish."""
     watcher, stream, rules = state.watchers[number], state.stream, state.rules
     epoch = watcher.epoch
-    if epoch == 0 or is_deposed(state, watcher):
+    if epoch == 0 or is_deposed(watcher, stream):
         epoch = 1 + max(epoch, stream.greatest_epoch, state.transitions)
         if not rules.new_leader_has_new_epoch:
             epoch = 1

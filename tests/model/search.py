@@ -1,13 +1,14 @@
 """Searches all states of a model, breadth first, and describes a violation as a list of steps."""
 
+from array import array
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import islice
 from typing import Generic, TypeVar
 
 import msgspec
 
-StateT = TypeVar("StateT", bound=Hashable)
+StateT = TypeVar("StateT")
 
 
 class Step(msgspec.Struct, Generic[StateT], frozen=True, gc=False):
@@ -22,7 +23,8 @@ class Model(msgspec.Struct, Generic[StateT], frozen=True, kw_only=True):
     """A start state, the possible steps, and what must hold."""
 
     start: StateT
-    list_steps: Callable[[StateT], Iterator[Step[StateT]]]
+    list_steps: Callable[[StateT], Iterator[Step[StateT]]]  # in the same order each time
+    build_key: Callable[[StateT], Hashable]  # of states with equal keys, the search follows one
     find_violation: Callable[[StateT], str]  # of any state; "" without one
     find_unfinished: Callable[[StateT], str]  # of a state without a step of progress; "" if all is done
 
@@ -61,77 +63,113 @@ def search(model: Model[StateT]) -> SearchResult:
 class _Search(Generic[StateT]):
     def __init__(self, model: Model[StateT]) -> None:
         self._model = model
-        self._numbers: dict[StateT, int] = {model.start: 0}
-        self._parents: list[int] = [0]
-        self._depths: list[int] = [0]
-        self._progress: list[tuple[int, ...]] = []  # by state number: the states after steps of progress
+        self._numbers: dict[Hashable, int] = {model.build_key(model.start): 0}
+        self._parents = array("L", [0])
+        self._choices = array("H", [0])  # by state number: which step of its parent leads to it
+        self._progress = _SuccessorTable()
+        self._waiting = deque([model.start])
+        self._counterexample: Counterexample | None = None
 
     def run(self) -> SearchResult:
-        waiting = deque([self._model.start])
-        while waiting:
-            state = waiting.popleft()
-            number = len(self._progress)  # states leave the queue in the order of their numbers
-            if violation := self._model.find_violation(state) or self._visit(number, state, waiting):
-                return self._result(self._describe(number, violation))
-        settling_steps, endless = _longest_path(self._progress)
+        model = self._model
+        if violation := model.find_violation(model.start):
+            return self._result(self._describe(0, violation))
+        while self._waiting:
+            self._visit(self._waiting.popleft())
+            if self._counterexample is not None:
+                return self._result(self._counterexample)
+        settling_steps, endless = _find_longest_path(self._progress)
         if endless is not None:
             return self._result(self._describe(endless, "the steps of progress never end"))
         return self._result(None, settling_steps)
 
-    def _visit(self, number: int, state: StateT, waiting: deque[StateT]) -> str:
-        """Queue the states after this one; return why it may not be the end, "" if it may or is none."""
+    def _visit(self, state: StateT) -> None:
+        """Queue the states after this one, and record the first that must not exist."""
+        number = len(self._progress)  # states leave the queue in the order of their numbers
         progress = []
-        for step in self._model.list_steps(state):
-            found = self._numbers.setdefault(step.after, len(self._numbers))
+        for choice, step in enumerate(self._model.list_steps(state)):
+            found = self._numbers.setdefault(self._model.build_key(step.after), len(self._numbers))
             if found == len(self._parents):
-                self._parents.append(number)
-                self._depths.append(self._depths[number] + 1)
-                waiting.append(step.after)
+                self._add(number, choice, step.after)
             if step.is_progress:
                 progress.append(found)
-        self._progress.append(tuple(progress))
-        return "" if progress else self._model.find_unfinished(state)
+        self._progress.append(progress)
+        if not progress:
+            self._record(number, self._model.find_unfinished(state))
+
+    def _add(self, parent: int, choice: int, state: StateT) -> None:
+        self._parents.append(parent)
+        self._choices.append(choice)
+        self._waiting.append(state)
+        self._record(len(self._parents) - 1, self._model.find_violation(state))
+
+    def _record(self, number: int, violation: str) -> None:
+        if violation and self._counterexample is None:
+            self._counterexample = self._describe(number, violation)
 
     def _result(self, counterexample: Counterexample | None, settling_steps: int = 0) -> SearchResult:
         return SearchResult(
             states=len(self._parents),
-            depth=self._depths[-1],
+            depth=len(self._list_choices(len(self._parents) - 1)),
             settling_steps=settling_steps,
             counterexample=counterexample,
         )
 
     def _describe(self, number: int, violation: str) -> Counterexample:
-        """Follow the parents back to the start, and name the step between each two states."""
-        path = [number]
-        while path[-1] != 0:
-            path.append(self._parents[path[-1]])
-        by_number = {number: state for state, number in self._numbers.items()}
-        states = [by_number[each] for each in reversed(path)]
-        texts = [self._text_between(before, after) for before, after in pairwise(states)]
+        """Take the steps from the start to this state again, and name them."""
+        texts, state = [], self._model.start
+        for choice in self._list_choices(number):
+            step = next(islice(self._model.list_steps(state), choice, None))
+            texts.append(step.text)
+            state = step.after
         return Counterexample(violation, tuple(texts))
 
-    def _text_between(self, before: StateT, after: StateT) -> str:
-        return next(step.text for step in self._model.list_steps(before) if step.after == after)
+    def _list_choices(self, number: int) -> list[int]:
+        """Return which step each state on the way to this one takes."""
+        choices = []
+        while number != 0:
+            choices.append(self._choices[number])
+            number = self._parents[number]
+        return choices[::-1]
 
 
-def _longest_path(successors: list[tuple[int, ...]]) -> tuple[int, int | None]:
+class _SuccessorTable:
+    """By state number, the states after its steps of progress; 8 bytes for each, as there are millions."""
+
+    def __init__(self) -> None:
+        self._successors = array("L")
+        self._ends = array("L")
+
+    def append(self, successors: list[int]) -> None:
+        """Add those of the next state number."""
+        self._successors.extend(successors)
+        self._ends.append(len(self._successors))
+
+    def __getitem__(self, number: int) -> Sequence[int]:
+        return self._successors[self._ends[number - 1] if number else 0 : self._ends[number]]
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+
+def _find_longest_path(successors: _SuccessorTable) -> tuple[int, int | None]:
     """Return the length of the longest path, and a state on a circle if there is one."""
-    lengths: list[int | None] = [None] * len(successors)
+    lengths = array("l", [-1]) * len(successors)
     entered = bytearray(len(successors))
     for first in range(len(successors)):
         stack = [first]
         while stack:
             number = stack[-1]
-            if lengths[number] is not None:
+            if lengths[number] >= 0:
                 stack.pop()
                 continue
-            unknown = [each for each in successors[number] if lengths[each] is None]
+            unknown = [each for each in successors[number] if lengths[each] < 0]
             if not unknown:
-                lengths[number] = max((1 + (lengths[each] or 0) for each in successors[number]), default=0)
+                lengths[number] = max((1 + lengths[each] for each in successors[number]), default=0)
                 stack.pop()
             elif entered[number]:
                 return 0, number
             else:
                 entered[number] = 1
                 stack.extend(unknown)
-    return max(length or 0 for length in lengths), None
+    return max(lengths), None

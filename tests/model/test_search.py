@@ -18,6 +18,7 @@ def count_to(limit: int, *, forbidden: int = -1, first_back: int = 0) -> Model[i
     return Model(
         start=0,
         list_steps=list_steps,
+        build_key=lambda number: number,
         find_violation=lambda number: "forbidden" if number == forbidden else "",
         find_unfinished=lambda number: "" if number == limit else "stuck",
     )
@@ -40,6 +41,7 @@ def test_an_end_that_is_not_wanted_is_a_violation():
     stuck = Model(
         start=0,
         list_steps=model.list_steps,
+        build_key=model.build_key,
         find_violation=model.find_violation,
         find_unfinished=lambda number: "stuck",
     )
