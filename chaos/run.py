@@ -18,6 +18,7 @@ from chaos.schedule import Occurrence, Schedule
 from chaos.settling import wait_until_settled
 from chaos.workload import Workload
 from chaos.workload_runner import WorkloadRunner
+from libs.testbed.child_process import release_ports
 from libs.testbed.older_tree import restore_versions
 from libs.testbed.process_keeper import keep_running
 from libs.testbed.service_start import fork_services
@@ -29,7 +30,7 @@ async def run_schedule(
     run_dir: Path, schedule: Schedule, workload: Workload, undisturbed: Undisturbed | None
 ) -> RunRecord | UndisturbedRecord:
     """Run in `run_dir`. Without `undisturbed`, record a run without faults."""
-    with fork_services(run_dir):
+    with release_ports(), fork_services(run_dir):
         async with (
             start_cluster(run_dir, schedule.mode) as cluster,
             Observer.start(cluster.control_plane) as observer,

@@ -206,11 +206,23 @@ def _is_reserved(port: int) -> bool:
     return False
 
 
+@contextlib.contextmanager
+def release_ports() -> Iterator[None]:
+    """Release the ports that are allocated within the block at its end, when their servers have ended."""
+    before = set(_allocated_ports)
+    try:
+        yield
+    finally:
+        for port in set(_allocated_ports) - before:
+            os.close(_allocated_ports.pop(port))
+
+
 def allocate_port() -> int:
     """Return a free TCP port on the loopback that no process of the testbed was given before.
 
-    The port stays reserved until this process ends: its server may start later, or be down for a while. It is
-    below the range that Linux uses for outgoing connections, so that none occupies it meanwhile.
+    The port stays reserved until this process or a block of `release_ports` ends: its server may start later,
+    or be down for a while. It is below the range that Linux uses for outgoing connections, so that none
+    occupies it meanwhile.
     """
     for _ in range(1000):
         port = random.randrange(12000, 32000)  # noqa: S311 - no secret

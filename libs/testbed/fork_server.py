@@ -119,8 +119,16 @@ class ForkServer:
 
     def receive_exits(self) -> None:
         """Record the exits that have been received so far."""
-        while select.select([self._socket], [], [], 0)[0]:
+        while _list_readable([self._socket.fileno()], milliseconds=0):
             self.receive()
+
+
+def _list_readable(descriptors: Sequence[int], *, milliseconds: int | None = None) -> list[int]:
+    """Wait until some of the descriptors are readable; return them. They may exceed the limit of select()."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [ready for ready, _ in poll.poll(milliseconds)]
 
 
 class _Server:
@@ -133,7 +141,7 @@ class _Server:
     def serve(self) -> dict[str, Any]:
         """Serve until the client ends. Return only in a forked program: its request."""
         while True:
-            for ready in select.select([self._client.fileno(), *self._exits], [], [])[0]:
+            for ready in _list_readable([self._client.fileno(), *self._exits]):
                 if ready != self._client.fileno():
                     self._report_exit(ready)
                     continue
