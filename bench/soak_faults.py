@@ -18,9 +18,10 @@ from chaos.workload import plan_workload
 from libs.testbed.child_process import make_directory
 from libs.testbed.process_keeper import keep_running
 
-# Faults of one machine need the machines of a workload; a killed process has no growth to measure; and the
-# processes of a bench have the clock of the machine.
-_EXCLUDED: Final = ("machine-", "process-", "clock")
+# Faults of one machine need the machines of a workload. A killed process has no growth to measure. The
+# processes of a bench have the clock of the machine. A webhook also rejects writes of the kubelets,
+# and a second installation adds processes that no sample contains.
+_EXCLUDED: Final = ("machine-", "process-", "clock", "webhook", "installation")
 _APISERVER: Final = "apiserver"
 _FAULTS_PER_HOUR: Final = 2
 
