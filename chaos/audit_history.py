@@ -17,9 +17,19 @@ class AuditHistory(msgspec.Struct, kw_only=True):
     request_counts: Counter[str]  # of our processes, without Leases
 
 
-def read_audit_log(log: Iterable[bytes]) -> AuditHistory:
-    """Read the entries of a log at level RequestResponse. An incomplete last line is ignored."""
+def read_audit_log(*parts: Iterable[bytes]) -> AuditHistory:
+    """Read the entries of a log at level RequestResponse. An incomplete last line is ignored.
+
+    Between two parts of the log, etcd was restored.
+    """
     history = AuditHistory(states=[], writes=[], request_counts=Counter())
+    for restores, part in enumerate(parts):
+        _read_part(part, restores, history)
+    history.writes.sort(key=lambda write: write.answered)
+    return history
+
+
+def _read_part(log: Iterable[bytes], restores: int, history: AuditHistory) -> None:
     for entry in read_answered_requests(log):
         if entry.user_name.startswith(OUR_USERS) and entry.target.resource != "leases":
             history.request_counts[f"{entry.verb} {entry.resource}"] += 1
@@ -27,9 +37,7 @@ def read_audit_log(log: Iterable[bytes]) -> AuditHistory:
             history.writes.append(_make_write(entry))
             answer = entry.response_object
             if isinstance(answer, dict) and answer.get("kind") == "Node" and history.writes[-1].succeeded:
-                history.states.append(read_node(answer))
-    history.writes.sort(key=lambda write: write.answered)
-    return history
+                history.states.append(read_node(answer, restores))
 
 
 def _make_write(entry: AuditEntry) -> Write:

@@ -18,6 +18,7 @@ class FaultSite(NamedTuple):
     cluster: ChaosCluster
     fleet: Fleet
     workload: Workload
+    write_again: Callable[[], Awaitable[None]]  # what nodes and operators wrote, and etcd has lost
 
 
 Action = Callable[[FaultSite], Awaitable[None]]

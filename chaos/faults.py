@@ -6,6 +6,7 @@ from typing import Final
 from chaos.api_faults import API_FAULTS
 from chaos.clock_faults import CLOCK_FAULTS
 from chaos.cluster import Mode
+from chaos.etcd_faults import ETCD_FAULTS
 from chaos.fault import Fault
 from chaos.link_faults import LINK_FAULTS
 from chaos.machine_faults import MACHINE_FAULTS
@@ -19,6 +20,7 @@ from chaos.webhook_faults import WEBHOOK_FAULTS
 FAULTS: Final[Sequence[Fault]] = (
     *NATS_FAULTS,
     *SERVER_FAULTS,
+    *ETCD_FAULTS,
     *API_FAULTS,
     *WEBHOOK_FAULTS,
     *LINK_FAULTS,

@@ -20,6 +20,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     uid: str
     version: int  # the resourceVersion
+    restores: int = 0  # of etcd before this state: versions are comparable between two restores
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     taints: tuple[Mapping[str, Any], ...] = ()
@@ -71,12 +72,15 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     requests: tuple[SigningRequest, ...] = ()
     request_counts: Mapping[str, int] = {}  # of our processes by "verb resource"; successful or not
 
-    def nodes(self) -> dict[str, list[NodeState]]:
-        """Each Node's states by uid, in order and without repetition."""
-        found: dict[str, dict[int, NodeState]] = defaultdict(dict)
+    def nodes(self) -> dict[tuple[str, int], list[NodeState]]:
+        """Each Node's states between two restores of etcd, in order and without repetition.
+
+        The key is the uid and the number of restores before.
+        """
+        found: dict[tuple[str, int], dict[int, NodeState]] = defaultdict(dict)
         for state in self.states:
-            found[state.uid][state.version] = state
-        return {uid: [versions[number] for number in sorted(versions)] for uid, versions in found.items()}
+            found[state.uid, state.restores][state.version] = state
+        return {key: [versions[number] for number in sorted(versions)] for key, versions in found.items()}
 
     def changes(self) -> Iterable[tuple[NodeState, NodeState]]:
         """Each state of a Node with the next one."""
@@ -84,13 +88,14 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
             yield from pairwise(states)
 
 
-def read_node(node: Mapping[str, Any]) -> NodeState:
-    """The state in an API object."""
+def read_node(node: Mapping[str, Any], restores: int = 0) -> NodeState:
+    """The state in an API object, after that many restores of etcd."""
     metadata, spec, status = node["metadata"], node.get("spec", {}), node.get("status", {})
     return NodeState(
         name=metadata["name"],
         uid=metadata["uid"],
         version=int(metadata["resourceVersion"]),
+        restores=restores,
         labels=metadata.get("labels", {}),
         annotations=metadata.get("annotations", {}),
         taints=tuple(spec.get("taints", ())),

@@ -1,5 +1,6 @@
 """What must hold at every moment of a run, by its history alone. One function per invariant. Pure."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import ip_network
 from itertools import combinations
@@ -66,16 +67,19 @@ def _find_wrong_approvals(e: Evidence) -> Iterator[Finding]:
 
 
 def _find_shared_pod_cidrs(e: Evidence) -> Iterator[Finding]:
-    """Not even two Nodes at different times may share a block: the quarantine is longer than a run."""
-    blocks = {
-        (uid, states[-1].name, ip_network(cidr))
-        for uid, states in e.history.nodes().items()
-        for state in states
-        for cidr in state.pod_cidrs
-    }
-    for one, other in combinations(sorted(blocks, key=str), 2):
-        if one[2].overlaps(other[2]) and one != other:
-            yield one[1], f"uid {one[0]} has {one[2]}, and {other[1]}, uid {other[0]}, has {other[2]}"
+    """Not even two Nodes at different times may share a block: the quarantine is longer than a run.
+
+    A restored etcd has lost the claims that followed the backup, so their blocks are free again.
+    """
+    blocks: dict[int, set[tuple[str, str, Any]]] = defaultdict(set)
+    for (uid, restores), states in e.history.nodes().items():
+        blocks[restores] |= {
+            (uid, state.name, ip_network(cidr)) for state in states for cidr in state.pod_cidrs
+        }
+    for present in blocks.values():
+        for one, other in combinations(sorted(present, key=str), 2):
+            if one[2].overlaps(other[2]):
+                yield one[1], f"uid {one[0]} has {one[2]}, and {other[1]}, uid {other[0]}, has {other[2]}"
 
 
 def _find_changed_pod_cidrs(e: Evidence) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any, Final
 
 import aiohttp
@@ -28,7 +29,7 @@ class Observer:
         self._control_plane = control_plane
         self._admin = admin
         self._mark = control_plane.audit_mark()
-        self._states: dict[tuple[str, int], NodeState] = {}
+        self._states: dict[tuple[str, int, int], NodeState] = {}
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -45,11 +46,12 @@ class Observer:
 
     async def list_nodes(self) -> list[NodeState] | None:
         """The present Nodes; None while kube-apiserver does not answer."""
+        restores = len(self._control_plane.etcd_restores)
         items = await self._list(_NODES)
         if items is None:
             return None
-        nodes = [read_node(item) for item in items]
-        self._states.update({(node.uid, node.version): node for node in nodes})
+        nodes = [read_node(item, restores) for item in items]
+        self._states.update({(node.uid, restores, node.version): node for node in nodes})
         return nodes
 
     async def list_requests(self) -> list[SigningRequest] | None:
@@ -62,9 +64,9 @@ class Observer:
         requests = await self.list_requests()
         if requests is None:
             raise TimeoutError("kube-apiserver does not answer at the end of the run")
-        with self._control_plane.audit_log.open("rb") as log:
-            log.seek(self._mark)
-            audited = read_audit_log(log)
+        log = self._control_plane.audit_log.read_bytes()
+        ends = [self._mark, *self._control_plane.etcd_restores, len(log)]
+        audited = read_audit_log(*(log[begin:end].splitlines(keepends=True) for begin, end in pairwise(ends)))
         return History(
             states=(*self._states.values(), *audited.states),
             writes=tuple(audited.writes),

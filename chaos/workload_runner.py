@@ -2,20 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from chaos.cluster import ChaosCluster, write_rules
 from chaos.expectation import Expectation
 from chaos.fleet import Fleet
-from chaos.history import digest_request, read_node, read_signing_request
+from chaos.history import read_node
 from chaos.persist import persist
+from chaos.request_filer import RequestFiler
 from chaos.workload import LAST_NODE, Act, Step, Workload, make_replacement, move_external_address
-from libs.common.contract.signing_request import KUBELET_SERVING, NODE_USER_PREFIX
 from libs.testbed.kubelets import MERGE, RequestRejected, SimKubelet
-from libs.testbed.signing_requests import CSRS, SERVING_USAGES, build_signing_request, make_request_pem
-
-_FOREIGN_SIGNER: Final = "example.com/another-signer"
 
 
 class WorkloadRunner:
@@ -26,17 +24,20 @@ class WorkloadRunner:
         self._cluster = cluster
         self._workload = workload
         self._begun = time.monotonic()
-        self._legitimate: set[str] = set()
-        self._required: dict[str, str] = {}  # the newest request of each Node that stays
-        self._untouched: set[str] = set()
+        self._filer = RequestFiler(cluster.kubelets, self._list_ips)
+        self._joined: set[str] = set()
+        self._left: set[str] = set()
+        self._silent: set[str] = set()
+        self._replaced: set[str] = set()
+        self._operated: set[str] = set()
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # one writer for each Node
         self._acts: dict[Act, Callable[[str], Awaitable[None]]] = {
             "join": self._join,
             "leave": self._leave,
             "move-address": self._move_address,
-            "request-certificate": self._request_certificate,
+            "request-certificate": self._filer.request_certificate,
             "forge-requests": self._forge_requests,
             "write-operator-keys": self._write_operator_keys,
-            "wait-until-usable": self._wait_until_usable,
             "go-silent": self._go_silent,
             "come-back": self._come_back,
             "be-replaced": self._be_replaced,
@@ -46,9 +47,9 @@ class WorkloadRunner:
     def expectation(self) -> Expectation:
         """What this run has done so far allows and requires."""
         return Expectation(
-            legitimate=frozenset(self._legitimate),
-            required=frozenset(self._required.values()),
-            untouched=frozenset(self._untouched),
+            legitimate=frozenset(self._filer.legitimate),
+            required=frozenset(self._filer.required.values()),
+            untouched=frozenset(self._filer.untouched),
             operator_keys=self._workload.operator_keys,
             deletable=self._workload.replaced,
             moving=self._workload.moving,
@@ -65,26 +66,39 @@ class WorkloadRunner:
     async def join_last(self) -> None:
         """The last node joins, becomes usable and gets its certificate. Raises TimeoutError."""
         await self._join(LAST_NODE)
-        await self._request_certificate(LAST_NODE)
+        await self._filer.request_certificate(LAST_NODE)
         await self._wait_until_usable(LAST_NODE)
-        digest = self._required[LAST_NODE]
+        await self._filer.wait_until_issued(LAST_NODE)
 
-        async def check() -> None:
-            answer = await self._cluster.kubelets.request("GET", CSRS)
-            if answer.status != 200:
-                raise RequestRejected("list of requests", answer)
-            if not any(
-                each.is_issued and each.digest == digest
-                for each in map(read_signing_request, answer.body["items"])
-            ):
-                raise TimeoutError(f"the request of {LAST_NODE} is not issued yet")
+    async def write_again(self) -> None:
+        """Write what etcd has lost: a kubelet that restarts joins, an operator repeats what is missing."""
+        async with asyncio.TaskGroup() as group:
+            for name in (*self._workload.machines, *self._joined):
+                group.create_task(self._write_node_again(name))
 
-        await persist(f"{LAST_NODE} gets its certificate", check)
+    async def _write_node_again(self, name: str) -> None:
+        async with self._locks[name]:
+            if name in self._left:
+                await self._delete(name)
+            if name in self._replaced:
+                await self._set_unreachable(name)
+            if name not in self._joined:
+                return
+            await self._register(name)
+            if name in self._silent:
+                await self._set_unreachable(name)
+            if name in self._operated:
+                await self._write_operator_keys(name)
+            await self._filer.request_lost_certificate(name)
 
     async def _run_steps(self, name: str, steps: tuple[Step, ...]) -> None:
         for step in steps:
             await asyncio.sleep(self._begun + step.at - time.monotonic())
-            await self._acts[step.act](name)
+            if step.act == "wait-until-usable":  # writes nothing
+                await self._wait_until_usable(name)
+                continue
+            async with self._locks[name]:
+                await self._acts[step.act](name)
 
     async def _change_rules(self) -> None:
         for revision, at in enumerate(self._workload.rule_changes, 1):
@@ -93,12 +107,18 @@ class WorkloadRunner:
 
     def _make_kubelet(self, name: str) -> SimKubelet:
         keys = self._workload.operator_keys.get(name)
-        return SimKubelet.of_machine(self.fleet.get(name), taints=keys.taints if keys else ())
+        machine = self._workload.machines[name] if name in self._silent else self.fleet.get(name)
+        return SimKubelet.of_machine(machine, taints=keys.taints if keys else ())
 
     async def _join(self, name: str) -> None:
         machine = self._workload.machines.get(name)
         if machine is not None:
             await self.fleet.start(machine)
+        self._left.discard(name)
+        self._joined.add(name)
+        await self._register(name)
+
+    async def _register(self, name: str) -> None:
         kubelet, kubelets = self._make_kubelet(name), self._cluster.kubelets
 
         async def join() -> None:
@@ -112,44 +132,28 @@ class WorkloadRunner:
         await persist(f"{name} joins", join)
 
     async def _leave(self, name: str) -> None:
-        self._required.pop(name, None)
+        self._filer.required.pop(name, None)
+        self._joined.discard(name)
+        self._left.add(name)
         await self.fleet.remove(name)
+        await self._delete(name)
+
+    async def _delete(self, name: str) -> None:
         await persist(f"{name} leaves", lambda: self._cluster.kubelets.delete_node(name))
 
     async def _move_address(self, name: str) -> None:
         await self.fleet.start(move_external_address(self._workload.machines[name]))
 
-    async def _request_certificate(self, name: str) -> None:
-        digest = await self._file_request(name, name)
-        self._required[name] = digest
-
-    async def _file_request(self, name: str, of: str, *, dns: str = "", signer: str = KUBELET_SERVING) -> str:
-        """File a request of node `name` for the names of node `of`; return its digest."""
-        user = f"{NODE_USER_PREFIX}{name}"
-        ips = self._workload.machines.get(of, self.fleet.get(name)).reachable_at
-        pem = make_request_pem(common_name=user, dns=[dns or of], ips=ips)
-        body = build_signing_request(pem, usages=SERVING_USAGES, expiration_seconds=None, signer=signer)
-        digest = digest_request(body["spec"]["request"])
-        if signer != KUBELET_SERVING:
-            self._untouched.add(digest)
-        elif name == of and not dns:
-            self._legitimate.add(digest)
-
-        async def file() -> None:
-            await self._cluster.kubelets.file_request(pem, user=user, signer=signer)
-
-        await persist(f"{name} requests a certificate", file)
-        return digest
-
     async def _forge_requests(self, name: str) -> None:
-        """Requests that csr must not approve, by an attacker with a real node's identity."""
-        victim = next(each for each in self._workload.steps if each != name)
-        await self._file_request(name, victim)
-        await self._file_request(name, name, dns="vault.internal.example")
-        await self._file_request(name, name, signer=_FOREIGN_SIGNER)
+        await self._filer.forge_requests(name, next(each for each in self._workload.steps if each != name))
+
+    def _list_ips(self, name: str) -> Sequence[str]:
+        machine = self._workload.machines.get(name)
+        return (machine or self.fleet.get(name)).reachable_at
 
     async def _write_operator_keys(self, name: str) -> None:
         keys = self._workload.operator_keys[name]
+        self._operated.add(name)
         await self._patch(name, {"labels": dict(keys.labels), "annotations": dict(keys.annotations)})
 
     async def _patch(self, name: str, metadata: dict[str, Any]) -> None:
@@ -174,21 +178,27 @@ class WorkloadRunner:
         await persist(f"{name} becomes usable", check)
 
     async def _go_silent(self, name: str) -> None:
+        self._silent.add(name)
         await self.fleet.silence(name)
         await persist(f"{name} unreachable", lambda: self._cluster.kubelets.set_unreachable(name))
 
     async def _come_back(self, name: str) -> None:
         await self.fleet.start(self._workload.machines[name])
+        self._silent.discard(name)
         await persist(f"{name} ready", lambda: self._cluster.kubelets.set_ready(name))
 
     async def _be_replaced(self, name: str) -> None:
         """Another machine is installed at the address: proof that lifecycle may delete the Node."""
-        self._required.pop(name, None)
+        self._filer.required.pop(name, None)
+        self._joined.discard(name)
+        self._replaced.add(name)
         replacement = make_replacement(self._workload.machines[name])
         await self.fleet.remove(name)
         await self.fleet.start(replacement)
         await self._join(replacement.name)
+        await self._set_unreachable(name)
 
+    async def _set_unreachable(self, name: str) -> None:
         async def set_unreachable() -> None:
             try:
                 await self._cluster.kubelets.set_unreachable(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -16,6 +17,7 @@ from libs.testbed.control_plane.audit_log import AuditedRequest, count_requests,
 from libs.testbed.control_plane.build import KUBE, build_program
 from libs.testbed.control_plane.flags import (
     AUDIT_POLICY,
+    ETCD_DATA,
     FIELD_AUDIT_POLICY,
     LONG_GRACE_SECONDS,
     build_apiserver_flags,
@@ -51,6 +53,7 @@ class ControlPlane:
         self.etcd: ChildProcess
         self.apiserver: ChildProcess
         self.controller_manager: ChildProcess | None = None
+        self.etcd_restores: list[int] = []  # the end of the audit log at each restore of etcd
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -125,6 +128,26 @@ class ControlPlane:
         """Start the API server again after `apiserver.kill()`, on the same port, and wait for /readyz."""
         self.apiserver = self._start_server("kube-apiserver")
         await self._wait_until_ready()
+
+    async def back_up_etcd(self, backup: Path) -> None:
+        """Copy the data of etcd to a new directory, as it would be after a crash at this moment."""
+        self.etcd.pause()
+        try:
+            await asyncio.to_thread(shutil.copytree, self.run_dir / ETCD_DATA, backup)
+        finally:
+            self.etcd.resume()
+
+    async def restore_etcd(self, backup: Path) -> None:
+        """Stop all servers, replace the data of etcd by the backup, and start them again on the same ports.
+
+        Objects and resourceVersions are those of the backup. Later versions are assigned again.
+        """
+        manager = self.controller_manager
+        await self.stop()
+        self.etcd_restores.append(self.audit_mark() if self.audit_log.exists() else 0)
+        shutil.rmtree(self.run_dir / ETCD_DATA)
+        await asyncio.to_thread(shutil.copytree, backup, self.run_dir / ETCD_DATA)
+        await self._start(controller_manager=manager is not None)
 
     async def stop(self) -> None:
         """Kill all servers: on SIGTERM kube-apiserver would wait long for its watches."""

@@ -38,12 +38,15 @@ LONG_GRACE_SECONDS = 3600.0  # seconds
 _LONGEST_PERIOD = 5.0  # seconds between two checks of the heartbeats, the default
 
 
+ETCD_DATA = "etcd"
+
+
 def build_etcd_flags(port: int, peer_port: int) -> list[str]:
     """Return the flags of a single etcd member that does not sync to disk."""
     peer = f"http://127.0.0.1:{peer_port}"
     return [
         "--name=testbed",
-        "--data-dir=etcd",
+        f"--data-dir={ETCD_DATA}",
         "--unsafe-no-fsync",
         f"--listen-client-urls=http://127.0.0.1:{port}",
         f"--advertise-client-urls=http://127.0.0.1:{port}",

@@ -3,6 +3,7 @@
 from typing import Any
 
 from chaos.audit_history import read_audit_log
+from chaos.history import History
 from tests.audit_lines import make_audit_line
 
 NODE = {
@@ -44,6 +45,13 @@ def test_a_rejected_write_leaves_no_state():
     found = read_audit_log([a_line(responseStatus={"code": 422})])
     assert not found.states
     assert not found.writes[0].succeeded
+
+
+def test_states_after_a_restore_of_etcd_have_versions_of_their_own():
+    found = read_audit_log([a_line()], [a_line(), a_line("admin")])
+    assert [state.restores for state in found.states] == [0, 1, 1]
+    assert History(states=tuple(found.states)).nodes().keys() == {("u1", 0), ("u1", 1)}
+    assert found.request_counts == {"patch nodes": 2}
 
 
 def test_requests_of_our_processes_are_counted_without_leases_and_a_watch_once():

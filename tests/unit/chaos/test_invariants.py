@@ -131,6 +131,14 @@ def test_a_violation_is_found_and_no_other(
     assert violated(*states, **history) == {invariant}
 
 
+def test_a_restore_of_etcd_frees_what_was_written_after_the_backup():
+    behind = a_state(2, taints=(TAINT,), restores=1)
+    another = a_state(9, name="web-2", pod_cidrs=BLOCK, restores=1)
+    assert not violated(ADDRESSED, USABLE, behind, another)
+    same = a_state(4, addresses=FIRST, pod_cidrs=BLOCK, restores=1)
+    assert violated(behind, another, same) == {"pod CIDRs are disjoint"}
+
+
 def test_addresses_that_the_workload_moves_may_disappear():
     moving = Expectation(moving={"web-1": frozenset({"198.51.100.1"})})
     assert not violated(ADDRESSED, USABLE, SHRUNK, expected=moving)
