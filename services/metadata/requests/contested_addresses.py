@@ -1,18 +1,15 @@
 """Finds the addresses of a machine that other Nodes claim, so that metadata dials them."""
 
-import ipaddress
-import warnings
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
-
-from cryptography import x509
 
 from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.signing_request import SigningRequest
 from services.metadata.machines.dial_targets import order_dial_targets
 from services.metadata.nodes.node_state import NodeState
+from services.metadata.requests.requested_addresses import parse_requested_addresses
 
 MAX_DIALLED: Final = 4  # per request
 
@@ -100,22 +97,3 @@ def _parse_dialable(text: str) -> tuple[str, ...]:
 @lru_cache(maxsize=8192)
 def _is_dialable(ip: str) -> bool:
     return order_dial_targets(ip, prefer_ipv6=False) == (ip,)
-
-
-def parse_requested_addresses(request: SigningRequest) -> frozenset[str]:
-    """Return the IP SANs in canonical form; none if the request cannot be parsed. Never raises."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about unusual encodings; csr reports them
-            extensions = x509.load_pem_x509_csr(request.spec.request).extensions
-            names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-            found = names.get_values_for_type(x509.IPAddress)
-    except Exception:  # noqa: BLE001 - hostile bytes: the parser raises more errors than it documents
-        return frozenset()
-    except BaseException as error:
-        if type(error).__module__ != "pyo3_runtime":
-            raise  # a signal or the exit of the process
-        return frozenset()  # PanicException: a failed assertion in the parser, which stays usable
-    return frozenset(
-        canonical_ip(str(ip)) for ip in found if isinstance(ip, ipaddress.IPv4Address | ipaddress.IPv6Address)
-    )

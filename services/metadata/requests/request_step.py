@@ -13,6 +13,7 @@ from services.metadata.machines.dial_targets import STEP
 from services.metadata.nodes.node_state import NodeState
 from services.metadata.object_state import NEVER, ForgetObject, Publish, Wait
 from services.metadata.requests.request_state import RequestState
+from services.metadata.requests.requested_addresses import lacks_requested_address
 
 NO_NODE_WAIT_SECONDS: Final = 1.0  # a Node and its first request arrive together, in either order
 _NOT_QUERIED: Final = MachineFault(
@@ -84,7 +85,8 @@ def decide_request_step(
         return Wait(republish_at)
     if state.dialled_facts is not found.facts or now >= state.next_dial_at:
         return DialBack(state.pending_request, found.facts, found.node_uid)
-    poll_due = state.next_poll_request_at if _may_request_poll(node, now) else NEVER
+    is_polled_later = _may_request_poll(node, now) and now < state.next_poll_request_at
+    poll_due = state.next_poll_request_at if is_polled_later else NEVER
     return Wait(min(republish_at, state.next_dial_at, poll_due))
 
 
@@ -122,11 +124,24 @@ def needs_poll(state: RequestState, node: NodeState, *, now: float) -> bool:
     """Return whether the request needs a poll that is not due anyway.
 
     Old facts prove nothing, but a live watch causes a poll by itself. Without a watch, a request that stays
-    undecided causes polls: it may wait for an address that the machine has received since.
+    undecided causes polls while another report of its machine may end its wait.
     """
     if not _may_request_poll(node, now):
         return False
-    return not is_fresh(state, node) or (node.facts is not None and now >= state.next_poll_request_at)
+    if not is_fresh(state, node):
+        return True
+    return now >= state.next_poll_request_at and _may_wait_for_machine(state, node)
+
+
+def _may_wait_for_machine(state: RequestState, node: NodeState) -> bool:
+    """Return whether csr may wait for something that the machine has not reported yet.
+
+    Else csr waits for something else, or has a backlog. The polls of all its requests would prolong that.
+    """
+    request, facts = state.pending_request, node.facts
+    if request is None or facts is None:
+        return False
+    return facts.node_name != request.node_name or lacks_requested_address(request, facts)
 
 
 def _may_request_poll(node: NodeState, now: float) -> bool:

@@ -25,6 +25,7 @@ from tests.builders import (
     make_node,
     make_request,
 )
+from tests.kubelet_request import make_request_pem
 from tests.unit.services.metadata.nodes.test_node_state import at, joined, then_failed, then_gone, then_polled
 
 INTERVALS = PollIntervals()
@@ -157,9 +158,13 @@ def test_a_second_poll_with_the_same_facts_is_not_published():
     assert not isinstance(step(dialled(known, later), later, T + 5.0), Publish)
 
 
-def test_an_unwatched_machine_is_polled_while_a_request_stays_undecided():
+# One address is on the machine of `polled_node`, and one is not.
+WAITING = make_request(pem=make_request_pem("10.0.0.5", "10.0.0.6"))
+
+
+def test_an_unwatched_machine_is_polled_while_a_request_waits_for_its_address():
     node = polled_node()
-    known = dialled(then_published(asked(), node), node)
+    known = dialled(then_published(asked(WAITING), node), node)
     assert step(known, node, known.next_poll_request_at) == PollNode()
     again = known.poll_requested(now=known.next_poll_request_at)
     assert again.next_poll_request_at - known.next_poll_request_at == 20.0
@@ -168,11 +173,22 @@ def test_an_unwatched_machine_is_polled_while_a_request_stays_undecided():
     )
 
 
+def test_a_machine_that_reports_what_a_request_needs_is_not_polled_for_it_again():
+    node = polled_node()
+    known = dialled(then_published(asked(make_request(pem=make_request_pem("10.0.0.5"))), node), node)
+    due = known.next_poll_request_at
+    assert step(known, node, due) == Wait(known.publication.republish_at)
+    for facts in (make_facts(addresses=()), make_facts(node_name="web-2", uuid="u-1")):
+        changed = msgspec.structs.replace(node, facts=facts)
+        again = dialled(then_published(known, changed, due - 1.0), changed)
+        assert step(again, changed, again.next_poll_request_at) == PollNode()
+
+
 def test_a_republish_does_not_delay_the_next_requested_poll():
     """csr needs the republished message, and the request may wait for an address that the machine has now."""
     pace = PollIntervals(republish=5.0)
     node = polled_node()
-    known = dialled(then_published(asked(), node), node)
+    known = dialled(then_published(asked(WAITING), node), node)
     owed = known.next_poll_request_at
     publication = msgspec.structs.replace(known.publication, republish_at=T + 4.0)
     known = msgspec.structs.replace(known, publication=publication)
