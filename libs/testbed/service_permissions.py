@@ -7,6 +7,7 @@ from libs.common.contract.service_spec import PolicyRule, ServiceSpec
 from libs.common.contract.services import WATCHER_LEASE_NAME
 
 RBAC = "rbac.authorization.k8s.io"
+ACCOUNT_NAMESPACE = "kube-system"
 ALL_IN_ONE = "talos-ccm"  # the user of the process that runs every service
 
 
@@ -20,6 +21,11 @@ def get_lease_name(instance: str, lease: str = WATCHER_LEASE_NAME) -> str:
     return lease if instance == ALL_IN_ONE else f"{lease}-{instance}"
 
 
+def get_account_user_name(account: str) -> str:
+    """Return the user name of a ServiceAccount of that name in the services' namespace."""
+    return f"system:serviceaccount:{ACCOUNT_NAMESPACE}:{account}"
+
+
 def build_role_objects(wiring: ServiceSpec, instance: str = ALL_IN_ONE) -> Iterable[dict[str, Any]]:
     """Return the roles and bindings of one service.
 
@@ -31,7 +37,8 @@ def build_role_objects(wiring: ServiceSpec, instance: str = ALL_IN_ONE) -> Itera
             _build_rule(right, instance) for right in wiring.policy_rules if right.namespace == namespace
         ]
         yield _build_role(user, namespace, rules)
-        yield _build_binding(user, namespace, (user, instance))
+        accounts = [get_account_user_name(name) for name in (user, instance)]
+        yield _build_binding(user, namespace, (user, instance, *accounts))
 
 
 def get_collection_path(manifest: dict[str, Any]) -> str:
