@@ -21,6 +21,7 @@ from libs.common.service.service import Dependencies, ServiceDefinition
 from services.csr.api_endpoint_watcher import ApiEndpointWatcher
 from services.csr.approval_writer import ApprovalWriter
 from services.csr.claim_index import ClaimIndex
+from services.csr.compact_message import compact_message
 from services.csr.decide import ApprovalPolicy
 from services.csr.flow_event_handler import FlowEventHandler
 from services.csr.metadata_reports import MetadataReports
@@ -54,6 +55,7 @@ class CsrService:
         self._stream_cache = table = StreamCache(
             clock=dependencies.monotonic,
             should_keep=_is_cacheable,
+            compact=compact_message,
             on_message=self._on_message,
             on_expired=self._on_expired,
             on_stream_replaced=self._on_stream_replaced,

@@ -44,6 +44,7 @@ class StreamCache:
         *,
         clock: Callable[[], float],
         should_keep: Callable[[Message], bool] = lambda message: True,
+        compact: Callable[[Message], Message] = lambda message: message,
         on_message: Callable[[Message], None] = lambda message: None,
         on_expired: Callable[[str], None] = lambda subject: None,
         on_stream_replaced: Callable[[], None] = lambda: None,
@@ -51,13 +52,15 @@ class StreamCache:
     ) -> None:
         """Create an empty cache that is not connected. `clock` is monotonic, in seconds.
 
-        The cache stores only messages that `should_keep` accepts. `on_message` receives each valid message,
-        stored or not; a SnapshotComplete, when it takes effect. `on_expired` receives each subject whose
-        stored message is no longer in the stream. The cache calls `on_stream_replaced` when another stream ID
-        voids the stored messages, and `on_caught_up` after each replay.
+        The cache stores only messages that `should_keep` accepts, in the form that `compact` returns.
+        `on_message` receives each valid message in that form, stored or not; a SnapshotComplete, when it
+        takes effect. `on_expired` receives each subject whose stored message is no longer in the stream. The
+        cache calls `on_stream_replaced` when another stream ID voids the stored messages, and `on_caught_up`
+        after each replay.
         """
         self._clock = clock
         self._keep = should_keep
+        self._compact = compact
         self._on_message = on_message
         self._on_dropped = on_expired
         self._on_void = on_stream_replaced
@@ -207,6 +210,7 @@ class StreamCache:
             self._store(snapshot)
 
     def _store(self, message: Message) -> None:
+        message = self._compact(message)
         if self._keep(message):
             self._messages[message.subject] = message
         else:

@@ -121,6 +121,22 @@ def test_what_a_server_that_lost_its_last_messages_says_anew_has_not_been_applie
     assert table.sequence == 1
 
 
+def test_what_is_stored_and_passed_on_is_the_compacted_message():
+    passed = list[Message]()
+    table, _ = a_table(
+        compact=lambda message: msgspec.structs.replace(message, headers={"compact": "yes"}),
+        on_message=passed.append,
+    )
+    table.start_replay(make_position())
+    message = make_message(make_node_observed(make_node()))
+    table.apply(message)
+    assert (
+        passed
+        == [table.get(message.subject)]
+        == [msgspec.structs.replace(message, headers={"compact": "yes"})]
+    )
+
+
 def test_dotted_names_are_kept_apart():
     table, _ = a_table()
     table.start_replay(make_position())
