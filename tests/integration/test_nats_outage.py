@@ -7,6 +7,8 @@ import msgspec
 import pytest
 
 from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor
+from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import BusError, BusHooks
 from libs.common.contract.subjects import FLOW, subject_of
 from libs.testbed.nats_server import NatsServer
@@ -27,6 +29,23 @@ async def test_a_nats_that_is_down_at_the_start_is_a_problem_in_words_and_no_err
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
     await bus.publish(make_event())
     assert bus.problems() == ()
+
+
+async def test_a_connection_that_is_made_after_the_close_is_ended_although_no_cancellation_arrives(
+    nats_server: NatsServer,
+):
+    access = NatsAccess(servers=(nats_server.url,), service="watcher")
+    opened: list[None] = []
+    hooks = BusHooks(connected=lambda: opened.append(None))
+    link = ConnectionSupervisor(access, timing=msgspec.structs.replace(QUICK, connect=30.0), hooks=hooks)
+    nats_server.pause()
+    running = asyncio.create_task(link.run())
+    await asyncio.sleep(0)  # it connects, and the server does not greet it
+    link.close()
+    nats_server.resume()
+    async with asyncio.timeout(10):
+        await running
+    assert opened == []
 
 
 async def test_a_name_that_does_not_resolve_is_told(connect_bus: ConnectBus):

@@ -16,6 +16,7 @@ from libs.common.bus.protocol import BusError, BusHooks
 
 log = logging.getLogger(__name__)
 _VIOLATION_SHOWN_SECONDS: Final = 60.0
+_CLOSED: Final = "the bus was closed"
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +83,9 @@ class ConnectionSupervisor:
             )
         except BusError as error:
             return str(error)
+        if self._closed:  # before Python 3.12, wait_for in nats-py can drop the cancellation that follows
+            await connection.abort(_CLOSED)
+            return _CLOSED
         return f"NATS at {without_password(server)}: {await self._serve(connection)}"
 
     async def wait_for_first_attempt(self) -> None:
@@ -134,7 +138,7 @@ class ConnectionSupervisor:
         self._tried.set()
         self.hooks.connected()
         log.info("connected to NATS", extra={"to": str(self.access)})
-        reason = "the bus was closed"
+        reason = _CLOSED
         try:
             reason = await self._probe(connection)
         finally:
