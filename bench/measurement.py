@@ -17,6 +17,7 @@ from libs.common.contract.service_spec import ServiceSpec
 from libs.common.contract.services import DEFAULT_SERVICES
 from libs.testbed.kubelets_in_go import GoJoinBatch
 from libs.testbed.machine_fleet import SimMachineFacts
+from libs.testbed.service_processes import PATIENT_LEASE_FLAGS
 
 _SINGLES_PER_SECOND: Final = 5  # the pace of the reference measurement
 
@@ -40,7 +41,12 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         own_flags: Mapping[str, Sequence[str]] | None = None,
         restarts: bool = False,
     ) -> contextlib.AbstractAsyncContextManager[BenchServices]:
-        """Start our services for this run; `restarts` as in `start_services`."""
+        """Start our services for this run; `restarts` as in `start_services`.
+
+        A profiled process is slow: it must not lose its Lease.
+        """
+        if self.profiles is not None and own_flags is None:
+            own_flags = PATIENT_LEASE_FLAGS
         return start_services(
             self.stage,
             self.mode,

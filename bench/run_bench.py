@@ -10,13 +10,14 @@ from bench.bench_cluster import BenchCluster, start_cluster
 from bench.bench_options import AGAINST_MODES, COMPARABLE, MODES, MODES_OF, BenchOptions, Mode, Scenario
 from bench.figures import BenchRun
 from bench.fleet import make_fleet
-from bench.measurement import Measurement, run_machines
+from bench.measurement import Measure, Measurement, run_machines
 from bench.other_controller import OtherControllerFailed
 from bench.other_controller_check import check_other_controller
 from bench.profiles import format_top_functions
 from bench.scenarios import MEASURE_BY_SCENARIO
 from libs.testbed.approve_everything import ApproveEverything
 from libs.testbed.child_process import ChildExited, make_directory, open_run_directory
+from libs.testbed.command_channel import CommandRejected
 
 _WARM_UP_NODES = 100
 
@@ -47,7 +48,7 @@ async def run_bench(wanted: BenchOptions, console: Console, runs: list[BenchRun]
                         name=f"{scenario}-{mode}-{number}",
                         report=report,
                     )
-                    run = await _measure_run(measuring, scenario)
+                    run = await measure_run(measuring, scenario, MEASURE_BY_SCENARIO[scenario])
                 runs.append(run)
                 report(f"{scenario}, {mode}, run {number} of {wanted.runs}: {format_headline(run)}")
                 if not run.figures:
@@ -71,17 +72,20 @@ def plan_runs(wanted: BenchOptions) -> list[tuple[Scenario, Mode, int]]:
     ]
 
 
-async def _measure_run(measuring: Measurement, scenario: Scenario) -> BenchRun:
-    """One run; if a process exits or is unusable, the run has no figures, and its problem names it."""
+async def measure_run(measuring: Measurement, scenario: Scenario, measure: Measure) -> BenchRun:
+    """One run; if a process exits or is unusable, the run has no figures, and its problem names it.
+
+    The same applies if kube-apiserver keeps rejecting requests of the kubelets.
+    """
     try:
-        return await MEASURE_BY_SCENARIO[scenario](measuring)
-    except OtherControllerFailed as error:
+        return await measure(measuring)
+    except (CommandRejected, OtherControllerFailed) as error:
         return measuring.make_run(scenario, {}, [str(error)])
     except ExceptionGroup as group:
-        died, others = group.split(ChildExited)
-        if died is None or others is not None:
+        failed, others = group.split((ChildExited, CommandRejected))
+        if failed is None or others is not None:
             raise
-        return measuring.make_run(scenario, {}, [str(error) for error in died.exceptions])
+        return measuring.make_run(scenario, {}, [str(error) for error in failed.exceptions])
 
 
 def format_headline(run: BenchRun) -> str:

@@ -35,6 +35,10 @@ class Reply(msgspec.Struct):
     calls: list[CallCount] = []
 
 
+class CommandRejected(ValueError):
+    """The process could not carry out a command; the message has its reason."""
+
+
 R = TypeVar("R", bound=Reply)
 
 
@@ -66,7 +70,7 @@ class CommandChannel(Generic[R]):
     async def send_command(
         self, command: str, *, answer_seconds: float = _ANSWER_SECONDS, **arguments: Any
     ) -> R:
-        """Send a command and return its reply. Raises ValueError with the message of a rejection."""
+        """Send a command and return its reply. Raises CommandRejected."""
         if self._reading.done():
             raise self._make_exit_error()
         number = next(self._ids)
@@ -75,7 +79,7 @@ class CommandChannel(Generic[R]):
         async with asyncio.timeout(answer_seconds):
             reply = await answered
         if reply.error:
-            raise ValueError(f"{self._child.name} rejected {command}: {reply.error}")
+            raise CommandRejected(f"{self._child.name} rejected {command}: {reply.error}")
         return reply
 
     async def close(self) -> None:

@@ -131,7 +131,7 @@ class KubeletsInGo:
         With `certificates`, each sends one of its requests as soon as its node is ready. It returns when all
         have joined and reached the requested states: without the taint, with podCIDRs (`until_served`, only
         together with the former), with the certificate. After `seconds` it returns as it is. Raises
-        ValueError if the API server rejects a node.
+        CommandRejected if the API server rejects a node.
         """
         pace = {"concurrency": concurrency, "per_second": per_second, "one_at_a_time": one_at_a_time}
         end = {"untainted": until_untainted, "served": until_served, "certificates": int(certificates)}
@@ -149,7 +149,8 @@ class KubeletsInGo:
         """Create `certificates` requests per node, one after the other; the nodes need not exist.
 
         All nodes start at once by default. It returns when all are created and, if requested, the newest of
-        each node is issued. After `seconds` it returns as it is. Raises ValueError if a request is rejected.
+        each node is issued. After `seconds` it returns as it is. Raises CommandRejected if a request is
+        rejected.
         """
         return await self._send(
             "file",

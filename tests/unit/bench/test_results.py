@@ -4,6 +4,7 @@ import math
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,9 +16,11 @@ from bench.bench_options import BenchOptions
 from bench.figures import BenchRun
 from bench.fleet import make_fleet, move_external_address
 from bench.host import HostInfo
+from bench.measurement import Measurement
 from bench.results import BenchResults, InvalidResults, decode_results, encode_results, select_scenarios
-from bench.run_bench import plan_runs
+from bench.run_bench import measure_run, plan_runs
 from bench.tables import format_number, group_figures, render_comparison, render_results
+from libs.testbed.command_channel import CommandRejected
 
 HOST = HostInfo(processor="P", cores=2, memory_gb=8, python="3.11", kubernetes="v1", load_before=0.1)
 WANTED = BenchOptions()
@@ -170,6 +173,19 @@ def test_the_leader_is_killed_only_where_another_process_can_lead():
     rejected = CliRunner().invoke(main, ["leader-killed", "--mode", "all-in-one-memory"])
     assert rejected.exit_code == 2
     assert "leader-killed requires --mode separate or all-in-one-nats" in rejected.output
+
+
+@pytest.mark.parametrize("is_grouped", [False, True], ids=["alone", "beside our services"])
+async def test_a_run_in_which_kube_apiserver_keeps_rejecting_requests_has_that_problem(is_grouped: bool):
+    rejected = CommandRejected("kubelets rejected beat: 429: too many requests")
+    stage: Any = None
+
+    async def reject(_: Measurement) -> BenchRun:
+        raise ExceptionGroup("tasks", [rejected]) if is_grouped else rejected
+
+    measuring = Measurement(stage=stage, options=WANTED, mode="all-in-one-memory", number=1, name="n")
+    run = await measure_run(measuring, "steady", reject)
+    assert (run.figures, run.problems) == ({}, (str(rejected),))
 
 
 def test_no_two_machines_of_a_fleet_share_a_name_or_an_address():
