@@ -1,5 +1,6 @@
 """etcd is restored from a backup: objects and resourceVersions are those of an earlier moment."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ def _get_backup(site: FaultSite) -> Path:
 
 
 async def _back_up(site: FaultSite) -> None:
+    shutil.rmtree(_get_backup(site), ignore_errors=True)  # an earlier fault may have left one
     await site.cluster.control_plane.back_up_etcd(_get_backup(site))
 
 

@@ -24,7 +24,7 @@ class ServiceAccountTokens:
         self._admin = admin
         self._numbers = count(1)
         self._accounts: dict[Path, str] = {}
-        self._secrets: dict[Path, str] = {}  # of the present tokens
+        self._secrets: dict[Path, str] = {}  # one for each present token
         self._live: set[str] = set()  # secrets of all tokens that are not revoked
 
     @property
