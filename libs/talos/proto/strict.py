@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final, Protocol, Self, TypeVar
 
 _FIXED: Final = {1: 8, 5: 4}  # bytes, by wire type
+_ONE_BYTE: Final = 0x80  # a smaller number has no further bytes
 
 
 class Message(Protocol):
@@ -38,7 +39,11 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """
     at, size = 0, len(data)
     while at < size:
-        tag, at = _varint(data, at)
+        tag = data[at]
+        if tag < _ONE_BYTE:  # as nearly always; a call would cost more than the rest
+            at += 1
+        else:
+            tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
         if not number:
             raise Malformed(f"field number 0 of wire type {wire}")
@@ -47,7 +52,10 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             yield number, value
             continue
         if wire == 2:
-            length, at = _varint(data, at)
+            if at < size and (length := data[at]) < _ONE_BYTE:
+                at += 1
+            else:
+                length, at = _varint(data, at)
         elif wire in _FIXED:
             length = _FIXED[wire]
         else:
@@ -59,7 +67,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    if position < len(data) and data[position] < 0x80:  # nearly always
+    if position < len(data) and data[position] < _ONE_BYTE:
         return data[position], position + 1
     value = 0
     for shift in range(0, 70, 7):
@@ -68,6 +76,6 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:
+        if byte < _ONE_BYTE:
             return value, position
     raise Malformed("a number of more than ten bytes")
