@@ -1,14 +1,16 @@
-"""The bus of a process that a test pauses, and whose acknowledgements a test loses."""
+"""The bus of a process that a test pauses, and whose replies a test loses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from libs.common.bus.delivery import Disposition
 from libs.common.bus.memory.bus import MemoryBus
 from libs.common.bus.protocol import BusError, Follower, Message, StreamPosition
 from libs.common.contract.events import Event
 from libs.common.contract.service_spec import Durable
+
+ReplyT = TypeVar("ReplyT")
 
 
 class FaultyBus:
@@ -22,8 +24,8 @@ class FaultyBus:
         self._running = asyncio.Event()
         self._running.set()
         self._followers: list[HeldFollower] = []
-        self._sending: set[asyncio.Task[int]] = set()
-        self.lost_replies = 0  # how many of the next acknowledgements get lost
+        self._sending: set[asyncio.Task[Any]] = set()
+        self.lost_replies = 0  # how many of the next replies get lost
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bus, name)
@@ -47,24 +49,30 @@ class FaultyBus:
         await asyncio.gather(*self._sending, return_exceptions=True)
 
     async def publish(self, event: Event, **options: Any) -> int:
-        sending = asyncio.create_task(self._send(event, options))
+        return await self.send(
+            lambda: self._bus.publish(event, **options), BusError("the acknowledgement was lost")
+        )
+
+    async def send(self, request: Callable[[], Awaitable[ReplyT]], error_if_lost: Exception) -> ReplyT:
+        """Send a request of this process, to NATS or another server."""
+        sending = asyncio.create_task(self._send(request, error_if_lost))
         self._sending.add(sending)
         sending.add_done_callback(self._forget)
         return await asyncio.shield(sending)
 
-    def _forget(self, sent: asyncio.Task[int]) -> None:
+    def _forget(self, sent: asyncio.Task[Any]) -> None:
         self._sending.discard(sent)
         if not sent.cancelled():
             sent.exception()  # its process may have ended, so nothing else reads it
 
-    async def _send(self, event: Event, options: dict[str, Any]) -> int:
+    async def _send(self, request: Callable[[], Awaitable[ReplyT]], error_if_lost: Exception) -> ReplyT:
         await self._running.wait()
-        sequence = await self._bus.publish(event, **options)
+        reply = await request()
         await self._running.wait()
         if self.lost_replies:
             self.lost_replies -= 1
-            raise BusError("the acknowledgement was lost")
-        return sequence
+            raise error_if_lost
+        return reply
 
     async def get_last(self, subject: str) -> Message | None:
         await self._running.wait()

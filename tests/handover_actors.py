@@ -1,4 +1,4 @@
-"""Two watchers and metadata on one bus and a virtual clock, with faults that a test schedules."""
+"""Watchers, metadata and the labeler on one bus and a virtual clock, with faults that a test schedules."""
 
 import asyncio
 import contextlib
@@ -12,9 +12,12 @@ from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import NodeEnriched, NodeGone, NodeObserved
+from libs.common.contract.node import Node
 from libs.common.contract.ordering import epoch_of
 from libs.common.contract.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE
 from libs.common.service.service import Dependencies
+from services.labeler.service import LabelerService
+from services.labeler.settings import LabelerSettings
 from services.metadata.service import MetadataService
 from services.watcher.bus_reachability import BusReachability
 from services.watcher.leader_elector import LeadershipLost, LeaseElector
@@ -26,50 +29,57 @@ from tests.faulty_bus import FaultyBus
 from tests.in_memory_lease import InMemoryLease, InMemoryLock
 from tests.metadata_actors import CALM, ScriptedTalos
 from tests.virtual_loop import VirtualClock
-from tests.watcher_actors import QUICK, ScriptedNodes
+from tests.watched_nodes import NodeConnection, WatchedNodes
+from tests.watcher_actors import QUICK
 
 NAMES: Final = ("web-1", "web-2")
-PROCESSES: Final = ("watcher-a", "watcher-b", "metadata")
+WITHOUT_LABELER: Final = ("watcher-a", "watcher-b", "metadata")
+WITH_LABELER: Final = (*WITHOUT_LABELER, "labeler")
 _ADDRESSES: Final = {"web-1": "10.0.0.5", "web-2": "10.0.0.6"}
 _SETTINGS: Final = WatcherSettings(controllers=("cloud-node",), **QUICK)  # type: ignore[arg-type]
 _RESTART_SECONDS: Final = 1.0  # until an ended process runs again
 
 
 class HandoverRun:
-    """Runs the processes, and follows the flow as a service does."""
+    """Runs the processes, and follows the flow as a service does.
 
-    def __init__(self) -> None:
+    Each Node is created for a new machine, whose providerID ends with the number of the Node's uid.
+    """
+
+    def __init__(self, processes: tuple[str, ...], *, has_fences: bool = True) -> None:
+        self._processes = processes
+        self._has_fences = has_fences
         self._clock = VirtualClock()
         self._server = MemoryServer(clock=self._clock.now)
-        self.nodes = ScriptedNodes()
+        self.nodes = WatchedNodes()
         self._talos = ScriptedTalos(now=self._clock.now)
         self._cache = StreamCache(clock=self._clock, on_message=self._record)
         self._lease = InMemoryLease(self._clock, duration_seconds=_SETTINGS.lease_duration_seconds)
-        self._buses: dict[str, list[FaultyBus]] = {process: [] for process in PROCESSES}
+        self._buses: dict[str, list[FaultyBus]] = {process: [] for process in processes}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._gone_uids: set[str] = set()
         self._created = 0
         self._changed = 0
+        self._last_changes: dict[str, str] = {}  # by name of a Node, the value of the label
         self.messages: list[tuple[str, str, int]] = []  # event, subject and epoch, fenced ones included
         self.violations: list[str] = []
-        for name, address in _ADDRESSES.items():
-            self._talos.put(make_facts(node_name=name, node_ip=address))
+        for name in NAMES:
             self.put(name)
 
     async def run(self, steps: list[tuple[str, str, float]]) -> None:
         """Take each step and let that many seconds pass; then end all faults and let the flow settle."""
         following = asyncio.create_task(MemoryBus(self._server).follow("flow", f"{FLOW}.>", self))
-        for process in PROCESSES:
+        for process in self._processes:
             self.start(process)
         try:
             for verb, what, seconds in steps:
                 await getattr(self, verb)(what) if verb == "restart" else getattr(self, verb)(what)
                 await asyncio.sleep(seconds)
-            for process in PROCESSES:
+            for process in self._processes:
                 self.resume(process)
             await self._settle()
         finally:
-            for process in PROCESSES:
+            for process in self._processes:
                 await self._stop(process)
             for bus in chain.from_iterable(self._buses.values()):
                 await bus.close_at_end()
@@ -82,13 +92,14 @@ class HandoverRun:
             await wait_until(lambda: not self.find_difference(), seconds=within_seconds)
         if difference := self.find_difference():
             self.violations.append(f"{difference} {within_seconds:g} s after the last fault")
+        self.violations += self.nodes.violations
 
     def find_difference(self) -> str:
         """Return how the followed flow differs from the cluster; "" if it does not."""
         if not self._cache.is_complete:
             return "the cache is not complete"
         for name in NAMES:
-            node = self.nodes.objects.get(name)
+            node = self.nodes.watched.objects.get(name)
             observed = self._cache.get_event(f"{OBSERVED_NODE}.{name}")
             enriched = self._cache.get_event(f"{ENRICHED_NODE}.{name}")
             shown = observed.node if isinstance(observed, NodeObserved) else None
@@ -97,6 +108,18 @@ class HandoverRun:
                 return f"{name} is observed in another state"
             if (passed_on and passed_on.uid) != (node and node.uid):
                 return f"{name} is enriched in another state"
+            if node and "labeler" in self._processes and (difference := self._find_unwritten(node)):
+                return f"{name} {difference}"
+        return ""
+
+    def _find_unwritten(self, node: Node) -> str:
+        """Return what the labeler has not written, or has written wrongly."""
+        if not node.is_initialized:
+            return "is not initialized"
+        if node.spec.provider_id != _build_provider_id(node.uid):
+            return f"has the providerID {node.spec.provider_id} of another machine"
+        if node.metadata.labels["changes"] != self._last_changes[node.name]:
+            return "has lost a label of another client"
         return ""
 
     def _record(self, message: Message) -> None:
@@ -131,16 +154,24 @@ class HandoverRun:
     def put(self, name: str) -> None:
         """Create the Node, or change a label."""
         self._changed += 1
-        if name not in self.nodes.objects:
-            self._created += 1
-            node = make_node(name, uid=f"uid-{self._created}", ip=_ADDRESSES[name])
-        else:
-            node = self.nodes.objects[name]
+        exists = name in self.nodes.watched.objects
+        node = self.nodes.node(name) if exists else self._create(name)
+        self._last_changes[name] = str(self._changed)
         labels = {**node.metadata.labels, "changes": str(self._changed)}
         self.nodes.put(replace(node, metadata=replace(node.metadata, labels=labels)))
 
+    def _create(self, name: str) -> Node:
+        """Return the Node of a new machine."""
+        self._created += 1
+        uid, address = f"uid-{self._created}", _ADDRESSES[name]
+        provider_id = _build_provider_id(uid)
+        self._talos.put(
+            make_facts(node_name=name, node_ip=address, platform="hcloud", provider_id=provider_id)
+        )
+        return make_node(name, uid=uid, ip=address)
+
     def delete(self, name: str) -> None:
-        if name in self.nodes.objects:
+        if name in self.nodes.watched.objects:
             self.nodes.delete(name)
 
     def pause(self, process: str) -> None:
@@ -162,7 +193,7 @@ class HandoverRun:
     def start(self, process: str) -> None:
         self._tasks[process] = asyncio.create_task(self._run_process(process, self._connect(process)))
 
-    async def _run_process(self, process: str, bus: FaultyBus) -> None:
+    async def _run_process(self, process: str, bus: Any) -> None:
         """Run the process, and another one when it has lost its Lease, as a kubelet does."""
         while True:
             try:
@@ -176,11 +207,12 @@ class HandoverRun:
         self._buses[process].append(bus)
         return bus
 
-    def _build(self, process: str, bus: Any) -> MetadataService | WatcherService:
+    def _build(self, process: str, bus: Any) -> LabelerService | MetadataService | WatcherService:
         identity = f"{process}-{len(self._buses[process])}"
+        kube: Any = NodeConnection(self.nodes, bus, has_fences=self._has_fences)
         dependencies = Dependencies(
             bus=bus,
-            kube=None,
+            kube=kube,
             monotonic=self._clock,
             now=self._clock.now,
             random=random.Random(identity),
@@ -188,6 +220,8 @@ class HandoverRun:
         )
         if process == "metadata":
             return MetadataService(dependencies, CALM, talos=self._talos)
+        if process == "labeler":
+            return LabelerService(dependencies, LabelerSettings())
         elector = LeaseElector(
             InMemoryLock(
                 self._lease,
@@ -202,7 +236,7 @@ class HandoverRun:
                 bus.server_liveness, lambda: 0.0, candidate_seconds=2.0, leader_seconds=3.0
             ),
         )
-        return WatcherService(dependencies, _SETTINGS, node_source=self.nodes.source, elector=elector)
+        return WatcherService(dependencies, _SETTINGS, node_source=self.nodes.watched.source, elector=elector)
 
     async def _stop(self, process: str) -> None:
         task = self._tasks.pop(process)
@@ -210,3 +244,7 @@ class HandoverRun:
             self.violations.append(f"{process} has ended: {task.exception()!r}")
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _build_provider_id(uid: str) -> str:
+    return f"hcloud://{uid.removeprefix('uid-')}"

@@ -12,7 +12,11 @@ ResultT = TypeVar("ResultT")
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Adds the time of each wait to its clock instead of waiting."""
+    """Adds the time of each wait to its clock instead of waiting.
+
+    Each turn of the loop takes a nanosecond. Otherwise a task that sleeps for less than a float can add to
+    the clock would never see time pass.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +27,7 @@ class _JumpingSelector(selectors.SelectSelector):
         if not ready and timeout is None:
             raise AssertionError("every task waits, and no timer is set")
         if not ready and timeout is not None:
-            self.seconds += max(0.0, timeout)
+            self.seconds += max(1e-9, timeout)
         return ready
 
 

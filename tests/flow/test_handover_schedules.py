@@ -1,18 +1,25 @@
-"""Watchers and metadata through pauses, lost replies and restarts, on a virtual clock."""
+"""Watchers, metadata and the labeler through pauses, lost replies and restarts, on a virtual clock."""
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from libs.common.contract.subjects import OBSERVED_NODE
-from tests.handover_actors import NAMES, PROCESSES, HandoverRun
+from tests.handover_actors import NAMES, WITH_LABELER, WITHOUT_LABELER, HandoverRun
 from tests.virtual_loop import run_virtually
 
 Steps = list[tuple[str, str, float]]
 SECONDS = st.sampled_from((0.0, 0.1, 0.7, 3.0, 12.0))
 CHANGES = st.tuples(st.sampled_from(("put", "delete")), st.sampled_from(NAMES), SECONDS)
-FAULTS = st.tuples(
-    st.sampled_from(("pause", "resume", "lose_reply", "restart")), st.sampled_from(PROCESSES), SECONDS
-)
+# The labeler is paused before it writes to web-1, which another machine replaces.
+STALE_WRITE: Steps = [
+    ("delete", "web-1", 3.0),
+    ("put", "web-1", 0.1),
+    ("pause", "labeler", 0.7),
+    ("delete", "web-1", 0.0),
+    ("put", "web-1", 3.0),
+    ("resume", "labeler", 3.0),
+]
+HALF_OF_THE_EXAMPLES = settings(max_examples=settings().max_examples // 2)
 # A leader is paused before it publishes web-2, which is deleted under the next leader.
 GHOST: Steps = [
     ("delete", "web-2", 3.0),
@@ -23,10 +30,24 @@ GHOST: Steps = [
 ]
 
 
-@given(st.lists(CHANGES | FAULTS, max_size=10))
+def build_schedules(processes: tuple[str, ...]) -> st.SearchStrategy[Steps]:
+    faults = st.sampled_from(("pause", "resume", "lose_reply", "restart"))
+    return st.lists(CHANGES | st.tuples(faults, st.sampled_from(processes), SECONDS), max_size=10)
+
+
+@HALF_OF_THE_EXAMPLES
+@given(build_schedules(WITHOUT_LABELER))
 @example(GHOST)
 def test_after_any_schedule_of_faults_the_flow_equals_the_cluster(steps: Steps):
     assert play(steps).violations == []
+
+
+@HALF_OF_THE_EXAMPLES
+@given(build_schedules(WITH_LABELER))
+@example(GHOST)
+@example(STALE_WRITE)
+def test_after_any_schedule_of_faults_every_node_is_initialized_for_its_own_machine(steps: Steps):
+    assert play(steps, WITH_LABELER).violations == []
 
 
 def test_a_late_message_of_a_paused_leader_is_followed_by_the_deletion_of_the_next_one():
@@ -37,17 +58,22 @@ def test_a_late_message_of_a_paused_leader_is_followed_by_the_deletion_of_the_ne
     assert handover.violations == []
 
 
+def test_a_write_without_its_fence_to_the_node_of_another_machine_is_found():
+    [violation] = play(STALE_WRITE, WITH_LABELER, has_fences=False).violations
+    assert violation.startswith("web-1 has the providerID hcloud://3 of another machine")
+
+
 def test_the_same_schedule_leads_to_the_same_messages():
     first, second = play(GHOST), play(GHOST)
     assert first.messages == second.messages
     assert len(first.messages) > 10
 
 
-def play(steps: Steps) -> HandoverRun:
+def play(steps: Steps, processes: tuple[str, ...] = WITHOUT_LABELER, **options: bool) -> HandoverRun:
     """Run one schedule to its end."""
 
     async def run() -> HandoverRun:
-        handover = HandoverRun()
+        handover = HandoverRun(processes, **options)
         await handover.run(steps)
         return handover
 

@@ -20,7 +20,7 @@ from tests.model.handover_state import (
 )
 from tests.model.handover_watcher import needs_round
 
-Part = tuple[bytes, bytes]  # of a key: its values, and its epochs
+Part = tuple[bytes, bytes]  # a part of a key: values, and epochs
 _NONE: Final = 255  # higher than every other value
 _NEVER, _NOW, _LATER = 0, 1, 2  # when the stream takes a message with that expected sequence
 _SHIFTS: Final = [  # by the lowest epoch: what a key has for each epoch, of which 0 means none
