@@ -1,4 +1,4 @@
-"""Ports of the testbed are nobody else's until they are released."""
+"""Ports of the testbed are reserved until they are released."""
 
 from pathlib import Path
 
