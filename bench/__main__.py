@@ -70,7 +70,7 @@ def _seconds_option(
 )
 @_count_option("--runs", _DEFAULT.runs, "Runs of each scenario; the tables show medians.", most=100)
 @_count_option("--nodes", _DEFAULT.nodes, "burst, leader-killed: nodes that join.")
-@_count_option("--concurrency", _DEFAULT.concurrency, "burst: joins at the same time; 0 = all.", least=0)
+@_count_option("--concurrency", _DEFAULT.concurrency, "Joins or requests at once; 0 = all.", least=0)
 @click.option(
     "--rate",
     "per_second",

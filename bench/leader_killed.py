@@ -61,7 +61,9 @@ async def measure_leader_killed(m: Measurement) -> BenchRun:
         async with asyncio.TaskGroup() as group:
             recording = group.create_task(_record_readiness(services, samples))
             killing = group.create_task(_kill_leader(services, _REQUESTS * count // 6, patience))
-            filed = await stage.kubelets.file_requests(names, certificates=_REQUESTS, seconds=patience)
+            filed = await stage.kubelets.file_requests(
+                names, certificates=_REQUESTS, concurrency=m.options.concurrency, seconds=patience
+            )
             killed = await killing
             await _wait_until_ready_again(samples, killed.at)
             recording.cancel()
