@@ -14,6 +14,7 @@ from libs.common.contract.node import BLOCKED_CONDITION
 _POLL_SECONDS: Final = 0.25
 _QUIET_SECONDS: Final = 2.0  # an end state that does not last is none
 # The limits of runs without faults: an undisturbed run on a busy machine, and a mutant.
+_UNREACHABLE: Final = "node.kubernetes.io/unreachable"  # stays for seconds after a machine has come back
 _UNDISTURBED_SECONDS: Final = 60.0
 _MUTANT_SECONDS: Final = 25.0
 
@@ -64,6 +65,7 @@ def find_unfinished(nodes: Iterable[NodeState], expected: Expectation) -> list[s
         if not node.is_initialized
         or BLOCKED_CONDITION in node.conditions
         or not node.pod_cidrs
+        or any(taint["key"] == _UNREACHABLE for taint in node.taints)
         or not node.labels.get(RULE_LABEL, "").startswith(f"r{LAST_REVISION}-")
     ]
 
