@@ -25,8 +25,7 @@ from services.watcher.stats_collectors import NodeStatsCollector, StreamStatsCol
 
 log = logging.getLogger(__name__)
 
-_REPUBLISH_STEPS: Final = 100  # minimum number of steps per resync period
-_REPUBLISH_STEP_SECONDS: Final = 1.0
+_REPUBLISH_STEPS: Final = 100  # per resync period; each reads the whole store
 
 
 class LeadershipTerm:
@@ -165,7 +164,7 @@ class LeadershipTerm:
         while True:
             began, reached = self._dependencies.monotonic(), 0.0
             while reached < 1.0:
-                await asyncio.sleep(min(_REPUBLISH_STEP_SECONDS, self._republish_seconds / _REPUBLISH_STEPS))
+                await asyncio.sleep(self._republish_seconds / _REPUBLISH_STEPS)
                 step = min(1.0, (self._dependencies.monotonic() - began) / self._republish_seconds)
                 for kind in self._controllers():
                     kind.republish(since=reached, until=step)
