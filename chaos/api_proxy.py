@@ -12,6 +12,7 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from libs.common.client_tls import make_client_context
 from libs.testbed.child_process import allocate_port
 from libs.testbed.sim_apiserver.api_request import parse_request
 from libs.testbed.sim_apiserver.fault_responses import apply_fault, end_watch, make_refusal_response
@@ -142,7 +143,7 @@ class ApiProxy:
         if client not in self._sessions:
             source, user, groups = client
             connector = aiohttp.TCPConnector(
-                limit=0, local_addr=(source, 0), ssl=self._behind.ssl_context(user, groups)
+                limit=0, local_addr=(source, 0), ssl=_make_client_context(self._behind, user, groups)
             )
             self._sessions[client] = aiohttp.ClientSession(
                 connector=connector,
@@ -166,8 +167,11 @@ def _copy_headers(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
 
 
 def _read_identity(request: web.BaseRequest) -> tuple[str, tuple[str, ...]]:
-    """The common name and the organizations of the client certificate."""
-    names = [pair for part in request.get_extra_info("peercert")["subject"] for pair in part]
+    """The common name and the organizations of the client certificate; "" without one."""
+    certificate = request.get_extra_info("peercert")
+    if not certificate:
+        return "", ()
+    names = [pair for part in certificate["subject"] for pair in part]
     user = next(value for key, value in names if key == "commonName")
     return user, tuple(value for key, value in names if key == "organizationName")
 
@@ -178,5 +182,13 @@ def _make_context(behind: ApiServer) -> ssl.SSLContext:
         behind.ca_file.with_name("apiserver.crt"), behind.ca_file.with_name("apiserver.key")
     )
     context.load_verify_locations(behind.ca_file)
-    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_mode = ssl.CERT_OPTIONAL  # others send a token
+    return context
+
+
+def _make_client_context(behind: ApiServer, user: str, groups: Sequence[str]) -> ssl.SSLContext:
+    if user:
+        return behind.ssl_context(user, groups)
+    context = make_client_context()
+    context.load_verify_locations(behind.ca_file)
     return context

@@ -19,6 +19,8 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kube_credentials import build_kubeconfig
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
+from libs.testbed.service_account_tokens import ServiceAccountTokens
+from libs.testbed.service_permissions import ALL_IN_ONE, get_user_name
 from libs.testbed.service_processes import ProcessEndpoints, ServiceProcesses, list_process_names
 
 Mode = Literal["separate", "all-in-one", "nats-cluster"]
@@ -36,6 +38,7 @@ REPLICAS: Final[Mapping[str, int]] = {
     "all-in-one": 2,
 }
 _LOOPBACK: Final = ("127.0.0.1",)
+_ACCOUNT_FILE: Final = "kubernetes-token"
 _RULES_FILE: Final = "cloud-config.yaml"
 _FLAGS: Final = (
     "--controllers=*,node-ipam-controller,cloud-node-lifecycle",
@@ -59,10 +62,9 @@ class ProxiedApiServer(NamedTuple):
 
     def kubeconfig(self, user: str) -> Path:
         """Write a kubeconfig of that user that leads to the proxy."""
-        certificate, key = self.control_plane.client(user)
         authority = str(self.control_plane.ca_file)
         cluster = {"server": f"https://127.0.0.1:{self.port}", "certificate-authority": authority}
-        identity = {"client-certificate": str(certificate), "client-key": str(key)}
+        identity = {"tokenFile": str(self.directory / _ACCOUNT_FILE)}
         path = self.directory / "kubeconfig"
         path.write_bytes(build_kubeconfig(user, cluster, identity))
         return path
@@ -81,6 +83,7 @@ class ChaosCluster(NamedTuple):
     links: Mapping[Link, Mapping[str, FaultProxy]]  # by the name of the process
     api_proxy: ApiProxy  # between the links and kube-apiserver
     webhook: AdmissionWebhook  # not registered
+    tokens: ServiceAccountTokens  # by which the processes authenticate at kube-apiserver
     started: contextlib.AsyncExitStack  # what a fault starts ends with the cluster
 
     @property
@@ -105,7 +108,8 @@ class ChaosCluster(NamedTuple):
         if self.nats.keys is not None:
             yield from self.nats.keys.directory.rglob("*.nk")
             yield from self.nats.keys.directory.rglob("*.key")
-        yield from self.control_plane.run_dir.glob("talos-ccm*.key")
+        yield from self.tokens.files
+        yield from self.control_plane.run_dir.glob("talos-ccm*.key")  # a second installation has one
 
 
 def list_processes(mode: Mode) -> tuple[str, ...]:
@@ -160,6 +164,9 @@ async def start_processes(
     async with contextlib.AsyncExitStack() as stack:
         api_proxy = await stack.enter_async_context(ApiProxy.start(control_plane))
         webhook = await stack.enter_async_context(AdmissionWebhook.start("chaos", run_dir))
+        tokens = ServiceAccountTokens(kubelets)
+        for name in names:
+            await tokens.issue(_get_account(name), make_directory(run_dir / name) / _ACCOUNT_FILE)
         links = await _start_links(stack, servers, names, api_proxy)
         collector = await stack.enter_async_context(Collector.start())
         to_collector = await stack.enter_async_context(FaultProxy.start(collector.port))
@@ -185,7 +192,7 @@ async def start_processes(
         _write_talosconfigs(run_dir, machines, links["talos"])
         services = await stack.enter_async_context(starting)
         await services.wait_until_ready()
-        yield ChaosCluster(run_dir, mode, *servers, services, links, api_proxy, webhook, stack)
+        yield ChaosCluster(run_dir, mode, *servers, services, links, api_proxy, webhook, tokens, stack)
 
 
 async def _start_links(
@@ -223,6 +230,13 @@ def _list_own_flags(nats: NatsServers) -> dict[str, list[str]]:
     for service in (LIFECYCLE.service, "all-in-one"):
         own_flags[service] += _QUICK_LIFECYCLE
     return own_flags
+
+
+def _get_account(process: str) -> str:
+    """The ServiceAccount of a process: replicas share one."""
+    if process.startswith("all-in-one"):
+        return ALL_IN_ONE
+    return get_user_name(next(spec for spec in SERVICES if process.startswith(spec.service)))
 
 
 def _make_endpoints(

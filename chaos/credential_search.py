@@ -8,12 +8,14 @@ from typing import Final
 _PEM_BODY: Final = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----\s+(.+?)\s+-----END", re.DOTALL)
 _TALOS_KEY: Final = re.compile(rb"^\s+key: ([A-Za-z0-9+/=]+)$", re.MULTILINE)
 _NKEY_SEED: Final = re.compile(rb"^SU[A-Z2-7]{56}$", re.MULTILINE)
+_TOKEN: Final = re.compile(rb"^[\w-]+\.[\w-]+\.([\w-]+)$")  # a JWT; only its signature is secret
 _LEAST_BYTES: Final = 24  # a shorter text may occur by chance
 
 
 def list_secret_texts(file: bytes) -> Iterator[bytes]:
     """The texts of a PEM file, talosconfig or nkey seed that must appear nowhere else, also decoded ones."""
     yield from _NKEY_SEED.findall(file)
+    yield from _TOKEN.findall(file)
     for encoded in _TALOS_KEY.findall(file):
         yield encoded[_LEAST_BYTES:]  # the beginning is the same in every key
         yield from list_secret_texts(base64.b64decode(encoded))

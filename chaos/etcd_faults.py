@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from chaos.fault import Fault, FaultSite
+from chaos.persist import persist
 
 
 def _get_backup(site: FaultSite) -> Path:
@@ -19,6 +20,7 @@ async def _back_up(site: FaultSite) -> None:
 
 async def _restore(site: FaultSite) -> None:
     await site.cluster.control_plane.restore_etcd(_get_backup(site))
+    await persist("issue tokens", site.cluster.tokens.rotate_all)  # as kubelets do for their pods
     await site.write_again()
 
 

@@ -14,6 +14,7 @@ from chaos.nats_faults import NATS_FAULTS
 from chaos.process_faults import PROCESS_FAULTS
 from chaos.second_installation import INSTALLATION_FAULTS
 from chaos.server_faults import SERVER_FAULTS
+from chaos.token_faults import TOKEN_FAULTS
 from chaos.version_faults import VERSION_FAULTS
 from chaos.webhook_faults import WEBHOOK_FAULTS
 
@@ -23,6 +24,7 @@ FAULTS: Final[Sequence[Fault]] = (
     *ETCD_FAULTS,
     *API_FAULTS,
     *WEBHOOK_FAULTS,
+    *TOKEN_FAULTS,
     *LINK_FAULTS,
     *PROCESS_FAULTS,
     *CLOCK_FAULTS,

@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
+from libs.testbed.service_permissions import ALL_IN_ONE, get_account_user_name
 
-OUR_USERS = "talos-ccm"  # prefix of the user names of all processes
+# Prefixes of the user names of all processes.
+OUR_USERS = (ALL_IN_ONE, get_account_user_name(ALL_IN_ONE))
 Address = tuple[str, str]  # type and address
 
 

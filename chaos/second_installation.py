@@ -5,11 +5,11 @@ from typing import Final
 
 from chaos.cluster import SINGLE_SERVER_MODES
 from chaos.fault import Fault, FaultSite
-from chaos.history import OUR_USERS
 from libs.testbed.child_process import make_directory
+from libs.testbed.service_permissions import ALL_IN_ONE
 from libs.testbed.service_processes import ServiceProcesses
 
-_INSTANCE: Final = f"{OUR_USERS}-second"  # prefix of its users and its Leases
+_INSTANCE: Final = f"{ALL_IN_ONE}-second"  # prefix of its users and its Leases
 _STOP_SECONDS: Final = 30.0
 
 

@@ -10,7 +10,7 @@ from libs.testbed.admission_webhook import WebhookScope
 # Only requests of the services: Nodes join and operators write as ever.
 _SCOPE: Final = WebhookScope(
     resources={"": ["nodes/status"], "certificates.k8s.io": ["certificatesigningrequests/approval"]},
-    condition="request.userInfo.username.startsWith('talos-ccm')",
+    condition="request.userInfo.username.contains('talos-ccm')",
     timeout_seconds=2,
 )
 

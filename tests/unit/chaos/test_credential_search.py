@@ -36,3 +36,10 @@ def test_a_seed_of_a_nats_key_is_found_and_its_public_key_is_no_secret():
     seed = generate_seed()
     assert find_leaks({"seed.nk": seed}, {"csr.log": b"seed=" + seed.strip()}) == [("csr.log", "seed.nk")]
     assert not find_leaks({"seed.nk": seed}, {"csr.log": public_key_of(seed).encode()})
+
+
+def test_a_token_is_found_by_its_signature_and_its_claims_are_no_secret():
+    claims, signature = b"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJsYWJlbGVyIn0.", b"c2lnbmF0dXJl-b2YgdGhlX3Rva2Vu"
+    token = {"token": claims + signature}
+    assert find_leaks(token, {"log": b"Bearer " + claims + signature}) == [("log", "token")]
+    assert not find_leaks(token, {"log": claims})
