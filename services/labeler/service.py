@@ -13,6 +13,7 @@ from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, is_csr_s
 from libs.common.service.leader_gate import LeaderGate
 from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
+from services.labeler.compact_message import compact_message
 from services.labeler.config_reloader import ConfigReloader
 from services.labeler.config_rollout import ConfigRollout
 from services.labeler.event_deduplicator import EventDeduplicator
@@ -39,6 +40,7 @@ class LabelerService:
         self._uninitialized_nodes = UninitializedNodes()
         self._stream_cache = StreamCache(
             clock=dependencies.monotonic,
+            compact=lambda message: compact_message(message, self._stream_cache.get_event),
             on_message=self._on_message,
             on_stream_replaced=self._on_stream_replaced,
         )

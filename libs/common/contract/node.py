@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
+
+PartT = TypeVar("PartT")
 
 # Written by a kubelet with --cloud-provider=external.
 PROVIDED_NODE_IP_ANNOTATION = "alpha.kubernetes.io/provided-node-ip"
@@ -191,3 +194,31 @@ def is_same_node(one: Node, other: Node) -> bool:
 
 def _without_version(node: Node) -> Node:
     return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, resource_version=""))
+
+
+def share_equal_parts(node: Node, other: Node) -> Node:
+    """Return the Node with those parts of `other` that are equal, so that memory contains them once.
+
+    The parts are labels, annotations, spec, addresses and conditions: most of a Node.
+    """
+    if node is other or node == other:
+        return other
+    own, others = node.metadata, other.metadata
+    return msgspec.structs.replace(
+        node,
+        metadata=msgspec.structs.replace(
+            own,
+            labels=_select(own.labels, others.labels),
+            annotations=_select(own.annotations, others.annotations),
+        ),
+        spec=_select(node.spec, other.spec),
+        status=msgspec.structs.replace(
+            node.status,
+            addresses=_select(node.status.addresses, other.status.addresses),
+            conditions=_select(node.status.conditions, other.status.conditions),
+        ),
+    )
+
+
+def _select(mine: PartT, others: PartT) -> PartT:
+    return others if mine == others else mine
