@@ -30,14 +30,13 @@ EXAMPLES: Final = re.findall(r"```yaml\n(.*?)```.*?```text\n(.*?)```", PAGE, re.
 ROWS: Final = re.findall(r"^\| `(\{\{.*\}\}.*?)` \| `(.*)` \|$", PAGE, re.MULTILINE)
 MACHINE: Final = MachineFacts(
     platform=PlatformMetadata(
-        platform="hcloud",
+        platform="nocloud",
         hostname="web-1",
-        region="eu-central",
-        zone="fsn1",
-        instance_type="cx22",
+        region="region-1",
+        zone="pve-1",
+        instance_type="8VCPU-16GB",
         instance_id="12345",
-        provider_id="hcloud://12345",
-        tags={"Role": "web"},
+        provider_id="proxmox://region-1/12345",
     ),
     system=SystemInformation(manufacturer="QEMU", product_name="Standard PC (i440FX + PIIX, 1996)"),
     queried_at=NOW,
