@@ -124,7 +124,7 @@ class NatsServers(NamedTuple):
             volume.make_room()
 
     async def restart_unhealthy(self) -> None:
-        """Restart each server that reports a failure, as a liveness probe or an operator does.
+        """Restart each server that reports a failure, as the chart's liveness probe does.
 
         In a cluster `/healthz` also reports failures of the other servers, so JetStream alone counts.
         """

@@ -37,9 +37,9 @@ containers:
         port: monitor
       periodSeconds: 2
       failureThreshold: 900 # the first of several servers waits for a second one, whose node may join late
-    livenessProbe:
-      httpGet:
-        path: /healthz?js-enabled-only=true
+    livenessProbe: # a single server that fails to write once, such as on a full disk, writes again only after a restart
+      httpGet: # of several servers, one also reports the failures of others in a full check, and it disables JetStream itself
+        path: /healthz{{ if include "talos-ccm.natsCluster" . }}?js-enabled-only=true{{ end }}
         port: monitor
       periodSeconds: 30
       timeoutSeconds: 5
