@@ -388,6 +388,15 @@ async def test_a_burst_survives_the_kill_of_one_of_three_replicas_of_ipam(stage:
     assert 0 < run.figures["pod CIDRs: Node patches per node"] <= 1  # of some the kill hides the answer
 
 
+async def test_certificates_are_issued_although_the_leader_is_killed(stage: BenchCluster):
+    run = await run_of("leader-killed", "separate", stage)
+    # so few requests may all be issued before the kill
+    assert [problem for problem in run.problems if "too late" not in problem] == []
+    assert run.figures["requests filed"] == 2 * SMALL.nodes
+    assert 0 < run.figures["killed to next leader s"] < 60
+    assert run.figures["processes ended, the leader included"] >= 1
+
+
 @pytest.mark.parametrize("mode", ["all-in-one-memory", "separate"])
 async def test_certificates_of_nodes_that_are_there_cost_one_request_each(mode: Mode, stage: BenchCluster):
     run = await run_of("certificates", mode, stage)
