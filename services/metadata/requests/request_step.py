@@ -15,6 +15,7 @@ from services.metadata.object_state import NEVER, ForgetObject, Publish, Wait
 from services.metadata.requests.request_state import RequestState
 from services.metadata.requests.requested_addresses import lacks_requested_address
 
+FACTS_SECONDS: Final = 60.0  # age of the facts for an undecided request at most
 NO_NODE_WAIT_SECONDS: Final = 1.0  # a Node and its first request arrive together, in either order
 _NOT_QUERIED: Final = MachineFault(
     kind="bad_node_ip",
@@ -85,9 +86,7 @@ def decide_request_step(
         return Wait(republish_at)
     if state.dialled_facts is not found.facts or now >= state.next_dial_at:
         return DialBack(state.pending_request, found.facts, found.node_uid)
-    is_polled_later = _may_request_poll(node, now) and now < state.next_poll_request_at
-    poll_due = state.next_poll_request_at if is_polled_later else NEVER
-    return Wait(min(republish_at, state.next_dial_at, poll_due))
+    return Wait(min(republish_at, state.next_dial_at, _next_requested_poll_at(state, node, now)))
 
 
 def attest(
@@ -124,13 +123,23 @@ def needs_poll(state: RequestState, node: NodeState, *, now: float) -> bool:
     """Return whether the request needs a poll that is not due anyway.
 
     Old facts prove nothing, but a live watch causes a poll by itself. Without a watch, a request that stays
-    undecided causes polls while another report of its machine may end its wait.
+    undecided causes polls while another report of its machine may end its wait, and when the last poll is a
+    minute old: csr may approve as soon as its wait ends, and an address may have moved since.
     """
     if not _may_request_poll(node, now):
         return False
     if not is_fresh(state, node):
         return True
-    return now >= state.next_poll_request_at and _may_wait_for_machine(state, node)
+    if now < state.next_poll_request_at:
+        return False
+    return now >= node.polled_at + FACTS_SECONDS or _may_wait_for_machine(state, node)
+
+
+def _next_requested_poll_at(state: RequestState, node: NodeState, now: float) -> float:
+    """Return when a request needs a poll that it does not need now."""
+    if not _may_request_poll(node, now):
+        return NEVER
+    return state.next_poll_request_at if now < state.next_poll_request_at else node.polled_at + FACTS_SECONDS
 
 
 def _may_wait_for_machine(state: RequestState, node: NodeState) -> bool:

@@ -14,7 +14,13 @@ from services.metadata.nodes.node_state import NodeState
 from services.metadata.object_state import NEVER, ForgetObject, Publication, Publish, Wait, make_observation
 from services.metadata.poll_schedule import PollIntervals, Timing
 from services.metadata.requests.request_state import FRESHNESS_SECONDS, RequestState, create_state
-from services.metadata.requests.request_step import DialBack, PollNode, RequestStep, decide_request_step
+from services.metadata.requests.request_step import (
+    FACTS_SECONDS,
+    DialBack,
+    PollNode,
+    RequestStep,
+    decide_request_step,
+)
 from tests.builders import (
     NOW,
     make_csr_enriched,
@@ -173,11 +179,12 @@ def test_an_unwatched_machine_is_polled_while_a_request_waits_for_its_address():
     )
 
 
-def test_a_machine_that_reports_what_a_request_needs_is_not_polled_for_it_again():
+def test_a_machine_that_reports_what_a_request_needs_is_polled_again_only_after_a_minute():
     node = polled_node()
     known = dialled(then_published(asked(make_request(pem=make_request_pem("10.0.0.5"))), node), node)
     due = known.next_poll_request_at
-    assert step(known, node, due) == Wait(known.publication.republish_at)
+    assert step(known, node, due) == Wait(min(known.publication.republish_at, T + FACTS_SECONDS))
+    assert step(known, node, T + FACTS_SECONDS) == PollNode()
     for facts in (make_facts(addresses=()), make_facts(node_name="web-2", uuid="u-1")):
         changed = msgspec.structs.replace(node, facts=facts)
         again = dialled(then_published(known, changed, due - 1.0), changed)
