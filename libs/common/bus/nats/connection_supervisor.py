@@ -66,8 +66,11 @@ class ConnectionSupervisor:
         attempt = 0
         while not self._closed:
             started = self._now()
-            self._set_reason(await self._try(servers[turn % len(servers)]))
+            reason = await self._try(servers[turn % len(servers)])
             self._tried.set()
+            if reason is None:
+                return
+            self._set_reason(reason)
             is_stable = self._now() - started > self.timing.retry_cap + self.timing.connect
             attempt = 1 if is_stable else attempt + 1
             turn += 1
@@ -75,8 +78,8 @@ class ConnectionSupervisor:
             if attempt % len(servers) == 0:
                 await asyncio.sleep(self.backoff(attempt // len(servers), self.timing.retry_cap))
 
-    async def _try(self, server: str) -> str:
-        """Connect and serve until the connection ends; return the reason."""
+    async def _try(self, server: str) -> str | None:
+        """Connect and serve until the connection ends; return the reason, None if the bus was closed."""
         try:
             connection = await Connection.open(
                 self.access, server, seconds=self.timing.connect, on_violation=self._on_violation
@@ -85,7 +88,7 @@ class ConnectionSupervisor:
             return str(error)
         if self._closed:  # before Python 3.12, wait_for in nats-py can drop the cancellation that follows
             await connection.abort(_CLOSED)
-            return _CLOSED
+            return None
         return f"NATS at {without_password(server)}: {await self._serve(connection)}"
 
     async def wait_for_first_attempt(self) -> None:
