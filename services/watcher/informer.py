@@ -61,18 +61,21 @@ class Informer(Generic[ObjectT]):
         store: Store[ObjectT],
         *,
         now: Callable[[], datetime],
+        has_later: Callable[[ObjectT], bool],
         on_rewound: Callable[[], None],
         on_changed_names: Callable[[Collection[str]], None],
     ) -> None:
-        """Both callbacks are called synchronously.
+        """All callbacks are called synchronously.
 
         `on_changed_names` receives the names to reconcile (possibly none) after a list, a change or a
-        failure. `on_rewound` is called when a list is older than the known state.
+        failure. `has_later` returns whether the stream has a later state than an object of a list.
+        `on_rewound` is called when a list or one of its objects is older than the known state.
         """
         self._kind = kind
         self._source = source(self._on_unreadable, self._on_error)
         self._store = store
         self._now = now
+        self._has_later = has_later
         self._on_rewound = on_rewound
         self._on_changed_names = on_changed_names
         self._unreadable: dict[str, str] = {}
@@ -135,7 +138,8 @@ class Informer(Generic[ObjectT]):
         known = self._store.last_resource_version
         changed_names = self._store.replace(listed.items, listed.unreadable, listed.resource_version)
         self._unreadable = {n: why for n, why in self._unreadable.items() if n in listed.unreadable}
-        if self._store.last_resource_version < known:
+        # Soon after a restore from a recent backup, etcd has passed the known version. Objects have not.
+        if self._store.last_resource_version < known or any(map(self._has_later, listed.items)):
             self._on_rewound()
         fields = {
             "resource": self._kind.resource,

@@ -1,6 +1,7 @@
 """Combines informer, store and publisher of one resource kind during one leadership term."""
 
 from collections.abc import Callable, Collection, Coroutine, Iterable
+from functools import partial
 from typing import Any, Generic
 
 from libs.common.bus.ordered_publisher import OrderedPublisher
@@ -45,6 +46,7 @@ class KindController(Generic[ObjectT]):
             source,
             self._store,
             now=dependencies.now,
+            has_later=partial(published.has_later, kind),
             on_rewound=on_rewound,
             on_changed_names=self._on_changed_names,
         )

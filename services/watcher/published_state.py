@@ -117,6 +117,15 @@ class PublishedState:
         entry = self._entries.get(f"{kind.subject}.{name}")
         return entry.event if entry is not None and not isinstance(entry.event, SnapshotComplete) else None
 
+    def has_later(self, kind: Kind[ObjectT], listed: ObjectT) -> bool:
+        """Whether the last epoch published a later state of that name than this object of a new list."""
+        event = self.get(kind, listed.name)
+        return (
+            event is not None
+            and event.order.epoch == self._greatest_epoch
+            and event.order.resource_version > listed.resource_version_number
+        )
+
     def is_fenced(self, kind: Kind[ObjectT], name: str) -> bool:
         """Whether followers ignore the last message of that name and keep an older one."""
         entry = self._entries.get(f"{kind.subject}.{name}")

@@ -270,7 +270,8 @@ async def test_a_list_after_a_gap_says_what_changed_and_who_went_in_it_and_nothi
         assert len(flow.nodes()) == said + 3
 
 
-async def test_an_api_server_restored_from_a_backup_is_believed(connect: Connect):
+@pytest.mark.parametrize("version", [500, 500_000], ids=["versions went back", "only those of objects did"])
+async def test_an_api_server_restored_from_a_backup_is_believed(connect: Connect, version: int):
     script = ScriptedNodes(*nodes(3))
     flow = WatcherFlow()
     async with (
@@ -279,7 +280,7 @@ async def test_an_api_server_restored_from_a_backup_is_believed(connect: Connect
     ):
         script.put(make_node("n-1.example", uid="uid-1", labels={"later": "yes"}))
         await flow.wait_for(lambda f: f.snapshots() and len(f.list_node_events("n-1.example")) == 1)
-        script.version = 500
+        script.version = version
         script.objects = {node.name: node for node in nodes(3)}
         script.list_again()
         await flow.wait_for(

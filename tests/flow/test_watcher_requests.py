@@ -220,14 +220,15 @@ async def test_a_new_leader_says_which_requests_went_while_nobody_watched_and_th
             assert {said.order.epoch for said in flow.requests()[-5:]} == {2}
 
 
-async def test_requests_of_an_api_server_restored_from_a_backup_are_believed():
+@pytest.mark.parametrize("version", [500, 500_000], ids=["versions went back", "only those of objects did"])
+async def test_requests_of_an_api_server_restored_from_a_backup_are_believed(version: int):
     script = ScriptedRequests(the_nth(1))
     bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
     watcher = make_watcher(bus, ScriptedNodes().source, requests=script.source)
     async with run_during(watcher.run()), flow.follow(bus):
         script.put(the_nth(1, conditions=(APPROVED,)))
         await flow.wait_for(lambda f: f.snapshots() and f.last_request("csr-web-1-1"))
-        script.version = 500
+        script.version = version
         script.objects = {"csr-web-1-1": the_nth(1)}
         script.list_again()
         await flow.wait_for(lambda f: _is_pending_in_epoch(f, "csr-web-1-1", 2))

@@ -25,6 +25,7 @@ async def test_in_a_quiet_cluster_it_can_be_seen_that_the_api_server_is_still_he
         script.source,
         store,
         now=lambda: now,
+        has_later=lambda listed: False,
         on_rewound=lambda: None,
         on_changed_names=lambda names: None,
     )
