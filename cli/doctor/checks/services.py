@@ -137,7 +137,7 @@ def _explain_pod(pod: Pod, events: Sequence[PodEvent], lines: Mapping[str, str])
         said = _get_last_line(pod, lines)
         return (
             f"runs, but its container {waiting[0]} is not ready{said}",
-            "its log and /readyz?verbose on its port (docs/install.md) give the reason:",
+            "its log and /readyz?verbose on its port (docs/processes.md) give the reason:",
             f"{{kubectl}} logs {pod.name} --container {waiting[0]} --tail 20",
         )
     return (f"is {_describe_phase(pod)}", "see what it waits for:", describe)
