@@ -39,10 +39,14 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     jitter: float  # uniform in [0, 1)
     intervals: PollIntervals
 
-    def after_success(self, *, is_watched: bool) -> float:
-        """Return 80 to 100 % of the interval, so that machines that started together drift apart."""
+    def after_success(self, *, is_watched: bool, is_first: bool) -> float:
+        """Return 80 to 100 % of the interval; after the first success 40 to 100 %.
+
+        A start polls all machines within seconds. The wider range distributes their next polls.
+        """
         interval = self.intervals.watched_poll if is_watched else self.intervals.poll
-        return interval * (0.8 + 0.2 * self.jitter)
+        least = 0.4 if is_first else 0.8
+        return interval * (least + (1.0 - least) * self.jitter)
 
     def after_failure(self, failures: Failures, fault: MachineFault) -> float:
         """Return 0.5 s, doubled with each failure up to 60 s, reduced by jitter to 50 to 100 %."""

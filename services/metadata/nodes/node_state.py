@@ -156,7 +156,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         wait = (
             timing.after_incomplete(incomplete)
             if incomplete
-            else timing.after_success(is_watched=self.is_watched)
+            else timing.after_success(is_watched=self.is_watched, is_first=self.facts is None)
         )
         changed_at = max(self.machine_changed_at, self.watch_opened_at)
         change_due = self._due_after_change(changed_at, timing.intervals) if changed_at >= began else NEVER

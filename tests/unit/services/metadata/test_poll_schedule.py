@@ -1,5 +1,8 @@
 """The delays until the next poll or publish."""
 
+import random
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,9 +54,25 @@ def test_incomplete_metadata_is_polled_again_within_half_a_minute(looks, jitter)
 @given(JITTER, st.floats(1.0, 3600.0))
 def test_successful_polls_repeat_within_the_interval_and_spread(jitter, period):
     pace = PollIntervals(poll=period, watched_poll=2 * period, republish=period)
-    assert 0.8 * period <= timing(jitter, pace).after_success(is_watched=False) <= period
-    assert 1.6 * period <= timing(jitter, pace).after_success(is_watched=True) <= 2 * period
+    now = timing(jitter, pace)
+    assert 0.8 * period <= now.after_success(is_watched=False, is_first=False) <= period
+    assert 1.6 * period <= now.after_success(is_watched=True, is_first=False) <= 2 * period
+    assert 0.4 * period <= now.after_success(is_watched=False, is_first=True) <= period
     assert timing(jitter, pace).until_republish() <= period
+
+
+def test_five_thousand_machines_that_are_polled_within_seconds_are_polled_evenly_afterwards():
+    """The most polls in ten seconds of the next hour are at most twice the mean."""
+    chance, hour, window = random.Random(1), 3600.0, 10
+    polls = Counter[int]()
+    for number in range(5000):
+        first = number * 25 / 5000  # seconds
+        at = first + timing(chance.random()).after_success(is_watched=False, is_first=True)
+        while at < hour:
+            polls[int(at / window)] += 1
+            at += timing(chance.random()).after_success(is_watched=False, is_first=False)
+    mean = polls.total() / (hour / window)
+    assert max(polls.values()) <= 2 * mean
 
 
 def test_cloud_metadata_is_complete_or_not_by_platform():
