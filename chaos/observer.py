@@ -30,6 +30,7 @@ class Observer:
         self._admin = admin
         self._mark = control_plane.audit_mark()
         self._states: dict[tuple[str, int, int], NodeState] = {}
+        self._observing: asyncio.Task[None] | None = None
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -37,7 +38,7 @@ class Observer:
         """Observe during the block, with connections of its own that no fault proxy carries."""
         async with KubeletFleet.start(control_plane, concurrency=2) as admin:
             observer = cls(control_plane, admin)
-            observing = asyncio.create_task(observer._observe())
+            observing = observer._observing = asyncio.create_task(observer._observe())
             try:
                 yield observer
             finally:
@@ -60,7 +61,12 @@ class Observer:
         return None if items is None else [read_signing_request(item) for item in items]
 
     async def read_history(self) -> History:
-        """Everything since the start. Raises TimeoutError if kube-apiserver does not answer."""
+        """Everything since the start.
+
+        Raises TimeoutError if kube-apiserver does not answer, or the error that has ended the observation.
+        """
+        if self._observing is not None and self._observing.done():
+            self._observing.result()
         requests = await self.list_requests()
         if requests is None:
             raise TimeoutError("kube-apiserver does not answer at the end of the run")

@@ -1,8 +1,9 @@
 """One run: a fresh cluster, the workload, the faults of a schedule, and the verdict of the observer."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ from chaos.credential_search import find_leaks
 from chaos.expectation import Undisturbed, make_undisturbed
 from chaos.fault import FaultSite
 from chaos.faults import get_fault
+from chaos.history import History
 from chaos.invariants import END_STATE, NO_CREDENTIAL, Evidence, Violation, find_violations
 from chaos.observer import Observer
 from chaos.results import RunRecord, UndisturbedRecord
@@ -57,13 +59,17 @@ async def run_on_cluster(
                 group.create_task(runner.run())
                 last = group.create_task(_inject_all(site, schedule.occurrences, runner))
         except* TimeoutError as errors:  # a step was impossible for longer than any bound
-            problems += [str(error) for error in errors.exceptions]
+            problems += list_messages(errors)
         else:
             settled, problems = await wait_until_settled(
                 observer, runner.expectation, undisturbed, schedule.bound_seconds
             )
             recovery = None if settled is None else max(settled, last.result())
-    history = await observer.read_history()
+    history = History()
+    try:
+        history = await observer.read_history()
+    except TimeoutError as error:
+        problems.append(str(error))
     evidence = Evidence(
         history=history,
         expected=runner.expectation,
@@ -107,9 +113,33 @@ async def _inject_all(site: FaultSite, occurrences: Sequence[Occurrence], runner
 async def _inject(site: FaultSite, occurrence: Occurrence) -> None:
     fault, begun = get_fault(occurrence.fault), time.monotonic()
     await asyncio.sleep(occurrence.at)
-    await fault.inject(site)
+    with _fail_as(f"{fault.name}: inject failed"):
+        await fault.inject(site)
     await asyncio.sleep(begun + occurrence.until - time.monotonic())
-    await fault.heal(site)
+    with _fail_as(f"{fault.name}: heal failed"):
+        await fault.heal(site)
+
+
+class FaultFailed(TimeoutError):
+    """A fault could not be injected or healed, so its run proves nothing."""
+
+
+@contextlib.contextmanager
+def _fail_as(what: str) -> Iterator[None]:
+    """Raise each error of the block as FaultFailed, which becomes a problem of this run alone."""
+    try:
+        yield
+    except Exception as error:  # of any server: the other runs of the sitting go on
+        raise FaultFailed(f"{what}: {error!r}") from error
+
+
+def list_messages(group: BaseExceptionGroup[BaseException]) -> list[str]:
+    """The messages of all exceptions in a group and in the groups that it contains."""
+    return [
+        message
+        for error in group.exceptions
+        for message in (list_messages(error) if isinstance(error, BaseExceptionGroup) else [str(error)])
+    ]
 
 
 def _search(cluster: ChaosCluster) -> list[tuple[str, str]]:

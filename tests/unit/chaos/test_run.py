@@ -1,0 +1,12 @@
+"""The reasons of a run that fails are those of its steps and faults."""
+
+from chaos.run import list_messages
+
+
+def test_the_messages_of_nested_groups_are_those_of_their_errors():
+    inner = ExceptionGroup("two faults", [TimeoutError("nats-killed"), TimeoutError("api-429")])
+    assert list_messages(ExceptionGroup("run", [inner, TimeoutError("web-1 joins")])) == [
+        "nats-killed",
+        "api-429",
+        "web-1 joins",
+    ]
