@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from libs.testbed.older_tree import OlderTree, extract_commit, run_from_older_tr
 from libs.testbed.service_start import ROOT, get_module
 
 OLDER_COMMIT: Final = "2ebc7c859f7aa03b8176b89ca2b835a823439684"
+_PREPARING: Final = threading.Lock()  # two faults of a pair share one tree
 _HOLD_SECONDS: Final = (8.0, 14.0)  # an older process needs some seconds to start
 
 
@@ -47,10 +49,11 @@ def _make_fault(process: str, modes: tuple[Mode, ...]) -> Fault:
 def _prepare_tree(directory: Path, process: str) -> Path:
     """The older tree, shared by the runs of a sitting; also reads its flags, which takes a second."""
     tree = directory / f"older-{OLDER_COMMIT[:8]}"
-    if not tree.exists():
-        partial = tree.with_suffix(".partial")
-        extract_commit(ROOT, OLDER_COMMIT, partial)
-        partial.rename(tree)
+    with _PREPARING:
+        if not tree.exists():
+            partial = tree.with_suffix(".partial")
+            extract_commit(ROOT, OLDER_COMMIT, partial)
+            partial.rename(tree)
     OlderTree(tree, frozenset()).argv([sys.executable, "-m", get_module(process)])
     return tree
 
