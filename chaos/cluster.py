@@ -30,7 +30,7 @@ MODES: Final[tuple[Mode, ...]] = ("separate", "all-in-one", "nats-cluster")
 SEPARATE_MODES: Final[tuple[Mode, ...]] = ("separate", "nats-cluster")  # a process for each service
 SINGLE_SERVER_MODES: Final[tuple[Mode, ...]] = ("separate", "all-in-one")  # of NATS, without keys
 CLUSTERED_MODES: Final[tuple[Mode, ...]] = ("nats-cluster",)  # three servers, with keys and TLS
-LINKS: Final[tuple[Link, ...]] = ("nats", "api", "talos")  # that the work needs
+LINKS: Final[tuple[Link, ...]] = ("nats", "api", "talos")  # without the collector
 REPLICAS: Final[Mapping[str, int]] = {
     WATCHER.service: 2,
     IPAM.service: 2,
@@ -82,7 +82,7 @@ class ChaosCluster(NamedTuple):
     services: ServiceProcesses
     links: Mapping[Link, Mapping[str, FaultProxy]]  # by the name of the process
     api_proxy: ApiProxy  # between the links and kube-apiserver
-    webhook: AdmissionWebhook  # not registered
+    webhook: AdmissionWebhook  # registered only by a fault
     tokens: ServiceAccountTokens  # by which the processes authenticate at kube-apiserver
     started: contextlib.AsyncExitStack  # what a fault starts ends with the cluster
 
@@ -179,7 +179,7 @@ async def start_processes(
             make_directory(run_dir / "logs"),
             control_plane,
             kubelets,
-            nats_url="",  # unused, as the next one: each process has its own
+            nats_url="",  # unused, as the next one: each process has its own NATS URL and talosconfig
             talosconfig=run_dir,
             all_in_one=mode == "all-in-one",
             flags=[*_FLAGS, f"--cloud-config={run_dir / _RULES_FILE}"],

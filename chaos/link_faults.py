@@ -20,7 +20,7 @@ def _list_link_faults() -> Iterator[Fault]:
     for link in LINKS:
         for name, state in _STATES.items():
             yield _make_fault(f"{link}-link-{name}", link, state)
-    # The leader in most runs: it has started first. The other replica still reaches everything.
+    # Only the first watcher is affected. The other replica still reaches everything.
     yield _make_fault("nats-link-of-one-watcher-cut", "nats", CUT, process="watcher")
     yield _make_fault("api-link-of-one-watcher-black-holed", "api", BLACK_HOLE, process="watcher")
 
