@@ -92,6 +92,7 @@ def test_reasons_of_watch_restarts_are_unchanged():
         source,
         cast("Any", None),
         now=lambda: NOW,
+        has_later=lambda listed: False,
         on_rewound=lambda: None,
         on_changed_names=lambda names: None,
     )

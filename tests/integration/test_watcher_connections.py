@@ -71,6 +71,7 @@ async def test_the_lease_is_read_while_lists_that_confirm_absences_hang(tmp_path
                 lambda on_unreadable, on_trouble: Reflector(api, resource, on_unreadable=on_unreadable),
                 Store(kind),
                 now=lambda: datetime.now(UTC),
+                has_later=lambda listed: False,
                 on_rewound=lambda: None,
                 on_changed_names=lambda names: None,
             )
