@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 
 import aiohttp
 import msgspec
-import nats
-import nats.errors
 
+from libs.common.bus.nats.connection import Connection
+from libs.common.bus.nats.nats_access import NatsAccess
+from libs.common.bus.protocol import BusError
 from libs.common.contract.services import READER_USER
 from libs.common.contract.subjects import STREAM
 from libs.testbed.child_process import make_directory
@@ -139,32 +140,36 @@ class NatsServers(NamedTuple):
     async def call_jetstream(self, what: str) -> dict[str, Any]:
         """Send a request of the JetStream API as the read-only user, and return the response.
 
-        Raises nats.errors.Error or OSError.
+        Raises BusError.
         """
-        urls = [f"{self.scheme}://{server.host}:{server.port}" for server in self.servers]
-        identity: dict[str, Any] = {}
-        if self.keys is not None:
-            access = self.keys.get_access(READER_USER, urls)
-            identity = {"nkeys_seed_str": access.read_seed(), "tls": access.tls_context()}
-        client = await nats.connect(
-            urls,
-            connect_timeout=int(_REPLY_SECONDS),
-            allow_reconnect=False,
-            inbox_prefix=f"_INBOX_{READER_USER}",
-            **identity,
-        )
+        connection = await self._connect_reader()
         try:
-            reply = await client.request(f"$JS.API.{what}", timeout=_REPLY_SECONDS)
+            reply = await connection.request(f"$JS.API.{what}", seconds=_REPLY_SECONDS)
         finally:
-            await client.close()
+            await connection.abort("the response was received")
         response: dict[str, Any] = msgspec.json.decode(reply.data)
         return response
+
+    async def _connect_reader(self) -> Connection:
+        """Connect to the first server that accepts it. Raises BusError."""
+        urls = [f"{self.scheme}://{server.host}:{server.port}" for server in self.servers]
+        if self.keys is not None:
+            access = self.keys.get_access(READER_USER, urls)
+        else:
+            access = NatsAccess(servers=tuple(urls), service=READER_USER)
+        reasons: list[str] = []
+        for url in urls:
+            try:
+                return await Connection.open(access, url, seconds=_REPLY_SECONDS, on_violation=reasons.append)
+            except BusError as error:
+                reasons.append(str(error))
+        raise BusError("; ".join(reasons))
 
     async def find_leader(self) -> NatsServer:
         """The server that leads the stream. Raises NoLeader."""
         try:
             response = await self.call_jetstream(f"STREAM.INFO.{STREAM}")
-        except (nats.errors.Error, OSError) as error:
+        except BusError as error:
             raise NoLeader(f"{STREAM}: {error!r}") from error
         leader = response.get("cluster", {}).get("leader")
         found = [server for server in self.servers if server.run_dir.name == leader]
