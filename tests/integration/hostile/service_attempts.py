@@ -7,6 +7,7 @@ import msgspec
 
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.jetstream import NANOSECONDS
+from libs.common.bus.stream_size import limit_for_bytes
 from libs.common.contract.services import SERVICES
 from libs.common.contract.subjects import DECIDED, FLOW, OBSERVED_NODE, STREAM
 from tests.builders import make_decided
@@ -42,16 +43,22 @@ def publishes_false_decisions(user: str) -> CarryOut:
 
 
 async def fill_stream(keys: StolenKeys) -> None:
-    """Large decisions about many names, until the stream is full; then small ones in their place."""
+    """Large decisions about many names, more than a new stream can store; then small ones in their place."""
+    payload = bytes(900_000)
+    smallest = limit_for_bytes(0)
+    names = [f"{DECIDED}.labeler.node.fill-{number}" for number in range(smallest // len(payload) + 1)]
     async with keys.connect("labeler") as client:
-        names = [f"{DECIDED}.labeler.node.fill-{number}" for number in range(200)]
         stored = []
         for name in names:
-            if b'"error"' in (await client.request(name, bytes(900_000), seconds=10)).data:
-                break
+            if b'"error"' in (await client.request(name, payload, seconds=10)).data:
+                break  # full, unless the watcher has let the stream grow in time
             stored.append(name)
-        assert len(stored) < len(names)
         await keys.cluster.let_honest_node_join()
+
+        async def has_grown() -> bool:
+            return (await keys.cluster.bus.stats()).max_bytes > smallest
+
+        await wait_until(has_grown, "the stream has grown", 60)
         for name in stored:
             await keys.put(client, name, b"")
 
