@@ -88,15 +88,16 @@ class ApiProxy:
         self._faults.clear()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        asked = parse_request(request.method, request.path, request.query)
-        fault = self._faults.match_request(asked.verb, asked.resource)
+        parsed = parse_request(request.method, request.path, request.query)
+        is_watch = parsed.verb == "watch"
+        fault = self._faults.match_request(parsed.verb, parsed.resource)
         limit = 0
-        if isinstance(fault, ExpiredFault) and asked.verb == "list" and "continue" not in request.query:
+        if isinstance(fault, ExpiredFault) and parsed.verb == "list" and "continue" not in request.query:
             fault, limit = None, _SMALL_PAGE  # only a later page can expire
         try:
-            if fault and (answered := await apply_fault(fault, request, is_watch=asked.verb == "watch")):
+            if fault and (answered := await apply_fault(fault, request, is_watch=is_watch)):
                 return answered
-            return await self._forward(request, limit=limit, is_watch=asked.verb == "watch")
+            return await self._forward(request, limit=limit, is_watch=is_watch)
         except Refusal as refusal:
             return make_refusal_response(refusal)
         except (aiohttp.ClientError, ConnectionError):  # the server ended the connection: so does the proxy

@@ -12,19 +12,13 @@ from chaos.workload import Workload
 BOUND_SECONDS: Final = 60.0  # for recovery, where no quarantine, grace period or back-off is longer
 
 
-async def write_nothing() -> None:
-    """For a site whose Nodes and operators write nothing that etcd could lose."""
-
-
 class FaultSite(NamedTuple):
     """What a fault acts on."""
 
     cluster: ChaosCluster
     fleet: Fleet
     workload: Workload
-    write_again: Callable[[], Awaitable[None]] = (
-        write_nothing  # what nodes and operators wrote, and etcd has lost
-    )
+    write_again: Callable[[], Awaitable[None]]  # what nodes and operators wrote, and etcd has lost
 
 
 Action = Callable[[FaultSite], Awaitable[None]]

@@ -73,7 +73,7 @@ class WorkloadRunner:
     async def write_again(self) -> None:
         """Write what etcd has lost: a kubelet that restarts joins, an operator repeats what is missing."""
         async with asyncio.TaskGroup() as group:
-            for name in (*self._workload.machines, *self._joined):
+            for name in self._workload.machines.keys() | self._joined:
                 group.create_task(self._write_node_again(name))
 
     async def _write_node_again(self, name: str) -> None:

@@ -10,9 +10,7 @@ from typing import Final
 # identifiers, such as those of older clusters. With the second flag, a chain may end at any certificate that
 # the operator trusts, not only at a root, as for kubectl and talosctl.
 _FLAGS: Final = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
-_AUTHORITIES_FILE: Final = (
-    "SSL_CERT_FILE"  # OpenSSL reads this variable whenever it loads default authorities
-)
+_AUTHORITIES_FILE: Final = "SSL_CERT_FILE"  # OpenSSL reads it whenever it loads default authorities
 
 
 def make_client_context() -> ssl.SSLContext:

@@ -12,7 +12,6 @@ from libs.common.client_tls import make_client_context
 
 _VERSION: Final = "NATS/1.0"
 _NONE: Final[Mapping[str, str]] = {}
-_END: Final = "\r\n\r\n"
 _NATS_HEADER: Final = "Nats-"  # the beginning of the name
 
 
@@ -34,10 +33,8 @@ class WireMessage(msgspec.Struct, frozen=True):
     @property
     def own_headers(self) -> Mapping[str, str]:
         """The headers without those that NATS defines."""
-        lines = self.header_lines
-        if lines.startswith(_NATS_HEADER) and lines.endswith(_END) and lines.index("\r\n") == len(lines) - 4:
-            return _NONE  # only the expected sequence of its publisher, as in nearly every message
-        return {key: value for key, value in self._read_headers() if not key.startswith(_NATS_HEADER)}
+        own = {key: value for key, value in self._read_headers() if not key.startswith(_NATS_HEADER)}
+        return own or _NONE  # nearly every message has none
 
     def _read_headers(self) -> Iterator[tuple[str, str]]:
         for line in self.header_lines.split("\r\n"):
