@@ -15,7 +15,8 @@ from bench.bench_cluster import OTHER_CONTROLLER, BenchCluster
 from bench.bench_options import Mode
 from bench.fleet import POD_NETWORKS
 from bench.message_counts import MessageCounts
-from libs.testbed.child_process import ChildExited, ChildProcess, allocate_port, make_directory, wait_until
+from libs.testbed.child_process import ChildExited, ChildProcess, make_directory, wait_until
+from libs.testbed.ports import allocate_port
 from libs.testbed.service_processes import SERVICE_NETWORKS
 
 # Empty values: the controller has no rule and reads the cluster's name from Talos, as our services do.

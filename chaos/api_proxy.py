@@ -13,7 +13,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from libs.common.client_tls import make_client_context
-from libs.testbed.child_process import allocate_port
+from libs.testbed.ports import allocate_port
 from libs.testbed.sim_apiserver.api_request import parse_request
 from libs.testbed.sim_apiserver.fault_responses import apply_fault, end_watch, make_refusal_response
 from libs.testbed.sim_apiserver.faults import ExpiredFault, FaultRules, ServerFault

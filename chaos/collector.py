@@ -6,7 +6,7 @@ from typing import Self
 
 from aiohttp import web
 
-from libs.testbed.child_process import allocate_port
+from libs.testbed.ports import allocate_port
 
 
 class Collector:

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.testbed.child_process import allocate_port
+from libs.testbed.ports import allocate_port
 
 Direction = Literal["to-server", "to-client"]
 

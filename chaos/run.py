@@ -20,8 +20,8 @@ from chaos.schedule import Occurrence, Schedule
 from chaos.settling import wait_until_settled
 from chaos.workload import Workload
 from chaos.workload_runner import WorkloadRunner
-from libs.testbed.child_process import release_ports
 from libs.testbed.older_tree import restore_versions
+from libs.testbed.ports import release_ports
 from libs.testbed.process_keeper import keep_running
 from libs.testbed.service_start import fork_services
 

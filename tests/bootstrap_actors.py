@@ -8,9 +8,10 @@ from typing import Any
 import nats
 
 from libs.common.bus.nats.nats_access import NatsAccess
-from libs.testbed.child_process import ChildProcess, allocate_port
+from libs.testbed.child_process import ChildProcess
 from libs.testbed.nats_installation import PREFIX, NatsKeys, start_bootstrap
 from libs.testbed.nats_server import NatsServer
+from libs.testbed.ports import allocate_port
 from services.bootstrap.server_config import NatsServerConfig
 from tests.bus_actors import wait_until
 

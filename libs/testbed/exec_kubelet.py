@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from libs.testbed.child_process import allocate_port
 from libs.testbed.kubelets import STRATEGIC, KubeletFleet, RequestRejected
+from libs.testbed.ports import allocate_port
 
 _PROTOCOL: Final = "v4.channel.k8s.io"
 _OUT, _ERR, _STATUS = b"\x01", b"\x02", b"\x03"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from libs.testbed.child_process import ChildProcess, allocate_port
+from libs.testbed.child_process import ChildProcess
 from libs.testbed.command_channel import CommandChannel, Reply, open_channel
 from libs.testbed.control_plane.build import MACHINES, build_program
 from libs.testbed.machine_facts import (
@@ -26,6 +26,7 @@ from libs.testbed.machine_facts import (
     make_machine,
     make_member,
 )
+from libs.testbed.ports import allocate_port
 from libs.testbed.talos_pki import TalosPki, write_private
 
 __all__ = [

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from libs.common.bus.nats.nats_access import NatsAccess
-from libs.testbed.child_process import ChildProcess, allocate_port
+from libs.testbed.child_process import ChildProcess
 from libs.testbed.nats_server import NatsServer
+from libs.testbed.ports import allocate_port
 from libs.testbed.service_start import start_program
 
 PREFIX: Final = "ccm"  # the Secrets begin with it

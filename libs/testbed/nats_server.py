@@ -11,7 +11,8 @@ from pathlib import Path
 
 import aiohttp
 
-from libs.testbed.child_process import ChildProcess, allocate_port, wait_until
+from libs.testbed.child_process import ChildProcess, wait_until
+from libs.testbed.ports import allocate_port
 
 _START_SECONDS = 20
 _MONITORING_TIMEOUT = aiohttp.ClientTimeout(total=5)

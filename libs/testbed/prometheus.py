@@ -17,8 +17,9 @@ from typing import Any, Final, NamedTuple
 import aiohttp
 import yaml
 
-from libs.testbed.child_process import ChildProcess, allocate_port, wait_until
+from libs.testbed.child_process import ChildProcess, wait_until
 from libs.testbed.debian_package import PackageUnavailable, unpack_package
+from libs.testbed.ports import allocate_port
 
 _ANSWER: Final = aiohttp.ClientTimeout(total=30)
 _START_SECONDS: Final = 60  # takes one second on an idle machine

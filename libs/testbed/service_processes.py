@@ -14,8 +14,9 @@ import msgspec
 
 from libs.common.contract.service_spec import ServiceSpec
 from libs.common.contract.services import DEFAULT_SERVICES, SERVICES, WATCHER
-from libs.testbed.child_process import ChildExited, ChildProcess, allocate_port, make_directory, wait_until
+from libs.testbed.child_process import ChildExited, ChildProcess, make_directory, wait_until
 from libs.testbed.kubelets import KubeletFleet, RequestRejected
+from libs.testbed.ports import allocate_port
 from libs.testbed.service_permissions import (
     ALL_IN_ONE,
     build_role_objects,

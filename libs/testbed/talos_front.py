@@ -7,11 +7,12 @@ import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
-from libs.testbed.child_process import ChildProcess, allocate_port
+from libs.testbed.child_process import ChildProcess
 from libs.testbed.command_channel import CommandChannel, Reply, open_channel
 from libs.testbed.control_plane.build import TALOS_FRONT, build_program
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.namespaces import find_namespace
+from libs.testbed.ports import allocate_port
 from libs.testbed.talos_pki import TalosPki
 
 

@@ -17,10 +17,11 @@ from typing import Any, Final
 import aiohttp
 
 from libs.talos.talosconfig import SERVICE_ACCOUNT_FILE as TALOSCONFIG
-from libs.testbed.child_process import ChildProcess, allocate_port, wait_until
+from libs.testbed.child_process import ChildProcess, wait_until
 from libs.testbed.helm.chart import Manifest
 from libs.testbed.kube_credentials import build_kubeconfig
 from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.ports import allocate_port
 
 ROOT: Final = Path(__file__).parents[2]
 ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"

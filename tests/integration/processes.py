@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import aiohttp
 
-from libs.testbed.child_process import ChildProcess, allocate_port
+from libs.testbed.child_process import ChildProcess
+from libs.testbed.ports import allocate_port
 from libs.testbed.service_start import start_interpreter, start_program
 from tests.bus_actors import wait_until
 

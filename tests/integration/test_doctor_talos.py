@@ -8,8 +8,8 @@ import pytest
 
 from cli.doctor.talos_credential_probe import probe_credential
 from cli.doctor.talos_credential_report import TalosCredentialReport
-from libs.testbed.child_process import allocate_port
 from libs.testbed.machine_fleet import MachineFleet, make_machine
+from libs.testbed.ports import allocate_port
 from tests.doctor_cases import format_observations, make_remote_clock, make_snapshot, run_check
 
 FIRST, WORKER, NOBODY = "10.232.0.1", "10.232.0.2", "10.232.0.99"

@@ -28,10 +28,10 @@ from libs.common.kube.errors import (
 from libs.common.kube.events import ObjectEvent, node_reference
 from libs.common.kube.load_kube_config import KubeConfigError, load_kube_config
 from libs.common.kube.request import Request
-from libs.testbed.child_process import allocate_port
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.pki import CertificateAuthority
+from libs.testbed.ports import allocate_port
 from tests.builders import NOW
 from tests.bus_actors import wait_until
 from tests.kube_loopback import LoopbackServer, make_node_object, open_api, respond_error

@@ -14,7 +14,8 @@ from libs.common.bus.protocol import BusError, StreamFull
 from libs.common.contract.events import EnrichedNodeGone, Leading
 from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import subject_of
-from libs.testbed.child_process import ChildProcess, allocate_port
+from libs.testbed.child_process import ChildProcess
+from libs.testbed.ports import allocate_port
 from services.bootstrap.directory_key_store import DirectoryKeyStore
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.server_config import NatsServerConfig

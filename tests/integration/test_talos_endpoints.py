@@ -12,8 +12,8 @@ from hyperframe.frame import GoAwayFrame, SettingsFrame
 
 from libs.talos.api import MachineUnavailable, TalosApi
 from libs.talos.credentials import CredentialStore
-from libs.testbed.child_process import allocate_port
 from libs.testbed.machine_fleet import MachineFleet, make_machine
+from libs.testbed.ports import allocate_port
 from tests.bus_actors import wait_until
 from tests.talos_actors import query_fault
 from tests.tcp_server import serve_tcp

@@ -13,12 +13,13 @@ import nats
 import nats.errors
 import pytest
 
-from libs.testbed.child_process import ChildExited, ChildProcess, allocate_port
+from libs.testbed.child_process import ChildExited, ChildProcess
 from libs.testbed.child_process import wait_until as wait_for_child
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, RequestRejected, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer
+from libs.testbed.ports import allocate_port
 from tests.bus_actors import wait_until
 
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -148,8 +149,7 @@ def _alive(pid: int) -> bool:
 
 def test_no_port_of_a_process_is_handed_out_by_another_one():
     program = (
-        "import random; from libs.testbed.child_process import allocate_port; random.seed(5); "
-        "print(allocate_port())"
+        "import random; from libs.testbed.ports import allocate_port; random.seed(5); print(allocate_port())"
     )
     state = random.getstate()
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from libs.testbed.child_process import allocate_port
+from libs.testbed.ports import allocate_port
 from libs.testbed.prometheus import PrometheusUnavailable, QueryRejected, find_or_fetch, start_prometheus
 from tests.bus_actors import wait_until
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
-from libs.testbed.child_process import ChildExited, ChildProcess, allocate_port, wait_until
+from libs.testbed.child_process import ChildExited, ChildProcess, wait_until
 from libs.testbed.control_plane.audit_log import AuditedRequest, count_requests, find_last_line_end
 from libs.testbed.control_plane.build import KUBE, build_program
 from libs.testbed.control_plane.flags import (
@@ -33,6 +33,7 @@ from libs.testbed.control_plane.node_history import (
 )
 from libs.testbed.kube_credentials import API_SERVER_HOSTS, KubeCredentials
 from libs.testbed.pki import make_service_account_keys
+from libs.testbed.ports import allocate_port
 
 _ONE_SECOND = aiohttp.ClientTimeout(total=1)
 _START_SECONDS = 90  # takes 4 s on an idle machine

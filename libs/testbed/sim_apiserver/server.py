@@ -12,9 +12,9 @@ from pathlib import Path
 
 from aiohttp import web
 
-from libs.testbed.child_process import allocate_port
 from libs.testbed.control_plane.audit_log import AuditedRequest
 from libs.testbed.kube_credentials import API_SERVER_HOSTS, KubeCredentials
+from libs.testbed.ports import allocate_port
 from libs.testbed.sim_apiserver.api import ApiResponse, SimApi
 from libs.testbed.sim_apiserver.api_request import ApiRequest, parse_request
 from libs.testbed.sim_apiserver.authorization import ANONYMOUS, Identity, impersonate

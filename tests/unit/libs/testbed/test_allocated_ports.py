@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from libs.testbed.child_process import allocate_port, release_ports
+from libs.testbed.ports import allocate_port, release_ports
 
 
 def list_reservations() -> set[str]:
