@@ -1,7 +1,6 @@
 """A real cluster whose every connection between a service and a server goes through a fault proxy."""
 
 import contextlib
-import itertools
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -9,14 +8,13 @@ from typing import Final, Literal, NamedTuple
 from chaos.api_proxy import ApiProxy
 from chaos.clocks import build_clock_environment
 from chaos.collector import Collector
-from chaos.fault_proxy import FaultProxy, LinkState
+from chaos.links import ACCOUNT_FILE, TALOSCONFIG, Link, Links, LinkTarget, ProxiedApiServer
 from chaos.nats_servers import NatsServers
 from chaos.workload import RULE_LABEL
-from libs.common.contract.services import IPAM, LIFECYCLE, METADATA, SERVICES, WATCHER
+from libs.common.contract.services import IPAM, LIFECYCLE, SERVICES, WATCHER
 from libs.testbed.admission_webhook import AdmissionWebhook
 from libs.testbed.child_process import make_directory
 from libs.testbed.control_plane.control_plane import ControlPlane
-from libs.testbed.kube_credentials import build_kubeconfig
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.service_account_tokens import ServiceAccountTokens
@@ -24,21 +22,17 @@ from libs.testbed.service_permissions import ALL_IN_ONE, get_user_name
 from libs.testbed.service_processes import ProcessEndpoints, ServiceProcesses, list_process_names
 
 Mode = Literal["separate", "all-in-one", "nats-cluster"]
-Link = Literal["nats", "api", "talos", "collector"]
 
 MODES: Final[tuple[Mode, ...]] = ("separate", "all-in-one", "nats-cluster")
 SEPARATE_MODES: Final[tuple[Mode, ...]] = ("separate", "nats-cluster")  # a process for each service
 SINGLE_SERVER_MODES: Final[tuple[Mode, ...]] = ("separate", "all-in-one")  # of NATS, without keys
 CLUSTERED_MODES: Final[tuple[Mode, ...]] = ("nats-cluster",)  # three servers, with keys and TLS
-LINKS: Final[tuple[Link, ...]] = ("nats", "api", "talos")  # without the collector
 REPLICAS: Final[Mapping[str, int]] = {
     WATCHER.service: 2,
     IPAM.service: 2,
     LIFECYCLE.service: 2,
     "all-in-one": 2,
 }
-_LOOPBACK: Final = ("127.0.0.1",)
-_ACCOUNT_FILE: Final = "kubernetes-token"
 _RULES_FILE: Final = "cloud-config.yaml"
 _FLAGS: Final = (
     "--controllers=*,node-ipam-controller,cloud-node-lifecycle",
@@ -53,23 +47,6 @@ _QUICK_LIFECYCLE: Final = (
 )
 
 
-class ProxiedApiServer(NamedTuple):
-    """The API server as one process reaches it."""
-
-    control_plane: ControlPlane
-    port: int
-    directory: Path
-
-    def kubeconfig(self, user: str) -> Path:
-        """Write a kubeconfig of that user that leads to the proxy."""
-        authority = str(self.control_plane.ca_file)
-        cluster = {"server": f"https://127.0.0.1:{self.port}", "certificate-authority": authority}
-        identity = {"tokenFile": str(self.directory / _ACCOUNT_FILE)}
-        path = self.directory / "kubeconfig"
-        path.write_bytes(build_kubeconfig(user, cluster, identity))
-        return path
-
-
 class ChaosCluster(NamedTuple):
     """The servers, machines, processes and the links between them."""
 
@@ -80,7 +57,7 @@ class ChaosCluster(NamedTuple):
     machines: MachineFleet
     kubelets: KubeletFleet  # also an operator: admin, and no proxy in between
     services: ServiceProcesses
-    links: Mapping[Link, Mapping[str, FaultProxy]]  # by the name of the process
+    links: Links  # between the processes and the servers
     api_proxy: ApiProxy  # between the links and kube-apiserver
     webhook: AdmissionWebhook  # registered only by a fault
     tokens: ServiceAccountTokens  # by which the processes authenticate at kube-apiserver
@@ -91,20 +68,14 @@ class ChaosCluster(NamedTuple):
         """The file of --cloud-config."""
         return self.run_dir / _RULES_FILE
 
-    def set_link(self, link: Link, state: LinkState, process: str | None = None) -> None:
-        """Set the state of a link of one process, or of all."""
-        for name, proxy in self.links[link].items():
-            if process in (None, name):
-                proxy.set_state(state)
-
     def write_talosconfigs(self) -> None:
         """Write the talosconfig of each process again, with a new client certificate."""
-        _write_talosconfigs(self.run_dir, self.machines, self.links["talos"])
+        self.links.write_talosconfigs(self.run_dir, self.machines)
 
     def list_secret_files(self) -> Iterator[Path]:
         """The files with credentials of the processes."""
         for name in self.services.ports:
-            yield from (self.run_dir / name).glob("talosconfig")
+            yield from (self.run_dir / name).glob(TALOSCONFIG)
         if self.nats.keys is not None:
             yield from self.nats.keys.directory.rglob("*.nk")
             yield from self.nats.keys.directory.rglob("*.key")
@@ -166,13 +137,17 @@ async def start_processes(
         webhook = await stack.enter_async_context(AdmissionWebhook.start("chaos", run_dir))
         tokens = ServiceAccountTokens(kubelets)
         for name in names:
-            await tokens.issue(_get_account(name), make_directory(run_dir / name) / _ACCOUNT_FILE)
-        links = await _start_links(stack, servers, names, api_proxy)
+            await tokens.issue(_get_account(name), make_directory(run_dir / name) / ACCOUNT_FILE)
         collector = await stack.enter_async_context(Collector.start())
-        to_collector = await stack.enter_async_context(FaultProxy.start(collector.port))
-        links["collector"] = {"all": to_collector}
+        targets: dict[Link, LinkTarget] = {
+            "nats": LinkTarget(nats.port, nats.hosts),
+            "api": LinkTarget(api_proxy.port),
+            "talos": LinkTarget(_port_of(machines.endpoints[0])),
+            "collector": LinkTarget(collector.port),
+        }
+        links = await stack.enter_async_context(Links.start(names, targets))
         if env is None:
-            endpoint = f"http://127.0.0.1:{to_collector.port}"
+            endpoint = f"http://127.0.0.1:{links.collector_port}"
             env = {**build_clock_environment(run_dir), "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
         write_rules(run_dir / _RULES_FILE, 0)
         starting = ServiceProcesses.start(
@@ -189,28 +164,10 @@ async def start_processes(
             replicas=REPLICAS,
             endpoints={name: _make_endpoints(run_dir, servers, links, name) for name in names},
         )
-        _write_talosconfigs(run_dir, machines, links["talos"])
+        links.write_talosconfigs(run_dir, machines)
         services = await stack.enter_async_context(starting)
         await services.wait_until_ready()
         yield ChaosCluster(run_dir, mode, *servers, services, links, api_proxy, webhook, tokens, stack)
-
-
-async def _start_links(
-    stack: contextlib.AsyncExitStack, servers: Servers, names: Sequence[str], api_proxy: ApiProxy
-) -> dict[Link, dict[str, FaultProxy]]:
-    """Start a proxy for each process and server; only processes with the Talos credential reach Talos."""
-    targets: dict[Link, tuple[int, Sequence[str]]] = {
-        "nats": (servers.nats.port, servers.nats.hosts),
-        "api": (api_proxy.port, _LOOPBACK),
-        "talos": (_port_of(servers.machines.endpoints[0]), _LOOPBACK),
-    }
-    links: dict[Link, dict[str, FaultProxy]] = {link: {} for link in LINKS}
-    for (number, name), link in itertools.product(enumerate(names, 2), LINKS):
-        if link != "talos" or name.startswith((METADATA.service, "all-in-one")):
-            port, hosts = targets[link]
-            proxy = FaultProxy.start(port, hosts=hosts, source=f"127.0.0.{number}")
-            links[link][name] = await stack.enter_async_context(proxy)
-    return links
 
 
 def write_rules(file: Path, revision: int) -> None:
@@ -239,20 +196,13 @@ def _get_account(process: str) -> str:
     return get_user_name(next(spec for spec in SERVICES if process.startswith(spec.service)))
 
 
-def _make_endpoints(
-    run_dir: Path, servers: Servers, links: Mapping[Link, Mapping[str, FaultProxy]], name: str
-) -> ProcessEndpoints:
+def _make_endpoints(run_dir: Path, servers: Servers, links: Links, name: str) -> ProcessEndpoints:
     own = make_directory(run_dir / name)
     return ProcessEndpoints(
-        ProxiedApiServer(servers.control_plane, links["api"][name].port, own),
-        f"{servers.nats.scheme}://127.0.0.1:{links['nats'][name].port}",
-        own / "talosconfig",
+        ProxiedApiServer(servers.control_plane, links.proxies["api"][name].port, own),
+        f"{servers.nats.scheme}://127.0.0.1:{links.proxies['nats'][name].port}",
+        own / TALOSCONFIG,
     )
-
-
-def _write_talosconfigs(run_dir: Path, machines: MachineFleet, proxies: Mapping[str, FaultProxy]) -> None:
-    for name, proxy in proxies.items():
-        machines.write_talosconfig(run_dir / name / "talosconfig", endpoints=[f"127.0.0.1:{proxy.port}"])
 
 
 def _port_of(address: str) -> int:

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from chaos.cluster import LINKS, ChaosCluster, Link
+from chaos.cluster import ChaosCluster
 from chaos.fault import Fault, FaultSite, heal_nothing
 from chaos.fault_proxy import BLACK_HOLE, CUT, HEALTHY, LinkState
+from chaos.links import PROCESS_LINKS, Link
 
 _STATES: Final = {
     "cut": CUT,
@@ -17,7 +18,7 @@ _STATES: Final = {
 
 
 def _list_link_faults() -> Iterator[Fault]:
-    for link in LINKS:
+    for link in PROCESS_LINKS:
         for name, state in _STATES.items():
             yield _make_fault(f"{link}-link-{name}", link, state)
     # Only the first watcher is affected. The other replica still reaches everything.
@@ -34,13 +35,13 @@ def _list_link_faults() -> Iterator[Fault]:
 
 
 async def _black_hole_collector(site: FaultSite) -> None:
-    site.cluster.set_link("collector", BLACK_HOLE)
+    site.cluster.links.set_state("collector", BLACK_HOLE)
 
 
 def _make_fault(name: str, link: Link, state: LinkState, process: str | None = None) -> Fault:
     def set_link(cluster: ChaosCluster, to: LinkState) -> None:
         only = "all-in-one" if process is not None and cluster.mode == "all-in-one" else process
-        cluster.set_link(link, to, only)
+        cluster.links.set_state(link, to, only)
 
     async def inject(site: FaultSite) -> None:
         set_link(site.cluster, state)
