@@ -12,6 +12,7 @@ from chaos.expectation import Expectation, Undisturbed
 from chaos.history import History, NodeState, Write
 from libs.common.contract.services import LIFECYCLE_LEASE_NAME
 
+NO_HOLDER: Final = "no process"
 MOST_REQUESTS: Final = 3.0  # per node, as a multiple of the undisturbed run
 
 
@@ -99,12 +100,17 @@ def _find_writes_without_lease(e: Evidence) -> Iterator[Finding]:
     renewals = _list_renewals(e.history)
     for deletion in _list_deletions(e.history):
         earlier = [renewal for renewal in renewals if renewal.answered <= deletion.received]
-        if not earlier or earlier[-1].source != deletion.source:
-            holder = earlier[-1].source if earlier else "no process"
+        holder = _find_holder(earlier[-1]) if earlier else NO_HOLDER
+        if holder != deletion.source:
             yield deletion.name, f"was deleted from {deletion.source}, while {holder} held the Lease"
         elif (expiry := _compute_expiry(earlier[-1])) < deletion.received:
             late = deletion.received - expiry
             yield deletion.name, f"was deleted from {deletion.source}, {late:.1f} s after its Lease expired"
+
+
+def _find_holder(renewal: Write) -> str:
+    """The address of the process that holds the Lease by that write; a release has no holder."""
+    return renewal.source if _get_hold(renewal)[0] else NO_HOLDER
 
 
 def _list_renewals(history: History) -> list[Write]:
@@ -193,5 +199,8 @@ def _list_deletions(history: History) -> list[Write]:
 
 
 def _compute_expiry(renewal: Write) -> float:
-    """When another process may acquire the Lease, by the clock of kube-apiserver: those of processes jump."""
-    return renewal.answered + float(renewal.answer["spec"]["leaseDurationSeconds"])
+    """When another process may acquire the Lease, by the clock of kube-apiserver: those of processes jump.
+
+    The holder measures from before it sends. The answer may be delayed, so it proves nothing.
+    """
+    return renewal.received + float(renewal.answer["spec"]["leaseDurationSeconds"])

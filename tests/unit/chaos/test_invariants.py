@@ -55,11 +55,12 @@ def a_deletion(at: float, *, source: str = "127.0.0.2", user: str = "talos-ccm-l
     )
 
 
-def a_renewal(at: float, *, source: str = "127.0.0.2") -> Write:
-    spec = {"renewTime": f"1970-01-01T00:00:{at:09.6f}Z", "leaseDurationSeconds": 15}
+def a_renewal(at: float, *, source: str = "127.0.0.2", took: float = 0.1) -> Write:
+    renewed = f"1970-01-01T00:00:{at:09.6f}Z"
+    spec = {"holderIdentity": f"of-{source}", "renewTime": renewed, "leaseDurationSeconds": 15}
     return Write(
         received=at,
-        answered=at + 0.1,
+        answered=at + took,
         user="talos-ccm-lifecycle",
         source=source,
         verb="update",
@@ -69,9 +70,18 @@ def a_renewal(at: float, *, source: str = "127.0.0.2") -> Write:
     )
 
 
-def a_record(of: float) -> Write:
-    """A write to the Lease that renews nothing: the count of deletions."""
-    return msgspec.structs.replace(a_renewal(of), received=of + 0.5, answered=of + 0.6)
+def a_release(at: float) -> Write:
+    spec = {"holderIdentity": "", "renewTime": "1970-01-01T00:00:00.000000Z", "leaseDurationSeconds": 1}
+    return msgspec.structs.replace(a_renewal(at), answer={"spec": spec})
+
+
+def a_record(after: Write) -> Write:
+    """A write of 127.0.0.2 to the Lease that renews nothing: the count of deletions."""
+    received = after.received + 0.5
+    return msgspec.structs.replace(after, source="127.0.0.2", received=received, answered=received + 0.1)
+
+
+OF_ANOTHER = a_renewal(1, source="127.0.0.3")
 
 
 def violated(*states: NodeState, expected: Expectation | None = None, **history: Any) -> set[str]:
@@ -148,13 +158,26 @@ def test_addresses_that_the_workload_moves_may_disappear():
     ("writes", "holds"),
     [
         ((a_renewal(1), a_deletion(2)), True),
-        ((a_renewal(1, source="127.0.0.3"), a_deletion(2)), False),
-        ((a_renewal(1, source="127.0.0.3"), a_record(1), a_deletion(2)), False),
+        ((OF_ANOTHER, a_deletion(2)), False),
+        ((OF_ANOTHER, a_record(OF_ANOTHER), a_deletion(2)), False),
         ((a_renewal(1), a_renewal(20, source="127.0.0.3"), a_deletion(21)), False),
         ((a_renewal(1), a_deletion(17)), False),
+        ((a_renewal(1, took=4), a_deletion(15)), True),
+        ((a_renewal(1, took=4), a_deletion(17)), False),
+        ((a_renewal(1), a_release(2), a_deletion(2.2)), False),
         ((a_deletion(1),), False),
     ],
-    ids=["holder", "other holder", "other holder, but recorded", "former holder", "expired", "no Lease"],
+    ids=[
+        "holder",
+        "other holder",
+        "other holder, but recorded",
+        "former holder",
+        "expired",
+        "slow answer",
+        "expired after a slow answer",
+        "released",
+        "no Lease",
+    ],
 )
 def test_only_the_holder_of_the_lease_may_delete(writes: tuple[Write, ...], holds: bool):
     proven = Expectation(deletable=frozenset({"web-1"}))
