@@ -23,6 +23,10 @@ TALOSCONFIG: Final = "talosconfig"
 _ALL: Final = "all"  # the process of the link to the collector
 
 
+class UnknownLink(ValueError):
+    """No process of that name has such a link."""
+
+
 class LinkTarget(NamedTuple):
     """The server at the far end of a link: one address, or several that take turns."""
 
@@ -56,10 +60,12 @@ class Links(NamedTuple):
         return self.proxies["collector"][_ALL].port
 
     def set_state(self, link: Link, state: LinkState, process: str | None = None) -> None:
-        """Set the state of a link of one process, or of all."""
-        for name, proxy in self.proxies[link].items():
-            if process in (None, name):
-                proxy.set_state(state)
+        """Set the state of a link of one process, or of all. Raises UnknownLink without such a process."""
+        proxies = self.proxies[link]
+        if process is not None and process not in proxies:
+            raise UnknownLink(f"{process} has no link {link!r}; those that have one: {', '.join(proxies)}")
+        for proxy in [proxies[process]] if process else proxies.values():
+            proxy.set_state(state)
 
     def write_talosconfigs(self, run_dir: Path, machines: MachineFleet) -> None:
         """Write the talosconfig of each process, with a new client certificate."""
