@@ -54,7 +54,7 @@ def _prepare_tree(directory: Path, process: str) -> Path:
             partial = tree.with_suffix(".partial")
             extract_commit(ROOT, OLDER_COMMIT, partial)
             partial.rename(tree)
-    OlderTree(tree, frozenset()).argv([sys.executable, "-m", get_module(process)])
+    OlderTree(tree, frozenset()).build_argv([sys.executable, "-m", get_module(process)])
     return tree
 
 

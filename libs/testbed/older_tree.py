@@ -26,18 +26,18 @@ class OlderTree(msgspec.Struct, frozen=True):
     root: Path
     processes: frozenset[str]
 
-    def argv(self, argv: Sequence[str]) -> list[str]:
+    def build_argv(self, argv: Sequence[str]) -> list[str]:
         """The command with the flags that the older version knows; a renamed flag gets its old name.
 
         The command is `python -m <module> <flags>`, each flag with its value after "=".
         """
         python, dash_m, module, *arguments = argv
-        known = _flags_of(python, module, self.root)
-        kept = [word for each in arguments for word in _known_spelling(each, known)]
+        known = _read_flags(python, module, self.root)
+        kept = [word for each in arguments for word in _find_known_spelling(each, known)]
         return [python, dash_m, module, *kept]
 
 
-def older_tree_of(process: str, environment: Mapping[str, str] = os.environ) -> OlderTree | None:
+def find_older_tree(process: str, environment: Mapping[str, str] = os.environ) -> OlderTree | None:
     """The older tree that this process runs from; None for the present tree."""
     names = frozenset(environment.get(PROCESSES, "").split(",")) - {""}
     return OlderTree(Path(environment[TREE]), names) if process in names else None
@@ -82,12 +82,12 @@ def extract_commit(repository: Path, commit: str, folder: Path) -> None:
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
 
 
-def flags_in_help(text: str) -> frozenset[str]:
+def parse_flags(text: str) -> frozenset[str]:
     """The flags that the output of --help lists, such as "--nats-url"."""
     return frozenset(_FLAG.findall(text))
 
 
-def _known_spelling(argument: str, known: frozenset[str]) -> list[str]:
+def _find_known_spelling(argument: str, known: frozenset[str]) -> list[str]:
     """The argument with a name that is known; nothing for a flag without such a name."""
     if not argument.startswith("--"):
         return [argument]
@@ -97,7 +97,7 @@ def _known_spelling(argument: str, known: frozenset[str]) -> list[str]:
 
 
 @cache
-def _flags_of(python: str, module: str, root: Path) -> frozenset[str]:
+def _read_flags(python: str, module: str, root: Path) -> frozenset[str]:
     """Return the flags of that module. Raises CalledProcessError if the older tree does not have it."""
     done = subprocess.run(
         [python, "-m", module, "--help"],
@@ -108,4 +108,4 @@ def _flags_of(python: str, module: str, root: Path) -> frozenset[str]:
         check=True,
         timeout=60,
     )
-    return flags_in_help(done.stdout)
+    return parse_flags(done.stdout)

@@ -10,7 +10,7 @@ from typing import Final
 from libs.common.contract.services import SERVICES
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.fork_server import ForkServer
-from libs.testbed.older_tree import older_tree_of
+from libs.testbed.older_tree import find_older_tree
 
 ROOT: Final = Path(__file__).parents[2]
 PROCESS_NAME: Final = "TALOS_CCM_TESTBED_PROCESS"  # the environment of each process has its name
@@ -47,9 +47,9 @@ def start_service(
     """Start the process `name`, such as "ipam-2", of a service or "all-in-one"; it logs to `<name>.log`."""
     env = {**env, PROCESS_NAME: name}
     module = get_module(service)
-    older = older_tree_of(name)
+    older = find_older_tree(name)
     if older is not None:
-        argv = older.argv([sys.executable, "-m", module, *arguments])
+        argv = older.build_argv([sys.executable, "-m", module, *arguments])
         path = os.pathsep.join(filter(None, (str(older.root), env.get("PYTHONPATH"))))
         return ChildProcess.start(name, argv, run_dir, env={**env, "PYTHONPATH": path})
     return start_program(name, module, arguments, run_dir, env)

@@ -11,8 +11,8 @@ from libs.testbed.older_tree import (
     OlderTree,
     extract_commit,
     find_commit,
-    flags_in_help,
-    older_tree_of,
+    find_older_tree,
+    parse_flags,
     restore_versions,
     run_from_older_tree,
     run_from_present_tree,
@@ -25,20 +25,20 @@ ENVIRONMENT = {TREE: "/old", PROCESSES: "csr,ipam-2"}
 
 
 def test_only_the_named_processes_run_from_the_older_tree():
-    assert older_tree_of("csr", ENVIRONMENT) == OlderTree(Path("/old"), frozenset({"csr", "ipam-2"}))
-    assert older_tree_of("ipam", ENVIRONMENT) is None
-    assert older_tree_of("csr", {}) is None
+    assert find_older_tree("csr", ENVIRONMENT) == OlderTree(Path("/old"), frozenset({"csr", "ipam-2"}))
+    assert find_older_tree("ipam", ENVIRONMENT) is None
+    assert find_older_tree("csr", {}) is None
 
 
 def test_the_flags_are_those_that_the_help_lists_not_those_that_it_mentions():
     text = "Usage\n\nNodes:\n  --cluster-name text\n      See --other-flag.\n  --observe-only\n"
-    assert flags_in_help(text) == {"--cluster-name", "--observe-only"}
+    assert parse_flags(text) == {"--cluster-name", "--observe-only"}
 
 
 def test_a_flag_that_the_older_version_does_not_know_is_dropped(tmp_path: Path):
     (tmp_path / "older.py").write_text("print('  --known text')")
     argv = ["python3", "-m", "older", "--known=1", "--new=2", "--newer"]
-    assert OlderTree(tmp_path, frozenset()).argv(argv) == ["python3", "-m", "older", "--known=1"]
+    assert OlderTree(tmp_path, frozenset()).build_argv(argv) == ["python3", "-m", "older", "--known=1"]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_flag_that_the_older_version_does_not_know_is_dropped(tmp_path: Path):
 def test_a_renamed_flag_gets_the_name_that_the_older_version_knows(tmp_path: Path, known: str, given: str):
     (tmp_path / "older.py").write_text(f"print('  {known} duration')")
     argv = ["python3", "-m", "older", "--talos-query-timeout=1s"]
-    assert OlderTree(tmp_path, frozenset()).argv(argv) == ["python3", "-m", "older", given]
+    assert OlderTree(tmp_path, frozenset()).build_argv(argv) == ["python3", "-m", "older", given]
 
 
 def test_each_service_is_once_the_only_old_one_and_once_the_only_new_one():
@@ -86,11 +86,11 @@ def test_processes_are_older_one_by_one_until_the_end_of_the_block():
     with restore_versions():
         run_from_older_tree("csr", Path("/old"))
         run_from_older_tree("ipam", Path("/old"))
-        assert older_tree_of("csr") == OlderTree(Path("/old"), frozenset({"csr", "ipam"}))
+        assert find_older_tree("csr") == OlderTree(Path("/old"), frozenset({"csr", "ipam"}))
         run_from_present_tree("csr")
-        assert older_tree_of("csr") is None
-        assert older_tree_of("ipam") == OlderTree(Path("/old"), frozenset({"ipam"}))
-    assert older_tree_of("ipam") is None
+        assert find_older_tree("csr") is None
+        assert find_older_tree("ipam") == OlderTree(Path("/old"), frozenset({"ipam"}))
+    assert find_older_tree("ipam") is None
 
 
 def test_the_files_of_a_commit_are_extracted(tmp_path: Path):
