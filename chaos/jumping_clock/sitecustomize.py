@@ -82,8 +82,9 @@ def _install(file: Path) -> None:
     for name in CLOCK_MODULES & sys.modules.keys():  # a forked process has imported them before
         _replace_clock(sys.modules[name], clock)
     sys.meta_path.insert(0, _ClockFinder(clock))
-    read_time = time.time
+    read_time, read_nanoseconds = time.time, time.time_ns
     time.time = lambda: read_time() + read_offset()  # the time of log lines
+    time.time_ns = lambda: read_nanoseconds() + int(read_offset() * 1e9)  # the time of spans
 
 
 if "TALOS_CCM_CHAOS_CLOCKS" in os.environ:
