@@ -8,6 +8,8 @@ import msgspec
 def make_audit_line(user: str, verb: str, answer: Any = None, code: int = 200, **entry: Any) -> bytes:
     """An answered request about the Node web-1; keywords replace fields of the entry."""
     line = {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
         "stage": "ResponseComplete",
         "verb": verb,
         "user": {"username": user},

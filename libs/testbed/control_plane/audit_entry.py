@@ -61,16 +61,31 @@ class AuditEntry(msgspec.Struct, frozen=True, rename="camel"):
 
 
 _DECODER: Final = msgspec.json.Decoder(AuditEntry)
+_BEGINNING: Final = (
+    b'{"kind":"Event","apiVersion":"audit.k8s.io/v1"'  # of each entry; quotes in its texts are escaped
+)
 
 
 def read_answered_requests(log: Iterable[bytes]) -> Iterator[AuditEntry]:
     """Read one entry per request: a watch counts when it opens, other requests when they are answered.
 
-    The last line is ignored if it is not completely written yet.
+    The last line is ignored if it is not completely written yet, as is the part of an entry that
+    kube-apiserver was writing when it was killed: the next entry follows it in the same line.
     """
     for line in log:
         if not line.endswith(b"\n"):
             return
-        entry = _DECODER.decode(line)
+        entry = _decode_last_entry(line)
         if entry.stage == ("ResponseStarted" if entry.verb == "watch" else "ResponseComplete"):
             yield entry
+
+
+def _decode_last_entry(line: bytes) -> AuditEntry:
+    """The entry that ends the line. Raises msgspec.DecodeError if no complete one does."""
+    try:
+        return _DECODER.decode(line)
+    except msgspec.DecodeError:
+        begin = line.rfind(_BEGINNING)
+        if begin <= 0:
+            raise
+    return _DECODER.decode(line[begin:])

@@ -2,6 +2,7 @@
 
 import io
 
+import msgspec
 import pytest
 
 from libs.testbed.control_plane.audit_log import AuditedRequest, count_requests, find_last_line_end
@@ -18,6 +19,19 @@ def test_a_mark_is_never_within_an_incomplete_line(half: bytes):
     log = io.BytesIO(LINE * 4)  # the rest has been written
     log.seek(mark)
     assert count_requests(log) == {AuditedRequest("a", "get", "/readyz"): 1}
+
+
+@pytest.mark.parametrize("end", [1, 60, 100, len(LINE) - 3])
+def test_an_entry_that_a_killed_server_left_incomplete_hides_no_other(end: int):
+    """The next server appends to the incomplete line."""
+    assert count_requests([LINE, LINE[:end] + LINE, LINE[:end] + LINE[:-1]]) == {
+        AuditedRequest("a", "get", "/readyz"): 2
+    }
+
+
+def test_a_line_that_ends_with_no_entry_is_an_error():
+    with pytest.raises(msgspec.DecodeError):
+        count_requests([LINE[:60] + b"\n"])
 
 
 @pytest.mark.parametrize("text", [b"", LINE[:-1]])
