@@ -22,7 +22,13 @@ from bench.fleet import make_fleet, move_external_address
 from bench.measurement import Measurement, run_machines
 from bench.node_joins import POD_CIDR_FLAGS
 from bench.soak_faults import SoakedServices, start_with_faults_in_turn, start_with_random_faults
-from bench.soak_figures import HourSample, ProcessSample, compute_soak_figures, find_soak_problems
+from bench.soak_figures import (
+    HourSample,
+    ProcessSample,
+    compute_soak_figures,
+    count_restarts,
+    find_soak_problems,
+)
 from libs.common.contract.services import DEFAULT_SERVICES, IPAM
 from libs.testbed.child_process import ChildExited, ChildProcess, wait_until
 from libs.testbed.machine_fleet import SimMachineFacts
@@ -48,17 +54,17 @@ async def measure_soak(m: Measurement) -> BenchRun:
     async with _start_services(m) as (controlled, disturb), running as names:
         await m.join_nodes(names, alone=False, certificates=True, pod_cidrs=True)
         for hour in range(wanted.soak_hours):
-            begun = time.monotonic()
+            begun, ended = time.monotonic(), len(controlled.restarts)
             what, failed = await disturb(hour, partial(_live_an_hour, m, machines, hour))
             samples.append(await _sample(m.stage, controlled))
             problems += [f"hour {hour + 1} ({what}): {problem}" for problem in failed]
             m.report(
                 f"hour {hour + 1} of {wanted.soak_hours}: {what}; {_format_sample(samples[-1])}"
+                + "".join(f"; {name} restarted" for name in controlled.restarts[ended:])
                 + "".join(f"; {problem}" for problem in failed)
             )
             await asyncio.sleep(max(0.0, wanted.soak_hour_seconds - (time.monotonic() - begun)))
-        ended = float(len(controlled.restarts))
-    figures = compute_soak_figures(samples) | {"processes ended": ended}
+    figures = compute_soak_figures(samples) | count_restarts(controlled.restarts)
     return m.make_run("soak", figures, problems + find_soak_problems(samples))
 
 
@@ -186,6 +192,7 @@ async def _sample_process(child: ChildProcess, counts: Path) -> ProcessSample:
     proc = Path(f"/proc/{child.pid}")
     pages = int((proc / "statm").read_text().split()[1])
     return ProcessSample(
+        pid=child.pid,
         rss_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
         files=len(list((proc / "fd").iterdir())),
         tasks=int(file.read_text()),

@@ -18,6 +18,7 @@ from bench.soak_figures import (
     ProcessSample,
     compute_slope,
     compute_soak_figures,
+    count_restarts,
     find_soak_problems,
 )
 
@@ -25,9 +26,15 @@ HOURS = 24
 
 
 def sample(
-    *, rss: float = 100e6, files: int = 40, tasks: int = 200, threads: int = 3, consumers: int = 7
+    *,
+    rss: float = 100e6,
+    files: int = 40,
+    tasks: int = 200,
+    threads: int = 3,
+    consumers: int = 7,
+    pid: int = 9,
 ) -> HourSample:
-    process = ProcessSample(rss_bytes=int(rss), files=files, tasks=tasks, threads=threads)
+    process = ProcessSample(pid=pid, rss_bytes=int(rss), files=files, tasks=tasks, threads=threads)
     return HourSample(processes={"all-in-one": process}, kept={"NATS consumers": consumers})
 
 
@@ -71,6 +78,42 @@ def test_growth_in_the_first_hours_is_no_leak():
 )
 def test_what_grows_is_reported(of_hour: Callable[[int], HourSample], problem: str):
     assert find_soak_problems(day(of_hour)) == [problem]
+
+
+def test_growth_is_found_in_each_life_of_a_process_that_restarts():
+    """Every ten hours the memory and the files are those of a new process."""
+    growing = day(lambda hour: sample(rss=100e6 + hour % 10 * 1e6, files=40 + hour % 10, pid=hour // 10))
+    assert find_soak_problems(growing) == [
+        "the memory of all-in-one grows by 24.0 MB per simulated day",
+        "files of all-in-one grow by 24 per simulated day, to 49",
+    ]
+    figures = compute_soak_figures(growing)
+    assert figures["ours: all-in-one RSS MB"] == 103.0
+    assert figures["ours: all-in-one RSS MB, growth per day"] == pytest.approx(24.0)
+
+
+def test_the_first_hours_after_a_restart_are_no_leak_and_no_growth_spans_it():
+    def of_hour(hour: int) -> HourSample:
+        life, age = divmod(hour, 12)
+        return sample(rss=1e6 * (100 + 20 * life + 10 * min(age, WARM_UP_HOURS)), pid=life)
+
+    assert find_soak_problems(day(of_hour)) == []
+
+
+def test_a_process_that_never_runs_for_long_proves_nothing():
+    restarting = day(lambda hour: sample(pid=hour // (WARM_UP_HOURS + 1)))
+    assert find_soak_problems(restarting) == [
+        "all-in-one restarted so often that it never ran for more than 5 hours"
+    ]
+
+
+def test_the_restarts_of_each_process_are_counted_by_its_name():
+    assert count_restarts(["ipam", "csr", "ipam"]) == {
+        "processes ended": 3.0,
+        "ours: csr restarts": 1.0,
+        "ours: ipam restarts": 2.0,
+    }
+    assert count_restarts([]) == {"processes ended": 0.0}
 
 
 def test_subjects_may_grow_because_deletions_stay_in_the_stream_for_an_hour():
