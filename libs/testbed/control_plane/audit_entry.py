@@ -62,7 +62,7 @@ class AuditEntry(msgspec.Struct, frozen=True, rename="camel"):
 
 _DECODER: Final = msgspec.json.Decoder(AuditEntry)
 _BEGINNING: Final = (
-    b'{"kind":"Event","apiVersion":"audit.k8s.io/v1"'  # of each entry; quotes in its texts are escaped
+    b'{"kind":"Event","apiVersion":"audit.k8s.io/v1"'  # a text within an entry has escaped quotes
 )
 
 
