@@ -1,11 +1,11 @@
-"""The writes and states of Nodes that an audit log contains. Pure."""
+"""The writes, and the states of Nodes and certificate requests, that an audit log contains. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
 
-from chaos.history import OUR_USERS, NodeState, Write, read_node
+from chaos.history import OUR_USERS, NodeState, SigningRequest, Write, read_node, read_signing_request
 from libs.testbed.control_plane.audit_entry import WRITE_VERBS, AuditEntry, read_answered_requests
 
 
@@ -13,6 +13,7 @@ class AuditHistory(msgspec.Struct, kw_only=True):
     """What a part of an audit log contains."""
 
     states: list[NodeState]
+    requests: list[SigningRequest]
     writes: list[Write]
     request_counts: Counter[str]  # of our processes, without Leases
 
@@ -22,7 +23,7 @@ def read_audit_log(*parts: Iterable[bytes]) -> AuditHistory:
 
     Between two parts of the log, etcd was restored.
     """
-    history = AuditHistory(states=[], writes=[], request_counts=Counter())
+    history = AuditHistory(states=[], requests=[], writes=[], request_counts=Counter())
     for restores, part in enumerate(parts):
         _read_part(part, restores, history)
     history.writes.sort(key=lambda write: write.answered)
@@ -36,8 +37,12 @@ def _read_part(log: Iterable[bytes], restores: int, history: AuditHistory) -> No
         if entry.verb in WRITE_VERBS:
             history.writes.append(_make_write(entry))
             answer = entry.response_object
-            if isinstance(answer, dict) and answer.get("kind") == "Node" and history.writes[-1].succeeded:
+            if not (isinstance(answer, dict) and entry.succeeded):
+                continue
+            if answer.get("kind") == "Node":
                 history.states.append(read_node(answer, restores))
+            elif answer.get("kind") == "CertificateSigningRequest":
+                history.requests.append(read_signing_request(answer, restores))
 
 
 def _make_write(entry: AuditEntry) -> Write:

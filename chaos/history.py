@@ -57,9 +57,12 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SigningRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The last state of a CertificateSigningRequest."""
+    """One version of a CertificateSigningRequest."""
 
     name: str
+    uid: str
+    version: int  # the resourceVersion
+    restores: int = 0  # of etcd before this state
     user: str
     digest: str  # see `digest_request`; the workload knows it beforehand
     conditions: frozenset[str] = frozenset()
@@ -71,7 +74,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
     states: tuple[NodeState, ...] = ()
     writes: tuple[Write, ...] = ()  # in the order of their answers
-    requests: tuple[SigningRequest, ...] = ()
+    requests: tuple[SigningRequest, ...] = ()  # versions in any order; a restore of etcd loses some
     request_counts: Mapping[str, int] = {}  # of our processes by "verb resource"; successful or not
 
     def nodes(self) -> dict[tuple[str, int], list[NodeState]]:
@@ -83,6 +86,13 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         for state in self.states:
             found[state.uid, state.restores][state.version] = state
         return {key: [versions[number] for number in sorted(versions)] for key, versions in found.items()}
+
+    def last_requests(self) -> list[SigningRequest]:
+        """The last version of each request before each restore of etcd and at the end."""
+        found: dict[tuple[str, int], SigningRequest] = {}
+        for request in sorted(self.requests, key=lambda each: each.version):
+            found[request.uid, request.restores] = request
+        return list(found.values())
 
     def changes(self) -> Iterable[tuple[NodeState, NodeState]]:
         """Each state of a Node with the next one."""
@@ -110,11 +120,14 @@ def read_node(node: Mapping[str, Any], restores: int = 0) -> NodeState:
     )
 
 
-def read_signing_request(request: Mapping[str, Any]) -> SigningRequest:
-    """The state in an API object."""
-    spec, status = request["spec"], request.get("status", {})
+def read_signing_request(request: Mapping[str, Any], restores: int = 0) -> SigningRequest:
+    """The state in an API object, after that many restores of etcd."""
+    metadata, spec, status = request["metadata"], request["spec"], request.get("status", {})
     return SigningRequest(
-        name=request["metadata"]["name"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        version=int(metadata["resourceVersion"]),
+        restores=restores,
         user=spec.get("username", ""),
         digest=digest_request(spec["request"]),
         conditions=frozenset(each["type"] for each in status.get("conditions", ())),

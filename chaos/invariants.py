@@ -58,7 +58,7 @@ def _find_shrunk_addresses(e: Evidence) -> Iterator[Finding]:
 
 
 def _find_wrong_approvals(e: Evidence) -> Iterator[Finding]:
-    for request in e.history.requests:
+    for request in e.history.last_requests():
         if "Approved" in request.conditions and request.digest not in e.expected.legitimate:
             yield request.name, f"of {request.user} was approved, and is not legitimate"
         if request.digest in e.expected.untouched and request.conditions:

@@ -20,7 +20,7 @@ _NODES: Final = "/api/v1/nodes"
 
 
 class Observer:
-    """Lists all Nodes twice a second with an admin's credential. The audit log has the states in between.
+    """Lists Nodes and requests twice a second as admin. The audit log has the states in between.
 
     A write whose answer was lost with kube-apiserver is missing in the audit log, but not in the next list.
     """
@@ -30,6 +30,7 @@ class Observer:
         self._admin = admin
         self._mark = control_plane.audit_mark()
         self._states: dict[tuple[str, int, int], NodeState] = {}
+        self._requests: dict[tuple[str, int, int], SigningRequest] = {}
         self._observing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -57,8 +58,13 @@ class Observer:
 
     async def list_requests(self) -> list[SigningRequest] | None:
         """The present certificate requests; None while kube-apiserver does not answer."""
+        restores = len(self._control_plane.etcd_restores)
         items = await self._list(CSRS)
-        return None if items is None else [read_signing_request(item) for item in items]
+        if items is None:
+            return None
+        requests = [read_signing_request(item, restores) for item in items]
+        self._requests.update({(each.uid, restores, each.version): each for each in requests})
+        return requests
 
     async def read_history(self) -> History:
         """Everything since the start.
@@ -67,8 +73,7 @@ class Observer:
         """
         if self._observing is not None and self._observing.done():
             self._observing.result()
-        requests = await self.list_requests()
-        if requests is None:
+        if await self.list_requests() is None:
             raise TimeoutError("kube-apiserver does not answer at the end of the run")
         log = self._control_plane.audit_log.read_bytes()
         ends = [self._mark, *self._control_plane.etcd_restores, len(log)]
@@ -76,13 +81,14 @@ class Observer:
         return History(
             states=(*self._states.values(), *audited.states),
             writes=tuple(audited.writes),
-            requests=tuple(requests),
+            requests=(*self._requests.values(), *audited.requests),
             request_counts=audited.request_counts,
         )
 
     async def _observe(self) -> None:
         while True:
             await self.list_nodes()
+            await self.list_requests()
             await asyncio.sleep(_EVERY_SECONDS)
 
     async def _list(self, path: str) -> list[dict[str, Any]] | None:

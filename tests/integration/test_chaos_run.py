@@ -20,7 +20,7 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.signing_requests import CSRS
+from libs.testbed.signing_requests import CSRS, make_request_pem
 
 TAINT_FIRST = next(mutant for mutant in MUTANTS if mutant.name == "labeler-removes-the-taint-first")
 
@@ -65,6 +65,17 @@ async def run_once(
         for name in workload.machines:
             await servers.kubelets.delete_node(name)
         await servers.kubelets.request("DELETE", CSRS)
+
+
+async def test_a_certificate_request_that_disappears_between_two_lists_is_in_the_history(
+    control_plane: ControlPlane, kubelets: KubeletFleet
+):
+    pem = make_request_pem(common_name="system:node:web-1", dns=["web-1"], ips=[])
+    observer = Observer(control_plane, kubelets)  # lists nothing by itself
+    await kubelets.file_request(pem, user="system:node:web-1")
+    await kubelets.request("DELETE", CSRS)
+    found = (await observer.read_history()).last_requests()
+    assert [request.user for request in found] == ["system:node:web-1"]
 
 
 async def test_two_faults_change_nothing_in_the_end_and_a_defect_is_found(servers: Servers, tmp_path: Path):

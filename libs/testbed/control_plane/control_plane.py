@@ -70,8 +70,8 @@ class ControlPlane:
         """Start the servers in `run_dir`, which must be new or empty, and wait for /readyz.
 
         Without the controller manager no certificate is signed. `audit` is required to count requests. With
-        `audit_fields`, the log also has the content of each write to Nodes. A Node is not ready after
-        `grace_seconds` without a heartbeat.
+        `audit_fields`, the log also has the content of each write to Nodes and certificate requests. A Node
+        is not ready after `grace_seconds` without a heartbeat.
         """
         control_plane = cls(run_dir, await build_program(KUBE), grace_seconds=grace_seconds)
         policy = FIELD_AUDIT_POLICY if audit_fields else AUDIT_POLICY

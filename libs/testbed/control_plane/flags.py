@@ -11,7 +11,8 @@ rules:
 """
 
 # With the Node after each write and the content of each Event, to find the writer of each field; with the
-# holder of each Lease of a controller, to find out whether a writer led.
+# holder of each Lease of a controller, to find out whether a writer led; with certificate requests, of which
+# a restore of etcd loses some.
 FIELD_AUDIT_POLICY = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -22,6 +23,7 @@ rules:
   verbs: [create, update, patch, delete]
   resources:
   - {group: "", resources: [nodes, nodes/status, events]}
+  - {group: certificates.k8s.io, resources: ["*"]}
 - level: RequestResponse
   verbs: [create, update]
   namespaces: [kube-system]

@@ -17,6 +17,14 @@ NODE = {
 }
 
 
+REQUEST = {
+    "kind": "CertificateSigningRequest",
+    "metadata": {"name": "csr-1", "uid": "u2", "resourceVersion": "9"},
+    "spec": {"username": "system:node:web-1", "request": "cGVt"},
+    "status": {"conditions": [{"type": "Approved", "status": "True"}], "certificate": "cGVt"},
+}
+
+
 def a_line(user: str = "talos-ccm-labeler", verb: str = "patch", **entry: Any) -> bytes:
     return make_audit_line(user, verb, **({"answer": NODE} | entry))
 
@@ -52,6 +60,18 @@ def test_states_after_a_restore_of_etcd_have_versions_of_their_own():
     assert [state.restores for state in found.states] == [0, 1, 1]
     assert History(states=tuple(found.states)).nodes().keys() == {("u1", 0), ("u1", 1)}
     assert found.request_counts == {"patch nodes": 2}
+
+
+def test_a_certificate_request_has_the_state_that_each_write_left():
+    target = {"resource": "certificatesigningrequests", "subresource": "approval", "name": "csr-1"}
+    approval: dict[str, Any] = {"verb": "update", "objectRef": target, "answer": REQUEST}
+    found = read_audit_log([a_line(**approval), a_line(**approval, code=409)], [a_line(**approval)])
+    assert [(each.uid, each.version, each.restores) for each in found.requests] == [
+        ("u2", 9, 0),
+        ("u2", 9, 1),
+    ]
+    assert found.requests[0].conditions == {"Approved"}
+    assert found.requests[0].is_issued
 
 
 def test_requests_of_our_processes_are_counted_without_leases_and_a_watch_once():

@@ -33,9 +33,11 @@ USABLE = a_state(3, addresses=FIRST, pod_cidrs=BLOCK)
 SHRUNK = a_state(4, addresses=FIRST[:1], pod_cidrs=BLOCK)
 
 
-def a_request(digest: str, *conditions: str, **fields: Any) -> SigningRequest:
+def a_request(digest: str, *conditions: str, version: int = 1, **fields: Any) -> SigningRequest:
     return SigningRequest(
         name=f"csr-{digest}",
+        uid=f"uid-{digest}",
+        version=version,
         user="system:node:web-1",
         digest=digest,
         conditions=frozenset(conditions),
@@ -147,6 +149,20 @@ def test_a_restore_of_etcd_frees_what_was_written_after_the_backup():
     assert not violated(ADDRESSED, USABLE, behind, another)
     same = a_state(4, addresses=FIRST, pod_cidrs=BLOCK, restores=1)
     assert violated(behind, another, same) == {"pod CIDRs are disjoint"}
+
+
+def test_a_forged_request_that_a_restore_of_etcd_removed_is_judged():
+    restored = a_request("good", "Approved", restores=1)
+    assert violated(requests=(a_request("forged", "Approved"), restored)) == {
+        "only legitimate requests are approved"
+    }
+    assert not violated(requests=(a_request("forged"), restored))
+
+
+def test_a_request_is_judged_once_by_its_last_version_before_a_restore_and_at_the_end():
+    forged = (a_request("forged", "Approved", version=3), a_request("forged", version=2))
+    again = a_request("forged", "Approved", version=1, restores=1)
+    assert History(requests=(*forged, again)).last_requests() == [again, forged[0]]
 
 
 def test_addresses_that_the_workload_moves_may_disappear():
