@@ -32,6 +32,14 @@ class NoLeader(TimeoutError):
     """The stream has no leader, or no server answers."""
 
 
+class JetStreamRejected(BusError):
+    """The response to a request of the JetStream API is an error."""
+
+
+class VolumeNotFull(OSError):
+    """A store has room, although it was filled."""
+
+
 class NatsServers(NamedTuple):
     """Equal servers on one port; `keys` if they require a key and TLS, `volumes` if a store can be full."""
 
@@ -115,9 +123,13 @@ class NatsServers(NamedTuple):
             server.resume()
 
     def fill(self) -> None:
-        """Leave no room on any volume: each write of a server fails."""
+        """Leave no room on any volume: each write of a server fails. Raises VolumeNotFull."""
+        if not self.volumes:
+            raise VolumeNotFull("the stores have no volume of limited size")
         for volume in self.volumes:
             volume.fill()
+            if volume.free_bytes:
+                raise VolumeNotFull(f"{volume.path} has {volume.free_bytes} free bytes")
 
     def make_room(self) -> None:
         """End the effect of `fill`; a server may have disabled its stream until it is restarted."""
@@ -125,22 +137,21 @@ class NatsServers(NamedTuple):
             volume.make_room()
 
     async def restart_unhealthy(self) -> None:
-        """Restart each server that reports a failure, as the chart's liveness probe does.
+        """Restart each server that has ended, is silent or reports a failure, as the chart's probe does.
 
         In a cluster `/healthz` also reports failures of the other servers, so JetStream alone counts.
         """
         what = "/healthz?js-enabled-only=true" if len(self.servers) > 1 else "/healthz"
         async with aiohttp.ClientSession(timeout=_HEALTH_TIMEOUT) as session:
             for server in self.servers:
-                async with session.get(f"http://{server.host}:{server.monitoring_port}{what}") as answer:
-                    is_healthy = answer.status == HTTPStatus.OK
-                if not is_healthy:
+                url = f"http://{server.host}:{server.monitoring_port}{what}"
+                if not await _is_healthy(session, url):
                     await server.restart()
 
     async def call_jetstream(self, what: str) -> dict[str, Any]:
         """Send a request of the JetStream API as the read-only user, and return the response.
 
-        Raises BusError.
+        Raises JetStreamRejected if the response is an error, or another BusError.
         """
         connection = await self._connect_reader()
         try:
@@ -148,6 +159,8 @@ class NatsServers(NamedTuple):
         finally:
             await connection.abort("the response was received")
         response: dict[str, Any] = msgspec.json.decode(reply.data)
+        if error := response.get("error"):
+            raise JetStreamRejected(f"{what}: {error}")
         return response
 
     async def _connect_reader(self) -> Connection:
@@ -174,5 +187,13 @@ class NatsServers(NamedTuple):
         leader = response.get("cluster", {}).get("leader")
         found = [server for server in self.servers if server.run_dir.name == leader]
         if not found:
-            raise NoLeader(f"{STREAM}: the leader is {leader!r}: {response.get('error')}")
+            raise NoLeader(f"{STREAM}: the leader is {leader!r}")
         return found[0]
+
+
+async def _is_healthy(session: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with session.get(url) as answer:
+            return answer.status == HTTPStatus.OK
+    except (aiohttp.ClientError, TimeoutError):
+        return False

@@ -6,12 +6,13 @@ from secrets import token_hex
 
 import pytest
 
-from chaos.nats_servers import NatsServers, NoLeader
+from chaos.nats_servers import JetStreamRejected, NatsServers, NoLeader, VolumeNotFull
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.protocol import BusError, BusHooks
 from libs.common.contract.services import DURABLES
-from libs.common.contract.subjects import subject_of
+from libs.common.contract.subjects import STREAM, subject_of
 from libs.testbed.nats_server import NatsServer
+from libs.testbed.small_volume import SmallVolume
 from tests.bus_actors import MAX_BYTES, make_event, wait_until
 from tests.integration.conftest import ConnectBus
 
@@ -194,8 +195,51 @@ async def test_a_cluster_with_full_disks_accepts_messages_once_they_have_room_an
     await wait_until(is_accepted, "the stream accepts messages", ELECTION_SECONDS)
 
 
-async def test_a_healthy_server_is_not_restarted(tmp_path: Path):
+async def test_a_server_is_restarted_when_it_has_ended_or_is_silent_but_not_when_it_is_healthy(
+    tmp_path: Path,
+):
     async with NatsServers.start(tmp_path / "healthy", is_cluster=False) as servers:
-        running = servers.servers[0].child.pid
+        server = servers.servers[0]
+        healthy = server.child.pid
         await servers.restart_unhealthy()
-        assert servers.servers[0].child.pid == running
+        assert server.child.pid == healthy
+        await server.kill()
+        await servers.restart_unhealthy()
+        killed = server.child.pid
+        assert killed != healthy
+        assert server.child.is_running
+        server.pause()
+        await servers.restart_unhealthy()
+        assert server.child.pid != killed
+
+
+async def test_a_fault_of_the_stream_or_a_consumer_that_does_not_exist_fails(
+    connect_bus: ConnectBus, tmp_path: Path
+):
+    async with NatsServers.start(tmp_path / "nats", is_cluster=False) as servers:
+        delete_consumer = f"CONSUMER.DELETE.{STREAM}.{DURABLES[0].name}"
+        with pytest.raises(JetStreamRejected, match="not found"):
+            await servers.call_jetstream(f"STREAM.DELETE.{STREAM}")
+        await wait_until_provisioned(await connect(connect_bus, servers, "watcher"))
+        await servers.call_jetstream(delete_consumer)
+        with pytest.raises(JetStreamRejected, match="not found"):
+            await servers.call_jetstream(delete_consumer)
+        await servers.call_jetstream(f"STREAM.DELETE.{STREAM}")
+
+
+class LeakyVolume(SmallVolume):
+    """A volume on which something is removed as soon as it is full."""
+
+    def fill(self) -> None:
+        super().fill()
+        self.make_room()
+
+
+async def test_a_store_that_is_not_full_after_it_was_filled_is_an_error(
+    nats_server: NatsServer, tmp_path: Path
+):
+    with pytest.raises(VolumeNotFull, match="no volume"):
+        NatsServers([nats_server]).fill()
+    async with LeakyVolume.start(tmp_path, 2**20) as volume:
+        with pytest.raises(VolumeNotFull, match="1048576 free bytes"):
+            NatsServers([nats_server], None, [volume]).fill()
