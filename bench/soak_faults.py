@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from bench.bench_cluster import BenchCluster, BenchServices, build_environment
 from bench.measurement import Measurement
 from chaos.cluster import Mode, Servers, start_processes
-from chaos.fault import Fault, FaultSite
+from chaos.fault import Fault, FaultSite, hold_fault
 from chaos.faults import list_faults
 from chaos.fleet import Fleet
 from chaos.nats_servers import NatsServers
@@ -86,13 +86,14 @@ async def start_with_random_faults(
         async def disturb(hour: int, live: Live) -> tuple[str, list[str]]:
             choose = random.Random(f"soak {seed} {hour}")
             faults = choose_faults(mode, choose)
+            holds = {fault.name: choose.uniform(*fault.hold_seconds) for fault in faults}
             before = [fault for fault in faults if fault.target == _APISERVER]
-            await asyncio.gather(*(_inject(site, fault, choose) for fault in before))
+            await asyncio.gather(*(hold_fault(site, fault, holds[fault.name]) for fault in before))
             async with asyncio.TaskGroup() as group:
                 living = group.create_task(live())
                 for fault in faults:
                     if fault not in before:
-                        group.create_task(_inject(site, fault, choose))
+                        group.create_task(hold_fault(site, fault, holds[fault.name]))
             return " and ".join(fault.name for fault in faults), living.result()
 
         yield SoakedServices(controlled, disturb)
@@ -114,13 +115,6 @@ def choose_faults(mode: Mode, choose: random.Random) -> list[Fault]:
         targets = {fault.target for fault in chosen}
         chosen.append(choose.choice([fault for fault in faults if fault.target not in targets]))
     return chosen
-
-
-async def _inject(site: FaultSite, fault: Fault, choose: random.Random) -> None:
-    seconds = choose.uniform(*fault.hold_seconds)
-    await fault.inject(site)
-    await asyncio.sleep(seconds)
-    await fault.heal(site)
 
 
 def list_faults_in_turn(

@@ -1,6 +1,8 @@
 """The type of one fault: how to inject and heal it, and how long the recovery may take."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -34,6 +36,28 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     hold_seconds: tuple[float, float] = (4.0, 12.0)  # the schedule chooses a time in between
     bound_seconds: float = BOUND_SECONDS
     modes: tuple[Mode, ...] = MODES
+
+
+class FaultFailed(TimeoutError):
+    """A fault could not be injected or healed, so its run proves nothing."""
+
+
+async def hold_fault(site: FaultSite, fault: Fault, seconds: float) -> None:
+    """Inject the fault, and heal it when it has had its effect for so long. Raises FaultFailed."""
+    with _fail_as(f"{fault.name}: inject failed"):
+        await fault.inject(site)
+    await asyncio.sleep(seconds)
+    with _fail_as(f"{fault.name}: heal failed"):
+        await fault.heal(site)
+
+
+@contextlib.contextmanager
+def _fail_as(what: str) -> Iterator[None]:
+    """Raise each error of the block as FaultFailed, which becomes a problem of this run alone."""
+    try:
+        yield
+    except Exception as error:  # of any server: the other runs of the sitting go on
+        raise FaultFailed(f"{what}: {error!r}") from error
 
 
 async def heal_nothing(_: FaultSite) -> None:

@@ -1,16 +1,15 @@
 """One run: a fresh cluster, the workload, the faults of a schedule, and the verdict of the observer."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from chaos.cluster import ChaosCluster, start_cluster
 from chaos.credential_search import find_leaks
 from chaos.expectation import Undisturbed, make_undisturbed
-from chaos.fault import FaultSite
+from chaos.fault import FaultSite, hold_fault
 from chaos.faults import get_fault
 from chaos.history import History
 from chaos.invariants import END_STATE, NO_CREDENTIAL, Evidence, Violation, find_violations
@@ -111,26 +110,8 @@ async def _inject_all(site: FaultSite, occurrences: Sequence[Occurrence], runner
 
 
 async def _inject(site: FaultSite, occurrence: Occurrence) -> None:
-    fault, begun = get_fault(occurrence.fault), time.monotonic()
     await asyncio.sleep(occurrence.at)
-    with _fail_as(f"{fault.name}: inject failed"):
-        await fault.inject(site)
-    await asyncio.sleep(begun + occurrence.until - time.monotonic())
-    with _fail_as(f"{fault.name}: heal failed"):
-        await fault.heal(site)
-
-
-class FaultFailed(TimeoutError):
-    """A fault could not be injected or healed, so its run proves nothing."""
-
-
-@contextlib.contextmanager
-def _fail_as(what: str) -> Iterator[None]:
-    """Raise each error of the block as FaultFailed, which becomes a problem of this run alone."""
-    try:
-        yield
-    except Exception as error:  # of any server: the other runs of the sitting go on
-        raise FaultFailed(f"{what}: {error!r}") from error
+    await hold_fault(site, get_fault(occurrence.fault), occurrence.until - occurrence.at)
 
 
 def list_messages(group: BaseExceptionGroup[BaseException]) -> list[str]:

@@ -14,7 +14,7 @@ _SECOND_AFTER: Final = (0.0, 6.0)  # seconds after the first one
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """A fault with its times, in seconds of the run."""
+    """A fault with its planned times, in seconds of the run. It is held as long if its injection is slow."""
 
     fault: str
     at: float
