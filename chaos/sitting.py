@@ -13,6 +13,7 @@ from chaos.mutants import MUTANTS, run_mutated
 from chaos.results import Record, Results, RunRecord
 from chaos.run import run_schedule
 from chaos.schedule import Schedule, plan_alone, plan_pair, plan_undisturbed
+from chaos.version_faults import get_older_tree
 from chaos.workload import plan_workload
 
 
@@ -74,11 +75,14 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _run_all(self, schedules: Sequence[Schedule]) -> None:
         missing = [schedule for schedule in schedules if not self.results.has_run(schedule)]
-        for mode in MODES:
-            if any(schedule.mode == mode for schedule in missing):
-                await self.measure_undisturbed(mode)
-        for schedule in missing:
-            await self._run_one(schedule, await self.measure_undisturbed(schedule.mode))
+        try:
+            for mode in MODES:
+                if any(schedule.mode == mode for schedule in missing):
+                    await self.measure_undisturbed(mode)
+            for schedule in missing:
+                await self._run_one(schedule, await self.measure_undisturbed(schedule.mode))
+        finally:
+            shutil.rmtree(get_older_tree(self.directory), ignore_errors=True)  # most sittings have none
 
     async def _run_one(self, schedule: Schedule, undisturbed: Undisturbed | None) -> None:
         run_dir = self._make_run_dir(f"seed-{schedule.seed}-run-{schedule.number}-{schedule.mode}")

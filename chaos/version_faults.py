@@ -46,9 +46,14 @@ def _make_fault(process: str, modes: tuple[Mode, ...]) -> Fault:
     )
 
 
+def get_older_tree(directory: Path) -> Path:
+    """The path of the older tree that the runs of a sitting share. It is removed after the last one."""
+    return directory / f"older-{OLDER_COMMIT[:8]}"
+
+
 def _prepare_tree(directory: Path, process: str) -> Path:
-    """The older tree, shared by the runs of a sitting; also reads its flags, which takes a second."""
-    tree = directory / f"older-{OLDER_COMMIT[:8]}"
+    """Extract the older tree unless it exists; also read its flags, which takes a second."""
+    tree = get_older_tree(directory)
     with _PREPARING:
         if not tree.exists():
             partial = tree.with_suffix(".partial")
