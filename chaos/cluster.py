@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple
 from chaos.api_proxy import ApiProxy
 from chaos.clocks import build_clock_environment
 from chaos.collector import Collector
+from chaos.credential_record import CredentialRecord
 from chaos.links import ACCOUNT_FILE, TALOSCONFIG, Link, Links, LinkTarget, ProxiedApiServer
 from chaos.nats_servers import NatsServers
 from chaos.workload import RULE_LABEL
@@ -33,6 +34,7 @@ REPLICAS: Final[Mapping[str, int]] = {
     LIFECYCLE.service: 2,
     "all-in-one": 2,
 }
+SECOND: Final = "second"  # directory of a second installation
 _RULES_FILE: Final = "cloud-config.yaml"
 _FLAGS: Final = (
     "--controllers=*,node-ipam-controller,cloud-node-lifecycle",
@@ -61,6 +63,7 @@ class ChaosCluster(NamedTuple):
     api_proxy: ApiProxy  # between the links and kube-apiserver
     webhook: AdmissionWebhook  # registered only by a fault
     tokens: ServiceAccountTokens  # by which the processes authenticate at kube-apiserver
+    credentials: CredentialRecord  # of the processes; the present ones are added when they are replaced
     started: contextlib.AsyncExitStack  # what a fault starts ends with the cluster
 
     @property
@@ -68,14 +71,35 @@ class ChaosCluster(NamedTuple):
         """The file of --cloud-config."""
         return self.run_dir / _RULES_FILE
 
+    async def rotate_tokens(self) -> None:
+        """Write a new token for each process and revoke the former one. Raises RequestRejected."""
+        self.record_credentials()
+        await self.tokens.rotate_all()
+
+    def rotate_nats_keys(self) -> None:
+        """Remove the key of each service; the sidecars create others."""
+        assert self.nats.keys is not None
+        self.record_credentials()
+        for spec in SERVICES:
+            self.nats.keys.replace(spec.service)
+
     def write_talosconfigs(self) -> None:
         """Write the talosconfig of each process again, with a new client certificate."""
+        self.record_credentials()
         self.links.write_talosconfigs(self.run_dir, self.machines)
 
-    def list_secret_files(self) -> Iterator[Path]:
-        """The files with credentials of the processes."""
-        for name in self.services.ports:
-            yield from (self.run_dir / name).glob(TALOSCONFIG)
+    def record_credentials(self) -> None:
+        """Record the present credentials of the processes, before they are replaced or at the end."""
+        self.credentials.add(self._list_credential_files())
+
+    def list_texts(self) -> Iterator[Path]:
+        """The logs of the processes and the files of JetStream, which also contain replaced messages."""
+        for name in ("logs", SECOND):
+            yield from (self.run_dir / name).glob("*.log")
+        yield from self.nats.list_message_files()
+
+    def _list_credential_files(self) -> Iterator[Path]:
+        yield from self.run_dir.glob(f"*/{TALOSCONFIG}")
         if self.nats.keys is not None:
             yield from self.nats.keys.directory.rglob("*.nk")
             yield from self.nats.keys.directory.rglob("*.key")
@@ -167,7 +191,18 @@ async def start_processes(
         links.write_talosconfigs(run_dir, machines)
         services = await stack.enter_async_context(starting)
         await services.wait_until_ready()
-        yield ChaosCluster(run_dir, mode, *servers, services, links, api_proxy, webhook, tokens, stack)
+        yield ChaosCluster(
+            run_dir,
+            mode,
+            *servers,
+            services,
+            links,
+            api_proxy,
+            webhook,
+            tokens,
+            CredentialRecord(),
+            stack,
+        )
 
 
 def write_rules(file: Path, revision: int) -> None:

@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 _PEM_BODY: Final = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----\s+(.+?)\s+-----END", re.DOTALL)
@@ -23,11 +23,15 @@ def list_secret_texts(file: bytes) -> Iterator[bytes]:
         yield from (line[-_LEAST_BYTES:] for line in body.split() if len(line) >= _LEAST_BYTES)
 
 
-def find_leaks(secrets: Mapping[str, bytes], texts: Mapping[str, bytes]) -> list[tuple[str, str]]:
-    """Names of the texts that contain a secret, each with the name of the file of that secret."""
-    return [
+def find_leaks(secrets: Iterable[tuple[str, bytes]], texts: Mapping[str, bytes]) -> list[tuple[str, str]]:
+    """Names of the texts that contain a secret, each with the name of the file of that secret.
+
+    `secrets` has the contents of files with credentials, each with the name of the file.
+    """
+    found = {
         (where, name)
-        for name, file in secrets.items()
+        for name, content in secrets
         for where, text in texts.items()
-        if any(secret in text for secret in list_secret_texts(file))
-    ]
+        if any(secret in text for secret in list_secret_texts(content))
+    }
+    return sorted(found)

@@ -20,7 +20,7 @@ async def _back_up(site: FaultSite) -> None:
 
 async def _restore(site: FaultSite) -> None:
     await site.cluster.control_plane.restore_etcd(_get_backup(site))
-    await persist("issue tokens", site.cluster.tokens.rotate_all)  # as kubelets do for their pods
+    await persist("issue tokens", site.cluster.rotate_tokens)  # as kubelets do for their pods
     await site.write_again()
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from chaos.cluster import CLUSTERED_MODES, SINGLE_SERVER_MODES
 from chaos.fault import Fault, FaultSite, heal_nothing
 from chaos.persist import persist
-from libs.common.contract.services import DURABLES, SERVICES
+from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import STREAM
 from libs.testbed.nats_server import NatsServer
 
@@ -77,10 +77,7 @@ async def _rotate_keys(site: FaultSite) -> None:
 
     Certificates of servers are renewed every 30 s in each run with keys.
     """
-    keys = site.cluster.nats.keys
-    assert keys is not None
-    for spec in SERVICES:
-        keys.replace(spec.service)
+    site.cluster.rotate_nats_keys()
 
 
 async def _find_leader(site: FaultSite) -> NatsServer:

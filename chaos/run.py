@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from chaos.cluster import ChaosCluster, start_cluster
+from chaos.credential_record import read_files
 from chaos.credential_search import find_leaks
 from chaos.expectation import Undisturbed, make_undisturbed
 from chaos.fault import FaultSite, hold_fault
@@ -78,7 +79,8 @@ async def run_on_cluster(
     violations = [Violation(END_STATE, problem.split(" is ")[0], problem) for problem in problems]
     violations += find_violations(evidence)
     violations += [
-        Violation(NO_CREDENTIAL, where, f"contains a secret of {name}") for where, name in _search(cluster)
+        Violation(NO_CREDENTIAL, where, f"contains a secret of {name}")
+        for where, name in find_credentials(cluster)
     ]
     seconds = time.monotonic() - begun
     if undisturbed is None:
@@ -123,8 +125,7 @@ def list_messages(group: BaseExceptionGroup[BaseException]) -> list[str]:
     ]
 
 
-def _search(cluster: ChaosCluster) -> list[tuple[str, str]]:
-    """The logs and the files of JetStream, which also contain replaced messages, with a secret in them."""
-    searched = [*(cluster.run_dir / "logs").glob("*.log"), *cluster.nats.list_message_files()]
-    texts = {str(path): path.read_bytes() for path in searched}
-    return find_leaks({str(path): path.read_bytes() for path in cluster.list_secret_files()}, texts)
+def find_credentials(cluster: ChaosCluster) -> list[tuple[str, str]]:
+    """The logs and messages with a credential, present or replaced, each with the file of the credential."""
+    cluster.record_credentials()
+    return find_leaks(cluster.credentials, read_files(cluster.list_texts()))

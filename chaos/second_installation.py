@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from chaos.cluster import SINGLE_SERVER_MODES
+from chaos.cluster import SECOND, SINGLE_SERVER_MODES
 from chaos.fault import Fault, FaultSite
 from libs.testbed.child_process import make_directory
 from libs.testbed.service_permissions import ALL_IN_ONE
@@ -18,7 +18,7 @@ def _make_fault() -> Fault:
 
     async def install(site: FaultSite) -> None:
         cluster = site.cluster
-        run_dir = make_directory(cluster.run_dir / "second")
+        run_dir = make_directory(cluster.run_dir / SECOND)
         services = await cluster.started.enter_async_context(
             ServiceProcesses.start(
                 run_dir,

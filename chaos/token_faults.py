@@ -11,7 +11,7 @@ _LONGER_THAN_ITS_CACHE: Final = (13.0, 17.0)
 
 
 async def _rotate(site: FaultSite) -> None:
-    await persist("rotate tokens", site.cluster.tokens.rotate_all)
+    await persist("rotate tokens", site.cluster.rotate_tokens)
 
 
 async def _revoke(site: FaultSite) -> None:

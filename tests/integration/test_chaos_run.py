@@ -12,7 +12,7 @@ from chaos.mutants import MUTANTS, run_mutated
 from chaos.nats_servers import NatsServers
 from chaos.observer import Observer
 from chaos.results import RunRecord, UndisturbedRecord
-from chaos.run import run_on_cluster
+from chaos.run import find_credentials, run_on_cluster
 from chaos.schedule import Occurrence, Schedule, plan_undisturbed
 from chaos.workload import CONTROL_PLANE, LAST_NODE, STEADY, Workload, plan_workload
 from libs.testbed.child_process import make_directory
@@ -76,6 +76,19 @@ async def test_a_certificate_request_that_disappears_between_two_lists_is_in_the
     await kubelets.request("DELETE", CSRS)
     found = (await observer.read_history()).last_requests()
     assert [request.user for request in found] == ["system:node:web-1"]
+
+
+async def test_a_token_in_a_log_is_found_after_it_was_replaced(servers: Servers, tmp_path: Path):
+    run_dir = make_directory(tmp_path / "run")
+    async with start_processes(run_dir, "all-in-one", servers) as cluster:
+        file = cluster.tokens.files[0]
+        former = file.read_bytes()
+        await cluster.rotate_tokens()
+        assert file.read_bytes() != former
+        assert find_credentials(cluster) == []
+        log = cluster.run_dir / "logs" / "more.log"
+        log.write_bytes(b"Bearer " + former)
+        assert find_credentials(cluster) == [(str(log), str(file))]
 
 
 async def test_two_faults_change_nothing_in_the_end_and_a_defect_is_found(servers: Servers, tmp_path: Path):
