@@ -31,6 +31,7 @@ def _make_fault() -> Fault:
                 flags=[f"--cloud-config={cluster.rules_file}"],
             )
         )
+        await services.wait_until_ready()  # it has no effect before
         running.append(services)
 
     async def uninstall(_: FaultSite) -> None:
