@@ -12,7 +12,10 @@ _POLL_SECONDS: Final = 0.3
 
 @contextlib.asynccontextmanager
 async def keep_running(services: ServiceProcesses) -> AsyncIterator[list[str]]:
-    """During the block, restart each process that ends without `services.kill`; yields their names so far."""
+    """During the block, restart each process that ends without `services.kill`; yields their names so far.
+
+    Raises the error of a restart at the end of the block.
+    """
     restarted: list[str] = []
 
     async def keep() -> None:
@@ -28,4 +31,6 @@ async def keep_running(services: ServiceProcesses) -> AsyncIterator[list[str]]:
         yield restarted
     finally:
         keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
+        await asyncio.wait([keeping])
+        if not keeping.cancelled():
+            keeping.result()
