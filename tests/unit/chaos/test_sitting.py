@@ -1,5 +1,6 @@
 """A sitting leaves its results and the logs of violations."""
 
+import asyncio
 from pathlib import Path
 
 from chaos.results import Results
@@ -7,9 +8,9 @@ from chaos.sitting import Sitting
 from chaos.version_faults import get_older_tree
 
 
-async def test_the_older_tree_is_removed_after_the_last_run(tmp_path: Path):
+def test_the_older_tree_is_removed_after_the_last_run(tmp_path: Path):
     results = Results(tmp_path / "results.jsonl")
     sitting = Sitting(seed=1, results=results, directory=tmp_path, keep_logs=False, report=print)
     get_older_tree(tmp_path).mkdir()
-    await sitting.run_pairs([])
+    asyncio.run(sitting.run_pairs([]))
     assert not list(tmp_path.iterdir())
