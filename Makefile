@@ -60,12 +60,18 @@ demo: $(if $(findstring --real,$(ARGS)),testbed,$(DEMO_ENV)) ## simulated Talos 
 
 PYTEST := $(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 LEFT_OUT = tests/deploy tests/observe tests/real_talos
+# In a fresh checkout, one process compiles the sources and reads hypothesis' constants; otherwise each worker would.
+COLLECTED := .hypothesis/constants
+
+$(COLLECTED): | $(STAMP)
+	-@$(BIN)/pytest --collect-only --quiet >/dev/null  # the tests report its errors
 
 # All checks but ruff run while tests wait for their servers. Their output comes after that of the tests.
 test: testbed ruff ## lint, types, walls, all tests but those of test-deploy, test-observe and test-real-talos
 	@$(BIN)/python -m libs.testbed.control_plane.build
 	@checked=$$(mktemp); $(MAKE) --no-print-directory --keep-going language imports types >$$checked 2>&1 & checks=$$!; \
 	trap 'kill $$checks 2>/dev/null; rm -f $$checked' EXIT; \
+	$(MAKE) --no-print-directory $(COLLECTED); \
 	$(PYTEST) $(addprefix --ignore=,$(LEFT_OUT)) $(ARGS); tests=$$?; \
 	wait $$checks; types=$$?; cat $$checked; exit $$((tests ? tests : types))
 
@@ -77,7 +83,7 @@ test-all: testbed ## test, test-deploy, test-observe and test-real-talos at once
 
 # The steps of the contributing pages run in copies of the tree, and take a fifth of the time.
 PAGE_STEPS := tests/unit/pages/test_contributing_pages.py
-test-fast: env ## tests that need no real server, with fewer examples; no lint, no types
+test-fast: env $(COLLECTED) ## tests that need no real server, with fewer examples; no lint, no types
 	@IPAM_MODEL_EXAMPLES=40 IPAM_MODEL_STEPS=200 $(PYTEST) --numprocesses=logical --quiet \
 	  --hypothesis-profile=fast -m 'not real_servers' --ignore=$(PAGE_STEPS) tests/architecture tests/contract tests/flow tests/fuzz tests/model tests/unit $(ARGS)
 
