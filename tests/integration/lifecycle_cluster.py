@@ -140,8 +140,9 @@ class Cluster:
         end = time.monotonic() + seconds
 
         async def time_is_up() -> bool:
-            for name in names:
-                assert await self.exists(name), f"{name} is gone"
+            listed = (await self.kubelets.request("GET", NODES)).body["items"]
+            gone = {*names} - {node["metadata"]["name"] for node in listed}
+            assert not gone, f"{gone} deleted"
             return time.monotonic() > end
 
         await wait_until(time_is_up, "the time is up", 2 * seconds + 30)
