@@ -8,10 +8,9 @@ from typing import Final
 
 import msgspec
 
-from libs.common.contract.ip_addresses import IP, parse_ip
+from libs.common.contract.ip_addresses import CACHE_SIZE, IP, parse_ip
 
 _TEXT_LIMIT: Final = 128  # two IPv6 addresses and a comma need 79
-_CACHE_SIZE: Final = 4096  # texts: several services parse that of a joining node several times in a second
 _SHOWN: Final = 80  # characters of an invalid text in a reason
 
 
@@ -33,7 +32,7 @@ def parse_node_ips(annotation: str) -> tuple[IP, ...] | InvalidNodeIP:
     return _node_ips(annotation)
 
 
-@lru_cache(maxsize=_CACHE_SIZE)  # of short texts only: an annotation may have 256 kB
+@lru_cache(maxsize=CACHE_SIZE)  # of short texts only: an annotation may have 256 kB
 def _node_ips(annotation: str) -> tuple[IP, ...] | InvalidNodeIP:
     ips: list[IP] = []
     for text in annotation.split(","):

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from libs.common.contract.ip_addresses import (
+    CACHE_SIZE,
     IP,
     is_global_unicast,
     is_private,
@@ -57,7 +58,7 @@ def _is_virtual(link: str) -> bool:
     return is_internal_link(link) or link in _SERVICE_LINKS
 
 
-@lru_cache(maxsize=4096)  # called for each address of a machine at each reconcile of its Node
+@lru_cache(maxsize=CACHE_SIZE)  # called for each address of a machine at each reconcile of its Node
 def parse_public_ip(text: str) -> IP | None:
     """Return the address of a text, with or without prefix length, if it is reachable from everywhere."""
     ip = parse_interface_ip(text)

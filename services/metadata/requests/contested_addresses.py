@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
-from libs.common.contract.ip_addresses import canonical_ip
+from libs.common.contract.ip_addresses import CACHE_SIZE, canonical_ip
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.signing_request import SigningRequest
 from services.metadata.machines.dial_targets import order_dial_targets
@@ -94,6 +94,6 @@ def _parse_dialable(text: str) -> tuple[str, ...]:
     return (ip,) if ip and _is_dialable(ip) else ()
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=CACHE_SIZE)
 def _is_dialable(ip: str) -> bool:
     return order_dial_targets(ip, prefer_ipv6=False) == (ip,)
