@@ -86,6 +86,8 @@ class MetadataService:
             async with asyncio.TaskGroup() as group:
                 if not self._without_talos:
                     group.create_task(self._node_controller.run())
+                    run_checks = self._request_controller.run
+                    group.create_task(supervise(run_checks, self._random, task="contested addresses"))
                 if self._publishes_networks:
                     group.create_task(supervise(self._networks_poller.run, self._random, task="networks"))
                 group.create_task(

@@ -15,6 +15,7 @@ from libs.common.contract.node import NodeAddress
 from libs.common.contract.signing_request import SigningRequestCondition
 from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR, OBSERVED_NODE, SNAPSHOT
 from services.metadata.machines.query_slots import QuerySlots
+from services.metadata.requests import request_controller
 from services.metadata.requests.contested_addresses import MAX_DIALLED
 from services.metadata.requests.dial_back import MAX_CONCURRENT_DIALS, DialBackCache
 from services.metadata.settings import MetadataSettings
@@ -581,6 +582,22 @@ async def test_a_contested_address_is_not_published_if_another_machine_or_none_a
             lambda: service._request_controller._reconcilers["csr-1"].state.next_dial_at < math.inf
         )
         assert flow.count_enriched() == 1
+
+
+async def test_an_address_that_another_node_claims_later_is_dialled(flow, talos, monkeypatch):
+    monkeypatch.setattr(request_controller, "CLAIM_CHECK_SECONDS", 0.05)
+    statuses = tuple(AddressStatus(address=f"{each}/24", link="eth0") for each in ("10.0.0.5", "10.9.0.5"))
+    talos.put(make_facts(addresses=statuses))
+    talos.put(make_facts(node_ip="10.9.0.5"))
+    async with flow.metadata(talos) as (service, _):
+        await flow.observe_node(make_node())
+        await flow.file_request(make_request(pem=make_request_pem("10.0.0.5", "10.9.0.5")))
+        await flow.wait_for_enriched(has_facts)
+        request = service._request_controller._reconcilers["csr-1"]
+        await wait_until(lambda: request.state.next_dial_at == math.inf)
+        assert "10.9.0.5" not in talos.looks
+        await flow.observe_node(make_node("web-2", uid="uid-2", ip="10.0.0.6", addresses=(WRITTEN,)))
+        await flow.wait_for_enriched(lambda event: event.answering_addresses == ("10.0.0.5", "10.9.0.5"))
 
 
 async def test_a_hanging_dial_delays_neither_other_requests_nor_the_end(flow, talos):

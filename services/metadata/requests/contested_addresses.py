@@ -25,6 +25,7 @@ class AddressClaimIndex:
         self._changed: set[str] = set()
         self._addresses: dict[str, frozenset[str]] = {}  # by Node name
         self._claimants: dict[str, tuple[str, ...]] = {}  # by address; nearly always one, in less than a set
+        self._newly_contested: set[str] = set()  # Node names, until they are taken
 
     def update(self, name: str) -> None:
         """Mark the Node as changed, or remove its claims if it has no state any more."""
@@ -36,10 +37,19 @@ class AddressClaimIndex:
 
     def has_other_claimant(self, address: str, name: str) -> bool:
         """Return whether a Node other than `name` claims the address."""
-        while self._changed:
-            self._refresh(self._changed.pop())
+        self._refresh_changed()
         claimants = self._claimants.get(address, ())
         return len(claimants) > (name in claimants)
+
+    def take_newly_contested(self) -> set[str]:
+        """Return the Nodes with an address that another Node shares since the last call."""
+        self._refresh_changed()
+        found, self._newly_contested = self._newly_contested, set()
+        return found
+
+    def _refresh_changed(self) -> None:
+        while self._changed:
+            self._refresh(self._changed.pop())
 
     def _refresh(self, name: str) -> None:
         state = self._nodes.get(name)
@@ -52,7 +62,9 @@ class AddressClaimIndex:
             if others:
                 self._claimants[address] = others
         for address in now - before:
-            self._claimants[address] = (*self._claimants.get(address, ()), name)
+            claimants = self._claimants[address] = (*self._claimants.get(address, ()), name)
+            if len(claimants) > 1:
+                self._newly_contested.update(claimants)
 
 
 def find_contested_addresses(

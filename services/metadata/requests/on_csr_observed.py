@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from dataclasses import KW_ONLY, dataclass
-from typing import Final
 
 from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.ordered_publisher import PublishOutcome
@@ -28,8 +27,6 @@ from services.metadata.requests.request_state import RequestState
 from services.metadata.requests.request_step import DialBack, PollNode, decide_request_step
 
 log = logging.getLogger(__name__)
-
-_RECHECK_SECONDS: Final = 5.0  # until addresses without another claimant are checked again
 
 
 class RequestIndex:
@@ -56,6 +53,11 @@ class RequestIndex:
         """Check the requests of the Node again: its state or its newest request may have changed."""
         for request in self._by_node.get(node_name, {}).values():
             request.on_node_changed()
+
+    def check_addresses(self, node_name: str) -> None:
+        """Check the addresses of the Node's requests again: another Node claims one of them now."""
+        for request in self._by_node.get(node_name, {}).values():
+            request.on_newly_contested()
 
     def is_superseded(self, state: RequestState) -> bool:
         """Return whether the requester has a newer pending request."""
@@ -133,8 +135,7 @@ class RequestReconciler:
         contested = find_contested_addresses(request, facts, self.claims)
         state = self.state.dial_started(facts, step.node_uid)
         if not contested:
-            again_at = now + _RECHECK_SECONDS if len(facts.addresses) > 1 else NEVER
-            self._set_state(state.dialled(frozenset(), again_at=again_at))
+            self._set_state(state.dialled(frozenset(), again_at=NEVER))
             return
         self._set_state(state)
         dial = self._dial(request.node_name, contested)
@@ -195,6 +196,12 @@ class RequestReconciler:
     def on_node_changed(self) -> None:
         """Check again: the state of the requesting Node, or of its other requests, changed."""
         self._wakeup.set()
+
+    def on_newly_contested(self) -> None:
+        """Check the addresses again: another Node claims one of them since the last check."""
+        is_dialling = self._dial_task is not None and not self._dial_task.done()
+        if self.state.next_dial_at == NEVER and not is_dialling:
+            self._set_state(self.state.dial_due(now=self.clock.monotonic()))
 
     def on_stored(self, event: EnrichedCsr) -> None:
         """Apply the newest message in the stream, unless it is our own."""

@@ -2,12 +2,14 @@
 
 import logging
 from dataclasses import KW_ONLY, dataclass
+from typing import Final, NoReturn
 
 from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import CsrEnriched, CsrGone, CsrObserved, EnrichedCsr, EnrichedCsrGone
 from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR, object_name_in
+from libs.common.service.run_together import run_every
 from libs.common.service.service import Dependencies
 from services.metadata.clock import Clock
 from services.metadata.enriched_messages import EnrichedMessages
@@ -20,6 +22,10 @@ from services.metadata.requests.on_csr_observed import RequestIndex, RequestReco
 from services.metadata.requests.request_state import create_state, needs_attestation
 
 log = logging.getLogger(__name__)
+
+# Until a new claim to an address takes effect. Checking each pending request so often took a third of the CPU
+# time while thousands of requests waited.
+CLAIM_CHECK_SECONDS: Final = 5.0
 
 
 @dataclass(eq=False)
@@ -43,6 +49,14 @@ class RequestController:
         self._messages = EnrichedMessages[EnrichedCsr](
             ENRICHED_CSR, types, self.stream_cache, self.publisher, self.dependencies.bus
         )
+
+    async def run(self) -> NoReturn:
+        """Check the requests of Nodes with newly contested addresses, until cancelled."""
+        await run_every(CLAIM_CHECK_SECONDS, self._check_newly_contested)
+
+    def _check_newly_contested(self) -> None:
+        for name in self._claims.take_newly_contested():
+            self._requests.check_addresses(name)
 
     async def close(self) -> None:
         """Cancel all tasks."""

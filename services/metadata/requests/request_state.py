@@ -164,6 +164,10 @@ class RequestState(msgspec.Struct, frozen=True, kw_only=True):
             next_dial_at=NEVER,
         )
 
+    def dial_due(self, *, now: float) -> "RequestState":
+        """Check for contested addresses at that time."""
+        return replace(self, next_dial_at=now)
+
     def dialled(self, answering: frozenset[str], *, again_at: float) -> "RequestState":
         """Set the contested addresses at which the Node's own machine answered."""
         return replace(self, answering_addresses=answering, next_dial_at=again_at)

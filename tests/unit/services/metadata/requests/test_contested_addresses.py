@@ -107,6 +107,17 @@ def test_a_claim_ends_when_its_node_is_gone_or_loses_the_address():
     assert not claims._claimants
 
 
+def test_each_node_whose_address_gets_another_claimant_is_returned_once():
+    claims, held = claims_of(known("web-1", "10.0.0.5", attested=("10.9.0.5",)), known("web-2", "10.0.0.6"))
+    assert claims.take_newly_contested() == set()
+    held["web-2"] = known("web-2", "10.0.0.6", written=("10.9.0.5",))
+    claims.update("web-2")
+    assert claims.has_other_claimant("10.9.0.5", "web-1")  # a lookup in between loses nothing
+    assert claims.take_newly_contested() == {"web-1", "web-2"}
+    claims.update("web-2")
+    assert claims.take_newly_contested() == set()
+
+
 def test_the_index_keeps_nothing_about_removed_nodes():
     claims, held = claims_of(known("web-2", "10.9.0.5"))
     held.clear()
