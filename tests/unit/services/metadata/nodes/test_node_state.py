@@ -368,6 +368,14 @@ def test_the_end_of_a_node_is_published_once():
     assert step(refused) == Wait(refused.publication.retry_at)
 
 
+def test_a_machine_that_answers_after_a_lost_acknowledgement_is_published_again():
+    refused = then_failed(enriched_node()).publish_failed(at(T))  # perhaps the stream has the fault
+    back = then_polled(refused)
+    found = step(back, back.publication.retry_at)
+    assert isinstance(found, Publish)
+    assert isinstance(found.event, events.NodeEnriched)
+
+
 def test_after_a_tie_the_machine_is_polled_before_the_next_publish():
     known = then_polled(joined())
     found = step(known)
