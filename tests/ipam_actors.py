@@ -77,6 +77,9 @@ class InMemoryCluster(InMemoryEvents):
     def delete_page(self, name: str) -> None:
         del self._config_maps[name]
 
+    def delete_pages(self) -> None:
+        self._config_maps.clear()
+
     @property
     def pages(self) -> Mapping[str, ConfigMap]:
         return self._config_maps

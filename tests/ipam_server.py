@@ -104,6 +104,15 @@ class IpamServer:
         self._version += 1
         return str(self._version)
 
+    def save(self) -> "tuple[dict[str, Node], dict[str, StoredPage]]":
+        """A backup of all Nodes and pages."""
+        return dict(self.nodes), dict(self.pages)
+
+    def restore(self, backup: "tuple[dict[str, Node], dict[str, StoredPage]]") -> None:
+        """Replace everything by the backup, as a restore of etcd does."""
+        nodes, pages = backup
+        self.nodes, self.pages = dict(nodes), dict(pages)
+
     def put_page(self, task: SimulatedTask, page: StoredPage) -> str:
         there = self.pages.get(page.name)
         if there is None and page.resource_version:

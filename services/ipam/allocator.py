@@ -109,11 +109,14 @@ class Allocator:
         """Claim for many Nodes with one write per page; the results are valid permanently.
 
         Reads all Nodes and pages before the first claim, and the pages again before it reports exhaustion.
+        etcd may be restored from a backup. So it also reads a page again before it reports an existing claim,
+        and lists all again if only the last list reports podCIDRs of a Node.
         Calls `get_exclusions` before each plan, so new exclusions count. If another replica wrote a page
         first, it plans again, or returns no results unless `never_yield`. Raises the errors of
         `get_exclusions`, KubeError, and TemporaryError if other replicas won every attempt.
         """
         closed: dict[str, str] = {}
+        current: set[str] = set()  # the ranges of the pages that this call has written or read
         new_blocks: list[tuple[str, Pool]] = []
         tries: dict[str, int] = {}
         reread = is_contended = False
@@ -123,23 +126,26 @@ class Allocator:
                 reread = True
                 if self._pod_cidrs_by_uid is None:  # reset while the Nodes were listed
                     continue
-            plan = self._plan(requests, get_exclusions(), closed)
-            if plan.changed_pages:
-                tries.update(plan.attempts)
-                written, overtaken = await self._write_all(plan, closed)
-                is_contended = is_contended or overtaken
-                new_blocks += [
-                    (block, pool) for block, pool in plan.new_blocks if page_range_of(block) in written
-                ]
-                if overtaken and not never_yield:
-                    return ClaimResult(
-                        results={}, new_blocks=tuple(new_blocks), attempts=tries, is_contended=True
-                    )
-                if overtaken and len(plan.changed_pages) - len(written) > 1:
-                    await self.refresh_pages()  # the replica that wrote one of them probably wrote the others
-                if len(written) < len(plan.changed_pages):
-                    continue
-            if reread or not any(isinstance(answer, NoBlock) for answer in plan.results.values()):
+            exclusions = get_exclusions()
+            if not reread and self._has_unobserved_pod_cidrs(requests, exclusions):
+                self.reset()
+                continue
+            plan = self._plan(requests, exclusions, closed)
+            if not reread and _needs_current_pages(plan, current):
+                self._replace_pages(await self.api.list_pages())
+                reread = True
+                continue
+            tries.update(plan.attempts)
+            written, overtaken = await self._write_all(plan, closed, current)
+            is_contended = is_contended or overtaken
+            new_blocks += [
+                (block, pool) for block, pool in plan.new_blocks if page_range_of(block) in written
+            ]
+            if overtaken and not never_yield:
+                return ClaimResult(
+                    results={}, new_blocks=tuple(new_blocks), attempts=tries, is_contended=True
+                )
+            if len(written) == len(plan.changed_pages):
                 return ClaimResult(
                     results=plan.results,
                     new_blocks=tuple(new_blocks),
@@ -147,8 +153,9 @@ class Allocator:
                     ignored_addresses=plan.ignored_addresses,
                     is_contended=is_contended,
                 )
-            self._replace_pages(await self.api.list_pages())
-            reread = True
+            if overtaken and len(plan.changed_pages) - len(written) > 1:
+                await self.refresh_pages()  # the replica that wrote one of them probably wrote the others
+                reread = True
         raise TemporaryError("other replicas wrote every page of claims first")
 
     async def refresh_pages(self) -> bool:
@@ -219,6 +226,13 @@ class Allocator:
 
     # ---- pages, as last read or written
 
+    def _has_unobserved_pod_cidrs(
+        self, requests: Sequence[AllocationRequest], exclusions: Exclusions
+    ) -> bool:
+        """Whether the last list reports podCIDRs of a requesting Node that is observed without any."""
+        listed, observed = self._pod_cidrs_by_uid or {}, exclusions.pod_cidrs_by_uid
+        return any(request.uid in listed and request.uid not in observed for request in requests)
+
     def _plan(
         self, requests: Sequence[AllocationRequest], exclusions: Exclusions, closed_pages: Mapping[str, str]
     ) -> AllocationPlan:
@@ -239,15 +253,19 @@ class Allocator:
             page_bytes=self.page_bytes,
         )
 
-    async def _write_all(self, plan: AllocationPlan, closed_pages: dict[str, str]) -> tuple[set[str], bool]:
+    async def _write_all(
+        self, plan: AllocationPlan, closed_pages: dict[str, str], current: set[str]
+    ) -> tuple[set[str], bool]:
         """Return the written ranges, and whether another replica wrote a page first.
 
-        Adds pages that accept no write now to `closed_pages`.
+        Adds pages that accept no write now to `closed_pages`, and the range of each page that it wrote or
+        read to `current`.
         """
         written = set()
         overtaken = False
         for page in plan.changed_pages:
             error = await self._write(page)
+            current.add(page.range)
             if error is None:
                 written.add(page.range)
                 continue
@@ -283,6 +301,17 @@ class Allocator:
     def _replace_pages(self, stored: Sequence[StoredPage]) -> None:
         if not self.pages.replace_all(stored):
             self.reset()
+
+
+def _needs_current_pages(plan: AllocationPlan, current: set[str]) -> bool:
+    """Whether a result rests on a page that this plan does not write: exhaustion, or an existing claim."""
+    current = current | {page.range for page in plan.changed_pages}
+    for result in plan.results.values():
+        if isinstance(result, NoBlock):
+            return True
+        if isinstance(result, Assignment) and not current.issuperset(map(page_range_of, result.pod_cidrs)):
+            return True
+    return False
 
 
 class _ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,13 +21,13 @@ from services.ipam.node_event_recorder import ASSIGNMENT_FAILED, NOT_AVAILABLE, 
 from services.ipam.node_index import NodeIndex
 from services.ipam.pool_selection import Pool
 from services.ipam.unallocated_reasons import CannotAllocate, NotManaged, NotReady
-from services.ipam.waiting_nodes import NOT_MANAGED, WaitingNode, WaitingNodes
+from services.ipam.waiting_nodes import NOT_MANAGED, WRITTEN, WaitingNode, WaitingNodes
 
 RETRY_SECONDS: Final = 30.0  # only a fallback: the change that a Node waits for triggers the next attempt
 MISSING_NODE_WAIT_SECONDS: Final = 5.0  # by then the watcher has published the current state in Kubernetes
 OTHER_REPLICA_WAIT_SECONDS: Final = 3.0  # for the replica that claimed the block, which writes at once
-# for own writes; after this time the observed state counts again: etcd may be restored from a backup
-_OWN_WRITE_TTL_SECONDS: Final = 60.0
+# for the observation of an own write; then the observed state counts: etcd may be restored from a backup
+OWN_WRITE_WAIT_SECONDS: Final = 20.0
 _MAX_REMEMBERED: Final = 20_000
 
 PoolSelector = Callable[[Node], tuple[Pool, ...] | NotReady | CannotAllocate | NotManaged]
@@ -56,7 +56,7 @@ class OnNodeEnriched:
     clock: Callable[[], float]  # monotonic, in seconds
 
     def __post_init__(self) -> None:
-        self._written: dict[str, tuple[str, float]] = {}  # Node -> uid and time of the write
+        self._written: dict[str, tuple[str, float]] = {}  # Node -> uid and time of an unobserved write
         self._no_blocks: dict[str, Assignment] = {}  # Node -> assignment whose fence failed
 
     def forget_node(self, name: str) -> None:
@@ -114,7 +114,7 @@ class OnNodeEnriched:
             skip_reason = "the Node is gone"
         else:
             node = self.node_index.get(event.node.name)
-            skip_reason = _explain_skip(node, event.node) or self._explain_recent_write(event.node)
+            skip_reason = _explain_skip(node, event.node) or self._await_observation(event.node)
         if not skip_reason:
             return node
         if node is not None:
@@ -122,16 +122,29 @@ class OnNodeEnriched:
         telemetry.annotate(outcome="unchanged", reason=skip_reason)
         return None
 
-    def _explain_recent_write(self, node: Node) -> str:
-        """Return that this replica wrote the Node, maybe unseen by the watcher yet; "" if it did not."""
-        uid, at = self._written.get(node.name, ("", 0.0))
-        is_ours = uid == node.uid and self.clock() - at < _OWN_WRITE_TTL_SECONDS
-        return "this replica wrote its pod CIDRs a moment ago" if is_ours else ""
+    def _await_observation(self, node: Node) -> str:
+        """Return that this replica wrote the Node and the watcher has not observed it yet, or "".
+
+        The reconciler retries the Node if the observation does not come.
+        """
+        if (
+            not self._has_written(node)
+            or self.clock() - self._written[node.name][1] >= OWN_WRITE_WAIT_SECONDS
+        ):
+            return ""
+        reason = "this replica wrote its pod CIDRs a moment ago"
+        self._mark_waiting(node, WRITTEN, reason)
+        return reason
+
+    def _has_written(self, node: Node) -> bool:
+        """Whether this replica wrote that very Node and the watcher has not observed it yet."""
+        return self._written.get(node.name, ("", 0.0))[0] == node.uid
 
     def on_node_observed(self, node: Node) -> None:
         """Handle an observation: a Node with podCIDRs waits no longer."""
         if not node.spec.pod_cidrs:
             return
+        self._written.pop(node.name, None)
         self.waiting_nodes.remove(node.name)
         self.event_recorder.forget(node.uid)
         failed = self._no_blocks.pop(node.name, None)
@@ -147,7 +160,7 @@ class OnNodeEnriched:
             await self._skip_not_managed(node, by_now.reason)
             return
         match answered.result:
-            case Assignment() if not (answered.is_new or message.redelivered):
+            case Assignment() if not (answered.is_new or message.redelivered or self._has_written(node)):
                 # The messages of a joining Node reach several replicas: the claiming replica writes.
                 reason = "its blocks are claimed, and the claiming replica writes them soon"
                 raise RequeueAfter(reason, retry_after_seconds=OTHER_REPLICA_WAIT_SECONDS)

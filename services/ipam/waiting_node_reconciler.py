@@ -14,8 +14,9 @@ from libs.common.observability import metrics
 from libs.common.service.name_queue import NameQueue
 from libs.common.service.run_together import run_every, run_together
 from services.ipam.node_event_recorder import NOT_AVAILABLE, NodeEventRecorder
+from services.ipam.on_node_enriched import OWN_WRITE_WAIT_SECONDS
 from services.ipam.pool_selection import Pool
-from services.ipam.waiting_nodes import WaitingNodes
+from services.ipam.waiting_nodes import WRITTEN, WaitingNodes
 
 CHECK_INTERVAL_SECONDS: Final = 1.0
 POOL_RETRY_SECONDS: Final = 3.0  # one Node per full pool retries: other replicas release blocks, too
@@ -64,7 +65,7 @@ class WaitingNodeReconciler:
             await self.handle(message)  # it never raises; the bus redelivers the message, too
 
     def run_periodic_checks(self) -> None:
-        """Retry one Node per full pool, record Events for long waits and update the metrics."""
+        """Retry one Node per full pool and unobserved writes; record long waits and update the metrics."""
         at = self.clock()
         counts = Counter(node.outcome for node in self.waiting_nodes.by_name.values())
         for outcome in ("waiting", "unserved"):
@@ -76,5 +77,10 @@ class WaitingNodeReconciler:
         if groups and (self._pools_tried_at is None or at - self._pools_tried_at >= POOL_RETRY_SECONDS):
             self._pools_tried_at = at
             self.enqueue([names[0] for names in groups.values()])
+        self.enqueue(
+            node.name
+            for node in self.waiting_nodes.by_name.values()
+            if node.outcome == WRITTEN and at - node.waiting_since >= OWN_WRITE_WAIT_SECONDS
+        )
         for node in islice(self.waiting_nodes.take_unreported(at), _MAX_EVENTS_PER_CHECK):
             self.event_recorder.record(node.name, node.uid, NOT_AVAILABLE, node.reason)

@@ -8,6 +8,7 @@ import msgspec
 from services.ipam.pool_selection import Pool
 
 NOT_MANAGED: Final = "not-ours"  # another controller's Node; it gets no Event and waits for another file
+WRITTEN: Final = "written"  # has pod CIDRs that are not observed yet; it gets no Event
 LONG_WAIT_SECONDS: Final = 30.0  # a longer wait for one reason is recorded on the Node
 
 
@@ -16,7 +17,7 @@ class WaitingNode(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     uid: str
-    # "waiting": a fact is missing; "unserved": an operator must change the configuration; NOT_MANAGED
+    # "waiting": a fact is missing; "unserved": an operator must change the configuration; or one of the above
     outcome: str
     reason: str
     full_pools: tuple[Pool, ...] = ()  # pools of this Node without a free block
@@ -58,7 +59,7 @@ class WaitingNodes:
         """Yield the Nodes with a long wait, each once until its reason changes."""
         for node in list(self.by_name.values()):
             key = (node.name, node.reason)
-            if node.outcome == NOT_MANAGED:
+            if node.outcome in (NOT_MANAGED, WRITTEN):
                 continue
             if at - node.waiting_since >= LONG_WAIT_SECONDS and key not in self._reported:
                 self._reported.add(key)

@@ -25,6 +25,7 @@ from services.ipam.node_event_recorder import (
     NOT_AVAILABLE,
     OTHER_ALLOCATOR,
 )
+from services.ipam.on_node_enriched import OWN_WRITE_WAIT_SECONDS
 from services.ipam.pages import NAME_PREFIX
 from services.ipam.pool_selection import Pool
 from tests.builders import NOW, make_cluster_networks, make_message, make_node_enriched
@@ -420,6 +421,35 @@ async def test_an_answer_that_is_lost_is_no_second_block(flow: IpamFlow):
         assert_disjoint(given)
     claimed = "".join(page.data["claims.json"] for page in flow.kube.pages.values())
     assert claimed.count('"uid"') == 6
+
+
+async def test_a_node_whose_pod_cidrs_a_restored_etcd_does_not_have_gets_a_block_again(flow: IpamFlow):
+    clock = ManualClock()
+    async with flow.run_ipam(clock=clock):
+        await flow.join_nodes(1)
+        await flow.wait_for_pod_cidrs(1)
+        await flow.advance_time(clock, 400.0, "nodes")  # a sweep lists the Node with its pod CIDRs
+        flow.kube.delete_pages()
+        await flow.join_nodes(1)
+        await flow.join_nodes(2)
+        assert_disjoint(await flow.wait_for_pod_cidrs(1, 2, seconds=SOON))
+    assert "uid-1" in str(flow.kube.pages)
+
+
+async def test_a_write_that_a_restored_etcd_does_not_have_is_repeated_if_it_is_not_observed(flow: IpamFlow):
+    flow.kube.watchers = None
+    clock = ManualClock()
+    async with flow.run_ipam(clock=clock):
+        await flow.join_nodes(1)
+        await flow.wait_for_pod_cidrs(1)
+        flow.kube.delete_pages()
+        await flow.join_nodes(1)
+        await flow.join_nodes(2)
+        await flow.wait_for_pod_cidrs(2)
+        assert "web-1" not in flow.kube.pod_cidrs()
+        clock.advance(OWN_WRITE_WAIT_SECONDS)
+        await flow.publish_leading()
+        assert_disjoint(await flow.wait_for_pod_cidrs(1, 2, seconds=SOON))
 
 
 async def test_another_stream_changes_nothing_for_those_who_have_blocks(tmp_path: Path):

@@ -97,11 +97,30 @@ def test_a_thousand_nodes_of_both_families_cost_two_writes(cluster):
     assert cluster.asked == ["list pages", "list nodes", "write", "write"]
 
 
-def test_a_node_that_comes_again_costs_no_request(cluster):
+def test_a_node_that_comes_again_costs_one_read_of_the_pages(cluster):
     first = cluster.claim("a")
     cluster.asked.clear()
     assert cluster.claim("a").results == first.results
-    assert cluster.asked == []
+    assert cluster.asked == ["list pages"]
+
+
+def test_a_claim_that_a_restored_etcd_does_not_have_is_claimed_again(cluster):
+    backup = cluster.server.save()
+    cluster.claim("a")
+    cluster.server.restore(backup)
+    again = cluster.claim("a")
+    assert [block for block, _ in again.new_blocks] == list(again.results["uid-a"].pod_cidrs)
+    assert "uid-a" in str(cluster.server.pages)
+
+
+def test_pod_cidrs_that_a_restored_etcd_does_not_have_are_claimed_again(cluster):
+    cluster.claim("a")
+    backup = cluster.server.save()
+    cluster.node("a", "10.0.0.0/24")
+    finished(cluster.allocator.sweep())  # lists the Node with its pod CIDRs
+    cluster.server.restore(backup)
+    claimed = cluster.claim("a")
+    assert isinstance(claimed.results["uid-a"], Assignment)
 
 
 def test_the_next_node_costs_one_write_and_no_read(cluster):
