@@ -293,8 +293,8 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     def publish_failed(self, timing: Timing) -> "NodeState":
         """Count the failed publish and set the back-off.
 
-        Perhaps the stream has the event, and only its acknowledgement was lost: whatever is known at the end of
-        the back-off is published, even if it was published before.
+        Perhaps the stream has the event, and only its acknowledgement was lost. So whatever is known at the
+        end of the back-off is published, even if it was published before.
         """
         return replace(self, publication=replace(self.publication.failed(timing), event=None))
 
