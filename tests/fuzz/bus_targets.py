@@ -1,5 +1,6 @@
 """What NATS delivers: any publisher may have written subject, headers and payload."""
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,8 @@ from libs.common.contract.subjects import subject_of
 from tests.fuzz.target import Target
 
 _GOLDEN: Final = Path(__file__).parents[1] / "contract" / "golden"
-_MAX_BYTES: Final = 2**16  # nats-server accepts a megabyte, which takes seconds here
+# nats-server accepts a megabyte, which takes seconds here.
+_nats_target = partial(Target, format="json", errors=(BusError,), max_bytes=2**16)
 _BETWEEN: Final = b"\n--\n"  # separates the parts of a message
 _INFO: Final = (
     b'{"name":"labeler","config":{"max_bytes":64},"created":"2026-03-01T12:00:00Z",'
@@ -87,27 +89,11 @@ def _direct_answers() -> tuple[bytes, ...]:
 
 TARGETS: Final = (
     Target(name="bus-event", format="json", run=_event, seeds=_golden, errors=(events.EventError,)),
-    Target(
-        name="bus-message",
-        format="json",
-        run=_message,
-        seeds=_messages,
-        errors=(BusError,),
-        max_bytes=_MAX_BYTES,
-    ),
-    Target(
+    _nats_target(name="bus-message", run=_message, seeds=_messages),
+    _nats_target(
         name="bus-api-answer",
-        format="json",
         run=_api_answer,
         seeds=lambda: (_INFO, b'{"error":{"code":404,"err_code":10059,"description":"stream not found"}}'),
-        errors=(BusError,),
     ),
-    Target(
-        name="bus-direct-answer",
-        format="json",
-        run=_direct_answer,
-        seeds=_direct_answers,
-        errors=(BusError,),
-        max_bytes=_MAX_BYTES,
-    ),
+    _nats_target(name="bus-direct-answer", run=_direct_answer, seeds=_direct_answers),
 )

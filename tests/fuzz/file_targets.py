@@ -2,6 +2,7 @@
 
 import base64
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,8 @@ from tests.cloud_config_mutations import SEEDS
 from tests.fuzz.request_targets import encode_self_signed
 from tests.fuzz.target import Target
 
-_MAX_BYTES: Final = 2**15  # the parsers accept a megabyte, which takes seconds here
+# The parsers accept a megabyte, which takes seconds here.
+_yaml_target = partial(Target, format="yaml", max_bytes=2**15)
 _PEM: Final = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n")
 _KUBECONFIG: Final = b"""current-context: x
 contexts: [{name: x, context: {cluster: c, user: u}}]
@@ -87,40 +89,32 @@ def _template(data: bytes) -> None:
 
 
 TARGETS: Final = (
-    Target(
+    _yaml_target(
         name="yaml",
-        format="yaml",
         run=_yaml,
         seeds=lambda: (b"a: &a {b: [1, 2.5, ~, 'x']}\nc: *a\n", b"<<: {a: 1}\nb: |\n  text\n"),
         errors=(YamlError,),
-        max_bytes=_MAX_BYTES,
     ),
-    Target(
+    _yaml_target(
         name="cloud-config",
-        format="yaml",
         run=_cloud_config,
         seeds=lambda: tuple(map(str.encode, SEEDS)),
         errors=(CloudConfigError,),
-        max_bytes=_MAX_BYTES,
     ),
-    Target(
+    _yaml_target(
         name="kubeconfig",
-        format="yaml",
         run=_kubeconfig,
         seeds=lambda: tuple(_KUBECONFIG % (_PEM, user) for user in _USERS),
         errors=(KubeConfigError,),
-        max_bytes=_MAX_BYTES,
     ),
-    Target(
+    _yaml_target(
         name="talosconfig",
-        format="yaml",
         run=_talosconfig,
         seeds=lambda: (
             _TALOSCONFIG % (b"10.0.0.1, '[fd00::1]:51000', https://a.example:8443/", _PEM, _PEM, _PEM),
             b"context: a\ncontexts: {a: {target: x, auth: {siderov1: {identity: me}}}}",
         ),
         errors=(CredentialsError,),
-        max_bytes=_MAX_BYTES,
     ),
     Target(
         name="talos-certificate",

@@ -84,22 +84,11 @@ def _certificates() -> tuple[bytes, ...]:
     return (x509.load_pem_x509_certificate(encode_self_signed()[0]).public_bytes(Encoding.DER),)
 
 
+_der_target = functools.partial(Target, format="der", seeds=_requests, max_bytes=2 * REQUEST_LIMIT)
 TARGETS: Final = (
     Target(name="csr-pem", format="der", run=_pem_request, seeds=lambda: tuple(map(encode_pem, _requests()))),
-    Target(
-        name="csr-der",
-        format="der",
-        run=lambda der: _pem_request(encode_pem(der)),
-        seeds=_requests,
-        max_bytes=2 * REQUEST_LIMIT,
-    ),
-    Target(
-        name="csr-addresses",
-        format="der",
-        run=lambda der: _requested_addresses(encode_pem(der)),
-        seeds=_requests,
-        max_bytes=2 * REQUEST_LIMIT,
-    ),
+    _der_target(name="csr-der", run=lambda der: _pem_request(encode_pem(der))),
+    _der_target(name="csr-addresses", run=lambda der: _requested_addresses(encode_pem(der))),
     Target(
         name="server-certificate",
         format="der",
