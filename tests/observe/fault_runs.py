@@ -1,11 +1,19 @@
 """Runs one fault: its alert fires, no other alert does, and no alert is pending before the next fault."""
 
 import time
+from collections.abc import Sequence
+
+import pytest
 
 from tests.observe.faults import Fault
 from tests.observe.observed_cluster import ObservedCluster
 
 _JUST_NOW_SECONDS = 3.0
+
+
+def each_fault(faults: Sequence[Fault]) -> pytest.MarkDecorator:
+    """Run the test with each of these faults."""
+    return pytest.mark.parametrize("fault", faults, ids=lambda fault: fault.during.__name__)
 
 
 async def fires_exactly_its_alert(

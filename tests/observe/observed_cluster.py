@@ -107,6 +107,11 @@ class ObservedCluster:
 
         await wait_until(fires, f"{alert} fires", _FIRES_SECONDS)
 
+    async def read_label(self, alert: str, label: str) -> str:
+        """The label of the only active alert of that name."""
+        (value,) = [each.labels[label] for each in await self.prometheus.list_alerts() if each.name == alert]
+        return value
+
     async def until_calm(self, excluded: frozenset[str] = frozenset()) -> None:
         """Wait until no alert is pending; alerts that have fired may still do so."""
 

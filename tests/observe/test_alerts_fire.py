@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.bus_actors import wait_until
-from tests.observe.fault_runs import fires_exactly_its_alert
+from tests.observe.fault_runs import each_fault, fires_exactly_its_alert
 from tests.observe.fault_table import OF_MACHINES, ONLY_BY_PROMTOOL, STALLED, TRIED
 from tests.observe.faults import Fault, no_consumer
 from tests.observe.observed_cluster import RULES, ObservedCluster
@@ -61,7 +61,7 @@ async def test_nothing_fires_while_nodes_join_and_get_certificates(watched: Obse
     assert await watched.fired_within(120) == set()
 
 
-@pytest.mark.parametrize("fault", OF_MACHINES, ids=lambda fault: fault.during.__name__)
+@each_fault(OF_MACHINES)
 async def test_a_fault_fires_its_alert_and_no_other(
     watched: ObservedCluster, stalling: AsyncExitStack, fault: Fault
 ):
@@ -72,8 +72,7 @@ async def test_a_stalled_queue_fires_its_alert_until_a_consumer_runs(
     watched: ObservedCluster, stalling: AsyncExitStack
 ):
     await watched.until_fires(STALLED)
-    (durable,) = [a.labels["durable"] for a in await watched.prometheus.list_alerts() if a.name == STALLED]
-    assert durable.startswith("csr")
+    assert (await watched.read_label(STALLED, "durable")).startswith("csr")
     await stalling.aclose()
     await watched.until_quiet()
     assert await watched.fired_within(600) == {STALLED} | {fault.alert for fault in OF_MACHINES}

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.observe.fault_runs import fires_exactly_its_alert
+from tests.observe.fault_runs import each_fault, fires_exactly_its_alert
 from tests.observe.fault_table import LAST, OF_KEYS, OF_OUTAGES, STALE
 from tests.observe.faults import Fault, rejected_watch
 from tests.observe.observed_cluster import ObservedCluster
@@ -20,12 +20,12 @@ async def staling(watched: ObservedCluster) -> AsyncIterator[AsyncExitStack]:
         yield stack
 
 
-@pytest.mark.parametrize("fault", OF_OUTAGES, ids=lambda fault: fault.during.__name__)
+@each_fault(OF_OUTAGES)
 async def test_an_outage_fires_its_alert_and_no_other(watched: ObservedCluster, fault: Fault):
     await fires_exactly_its_alert(watched, fault)
 
 
-@pytest.mark.parametrize("fault", OF_KEYS, ids=lambda fault: fault.during.__name__)
+@each_fault(OF_KEYS)
 async def test_a_fault_fires_its_alert_and_no_other(
     watched: ObservedCluster, staling: AsyncExitStack, fault: Fault
 ):
@@ -36,13 +36,12 @@ async def test_a_rejected_watch_fires_its_alert_until_it_is_accepted(
     watched: ObservedCluster, staling: AsyncExitStack
 ):
     await watched.until_fires(STALE)
-    (resource,) = [a.labels["resource"] for a in await watched.prometheus.list_alerts() if a.name == STALE]
-    assert resource == "nodes"
+    assert await watched.read_label(STALE, "resource") == "nodes"
     await staling.aclose()
     await watched.until_gone(STALE)
 
 
-@pytest.mark.parametrize("fault", LAST, ids=lambda fault: fault.during.__name__)
+@each_fault(LAST)
 async def test_a_fault_that_stops_every_service_fires_its_alert_and_no_other(
     watched: ObservedCluster, fault: Fault
 ):
