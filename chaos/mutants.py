@@ -129,6 +129,8 @@ MUTANTS: Final[Sequence[Mutant]] = (
                 "services/lifecycle/leader_elector.py",
                 "        if self.lock is not None and not self.lock.is_leading:\n            return None\n"
                 "        return self._leading_since\n",
+                # Only the standby deletes: the leader could otherwise delete each Node first.
+                "        if self.lock is not None and self.lock.is_leading:\n            return None\n"
                 "        return self.clock() - 60.0\n",
             ),
             Change(

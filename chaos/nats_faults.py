@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from chaos.cluster import CLUSTERED_MODES, SINGLE_SERVER_MODES
@@ -13,6 +14,7 @@ from libs.testbed.nats_server import NatsServer
 
 _MOMENT: Final = (0.0, 0.0)
 _ROTATION_SECONDS: Final = (18.0, 20.0)  # between two rotations of all keys
+_cluster_fault = partial(Fault, target="nats", modes=CLUSTERED_MODES)
 _PROBES: Final = 3
 _PROBE_SECONDS: Final = 2.0  # the chart's liveness probe: every 30 s
 
@@ -111,27 +113,10 @@ NATS_FAULTS: Final[Sequence[Fault]] = (
         hold_seconds=_MOMENT,
         modes=SINGLE_SERVER_MODES,  # only the watcher's key may delete them
     ),
-    Fault(
-        name="nats-leader-killed",
-        target="nats",
-        inject=_kill_leader,
-        heal=_restart_stopped,
-        modes=CLUSTERED_MODES,
-    ),
-    Fault(
-        name="nats-leader-paused",
-        target="nats",
-        inject=_pause_leader,
-        heal=_resume_all,
-        modes=CLUSTERED_MODES,
-    ),
-    Fault(
-        name="nats-follower-wiped",
-        target="nats",
-        inject=_wipe_follower,
-        heal=heal_nothing,
-        hold_seconds=_MOMENT,
-        modes=CLUSTERED_MODES,
+    _cluster_fault(name="nats-leader-killed", inject=_kill_leader, heal=_restart_stopped),
+    _cluster_fault(name="nats-leader-paused", inject=_pause_leader, heal=_resume_all),
+    _cluster_fault(
+        name="nats-follower-wiped", inject=_wipe_follower, heal=heal_nothing, hold_seconds=_MOMENT
     ),
     Fault(
         name="nats-credentials-rotated",

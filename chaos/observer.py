@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiohttp
 
@@ -17,6 +17,8 @@ from libs.testbed.signing_requests import CSRS
 _EVERY_SECONDS: Final = 0.5
 _ANSWER_SECONDS: Final = 2.0
 _NODES: Final = "/api/v1/nodes"
+_Observed = TypeVar("_Observed", NodeState, SigningRequest)
+_ObservedByVersion = dict[tuple[str, int, int], _Observed]  # uid, number of restores of etcd, resourceVersion
 
 
 class Observer:
@@ -29,8 +31,8 @@ class Observer:
         self._control_plane = control_plane
         self._admin = admin
         self._mark = control_plane.audit_mark()
-        self._states: dict[tuple[str, int, int], NodeState] = {}
-        self._requests: dict[tuple[str, int, int], SigningRequest] = {}
+        self._states: _ObservedByVersion[NodeState] = {}
+        self._requests: _ObservedByVersion[SigningRequest] = {}
         self._observing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -48,23 +50,11 @@ class Observer:
 
     async def list_nodes(self) -> list[NodeState] | None:
         """The present Nodes; None while kube-apiserver does not answer."""
-        restores = len(self._control_plane.etcd_restores)
-        items = await self._list(_NODES)
-        if items is None:
-            return None
-        nodes = [read_node(item, restores) for item in items]
-        self._states.update({(node.uid, restores, node.version): node for node in nodes})
-        return nodes
+        return await self._list(_NODES, read_node, self._states)
 
     async def list_requests(self) -> list[SigningRequest] | None:
         """The present certificate requests; None while kube-apiserver does not answer."""
-        restores = len(self._control_plane.etcd_restores)
-        items = await self._list(CSRS)
-        if items is None:
-            return None
-        requests = [read_signing_request(item, restores) for item in items]
-        self._requests.update({(each.uid, restores, each.version): each for each in requests})
-        return requests
+        return await self._list(CSRS, read_signing_request, self._requests)
 
     async def read_history(self) -> History:
         """Everything since the start.
@@ -91,10 +81,21 @@ class Observer:
             await self.list_requests()
             await asyncio.sleep(_EVERY_SECONDS)
 
-    async def _list(self, path: str) -> list[dict[str, Any]] | None:
+    async def _list(
+        self,
+        path: str,
+        read: Callable[[dict[str, Any], int], _Observed],
+        observed: _ObservedByVersion[_Observed],
+    ) -> list[_Observed] | None:
+        """List and record the objects; None while kube-apiserver does not answer."""
+        restores = len(self._control_plane.etcd_restores)
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 answer = await self._admin.request("GET", path)
         except (aiohttp.ClientError, TimeoutError):
             return None
-        return list(answer.body["items"]) if answer.status == 200 else None
+        if answer.status != 200:
+            return None
+        objects = [read(item, restores) for item in answer.body["items"]]
+        observed.update({(each.uid, restores, each.version): each for each in objects})
+        return objects
