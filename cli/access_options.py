@@ -108,6 +108,11 @@ NATS_OPTIONS: Final = _combine(
 )
 
 
+def cloud_config_option(help_text: str) -> Option:
+    """Return the option --cloud-config, a path of the services' file."""
+    return click.option("--cloud-config", type=click.Path(path_type=Path), metavar="FILE", help=help_text)
+
+
 def output_option(help_text: str = "Output format.") -> Option:
     """Return the option -o with the values text and json."""
     return click.option(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -15,6 +16,7 @@ from libs.common.settings.lease_times import validate_lease_times
 from services.lifecycle.decide import DeletionPolicy
 
 _DEFAULT_POLICY: Final = DeletionPolicy()
+_duration = partial(flags.Flag, group=flags.LIFECYCLE, at_least=1.0)
 _SPOT_KEPT_WARNING: Final = (
     "cloud-node-lifecycle keeps Nodes of preempted GCP spot machines, which the reference deletes: "
     "--delete-preempted-gcp-spot=true deletes them, =false keeps them without this warning"
@@ -46,29 +48,22 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
     delete_preempted_gcp_spot: Annotated[bool | None, flags.DELETE_PREEMPTED_GCP_SPOT] = None
     not_ready_seconds: Annotated[
         float,
-        flags.Flag(
-            "lifecycle-not-ready-time",
-            "How long a Node must be not Ready before lifecycle may delete it.",
-            flags.LIFECYCLE,
-            at_least=1.0,
+        _duration(
+            "lifecycle-not-ready-time", "How long a Node must be not Ready before lifecycle may delete it."
         ),
     ] = _DEFAULT_POLICY.min_not_ready.total_seconds()
     evidence_seconds: Annotated[
         float,
-        flags.Flag(
+        _duration(
             "lifecycle-evidence-time",
             "How long at least three polls must show the evidence, without a contradiction.",
-            flags.LIFECYCLE,
-            at_least=1.0,
         ),
     ] = _DEFAULT_POLICY.min_span.total_seconds()
     grace_seconds: Annotated[
         float,
-        flags.Flag(
+        _duration(
             "lifecycle-start-grace",
             "How long lifecycle deletes nothing after its start, and after it became the leader.",
-            flags.LIFECYCLE,
-            at_least=1.0,
         ),
     ] = _DEFAULT_POLICY.startup_grace.total_seconds()
     # reloaded at runtime: ownership of Nodes may change

@@ -64,12 +64,9 @@ def _parse_seconds(_: click.Context, __: click.Parameter, text: str | None) -> i
     metavar="DURATION",
     help="Give the value that csr runs with.",
 )
-@click.option(
-    "--cloud-config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Path to the --cloud-config file, which configures ownership; - is standard input. Default: "
-    "all Nodes are managed.",
+@access_options.cloud_config_option(
+    "Path to the --cloud-config file, which configures ownership; - is standard input. Default: all Nodes "
+    "are managed."
 )
 @access_options.output_option()
 def csr(

@@ -37,12 +37,9 @@ _SECONDS: Any = {
 @click.option("--lifecycle-evidence-time", "span", default="10m", **_SECONDS)
 @click.option("--lifecycle-start-grace", "grace", default="10m", **_SECONDS)
 @click.option("--without-talos", is_flag=True, help="Query no machine; use only Kubernetes and NATS.")
-@click.option(
-    "--cloud-config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Path to the --cloud-config file of the services, with rules and ownership. Default: the "
-    "ConfigMap of the chart.",
+@access_options.cloud_config_option(
+    "Path to the --cloud-config file of the services, with rules and ownership. Default: the ConfigMap of "
+    "the chart."
 )
 @access_options.NATS_OPTIONS
 @access_options.output_option()
