@@ -19,6 +19,13 @@ class ObservationOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     resource_version: int
 
 
+class _ObjectGone(StreamEvent, frozen=True, kw_only=True):
+    order: ObservationOrder
+    name: str
+    uid: str
+    observed_at: Timestamp
+
+
 class NodeObserved(StreamEvent, frozen=True, kw_only=True, tag="NodeObserved.v1"):
     """The current state of a Node."""
 
@@ -27,13 +34,8 @@ class NodeObserved(StreamEvent, frozen=True, kw_only=True, tag="NodeObserved.v1"
     observed_at: Timestamp
 
 
-class NodeGone(StreamEvent, frozen=True, kw_only=True, tag="NodeGone.v1"):
+class NodeGone(_ObjectGone, frozen=True, kw_only=True, tag="NodeGone.v1"):
     """No Node with that name and uid exists anymore."""
-
-    order: ObservationOrder
-    name: str
-    uid: str
-    observed_at: Timestamp
 
 
 class CsrObserved(StreamEvent, frozen=True, kw_only=True, tag="CsrObserved.v1"):
@@ -44,13 +46,8 @@ class CsrObserved(StreamEvent, frozen=True, kw_only=True, tag="CsrObserved.v1"):
     observed_at: Timestamp
 
 
-class CsrGone(StreamEvent, frozen=True, kw_only=True, tag="CsrGone.v1"):
+class CsrGone(_ObjectGone, frozen=True, kw_only=True, tag="CsrGone.v1"):
     """The CertificateSigningRequest does not exist anymore, or its requester has 16 newer pending ones."""
-
-    order: ObservationOrder
-    name: str
-    uid: str
-    observed_at: Timestamp
 
 
 class SnapshotComplete(StreamEvent, frozen=True, kw_only=True, tag="SnapshotComplete.v1"):
