@@ -20,6 +20,7 @@ from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_start import fork_services
+from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.distribution import ByServers, turn_of
 from tests.flow_actors import FlowActor
 
@@ -130,6 +131,13 @@ def forked_services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 async def nats_server(tmp_path: Path) -> AsyncIterator[NatsServer]:
     """A nats-server for one test; it starts in 20 ms."""
     async with NatsServer.start(tmp_path / "nats") as running:
+        yield running
+
+
+@pytest.fixture
+async def simulated(tmp_path: Path) -> AsyncIterator[SimApiServer]:
+    """A simulated API server for one test."""
+    async with SimApiServer.start(tmp_path / "simulated") as running:
         yield running
 
 

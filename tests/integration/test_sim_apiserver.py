@@ -33,27 +33,21 @@ CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[SimApiServer]:
-    async with SimApiServer.start(tmp_path) as running:
+async def joining(simulated: SimApiServer) -> AsyncIterator[KubeletFleet]:
+    async with KubeletFleet.start(simulated) as running:
         yield running
 
 
 @pytest.fixture
-async def joining(server: SimApiServer) -> AsyncIterator[KubeletFleet]:
-    async with KubeletFleet.start(server) as running:
-        yield running
-
-
-@pytest.fixture
-async def api(server: SimApiServer) -> AsyncIterator[KubeApi]:
-    made = KubeApi(load_kube_config(server.kubeconfig(), {}), user_agent="test", deadline_seconds=1.5)
+async def api(simulated: SimApiServer) -> AsyncIterator[KubeApi]:
+    made = KubeApi(load_kube_config(simulated.kubeconfig(), {}), user_agent="test", deadline_seconds=1.5)
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def patient(server: SimApiServer) -> AsyncIterator[KubeApi]:
-    made = KubeApi(load_kube_config(server.kubeconfig(), {}), user_agent="test", deadline_seconds=30)
+async def patient(simulated: SimApiServer) -> AsyncIterator[KubeApi]:
+    made = KubeApi(load_kube_config(simulated.kubeconfig(), {}), user_agent="test", deadline_seconds=30)
     yield made
     await made.close()
 
@@ -62,9 +56,9 @@ async def patient(server: SimApiServer) -> AsyncIterator[KubeApi]:
 
 
 async def test_a_storm_of_410_makes_a_reflector_list_again_until_it_is_over(
-    server: SimApiServer, api: KubeApi, joining: KubeletFleet
+    simulated: SimApiServer, api: KubeApi, joining: KubeletFleet
 ):
-    server.faults.inject(ExpiredFault(), verb="watch", times=2)
+    simulated.faults.inject(ExpiredFault(), verb="watch", times=2)
     async with follow_nodes(api) as (follower, _):
         await wait_until(lambda: follower.count(ListSnapshot) == 3, "listed three times", 20)
         await joining.join(SimKubelet(name="after"))
@@ -73,9 +67,9 @@ async def test_a_storm_of_410_makes_a_reflector_list_again_until_it_is_over(
 
 
 async def test_a_half_open_watch_says_nothing_and_is_replaced(
-    server: SimApiServer, api: KubeApi, joining: KubeletFleet
+    simulated: SimApiServer, api: KubeApi, joining: KubeletFleet
 ):
-    server.faults.inject(HalfOpenFault(), verb="watch", times=1)
+    simulated.faults.inject(HalfOpenFault(), verb="watch", times=1)
     async with follow_nodes(api, watch_seconds=(1, 1), silence_seconds=0.5) as (follower, _):
         await wait_until(lambda: follower.count(ListSnapshot) == 1)
         await joining.join(SimKubelet(name="unheard"))
@@ -84,9 +78,9 @@ async def test_a_half_open_watch_says_nothing_and_is_replaced(
 
 
 async def test_a_watch_that_ends_empty_goes_on_with_the_next_one(
-    server: SimApiServer, api: KubeApi, joining: KubeletFleet
+    simulated: SimApiServer, api: KubeApi, joining: KubeletFleet
 ):
-    server.faults.inject(EmptyClose(), verb="watch", times=1)
+    simulated.faults.inject(EmptyClose(), verb="watch", times=1)
     async with follow_nodes(api) as (follower, _):
         await joining.join(SimKubelet(name="late"))
         await wait_until(lambda: "late" in follower.nodes, "told by the next watch", 10)
@@ -94,33 +88,35 @@ async def test_a_watch_that_ends_empty_goes_on_with_the_next_one(
 
 
 async def test_a_server_that_asks_to_wait_is_waited_for(
-    server: SimApiServer, patient: KubeApi, api: KubeApi, joining: KubeletFleet
+    simulated: SimApiServer, patient: KubeApi, api: KubeApi, joining: KubeletFleet
 ):
     await joining.join(SimKubelet(name="busy"))
-    server.faults.inject(TooManyRequestsFault(retry_after_seconds=1), verb="get", resource="nodes", times=1)
+    simulated.faults.inject(
+        TooManyRequestsFault(retry_after_seconds=1), verb="get", resource="nodes", times=1
+    )
     started = time.monotonic()
     assert (await patient.get_node("busy")).name == "busy"
     assert time.monotonic() - started >= 1.0
-    server.faults.inject(TooManyRequestsFault(retry_after_seconds=1), verb="get")
+    simulated.faults.inject(TooManyRequestsFault(retry_after_seconds=1), verb="get")
     with pytest.raises((TooManyRequests, Unreachable)):
         await api.get_node("busy")
 
 
 async def test_a_slow_a_silent_and_a_closed_connection_strike_only_what_they_are_meant_for(
-    server: SimApiServer, api: KubeApi, joining: KubeletFleet
+    simulated: SimApiServer, api: KubeApi, joining: KubeletFleet
 ):
     await joining.join(SimKubelet(name="struck"))
-    server.faults.inject(SlowFault(0.3), verb="get", resource="nodes", times=1)
+    simulated.faults.inject(SlowFault(0.3), verb="get", resource="nodes", times=1)
     started = time.monotonic()
     await api.get_node("struck")
     assert time.monotonic() - started >= 0.3
-    server.faults.inject(EmptyClose(), verb="patch", resource="nodes")
+    simulated.faults.inject(EmptyClose(), verb="patch", resource="nodes")
     with pytest.raises(Unreachable, match="the server closed the connection without an answer"):
         await api.patch_node("struck", [])
-    server.faults.inject(HalfOpenFault(), verb="get")
+    simulated.faults.inject(HalfOpenFault(), verb="get")
     with pytest.raises(Unreachable, match="no answer within"):
         await api.get_node("struck")
-    server.faults.clear()
+    simulated.faults.clear()
     await api.patch_node("struck", [])
 
 
@@ -128,11 +124,11 @@ async def test_a_slow_a_silent_and_a_closed_connection_strike_only_what_they_are
 
 
 async def test_what_was_compacted_is_expired_for_watches_and_for_pages(
-    server: SimApiServer, api: KubeApi, joining: KubeletFleet
+    simulated: SimApiServer, api: KubeApi, joining: KubeletFleet
 ):
     await joining.join_all(SimKubelet(name=f"n{i}") for i in range(3))
     first = (await joining.request("GET", "/api/v1/nodes?limit=1")).body["metadata"]
-    server.compact()
+    simulated.compact()
     page = await joining.request("GET", f"/api/v1/nodes?limit=1&continue={first['continue']}")
     assert (page.status, page.body["reason"]) == (410, "Expired")
     watch = await joining.request("GET", "/api/v1/nodes?watch=1&resourceVersion=1")
@@ -145,7 +141,7 @@ async def test_what_was_compacted_is_expired_for_watches_and_for_pages(
 
 
 async def test_a_page_shows_the_moment_of_the_first_one_whatever_came_since(
-    server: SimApiServer, joining: KubeletFleet
+    simulated: SimApiServer, joining: KubeletFleet
 ):
     await joining.join_all(SimKubelet(name=f"n{i}") for i in range(3))
     first = (await joining.request("GET", "/api/v1/nodes?limit=2")).body["metadata"]
@@ -157,8 +153,8 @@ async def test_a_page_shows_the_moment_of_the_first_one_whatever_came_since(
 
 async def test_a_short_history_is_compacted_by_itself(tmp_path: Path):
     async with (
-        SimApiServer.start(tmp_path, history_limit=10) as server,
-        KubeletFleet.start(server) as joining,
+        SimApiServer.start(tmp_path, history_limit=10) as simulated,
+        KubeletFleet.start(simulated) as joining,
     ):
         await joining.join_all(SimKubelet(name=f"n{i}") for i in range(10))
         watch = await joining.request("GET", "/api/v1/nodes?watch=1&resourceVersion=1")
@@ -166,14 +162,14 @@ async def test_a_short_history_is_compacted_by_itself(tmp_path: Path):
 
 
 async def test_a_server_that_was_stopped_goes_on_with_what_it_had(
-    server: SimApiServer, api: KubeApi, joining: KubeletFleet
+    simulated: SimApiServer, api: KubeApi, joining: KubeletFleet
 ):
     await joining.join(SimKubelet(name="survivor"))
     async with follow_nodes(api) as (follower, _):
         await wait_until(lambda: "survivor" in follower.nodes)
-        await server.stop()
+        await simulated.stop()
         await wait_until(lambda: bool(follower.errors), "noticed")
-        await server.resume()
+        await simulated.resume()
         await joining.join(SimKubelet(name="later"))
         await wait_until(lambda: "later" in follower.nodes, "caught up", 20)
 
@@ -187,7 +183,7 @@ def is_ready(node: Node) -> bool:
 
 
 async def test_a_burst_is_told_in_order_and_without_a_gap(
-    server: SimApiServer, api: KubeApi, joining: KubeletFleet
+    simulated: SimApiServer, api: KubeApi, joining: KubeletFleet
 ):
     async with follow_nodes(api) as (follower, _):
         await wait_until(lambda: follower.count(ListSnapshot) == 1)
@@ -200,12 +196,12 @@ async def test_a_burst_is_told_in_order_and_without_a_gap(
 
 
 async def test_requests_are_counted_with_who_made_them_and_whether_they_succeeded(
-    server: SimApiServer, api: KubeApi
+    simulated: SimApiServer, api: KubeApi
 ):
-    mark = server.audit_mark()
+    mark = simulated.audit_mark()
     with pytest.raises(Exception, match="not found"):
         await api.get_node("absent")
-    assert server.audit_counts(mark) == {AuditedRequest("admin", "get", "nodes", succeeded=False): 1}
+    assert simulated.audit_counts(mark) == {AuditedRequest("admin", "get", "nodes", succeeded=False): 1}
 
 
 @pytest.mark.parametrize(
@@ -216,7 +212,7 @@ async def test_requests_are_counted_with_who_made_them_and_whether_they_succeede
     ],
 )
 async def test_an_approved_serving_certificate_is_issued_if_its_request_is_one(
-    server: SimApiServer, joining: KubeletFleet, asked: dict[str, Any], issued: bool, why: str
+    simulated: SimApiServer, joining: KubeletFleet, asked: dict[str, Any], issued: bool, why: str
 ):
     kubelet = SimKubelet(name="serves", ips=("10.7.0.2",))
     path = f"{CSRS}/{await joining.request_certificate(kubelet, **asked)}"
@@ -228,7 +224,7 @@ async def test_an_approved_serving_certificate_is_issued_if_its_request_is_one(
     assert why in status["conditions"][-1].get("message", "")
     if issued:
         certificate = x509.load_pem_x509_certificate(base64.b64decode(status["certificate"]))
-        certificate.verify_directly_issued_by(server.credentials.authority.certificate)
+        certificate.verify_directly_issued_by(simulated.credentials.authority.certificate)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         assert names.get_values_for_type(x509.DNSName) == ["serves"]
 
@@ -242,7 +238,7 @@ async def test_an_approved_serving_certificate_is_issued_if_its_request_is_one(
     ],
 )
 async def test_what_is_not_simulated_is_refused_aloud_and_is_no_fence(
-    server: SimApiServer, api: KubeApi, joining: KubeletFleet, patch: list[dict[str, Any]]
+    simulated: SimApiServer, api: KubeApi, joining: KubeletFleet, patch: list[dict[str, Any]]
 ):
     await joining.join(SimKubelet(name="odd"))
     with pytest.raises(Invalid, match="not simulated"):
@@ -261,9 +257,9 @@ async def test_a_resource_that_is_not_simulated_is_not_found(joining: KubeletFle
     assert (answer.status, answer.body["reason"]) == (404, "NotFound")
 
 
-async def test_a_generated_name_that_is_taken_is_drawn_again(joining: KubeletFleet, server: SimApiServer):
+async def test_a_generated_name_that_is_taken_is_drawn_again(joining: KubeletFleet, simulated: SimApiServer):
     kubelet = SimKubelet(name="web-1")
     first = await joining.request_certificate(kubelet)
     drawn = iter([first.removeprefix("csr-"), "free1", "uid"])
-    server.api._new_uid = lambda: next(drawn)
+    simulated.api._new_uid = lambda: next(drawn)
     assert await joining.request_certificate(kubelet) == "csr-free1"

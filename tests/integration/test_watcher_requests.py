@@ -1,7 +1,6 @@
 """Kubelets' requests, filed at an API server and said by the watcher: a simulated one and the real one."""
 
 from collections.abc import AsyncIterator, Iterable
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -31,12 +30,6 @@ CLIENTS = "kubernetes.io/kube-apiserver-client"
 OPERATOR = "system:serviceaccount:kube-system:operator"
 MASTERS = ("system:masters",)
 ApiServer = SimApiServer | ControlPlane
-
-
-@pytest.fixture
-async def simulated(tmp_path: Path) -> AsyncIterator[SimApiServer]:
-    async with SimApiServer.start(tmp_path) as running:
-        yield running
 
 
 @pytest.fixture(params=["simulated", "control_plane"], ids=["simulated", "real"])

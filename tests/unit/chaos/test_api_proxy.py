@@ -3,7 +3,6 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -29,20 +28,14 @@ SECONDS = 10
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[SimApiServer]:
-    async with SimApiServer.start(tmp_path) as server:
-        yield server
-
-
-@pytest.fixture
-async def proxy(server: SimApiServer) -> AsyncIterator[ApiProxy]:
-    async with ApiProxy.start(server) as proxy:
+async def proxy(simulated: SimApiServer) -> AsyncIterator[ApiProxy]:
+    async with ApiProxy.start(simulated) as proxy:
         yield proxy
 
 
 @pytest.fixture
-async def client(server: SimApiServer, proxy: ApiProxy) -> AsyncIterator[aiohttp.ClientSession]:
-    connector = aiohttp.TCPConnector(ssl=server.ssl_context())
+async def client(simulated: SimApiServer, proxy: ApiProxy) -> AsyncIterator[aiohttp.ClientSession]:
+    connector = aiohttp.TCPConnector(ssl=simulated.ssl_context())
     timeout = aiohttp.ClientTimeout(total=SECONDS)
     async with aiohttp.ClientSession(proxy.server, connector=connector, timeout=timeout) as client:
         yield client
@@ -72,13 +65,15 @@ def open_watch(client: aiohttp.ClientSession) -> Any:
     return client.get(NODES, params={"watch": "1", "timeoutSeconds": "60"})
 
 
-async def test_requests_and_their_answers_pass_unchanged(server: SimApiServer, client: aiohttp.ClientSession):
-    mark = server.audit_mark()
+async def test_requests_and_their_answers_pass_unchanged(
+    simulated: SimApiServer, client: aiohttp.ClientSession
+):
+    mark = simulated.audit_mark()
     await create(client, "web-1")
     async with patch(client, b'{"metadata": {"labels": {"a": "b"}}}') as answer:
         assert (await answer.json())["metadata"]["labels"] == {"a": "b"}
     assert (await get(client, f"{NODES}/web-2"))[0] == 404
-    assert set(server.audit_counts(mark)) == {
+    assert set(simulated.audit_counts(mark)) == {
         AuditedRequest("admin", "create", "nodes", succeeded=True),
         AuditedRequest("admin", "patch", "nodes", succeeded=True),
         AuditedRequest("admin", "get", "nodes", succeeded=False),
@@ -91,8 +86,8 @@ async def test_a_watch_passes_each_event_at_once(client: aiohttp.ClientSession):
         assert (await read_event(watch))["object"]["metadata"]["name"] == "web-1"
 
 
-async def test_a_token_reaches_the_server_without_a_certificate(server: SimApiServer, proxy: ApiProxy):
-    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=server.ca_file))
+async def test_a_token_reaches_the_server_without_a_certificate(simulated: SimApiServer, proxy: ApiProxy):
+    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=simulated.ca_file))
     async with aiohttp.ClientSession(proxy.server, connector=connector) as client:
         assert (await get(client, NODES))[0] == 403
         async with client.get(NODES, headers={"Authorization": "Bearer forged"}) as answer:
@@ -111,14 +106,14 @@ async def test_every_second_request_gets_429_and_the_time_to_wait(
 
 
 async def test_an_update_gets_a_conflict_and_is_not_forwarded(
-    server: SimApiServer, proxy: ApiProxy, client: aiohttp.ClientSession
+    simulated: SimApiServer, proxy: ApiProxy, client: aiohttp.ClientSession
 ):
     await create(client, "web-1")
     proxy.inject(ConflictFault(), verbs=("patch",))
-    mark = server.audit_mark()
+    mark = simulated.audit_mark()
     async with patch(client, b"{}") as answer:
         assert (answer.status, (await answer.json())["reason"]) == (409, "Conflict")
-    assert not server.audit_counts(mark)
+    assert not simulated.audit_counts(mark)
 
 
 async def test_an_expired_version_ends_watches_and_lists_after_their_first_page(
@@ -168,15 +163,15 @@ async def test_an_empty_close_ends_open_and_new_watches_without_an_event(
 
 
 async def test_a_server_that_is_down_ends_connections_without_an_answer(
-    server: SimApiServer, client: aiohttp.ClientSession
+    simulated: SimApiServer, client: aiohttp.ClientSession
 ):
     async with open_watch(client) as watch:
-        await server.stop()
+        await simulated.stop()
         with pytest.raises(aiohttp.ClientError):
             await watch.content.readline()
     with pytest.raises(aiohttp.ClientError):
         await client.get(NODES)
-    await server.resume()
+    await simulated.resume()
     assert (await get(client, NODES))[0] == 200
 
 
