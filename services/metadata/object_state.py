@@ -89,7 +89,7 @@ def make_observation(message: Message, event: ObservedT) -> Observation[Observed
 class Publication(msgspec.Struct, Generic[EnrichedT], frozen=True, kw_only=True):
     """The last published message about one object, and when the next one may be published."""
 
-    event: EnrichedT | None = None  # from this replica or another one
+    event: EnrichedT | None = None  # from this replica or another one; None: unknown
     republish_at: float = NEVER  # when it is published again, unchanged
     failures: int = 0  # in a row
     retry_at: float = LONG_AGO  # the back-off after failures ends then
@@ -113,10 +113,14 @@ class Publication(msgspec.Struct, Generic[EnrichedT], frozen=True, kw_only=True)
         return Publication(event=self.event, republish_at=timing.now + timing.intervals.republish)
 
     def failed(self, timing: Timing) -> "Publication[EnrichedT]":
-        """Count a failed publish and set the back-off."""
+        """Count a failed publish and set the back-off.
+
+        Perhaps the stream has that event, and only its acknowledgement was lost. So whatever is known at the
+        end of the back-off is published, even if it was published before.
+        """
         failures = self.failures + 1
         retry_at = timing.now + backoff_seconds(failures, timing.jitter)
-        return msgspec.structs.replace(self, failures=failures, retry_at=retry_at)
+        return msgspec.structs.replace(self, event=None, failures=failures, retry_at=retry_at)
 
     def reconnected(self, timing: Timing) -> "Publication[EnrichedT]":
         """End the back-off when the bus is connected again. The jitter spreads the retries over a second."""

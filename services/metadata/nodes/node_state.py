@@ -291,12 +291,8 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, publication=publication, must_poll_first=True, next_poll_at=now)
 
     def publish_failed(self, timing: Timing) -> "NodeState":
-        """Count the failed publish and set the back-off.
-
-        Perhaps the stream has the event, and only its acknowledgement was lost. So whatever is known at the
-        end of the back-off is published, even if it was published before.
-        """
-        return replace(self, publication=replace(self.publication.failed(timing), event=None))
+        """Count the failed publish and set the back-off."""
+        return replace(self, publication=self.publication.failed(timing))
 
     def message_oversized(self, why: str, timing: Timing) -> "NodeState":
         """Replace facts that make the message too large by a fault, so that it is published without them."""

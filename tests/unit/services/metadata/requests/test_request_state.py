@@ -282,6 +282,13 @@ def test_a_failed_publish_is_retried_with_back_off_and_at_once_after_a_reconnect
     assert told(known, polled_node()).facts is not None
 
 
+def test_facts_are_published_again_after_a_fault_whose_acknowledgement_was_lost():
+    node = polled_node()
+    known = dialled(then_published(asked(), node), node)
+    refused = known.publish_failed(at(T))  # perhaps the stream has the fault
+    assert told(refused, node, refused.publication.retry_at).facts is not None
+
+
 def test_the_message_with_facts_wins_a_tie():
     mine = told(asked(), polled_node())
     blind = make_csr_enriched(make_request(), fault=TIMEOUT, node_uid="uid-1")
