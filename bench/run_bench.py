@@ -18,6 +18,7 @@ from bench.scenarios import MEASURE_BY_SCENARIO
 from libs.testbed.approve_everything import ApproveEverything
 from libs.testbed.child_process import ChildExited, make_directory, open_run_directory
 from libs.testbed.command_channel import CommandRejected
+from libs.testbed.error_messages import list_messages
 
 _WARM_UP_NODES = 100
 
@@ -85,7 +86,7 @@ async def measure_run(measuring: Measurement, scenario: Scenario, measure: Measu
         failed, others = group.split((ChildExited, CommandRejected))
         if failed is None or others is not None:
             raise
-        return measuring.make_run(scenario, {}, [str(error) for error in failed.exceptions])
+        return measuring.make_run(scenario, {}, list_messages(failed))
 
 
 def format_headline(run: BenchRun) -> str:

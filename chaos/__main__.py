@@ -65,7 +65,7 @@ def main(
     A seed repeats the workload and the schedule of faults. It does not repeat how the steps of processes
     and servers interleave: a violation may need several runs of its seed.
 
-    Exit status 0: no violation; 1: at least one; 130: interrupted.
+    Exit status 0: no violation; 1: a violation, or a run whose cluster did not start; 130: interrupted.
     """
     console = Console(highlight=False, soft_wrap=True)
     if listing:
@@ -95,8 +95,10 @@ def main(
     is_complete = _run(partial(sitting.run_alone, faults) if alone else partial(sitting.run_pairs, numbers))
     console.print(render_recoveries(results.runs))
     console.print(render_violations(results.records))
-    has_violation = any(record.violations for record in results.records)
-    sys.exit(1 if has_violation else 0 if is_complete else 130)
+    if sitting.not_run:
+        console.print(f"not run: {', '.join(sitting.not_run)}. Call it again with --resume {results.file}")
+    has_failed = bool(sitting.not_run) or any(record.violations for record in results.records)
+    sys.exit(1 if has_failed else 0 if is_complete else 130)
 
 
 def _run(work: Callable[[], Awaitable[None]]) -> bool:

@@ -1,6 +1,7 @@
 """One run: a fresh cluster, the workload, the faults of a schedule, and the verdict of the observer."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from chaos.schedule import Occurrence, Schedule
 from chaos.settling import wait_until_settled
 from chaos.workload import Workload
 from chaos.workload_runner import WorkloadRunner
+from libs.testbed.error_messages import list_messages
 from libs.testbed.older_tree import restore_versions
 from libs.testbed.ports import release_ports
 from libs.testbed.process_keeper import keep_running
@@ -28,15 +30,25 @@ from libs.testbed.service_start import fork_services
 _INITIALLY_EMPTY: Final = Undisturbed(nodes={}, first_addresses={}, requests_per_node=float("inf"))
 
 
+class ClusterNotStarted(Exception):
+    """A part of the cluster did not start, so there was no run."""
+
+
 async def run_schedule(
     run_dir: Path, schedule: Schedule, workload: Workload, undisturbed: Undisturbed | None
 ) -> RunRecord | UndisturbedRecord:
-    """Run in `run_dir`. Without `undisturbed`, record a run without faults."""
+    """Run in `run_dir`. Without `undisturbed`, record a run without faults.
+
+    Raises ClusterNotStarted.
+    """
     with release_ports(), fork_services(run_dir):
-        async with (
-            start_cluster(run_dir, schedule.mode) as cluster,
-            Observer.start(cluster.control_plane) as observer,
-        ):
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                cluster = await stack.enter_async_context(start_cluster(run_dir, schedule.mode))
+                observer = await stack.enter_async_context(Observer.start(cluster.control_plane))
+            except Exception as error:  # each part raises errors of its own
+                why = "; ".join(list_messages(error))
+                raise ClusterNotStarted(f"the cluster did not start: {why}") from error
             return await run_on_cluster(cluster, observer, schedule, workload, undisturbed)
 
 
@@ -114,15 +126,6 @@ async def _inject_all(site: FaultSite, occurrences: Sequence[Occurrence], runner
 async def _inject(site: FaultSite, occurrence: Occurrence) -> None:
     await asyncio.sleep(occurrence.at)
     await hold_fault(site, get_fault(occurrence.fault), occurrence.until - occurrence.at)
-
-
-def list_messages(group: BaseExceptionGroup[BaseException]) -> list[str]:
-    """The messages of all exceptions in a group and in the groups that it contains."""
-    return [
-        message
-        for error in group.exceptions
-        for message in (list_messages(error) if isinstance(error, BaseExceptionGroup) else [str(error)])
-    ]
 
 
 def find_credentials(cluster: ChaosCluster) -> list[tuple[str, str]]:

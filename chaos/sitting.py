@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -11,14 +12,16 @@ from chaos.expectation import Undisturbed
 from chaos.faults import FAULTS, get_fault
 from chaos.mutants import MUTANTS, run_mutated
 from chaos.results import Record, Results, RunRecord
-from chaos.run import run_schedule
+from chaos.run import ClusterNotStarted, run_schedule
 from chaos.schedule import Schedule, plan_alone, plan_pair, plan_undisturbed
 from chaos.version_faults import get_older_tree
 from chaos.workload import plan_workload
 
+_ATTEMPTS: Final = 2
+
 
 class UndisturbedFailed(RuntimeError):
-    """A run without faults violates an invariant."""
+    """A run without faults violates an invariant, or its cluster does not start."""
 
 
 class Sitting(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +32,7 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
     directory: Path
     keep_logs: bool
     report: Callable[[str], None]
+    not_run: list[str] = []  # the runs whose cluster did not start
 
     async def run_pairs(self, numbers: Sequence[int]) -> None:
         """Run the pairs of these numbers, except those in the results."""
@@ -48,9 +52,12 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
             undisturbed = await self.measure_undisturbed(mutant.mode)
             self.report(f"{mutant.name}: must violate {mutant.invariant!r}")
             run_dir = self._make_run_dir(mutant.name)
+            schedule = msgspec.structs.replace(mutant.schedule, seed=self.seed)
             with run_mutated(mutant):
-                schedule = msgspec.structs.replace(mutant.schedule, seed=self.seed)
-                record = await run_schedule(run_dir, schedule, plan_workload(self.seed), undisturbed)
+                record = await self._try_schedule(run_dir, schedule, undisturbed)
+            if record is None:
+                missed.append(mutant.name)
+                continue
             found = next((v for v in record.violations if v.invariant == mutant.invariant), None)
             others = sorted({v.invariant for v in record.violations} - {mutant.invariant})
             self.report(f"    {found or 'NOT CAUGHT'}{f'; also: {others}' if others else ''}")
@@ -63,14 +70,14 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
     async def measure_undisturbed(self, mode: Mode) -> Undisturbed:
         """What a run without faults leaves, from the results if they have it.
 
-        Raises UndisturbedFailed if that run violates an invariant, so nothing can be compared with it.
+        Raises UndisturbedFailed if that run failed, so nothing can be compared with it.
         """
         known = self.results.find_undisturbed(self.seed, mode)
         if known is None:
             await self._run_one(plan_undisturbed(self.seed, mode), None)
             known = self.results.find_undisturbed(self.seed, mode)
         if known is None:
-            raise UndisturbedFailed(f"seed {self.seed}, {mode}: the run without faults has violations")
+            raise UndisturbedFailed(f"seed {self.seed}, {mode}: the run without faults failed, see above")
         return known
 
     async def _run_all(self, schedules: Sequence[Schedule]) -> None:
@@ -87,13 +94,33 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
     async def _run_one(self, schedule: Schedule, undisturbed: Undisturbed | None) -> None:
         run_dir = self._make_run_dir(f"seed-{schedule.seed}-run-{schedule.number}-{schedule.mode}")
         self.report(f"seed {schedule.seed} run {schedule.number}: {schedule}")
-        record = await run_schedule(run_dir, schedule, plan_workload(schedule.seed), undisturbed)
+        record = await self._try_schedule(run_dir, schedule, undisturbed)
+        if record is None:
+            self.not_run.append(run_dir.name)
+            return
         self.results.add(record)
         self.report(f"    {_describe(record)}")
         for violation in record.violations:
             self.report(f"    VIOLATION {violation}")
         if not (record.violations or self.keep_logs):
             shutil.rmtree(run_dir)
+
+    async def _try_schedule(
+        self, run_dir: Path, schedule: Schedule, undisturbed: Undisturbed | None
+    ) -> Record | None:
+        """Run it, once more if its cluster does not start; None if that fails, too."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return await run_schedule(run_dir, schedule, plan_workload(schedule.seed), undisturbed)
+            except ClusterNotStarted as error:
+                self.report(f"    NOT RUN: {error}; logs in {self._move_logs(run_dir)}")
+        return None
+
+    def _move_logs(self, run_dir: Path) -> Path:
+        logs = self._make_run_dir(f"{run_dir.name}-not-started")
+        run_dir.replace(logs)
+        run_dir.mkdir()
+        return logs
 
     def _make_run_dir(self, name: str) -> Path:
         run_dir = self.directory / name

@@ -1,6 +1,6 @@
-"""The reasons of a run that fails are those of its steps and faults."""
+"""The messages of a group of errors are those of its errors."""
 
-from chaos.run import list_messages
+from libs.testbed.error_messages import list_messages
 
 
 def test_the_messages_of_nested_groups_are_those_of_their_errors():
