@@ -15,7 +15,7 @@ from rich.console import Console
 from chaos.faults import FAULTS
 from chaos.mutants import MUTANTS
 from chaos.results import Results
-from chaos.sitting import Sitting, UndisturbedFailed
+from chaos.sitting import Sitting
 from chaos.tables import render_recoveries, render_violations
 
 _FAULT = click.Choice([fault.name for fault in FAULTS])
@@ -67,6 +67,8 @@ def main(
 
     Exit status 0: no violation; 1: a violation, or a run whose cluster did not start; 130: interrupted.
     """
+    if (faults and not alone) or (mutant_names and not mutants):
+        raise click.UsageError("--fault needs --alone, and --mutant needs --mutants")
     console = Console(highlight=False, soft_wrap=True)
     if listing:
         for fault in FAULTS:
@@ -91,14 +93,20 @@ def main(
 
         is_complete = _run(run_mutants)
         console.print(f"not caught: {', '.join(missed) or 'none'}")
-        sys.exit(1 if missed else 0 if is_complete else 130)
+        _report_not_run(sitting, console)
+        sys.exit(1 if missed or sitting.not_run else 0 if is_complete else 130)
     is_complete = _run(partial(sitting.run_alone, faults) if alone else partial(sitting.run_pairs, numbers))
     console.print(render_recoveries(results.runs))
     console.print(render_violations(results.records))
-    if sitting.not_run:
-        console.print(f"not run: {', '.join(sitting.not_run)}. Call it again with --resume {results.file}")
+    _report_not_run(sitting, console)
     has_failed = bool(sitting.not_run) or any(record.violations for record in results.records)
     sys.exit(1 if has_failed else 0 if is_complete else 130)
+
+
+def _report_not_run(sitting: Sitting, console: Console) -> None:
+    if sitting.not_run:
+        names = ", ".join(sitting.not_run)
+        console.print(f"not run: {names}. Repeat them with --resume {sitting.results.file}")
 
 
 def _run(work: Callable[[], Awaitable[None]]) -> bool:
@@ -116,8 +124,6 @@ def _run(work: Callable[[], Awaitable[None]]) -> bool:
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("interrupted: every process is stopped, and the results file has the complete runs")
         return False
-    except UndisturbedFailed as error:
-        raise click.ClickException(str(error)) from None
     return True
 
 

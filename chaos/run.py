@@ -41,9 +41,10 @@ async def run_schedule(
 
     Raises ClusterNotStarted.
     """
-    with release_ports(), fork_services(run_dir):
+    with release_ports():
         async with contextlib.AsyncExitStack() as stack:
             try:
+                stack.enter_context(fork_services(run_dir))
                 cluster = await stack.enter_async_context(start_cluster(run_dir, schedule.mode))
                 observer = await stack.enter_async_context(Observer.start(cluster.control_plane))
             except Exception as error:  # each part raises errors of its own

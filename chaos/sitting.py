@@ -32,7 +32,7 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
     directory: Path
     keep_logs: bool
     report: Callable[[str], None]
-    not_run: list[str] = []  # the runs whose cluster did not start
+    not_run: list[str] = []  # runs whose cluster did not start; modes without an undisturbed run
 
     async def run_pairs(self, numbers: Sequence[int]) -> None:
         """Run the pairs of these numbers, except those in the results."""
@@ -49,14 +49,16 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
         for mutant in MUTANTS:
             if names and mutant.name not in names:
                 continue
-            undisturbed = await self.measure_undisturbed(mutant.mode)
+            undisturbed = await self._try_undisturbed(mutant.mode, mutant.name)
+            if undisturbed is None:
+                continue
             self.report(f"{mutant.name}: must violate {mutant.invariant!r}")
             run_dir = self._make_run_dir(mutant.name)
             schedule = msgspec.structs.replace(mutant.schedule, seed=self.seed)
             with run_mutated(mutant):
                 record = await self._try_schedule(run_dir, schedule, undisturbed)
             if record is None:
-                missed.append(mutant.name)
+                self.not_run.append(mutant.name)
                 continue
             found = next((v for v in record.violations if v.invariant == mutant.invariant), None)
             others = sorted({v.invariant for v in record.violations} - {mutant.invariant})
@@ -82,14 +84,23 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _run_all(self, schedules: Sequence[Schedule]) -> None:
         missing = [schedule for schedule in schedules if not self.results.has_run(schedule)]
+        modes = [mode for mode in MODES if any(schedule.mode == mode for schedule in missing)]
         try:
-            for mode in MODES:
-                if any(schedule.mode == mode for schedule in missing):
-                    await self.measure_undisturbed(mode)
+            undisturbed = {mode: await self._try_undisturbed(mode, mode) for mode in modes}
             for schedule in missing:
-                await self._run_one(schedule, await self.measure_undisturbed(schedule.mode))
+                if (compared := undisturbed[schedule.mode]) is not None:
+                    await self._run_one(schedule, compared)
         finally:
             shutil.rmtree(get_older_tree(self.directory), ignore_errors=True)  # most sittings have none
+
+    async def _try_undisturbed(self, mode: Mode, name: str) -> Undisturbed | None:
+        """What a run without faults leaves; None if it failed, so that nothing of that name can run."""
+        try:
+            return await self.measure_undisturbed(mode)
+        except UndisturbedFailed as error:
+            self.report(f"{name}: not run. {error}")
+            self.not_run.append(name)
+            return None
 
     async def _run_one(self, schedule: Schedule, undisturbed: Undisturbed | None) -> None:
         run_dir = self._make_run_dir(f"seed-{schedule.seed}-run-{schedule.number}-{schedule.mode}")
@@ -109,15 +120,15 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
         self, run_dir: Path, schedule: Schedule, undisturbed: Undisturbed | None
     ) -> Record | None:
         """Run it, once more if its cluster does not start; None if that fails, too."""
-        for _ in range(_ATTEMPTS):
+        for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return await run_schedule(run_dir, schedule, plan_workload(schedule.seed), undisturbed)
             except ClusterNotStarted as error:
-                self.report(f"    NOT RUN: {error}; logs in {self._move_logs(run_dir)}")
+                self.report(f"    NOT RUN: {error}; logs in {self._move_logs(run_dir, attempt)}")
         return None
 
-    def _move_logs(self, run_dir: Path) -> Path:
-        logs = self._make_run_dir(f"{run_dir.name}-not-started")
+    def _move_logs(self, run_dir: Path, attempt: int) -> Path:
+        logs = self._make_run_dir(f"{run_dir.name}-not-started-{attempt}")
         run_dir.replace(logs)
         run_dir.mkdir()
         return logs

@@ -1,21 +1,32 @@
 """A sitting leaves its results and the logs of violations."""
 
 import asyncio
+import os
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from chaos import run
-from chaos.cluster import ChaosCluster
-from chaos.results import Results
-from chaos.sitting import Sitting, UndisturbedFailed
+from chaos import sitting as sitting_module
+from chaos.__main__ import main
+from chaos.cluster import MODES, ChaosCluster
+from chaos.expectation import Undisturbed
+from chaos.results import Results, RunRecord, UndisturbedRecord
+from chaos.schedule import Schedule
+from chaos.sitting import Sitting
 from chaos.version_faults import get_older_tree
+from chaos.workload import Workload
+
+
+def make_sitting(directory: Path, lines: list[str]) -> Sitting:
+    results = Results(directory / "results.jsonl")
+    return Sitting(seed=1, results=results, directory=directory, keep_logs=False, report=lines.append)
 
 
 def test_the_older_tree_is_removed_after_the_last_run(tmp_path: Path):
-    results = Results(tmp_path / "results.jsonl")
-    sitting = Sitting(seed=1, results=results, directory=tmp_path, keep_logs=False, report=print)
+    sitting = make_sitting(tmp_path, [])
     get_older_tree(tmp_path).mkdir()
     asyncio.run(sitting.run_pairs([]))
     assert not list(tmp_path.iterdir())
@@ -34,12 +45,41 @@ async def test_a_cluster_that_does_not_start_is_tried_twice_and_reported_in_plai
 
     monkeypatch.setattr(run, "start_cluster", lambda run_dir, mode: NotStarting())
     lines: list[str] = []
-    results = Results(tmp_path / "results.jsonl")
-    sitting = Sitting(seed=1, results=results, directory=tmp_path, keep_logs=False, report=lines.append)
-    with pytest.raises(UndisturbedFailed):
-        await sitting.run_pairs([1])
+    sitting = make_sitting(tmp_path, lines)
+    await sitting.run_pairs(range(1, 4))
     assert [line.split("; logs")[0].strip() for line in lines if "NOT RUN" in line] == [
         "NOT RUN: the cluster did not start: nats-2 is not healthy after 30 s"
-    ] * 2
-    assert len(sitting.not_run) == 1
-    assert results.records == []
+    ] * (2 * len(MODES))
+    assert set(MODES) <= set(sitting.not_run)
+    assert sitting.results.records == []
+    assert len([name for name in os.listdir(tmp_path) if "-not-started-" in name]) == 2 * len(MODES)
+
+
+async def test_the_second_attempt_of_a_run_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    attempts: list[Path] = []
+
+    async def run_schedule(
+        run_dir: Path, schedule: Schedule, workload: Workload, undisturbed: Undisturbed | None
+    ) -> UndisturbedRecord | RunRecord:
+        attempts.append(run_dir)
+        if len(attempts) % 2:
+            raise run.ClusterNotStarted("a port is taken")
+        if undisturbed is None:
+            left = Undisturbed(nodes={}, first_addresses={}, requests_per_node=9.0)
+            return UndisturbedRecord(seed=1, mode=schedule.mode, seconds=1.0, violations=(), left=left)
+        return RunRecord(
+            schedule=schedule, seconds=1.0, recovery_seconds=0.1, requests_per_node=9.0, violations=()
+        )
+
+    monkeypatch.setattr(sitting_module, "run_schedule", run_schedule)
+    sitting = make_sitting(tmp_path, [])
+    await sitting.run_pairs([1])
+    assert len(attempts) == 4
+    assert len(sitting.results.runs) == 1
+    assert sitting.not_run == []
+
+
+def test_a_name_of_a_fault_without_alone_is_an_error():
+    refused = CliRunner().invoke(main, ["--fault", "nats-killed"])
+    assert refused.exit_code == 2
+    assert "--fault needs --alone" in refused.output
