@@ -3,6 +3,7 @@
 import msgspec
 
 from libs.common.bus.cache_sync import CacheSync
+from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.event_applier import EventApplier
@@ -112,7 +113,7 @@ class CsrService:
             event_recorder=self._event_recorder,
             clock=dependencies.monotonic,
         )
-        middleware = dependencies.make_consumer_middleware(CSR.service, "csr")
+        middleware = ConsumerMiddleware.for_service(CSR.service, "csr", dependencies)
         self._handle = middleware.wrap(self._handle_message)
         self._waiting_request_reconciler = WaitingRequestReconciler(
             stream_cache=table,

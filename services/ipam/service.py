@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from libs.common.bus.cache_sync import CacheSync
+from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.event_applier import EventApplier
@@ -101,7 +102,7 @@ class IpamService:
         )
         self._garbage_collector = self._build_garbage_collector(dependencies, settings)
         self._on_node_enriched = self._build_on_node_enriched(dependencies, settings)
-        middleware = dependencies.make_consumer_middleware(IPAM.service, "node")
+        middleware = ConsumerMiddleware.for_service(IPAM.service, "node", dependencies)
         self._handle = middleware.wrap(self._on_node_enriched)
         self._waiting_reconciler = WaitingNodeReconciler(
             stream_cache=self._stream_cache,

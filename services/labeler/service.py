@@ -2,6 +2,7 @@
 
 import logging
 
+from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.follow_flow import follow_flow
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
@@ -90,7 +91,7 @@ class LabelerService:
             clock=dependencies.monotonic,
             random=dependencies.random,
         )
-        self._middleware = dependencies.make_consumer_middleware(LABELER.service, "node")
+        self._middleware = ConsumerMiddleware.for_service(LABELER.service, "node", dependencies)
         self._rollout = self._make_rollout(dependencies, settings)
 
     async def run(self) -> None:

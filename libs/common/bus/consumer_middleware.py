@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import cache, partial
-from typing import Final, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 from libs.common.bus.delivery import (
     Ack,
@@ -22,7 +22,7 @@ from libs.common.bus.delivery import (
     classify_error,
 )
 from libs.common.bus.delivery import failure_reason as reason_of
-from libs.common.bus.protocol import Message, UnreadablePayload, event_name
+from libs.common.bus.protocol import Bus, Message, UnreadablePayload, event_name
 from libs.common.contract.events import CsrEnriched, Event, NodeEnriched, NodeUnreachable
 from libs.common.observability import metrics, telemetry
 from libs.common.observability.trace_attributes import event_attributes
@@ -37,6 +37,19 @@ _NO_CHANGE_OUTCOMES: Final = frozenset({"unchanged", "settled", "not-ours"})
 _MAX_NAMES: Final = 20_000  # bounds the memory for names that never return
 
 
+class ServiceParts(Protocol):
+    """The parts of a service's `Dependencies` that this module needs."""
+
+    @property
+    def bus(self) -> Bus: ...
+    @property
+    def monotonic(self) -> Callable[[], float]: ...
+    @property
+    def now(self) -> Callable[[], datetime]: ...
+    @property
+    def random(self) -> random.Random: ...
+
+
 @dataclass(eq=False)
 class ConsumerMiddleware:
     """Wraps the handlers of one service for one kind of object."""
@@ -48,6 +61,18 @@ class ConsumerMiddleware:
     clock: Callable[[], float]  # monotonic, in seconds
     random: random.Random
     now: Callable[[], float] = time.time  # Unix time, in seconds
+
+    @classmethod
+    def for_service(cls, service: str, kind: str, parts: ServiceParts) -> Self:
+        """Return the middleware for messages of that service about objects of that kind ("node" or "csr")."""
+        return cls(
+            service,
+            kind,
+            system=parts.bus.system,
+            clock=parts.monotonic,
+            random=parts.random,
+            now=lambda: parts.now().timestamp(),
+        )
 
     def __post_init__(self) -> None:
         self._attempts: dict[str, dict[str, int]] = {}  # name -> reason -> consecutive failures

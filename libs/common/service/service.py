@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
 
-from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.protocol import Bus
 from libs.common.contract.service_spec import ServiceSpec
 
@@ -53,17 +52,6 @@ class Dependencies:
         if self.kube is None:
             raise LookupError("this service has no policy rules in its spec, so it gets no Kubernetes client")
         return self.kube
-
-    def make_consumer_middleware(self, service: str, kind: str) -> ConsumerMiddleware:
-        """Return the middleware for messages of that service about objects of that kind ("node" or "csr")."""
-        return ConsumerMiddleware(
-            service,
-            kind,
-            system=self.bus.system,
-            clock=self.monotonic,
-            now=lambda: self.now().timestamp(),
-            random=self.random,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

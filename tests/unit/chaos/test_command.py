@@ -11,7 +11,7 @@ def test_help_says_what_a_seed_does_not_repeat():
     assert result.exit_code == 0
     text = " ".join(result.output.split())
     assert "A seed repeats the workload and the schedule of faults. It does not repeat how the steps" in text
-    assert "Exit status 0: no violation; 1: at least one; 130: interrupted." in text
+    assert "1: a violation, or a run whose cluster did not start; 130: interrupted." in text
 
 
 def test_list_names_every_fault_with_its_bound():
