@@ -57,13 +57,8 @@ class AttackedCluster:
     requests: list[str] = field(default_factory=list)  # of attackers: none may be approved
     honest: int = 0  # Nodes that have joined meanwhile
 
-    @property
-    def kubelets(self) -> KubeletFleet:
-        return self.cluster.kubelets
-
-    @property
-    def machines(self) -> MachineFleet:
-        return self.cluster.machines
+    def __post_init__(self) -> None:
+        self.kubelets, self.machines = self.cluster.kubelets, self.cluster.machines
 
     async def get_node(self, name: str) -> dict[str, Any]:
         """The Node as the API server returns it; {} if there is none."""
