@@ -6,7 +6,15 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from libs.common.settings.flags import BIND_ADDRESS, HEALTH_AND_METRICS, KUBERNETES, LOGS_AND_TRACES, Flag
+from libs.common.settings.flags import (
+    BIND_ADDRESS,
+    HEALTH_AND_METRICS,
+    KUBERNETES,
+    LOGS_AND_TRACES,
+    SECURE_SERVING,
+    VERBOSITY,
+    Flag,
+)
 
 _OBJECTS_GROUP: Final = "Objects and files"
 _SERVER_GROUP: Final = "The NATS server"
@@ -138,13 +146,8 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 10464
     bind_address: Annotated[str, BIND_ADDRESS] = "0.0.0.0"  # noqa: S104 - the kubelet and Prometheus come from outside
-    secure_serving: Annotated[
-        bool, Flag("secure-serving", "Serve HTTPS; false: plain HTTP, for local tests.", HEALTH_AND_METRICS)
-    ] = True
-    verbosity: Annotated[
-        int,
-        Flag("v", "Log verbosity: 0 to 2 is normal, 3 and more is debug.", LOGS_AND_TRACES, at_least=0),
-    ] = 2
+    secure_serving: Annotated[bool, SECURE_SERVING] = True
+    verbosity: Annotated[int, VERBOSITY] = 2
     logging_format: Annotated[
         Literal["text", "json"], Flag("logging-format", "Format of log lines.", LOGS_AND_TRACES)
     ] = "text"

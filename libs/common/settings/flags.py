@@ -104,6 +104,10 @@ BIND_ADDRESS: Final = Flag(
     "the host has no IPv6.",
     HEALTH_AND_METRICS,
 )
+SECURE_SERVING: Final = Flag(
+    "secure-serving", "Serve HTTPS; false = plain HTTP, for debugging.", HEALTH_AND_METRICS
+)
+VERBOSITY: Final = Flag("v", "Log verbosity: up to 2 = normal, from 3 = debug.", LOGS_AND_TRACES, at_least=0)
 
 ALLOCATE_NODE_CIDRS: Final = Flag(
     "allocate-node-cidrs",

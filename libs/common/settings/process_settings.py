@@ -14,6 +14,8 @@ from libs.common.settings.flags import (
     HEALTH_AND_METRICS,
     KUBERNETES,
     LOGS_AND_TRACES,
+    SECURE_SERVING,
+    VERBOSITY,
     Flag,
 )
 from libs.common.settings.open_paths import OPEN_PATHS, validate_open_paths
@@ -120,14 +122,9 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls_private_key_file: Annotated[
         Path | None, Flag("tls-private-key-file", "Private key of --tls-cert-file (PEM).", HEALTH_AND_METRICS)
     ] = None
-    secure_serving: Annotated[
-        bool, Flag("secure-serving", "Serve HTTPS; false = plain HTTP, for debugging.", HEALTH_AND_METRICS)
-    ] = True
+    secure_serving: Annotated[bool, SECURE_SERVING] = True
 
-    verbosity: Annotated[
-        int,
-        Flag("v", "Log verbosity: up to 2 = normal, from 3 = debug.", LOGS_AND_TRACES, at_least=0),
-    ] = 2
+    verbosity: Annotated[int, VERBOSITY] = 2
     logging_format: Annotated[
         Literal["text", "json"],
         Flag("logging-format", "Format of log lines.", LOGS_AND_TRACES, aliases=("log-format",)),
