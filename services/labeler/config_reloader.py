@@ -12,6 +12,7 @@ from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.services import LABELER
 from libs.common.kube.event_recorder import EventWriter
 from libs.common.kube.latest_event_recorder import LatestEventRecorder
+from libs.common.latest_value import LatestValue
 from libs.common.service.config_reload import CloudConfigStatus, ConfigEvents
 from services.labeler.plan import ClusterConfig
 from services.labeler.settings import InvalidConfigError, LabelerSettings
@@ -44,8 +45,7 @@ class ConfigReloader:
         )
         self._status = CloudConfigStatus(LABELER.service, settings, now=now, events=events)
         self._current = settings.config
-        self._pending: CloudConfig | CloudConfigError | None = None
-        self._has_pending = asyncio.Event()
+        self._found = LatestValue[CloudConfig | CloudConfigError]()
 
     def current(self) -> ClusterConfig:
         """Return the current cluster config: the same object until it changes."""
@@ -57,18 +57,11 @@ class ConfigReloader:
 
     async def run(self) -> None:
         """Poll the file until cancelled; return at once if no file is configured."""
-        await self._status.follow(self._on_file_changed, self._process_changes)
-
-    def _on_file_changed(self, found: CloudConfig | CloudConfigError) -> None:
-        self._pending = found
-        self._has_pending.set()
+        await self._status.follow(self._found.put, self._process_changes)
 
     async def _process_changes(self) -> None:
         while True:
-            await self._has_pending.wait()
-            self._has_pending.clear()
-            if self._pending is not None:
-                await self._load(self._pending)
+            await self._load(await self._found.take())
 
     async def _load(self, found: CloudConfig | CloudConfigError) -> None:
         try:

@@ -11,6 +11,7 @@ from libs.common.bus.delivery import PermanentError, TemporaryError, backoff_sec
 from libs.common.contract.services import LEASE_NAMESPACE
 from libs.common.kube.event_recorder import EventWriter
 from libs.common.kube.events import ObjectEvent, ObjectReference
+from libs.common.latest_value import LatestValue
 
 log = logging.getLogger(__name__)
 
@@ -26,30 +27,27 @@ class LatestEventRecorder:
         self._kube = kube
         self._now = now
         self._random = random
-        self._pending: ObjectEvent | None = None
-        self._has_pending = asyncio.Event()
+        self._latest = LatestValue[ObjectEvent]()
 
     def record(self, event: ObjectEvent) -> None:
         """Queue the Event in place of the waiting one."""
-        self._pending = event
-        self._has_pending.set()
+        self._latest.put(event)
 
     async def run(self) -> None:
         """Write queued Events until cancelled."""
         while True:
-            await self._has_pending.wait()
-            self._has_pending.clear()
-            attempt = 0
-            while (event := self._pending) is not None:
-                attempt += 1
-                try:
-                    await self._kube.create_event(event, now=self._now())
-                except (TemporaryError, PermanentError) as error:
-                    if attempt == 1:
-                        log.warning(
-                            "Event not written, will retry",
-                            extra={"reason": event.reason, "error": str(error)},
-                        )
-                    await asyncio.sleep(backoff_seconds(attempt, self._random.random()))
-                else:
-                    self._pending = None if self._pending is event else self._pending
+            event, attempt = await self._latest.take(), 1
+            while not await self._write(event, attempt):
+                await asyncio.sleep(backoff_seconds(attempt, self._random.random()))
+                event, attempt = self._latest.take_newer(event), attempt + 1
+
+    async def _write(self, event: ObjectEvent, attempt: int) -> bool:
+        try:
+            await self._kube.create_event(event, now=self._now())
+        except (TemporaryError, PermanentError) as error:
+            if attempt == 1:
+                log.warning(
+                    "Event not written, will retry", extra={"reason": event.reason, "error": str(error)}
+                )
+            return False
+        return True
