@@ -238,6 +238,22 @@ async def test_a_consumer_whose_handlers_are_all_busy_notices_another_stream(
             await wait_until(lambda: any(m.redelivered for m in (*busy.seen, *other.seen)))
 
 
+async def test_a_consumer_of_a_process_that_knows_a_former_stream_binds_once(
+    nats_bus: NatsBus, nats_server: NatsServer, connect_bus: ConnectBus, caplog: pytest.LogCaptureFixture
+):
+    """A second binding would lose the messages that the server sends to the first one, until `ack_wait`."""
+    worker, second = Worker(), await connect_bus("labeler")
+    await wait_until(lambda: second.stream_id == nats_bus.stream_id)
+    async with operating(nats_server) as operator:
+        await operator.delete_stream(STREAM)
+    await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
+    async with worker.consume(second):
+        await wait_until(lambda: second.stream_id == nats_bus.stream_id)
+        await nats_bus.publish(make_event())
+        await wait_until(lambda: len(worker.finished) == 1)
+    assert "consuming stopped, will retry" not in caplog.messages
+
+
 async def test_idleness_is_no_loss(nats_bus: NatsBus, caplog: pytest.LogCaptureFixture):
     worker = Worker()
     async with worker.consume(nats_bus):

@@ -19,6 +19,7 @@ from libs.common.bus.nats.jetstream import (
     NoConsumer,
     decode_message,
     fetch_consumer_info,
+    fetch_stream_info,
     parse_delivery,
 )
 from libs.common.bus.nats.pull_subscription import PullSubscription
@@ -96,6 +97,10 @@ class ConsumeLoop:
 
     async def _pull_from(self, connection: Connection) -> str:
         """Consume until this binding ends; return the reason."""
+        # The present stream, read before its consumer: the last known ID may be that of a former stream. Its
+        # replacement would end this binding, and the server would wait for the messages that it is sending.
+        stream_id = (await fetch_stream_info(connection)).created
+        self.stream.record(stream_id)
         self._consumer = (await fetch_consumer_info(connection, self.durable.name)).created
         self._pulls.set()
         self.problem = ""
@@ -108,7 +113,7 @@ class ConsumeLoop:
             deliver=self._deliver,
         )
         # While all handlers are busy no pull is open, so the server cannot report that the consumer is gone.
-        watch = asyncio.create_task(self._end_when_replaced(self._pull, self.stream.id))
+        watch = asyncio.create_task(self._end_when_replaced(self._pull, stream_id))
         try:
             reason = await self._pull.run()
         finally:
