@@ -38,6 +38,7 @@ from services.ipam.release_plan import (
     plan_release,
 )
 
+_LIST_INTERVAL: Final = timedelta(seconds=10)  # between two lists because of podCIDRs that are not observed
 _MAX_ATTEMPTS: Final = 12  # attempts per call; each failed one means that another replica's write succeeded
 
 
@@ -90,6 +91,7 @@ class Allocator:
         # uid -> podCIDRs, from the last list
         self._pod_cidrs_by_uid: Mapping[str, tuple[str, ...]] | None = None
         self._node_names_by_uid: Mapping[str, str] = {}  # for messages
+        self._listed_at = self.now()  # start of the last list
         self._resets = 0  # number of resets: a list of Nodes that began before the last one does not count
         self._cursors: dict[tuple[str, int], str] = {}
         self._in_flight: Counter[str] = Counter()  # by range, unanswered writes
@@ -110,7 +112,7 @@ class Allocator:
 
         Reads all Nodes and pages before the first claim, and the pages again before it reports exhaustion.
         etcd may be restored from a backup. So it also reads a page again before it reports an existing claim,
-        and lists all again if only the last list reports podCIDRs of a Node.
+        and lists all again if only a list older than 10 s reports podCIDRs of a Node.
         Calls `get_exclusions` before each plan, so new exclusions count. If another replica wrote a page
         first, it plans again, or returns no results unless `never_yield`. Raises the errors of
         `get_exclusions`, KubeError, and TemporaryError if other replicas won every attempt.
@@ -210,6 +212,7 @@ class Allocator:
         ended = self.now()
         present = {node.uid: self._make_present_node(node) for node in nodes}
         if forgotten == self._resets:
+            self._listed_at = began
             self._pod_cidrs_by_uid = {node.uid: node.spec.pod_cidrs for node in nodes if node.spec.pod_cidrs}
             self._node_names_by_uid = {uid: node.name for uid, node in present.items()}
         ranges = {*pages, *(found for found in list_page_ranges(present) if page_name(found) not in closed)}
@@ -229,7 +232,12 @@ class Allocator:
     def _has_unobserved_pod_cidrs(
         self, requests: Sequence[AllocationRequest], exclusions: Exclusions
     ) -> bool:
-        """Whether the last list reports podCIDRs of a requesting Node that is observed without any."""
+        """Whether an older list reports podCIDRs of a requesting Node that is observed without any.
+
+        Usually the watcher is late: another replica wrote them. So a recent list counts.
+        """
+        if timedelta() <= self.now() - self._listed_at < _LIST_INTERVAL:
+            return False
         listed, observed = self._pod_cidrs_by_uid or {}, exclusions.pod_cidrs_by_uid
         return any(request.uid in listed and request.uid not in observed for request in requests)
 

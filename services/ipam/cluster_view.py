@@ -33,12 +33,18 @@ class ClusterView:
     """The view of one replica. Callers check that the stream cache is complete before they use it."""
 
     def __init__(
-        self, settings: IpamSettings, *, on_node_deleted: Callable[[str], None], on_change: Callable[[], None]
+        self,
+        settings: IpamSettings,
+        *,
+        on_node_deleted: Callable[[str], None],
+        on_pod_cidrs_removed: Callable[[Node], None],
+        on_change: Callable[[], None],
     ) -> None:
         """`on_node_deleted` receives a deleted Node's name; `on_change`: waiting Nodes may now be served."""
         self.nodes = NodeIndex()
         self._settings = settings
         self._on_node_deleted = on_node_deleted
+        self._on_pod_cidrs_removed = on_pod_cidrs_removed
         self._on_change = on_change
         self._networks: EffectiveNetworks | NotReady | CannotAllocate = resolve_networks(
             settings.network_flags, None
@@ -108,6 +114,8 @@ class ClusterView:
                 self.nodes.update_node(node)
                 if before is not None and before.uid != node.uid:
                     self._on_node_deleted(before.name)
+                elif before is not None and before.spec.pod_cidrs and not node.spec.pod_cidrs:
+                    self._on_pod_cidrs_removed(node)
             case NodeGone(name=name):
                 self._delete_node(name)
             case NodeEnriched() | NodeUnreachable():

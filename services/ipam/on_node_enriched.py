@@ -1,5 +1,6 @@
 """Claims and writes a block of each family for a Node without pod CIDRs, or waits and reports the reason."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NoReturn
@@ -21,14 +22,13 @@ from services.ipam.node_event_recorder import ASSIGNMENT_FAILED, NOT_AVAILABLE, 
 from services.ipam.node_index import NodeIndex
 from services.ipam.pool_selection import Pool
 from services.ipam.unallocated_reasons import CannotAllocate, NotManaged, NotReady
-from services.ipam.waiting_nodes import NOT_MANAGED, WRITTEN, WaitingNode, WaitingNodes
+from services.ipam.waiting_nodes import NOT_MANAGED, REMOVED, WRITTEN, WaitingNode, WaitingNodes
 
 RETRY_SECONDS: Final = 30.0  # only a fallback: the change that a Node waits for triggers the next attempt
 MISSING_NODE_WAIT_SECONDS: Final = 5.0  # by then the watcher has published the current state in Kubernetes
 OTHER_REPLICA_WAIT_SECONDS: Final = 3.0  # for the replica that claimed the block, which writes at once
 # for the observation of an own write; then the observed state counts: etcd may be restored from a backup
 OWN_WRITE_WAIT_SECONDS: Final = 20.0
-_MAX_REMEMBERED: Final = 20_000
 
 PoolSelector = Callable[[Node], tuple[Pool, ...] | NotReady | CannotAllocate | NotManaged]
 
@@ -56,17 +56,14 @@ class OnNodeEnriched:
     clock: Callable[[], float]  # monotonic, in seconds
 
     def __post_init__(self) -> None:
-        self._written: dict[str, tuple[str, float]] = {}  # Node -> uid and time of an unobserved write
         self._no_blocks: dict[str, Assignment] = {}  # Node -> assignment whose fence failed
 
     def forget_node(self, name: str) -> None:
         """Forget a deleted Node."""
-        self._written.pop(name, None)
         self._no_blocks.pop(name, None)
 
     def reset(self) -> None:
         """Forget everything, after the stream was replaced."""
-        self._written.clear()
         self._no_blocks.clear()
 
     async def __call__(self, message: Message) -> None:
@@ -123,28 +120,25 @@ class OnNodeEnriched:
         return None
 
     def _await_observation(self, node: Node) -> str:
-        """Return that this replica wrote the Node and the watcher has not observed it yet, or "".
-
-        The reconciler retries the Node if the observation does not come.
-        """
-        if (
-            not self._has_written(node)
-            or self.clock() - self._written[node.name][1] >= OWN_WRITE_WAIT_SECONDS
-        ):
+        """Return that the pod CIDRs of the Node were written a moment ago and are not observed yet, or ""."""
+        waits = self.waiting_nodes.by_name.get(node.name)
+        if waits is None or waits.uid != node.uid or waits.outcome != WRITTEN:
             return ""
-        reason = "this replica wrote its pod CIDRs a moment ago"
-        self._mark_waiting(node, WRITTEN, reason)
-        return reason
+        return waits.reason if self.clock() - waits.waiting_since < OWN_WRITE_WAIT_SECONDS else ""
 
-    def _has_written(self, node: Node) -> bool:
-        """Whether this replica wrote that very Node and the watcher has not observed it yet."""
-        return self._written.get(node.name, ("", 0.0))[0] == node.uid
+    def _has_own_claim(self, node: Node) -> bool:
+        """Whether this replica wrote that very Node, and no message about it will come again."""
+        waits = self.waiting_nodes.by_name.get(node.name)
+        return waits is not None and waits.uid == node.uid and waits.outcome in (WRITTEN, REMOVED)
+
+    def on_pod_cidrs_removed(self, node: Node) -> None:
+        """Handle an observation without podCIDRs after one with them. The reconciler processes the Node."""
+        self._mark_waiting(node, REMOVED, "its pod CIDRs have disappeared", retry_after=0.0)
 
     def on_node_observed(self, node: Node) -> None:
         """Handle an observation: a Node with podCIDRs waits no longer."""
         if not node.spec.pod_cidrs:
             return
-        self._written.pop(node.name, None)
         self.waiting_nodes.remove(node.name)
         self.event_recorder.forget(node.uid)
         failed = self._no_blocks.pop(node.name, None)
@@ -160,14 +154,14 @@ class OnNodeEnriched:
             await self._skip_not_managed(node, by_now.reason)
             return
         match answered.result:
-            case Assignment() if not (answered.is_new or message.redelivered or self._has_written(node)):
+            case Assignment() if not (answered.is_new or message.redelivered or self._has_own_claim(node)):
                 # The messages of a joining Node reach several replicas: the claiming replica writes.
                 reason = "its blocks are claimed, and the claiming replica writes them soon"
                 raise RequeueAfter(reason, retry_after_seconds=OTHER_REPLICA_WAIT_SECONDS)
             case Assignment() as assigned:
                 await self._assign(node, assigned)
             case ExistingAssignment(pod_cidrs=cidrs):
-                self.waiting_nodes.remove(node.name)
+                self._await_observed(node, "a list of all Nodes contains its pod CIDRs")
                 telemetry.annotate(outcome="settled", reason=f"it has {', '.join(cidrs)}")
             case NoBlock(reason=reason, is_exhausted=exhausted):
                 if exhausted:  # other obstacles often disappear in a moment
@@ -187,16 +181,19 @@ class OnNodeEnriched:
             if not isinstance(error, TemporaryError):
                 self.event_recorder.record(node.name, node.uid, ASSIGNMENT_FAILED, str(error))
             raise
-        self._written[node.name] = (node.uid, self.clock())
-        if len(self._written) > _MAX_REMEMBERED:
-            del self._written[next(iter(self._written))]
-        waited = self.waiting_nodes.remove(node.name)
+        waited = self._await_observed(node, "this replica wrote its pod CIDRs a moment ago")
         self.event_recorder.forget(node.uid)
         metrics.IPAM_NODES_SERVED.inc()
         given = ", ".join(assignment.pod_cidrs)
         await self.decisions.publish(node, "allocated", f"it has {given}", changes=(f"podCIDRs: {given}",))
         if waited is not None and waited.full_pools:
             self.on_served(waited.full_pools)
+
+    def _await_observed(self, node: Node, reason: str) -> WaitingNode | None:
+        """Process the Node again if its pod CIDRs are not observed in time; return its former wait."""
+        waited = self.waiting_nodes.remove(node.name)
+        self._mark_waiting(node, WRITTEN, reason, retry_after=OWN_WRITE_WAIT_SECONDS)
+        return waited
 
     async def _skip_not_managed(self, node: Node, reason: str) -> None:
         self._mark_waiting(node, NOT_MANAGED, reason)
@@ -211,7 +208,13 @@ class OnNodeEnriched:
         raise RequeueAfter(outcome, reason, retry_after_seconds=RETRY_SECONDS)
 
     def _mark_waiting(
-        self, node: Node, outcome: str, reason: str, *, full_pools: tuple[Pool, ...] = ()
+        self,
+        node: Node,
+        outcome: str,
+        reason: str,
+        *,
+        full_pools: tuple[Pool, ...] = (),
+        retry_after: float = math.inf,
     ) -> None:
         """Record the wait; the reconciler retries the Node after a relevant change."""
         waits = WaitingNode(
@@ -221,6 +224,7 @@ class OnNodeEnriched:
             reason=reason,
             full_pools=full_pools,
             waiting_since=self.clock(),
+            retry_at=self.clock() + retry_after,
         )
         self.waiting_nodes.add(waits)
 

@@ -44,7 +44,10 @@ class IpamService:
         self._dependencies = dependencies
         self._settings = settings
         self._cluster_view = ClusterView(
-            settings, on_node_deleted=self._on_node_deleted, on_change=self._on_view_change
+            settings,
+            on_node_deleted=self._on_node_deleted,
+            on_pod_cidrs_removed=self._on_pod_cidrs_removed,
+            on_change=self._on_view_change,
         )
         self._event_applier = EventApplier(self._cluster_view.apply, consequence="addresses may be missing")
         self._waiting_nodes = WaitingNodes()
@@ -272,6 +275,10 @@ class IpamService:
         self._waiting_reconciler.reset()
         self._allocator.reset()
         self._garbage_collector.restart()
+
+    def _on_pod_cidrs_removed(self, node: Node) -> None:
+        self._on_node_enriched.on_pod_cidrs_removed(node)
+        self._waiting_reconciler.enqueue((node.name,))
 
     def _on_node_deleted(self, name: str) -> None:
         self._waiting_nodes.remove(name)

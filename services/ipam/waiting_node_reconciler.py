@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+import msgspec
+
 from libs.common.bus.delivery import Disposition
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
@@ -44,7 +46,7 @@ class WaitingNodeReconciler:
 
     def enqueue_all(self) -> None:
         """Retry all waiting Nodes, after a change that may concern each of them."""
-        self.enqueue(self.waiting_nodes.by_name)
+        self.enqueue(name for name, node in self.waiting_nodes.by_name.items() if node.outcome != WRITTEN)
 
     def on_pool_freed(self, pools: tuple[Pool, ...]) -> None:
         """Retry the Nodes that wait for these pools: one of them just got a block."""
@@ -77,10 +79,9 @@ class WaitingNodeReconciler:
         if groups and (self._pools_tried_at is None or at - self._pools_tried_at >= POOL_RETRY_SECONDS):
             self._pools_tried_at = at
             self.enqueue([names[0] for names in groups.values()])
-        self.enqueue(
-            node.name
-            for node in self.waiting_nodes.by_name.values()
-            if node.outcome == WRITTEN and at - node.waiting_since >= OWN_WRITE_WAIT_SECONDS
-        )
+        due = [node for node in self.waiting_nodes.by_name.values() if at >= node.retry_at]
+        for node in due:  # the next retry, if this one fails
+            self.waiting_nodes.add(msgspec.structs.replace(node, retry_at=at + OWN_WRITE_WAIT_SECONDS))
+        self.enqueue(node.name for node in due)
         for node in islice(self.waiting_nodes.take_unreported(at), _MAX_EVENTS_PER_CHECK):
             self.event_recorder.record(node.name, node.uid, NOT_AVAILABLE, node.reason)

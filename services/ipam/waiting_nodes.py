@@ -1,5 +1,6 @@
 """The Nodes that wait for pod CIDRs: reason, full pools, and start of the wait."""
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -8,7 +9,8 @@ import msgspec
 from services.ipam.pool_selection import Pool
 
 NOT_MANAGED: Final = "not-ours"  # another controller's Node; it gets no Event and waits for another file
-WRITTEN: Final = "written"  # has pod CIDRs that are not observed yet; it gets no Event
+WRITTEN: Final = "written"  # its pod CIDRs were written or listed a moment ago, and are not observed yet
+REMOVED: Final = "removed"  # it was observed with pod CIDRs and now has none: etcd was restored from a backup
 LONG_WAIT_SECONDS: Final = 30.0  # a longer wait for one reason is recorded on the Node
 
 
@@ -22,6 +24,7 @@ class WaitingNode(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     full_pools: tuple[Pool, ...] = ()  # pools of this Node without a free block
     waiting_since: float  # start of the wait for this reason, in monotonic seconds
+    retry_at: float = math.inf  # when a Node without a message is processed again, in monotonic seconds
 
 
 class WaitingNodes:
@@ -59,7 +62,7 @@ class WaitingNodes:
         """Yield the Nodes with a long wait, each once until its reason changes."""
         for node in list(self.by_name.values()):
             key = (node.name, node.reason)
-            if node.outcome in (NOT_MANAGED, WRITTEN):
+            if node.outcome in (NOT_MANAGED, WRITTEN, REMOVED):
                 continue
             if at - node.waiting_since >= LONG_WAIT_SECONDS and key not in self._reported:
                 self._reported.add(key)

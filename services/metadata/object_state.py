@@ -89,14 +89,16 @@ def make_observation(message: Message, event: ObservedT) -> Observation[Observed
 class Publication(msgspec.Struct, Generic[EnrichedT], frozen=True, kw_only=True):
     """The last published message about one object, and when the next one may be published."""
 
-    event: EnrichedT | None = None  # from this replica or another one; None: unknown
+    event: EnrichedT | None = None  # from this replica or another one
+    # A publish failed since: perhaps the stream has that event, and only its acknowledgement was lost.
+    is_uncertain: bool = False
     republish_at: float = NEVER  # when it is published again, unchanged
     failures: int = 0  # in a row
     retry_at: float = LONG_AGO  # the back-off after failures ends then
 
     def is_due(self, event: EnrichedT, now: float) -> bool:
-        """Return whether to publish this event: it is not equivalent, or the last one expires soon."""
-        if not self.has_equivalent(event):
+        """Return whether to publish this event: it may be news to the stream, or the last one expires."""
+        if self.is_uncertain or not self.has_equivalent(event):
             return True
         return now >= self.republish_at and not isinstance(event, EnrichedNodeGone | EnrichedCsrGone)
 
@@ -110,17 +112,17 @@ class Publication(msgspec.Struct, Generic[EnrichedT], frozen=True, kw_only=True)
 
     def restarted(self, timing: Timing) -> "Publication[EnrichedT]":
         """Return the state for another object of the same name, which has another uid."""
-        return Publication(event=self.event, republish_at=timing.now + timing.intervals.republish)
+        republish_at = timing.now + timing.intervals.republish
+        return Publication(event=self.event, is_uncertain=self.is_uncertain, republish_at=republish_at)
 
     def failed(self, timing: Timing) -> "Publication[EnrichedT]":
         """Count a failed publish and set the back-off.
 
-        Perhaps the stream has that event, and only its acknowledgement was lost. So whatever is known at the
-        end of the back-off is published, even if it was published before.
+        Whatever is known at the end of the back-off is published, even if it was published before.
         """
         failures = self.failures + 1
         retry_at = timing.now + backoff_seconds(failures, timing.jitter)
-        return msgspec.structs.replace(self, event=None, failures=failures, retry_at=retry_at)
+        return msgspec.structs.replace(self, is_uncertain=True, failures=failures, retry_at=retry_at)
 
     def reconnected(self, timing: Timing) -> "Publication[EnrichedT]":
         """End the back-off when the bus is connected again. The jitter spreads the retries over a second."""
@@ -134,4 +136,4 @@ class Publication(msgspec.Struct, Generic[EnrichedT], frozen=True, kw_only=True)
 
     def lost(self) -> "Publication[EnrichedT]":
         """Forget the message, which the stream has no more."""
-        return msgspec.structs.replace(self, event=None, republish_at=NEVER)
+        return msgspec.structs.replace(self, event=None, is_uncertain=False, republish_at=NEVER)

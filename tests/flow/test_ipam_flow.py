@@ -423,14 +423,22 @@ async def test_an_answer_that_is_lost_is_no_second_block(flow: IpamFlow):
     assert claimed.count('"uid"') == 6
 
 
-async def test_a_node_whose_pod_cidrs_a_restored_etcd_does_not_have_gets_a_block_again(flow: IpamFlow):
+@pytest.mark.parametrize("claims_are_lost", [True, False])
+async def test_a_node_whose_pod_cidrs_a_restored_etcd_does_not_have_gets_a_block_again(
+    flow: IpamFlow, claims_are_lost: bool
+):
+    """Its facts are the same, so metadata publishes nothing."""
     clock = ManualClock()
     async with flow.run_ipam(clock=clock):
         await flow.join_nodes(1)
         await flow.wait_for_pod_cidrs(1)
         await flow.advance_time(clock, 400.0, "nodes")  # a sweep lists the Node with its pod CIDRs
-        flow.kube.delete_pages()
-        await flow.join_nodes(1)
+        clock.advance(20.0)
+        await flow.publish_leading()
+        if claims_are_lost:
+            flow.kube.delete_pages()
+        await flow.publish_node(flow.kube.put(make_numbered_node(1)))
+        await flow.wait_for_pod_cidrs(1, seconds=SOON)
         await flow.join_nodes(2)
         assert_disjoint(await flow.wait_for_pod_cidrs(1, 2, seconds=SOON))
     assert "uid-1" in str(flow.kube.pages)
@@ -443,13 +451,29 @@ async def test_a_write_that_a_restored_etcd_does_not_have_is_repeated_if_it_is_n
         await flow.join_nodes(1)
         await flow.wait_for_pod_cidrs(1)
         flow.kube.delete_pages()
-        await flow.join_nodes(1)
+        flow.kube.put(make_numbered_node(1))
         await flow.join_nodes(2)
         await flow.wait_for_pod_cidrs(2)
         assert "web-1" not in flow.kube.pod_cidrs()
         clock.advance(OWN_WRITE_WAIT_SECONDS)
         await flow.publish_leading()
         assert_disjoint(await flow.wait_for_pod_cidrs(1, 2, seconds=SOON))
+
+
+async def test_a_repeated_write_that_fails_is_tried_again_only_after_a_while(flow: IpamFlow):
+    flow.kube.watchers = None
+    clock = ManualClock()
+    async with flow.run_ipam(clock=clock) as service:
+        await flow.join_nodes(1)
+        await flow.wait_for_pod_cidrs(1)
+        flow.kube.put(make_numbered_node(1))
+        flow.kube.fails_before = lambda verb, name: Unreachable("no answer") if verb == "patch" else None
+        clock.advance(OWN_WRITE_WAIT_SECONDS)
+        await flow.publish_leading()
+        await wait_until(lambda: len(flow.kube.patched) == 2, "the write is repeated")
+        for _ in range(5):
+            service._waiting_reconciler.run_periodic_checks()
+        assert len(service._waiting_reconciler._queue) == 0
 
 
 async def test_another_stream_changes_nothing_for_those_who_have_blocks(tmp_path: Path):

@@ -59,9 +59,14 @@ def then_gone(known: NodeState, *, sequence: int = 9) -> NodeState:
 
 
 def then_polled(
-    known: NodeState, facts: MachineFacts | None = None, *, began: float = T, now: float = T
+    known: NodeState,
+    facts: MachineFacts | None = None,
+    *,
+    stored: events.NodeEnriched | None = None,
+    began: float = T,
+    now: float = T,
 ) -> NodeState:
-    return known.polled(facts or make_facts(), None, all_nodes=[], began=began, timing=at(now))
+    return known.polled(facts or make_facts(), stored, all_nodes=[], began=began, timing=at(now))
 
 
 def then_failed(known: NodeState, fault: MachineFault = TIMEOUT, *, now: float = T) -> NodeState:
@@ -368,9 +373,13 @@ def test_the_end_of_a_node_is_published_once():
     assert step(refused) == Wait(refused.publication.retry_at)
 
 
-def test_a_machine_that_answers_after_a_lost_acknowledgement_is_published_again():
-    refused = then_failed(enriched_node()).publish_failed(at(T))  # perhaps the stream has the fault
-    back = then_polled(refused)
+@pytest.mark.parametrize("has_stored", [False, True])
+def test_a_machine_that_answers_after_a_lost_acknowledgement_is_published_again(has_stored: bool):
+    known = enriched_node()
+    refused = then_failed(known).publish_failed(at(T))  # perhaps the stream has the fault
+    enriched = known.publication.event
+    assert isinstance(enriched, events.NodeEnriched)
+    back = then_polled(refused, stored=enriched if has_stored else None)
     found = step(back, back.publication.retry_at)
     assert isinstance(found, Publish)
     assert isinstance(found.event, events.NodeEnriched)
