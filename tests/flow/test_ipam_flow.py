@@ -429,12 +429,13 @@ async def test_a_node_whose_pod_cidrs_a_restored_etcd_does_not_have_gets_a_block
 ):
     """Its facts are the same, so metadata publishes nothing."""
     clock = ManualClock()
-    async with flow.run_ipam(clock=clock):
+    async with flow.run_ipam(clock=clock) as service:
         await flow.join_nodes(1)
         await flow.wait_for_pod_cidrs(1)
         await flow.advance_time(clock, 400.0, "nodes")  # a sweep lists the Node with its pod CIDRs
         clock.advance(20.0)
         await flow.publish_leading()
+        await wait_until(lambda: not service._waiting_nodes.by_name, "the write is observed")
         if claims_are_lost:
             flow.kube.delete_pages()
         await flow.publish_node(flow.kube.put(make_numbered_node(1)))
