@@ -106,7 +106,8 @@ def main(
 def _report_not_run(sitting: Sitting, console: Console) -> None:
     if sitting.not_run:
         names = ", ".join(sitting.not_run)
-        console.print(f"not run: {names}. Repeat them with --resume {sitting.results.file}")
+        again = f"--seed {sitting.seed} --resume {sitting.results.file}"
+        console.print(f"not run: {names}. Repeat the call with {again}")
 
 
 def _run(work: Callable[[], Awaitable[None]]) -> bool:

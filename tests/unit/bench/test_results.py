@@ -175,13 +175,16 @@ def test_the_leader_is_killed_only_where_another_process_can_lead():
     assert "leader-killed requires --mode separate or all-in-one-nats" in rejected.output
 
 
-@pytest.mark.parametrize("is_grouped", [False, True], ids=["alone", "beside our services"])
-async def test_a_run_in_which_kube_apiserver_keeps_rejecting_requests_has_that_problem(is_grouped: bool):
+@pytest.mark.parametrize("groups", [0, 1, 2], ids=["alone", "beside our services", "in a group of groups"])
+async def test_a_run_in_which_kube_apiserver_keeps_rejecting_requests_has_that_problem(groups: int):
     rejected = CommandRejected("kubelets rejected beat: 429: too many requests")
+    raised: Exception = rejected
+    for _ in range(groups):
+        raised = ExceptionGroup("tasks", [raised])
     stage: Any = None
 
     async def reject(_: Measurement) -> BenchRun:
-        raise ExceptionGroup("tasks", [rejected]) if is_grouped else rejected
+        raise raised
 
     measuring = Measurement(stage=stage, options=WANTED, mode="all-in-one-memory", number=1, name="n")
     run = await measure_run(measuring, "steady", reject)

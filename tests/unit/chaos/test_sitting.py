@@ -58,6 +58,17 @@ async def test_a_cluster_that_does_not_start_is_tried_twice_and_reported_in_plai
     assert count_logs(tmp_path) == 2 * len(MODES)
 
 
+def test_the_exit_status_is_1_if_a_run_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async def run_schedule(*_: object) -> RunRecord:
+        raise run.ClusterNotStarted("a port is taken")
+
+    monkeypatch.setattr(sitting_module, "run_schedule", run_schedule)
+    missing = CliRunner().invoke(main, ["--runs", "1", "--seed", "1", "--logs", str(tmp_path)])
+    assert missing.exit_code == 1
+    assert "not run: " in missing.output
+    assert "--seed 1 --resume" in missing.output
+
+
 async def test_the_second_attempt_of_a_run_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     attempts: list[Path] = []
 
