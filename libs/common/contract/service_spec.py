@@ -47,6 +47,9 @@ class ServiceSpec(msgspec.Struct, frozen=True, kw_only=True):
     description: str  # for --help
     input_description: str  # for the documentation
     port: int  # of health and metrics, in a process of its own
+    # Resident memory of its process while 1000 nodes join at once (docs/performance.md, there in MB). The
+    # chart requests it.
+    peak_mebibytes: int
     controller: Controller = Controller()
     lease: ElectionLease | None = None
     durables: tuple[Durable, ...] = ()

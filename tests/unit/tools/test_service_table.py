@@ -1,11 +1,12 @@
 """What `make manifests` writes from the service table is what is committed."""
 
+import re
 from collections import Counter
 
 import pytest
 
 from libs.common.contract.controllers import ALIASES
-from libs.common.contract.services import SERVICES
+from libs.common.contract.services import ALL_IN_ONE_PEAK_MEBIBYTES, SERVICES
 from tools.generated_part import replace_part
 from tools.service_table.__main__ import ROOT, render_files
 
@@ -39,6 +40,16 @@ def test_names_ports_leases_and_controllers_are_distinct():
         [*names, *ALIASES],
     ):
         assert max(Counter(values).values()) == 1
+
+
+def test_the_peaks_of_memory_are_those_that_were_measured():
+    page = (ROOT / "docs" / "performance.md").read_text()
+    found = re.search(r"\| peak RSS \| (\d+) MB \| ([\d /]+) MB \(([a-z, ]+)\)", page)
+    assert found is not None
+    measured = dict(zip(found[3].split(", "), map(int, found[2].split(" / ")), strict=True))
+    peaks = {spec.service: spec.peak_mebibytes for spec in SERVICES}
+    assert int(found[1]) == ALL_IN_ONE_PEAK_MEBIBYTES
+    assert peaks == dict.fromkeys(peaks, max(measured.values())) | measured
 
 
 def test_texts_use_a_name_that_the_controllers_flag_accepts():
