@@ -113,12 +113,13 @@ CASES = (
         expected=(V4, "ExternalIP=2001:db8:1::1", NAME),
     ),
     AddressCase(
-        name="private, shared and link-local addresses are judged as Go does",
+        name="private, shared and link-local addresses are no external ones and displace none",
         links=(
-            *on_link("eth1", "192.168.7.7", "fd00::7", "fe80::7", "169.254.7.7"),
-            *on_link("eth2", "100.64.0.7"),
+            *on_link("eth1", "192.168.7.7", "fd00::7", "fe80::7", "169.254.7.7", "100.64.0.7"),
+            *on_link("tailscale0", "100.127.255.254", "fd7a:115c:a1e0::7"),
+            *on_link("eth2", "203.0.113.7"),
         ),
-        expected=(V4, "ExternalIP=100.64.0.7", NAME),
+        expected=(V4, "ExternalIP=203.0.113.7", NAME),
     ),
     AddressCase(
         name="inner links are not looked at",

@@ -31,6 +31,7 @@ def compile_config(text: str | bytes, source: str) -> CompiledConfig:
     config = ClusterConfig(
         cluster_name=written.cluster_name or "",
         prefer_ipv6=bool(written.prefer_ipv6),
+        external_ips=written.external_ips,
         rules=compile_rules(written),
         ownership=written.ownership.for_controller(CLOUD_NODE),
     )

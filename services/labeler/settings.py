@@ -101,6 +101,7 @@ class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return ClusterConfig(
             cluster_name=cluster_name,
             prefer_ipv6=bool(file.prefer_ipv6),
+            external_ips=file.external_ips,
             rules=rules,
             ownership=file.ownership.for_controller(CLOUD_NODE),
         )

@@ -6,9 +6,15 @@ import yaml
 
 from libs.common.cloud_config.file_keys import FILE_KEYS
 from libs.common.cloud_config.findings import Findings
-from libs.common.cloud_config.mapping_reader import MAX_YAML_NODES, FileTooLarge, MappingReader
+from libs.common.cloud_config.mapping_reader import (
+    MAX_YAML_NODES,
+    FileTooLarge,
+    MappingReader,
+    ParsedMapping,
+)
 from libs.common.cloud_config.model import CloudConfig, Finding
 from libs.common.cloud_config.patterns import PatternBudget
+from libs.common.cloud_config.read_external_ips import read_external_ips
 from libs.common.cloud_config.read_ownership import read_ownership
 from libs.common.cloud_config.read_pools import read_pools
 from libs.common.cloud_config.read_rule import read_rule
@@ -48,15 +54,17 @@ def parse_cloud_config(text: str | bytes, source: str) -> CloudConfig:
 def _read(root: yaml.Node, findings: Findings) -> CloudConfig:
     top = MappingReader(findings).mapping(root, FILE_KEYS, "").values
     cluster = top["global"].values if "global" in top else {}
+    external_ips: ParsedMapping | None = cluster.get("externalIPs")
     patterns = PatternBudget()
     rules = tuple(read_rule(item, findings, patterns) for item in top.get("transformations", ()))
     ipam = top["ipam"].values if "ipam" in top else {}
-    for name in ("ipam", "ownership"):
-        if name in top and top[name].values:
-            findings.add_difference(top[name].line, name, "is unknown to the reference, which ignores it")
+    for item in (external_ips, top.get("ipam"), top.get("ownership")):
+        if item is not None and item.values:
+            findings.add_difference(item.line, item.path, "is unknown to the reference, which ignores it")
     return CloudConfig(
         cluster_name=cluster.get("clusterName"),
         prefer_ipv6=cluster.get("preferIPv6"),
+        external_ips=read_external_ips(external_ips, findings),
         rules=rules,
         pools=read_pools(ipam.get("pools", ()), findings, patterns),
         ownership=read_ownership(top.get("ownership"), findings, patterns),

@@ -38,6 +38,27 @@ class FileKey(msgspec.Struct, frozen=True):
     requires_one: bool = False  # an empty list is a mistake
 
 
+EXTERNAL_IPS: Final = (
+    FileKey(
+        "discovery",
+        "boolean",
+        "false: no address of a machine's links becomes an ExternalIP, whatever its platform and its "
+        "publicIPDiscovery. Default: true.",
+    ),
+    FileKey(
+        "includeCIDRs",
+        "networks",
+        "Only addresses in these networks become ExternalIPs. A family without a network is not restricted. "
+        "A network within a private range, or within 100.64.0.0/10, also selects its addresses on links.",
+        requires_one=True,
+    ),
+    FileKey(
+        "excludeCIDRs",
+        "networks",
+        "Addresses in these networks never become ExternalIPs; ::/0 excludes IPv6.",
+        requires_one=True,
+    ),
+)
 GLOBAL: Final = (
     FileKey(
         "clusterName",
@@ -45,6 +66,13 @@ GLOBAL: Final = (
         "Name of the cluster, for the label node.cloudprovider.kubernetes.io/clustername.",
     ),
     FileKey("preferIPv6", "boolean", "Prefer IPv6 to IPv4 where both are possible."),
+    FileKey(
+        "externalIPs",
+        "mapping",
+        "Not in the reference: which addresses become ExternalIPs, on every platform. Default: public ones, "
+        "so none of a private range or of 100.64.0.0/10.",
+        keys=EXTERNAL_IPS,
+    ),
     FileKey("endpoints", "former", "Without effect: see --talos-endpoints and TALOS_ENDPOINTS."),
     FileKey("approveNodeCSR", "former", "Without effect: select node-csr-approval in --controllers."),
     FileKey("skipForeignNode", "former", "Without effect: Nodes of other controllers are never written."),

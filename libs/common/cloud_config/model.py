@@ -1,9 +1,11 @@
 """The contents of the file, with everything validated that needs no machine."""
 
+from ipaddress import IPv4Network, IPv6Network
 from typing import Literal
 
 import msgspec
 
+Network = IPv4Network | IPv6Network
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Regexp"]
 Kind = Literal["annotations", "labels", "taints", "platformMetadata"]
 
@@ -62,6 +64,14 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             *(("taints", entry) for entry in self.taints),
             *(("platformMetadata", entry) for entry in self.platform_metadata),
         )
+
+
+class ExternalIPs(msgspec.Struct, frozen=True, kw_only=True):
+    """The section `global.externalIPs` of the file: which addresses may become ExternalIPs."""
+
+    discovery: bool = True  # False: no address of the machine's links, whatever its platform and its rules
+    include_cidrs: tuple[Network, ...] = ()  # only these; a family without a network is not restricted
+    exclude_cidrs: tuple[Network, ...] = ()  # none of these, even if `include_cidrs` has them
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +133,7 @@ class CloudConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster_name: str | None = None  # None = not in the file
     prefer_ipv6: bool | None = None
+    external_ips: ExternalIPs = ExternalIPs()
     rules: tuple[Rule, ...] = ()
     pools: tuple[Pool, ...] = ()  # empty = the cluster's own CIDRs
     ownership: OwnershipConfig = OwnershipConfig()

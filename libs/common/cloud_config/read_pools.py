@@ -1,8 +1,8 @@
 """Reads `ipam.pools` into Pools, and validates everything that needs no cluster."""
 
 import re
-from collections.abc import Iterator, Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from collections.abc import Callable, Iterator, Sequence
+from ipaddress import IPv6Network, ip_address, ip_network
 from typing import Final, Literal
 
 import msgspec
@@ -10,11 +10,10 @@ import msgspec
 from libs.common.cloud_config.file_keys import MASK_SIZES, POOL_NAME
 from libs.common.cloud_config.findings import Findings, truncate_line
 from libs.common.cloud_config.mapping_reader import LocatedText, ParsedMapping
-from libs.common.cloud_config.model import Pool
+from libs.common.cloud_config.model import Network, Pool
 from libs.common.cloud_config.patterns import PatternBudget
 from libs.common.cloud_config.read_rule import read_selector
 
-Network = IPv4Network | IPv6Network
 Family = Literal[4, 6]
 FAMILIES: Final[tuple[Family, Family]] = (4, 6)
 MAX_POOLS: Final = 1000
@@ -86,16 +85,19 @@ def _name(item: ParsedMapping, others: Sequence[str], findings: Findings) -> str
 def _networks(item: ParsedMapping, findings: Findings) -> Iterator[_Placed]:
     written: tuple[LocatedText, ...] = item.values.get("cidrs", ())
     for each in written:
-        network = _network(each, findings)
+        network = read_network(each, findings, _why_not_for_pods)
         if network is not None:
             yield _Placed(network, each.line, each.path)
 
 
-def _network(written: LocatedText, findings: Findings) -> Network | None:
+def read_network(
+    written: LocatedText, findings: Findings, find_problem: Callable[[Network], str] = lambda network: ""
+) -> Network | None:
+    """Return the network; report a mistake and return None if it is invalid or `find_problem` rejects it."""
     problem = _text_problem(written.text)
     network = None if problem else ip_network(written.text, strict=False)
     if network is not None:
-        problem = _network_problem(written.text, network)
+        problem = _network_problem(written.text, network) or find_problem(network)
     if problem:
         findings.add_mistake(written.line, written.path, f'is "{truncate_line(written.text)}", {problem}')
         return None
@@ -121,6 +123,10 @@ def _network_problem(text: str, network: Network) -> str:
         return "an IPv4-mapped IPv6 network: write it as IPv4"
     if ip_address(text.rpartition("/")[0]) != network.network_address:
         return f"an address within {network}: write the network itself"
+    return ""
+
+
+def _why_not_for_pods(network: Network) -> str:
     for odd in _NO_PODS:
         if odd.version == network.version and odd.overlaps(network):
             return f"which overlaps {odd}, which pods cannot use"

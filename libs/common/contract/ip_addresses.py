@@ -14,6 +14,7 @@ _MAX_LENGTH: Final = 64
 CACHE_SIZE: Final = 65_536
 _PRIVATE_V4: Final = tuple(IPv4Network(n) for n in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
 _PRIVATE_V6: Final = IPv6Network("fc00::/7")
+_SHARED: Final = IPv4Network("100.64.0.0/10")  # RFC 6598: carrier-grade NAT and VPNs such as Tailscale
 _BROADCAST: Final = IPv4Address("255.255.255.255")
 
 
@@ -52,6 +53,12 @@ def is_private(ip: IP) -> bool:
     if isinstance(ip, IPv4Address):
         return any(ip in network for network in _PRIVATE_V4)
     return ip in _PRIVATE_V6
+
+
+def find_local_range(ip: IP) -> IPv4Network | IPv6Network | None:
+    """Return the private or shared (100.64.0.0/10) range of the address, None if it is public."""
+    local = (_PRIVATE_V6,) if isinstance(ip, IPv6Address) else (*_PRIVATE_V4, _SHARED)
+    return next((network for network in local if ip in network), None)
 
 
 @lru_cache(maxsize=CACHE_SIZE)

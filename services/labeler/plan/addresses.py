@@ -10,7 +10,15 @@ from typing import Final
 
 import msgspec
 
-from libs.common.contract.ip_addresses import IP, parse_interface_ip, parse_ip
+from libs.common.cloud_config.model import ExternalIPs
+from libs.common.contract.ip_addresses import (
+    IP,
+    find_local_range,
+    is_global_unicast,
+    is_private,
+    parse_interface_ip,
+    parse_ip,
+)
 from libs.common.contract.machine import AddressStatus, ForeignNodeIP, MachineFacts
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, NodeAddress
 from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips, pick_one_per_family
@@ -21,7 +29,6 @@ from libs.common.contract.public_addresses import (
     is_permanent,
     lacks_node_ips,
     list_machine_ips,
-    parse_public_ip,
 )
 from services.labeler.blocker import (
     Blocker,
@@ -33,6 +40,7 @@ from services.labeler.native_provider_id import derive_native_provider_id
 from services.labeler.plan.notices import Notice
 from services.labeler.plan.plan import PlanInput, PlanPart
 
+_DEFAULT_EXTERNAL_IPS: Final = ExternalIPs()
 _MAX_NAME_LENGTH: Final = 253  # characters of a DNS name
 
 
@@ -86,15 +94,17 @@ def list_addresses(
     *,
     prefer_ipv6: bool,
     discovers_public_ips: bool = False,
+    external_ips: ExternalIPs = _DEFAULT_EXTERNAL_IPS,
 ) -> tuple[NodeAddress, ...]:
     """Return all addresses of the Node in their final order; `node_ips` are in the annotation's order.
 
     `discovers_public_ips` (a rule's features.publicIPDiscovery) adds public addresses of the machine's links
-    on every platform, after those that its cloud names.
+    on every platform, after those that its cloud names. `external_ips` limits both.
     """
     internal = pick_one_per_family(node_ips, prefer_ipv6=prefer_ipv6)
     external = pick_one_per_family(
-        _external_candidates(facts, node_ips, discover=discovers_public_ips), prefer_ipv6=prefer_ipv6
+        _external_candidates(facts, node_ips, external_ips, discover=discovers_public_ips),
+        prefer_ipv6=prefer_ipv6,
     )
     hostname = facts.platform.hostname or node_name  # metal, vmware and others report none
     found = [
@@ -149,6 +159,7 @@ def _find_changed_addresses(inputs: PlanInput, ips: tuple[IP, ...]) -> tuple[Nod
         facts,
         prefer_ipv6=inputs.config.prefer_ipv6,
         discovers_public_ips=effects.public_ip_discovery,
+        external_ips=inputs.config.external_ips,
     )
     if desired == node.status.addresses:
         return None
@@ -158,23 +169,52 @@ def _find_changed_addresses(inputs: PlanInput, ips: tuple[IP, ...]) -> tuple[Nod
     return None if has_node_ips and (is_unevaluated or lacks_node_ips(ips, facts)) else desired
 
 
-def _external_candidates(facts: MachineFacts, ips: tuple[IP, ...], *, discover: bool) -> tuple[IP, ...]:
-    if facts.platform.platform in PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES:
-        return _discover_public_ips(facts.addresses, ips)
+def _external_candidates(
+    facts: MachineFacts, ips: tuple[IP, ...], external_ips: ExternalIPs, *, discover: bool
+) -> tuple[IP, ...]:
+    if external_ips.discovery and facts.platform.platform in PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES:
+        return _discover_public_ips(facts.addresses, ips, external_ips)
     published = (
         parse_interface_ip(status.address) for status in facts.addresses if status.link == EXTERNAL_LINK
     )
-    named = tuple(ip for ip in published if ip is not None and ip not in ips)  # `ips` are internal addresses
-    return (*named, *_discover_public_ips(facts.addresses, ips)) if discover else named
+    named = tuple(  # `ips` are internal addresses
+        ip
+        for ip in published
+        if ip is not None and ip not in ips and _may_be_external(ip, external_ips, is_named=True)
+    )
+    if not (external_ips.discovery and discover):
+        return named
+    return (*named, *_discover_public_ips(facts.addresses, ips, external_ips))
 
 
-def _discover_public_ips(statuses: Iterable[AddressStatus], ips: tuple[IP, ...]) -> tuple[IP, ...]:
+def _may_be_external(ip: IP, external_ips: ExternalIPs, *, is_named: bool) -> bool:
+    """Return whether the settings allow the address; `is_named`: its cloud names it as external.
+
+    A wide network such as 0.0.0.0/0 selects no private and no shared address.
+    """
+    if any(ip in network for network in external_ips.exclude_cidrs):
+        return False
+    local = find_local_range(ip)
+    of_family = [each for each in external_ips.include_cidrs if each.version == ip.version]
+    including = [network for network in of_family if ip in network]
+    if local is not None and any(network.prefixlen >= local.prefixlen for network in including):
+        return True
+    if of_family and not including:
+        return False
+    return local is None or (is_named and is_private(ip))
+
+
+def _discover_public_ips(
+    statuses: Iterable[AddressStatus], ips: tuple[IP, ...], external_ips: ExternalIPs
+) -> tuple[IP, ...]:
     """Return public addresses of the links, with the first IPv4 and the *last* permanent IPv6 in front."""
     ipv4: list[IP] = []
     ipv6: list[IP] = []
     for status in statuses:
-        ip = parse_public_ip(status.address)
-        if ip is None or is_internal_link(status.link) or ip in ips:
+        ip = parse_interface_ip(status.address)
+        if ip is None or not is_global_unicast(ip) or is_internal_link(status.link) or ip in ips:
+            continue
+        if not _may_be_external(ip, external_ips, is_named=False):
             continue
         if ip.version == 4:
             ipv4.append(ip)

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.common.cloud_config.model import Ownership
+from libs.common.cloud_config.model import ExternalIPs, Ownership
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import (
     BLOCKED_CONDITION,
@@ -34,6 +34,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster_name: str = ""  # "" = the name in the machine's facts
     prefer_ipv6: bool = False
+    external_ips: ExternalIPs = ExternalIPs()
     rules: Rules = NO_RULES
     ownership: Ownership = Ownership()  # the Nodes that --cloud-config selects for this controller
 

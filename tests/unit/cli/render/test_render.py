@@ -21,6 +21,7 @@ from cli.render.preview import apply_plan, apply_until_stable, preview_node
 from cli.render.samples import load_samples
 from libs.common.contract.node import Node
 from services.labeler.plan import plan_node
+from tests.address_cases import on_link
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, make_facts, make_node
 from tests.cli_screen import TEXTS
@@ -50,6 +51,20 @@ def test_a_change_is_shown_for_each_node_before_it_is_done(monkeypatch: pytest.M
     result = render("rules-changed.yaml", "--against", "rules.yaml", *samples)
     assert result.stdout == (TEXTS / "render-against.txt").read_text()
     assert result.exit_code == 0
+
+
+def test_the_preview_has_the_external_ips_that_the_file_selects():
+    described = DescribedNode(
+        node=make_node(), facts=make_facts(addresses=on_link("eth0", "10.0.0.5", "203.0.113.7", "100.64.0.7"))
+    )
+    for settings, expected in (
+        ("{}", ["203.0.113.7"]),
+        ("{discovery: false}", []),
+        ("{includeCIDRs: [100.64.0.0/10]}", ["100.64.0.7"]),
+    ):
+        used = compile_config(f"global: {{externalIPs: {settings}}}", "f")
+        after = preview_node(described, used, now=NOW).after.status.addresses
+        assert [each.address for each in after if each.type == "ExternalIP"] == expected
 
 
 def test_a_change_that_changes_nothing_says_so_and_ends_with_0():

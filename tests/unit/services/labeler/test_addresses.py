@@ -6,12 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.ip_addresses import is_global_unicast, is_private, parse_ip
 from libs.common.contract.machine import AddressStatus
 from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.contract.public_addresses import lacks_node_ips
 from services.labeler.plan.addresses import list_addresses
-from tests.address_cases import CASES, AddressCase, format_addresses
+from tests.address_cases import (
+    CASES,
+    AddressCase,
+    format_addresses,
+    make_external_address,
+    on_link,
+)
 from tests.builders import make_facts
 
 
@@ -24,6 +31,60 @@ def addresses_of(case: AddressCase) -> list[str]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_addresses_are_those_of_the_reference(case: AddressCase):
     assert addresses_of(case) == list(case.expected)
+
+
+# On its links a public, a private and a Tailscale address; its cloud names another public and a shared one.
+ON_LINKS = (
+    *on_link("eth1", "203.0.113.7", "2001:db8:1::7", "192.168.7.7"),
+    *on_link("tailscale0", "100.64.0.7"),
+)
+BY_CLOUD = (make_external_address("100.64.0.9"), make_external_address("198.51.100.7"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "on_metal", "on_hcloud"),
+    [
+        ("{}", ["203.0.113.7", "2001:db8:1::7"], ["198.51.100.7", "2001:db8:1::7"]),
+        ("{discovery: true}", ["203.0.113.7", "2001:db8:1::7"], ["198.51.100.7", "2001:db8:1::7"]),
+        ("{discovery: false}", ["198.51.100.7"], ["198.51.100.7"]),
+        ("{discovery: false, includeCIDRs: [100.64.0.0/10]}", ["100.64.0.9"], ["100.64.0.9"]),
+        ('{excludeCIDRs: ["::/0"]}', ["203.0.113.7"], ["198.51.100.7"]),
+        ("{excludeCIDRs: [0.0.0.0/0]}", ["2001:db8:1::7"], ["2001:db8:1::7"]),
+        (
+            "{excludeCIDRs: [198.51.100.0/24]}",
+            ["203.0.113.7", "2001:db8:1::7"],
+            ["203.0.113.7", "2001:db8:1::7"],
+        ),
+        ("{includeCIDRs: [100.64.0.0/29]}", ["100.64.0.7", "2001:db8:1::7"], ["100.64.0.7", "2001:db8:1::7"]),
+        (
+            "{includeCIDRs: [192.168.0.0/16]}",
+            ["192.168.7.7", "2001:db8:1::7"],
+            ["192.168.7.7", "2001:db8:1::7"],
+        ),
+        ("{includeCIDRs: [0.0.0.0/0]}", ["203.0.113.7", "2001:db8:1::7"], ["198.51.100.7", "2001:db8:1::7"]),
+        (
+            '{includeCIDRs: [203.0.113.0/24, "2001:db8:2::/48"], excludeCIDRs: [203.0.113.7/32]}',
+            [],
+            [],
+        ),
+    ],
+)
+def test_the_file_selects_external_addresses_on_every_platform(
+    settings: str, on_metal: list[str], on_hcloud: list[str]
+):
+    config = parse_cloud_config(f"global: {{externalIPs: {settings}}}", "ccm-config.yaml")
+    ips = parse_node_ips("10.0.0.5")
+    assert not isinstance(ips, InvalidNodeIP)
+    for platform, expected in (("metal", on_metal), ("hcloud", on_hcloud)):
+        found = list_addresses(
+            "web-1",
+            ips,
+            make_facts(platform=platform, addresses=(*ON_LINKS, *BY_CLOUD)),
+            prefer_ipv6=False,
+            discovers_public_ips=True,
+            external_ips=config.external_ips,
+        )
+        assert [each.address for each in found if each.type == "ExternalIP"] == expected
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -62,7 +62,7 @@ def test_every_mistake_comes_at_once_with_file_line_and_path():
         "f, line 3: global.clusterName is a list, not a text",
         'f, line 4: global.preferIPv6 is "perhaps", not true or false',
         "f, line 5: global.clusterName is duplicated",
-        'f, line 6: global has no key "speed", only clusterName, preferIPv6',
+        'f, line 6: global has no key "speed", only clusterName, preferIPv6, externalIPs',
         "f, line 8: transformations[0].name is a mapping, not a text",
         (
             'f, line 9: transformations[0] has no key "nodeSelectors", only name, nodeSelector, annotations, '
@@ -76,6 +76,30 @@ def test_every_mistake_comes_at_once_with_file_line_and_path():
         ),
         'f, line 18: transformations[2] is "web", not a mapping of keys to values',
     ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("{discovery: maybe}", '.discovery is "maybe", not true or false'),
+        ("{includeCIDRs: []}", ".includeCIDRs must have at least one network"),
+        ("{includeCIDRs: 100.64.0.0/10}", '.includeCIDRs is "100.64.0.0/10", not a list'),
+        (
+            "{includeCIDRs: [100.64.0.1]}",
+            '.includeCIDRs[0] is "100.64.0.1", which has no prefix length, as in 10.8.0.0/16',
+        ),
+        (
+            "{excludeCIDRs: [100.64.1.0/10]}",
+            '.excludeCIDRs[0] is "100.64.1.0/10", an address within 100.64.0.0/10: write the network itself',
+        ),
+        ("{exclude: []}", ' has no key "exclude", only discovery, includeCIDRs, excludeCIDRs; did you mean'),
+    ],
+)
+def test_a_mistake_in_the_settings_of_external_ips_names_its_place(settings: str, told: str):
+    with pytest.raises(CloudConfigError) as refused:
+        parse_cloud_config(f"global: {{externalIPs: {settings}}}", "f")
+    [mistake] = refused.value.mistakes
+    assert mistake.startswith(f"f, line 1: global.externalIPs{told}")
 
 
 @pytest.mark.parametrize(
