@@ -108,9 +108,7 @@ def _report_entry(one: EntryTrials, findings: Findings) -> None:
 
 def _report_taint(one: EntryTrials, findings: Findings) -> None:
     good = (
-        trial.text
-        for trial in one.matching_trials
-        if not trial.error and not find_value_problem(one, trial.text)
+        trial.text for trial in one.matching_trials if not trial.error and not find_value_problem(one, trial)
     )
     given = next(good, "")
     example = f', such as "{truncate_line(given)}"' if given else ""

@@ -35,10 +35,13 @@ def check_entry(one: EntryTrials, findings: Findings) -> None:
         _report_errors(one, findings)
     if not why_reserved(one.kind, one.entry.key):  # already reported
         _report_values(one, findings)
+    if one.is_provider_id:
+        _report_constant_id(one, findings)
 
 
-def find_value_problem(one: EntryTrials, text: str) -> str:
-    """Return why Kubernetes rejects the result of the template; "" if it accepts it."""
+def find_value_problem(one: EntryTrials, trial: Trial) -> str:
+    """Return why the result of the template is not written; "" if it is."""
+    text = trial.text
     if one.kind == "labels":
         return label_value_problem(text)
     try:
@@ -48,7 +51,7 @@ def find_value_problem(one: EntryTrials, text: str) -> str:
             case "annotations":
                 make_annotation_value(text)
             case "platformMetadata" if one.entry.key in OVERRIDABLE.values():
-                make_metadata_value(one.entry.key, text, sanitize=one.rule.sanitize)
+                make_metadata_value(one.entry.key, text, sanitize=one.rule.sanitize, actions=trial.actions)
     except InvalidValueError as error:
         return str(error)
     return ""
@@ -58,9 +61,7 @@ def list_invalid_values(one: EntryTrials) -> list[tuple[Trial, str]]:
     """Return the matching samples whose value Kubernetes rejects, with the reason."""
     if "{{" not in one.entry.template:
         return []  # checked when the file was parsed
-    given = [
-        (trial, find_value_problem(one, trial.text)) for trial in one.matching_trials if trial.error is None
-    ]
+    given = [(trial, find_value_problem(one, trial)) for trial in one.matching_trials if trial.error is None]
     return [(trial, problem) for trial, problem in given if problem]
 
 
@@ -97,6 +98,14 @@ def _report_values(one: EntryTrials, findings: Findings) -> None:
         told = f"{format_example(of_it)} and is skipped there: {problem}"
         if one.kind == "labels":
             told += "; sanitize: true on the rule would write the nearest valid value"
+        findings.add_warning(one.entry.line, one.path, told)
+
+
+def _report_constant_id(one: EntryTrials, findings: Findings) -> None:
+    constant = [trial for trial in one.trials if trial.is_constant and not find_value_problem(one, trial)]
+    if constant:
+        told = f"{format_example(constant)}, and the same for every other such machine that the rule selects"
+        told += ": only one Node can have a providerID, and the others stay uninitialized"
         findings.add_warning(one.entry.line, one.path, told)
 
 

@@ -13,6 +13,8 @@ from libs.common.cloud_config.selectors import match_selector
 from libs.gotemplate import Template, TemplateError, parse, render
 from services.labeler.rules.machine_data import MachineData
 
+_OTHER_DIGITS = str.maketrans("0123456789", "1234567890")
+_IDENTITY = ("hostname", "instance_id", "provider_id", "internal_dns", "external_dns")
 _GO_NAMES = {OVERRIDABLE[field.key]: field.name for field in FIELDS if field.key in OVERRIDABLE}
 
 
@@ -22,6 +24,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     platform: str
     is_match: bool  # whether the rule selects that machine
     text: str = ""
+    actions: tuple[tuple[int, int], ...] = ()  # where its actions wrote the text of a providerID
+    is_constant: bool = False  # the rule selects a second machine, for which a providerID is the same
     error: TemplateError | None = None
 
 
@@ -34,6 +38,11 @@ class EntryTrials(msgspec.Struct, frozen=True, kw_only=True):
     template: Template | None = None  # None for a plain text, and for an invalid template
     parse_error: TemplateError | None = None  # why the template is invalid
     trials: tuple[Trial, ...] = ()
+
+    @property
+    def is_provider_id(self) -> bool:
+        """Whether it is the providerID under platformMetadata."""
+        return (self.kind, self.entry.key) == ("platformMetadata", "provider_id")
 
     @property
     def path(self) -> str:
@@ -50,6 +59,33 @@ class EntryTrials(msgspec.Struct, frozen=True, kw_only=True):
 def load_sample_machines() -> dict[str, MachineData]:
     """Return the data of each platform's sample as rules see it."""
     return {platform: MachineData(node.facts) for platform, node in load_samples().items()}
+
+
+@cache
+def _load_second_machines() -> dict[str, MachineData]:
+    """Return another machine of each platform, with other digits in its names, IDs and address."""
+
+    def change(text: str) -> str:
+        return text.translate(_OTHER_DIGITS)
+
+    machines = {}
+    for platform, node in load_samples().items():
+        facts, system = node.facts, node.facts.system
+        metadata = {name: change(getattr(facts.platform, name)) for name in _IDENTITY}
+        if system is not None:
+            system = msgspec.structs.replace(
+                system, uuid=change(system.uuid), serial_number=change(system.serial_number)
+            )
+        machines[platform] = MachineData(
+            msgspec.structs.replace(
+                facts,
+                platform=msgspec.structs.replace(facts.platform, **metadata),
+                system=system,
+                node_name=change(facts.node_name),
+                node_ip=change(facts.node_ip),
+            )
+        )
+    return machines
 
 
 def run_trials(rules: Sequence[Rule]) -> list[EntryTrials]:
@@ -69,12 +105,29 @@ def run_trials(rules: Sequence[Rule]) -> list[EntryTrials]:
             except TemplateError as error:
                 done.append(msgspec.structs.replace(one, parse_error=error))
                 continue
+            render_trial = _render_provider_id if one.is_provider_id else _render_text
             found = []
-            for platform, machine in machines.items():
+            for platform in machines:
                 trial = Trial(platform=platform, is_match=matched[rule.index, platform])
                 try:
-                    found.append(msgspec.structs.replace(trial, text=render(template, machine.record)))
+                    found.append(render_trial(trial, rule, template))
                 except TemplateError as error:
                     found.append(msgspec.structs.replace(trial, error=error))
             done.append(msgspec.structs.replace(one, template=template, trials=tuple(found)))
     return done
+
+
+def _render_text(trial: Trial, _: Rule, template: Template) -> Trial:
+    text = render(template, load_sample_machines()[trial.platform].record)
+    return msgspec.structs.replace(trial, text=text)
+
+
+def _render_provider_id(trial: Trial, rule: Rule, template: Template) -> Trial:
+    machine, second = load_sample_machines()[trial.platform], _load_second_machines()[trial.platform]
+    actions: list[tuple[int, int]] = []
+    text = render(template, machine.identity_record, actions=actions)
+    selects_both = trial.is_match and match_selector(rule.selector, second.fields.texts).is_match
+    is_constant = selects_both and "Tags" not in template.fields  # the tags of both are the same
+    if is_constant:
+        is_constant = render(template, second.identity_record) == text
+    return msgspec.structs.replace(trial, text=text, actions=tuple(actions), is_constant=is_constant)

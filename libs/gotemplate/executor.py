@@ -22,10 +22,19 @@ class _Leaving(Enum):
     LOOP = 2
 
 
-def execute(definitions: Mapping[str, Items], places: Places, data: Value, budget: Budget) -> bytes:
-    """Return the output. Raises TemplateError where Go fails, and for an exceeded bound."""
+def execute(
+    definitions: Mapping[str, Items],
+    places: Places,
+    data: Value,
+    budget: Budget,
+    actions: list[tuple[int, int]] | None = None,
+) -> bytes:
+    """Return the output. Raises TemplateError where Go fails, and for an exceeded bound.
+
+    `actions` receives the start and the end, in bytes of the output, of what each action writes.
+    """
     evaluator = Evaluator(places, data, budget)
-    execution = _Execution(definitions, evaluator)
+    execution = _Execution(definitions, evaluator, actions)
     try:
         execution.items(data, definitions[ROOT])
     except BoundExceeded as error:
@@ -36,9 +45,15 @@ def execute(definitions: Mapping[str, Items], places: Places, data: Value, budge
 
 
 class _Execution:
-    def __init__(self, definitions: Mapping[str, Items], evaluator: Evaluator) -> None:
+    def __init__(
+        self,
+        definitions: Mapping[str, Items],
+        evaluator: Evaluator,
+        actions: list[tuple[int, int]] | None,
+    ) -> None:
         self._definitions = definitions
         self._evaluator = evaluator
+        self._actions = actions
         self.output = bytearray()
 
     def items(self, dot: Value, items: Items) -> _Leaving:
@@ -79,6 +94,7 @@ class _Execution:
         if action.pipe.declared:
             return
         self._evaluator.at = action
+        start = len(self.output)
         if value is None:
             self._write(NO_VALUE)
         elif isinstance(value, bytes):
@@ -86,6 +102,8 @@ class _Execution:
         else:
             self._evaluator.budget.read(size(value))
             self._write(sprint([value]))
+        if self._actions is not None:
+            self._actions.append((start, len(self.output)))
 
     def _if(self, dot: Value, block: If) -> _Leaving:
         """Execute the first branch whose value is true; for `with`, the value becomes dot."""

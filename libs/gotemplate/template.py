@@ -39,9 +39,15 @@ def parse(source: str) -> Template:
     return Template(source, fields, functions_named(definitions), definitions, places)
 
 
-def render(template: Template, data: Record, budget: Budget | None = None) -> str:
+def render(
+    template: Template,
+    data: Record,
+    budget: Budget | None = None,
+    actions: list[tuple[int, int]] | None = None,
+) -> str:
     """Render the template as plain text without escaping. Raises TemplateError of kind "exec" or "bound".
 
     Invalid UTF-8 becomes U+FFFD. The default budget is MAX_STEPS; afterwards `budget.left` is the rest.
+    `actions` receives the start and the end of what each action writes, in bytes before that replacement.
     """
-    return valid(execute(template.definitions, template.places, data, budget or Budget()))
+    return valid(execute(template.definitions, template.places, data, budget or Budget(), actions))

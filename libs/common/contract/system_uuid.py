@@ -28,5 +28,10 @@ def normalize_uuid(text: str) -> str:
     return min(uuid, swapped)
 
 
+def is_placeholder_uuid(text: str) -> bool:
+    """Return whether the text is a UUID that identifies no machine."""
+    return bool(_UUID.match(text.strip().lower())) and not normalize_uuid(text)
+
+
 def _swap(digits: str) -> str:
     return bytes.fromhex(digits)[::-1].hex()

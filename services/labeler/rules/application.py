@@ -1,10 +1,11 @@
 """Applies the compiled rules to the facts of one machine and returns their effects, with reasons."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from libs.common.cloud_config.selectors import match_selector
 from libs.common.contract.machine import MachineFacts
-from libs.gotemplate import TemplateError
+from libs.gotemplate import Template, TemplateError
 from services.labeler.rules.bounds import NodeBudget, NodeBudgetExceeded
 from services.labeler.rules.compilation import CompiledEntry, CompiledRule, Rules
 from services.labeler.rules.effect_collector import EffectCollector, Value, truncate_line
@@ -85,25 +86,32 @@ class _RuleApplication:
     def _apply_entry(self, rule: CompiledRule, entry: CompiledEntry) -> EntryResult:
         if entry.rejection:
             return self._skip_entry(rule, entry, "", entry.rejection)
+        actions: list[tuple[int, int]] = []
         try:
-            rendered = self._render_entry(entry)
+            rendered = self._render_entry(entry, actions)
         except TemplateError as error:
             self.collector.failures += 1
             self.collector.retain(entry.kind, entry.key)
             return self._skip_entry(rule, entry, "", f"its template failed: {error}")
         try:
-            value = _validate_value(entry, rendered, sanitize=rule.sanitize)
+            value = _validate_value(entry, rendered, actions, sanitize=rule.sanitize)
             self.collector.set_value(entry.kind, entry.key, value)
         except InvalidValueError as error:
             self.collector.retain(entry.kind, entry.key)
-            return self._skip_entry(rule, entry, rendered, str(error))
+            problem, uuid = str(error), self._machine.placeholder_uuid
+            read = entry.template.fields if isinstance(entry.template, Template) else frozenset()
+            if entry.key == "provider_id" and uuid and "UUID" in read:
+                problem += f"; its UUID {uuid} counts as empty: it is a placeholder of many machines"
+            return self._skip_entry(rule, entry, rendered, problem)
         shown = value if isinstance(value, str) else rendered
         return EntryResult(kind=entry.kind, key=entry.name, rendered=rendered, value=shown)
 
-    def _render_entry(self, entry: CompiledEntry) -> str:
+    def _render_entry(self, entry: CompiledEntry, actions: list[tuple[int, int]]) -> str:
         if isinstance(entry.template, str):
             self._budget.spend(1)
             return entry.template
+        if entry.kind == "platformMetadata" and entry.key == "provider_id":
+            return self._budget.render(entry.template, self._machine.identity_record, actions)
         return self._budget.render(entry.template, self._machine.record)
 
     def _skip_entry(
@@ -114,7 +122,9 @@ class _RuleApplication:
         return EntryResult(kind=entry.kind, key=entry.name, rendered=rendered, problem=problem)
 
 
-def _validate_value(entry: CompiledEntry, text: str, *, sanitize: bool) -> Value:
+def _validate_value(
+    entry: CompiledEntry, text: str, actions: Sequence[tuple[int, int]], *, sanitize: bool
+) -> Value:
     match entry.kind:
         case "label":
             return make_label_value(text, sanitize=sanitize)
@@ -123,4 +133,4 @@ def _validate_value(entry: CompiledEntry, text: str, *, sanitize: bool) -> Value
         case "taint":
             return make_taint(entry.key, text)
         case _:
-            return make_metadata_value(entry.key, text, sanitize=sanitize)
+            return make_metadata_value(entry.key, text, sanitize=sanitize, actions=actions)

@@ -40,15 +40,15 @@ class NodeBudget:
         if self._left < 0:
             raise NodeBudgetExceeded
 
-    def render(self, template: Template, data: Record) -> str:
-        """Render the template within this budget.
+    def render(self, template: Template, data: Record, actions: list[tuple[int, int]] | None = None) -> str:
+        """Render the template within this budget; `actions` as in `libs.gotemplate.render`.
 
         Raises NodeBudgetExceeded if the budget is the reason of the failure, otherwise TemplateError.
         """
         allowed = min(MAX_STEPS, self._left)
         budget = Budget(allowed)
         try:
-            return render(template, data, budget)
+            return render(template, data, budget, actions)
         except TemplateError:
             if budget.left < 0 and allowed < MAX_STEPS:
                 raise NodeBudgetExceeded from None

@@ -6,6 +6,7 @@ import msgspec
 
 from libs.common.cloud_config.fact_fields import FactValues, fact_values
 from libs.common.contract.machine import Inventory, MachineFacts
+from libs.common.contract.system_uuid import is_placeholder_uuid
 from libs.gotemplate import Record, record
 from libs.gotemplate.numbers import MAX_INT
 from services.labeler.native_provider_id import build_provider_id
@@ -21,6 +22,19 @@ class MachineData:
     def record(self) -> Record:
         """The data for templates, built when the first template is rendered."""
         return record("Machine", self.fields.values)
+
+    @cached_property
+    def placeholder_uuid(self) -> str:
+        """The UUID of its SMBIOS if it identifies no machine, else ""."""
+        uuid = self.fields.values.get("UUID", "")
+        return uuid if isinstance(uuid, str) and is_placeholder_uuid(uuid) else ""
+
+    @cached_property
+    def identity_record(self) -> Record:
+        """The data for templates of a providerID, in which a placeholder UUID is empty."""
+        if not self.placeholder_uuid:
+            return self.record
+        return record("Machine", {**self.fields.values, "UUID": ""})
 
 
 def _match_reference_view(facts: MachineFacts) -> MachineFacts:

@@ -1,6 +1,7 @@
 """Converts the result of a template to a value that Kubernetes accepts, or raises with the reason."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from libs.common.cloud_config.kubernetes_names import label_value_problem, parse_taint
@@ -55,10 +56,13 @@ def make_taint(key: str, text: str) -> Taint:
     return Taint(key=key, value=parsed.value, effect=parsed.effect)
 
 
-def make_metadata_value(field: str, text: str, *, sanitize: bool) -> str | bool:
+def make_metadata_value(
+    field: str, text: str, *, sanitize: bool, actions: Sequence[tuple[int, int]] = ()
+) -> str | bool:
     """Return the trimmed value of a field of PlatformMetadata. Raises InvalidValueError.
 
-    `spot` is true only if the text is exactly "true".
+    `spot` is true only if the text is exactly "true". `actions`: where the template's actions wrote the text,
+    as in `libs.gotemplate.render`; they matter for a providerID.
     """
     if field == "spot":
         return text == "true"
@@ -67,6 +71,37 @@ def make_metadata_value(field: str, text: str, *, sanitize: bool) -> str | bool:
         return make_label_value(value, sanitize=sanitize)
     if len(value) > MAX_METADATA or not value.isprintable():
         raise InvalidValueError(f"it must be at most {MAX_METADATA} printable characters in one line")
-    if field == "provider_id" and (not value or " " in value):
+    if field != "provider_id":
+        return value
+    if not value or " " in value or REPLACEMENT in value:
         raise InvalidValueError("a providerID is neither empty nor has it spaces; it cannot be taken back")
+    if problem := find_empty_part(text.encode(), actions):
+        raise InvalidValueError(f"{problem}; a providerID cannot be taken back")
     return value
+
+
+def find_empty_part(text: bytes, actions: Sequence[tuple[int, int]]) -> str:
+    """Return which part of a providerID is empty, "" if none is.
+
+    A part is what stands between two slashes, and before or after them. No part may be empty because an
+    action wrote nothing or wrote the slashes around it, nor may the last one. A literally empty authority is
+    valid: `aws:///zone/id`. A part with literal text lacks its value if it has actions and all wrote nothing.
+    """
+    start = text.find(b"://") + 3 if b"://" in text else 0
+    parts = text[start:].split(b"/")
+    for index, part in enumerate(parts):
+        end = start + len(part)
+        written = [each for each in actions if each[0] <= end and each[1] >= start]
+        has_empty_action = any(first == last for first, last in written)
+        if part.strip():
+            gave_text = any(min(last, end) > max(first, start) for first, last in written)
+            is_empty = has_empty_action and not gave_text
+        else:
+            is_authority = index == 0 and len(parts) > 1
+            is_empty = index == len(parts) - 1 or (has_empty_action if is_authority else bool(written))
+        if is_empty:
+            before = text[:start].decode()
+            where = f"after {before!r}" if before else "at its start"
+            return f"its part {where} has no value from the machine"
+        start = end + 1
+    return ""

@@ -60,10 +60,34 @@ def test_keys_in_another_letter_case_count_here_and_not_in_the_reference(tmp_pat
     assert differences == ["2 global.preferIPv6 is written PreferIPv6, a spelling that the reference ignores"]
 
 
+@pytest.mark.parametrize(
+    ("template", "selected", "warned"),
+    [
+        ('vm://c/{{ regexReplaceAll .Hostname "vm" "$1" }}', "hostname: metal-.*", True),  # swapped arguments
+        ("vm://c/7", "platform: metal", True),
+        ("vm://c/{{ .Zone }}/{{ .InstanceType }}", "platform: aws", True),
+        ("vm://c/7", "hostname: ^metal-[0-9]*1$", False),  # a rule for one machine
+        ('vm://c/{{ regexReplaceAll "^.*-" .Hostname "" }}', "hostname: metal-.*", False),
+        ("vm://c/{{ .UUID }}", "platform: .*", False),
+        ("vm://c/{{ .Tags.team }}", "platform: aws", False),  # tags differ between machines
+    ],
+)
+def test_a_provider_id_that_is_the_same_for_every_machine_is_a_warning(
+    tmp_path: Path, template: str, selected: str, warned: bool
+):
+    key, _, pattern = selected.partition(": ")
+    rule = {
+        "nodeSelector": [{"matchExpressions": [{"key": key, "operator": "Regexp", "values": [pattern]}]}],
+        "platformMetadata": {"ProviderID": template},
+    }
+    found = lines(checked(tmp_path, json.dumps({"transformations": [rule]})), "warning")
+    assert any("only one Node can have a providerID" in each for each in found) is warned
+
+
 def test_a_value_that_some_platform_cannot_bear_is_a_warning(tmp_path: Path):
     migrated = (TEXTS / "migrated.yaml").read_text()
     result = checked(tmp_path, migrated)
-    warning, _, of_provider_id = lines(result, "warning")
+    warning, _, of_provider_id, _ = lines(result, "warning")
     assert of_provider_id.startswith(
         '19 transformations[0].platformMetadata["ProviderID"] (rule hardware) gives'
     )

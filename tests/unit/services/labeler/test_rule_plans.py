@@ -507,6 +507,76 @@ def test_a_provider_id_whose_rule_failed_is_not_replaced_by_a_guess():
     assert plan_for(there, METAL, config).outcome == "initialized"
 
 
+PLACEHOLDER = "03000200-0400-0500-0006-000700080009"
+UUID = "4c4c4544-0042-3510-8056-b7c04f595831"
+
+
+@pytest.mark.parametrize(
+    ("template", "facts", "why"),
+    [
+        ("vsphere://{{ .UUID }}", {}, "after 'vsphere://'"),
+        ("vsphere://vm-{{ .UUID }}", {}, "after 'vsphere://'"),
+        ("proxmox://{{ .Region }}/{{ .InstanceID }}", {"instance_id": "100"}, "after 'proxmox://'"),
+        ("proxmox://{{ .Region }}/{{ .InstanceID }}", {"region": "r"}, "after 'proxmox://r/'"),
+        ("aws:///{{ .Zone }}/{{ .InstanceID }}", {"instance_id": "i-1"}, "after 'aws:///'"),
+        ('{{ printf "aws:///%s/%s" .Zone .InstanceID }}', {"instance_id": "i-1"}, "after 'aws:///'"),
+        ('{{ printf "aws:///%s/%s" .Zone .InstanceID }}', {"zone": "z"}, "after 'aws:///z/'"),
+        ("metal://rack/", {}, "after 'metal://rack/'"),
+        ("metal://{{ with .UUID }}{{ . }}{{ end }}", {}, "after 'metal://'"),
+        ("ocid1.instance.{{ .InstanceID }}", {}, "at its start"),
+        ("vsphere://{{ .UUID }}", {"uuid": PLACEHOLDER}, f"its UUID {PLACEHOLDER} counts as empty"),
+        ('vsphere://{{ .UUID | replace "-" "" }}', {"uuid": PLACEHOLDER}, "counts as empty"),
+        (
+            "vsphere://{{ .UUID | upper }}",
+            {"uuid": "ffffffff-ffff-ffff-ffff-ffffffffffff"},
+            "counts as empty",
+        ),
+    ],
+)
+def test_a_provider_id_with_an_empty_part_keeps_the_node_uninitialized(
+    template: str, facts: dict[str, Any], why: str
+):
+    config = compile_one_rule(platformMetadata=f"{{ProviderID: '{template}'}}")
+    machine = make_facts(platform="metal", **facts)
+    machine = machine if machine.system else msgspec.structs.replace(machine, system=SystemInformation())
+    plan = plan_for(make_node(), machine, config)
+    assert (plan.outcome, plan.summary) == ("blocked", ())
+    assert plan.blocker is not None
+    assert plan.blocker.reason == "ProviderIDRuleFailed"
+    assert why in plan.blocker.message
+
+
+@pytest.mark.parametrize(
+    ("template", "provider_id"),
+    [
+        ("aws:///{{ .Zone }}/{{ .InstanceID }}", "aws:///z/i-1"),
+        ("openstack:///{{ .InstanceID }}", "openstack:///i-1"),
+        ("openstack://{{ with .Region }}{{ . }}{{ end }}/{{ .InstanceID }}", "openstack:///i-1"),
+        ('{{ printf "openstack://%s/%s" .Region .InstanceID }}', "openstack:///i-1"),
+        ("metal://{{ .InstanceID }}{{ .Region }}", "metal://i-1"),
+        ("{{ if .Region }}a://{{ .Region }}{{ else }}b://{{ .InstanceID }}{{ end }}", "b://i-1"),
+        ('{{ $id := .InstanceID }}x://a{{ "/" }}{{ $id }}', "x://a/i-1"),
+        (f'vsphere://{{{{ .UUID | default "" }}}}{UUID}', f"vsphere://{UUID}{UUID}"),
+        ("vsphere://{{ .UUID }}", f"vsphere://{UUID}"),
+        ("{{ .Zone }}.{{ .InstanceID }}", "z.i-1"),
+    ],
+)
+def test_a_literally_empty_authority_and_optional_parts_are_valid(template: str, provider_id: str):
+    config = compile_one_rule(platformMetadata=f"{{ProviderID: '{template}'}}")
+    facts = make_facts(platform="metal", zone="z", instance_id="i-1", uuid=UUID)
+    assert plan_for(make_node(), facts, config).changes.provider_id == provider_id
+
+
+def test_a_rule_may_name_another_fact_where_the_uuid_is_a_placeholder():
+    template = "metal://{{ .UUID | default .SerialNumber }}"
+    config = compile_one_rule(
+        platformMetadata=f"{{ProviderID: '{template}'}}", labels="{uuid: '{{ .UUID }}'}"
+    )
+    facts = msgspec.structs.replace(METAL, system=SystemInformation(uuid=PLACEHOLDER, serial_number="XYZ-7"))
+    changes = plan_for(make_node(), facts, config).changes
+    assert (changes.provider_id, changes.labels["uuid"]) == ("metal://XYZ-7", PLACEHOLDER)
+
+
 def test_a_foreign_looking_provider_id_that_a_rule_gave_is_ours_even_without_the_rule():
     config = compile_one_rule(platformMetadata="{ProviderID: 'proxmox://c/{{ .UUID }}'}")
     facts = make_facts(platform="nocloud", uuid="u-1", hostname="web-1")
