@@ -283,18 +283,18 @@ def _good() -> tuple[CsrCase, ...]:
 
 def _others_names() -> tuple[CsrCase, ...]:
     mine = "is not attested by the machine of web-1"
-    theirs = "is Node db-1's own name"
+    theirs = "is claimed by Node db-1, too, which has it as its node name and answers under it"
     return (
         _case(
-            "deny", "name and address of db-1", _asks(encode_dns_name("db-1"), encode_ip("10.0.0.9")), theirs
+            "wait", "name and address of db-1", _asks(encode_dns_name("db-1"), encode_ip("10.0.0.9")), theirs
         ),
         _case(
-            "deny",
+            "wait",
             "its own and those of db-1",
             _asks(*OWN, encode_dns_name("db-1"), encode_ip("10.0.0.9")),
             theirs,
         ),
-        _case("deny", "the name of db-1 in capitals", _also_dns("DB-1"), theirs),
+        _case("wait", "the name of db-1 in capitals", _also_dns("DB-1"), theirs),
         _case("deny", "the name of db-2, which it does not attest", _also_dns("db-2"), "db-2's own name"),
         _case("deny", "any other name", _also_dns("vault.internal.example"), mine),
         _case("deny", "a name below its own", _also_dns("web-1.evil.example"), mine),
@@ -335,7 +335,20 @@ def _forbidden_names() -> tuple[CsrCase, ...]:
         ),
         _case("deny", "a control plane's full name", _also_dns("CP-1.example.com"), "API server"),
         _case("deny", "a Service", _also_dns("webhook.kube-system.svc"), "is a Service's"),
-        _case("deny", "a Service by its full name", _also_dns("a.b.svc.cluster.local"), "is a Service's"),
+        *_cases(
+            "deny",
+            _also_dns,
+            "is a Service's",
+            {
+                "a Service by its full name": "a.b.svc.cluster.local",
+                "a Service in the cluster's domain": "metrics-server.kube-system.svc.corp.internal",
+                "a Service in capitals": "Metrics-Server.Kube-System.SVC.Corp.Internal",
+                "a pod of a StatefulSet": "db-0.db.prod.svc.corp.internal",
+                "a Service of several clusters": "db.prod.svc.clusterset.local",
+                "a pod": "10-244-1-7.default.pod",
+                "a pod in the default domain": "10-244-1-7.default.pod.cluster.local",
+            },
+        ),
         _case("deny", "localhost", _also_dns("LocalHost"), "is every host's"),
         _case("deny", "a trailing dot", _asks(encode_dns_name("web-1."), encode_ip("10.0.0.5")), bad),
         *_cases(

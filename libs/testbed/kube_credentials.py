@@ -20,6 +20,7 @@ API_SERVER_HOSTS = (
     "kubernetes",
     "kubernetes.default",
     "kubernetes.default.svc",
+    "kubernetes.default.svc.corp.internal",
     "10.96.0.1",
     "api.prod.example.com",
     "10.255.0.10",

@@ -23,6 +23,13 @@ class ApiEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a certificate is kube-apiserver's own, not that of a proxy that terminates TLS."""
         return self.has_name(_SERVICE_NAME)
 
+    @property
+    def cluster_domains(self) -> frozenset[str]:
+        """The domains of the cluster's Services, such as "cluster.local"."""
+        prefix = f"{_SERVICE_NAME}."
+        names = (name for each in self.identities for name in each.names)
+        return frozenset(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
     def has_name(self, dns: str) -> bool:
         """Whether a certificate contains that DNS name, in any case."""
         return any(dns.lower() in each.names for each in self.identities)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from libs.common.contract.dns_names import may_be_short_service_name
 from libs.common.contract.events import CsrEnriched
 from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts, why_metadata_incomplete
@@ -22,6 +23,7 @@ _RANK_TEXTS: Final = {
     ClaimRank.ANSWERED: "answers there",
     ClaimRank.NODE_NAME_PREFIX: "has the name that it begins with",
     ClaimRank.NODE_NAME: "has it as its node name",
+    ClaimRank.ANSWERED_NODE_NAME: "has it as its node name and answers under it",
 }
 
 
@@ -75,28 +77,37 @@ def _check_facts(enriched: CsrEnriched, node: Node | None) -> Check | None:
 def _check_name(
     dns: str, node: Node, facts: MachineFacts, claim_index: ClaimIndex, endpoint: ApiEndpoint
 ) -> Check:
-    name, lower, what = node.name, dns.lower(), f"DNS name {quote_untrusted(dns)}"
+    name, what = node.name, f"DNS name {quote_untrusted(dns)}"
     if dns == name:
         return Check(name="names", passed=True, text=f"{what} is the node's name")
     mine, others = _split_own_claim(claim_index.find_by_name(dns), name)
-    owner = next((claim for claim in others if claim.rank is ClaimRank.NODE_NAME), None)
-    if owner is not None:
+    owner = next((claim for claim in others if claim.rank >= ClaimRank.NODE_NAME), None)
+    is_attested = dns.lower() in collect_attested_names(facts)
+    if owner is not None and owner.rank is ClaimRank.ANSWERED_NODE_NAME and not is_attested:
         return Check(name="names", passed=False, text=f"{what} is Node {owner.node}'s own name")
     if reserved := check_endpoint_name(dns, node, endpoint):
         return reserved
-    if lower not in collect_attested_names(facts):
-        more = why_metadata_incomplete(facts.platform)
-        if more:
-            return _make_undecided(
-                "names", f"{what} is not attested by the machine of {name}: {quote_untrusted(more)}", name
-            )
-        return Check(name="names", passed=False, text=f"{what} is not attested by the machine of {name}")
+    # A Node of that name alone, whose machine is silent or was never queried, makes the request wait: every
+    # holder of the join token can create one.
+    if owner is None and not is_attested:
+        return _check_unattested_name(what, name, facts)
     rank = (
         ClaimRank.NODE_NAME_PREFIX
         if mine is not None and mine.rank is ClaimRank.NODE_NAME_PREFIX
         else ClaimRank.ATTESTED
     )
-    return _check_rivals(f"{what}", "names", name, rank, others)
+    result = _check_rivals(what, "names", name, rank, others)
+    if result.passed and may_be_short_service_name(dns, name):
+        text = f"{what} may be a Service's: its first label is not that of the node name {name}"
+        return _make_undecided("names", text, name)
+    return result
+
+
+def _check_unattested_name(what: str, name: str, facts: MachineFacts) -> Check:
+    text = f"{what} is not attested by the machine of {name}"
+    if more := why_metadata_incomplete(facts.platform):
+        return _make_undecided("names", f"{text}: {quote_untrusted(more)}", name)
+    return Check(name="names", passed=False, text=text)
 
 
 def _check_address(

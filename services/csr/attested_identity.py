@@ -1,11 +1,8 @@
 """The addresses and names that a machine's facts attest."""
 
-from typing import Final
-
+from libs.common.contract.dns_names import MAX_NAME_LENGTH
 from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts
-
-_MAX_NAME_LENGTH: Final = 253  # characters of a DNS name
 
 
 def collect_attested_ips(facts: MachineFacts) -> frozenset[str]:
@@ -22,4 +19,4 @@ def collect_attested_names(facts: MachineFacts) -> frozenset[str]:
 
 def is_possible_name(text: str) -> bool:
     """Whether the text is short enough to index as a claim to a name, and not empty."""
-    return 0 < len(text) <= _MAX_NAME_LENGTH
+    return 0 < len(text) <= MAX_NAME_LENGTH

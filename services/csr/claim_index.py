@@ -27,6 +27,7 @@ class ClaimRank(IntEnum):
     ANSWERED = 4  # addresses only: the machine of that node name answered there
     NODE_NAME_PREFIX = 5  # names only: the name begins with the node's own name and a dot
     NODE_NAME = 6  # names only: the name is the node's own name
+    ANSWERED_NODE_NAME = 7  # names only: the machine of the node answers under that name
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,7 +205,8 @@ def _derive_name_claims(node: Node, facts: MachineFacts | None, unreachable: boo
     )
     if facts is not None:
         ranks.update(dict.fromkeys(collect_attested_names(facts), ClaimRank.ATTESTED))
-    ranks[node.name.lower()] = ClaimRank.NODE_NAME
+    answers = facts is not None and facts.node_name == node.name and not unreachable
+    ranks[node.name.lower()] = ClaimRank.ANSWERED_NODE_NAME if answers else ClaimRank.NODE_NAME
     return {dns: Claim(node=node.name, rank=rank, is_unreachable=unreachable) for dns, rank in ranks.items()}
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from ipaddress import IPv4Interface, ip_interface
 
+from libs.common.contract.dns_names import has_service_form
 from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import CONTROL_PLANE_LABEL, Node
@@ -18,6 +19,10 @@ _NETWORKS_UNKNOWN = (
 )
 _IN_CERTIFICATE = "is in the certificate of an API server"
 _NOT_ATTESTED = ", and no machine attests it (no Talos): approve the request by hand if it is right"
+_DOMAIN_UNKNOWN = (
+    "DNS name {} may be a Service's: csr does not know the domain of the cluster: the certificate that it "
+    "reads is not kube-apiserver's own"
+)
 _UNREPORTED_WITHOUT_TALOS = "with --without-talos no control plane reports them"
 _NOT_REPORTED_YET = "no control plane has reported them yet"
 
@@ -29,16 +34,24 @@ def check_cluster_knowledge(
     if requested.ips and policy.service_networks is None:
         text = _NETWORKS_UNKNOWN.format(_UNREPORTED_WITHOUT_TALOS if without_talos else _NOT_REPORTED_YET)
         yield _make_undecided("networks", text, name)
-    if asks_for_more_than_name(requested, name) and not policy.api_endpoint.identities:
-        why = f": {quote_untrusted(policy.api_endpoint.fault, 300)}" if policy.api_endpoint.fault else ""
+    if not depends_on_endpoint(requested, name):
+        return
+    endpoint = policy.api_endpoint
+    if not endpoint.identities:
+        why = f": {quote_untrusted(endpoint.fault, 300)}" if endpoint.fault else ""
         yield _make_undecided(
             "endpoint", f"the certificate of the API server has not been read yet{why}", name
         )
+    elif not endpoint.is_api_server and (names := tuple(filter(has_service_form, requested.dns_names))):
+        yield _make_undecided("endpoint", _DOMAIN_UNKNOWN.format(quote_untrusted(names[0])), name)
 
 
-def asks_for_more_than_name(requested: CertificateRequest, name: str) -> bool:
-    """Whether the request contains more than the Node's own name, which every Node may have."""
-    return bool(requested.ips) or any(dns != name for dns in requested.dns_names)
+def depends_on_endpoint(requested: CertificateRequest, name: str) -> bool:
+    """Whether the API server's certificate matters: not for the Node's own name, which every Node may have.
+
+    If that name may be a Service's, the certificate matters: it shows the domain of the cluster.
+    """
+    return bool(requested.ips) or any(dns != name or has_service_form(dns) for dns in requested.dns_names)
 
 
 def check_endpoint_name(dns: str, node: Node, api_endpoint: ApiEndpoint) -> Check | None:

@@ -9,7 +9,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from libs.common.contract.node import Node
 from services.csr.certificate_request import CertificateRequest, quote_untrusted
-from services.csr.claim_index import ClaimIndex, ClaimRank, collect_object_ips, collect_object_names
+from services.csr.claim_index import ClaimIndex, collect_object_ips, collect_object_names
 from services.csr.decision import ApprovalPolicy, Check
 from services.csr.endpoint_checks import check_endpoint_without_talos
 from services.csr.request_checks import parse_networks
@@ -40,15 +40,15 @@ def _check_name(dns: str, node: Node, claim_index: ClaimIndex) -> Check:
     what, name = f"DNS name {quote_untrusted(dns)}", node.name
     if dns == name:
         return Check(name="names", passed=True, text=f"{what} is the node's name")
-    others = tuple(claim for claim in claim_index.find_by_name(dns) if claim.node != name)
-    owner = next((claim.node for claim in others if claim.rank is ClaimRank.NODE_NAME), "")
-    if owner:
-        return Check(name="names", passed=False, text=f"{what} is Node {owner}'s own name")
-    if not dns.lower().startswith(name + "."):
-        return Check(name="names", passed=False, text=f"{what} is neither {name} nor below it")
-    if dns.lower() not in collect_object_names(node):
+    lower, others = dns.lower(), tuple(c.node for c in claim_index.find_by_name(dns) if c.node != name)
+    theirs = f"{what} is Node {lower}'s own name" if lower in others else ""
+    if not lower.startswith(name + "."):
+        return Check(name="names", passed=False, text=theirs or f"{what} is neither {name} nor below it")
+    if lower not in collect_object_names(node):
         return _make_undecided("names", f"{what} is not in the status of Node {name} (yet)", name)
-    return _check_rivals(what, "names", name, tuple(claim.node for claim in others))
+    if theirs:
+        return _make_undecided("rivals", theirs, name, lower)
+    return _check_rivals(what, "names", name, others)
 
 
 def _check_address(

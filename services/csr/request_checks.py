@@ -6,18 +6,16 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
-from libs.common.contract.ip_addresses import is_global_unicast, parse_ip
+from libs.common.contract.dns_names import MAX_NAME_LENGTH, find_name_problem
+from libs.common.contract.ip_addresses import is_global_unicast
 from libs.common.contract.signing_request import NODE_USER_PREFIX, NODES_GROUP, SigningRequest
 from services.csr.certificate_request import CertificateRequest, quote_untrusted
 from services.csr.decision import ApprovalPolicy, Check
 
 _REQUIRED_USAGES: Final = frozenset({"digital signature", "server auth"})
 _ALLOWED_USAGES: Final = _REQUIRED_USAGES | {"key encipherment"}
-_MAX_NAME_LENGTH: Final = 253  # characters of a DNS name
-_LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\Z", re.IGNORECASE | re.ASCII)
 # RFC 1123, as the API server validates it
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")
-_NUMBER: Final = re.compile(r"([0-9]+|0x[0-9a-f]*)\Z", re.IGNORECASE | re.ASCII)
 _MAX_LISTED: Final = 3  # values shown of a list
 
 
@@ -28,7 +26,7 @@ def explain_ignored(request: SigningRequest) -> str:
             f"signer {quote_untrusted(request.spec.signer_name)} and user "
             f"{quote_untrusted(request.spec.username)} are not ours"
         )
-    if not _NODE_NAME.match(request.node_name) or len(request.node_name) > _MAX_NAME_LENGTH:
+    if not _NODE_NAME.match(request.node_name) or len(request.node_name) > MAX_NAME_LENGTH:
         return f"user {quote_untrusted(request.spec.username)} has the name of no possible Node"
     if NODES_GROUP not in request.spec.groups:
         return f"user {quote_untrusted(request.spec.username)} is not in group {NODES_GROUP}"
@@ -39,6 +37,7 @@ def check_request(
     request: SigningRequest, requested: CertificateRequest, policy: ApprovalPolicy
 ) -> Iterator[Check]:
     """Yield the permanent checks; each passes or fails, and no change of the cluster alters the result."""
+    domains = policy.api_endpoint.cluster_domains
     checks = {
         "request": next(iter(requested.problems), ""),
         "key": requested.key_problem,
@@ -47,7 +46,9 @@ def check_request(
         "usages": _find_usage_problem(frozenset(request.spec.usages)),
         "kinds": f"asks for {format_list(requested.other_sans)}" if requested.other_sans else "",
         "any": "" if requested.dns_names or requested.ips else "asks for no DNS name and no IP address",
-        "names": _first_problem(find_name_problem(dns, request.node_name) for dns in requested.dns_names),
+        "names": _first_problem(
+            _describe_name_problem(dns, request.node_name, domains) for dns in requested.dns_names
+        ),
         "addresses": _first_problem(
             find_address_problem(ip, policy.service_networks or ()) for ip in requested.ips
         ),
@@ -55,26 +56,6 @@ def check_request(
     }
     for name, problem in checks.items():
         yield Check(name=name, passed=not problem, text=problem or _PASSED_TEXTS[name])
-
-
-def find_name_problem(dns: str, node_name: str) -> str:
-    """Return why no node may have that name in a certificate, even if attested; "" if allowed."""
-    lower = dns.lower().rstrip(".")
-    if "*" in dns:
-        return f"DNS name {quote_untrusted(dns)} is a wildcard"
-    if lower == "kubernetes" or lower.startswith("kubernetes."):
-        return f"DNS name {quote_untrusted(dns)} is the API server's"
-    if lower.endswith((".svc", ".svc.cluster.local")):
-        return f"DNS name {quote_untrusted(dns)} is a Service's"
-    if lower == "localhost" or lower.endswith(".localhost"):
-        return f"DNS name {quote_untrusted(dns)} is every host's"
-    labels = dns.split(".")
-    if len(dns) > _MAX_NAME_LENGTH or not all(_LABEL.match(label) for label in labels):
-        return f"DNS name {quote_untrusted(dns)} is no host name"
-    if parse_ip(dns) is not None or (_NUMBER.match(labels[-1]) and dns != node_name):
-        # some clients parse 10.1 or 0x7f000001 as an address
-        return f"DNS name {quote_untrusted(dns)} is an address"
-    return ""
 
 
 def find_address_problem(text: str, service_networks: tuple[str, ...] = ()) -> str:
@@ -147,6 +128,11 @@ def _find_expiration_problem(seconds: int | None, policy: ApprovalPolicy) -> str
     if most is not None and seconds > most:
         return f"expirationSeconds {seconds} is more than {most}, the maximum here"
     return ""
+
+
+def _describe_name_problem(dns: str, node_name: str, domains: frozenset[str]) -> str:
+    problem = find_name_problem(dns, node_name, domains)
+    return f"DNS name {quote_untrusted(dns)} {problem}" if problem else ""
 
 
 def _first_problem(problems: Iterator[str]) -> str:

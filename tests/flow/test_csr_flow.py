@@ -337,6 +337,22 @@ async def test_an_approved_address_waits_at_the_next_request_while_a_rival_addre
     assert flow.kube.patched == ["csr-1", "csr-2"]
 
 
+async def test_a_node_object_with_a_machines_full_name_makes_its_request_wait_and_denies_it_nothing(
+    flow: CsrServiceFlow,
+):
+    """Every holder of the join token can register a Node of any free name."""
+    facts, bare = make_facts(hostname="web-1.example.com"), make_node("web-1.example.com", uid="uid-2", ip="")
+    request = make_serving_request(dns=("web-1", "web-1.example.com"))
+    async with flow.run_csr():
+        await flow.enrich(make_node(), facts)
+        await flow.publish_node(bare)
+        await flow.file_and_enrich(request, facts=facts, node_uid="uid-1")
+        waits = await flow.wait_for_decision("csr-1", "waiting", "denied")
+        assert (waits.outcome, "Node web-1.example.com, too" in waits.reason) == ("waiting", True)
+        await flow.publish_node_gone(bare)
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
+
+
 async def test_a_wait_is_told_once_when_it_has_lasted_long(flow: CsrServiceFlow):
     clock = ManualClock()
     async with flow.run_csr(clock=clock) as csr:

@@ -18,7 +18,8 @@ _ENDS_A_WAIT: Final[Mapping[str, str]] = {
     "alpha.kubernetes.io/provided-node-ip of the Node, and the hostname of the machine at that "
     "address.",
     "names": "csr approves once the machine has that name. If it should not have it, remove the name "
-    "from the kubelet's configuration; the kubelet then files a new request.",
+    "from the kubelet's configuration; the kubelet then files a new request. If the name may be a Service's, "
+    "give the machine a hostname that begins with its node name, or approve the request by hand.",
     "addresses": "csr approves once the machine has that address. If it never will, the kubelet is "
     "configured with a wrong address: see machine.kubelet.nodeIP in the machine config, or "
     "--node-ip.",
@@ -37,7 +38,7 @@ _ENDS_A_WAIT: Final[Mapping[str, str]] = {
 }
 _AFTER_A_DENIAL: Final[Mapping[str, str]] = {
     "names": "If the machine should have that name, set it as its hostname in the machine config. If "
-    "not, find out which process on {node} requests it.",
+    "not, find out which process on {node} requests it. No node may have the name of a Service or a pod.",
     "addresses": "No certificate of {node} may contain that address. Two machines have the address, the "
     "kubelet is configured with a wrong address, or an attacker controls {node}.",
     "endpoint": "The certificate of the API server contains the name. Give the machine of {node} another "

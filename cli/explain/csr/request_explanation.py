@@ -12,7 +12,7 @@ from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.machine import MachineFault
 from services.csr.certificate_request import CertificateRequest, parse_request, quote_untrusted
 from services.csr.decide import ApprovalPolicy, Approve, Check, Decision, Deny, Ignore, Wait, decide
-from services.csr.endpoint_checks import asks_for_more_than_name
+from services.csr.endpoint_checks import depends_on_endpoint
 from services.csr.pending_requests import PendingRequests
 
 CheckOutcome = Literal["passed", "failed", "waits", "unknown"]
@@ -160,7 +160,7 @@ def _check_unknown_endpoint(
     endpoint = evidence.complete_policy(policy).api_endpoint
     if endpoint.is_api_server or not isinstance(asked, CertificateRequest):
         return
-    if _rests_on_endpoint(decision) and asks_for_more_than_name(asked, name):
+    if _rests_on_endpoint(decision) and depends_on_endpoint(asked, name):
         why = f" ({quote_untrusted(endpoint.fault, _FAULT_SHOWN)})" if endpoint.fault else ""
         yield CheckResult(name="endpoint", result="unknown", text=_ENDPOINT_UNKNOWN + why)
 

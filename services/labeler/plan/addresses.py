@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from libs.common.cloud_config.model import ExternalIPs
+from libs.common.contract.dns_names import is_node_dns_name
 from libs.common.contract.ip_addresses import (
     IP,
     find_local_range,
@@ -41,7 +42,6 @@ from services.labeler.plan.notices import Notice
 from services.labeler.plan.plan import PlanInput, PlanPart
 
 _DEFAULT_EXTERNAL_IPS: Final = ExternalIPs()
-_MAX_NAME_LENGTH: Final = 253  # characters of a DNS name
 
 
 class ProvidedNodeIPs(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ def list_addresses(
         *(NodeAddress(type="ExternalIP", address=str(ip)) for ip in external),
         NodeAddress(type="Hostname", address=node_name),
     ]
-    if hostname.find(".") > 0 and _is_possible_name(hostname):
+    if "." in hostname and is_node_dns_name(hostname, node_name):
         found.append(NodeAddress(type="InternalDNS", address=hostname))
     return _order_node_ips_first(found, [str(ip) for ip in node_ips])
 
@@ -190,9 +190,10 @@ def _external_candidates(
 def _may_be_external(ip: IP, external_ips: ExternalIPs, *, is_named: bool) -> bool:
     """Return whether the settings allow the address; `is_named`: its cloud names it as external.
 
-    A wide network such as 0.0.0.0/0 selects no private and no shared address.
+    A wide network such as 0.0.0.0/0 selects no private and no shared address. csr denies an address that
+    others cannot reach.
     """
-    if any(ip in network for network in external_ips.exclude_cidrs):
+    if not is_global_unicast(ip) or any(ip in network for network in external_ips.exclude_cidrs):
         return False
     local = find_local_range(ip)
     of_family = [each for each in external_ips.include_cidrs if each.version == ip.version]
@@ -212,7 +213,7 @@ def _discover_public_ips(
     ipv6: list[IP] = []
     for status in statuses:
         ip = parse_interface_ip(status.address)
-        if ip is None or not is_global_unicast(ip) or is_internal_link(status.link) or ip in ips:
+        if ip is None or is_internal_link(status.link) or ip in ips:
             continue
         if not _may_be_external(ip, external_ips, is_named=False):
             continue
@@ -234,10 +235,6 @@ def _order_node_ips_first(found: list[NodeAddress], ips: list[str]) -> tuple[Nod
     enforced = dict.fromkeys(address for ip in ips for address in found if address.address == ip)
     types = {address.type for address in enforced}
     return tuple(enforced | dict.fromkeys(address for address in found if address.type not in types))
-
-
-def _is_possible_name(hostname: str) -> bool:
-    return len(hostname) <= _MAX_NAME_LENGTH and hostname.isprintable() and " " not in hostname
 
 
 def _internal_ips(node: Node) -> set[IP | None]:

@@ -65,6 +65,11 @@ COVERED_MACHINE_ATTEMPTS: Final = (
         "tests/flow/test_ipam_flow.py::test_a_node_that_carries_a_whole_pool_is_named_on_those_for_whom_nothing_is_left",
     ),
     CoveredAttempt(
+        "registers a bare Node under the full name of another machine, with the join token",
+        "**requests of that machine wait**, and name the bare Node; none is denied",
+        "tests/flow/test_csr_flow.py::test_a_node_object_with_a_machines_full_name_makes_its_request_wait_and_denies_it_nothing",
+    ),
+    CoveredAttempt(
         "reports an address in every block of a pool",
         "its addresses reserve at most 16 blocks",
         "tests/flow/test_ipam_flow.py::test_a_machine_that_reports_an_address_in_every_block_leaves_blocks_for_others",

@@ -27,6 +27,7 @@ OF_CASES = {
     "of another signer": "a request to a signer of another project",
     "kubernetes.default.svc": "a request for the name `kubernetes.default.svc`",
     "the host name of the API server": "a request for the host name of the API server",
+    "a Service in the cluster's domain": "a request for the name of a Service in the domain of the cluster",
     "a wildcard": "a request for a wildcard name",
     "localhost": "a request for `localhost`",
     "Cyrillic that looks the same": "a request for a name in Cyrillic letters that look the same",

@@ -8,6 +8,8 @@ import pytest
 from libs.common.contract.events import CsrEnriched
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node
+from libs.common.kube.server_identity import ServerIdentity
+from services.csr.api_endpoint import ApiEndpoint
 from services.csr.claim_index import ClaimIndex
 from services.csr.decide import ApprovalPolicy, Approve, Decision, Deny, Evaluation, Ignore, Wait, decide
 from tests.builders import make_csr_enriched, make_node, make_node_enriched, make_request
@@ -187,6 +189,32 @@ WAITS: tuple[tuple[str, ClaimIndex, CsrEnriched, ExpectedWait], ...] = (
         ExpectedWait("rivals", "DNS name 'x.example' is claimed by Node b, too", frozenset("ab"), ("b",)),
     ),
     (
+        "its full name that is the name of a Node without a machine",
+        claims_of(A, make_node("a.example", ip="")),
+        asks("a", encode_dns_name("a.example"), facts=facts_of("a", hostname="a.example")),
+        ExpectedWait(
+            "rivals", "Node a.example, too, which has it as its node name", frozenset({"a", "a.example"})
+        ),
+    ),
+    (
+        "the name of a Node whose machine does not answer",
+        claims_of(A, B, unreachable(B, OF_B)),
+        asks("a", encode_dns_name("b"), facts=OF_A),
+        ExpectedWait("rivals", "which has it as its node name", frozenset("ab")),
+    ),
+    (
+        "the name of a Node whose machine is identified by its UUID alone",
+        claims_of(A, B, make_node_enriched(B, facts_of("c", node_ip="10.0.0.2"))),
+        asks("a", encode_dns_name("b"), facts=OF_A),
+        ExpectedWait("rivals", "which has it as its node name", frozenset("ab")),
+    ),
+    (
+        "the name under which another machine answers, attested",
+        claims_of(A, B, make_node_enriched(B, OF_B)),
+        asks("a", encode_dns_name("b"), facts=facts_of("a", hostname="b")),
+        ExpectedWait("rivals", "which has it as its node name and answers under it", frozenset("ab")),
+    ),
+    (
         "a name that begins with another's",
         claims_of(A, B),
         asks("a", encode_dns_name("b.example"), facts=facts_of("a", hostname="b.example")),
@@ -279,8 +307,67 @@ def test_a_lying_machine_cannot_stop_another_where_that_one_answers():
     assert isinstance(
         decided(asks("a", encode_dns_name("a"), encode_ip("10.0.0.1"), facts=OF_A), claims), Approve
     )
-    assert isinstance(decided(asks("liar", encode_dns_name("a"), facts=lies), claims), Deny)
+    assert isinstance(decided(asks("liar", encode_dns_name("a"), facts=lies), claims), Wait)
     assert isinstance(decided(asks("liar", encode_ip("10.0.0.1"), facts=lies), claims), Wait)
+
+
+def test_the_name_of_another_node_is_denied_while_its_machine_answers_and_the_requester_lacks_it():
+    claims = claims_of(A, B, make_node_enriched(B, OF_B))
+    decision = decided(asks("a", encode_dns_name("b"), facts=OF_A), claims)
+    assert isinstance(decision, Deny)
+    assert "Node b's own name" in decision.message
+
+
+# Each machine attests the name. The domain of the cluster is corp.internal.
+NAMES: dict[tuple[str, str], str] = {  # node and requested name
+    ("web-1", "metrics-server.kube-system.svc.corp.internal"): "deny",
+    ("web-1", "a.b.metrics-server.kube-system.svc.corp.internal"): "deny",
+    ("web-1", "metrics-server.kube-system.svc.cluster.local"): "deny",
+    ("web-1", "metrics-server.kube-system.svc"): "deny",
+    ("web-1", "metrics-server.svc.svc"): "deny",
+    ("web-1", "10-244-1-7.default.pod.corp.internal"): "deny",
+    ("web-1", "10-244-1-7.default.pod.cluster.local"): "deny",
+    ("web-1", "10-244-1-7.default.pod"): "deny",
+    ("web-1.rack2.svc.corp.internal", "web-1.rack2.svc.corp.internal"): "deny",
+    ("web-1", "metrics-server.kube-system"): "wait",
+    ("web-1", "metrics-server"): "wait",
+    ("web-1", "web.svc"): "wait",
+    ("web-1", "web-1.svc"): "approve",
+    ("web-1", "web-1.rack2.svc.example.com"): "approve",
+    ("web-1", "web-1.rack2.pod.example.com"): "approve",
+    ("web-1", "ip-10-0-0-5.ec2.internal"): "approve",
+    ("srv1", "srv1.lan"): "approve",
+    ("srv1", "SRV1.lan"): "approve",
+    ("web-1.example.com", "web-1"): "approve",
+    ("web-1.example.com", "web-1.lan"): "approve",
+    ("metrics-server", "metrics-server"): "approve",
+    ("svc", "svc"): "approve",
+    ("svc", "svc.corp.internal"): "approve",
+    ("svc", "svc.lan"): "approve",
+    ("pod", "pod.rack.corp.internal"): "approve",
+    ("web-1", "web-1.pod.corp.internal"): "approve",
+}
+
+
+@pytest.mark.parametrize(("node", "dns"), NAMES)
+def test_no_machine_gets_the_name_of_a_service_or_a_pod_and_hosts_get_theirs(node: str, dns: str):
+    decision = decided(
+        asks(node, encode_dns_name(dns), facts=facts_of(node, hostname=dns)), claims_of(make_node(node))
+    )
+    assert type(decision).__name__.lower() == NAMES[node, dns], decision
+
+
+@pytest.mark.parametrize("names", [(), ("lb.example.com",)], ids=["unread", "proxy"])
+def test_a_name_that_may_be_a_services_waits_while_the_domain_of_the_cluster_is_unknown(
+    names: tuple[str, ...],
+):
+    identities = (ServerIdentity(names=frozenset(names)),) if names else ()
+    policy = msgspec.structs.replace(POLICY, api_endpoint=ApiEndpoint(identities=identities))
+    for node in ("metrics-server.kube-system.svc.corp.internal", "web-1.rack2.svc.example.com"):
+        event = asks(node, encode_dns_name(node), facts=facts_of(node))
+        decision = decided(event, claims_of(make_node(node)), policy)
+        assert isinstance(decision, Wait)
+        assert decision.reason == "endpoint"
 
 
 NETWORKS = msgspec.structs.replace(POLICY, allowed_networks=("10.0.0.0/16", "fd00:7::/32"))
@@ -314,7 +401,7 @@ ALONE: tuple[tuple[str, Node, tuple[bytes, ...], str, str], ...] = (
         "the name of another below its own",
         writes("a", "a.b"),
         (encode_dns_name("a.b"),),
-        "deny",
+        "wait",
         "Node a.b's own name",
     ),
     (
@@ -337,6 +424,20 @@ ALONE: tuple[tuple[str, Node, tuple[bytes, ...], str, str], ...] = (
         (encode_dns_name("a.example"),),
         "wait",
         "not in the status",
+    ),
+    (
+        "a Service below its own name",
+        writes("a", "a.kube-system.svc.corp.internal"),
+        (encode_dns_name("a.kube-system.svc.corp.internal"),),
+        "deny",
+        "is a Service's",
+    ),
+    (
+        "a host below its own name",
+        writes("a", "a.rack2.svc.example.com"),
+        (encode_dns_name("a.rack2.svc.example.com"),),
+        "approve",
+        "Node object only",
     ),
     ("loopback", writes("a", "127.0.0.1"), (encode_ip("127.0.0.1"),), "deny", "not a unicast address"),
 )

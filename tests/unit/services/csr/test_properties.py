@@ -1,6 +1,7 @@
 """What no cluster, however hostile, makes of a decision: over random Nodes, machines and requests."""
 
 import functools
+import itertools
 from typing import Any
 
 import msgspec
@@ -9,11 +10,15 @@ from hypothesis import strategies as st
 
 from libs.common.contract.events import CsrEnriched, NodeEnriched, NodeUnreachable
 from libs.common.contract.ip_addresses import parse_ip
-from libs.common.contract.machine import MachineFacts
+from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import Node
+from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
+from libs.common.kube.server_identity import ServerIdentity
+from services.csr.api_endpoint import ApiEndpoint
 from services.csr.claim_index import ClaimIndex
-from services.csr.decide import Approve, Wait, decide
-from tests.builders import make_csr_enriched, make_node, make_node_enriched, make_request
+from services.csr.decide import Approve, Deny, Wait, decide
+from services.labeler.plan.addresses import list_addresses, verify_provided_node_ips
+from tests.builders import make_csr_enriched, make_facts, make_node, make_node_enriched, make_request
 from tests.csr_cases import POLICY
 from tests.csr_der import CN, ORGANIZATION, RequestFields, encode_dns_name, encode_ip, encode_pem
 from tests.unit.services.csr.test_claim_index import claims_of, facts_of, unreachable, writes
@@ -197,3 +202,88 @@ def test_a_node_that_a_wait_does_not_name_can_go_and_it_still_waits(
     if isinstance(decision, Wait):
         named = [pair for pair in told if pair[0].name in decision.nodes]
         assert decide(event, claims_from(*named), POLICY).decision == decision
+
+
+LABELS = (
+    *(
+        "web-1",
+        "svc",
+        "pod",
+        "kubernetes",
+        "kube-system",
+        "corp",
+        "internal",
+        "cluster",
+        "local",
+        "localhost",
+    ),
+    *("example", "com", "_x", "x_", "42", "0x1f", "a" * 63, "a" * 64, "-a", "", "*", "é", "a b"),
+)
+host_names = st.lists(st.sampled_from(LABELS), max_size=6).map(".".join) | st.text(max_size=10)
+NODE_NAMES = (
+    "web-1",
+    "web-1.example.com",
+    "web-1.rack.42",
+    "10.0.0.1",
+    "svc",
+    "kubernetes",
+    "a.b.svc.example.com",
+)
+# Outside of the Service networks, with which node networks must not overlap.
+MACHINE_IPS = (
+    *("10.0.0.1", "10.0.0.2", "100.64.0.1", "203.0.113.1", "240.0.0.1", "0.0.0.1", "255.255.255.255"),
+    *("127.0.0.1", "169.254.1.1", "224.0.0.1", "fd00::1", "2001:db8::1", "fe80::1", "::1", "::", "ff02::1"),
+    *("::ffff:10.0.0.1", "::ffff:127.0.0.1", "64:ff9b::a00:1", "fec0::1"),
+)
+ANNOTATIONS = [
+    text
+    for text in (*MACHINE_IPS, *map(",".join, itertools.permutations(MACHINE_IPS, 2)))
+    if not isinstance(parse_node_ips(text), InvalidNodeIP)
+]
+LINKS = ("eth0", "external", "lo", "dummy0", "kube-ipvs0", "kubespan")
+machine_addresses = st.lists(
+    st.builds(
+        AddressStatus, address=st.sampled_from(MACHINE_IPS), link=st.sampled_from(LINKS), flags=st.just(128)
+    )
+)
+
+
+@st.composite
+def joining_machines(draw: st.DrawFn) -> tuple[Node, MachineFacts]:
+    """A Node, and the facts of its machine, which answers at the first of the announced addresses."""
+    provided = draw(st.sampled_from(ANNOTATIONS))
+    name, node_ips = draw(st.sampled_from(NODE_NAMES)), provided.split(",")
+    facts = make_facts(
+        platform=draw(st.sampled_from(("metal", "aws", "nocloud", "openstack"))),
+        node_name=name,
+        node_ip=node_ips[0],
+        hostname=draw(st.just("") | st.just(f"{name}.lan") | host_names),
+        addresses=tuple(draw(machine_addresses)),
+    )
+    answered = tuple(draw(st.sets(st.sampled_from(node_ips))))
+    return make_node(name, ip=provided), msgspec.structs.replace(facts, answering_addresses=answered)
+
+
+@given(
+    joining_machines(), st.booleans(), st.booleans(), st.sampled_from(("corp.internal", "example.com", "com"))
+)
+def test_nothing_that_the_labeler_adds_to_a_node_is_denied(
+    machine: tuple[Node, MachineFacts], prefer_ipv6: bool, discover: bool, domain: str
+):
+    node, facts = machine
+    node_ips = verify_provided_node_ips(node, facts).usable
+    added = list_addresses(node.name, node_ips, facts, prefer_ipv6=prefer_ipv6, discovers_public_ips=discover)
+    names = tuple(each.address for each in added if each.type == "InternalDNS")
+    ips = tuple(each.address for each in added if each.type.endswith("IP"))
+    # Another Node claims all of it, and its machine answers elsewhere.
+    other = writes("other", *names, *ips, ip="10.0.0.9")
+    claims = facts_of("other", *ips, node_ip="10.0.0.9", hostname=names[0] if names else "")
+    bare = [make_node(name, ip="") for name in names if name != node.name]
+    cluster = claims_of(
+        node, make_node_enriched(node, facts), other, make_node_enriched(other, claims), *bare
+    )
+    identity = ServerIdentity(names=frozenset({f"kubernetes.default.svc.{domain}"}))
+    policy = msgspec.structs.replace(POLICY, api_endpoint=ApiEndpoint(identities=(identity,)))
+    event = asks(node.name, names, ips, facts=facts)
+    decision = decide(event, cluster, policy).decision
+    assert not isinstance(decision, Deny) or not (names or ips), decision

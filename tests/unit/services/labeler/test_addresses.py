@@ -103,6 +103,17 @@ def test_provided_node_ips_come_first_and_alone_in_their_type(case: AddressCase)
         ("web-1.example.com", "ip-10-0-0-5.ec2.internal", ["ip-10-0-0-5.ec2.internal"]),
         ("web-1", "", []),
         ("web-1", ".web.example.com", []),
+        ("srv1", "srv1.lan", ["srv1.lan"]),
+        # csr denies these, or holds the request
+        ("web-1", "kubernetes.lab.example.com", []),
+        ("web-1", "web-1.rack.42", []),
+        ("web-1.rack.42", "", ["web-1.rack.42"]),
+        ("10.0.0.5", "", []),
+        ("web-1", "web-1.example.com.", []),
+        ("web-1", f"{'a' * 64}.example.com", []),
+        ("web-1", "web-1.localhost", []),
+        ("web-1", "metrics-server.kube-system", []),
+        ("web-1", "metrics-server.kube-system.svc.corp.internal", []),
     ],
 )
 def test_the_internal_dns_is_the_platforms_name_or_else_the_nodes(
