@@ -15,7 +15,7 @@ DEMO_STAMP := $(VENV)/.made-for-the-demo
 # Once the whole is there it serves the demo too, which alone needs half as much to be downloaded.
 DEMO_ENV := $(or $(wildcard $(STAMP)),$(DEMO_STAMP))
 
-.PHONY: help env lock testbed demo test test-all test-fast lint ruff language types imports walls clean
+.PHONY: help env lock testbed demo test test-all test-fast lint types imports walls clean
 
 help: ## explain every target
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -66,10 +66,10 @@ COLLECTED := .hypothesis/constants
 $(COLLECTED): | $(STAMP)
 	-@$(BIN)/pytest --collect-only --quiet >/dev/null  # the tests report its errors
 
-# All checks but ruff run while tests wait for their servers. Their output comes after that of the tests.
-test: testbed ruff ## lint, types, walls, all tests but those of test-deploy, test-observe and test-real-talos
+# Types and walls are checked while tests wait for their servers. Their output comes after that of the tests.
+test: testbed lint ## lint, types, walls, all tests but those of test-deploy, test-observe and test-real-talos
 	@$(BIN)/python -m libs.testbed.control_plane.build
-	@checked=$$(mktemp); $(MAKE) --no-print-directory --keep-going language imports types >$$checked 2>&1 & checks=$$!; \
+	@checked=$$(mktemp); $(MAKE) --no-print-directory --keep-going imports types >$$checked 2>&1 & checks=$$!; \
 	trap 'kill $$checks 2>/dev/null; rm -f $$checked' EXIT; \
 	$(MAKE) --no-print-directory $(COLLECTED); \
 	$(PYTEST) $(addprefix --ignore=,$(LEFT_OUT)) $(ARGS); tests=$$?; \
@@ -87,14 +87,9 @@ test-fast: env $(COLLECTED) ## tests that need no real server, with fewer exampl
 	@IPAM_MODEL_EXAMPLES=40 IPAM_MODEL_STEPS=200 $(PYTEST) --numprocesses=logical --quiet \
 	  --hypothesis-profile=fast -m 'not real_servers' --ignore=$(PAGE_STEPS) tests/architecture tests/contract tests/flow tests/fuzz tests/model tests/unit $(ARGS)
 
-lint: ruff language ## ruff: rules and layout; names and texts
-
-ruff: env
+lint: env ## ruff: rules and layout
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-
-language: env
-	@$(BIN)/python -m tools.language.check
 
 types: env ## mypy, strict
 	@$(BIN)/mypy
@@ -102,7 +97,7 @@ types: env ## mypy, strict
 imports: env
 	@$(BIN)/lint-imports --no-cache
 
-walls: imports ## import-linter; tests of purity, wiring, language
+walls: imports ## import-linter; tests of purity, wiring, names
 	@$(BIN)/pytest -q tests/architecture
 
 clean: ## remove what the targets above made in the checkout

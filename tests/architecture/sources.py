@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +36,12 @@ def sources(*packages: str) -> Iterator[Source]:
     """Every module below these folders, except generated code."""
     for package in packages:
         yield from _modules(package)
+
+
+def list_tracked_files() -> list[str]:
+    """The existing files that git tracks, by their path below ROOT."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
 # Each test reads all modules, so they are read once.

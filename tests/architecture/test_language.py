@@ -4,8 +4,7 @@ import ast
 import re
 import sys
 
-from tests.architecture.sources import ROOT, sources
-from tools.language.check import tracked_files
+from tests.architecture.sources import ROOT, list_tracked_files, sources
 
 # Spelled in pieces, so that this file passes its own test.
 HOSTS = ["py" + "pi.org", "files.python" + "hosted.org", "proxy." + "golang.org", "registry." + "npmjs.org"]
@@ -16,7 +15,7 @@ NAMES = {"utils", "helpers", "base", "manager", "misc", "common_utils"}
 
 
 def test_no_file_names_this_machine_or_a_registry():
-    texts = {name: (ROOT / name).read_bytes().decode(errors="replace") for name in tracked_files()}
+    texts = {name: (ROOT / name).read_bytes().decode(errors="replace") for name in list_tracked_files()}
     assert not [f"{name}: {match[0]}" for name, text in texts.items() for match in FORBIDDEN.finditer(text)]
 
 
@@ -66,7 +65,7 @@ def test_every_path_in_a_page_or_makefile_exists():
     named = re.compile(r"(?<!Create `)(?<![\w./-])(?:libs|services|cli|tests|bench|docs|mk)/[\w./-]*\w")
     missing = {
         f"{name}: {path}"
-        for name in tracked_files()
+        for name in list_tracked_files()
         if name.endswith((".md", ".mk")) or name == "Makefile"
         for path in named.findall((ROOT / name).read_text())
         if not (ROOT / path).exists() and not (ROOT / f"{path}.py").exists()

@@ -1,1 +1,0 @@
-"""The check of names and texts that `make lint` runs."""
