@@ -1,3 +1,3 @@
 .PHONY: dashboards
-dashboards: env ## write the Grafana dashboards of deploy/observability/dashboards
+dashboards: env ## write the Grafana dashboards of the chart
 	@$(BIN)/python -m tools.dashboards

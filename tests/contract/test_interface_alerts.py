@@ -11,7 +11,7 @@ import yaml
 from tests.architecture.sources import ROOT
 from tests.contract.interface_snapshot import assert_unchanged
 
-FOLDER: Final = ROOT / "deploy" / "observability"
+FOLDER: Final = ROOT / "deploy" / "k8s" / "chart" / "files" / "observability"
 RUNBOOKS: Final = ROOT / "docs" / "runbooks"
 _PROSE: Final = ("summary", "description")
 _QUERIES: Final = ("expr", "query", "definition")

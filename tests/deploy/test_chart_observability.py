@@ -1,4 +1,4 @@
-"""Optional objects for metrics, alerts and dashboards, with the content of deploy/observability."""
+"""Optional objects for metrics, alerts and dashboards, with the content of the chart's files."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from libs.testbed.helm.chart import (
+    CHART,
     ChartValues,
     HelmError,
     Manifest,
@@ -15,11 +16,9 @@ from libs.testbed.helm.chart import (
     render_text,
     select_kind,
 )
-from libs.testbed.helm.observability_copies import COPIES, list_surplus_files, read_original_files
-from tests.architecture.sources import ROOT
 from tests.deploy.profiles import PROFILES, containers, prefix
 
-ORIGINALS = ROOT / "deploy" / "observability"
+FOLDER = CHART / "files" / "observability"
 ALL = {f"metrics.{each}.enabled": True for each in ("podMonitor", "prometheusRule", "dashboards")}
 OURS = {"PodMonitor", "PrometheusRule"}
 
@@ -30,15 +29,6 @@ def with_all_enabled(profile: str = "default", **overrides: Any) -> list[Manifes
     return render_manifests(
         ChartValues(files=values.files, overrides=merged, release=values.release, namespace=values.namespace)
     )
-
-
-@pytest.mark.parametrize("name", read_original_files())
-def test_the_charts_copy_is_identical_to_the_original(name: str):
-    assert (COPIES / name).read_text() == read_original_files()[name], "run `make manifests` and commit it"
-
-
-def test_every_copy_has_an_original():
-    assert list_surplus_files() == [], "run `make manifests` and commit it"
 
 
 def test_they_are_disabled_by_default():
@@ -65,7 +55,7 @@ def test_every_process_with_metrics_is_scraped_with_its_own_labels(profile: str)
 
 def test_the_alerts_are_those_of_the_file_with_links_to_runbooks():
     base = "https://git.example.net/talos-ccm/blob/v1"
-    original = yaml.safe_load((ORIGINALS / "rules.yaml").read_text())
+    original = yaml.safe_load((FOLDER / "rules.yaml").read_text())
     plain = select_kind(with_all_enabled(), "PrometheusRule")[prefix("default")]["spec"]
     assert plain == original
     for group in original["groups"]:
@@ -85,7 +75,7 @@ def test_the_dashboards_are_those_of_the_folder_with_the_label_for_grafanas_side
         ((file, content),) = board["data"].items()
         shown[file.removeprefix("talos-ccm-")] = json.loads(content)
     assert shown == {
-        path.name: json.loads(path.read_text()) for path in Path(ORIGINALS / "dashboards").glob("*.json")
+        path.name: json.loads(path.read_text()) for path in Path(FOLDER / "dashboards").glob("*.json")
     }
 
 

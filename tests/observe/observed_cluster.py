@@ -20,7 +20,7 @@ from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, Cluster
 from tests.observe.shortened import shortened
 
-RULES: Final = ROOT / "deploy" / "observability" / "rules.yaml"
+RULES: Final = ROOT / "deploy" / "k8s" / "chart" / "files" / "observability" / "rules.yaml"
 CONFIG: Final = "transformations:\n- name: team\n  labels: {team: red}\n"
 BLOCKS: Final = 16  # in the only pool
 WORKERS: Final = 9

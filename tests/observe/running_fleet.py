@@ -20,7 +20,7 @@ from tests.bus_actors import wait_until
 from tests.collector import OtlpCollector, run_collector
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, QUICK, Cluster
 
-RULES: Final = ROOT / "deploy" / "observability" / "rules.yaml"
+RULES: Final = ROOT / "deploy" / "k8s" / "chart" / "files" / "observability" / "rules.yaml"
 CONFIG: Final = "transformations:\n- name: team\n  labels: {team: red}\n"
 FLAGS: Final = (
     "--controllers=*,cloud-node-lifecycle",

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from libs.testbed.prometheus import find_or_fetch
-from tests.architecture.sources import ROOT
+from tests.observe.observed_cluster import RULES
 
-FOLDER: Final = ROOT / "deploy" / "observability"
+FOLDER: Final = Path(__file__).parent
 
 
 def promtool(*arguments: str | Path) -> str:
@@ -19,7 +19,7 @@ def promtool(*arguments: str | Path) -> str:
 
 
 def test_promtool_finds_nothing_wrong_with_the_rules():
-    assert "SUCCESS" in promtool("check", "rules", "rules.yaml")
+    assert "SUCCESS" in promtool("check", "rules", RULES)
 
 
 def test_every_test_case_of_the_alerts_passes():

@@ -1,1 +1,1 @@
-"""Grafana dashboards, declared once; `make dashboards` writes deploy/observability/dashboards."""
+"""Grafana dashboards, declared once; `make dashboards` writes them into the chart."""

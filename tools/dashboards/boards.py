@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from libs.testbed.helm.chart import CHART
 from tools.dashboards.declaration import load_board
 from tools.dashboards.grafana import render_board
 from tools.dashboards.node_journey import NODE_JOURNEY, NODE_JOURNEY_JAEGER, OVERVIEW
 from tools.dashboards.panels import Board
 
-FOLDER: Final = Path(__file__).parents[2] / "deploy" / "observability" / "dashboards"
+FOLDER: Final = CHART / "files" / "observability" / "dashboards"
 BOARDS: Final[tuple[Board, ...]] = (
     OVERVIEW,
     NODE_JOURNEY,

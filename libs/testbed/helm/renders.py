@@ -9,7 +9,6 @@ from typing import Any, Final
 from libs.testbed.control_plane.build import BuildError
 from libs.testbed.helm.chart import CHART, ChartValues, HelmError, render_text
 from libs.testbed.helm.embedded_chart import EMBEDDED, render_embedded
-from libs.testbed.helm.observability_copies import COPIES, list_surplus_files, read_original_files
 from libs.testbed.helm.values_page import render_values_page
 
 PERMISSIONS_FILE: Final = CHART / "files" / "rights.yaml"
@@ -58,13 +57,9 @@ def write_if_changed(path: Path, content: str) -> None:
 
 
 def write_copies() -> None:
-    """Write the files that follow the chart and the observability files, without helm."""
+    """Write the files that follow the chart, without helm."""
     write_if_changed(PAGE, render_values_doc())
     write_if_changed(EMBEDDED, render_embedded())
-    for path in list_surplus_files():
-        path.unlink()
-    for name, content in read_original_files().items():
-        write_if_changed(COPIES / name, content)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from libs.common.observability import metrics
 from libs.testbed.helm.chart import parse_manifests
 from tests.architecture.sources import ROOT
 
-FOLDER: Final = ROOT / "deploy" / "observability"
+FOLDER: Final = ROOT / "deploy" / "k8s" / "chart" / "files" / "observability"
 RUNBOOKS: Final = ROOT / "docs" / "runbooks"
 HEADINGS: Final = ["What it means", "How to see it", "What to do"]
 
@@ -27,7 +27,7 @@ def groups():
 RULES: Final = {rule["alert"]: rule for group in groups() for rule in group["rules"]}
 PAGES: Final = {page.stem: page.read_text() for page in RUNBOOKS.glob("*.md") if page.stem != "README"}
 INDEX: Final = (RUNBOOKS / "README.md").read_text()
-TRIALS: Final = msgspec.yaml.decode((FOLDER / "rules_test.yaml").read_text())
+TRIALS: Final = msgspec.yaml.decode((ROOT / "tests" / "observe" / "rules_test.yaml").read_text())
 RELEASE: Final = "talos-cloud-controller-manager"
 INSTALLED: Final = {
     each["metadata"]["name"]

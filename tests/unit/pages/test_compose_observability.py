@@ -63,7 +63,7 @@ def test_there_is_a_source_of_each_kind_that_boards_choose_from_but_jaeger():
 def test_prometheus_judges_by_our_alerts_and_keeps_our_labels():
     config = read("prometheus.yaml")
     assert [MOUNTS[Path(rules)] for rules in config["rule_files"]] == [
-        ROOT / "deploy" / "observability" / "rules.yaml"
+        ROOT / "deploy" / "k8s" / "chart" / "files" / "observability" / "rules.yaml"
     ]
     (job,) = config["scrape_configs"]
     assert job["honor_labels"] is True
