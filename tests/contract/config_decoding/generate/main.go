@@ -3,6 +3,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 
@@ -53,14 +54,13 @@ func main() {
 	if err := json.NewDecoder(os.Stdin).Decode(&texts); err != nil {
 		panic(err)
 	}
-	outcomes := make([]outcome, 0, len(texts))
-	for _, text := range texts {
-		outcomes = append(outcomes, decode(text))
-	}
-	encoder := json.NewEncoder(os.Stdout)
-	encoder.SetIndent("", " ")
+	encoder := json.NewEncoder(os.Stdout) // it ends each value with a new line
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(outcomes); err != nil {
-		panic(err)
+	for i, text := range texts {
+		fmt.Print(map[bool]string{true: "[", false: ","}[i == 0])
+		if err := encoder.Encode(decode(text)); err != nil {
+			panic(err)
+		}
 	}
+	fmt.Println("]")
 }

@@ -3,8 +3,8 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"log"
-	"os"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -56,20 +56,27 @@ func main() {
 			}
 		}
 	}
-	write(struct {
-		Command string `json:"generated_by"`
-		Go      string `json:"go"`
-		Data    []Set  `json:"data"`
-		Cases   []Case `json:"cases"`
-	}{"make go-templates", runtime.Version(), described(), cases})
+	fmt.Printf("{\"generated_by\": \"make go-templates\", \"go\": %q,\n\"data\": [\n", runtime.Version())
+	writeLines(described())
+	fmt.Print("],\n\"cases\": [\n")
+	writeLines(cases)
+	fmt.Print("]}\n")
 }
 
-func write(all any) {
-	output := json.NewEncoder(os.Stdout)
-	output.SetEscapeHTML(false)
-	output.SetIndent("", " ")
-	if err := output.Encode(all); err != nil {
-		log.Fatal(err)
+// writeLines writes the items of a JSON list, one line each.
+func writeLines[T any](items []T) {
+	for i, item := range items {
+		var line strings.Builder
+		encoder := json.NewEncoder(&line)
+		encoder.SetEscapeHTML(false)
+		if err := encoder.Encode(item); err != nil {
+			log.Fatal(err)
+		}
+		text := strings.TrimSuffix(line.String(), "\n")
+		if i < len(items)-1 {
+			text += ","
+		}
+		fmt.Println(text)
 	}
 }
 
