@@ -81,11 +81,9 @@ test-all: testbed ## test, test-deploy, test-observe and test-real-talos at once
 	@$(BIN)/python -m libs.testbed.prometheus >/dev/null
 	@$(MAKE) --no-print-directory test LEFT_OUT=
 
-# The steps of the contributing pages run in copies of the tree, and take a fifth of the time.
-PAGE_STEPS := tests/unit/pages/test_contributing_pages.py
 test-fast: env $(COLLECTED) ## tests that need no real server, with fewer examples; no lint, no types
 	@IPAM_MODEL_EXAMPLES=40 IPAM_MODEL_STEPS=200 $(PYTEST) --numprocesses=logical --quiet \
-	  --hypothesis-profile=fast -m 'not real_servers' --ignore=$(PAGE_STEPS) tests/architecture tests/contract tests/flow tests/fuzz tests/model tests/unit $(ARGS)
+	  --hypothesis-profile=fast -m 'not real_servers' tests/architecture tests/contract tests/flow tests/fuzz tests/model tests/unit $(ARGS)
 
 lint: env ## ruff: rules and layout
 	@$(BIN)/ruff check .

@@ -52,7 +52,7 @@ _FROM_THE_END: Final = 2  # of three workers; the third, so that two workers bot
 # tests/contract/conftest.py, real and simulated; and the syntax trees of tests/architecture/sources.py.
 _TOGETHER: Final = {
     "tests/contract/test_kube_": "API servers",
-    "tests/contract/test_interface_": "sources",
+    "tests/contract/test_interface": "sources",
     "tests/architecture/": "sources",
 }
 

@@ -78,10 +78,12 @@ def describe_flag(option: Option) -> str:
 
 
 @pytest.mark.parametrize("program", ["", *PROGRAMS])
-def test_each_program_lists_its_flags_in_its_help(program: str, capsys: pytest.CaptureFixture[str]):
+def test_each_program_lists_its_flags_in_its_help(
+    program: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     module = f"services.{program}".rstrip(".")
-    with pytest.MonkeyPatch.context() as patched, pytest.raises(SystemExit) as ended:
-        patched.setattr(sys, "argv", [module, "--help"])
+    monkeypatch.setattr(sys, "argv", [module, "--help"])
+    with pytest.raises(SystemExit) as ended:
         runpy.run_module(module, run_name="__main__")
     assert ended.value.code == 0
     helped = capsys.readouterr().out.partition("\nOther:")[0]
@@ -110,9 +112,7 @@ def list_commands(command: click.Command, path: str) -> Iterator[str]:
 
 def test_the_metrics_and_their_labels_are_unchanged():
     collectors = [
-        each
-        for each in cast("Any", metrics.REGISTRY)._collector_to_names
-        if not isinstance(each, _OF_PYTHON)
+        each for each in cast("Any", metrics.REGISTRY)._collector_to_names if not isinstance(each, _OF_PYTHON)
     ]
     assert_unchanged("metrics", (line for each in collectors for line in describe_metric(each)))
 
@@ -148,7 +148,11 @@ def list_reasons(source: Source) -> Iterator[str]:
         else:
             continue
         for text in texts:
-            if isinstance(text, ast.Constant) and isinstance(text.value, str) and _REASON.fullmatch(text.value):
+            if (
+                isinstance(text, ast.Constant)
+                and isinstance(text.value, str)
+                and _REASON.fullmatch(text.value)
+            ):
                 yield text.value
 
 
