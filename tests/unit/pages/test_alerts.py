@@ -160,4 +160,4 @@ def test_a_trial_fires_each_alert_and_has_it_quiet(alert: str):
 
 def test_the_trials_are_of_the_alerts():
     assert {trial["name"] for trial in TRIALS["tests"]} == set(RULES)
-    assert TRIALS["rule_files"] == ["rules.yaml"]
+    assert TRIALS["rule_files"] == ["../../deploy/k8s/chart/files/observability/rules.yaml"]
