@@ -5,9 +5,8 @@ from itertools import groupby
 
 import msgspec
 
-from services.ipam.address_reservations import limit_reservations
 from services.ipam.ledger import Ledger
-from services.ipam.network_set import NetworkSet, contains, parse_cached_network
+from services.ipam.network_set import contains, parse_cached_network
 from services.ipam.pages import PAGE_BYTES, Page
 from services.ipam.pool_selection import Pool
 
@@ -23,9 +22,9 @@ class AllocationRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Exclusions(msgspec.Struct, frozen=True, kw_only=True):
     """What no block may overlap, in any notation; texts that are no network are ignored."""
 
-    networks: tuple[str, ...] = ()  # service CIDRs, addresses of Nodes and of their gateways
-    addresses_by_node: Mapping[str, tuple[str, ...]] = {}  # the addresses of each Node, by its name
-    nodes_with_many_addresses: frozenset[str] = frozenset()  # Nodes with too many addresses for `networks`
+    networks: tuple[str, ...] = ()  # service CIDRs
+    # by Node name, its addresses and gateways, the most important ones first
+    addresses_by_node: Mapping[str, tuple[str, ...]] = {}
     pod_cidrs_by_uid: Mapping[str, tuple[str, ...]] = {}  # uid -> podCIDRs of that Node
     node_names_by_uid: Mapping[str, str] = {}  # uid -> name of that Node, for messages
 
@@ -62,6 +61,7 @@ class AllocationPlan(msgspec.Struct, frozen=True, kw_only=True):
     cursors: Mapping[tuple[str, int], str]  # (pool's cidr, mask) -> last block allocated from it
     attempts: Mapping[str, int] = {}  # by new block, number of candidate blocks examined
     ignored_addresses: Mapping[str, str] = {}  # by Node, which of its many addresses are ignored, in words
+    has_yielded: bool = False  # a Node lost reserved blocks, because these pages have no other free one
 
 
 def plan_claims(
@@ -80,22 +80,13 @@ def plan_claims(
     overlaps it. Otherwise another block is claimed, and the old claim stays: the delayed patch of another
     replica may still write it to the Node.
     """
-    nodes_with_many_addresses = {
-        name: exclusions.addresses_by_node[name] for name in sorted(exclusions.nodes_with_many_addresses)
-    }
-    carried = (
-        NetworkSet(cidr for cidrs in exclusions.pod_cidrs_by_uid.values() for cidr in cidrs)
-        if nodes_with_many_addresses
-        else NetworkSet()
-    )
-    reservations = limit_reservations(
-        nodes_with_many_addresses, (pool for request in requests for pool in request.pools), carried
-    )
     ledger = Ledger(
         pages,
         pod_cidrs_by_uid=exclusions.pod_cidrs_by_uid,
         node_names_by_uid=exclusions.node_names_by_uid,
-        excluded=(*exclusions.networks, *reservations.kept),
+        service_networks=exclusions.networks,
+        addresses_by_node=exclusions.addresses_by_node,
+        pools=(pool for request in requests for pool in request.pools),
         closed_pages=closed_pages,
         cursors=cursors,
         page_bytes=page_bytes,
@@ -107,7 +98,8 @@ def plan_claims(
         new_blocks=tuple(ledger.new_blocks),
         cursors=ledger.cursors,
         attempts=ledger.attempts,
-        ignored_addresses=reservations.ignored,
+        ignored_addresses=ledger.ignored_addresses,
+        has_yielded=ledger.has_yielded,
     )
 
 
@@ -123,7 +115,7 @@ def _allocate(request: AllocationRequest, ledger: Ledger, exclusions: Exclusions
         one = _find_block(request, pools, own, ledger)
         if one is None:  # all families or none: return the blocks of the other families
             ledger.return_unused(found)
-            return _explain_no_block(family, pools, ledger, exclusions)
+            return _explain_no_block(family, pools, ledger)
         found.append(one)
     for block, pool in found:
         if pool is not None:
@@ -134,19 +126,26 @@ def _allocate(request: AllocationRequest, ledger: Ledger, exclusions: Exclusions
 def _find_block(
     request: AllocationRequest, pools: tuple[Pool, ...], claimed_blocks: Sequence[str], ledger: Ledger
 ) -> tuple[str, Pool | None] | None:
-    """Find a block claimed earlier for this Node, else a free one.
+    """Find a block claimed earlier for this Node, else a free one, else one that a Node reserves and yields.
 
     If no block is free, an earlier claim with another mask is reused. Otherwise it would block its own Node
     permanently.
     """
-    before = [
-        (block, pool.mask) for pool in pools for block in claimed_blocks if _is_usable(block, pool, ledger)
-    ]
-    for block, mask in before:
-        if parse_cached_network(block).prefix == mask:
-            return block, None
-    fresh = ledger.next_free(pools, request.uid, request.node)
-    return fresh or ((before[0][0], None) if before else None)
+    while True:
+        before = [
+            (block, pool.mask)
+            for pool in pools
+            for block in claimed_blocks
+            if _is_usable(block, pool, ledger)
+        ]
+        for block, mask in before:
+            if parse_cached_network(block).prefix == mask:
+                return block, None
+        found = ledger.next_free(pools, request.uid, request.node) or (
+            (before[0][0], None) if before else None
+        )
+        if found or not ledger.yield_reservation(pools):
+            return found
 
 
 def _is_usable(block: str, pool: Pool, ledger: Ledger) -> bool:
@@ -154,13 +153,8 @@ def _is_usable(block: str, pool: Pool, ledger: Ledger) -> bool:
     return contains(parse_cached_network(pool.cidr), network) and ledger.find_obstacle(network) is None
 
 
-def _explain_no_block(
-    family: int, pools: tuple[Pool, ...], ledger: Ledger, exclusions: Exclusions
-) -> NoBlock:
-    takers = [
-        ledger.explain_blocked_pool(pool) or ledger.describe_holders(pool, exclusions.addresses_by_node)
-        for pool in pools
-    ]
+def _explain_no_block(family: int, pools: tuple[Pool, ...], ledger: Ledger) -> NoBlock:
+    takers = [ledger.explain_blocked_pool(pool) or ledger.describe_holders(pool) for pool in pools]
     where = " and ".join(
         f"/{pool.mask} in {pool.cidr} (pool {pool.name}){taker}"
         for pool, taker in zip(pools, takers, strict=True)

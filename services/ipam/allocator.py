@@ -17,6 +17,7 @@ from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.node import Node
 from libs.common.contract.node_patch import NodeChanges, build_node_patch
 from libs.common.kube.errors import Conflict, KubeError
+from services.ipam.absence_timer import AbsenceTimer
 from services.ipam.allocation_plan import (
     AllocationPlan,
     AllocationRequest,
@@ -38,7 +39,7 @@ from services.ipam.release_plan import (
     plan_release,
 )
 
-_LIST_INTERVAL: Final = timedelta(seconds=10)  # between two lists because of podCIDRs that are not observed
+_LIST_INTERVAL_SECONDS: Final = 10.0  # between two lists because of podCIDRs that are not observed
 _MAX_ATTEMPTS: Final = 12  # attempts per call; each failed one means that another replica's write succeeded
 
 
@@ -80,7 +81,8 @@ class Allocator:
 
     api: ClaimsApi
     _: KW_ONLY
-    now: Callable[[], datetime]
+    now: Callable[[], datetime]  # for readers of the claims
+    clock: Callable[[], float]  # monotonic, in seconds
     quarantine: timedelta = timedelta(minutes=10)
     page_bytes: int = PAGE_BYTES
     # Another controller manages the Node; its podCIDRs are excluded and never adopted.
@@ -88,10 +90,11 @@ class Allocator:
 
     def __post_init__(self) -> None:
         self.pages = PageCache()
+        self.absences = AbsenceTimer(self.quarantine.total_seconds())
         # uid -> podCIDRs, from the last list
         self._pod_cidrs_by_uid: Mapping[str, tuple[str, ...]] | None = None
         self._node_names_by_uid: Mapping[str, str] = {}  # for messages
-        self._listed_at = self.now()  # start of the last list
+        self._listed_at = self.clock()  # start of the last list
         self._resets = 0  # number of resets: a list of Nodes that began before the last one does not count
         self._cursors: dict[tuple[str, int], str] = {}
         self._in_flight: Counter[str] = Counter()  # by range, unanswered writes
@@ -183,15 +186,21 @@ class Allocator:
     async def sweep(self) -> SweepResult:
         """End claims that are due, and adopt podCIDRs of Nodes without a claim. Raises KubeError."""
         snapshot = await self._list_cluster()
+        absent = {
+            (block, claim.uid)
+            for page in snapshot.pages
+            for block, claim in page.claims.items()
+            if claim.uid not in snapshot.present
+        }
+        rested = self.absences.observe(absent, list_began=snapshot.began, list_ended=snapshot.ended)
         completed: list[ReleasePlan] = []
         postponed: list[tuple[str, str]] = []
         for page in snapshot.pages:
             released = plan_release(
                 page,
                 snapshot.present,
-                list_began=snapshot.began,
-                list_ended=snapshot.ended,
-                quarantine=self.quarantine,
+                rested=rested,
+                now=self.now(),
                 page_bytes=self.page_bytes,
             )
             error = None if released.page is page else await self._write(released.page)
@@ -207,9 +216,9 @@ class Allocator:
         pages = dict(self.pages.by_range)
         closed = self.pages.closed_pages()
         forgotten = self._resets
-        began = self.now()
+        began = self.clock()
         nodes = await self.api.list_nodes()
-        ended = self.now()
+        ended = self.clock()
         present = {node.uid: self._make_present_node(node) for node in nodes}
         if forgotten == self._resets:
             self._listed_at = began
@@ -236,7 +245,7 @@ class Allocator:
 
         Usually the watcher is late: another replica wrote them. So a recent list counts.
         """
-        if timedelta() <= self.now() - self._listed_at < _LIST_INTERVAL:
+        if self.clock() - self._listed_at < _LIST_INTERVAL_SECONDS:
             return False
         listed, observed = self._pod_cidrs_by_uid or {}, exclusions.pod_cidrs_by_uid
         return any(request.uid in listed and request.uid not in observed for request in requests)
@@ -313,6 +322,8 @@ class Allocator:
 
 def _needs_current_pages(plan: AllocationPlan, current: set[str]) -> bool:
     """Whether a result rests on a page that this plan does not write: exhaustion, or an existing claim."""
+    if plan.has_yielded:
+        return True
     current = current | {page.range for page in plan.changed_pages}
     for result in plan.results.values():
         if isinstance(result, NoBlock):
@@ -325,5 +336,5 @@ def _needs_current_pages(plan: AllocationPlan, current: set[str]) -> bool:
 class _ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     pages: tuple[Page, ...]  # as read before the list of Nodes began
     present: Mapping[str, PresentNode]
-    began: datetime
-    ended: datetime
+    began: float
+    ended: float

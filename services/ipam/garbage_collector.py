@@ -5,7 +5,6 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from datetime import datetime, timedelta
 from typing import Final
 
 from libs.common.bus.delivery import PermanentError, TemporaryError, backoff_seconds, exponential_step
@@ -36,13 +35,11 @@ class GarbageCollector:
     allocator: Allocator
     event_recorder: NodeEventRecorder
     _: KW_ONLY
-    quarantine: timedelta
     resync_seconds: float
     get_pause_reason: Callable[[], str]  # why no sweep may run now, or ""
     on_blocks_freed: Callable[[], None]  # called when claims have ended
     pool_metrics: PoolMetrics
     clock: Callable[[], float]  # monotonic, in seconds
-    now: Callable[[], datetime]
     random: random.Random
 
     def __post_init__(self) -> None:
@@ -114,14 +111,13 @@ class GarbageCollector:
 
     def _seconds_until_released(self, is_meant: Callable[[Page], bool], otherwise: float) -> float:
         """Return the seconds until the first quarantine in those pages ends; `otherwise` if there is none."""
-        rested = [
-            (claim.gone_since - self.now() + self.quarantine).total_seconds()
+        left = [
+            self.allocator.absences.seconds_left((block, claim.uid), self.clock())
             for page in self.allocator.pages.by_range.values()
             if is_meant(page)
-            for claim in page.claims.values()
-            if claim.gone_since is not None
+            for block, claim in page.claims.items()
         ]
-        return min(rested, default=otherwise)
+        return min((otherwise, *left))
 
     # ---- reports
 

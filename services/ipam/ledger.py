@@ -1,11 +1,12 @@
 """The blocks in use while one allocation plan is computed, including those that the plan claims."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from services.ipam.address_reservations import describe_holders
+from services.ipam.address_reservations import describe_holders, limit_reservations
 from services.ipam.cidr_set import CidrSet
 from services.ipam.network_set import NetworkSet, parse_cached_network, parse_foreign_network
 from services.ipam.networks import Network
@@ -27,7 +28,9 @@ class Ledger:
         *,
         pod_cidrs_by_uid: Mapping[str, tuple[str, ...]],
         node_names_by_uid: Mapping[str, str],
-        excluded: Iterable[str],
+        service_networks: Sequence[str],
+        addresses_by_node: Mapping[str, Sequence[str]],
+        pools: Iterable[Pool],
         closed_pages: Mapping[str, str],
         cursors: Mapping[tuple[str, int], str],
         page_bytes: int,
@@ -39,7 +42,20 @@ class Ledger:
         self._node_names_by_uid = node_names_by_uid
         self._blocked_pools: dict[str, str] = {}  # by pool's cidr, what overlaps all of it, in words
         self._holders: dict[Pool, str] = {}
-        self._excluded = NetworkSet(excluded)
+        self._services = NetworkSet(service_networks)
+        self._addresses_by_node = addresses_by_node
+        addresses = set().union(*addresses_by_node.values())
+        self._addresses = NetworkSet(addresses)
+        reservations = limit_reservations(addresses_by_node, self._addresses, pools, self._assigned_networks)
+        for address in reservations.ignored:
+            self._addresses.discard(parse_cached_network(address))
+        self._yielding = list(reservations.yielding)
+        # number of Nodes that reserve a block by that address
+        self._holders_by_address = Counter(
+            text for each in self._yielding for texts in each.addresses.values() for text in texts
+        )
+        self.ignored_addresses = dict(reservations.reports)
+        self.has_yielded = False
         self._closed_pages = dict(closed_pages)
         self._page_bytes = page_bytes
         self._blocks_by_uid: dict[str, list[str]] = {}
@@ -61,7 +77,11 @@ class Ledger:
 
     def find_obstacle(self, block: Network) -> Network | None:
         """Return a network other than a claim that overlaps that block; None if there is none."""
-        return self._excluded.find_overlap(block) or self._assigned_networks.find_overlap(block)
+        return (
+            self._services.find_overlap(block)
+            or self._addresses.find_overlap(block)
+            or self._assigned_networks.find_overlap(block)
+        )
 
     def list_obstacles(self, pool: Pool) -> set[str]:
         """Return why blocks of that pool cannot be claimed now, although they may be free."""
@@ -79,15 +99,37 @@ class Ledger:
             self._blocked_pools[pool.cidr] = self._explain_blocked_pool(network)
         return self._blocked_pools[pool.cidr]
 
-    def describe_holders(self, pool: Pool, addresses: Mapping[str, Sequence[str]]) -> str:
+    def describe_holders(self, pool: Pool) -> str:
         """Return in words which Nodes' addresses reserve blocks of a pool; "" if none do."""
         if pool not in self._holders:
-            self._holders[pool] = describe_holders(pool, addresses, self._is_taken)
+            self._holders[pool] = describe_holders(pool, self._addresses_by_node, self._is_taken)
         return self._holders[pool]
+
+    def yield_reservation(self, pools: Sequence[Pool]) -> bool:
+        """Let blocks be claimed that one Node reserves in these pools; return whether there were any.
+
+        The Node with most of them comes first: a machine that reports an address in every block.
+        """
+        found = [each for each in self._yielding if each.pool in pools]
+        if not found or any(self.list_obstacles(pool) for pool in pools):
+            return False
+        reservation = max(found, key=lambda each: (len(each.addresses), each.node))
+        self._yielding.remove(reservation)
+        blocks = self._get_cidr_set(reservation.pool)
+        for first, texts in reservation.addresses.items():
+            self._holders_by_address.subtract(texts)
+            for text in texts:
+                if not self._holders_by_address[text]:
+                    self._addresses.discard(parse_cached_network(text))
+            blocks.release(str(Network(reservation.pool.family, first, reservation.pool.mask)))
+        self.ignored_addresses[reservation.node] = reservation.report
+        self.has_yielded = True
+        return True
 
     def _is_taken(self, address: Network) -> bool:
         return (
-            self._assigned_networks.find_overlap(address) is not None
+            self._addresses.find_overlap(address) is None
+            or self._assigned_networks.find_overlap(address) is not None
             or self._claims.find_overlap(address) is not None
         )
 
@@ -98,7 +140,7 @@ class Ledger:
         ):
             if (hit := spans.find_overlap(pool)) is not None and hit.prefix <= pool.prefix:
                 return f", all of which is in {hit}, {words(hit)}"
-        hit = self._excluded.find_overlap(pool)
+        hit = self._services.find_overlap(pool)
         is_whole = hit is not None and hit.prefix <= pool.prefix
         return f", all of which is in {hit}, a service network" if is_whole else ""
 

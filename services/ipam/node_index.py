@@ -1,6 +1,5 @@
 """The Nodes and their addresses, as published to the flow: they decide which blocks are free."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
@@ -11,7 +10,6 @@ from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
 from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
-from services.ipam.address_reservations import MAX_BLOCKS_PER_NODE
 from services.ipam.allocation_plan import Exclusions
 from services.ipam.network_set import parse_foreign_network
 
@@ -27,17 +25,13 @@ class _Machine(msgspec.Struct, frozen=True):
 
 
 class NodeIndex:
-    """Nodes by name, and the set of all their addresses."""
+    """Nodes by name, and their addresses."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._machines: dict[str, _Machine] = {}
-        self._address_counts: Counter[str] = Counter()
         self._node_addresses: dict[str, tuple[str, ...]] = {}
         self._addresses_by_node: dict[str, tuple[str, ...]] = {}  # the most important ones first
-        # Nodes with more than MAX_BLOCKS_PER_NODE addresses, which are not in `_address_counts`
-        self._nodes_with_many_addresses: set[str] = set()
-        self._cached_exclusions: tuple[str, ...] | None = None  # keys of `_address_counts`; None: outdated
 
     def get(self, name: str) -> Node | None:
         """Return the Node as last observed; None if it does not exist."""
@@ -50,13 +44,10 @@ class NodeIndex:
 
     def build_exclusions(self, services: Sequence[str]) -> Exclusions:
         """Return the networks and addresses that no block may overlap."""
-        if self._cached_exclusions is None:
-            self._cached_exclusions = tuple(self._address_counts)
         with_some = [node for node in self._nodes.values() if node.spec.pod_cidrs]
         return Exclusions(
-            networks=(*services, *self._cached_exclusions),
+            networks=tuple(services),
             addresses_by_node=dict(self._addresses_by_node),
-            nodes_with_many_addresses=frozenset(self._nodes_with_many_addresses),
             pod_cidrs_by_uid={node.uid: node.spec.pod_cidrs for node in with_some},
             node_names_by_uid={node.uid: node.name for node in with_some},
         )
@@ -93,16 +84,8 @@ class NodeIndex:
 
     def clear(self) -> None:
         """Drop everything."""
-        for table in (
-            self._nodes,
-            self._machines,
-            self._address_counts,
-            self._node_addresses,
-            self._addresses_by_node,
-            self._nodes_with_many_addresses,
-        ):
+        for table in (self._nodes, self._machines, self._node_addresses, self._addresses_by_node):
             table.clear()
-        self._cached_exclusions = None
 
     def _set_machine(self, name: str, enriched: _Machine | None) -> None:
         self._machines.pop(name, None)
@@ -114,27 +97,9 @@ class NodeIndex:
         enriched = self._machines.get(name)
         of_machine = enriched.addresses if enriched is not None else ()
         after = tuple(dict.fromkeys((*self._node_addresses.get(name, ()), *of_machine)))
-        before = self._addresses_by_node.pop(name, ())
+        self._addresses_by_node.pop(name, None)
         if after:
             self._addresses_by_node[name] = after
-        self._update_counts(
-            before if name not in self._nodes_with_many_addresses else (),
-            after if len(after) <= MAX_BLOCKS_PER_NODE else (),
-        )
-        if len(after) > MAX_BLOCKS_PER_NODE:
-            self._nodes_with_many_addresses.add(name)
-        else:
-            self._nodes_with_many_addresses.discard(name)
-
-    def _update_counts(self, before: tuple[str, ...], after: tuple[str, ...]) -> None:
-        if before == after:
-            return
-        self._address_counts.update(after)
-        for address in before:
-            self._address_counts[address] -= 1
-            if not self._address_counts[address]:
-                del self._address_counts[address]
-        self._cached_exclusions = None
 
 
 def _node_address_fields(node: Node) -> tuple[object, ...]:

@@ -5,7 +5,7 @@ existing Node. So a uid that this list lacks is gone permanently. In the reverse
 newer than the list.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -25,9 +25,9 @@ _JOIN_TOLERANCE: Final = timedelta(
     minutes=1
 )  # the clocks of two API servers may differ, and both report whole seconds
 _MAX_CIDR_CHARS: Final = 80  # characters of a quoted podCIDR
-_MAX_CLOCK_SKEW: Final = timedelta(
-    days=1
-)  # a later time is a wrong clock's; otherwise a block could stay in quarantine for years
+
+
+ClaimKey = tuple[str, str]  # block and uid
 
 
 class PresentNode(msgspec.Struct, frozen=True):
@@ -63,17 +63,16 @@ def plan_release(
     page: Page,
     present: Mapping[str, PresentNode],
     *,
-    list_began: datetime,
-    list_ended: datetime,
-    quarantine: timedelta,
+    rested: Collection[ClaimKey],
+    now: datetime,
     page_bytes: int,
 ) -> ReleasePlan:
     """Plan one page by a list of all Nodes that began after the page was read.
 
-    A claim ends in two cases. Two such lists lack its uid, and the second began at least one quarantine after
-    the first had ended. Or its Node has podCIDRs that do not overlap it, which are immutable. Nothing else
-    ends a claim, such as a deletionTimestamp or a new configuration. If `gone_since` is more than a day in
-    the future, a clock was wrong, and the quarantine starts again with this list.
+    A claim ends in two cases. Its uid is not present, and it is in `rested`: this process missed the uid for
+    a whole quarantine (`AbsenceTimer`). Or its Node has podCIDRs that do not overlap it, which are immutable.
+    Nothing else ends a claim, such as a deletionTimestamp or a new configuration. `gone_since` ends none: the
+    clock of another replica wrote it.
     """
     kept: dict[str, Claim] = {}
     freed: list[Claim] = []
@@ -81,11 +80,10 @@ def plan_release(
     for block, claim in page.claims.items():
         node = present.get(claim.uid)
         if node is None:
-            if claim.gone_since is not None and list_began - claim.gone_since >= quarantine:
+            if (block, claim.uid) in rested:
                 freed.append(claim)
             else:
-                since = _gone_since(claim, list_ended)
-                kept[block] = msgspec.structs.replace(claim, gone_since=since)
+                kept[block] = msgspec.structs.replace(claim, gone_since=claim.gone_since or now)
         elif _has_other_pod_cidrs(node, parse_cached_network(block)):
             dropped.append(claim)
         else:
@@ -149,11 +147,6 @@ def _joined_after_page(node: PresentNode, page: Page) -> bool:
 def _shorten_cidr(cidr: str) -> str:
     """Truncate a podCIDR for an Event: it may contain any number of leading zeros."""
     return cidr[:_MAX_CIDR_CHARS]
-
-
-def _gone_since(claim: Claim, list_ended: datetime) -> datetime:
-    since = claim.gone_since
-    return list_ended if since is None or since - list_ended > _MAX_CLOCK_SKEW else since
 
 
 def _has_other_pod_cidrs(node: PresentNode, block: Network) -> bool:

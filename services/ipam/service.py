@@ -79,6 +79,7 @@ class IpamService:
         self._allocator = Allocator(
             KubernetesClaims(kube),
             now=dependencies.now,
+            clock=dependencies.monotonic,
             quarantine=settings.quarantine,
             is_foreign=lambda node: bool(self._config_reloader.explain_not_managed(node)),
         )
@@ -180,13 +181,11 @@ class IpamService:
         return GarbageCollector(
             self._allocator,
             self._event_recorder,
-            quarantine=settings.quarantine,
             resync_seconds=settings.resync_seconds,
             get_pause_reason=self._get_sweep_pause_reason,
             on_blocks_freed=self._on_blocks_freed,
             pool_metrics=self._pool_metrics,
             clock=dependencies.monotonic,
-            now=dependencies.now,
             random=dependencies.random,
         )
 

@@ -164,17 +164,27 @@ async def test_a_machine_that_reports_an_address_in_every_block_leaves_blocks_fo
     kept = {f"10.244.{n}.0/24" for n in range(16)}
     assert not kept & {cidr for cidrs in given.values() for cidr in cidrs}
     [event] = flow.kube.events
-    assert "in more than 16 blocks of /24 in 10.244.0.0/16" in event.message
+    assert "in too many blocks of /24 in 10.244.0.0/16" in event.message
 
 
-async def test_a_node_whose_addresses_keep_blocks_from_others_is_named_where_no_block_is_left(flow: IpamFlow):
+async def test_a_machine_that_reports_an_address_in_every_block_of_a_small_pool_takes_one(flow: IpamFlow):
     pool = ("10.244.0.0/20",)  # 16 blocks
     await flow.publish_networks(pod_cidrs=pool)
     await flow.join_nodes(1, facts=spread(1, 16))
     async with flow.run_ipam(cluster_cidr=pool):
+        await flow.join_nodes(*range(2, 16))
+        assert_disjoint(await flow.wait_for_pod_cidrs(*range(1, 16)))
+
+
+async def test_a_node_whose_addresses_keep_blocks_from_others_is_named_where_no_block_is_left(flow: IpamFlow):
+    pool = ("10.244.0.0/23",)  # two blocks, one of which web-1 gets
+    await flow.publish_networks(pod_cidrs=pool)
+    await flow.join_nodes(1, facts=spread(1, 1))
+    async with flow.run_ipam(cluster_cidr=pool):
+        await flow.wait_for_pod_cidrs(1)
         await flow.join_nodes(2)
         told = await flow.wait_for_decision("web-2", "unserved")
-    assert "whose blocks contain addresses of node web-1 (in 16)" in told.reason
+    assert "whose blocks contain addresses of node web-1 (in 1)" in told.reason
 
 
 # ---- when no Node gets a block
@@ -392,7 +402,7 @@ async def test_what_a_claim_left_behind_when_it_gave_way_is_new_to_who_is_answer
         AllocationRequest(uid="uid-1", node="web-1", pools=one),
         AllocationRequest(uid="uid-2", node="web-2", pools=other),
     ]
-    second = Allocator(KubernetesClaims(flow.kube), now=lambda: NOW)
+    second = Allocator(KubernetesClaims(flow.kube), now=lambda: NOW, clock=lambda: 0.0)
     async with flow.run_ipam() as service:
         await service._batch_claimer.claim([AllocationRequest(uid="uid-3", node="web-3", pools=other)], True)
         await second.claim([AllocationRequest(uid="uid-4", node="web-4", pools=other)], Exclusions)

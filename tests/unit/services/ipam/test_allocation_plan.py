@@ -260,29 +260,90 @@ def test_a_thousand_nodes_of_both_families_are_planned_at_once():
 # ---- machines that report many addresses
 
 WIDE = Pool(name="default", family=4, cidr="10.0.0.0/16", mask=24)
+SMALL = Pool(name="default", family=4, cidr="10.0.0.0/20", mask=24)
 
 
 def reporting(*thirds: int, **more: Any) -> Exclusions:
     """A Node with an address in each of these blocks, beside what else is taken."""
-    addresses = tuple(f"10.0.{third}.9/32" for third in thirds)
-    return Exclusions(
-        addresses_by_node={"greedy": addresses}, nodes_with_many_addresses=frozenset({"greedy"}), **more
-    )
+    return Exclusions(addresses_by_node={"greedy": tuple(f"10.0.{third}.9/32" for third in thirds)}, **more)
 
 
 def test_one_node_keeps_sixteen_blocks_of_a_pool_from_others_at_most():
     plan = planned(*(want(f"u{i}", WIDE) for i in range(240)), occupied=reporting(*range(256)))
     given = {given_to(answer)[0] for answer in plan.results.values()}
     assert given == {f"10.0.{third}.0/24" for third in range(16, 256)}
-    assert "in more than 16 blocks of /24 in 10.0.0.0/16" in plan.ignored_addresses["greedy"]
+    assert "in too many blocks of /24 in 10.0.0.0/16" in plan.ignored_addresses["greedy"]
+
+
+def test_one_node_keeps_one_block_of_a_small_pool_and_fifteen_joining_nodes_are_served():
+    plan = planned(*(want(f"u{i}", SMALL) for i in range(15)), occupied=reporting(*range(16)))
+    given = {given_to(answer)[0] for answer in plan.results.values()}
+    assert given == {f"10.0.{third}.0/24" for third in range(1, 16)}
+
+
+def test_one_node_keeps_a_few_blocks_of_a_small_pool_while_others_are_free():
+    """A gateway and the address of another network, in a pool for pods."""
+    wants = [want(f"u{i}", SMALL) for i in range(16)]
+    given = {block for block, _ in planned(*wants[:13], occupied=reporting(1, 2, 3)).new_blocks}
+    assert given.isdisjoint(f"10.0.{third}.0/24" for third in (1, 2, 3))
+    plan = planned(*wants, occupied=reporting(1, 2, 3))
+    assert {block for block, _ in plan.new_blocks} == {f"10.0.{n}.0/24" for n in range(16) if n != 1}
+    assert "only one while other Nodes find no free block" in plan.ignored_addresses["greedy"]
+
+
+def test_the_node_that_reserves_most_yields_first():
+    addresses = {
+        "greedy": tuple(f"10.0.{n}.9/32" for n in range(2, 16)),
+        "zealous": ("10.0.0.9/32", "10.0.1.9/32"),
+    }
+    plan = planned(
+        *(want(f"u{i}", SMALL) for i in range(13)), occupied=Exclusions(addresses_by_node=addresses)
+    )
+    assert {block for block, _ in plan.new_blocks} == {f"10.0.{n}.0/24" for n in range(3, 16)}
+    assert plan.ignored_addresses.keys() == {"greedy"}
+
+
+def test_a_claim_in_a_block_that_a_node_yields_is_found_again():
+    first = planned(*(want(f"u{i}", SMALL) for i in range(15)), occupied=reporting(*range(16)))
+    again = planned(want("u7", SMALL), pages=first.changed_pages, occupied=reporting(*range(16)))
+    assert again.results["u7"] == first.results["u7"]
+    assert again.changed_pages == ()
+
+
+def test_nothing_is_yielded_because_a_page_takes_no_claim():
+    closed = {page_name("10.0.0.0/12"): "unreadable"}
+    plan = planned(want("u", SMALL), occupied=reporting(1, 2, 3), closed=closed)
+    assert isinstance(plan.results["u"], NoBlock)
+    assert plan.ignored_addresses == {}
+
+
+def test_nodes_that_share_their_networks_keep_all_of_them_in_a_small_pool():
+    """Three networks with addresses of each machine and one with the gateway, in a pool for pods."""
+    machines = {
+        f"node-{n}": (f"10.0.4.{n}/32", f"10.0.5.{n}/32", f"10.0.6.{n}/32", "10.0.7.1/32") for n in range(5)
+    }
+    plan = planned(
+        *(want(f"u{i}", SMALL) for i in range(12)), occupied=Exclusions(addresses_by_node=machines)
+    )
+    given = {given_to(answer)[0] for answer in plan.results.values()}
+    assert given.isdisjoint(f"10.0.{third}.0/24" for third in (4, 5, 6, 7))
+    assert plan.ignored_addresses == {}
+
+
+@given(st.dictionaries(st.sampled_from("abcde"), st.lists(st.integers(0, 15), min_size=1, max_size=16)))
+def test_whatever_nodes_report_each_keeps_its_first_block_and_one_more_of_a_small_pool_at_most(thirds):
+    addresses = {name: tuple(f"10.0.{third}.9/32" for third in of_node) for name, of_node in thirds.items()}
+    plan = planned(
+        *(want(f"u{i}", SMALL) for i in range(16)), occupied=Exclusions(addresses_by_node=addresses)
+    )
+    given = {block for block, _ in plan.new_blocks}
+    assert given.isdisjoint(f"10.0.{of_node[0]}.0/24" for of_node in thirds.values())
+    assert len(given) >= 16 - len(thirds)
 
 
 def test_many_addresses_in_few_blocks_all_count():
     addresses = tuple(f"10.0.{n % 4}.{n}/32" for n in range(200))
-    occupied = Exclusions(
-        addresses_by_node={"honest": addresses}, nodes_with_many_addresses=frozenset({"honest"})
-    )
-    plan = planned(want("u", WIDE), occupied=occupied)
+    plan = planned(want("u", WIDE), occupied=Exclusions(addresses_by_node={"honest": addresses}))
     assert (given_to(plan.results["u"]), plan.ignored_addresses) == (("10.0.4.0/24",), {})
 
 
@@ -300,17 +361,15 @@ def test_addresses_in_pod_cidrs_and_outside_of_pools_use_up_no_bound():
 
 def test_who_finds_no_block_is_told_whose_addresses_are_in_them():
     four = tuple(f"10.0.{third}.9/32" for third in range(4))
-    occupied = Exclusions(
-        networks=four, addresses_by_node={"a": four[:1], "b": four[1:], "c": ("10.9.0.1/32",)}
-    )
-    answer = planned(want("u", IPV4), occupied=occupied).results["u"]
+    addresses = {"a": four, "b": four[1:2], "c": four[2:], "d": ("10.9.0.1/32",)}
+    pool, ours = msgspec.structs.replace(IPV4, cidr="10.0.0.0/23"), Exclusions(addresses_by_node=addresses)
+    answer = planned(want("u", pool), occupied=ours).results["u"]
     assert isinstance(answer, NoBlock)
-    assert answer.reason.endswith(", whose blocks contain addresses of node b (in 3), a (in 1)")
+    assert answer.reason.endswith(", whose blocks contain addresses of node a (in 2), b (in 1)")
 
 
 def test_addresses_in_blocks_that_are_given_are_nobodys_fault():
     occupied = Exclusions(
-        networks=("10.0.0.1/32",),
         addresses_by_node={"a": ("10.0.0.1/32",)},
         pod_cidrs_by_uid={"v": ("10.0.0.0/22",)},
     )

@@ -1,7 +1,6 @@
 """What the model does not cover: the number of requests to Kubernetes, and the reported errors."""
 
 from collections.abc import Callable, Coroutine
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -34,7 +33,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.server = IpamServer(lambda *_: None, lambda *_: None)
-        self.time = NOW
+        self.seconds = 0.0
         self.asked: list[str] = []
         self.refuse: Callable[[StoredPage], KubeError | None] = lambda page: None
         self.at_list_end: Callable[[], object] = lambda: None
@@ -65,7 +64,7 @@ class Cluster:
                     raise refusal
                 return await super().write_page(page)
 
-        return Allocator(Counting(self.server), now=lambda: self.time)
+        return Allocator(Counting(self.server), now=lambda: NOW, clock=lambda: self.seconds)
 
     def node(self, name: str, *pod_cidrs: str) -> Node:
         spec = NodeSpec(pod_cidr=pod_cidrs[0], pod_cidrs=pod_cidrs) if pod_cidrs else NodeSpec()
@@ -126,7 +125,7 @@ def test_pod_cidrs_that_a_restored_etcd_does_not_have_are_claimed_again(cluster)
     finished(cluster.allocator.sweep())  # lists the Node with its pod CIDRs
     cluster.server.restore(backup)
     assert isinstance(cluster.claim("a").results["uid-a"], ExistingAssignment), "the list is recent"
-    cluster.time += timedelta(seconds=10)
+    cluster.seconds += 10.0
     assert isinstance(cluster.claim("a").results["uid-a"], Assignment)
 
 
@@ -303,7 +302,7 @@ def test_room_that_another_replica_made_is_seen_before_a_node_is_refused(cluster
     )
     del cluster.server.nodes["a"]
     finished(cluster.allocator.sweep())
-    cluster.time += timedelta(minutes=10)
+    cluster.seconds += 600.0
     assert [claim.node for claim in finished(cluster.allocator.sweep()).freed] == ["a"]
     assert isinstance(cluster.claim("e", by=second).results["uid-e"], Assignment)
 
@@ -335,7 +334,10 @@ def test_what_we_gave_is_not_told_as_somebody_elses(cluster):
 def test_a_block_of_a_node_that_became_another_s_is_free_once_that_one_gave_it_others(cluster):
     theirs: set[str] = set()
     ours = Allocator(
-        CallRecordingApi(cluster.server), now=lambda: NOW, is_foreign=lambda node: node.name in theirs
+        CallRecordingApi(cluster.server),
+        now=lambda: NOW,
+        clock=lambda: 0.0,
+        is_foreign=lambda node: node.name in theirs,
     )
     cluster.node("a")
     cluster.claim("a", by=ours)

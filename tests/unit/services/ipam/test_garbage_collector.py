@@ -15,6 +15,7 @@ from services.ipam.garbage_collector import GarbageCollector
 from services.ipam.node_event_recorder import OTHER_ALLOCATOR, NodeEventRecorder
 from services.ipam.pages import Claim, Page, encode_page
 from services.ipam.pool_metrics import PoolMetrics
+from tests.builders import NOW
 from tests.ipam_actors import InMemoryCluster
 from tests.manual_clock import ManualClock
 
@@ -26,11 +27,14 @@ ONE, OTHER = "10.240.0.0/12", "192.160.0.0/12"  # pages
 class Watching:
     """One replica's look at an API server's claims and Nodes, as time goes by."""
 
-    def __init__(self, kube: InMemoryCluster | None = None) -> None:
+    def __init__(self, kube: InMemoryCluster | None = None, *, ahead: timedelta = timedelta()) -> None:
+        """`ahead`: how wrong its time of day is."""
         self.kube = kube or InMemoryCluster()
-        self.clock = ManualClock()
+        self.clock = ManualClock(NOW + ahead)
         self.kube.now = self.clock.now
-        self.allocator = Allocator(KubernetesClaims(self.kube), now=self.clock.now, quarantine=QUARANTINE)
+        self.allocator = Allocator(
+            KubernetesClaims(self.kube), now=self.clock.now, clock=self.clock, quarantine=QUARANTINE
+        )
         self.events = NodeEventRecorder(
             self.kube,
             get_cluster_wide_reasons=tuple,
@@ -41,13 +45,11 @@ class Watching:
         self.watch = GarbageCollector(
             self.allocator,
             self.events,
-            quarantine=QUARANTINE,
             resync_seconds=RESYNC_SECONDS,
             get_pause_reason=str,
             on_blocks_freed=lambda: None,
             pool_metrics=PoolMetrics(),
             clock=self.clock,
-            now=self.clock.now,
             random=random.Random(1),
         )
 
@@ -89,28 +91,54 @@ async def test_a_page_that_never_takes_a_write_does_not_make_all_nodes_be_listed
     def refused(verb: str, name: str) -> KubeError | None:
         return Forbidden("not yours", status=403) if verb == "update" and "10.240" in name else None
 
-    long_ago = watching.clock.now() - timedelta(days=1)
-    await watching.holds(ONE, gone("10.244.0.0/24", long_ago))
-    await watching.holds(OTHER, gone("192.168.0.0/24", watching.clock.now() - QUARANTINE / 2))
+    await watching.holds(ONE, gone("10.244.0.0/24", None))
+    await watching.holds(OTHER, gone("192.168.0.0/24", None))
     watching.kube.fails_before = refused
-    await watching.passes(290)
+    await watching.passes(590)
     assert watching.blocks() == {"10.244.0.0/24", "192.168.0.0/24"}
-    await watching.passes(15)
+    await watching.passes(65)
     assert watching.blocks() == {"10.244.0.0/24"}  # rested, in a page that can be written
     await watching.passes(295)
-    assert watching.kube.lists["nodes"] <= 25
+    assert watching.kube.lists["nodes"] <= 40
     watching.kube.fails_before = lambda verb, name: None
     await watching.passes(65)
     assert watching.blocks() == set()
 
 
-@pytest.mark.parametrize("since", [datetime.max.replace(tzinfo=UTC), datetime(2099, 1, 1, tzinfo=UTC)])
-async def test_a_block_that_is_gone_since_a_day_that_has_not_come_rests_a_quarantine(watching, since):
+@pytest.mark.parametrize(
+    "since", [None, NOW - timedelta(days=1), NOW + timedelta(hours=1), datetime.max.replace(tzinfo=UTC)]
+)
+async def test_a_block_rests_a_quarantine_after_a_restart_whatever_time_its_claim_has(watching, since):
     await watching.holds(ONE, gone("10.244.0.0/24", since))
     await watching.passes(590)
     assert watching.blocks() == {"10.244.0.0/24"}
     await watching.passes(20)
     assert watching.blocks() == set()
+
+
+@pytest.mark.parametrize("ahead", [-timedelta(minutes=11), timedelta(minutes=11), timedelta(days=400)])
+async def test_a_replica_with_a_wrong_clock_does_not_shorten_the_quarantine_of_another(ahead):
+    kube = InMemoryCluster()
+    wrong, right = Watching(kube, ahead=ahead), Watching(kube)
+    await right.holds(ONE, gone("10.244.0.0/24", None))
+    await wrong.passes(1)
+    assert "goneSince" in str(kube.pages)
+    for _ in range(59):
+        await right.passes(10)
+        await wrong.passes(10)
+    assert right.blocks() == wrong.blocks() == {"10.244.0.0/24"}
+    await right.passes(20)
+    assert right.blocks() == set()
+
+
+async def test_a_process_that_restarts_before_its_quarantine_is_over_frees_nothing():
+    kube = InMemoryCluster()
+    replica = Watching(kube)
+    await replica.holds(ONE, gone("10.244.0.0/24", None))
+    for _ in range(3):
+        await replica.passes(400)
+        assert replica.blocks() == {"10.244.0.0/24"}
+        replica = Watching(kube, ahead=timedelta(days=1))
 
 
 async def test_the_first_look_takes_over_what_was_there_before_the_page_and_tells_what_was_given_since(
@@ -144,14 +172,6 @@ async def test_three_first_looks_at_a_cluster_that_had_another_allocator_blame_n
     await asyncio.gather(*(replica.passes(400) for replica in replicas))
     assert [await replica.told() for replica in replicas] == [[], [], []]
     assert {len(replica.blocks()) for replica in replicas} == {5}
-
-
-async def test_a_clock_that_is_an_hour_ahead_makes_a_block_rest_longer_and_not_less(watching):
-    await watching.holds(ONE, gone("10.244.0.0/24", watching.clock.now() + timedelta(hours=1)))
-    await watching.passes(3600)
-    assert watching.blocks() == {"10.244.0.0/24"}
-    await watching.passes(620)
-    assert watching.blocks() == set()
 
 
 async def test_a_claim_that_cannot_be_written_anew_is_looked_at_as_it_stands(watching):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.ipam.absence_timer import AbsenceTimer
 from services.ipam.pages import (
     Claim,
     Page,
@@ -146,42 +147,40 @@ def test_a_config_map_without_claims_is_unreadable():
 
 
 def released(
-    before: Page, present: dict[str, PresentNode], at: datetime = NOW, page_bytes: int = 10**6
+    before: Page,
+    present: dict[str, PresentNode],
+    at: datetime = NOW,
+    page_bytes: int = 10**6,
+    rested: tuple[str, ...] = (),
 ) -> ReleasePlan:
-    return plan_release(
-        before, present, list_began=at, list_ended=at, quarantine=QUARANTINE, page_bytes=page_bytes
-    )
+    keys = {(block, claim.uid) for block, claim in before.claims.items() if block in rested}
+    return plan_release(before, present, rested=keys, now=at, page_bytes=page_bytes)
 
 
-def test_a_claim_whose_node_is_gone_ends_with_the_second_list_a_quarantine_later():
+def test_a_claim_whose_node_is_gone_ends_when_its_quarantine_is_over():
     first = released(page(claim("10.244.0.0/24", "u")), {})
     assert first.page.claims["10.244.0.0/24"].gone_since == NOW
-    early = released(first.page, {}, NOW + QUARANTINE - timedelta(seconds=1))
+    early = released(first.page, {}, NOW + timedelta(days=1))
     assert early.page is first.page
-    late = released(first.page, {}, NOW + QUARANTINE)
+    late = released(first.page, {}, rested=("10.244.0.0/24",))
     assert late.page.claims == {}
     assert [one.uid for one in late.freed] == ["u"]
 
 
 def test_the_quarantine_counts_from_the_end_of_one_list_to_the_begin_of_another():
-    minute = timedelta(minutes=1)
-    marked = plan_release(
-        page(claim("10.244.0.0/24", "u")),
-        {},
-        list_began=NOW - minute,
-        list_ended=NOW,
-        quarantine=QUARANTINE,
-        page_bytes=10**6,
-    ).page
-    slow_list = plan_release(
-        marked,
-        {},
-        list_began=NOW + QUARANTINE - minute,
-        list_ended=NOW + QUARANTINE + minute,
-        quarantine=QUARANTINE,
-        page_bytes=10**6,
-    )
-    assert slow_list.page is marked
+    timer, key = AbsenceTimer(600.0), ("10.244.0.0/24", "u")
+    assert timer.observe({key}, list_began=0.0, list_ended=60.0) == set()
+    assert timer.seconds_left(key, 100.0) == 560.0
+    assert timer.observe({key}, list_began=659.0, list_ended=700.0) == set()
+    assert timer.observe({key}, list_began=660.0, list_ended=700.0) == {key}
+
+
+def test_the_quarantine_starts_again_for_a_uid_that_was_listed_meanwhile_and_for_another_claim():
+    timer, key, other = AbsenceTimer(600.0), ("10.244.0.0/24", "u"), ("10.244.1.0/24", "u")
+    timer.observe({key}, list_began=0.0, list_ended=0.0)
+    timer.observe(set(), list_began=1.0, list_ended=1.0)
+    assert timer.observe({key, other}, list_began=700.0, list_ended=700.0) == set()
+    assert timer.observe({key, other}, list_began=1300.0, list_ended=1300.0) == {key, other}
 
 
 def test_a_uid_that_is_listed_again_is_not_gone():
@@ -278,7 +277,12 @@ def test_what_overlaps_a_claim_of_another_is_told_and_changes_nothing():
 
 def test_a_full_page_adopts_nothing_and_still_marks_and_frees():
     before = page(claim("10.244.0.0/24", "u"), claim("10.244.1.0/24", "v", gone_since=NOW - QUARANTINE))
-    after = released(before, {"w": PresentNode("w", ("10.244.9.0/24",))}, page_bytes=before.size - 100)
+    after = released(
+        before,
+        {"w": PresentNode("w", ("10.244.9.0/24",))},
+        page_bytes=before.size - 100,
+        rested=("10.244.1.0/24",),
+    )
     assert after.page.claims == {"10.244.0.0/24": claim("10.244.0.0/24", "u", gone_since=NOW)}
 
 

@@ -229,9 +229,8 @@ def test_what_ipams_next_look_would_take_over_or_call_odd_is_told_and_nothing_el
         plan_release(
             by_range.get(where) or Page(range=where),
             present,
-            list_began=NOW,
-            list_ended=NOW,
-            quarantine=REST,
+            rested=(),
+            now=NOW,
             page_bytes=PAGE_BYTES,
         )
         for where in {*by_range, *list_page_ranges(present)}
