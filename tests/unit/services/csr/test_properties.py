@@ -275,7 +275,8 @@ def test_nothing_that_the_labeler_adds_to_a_node_is_denied(
     added = list_addresses(node.name, node_ips, facts, prefer_ipv6=prefer_ipv6, discovers_public_ips=discover)
     names = tuple(each.address for each in added if each.type == "InternalDNS")
     ips = tuple(each.address for each in added if each.type.endswith("IP"))
-    # Another Node claims all of it, and its machine answers elsewhere.
+    # Another Node claims all of it, and its machine answers elsewhere. The certificate has the domain, but no
+    # host name of the machine: those of the API server are denied, and the labeler does not know them.
     other = writes("other", *names, *ips, ip="10.0.0.9")
     claims = facts_of("other", *ips, node_ip="10.0.0.9", hostname=names[0] if names else "")
     bare = [make_node(name, ip="") for name in names if name != node.name]
