@@ -65,6 +65,40 @@ async def test_another_address_means_itself_alone(address: str, other: str):
         assert (await serves(address, port), await serves(other, port)) == (True, False)
 
 
+def find_own_address() -> str:
+    """The address of this host on its network; no packet is sent. Raises OSError without a network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("198.51.100.1", 9))
+        return str(probe.getsockname()[0])
+
+
+@pytest.mark.parametrize("query", ["", "?verbose"])
+async def test_reasons_name_nodes_only_for_callers_on_the_loopback_address(query: str):
+    readiness = Readiness(time.monotonic)
+    readiness.add_check("csr", lambda: ("waits for metadata's first report on 1 machine, such as web-1",))
+    readiness.add_check("bus", lambda: ())
+    server = HealthServer(readiness, None)
+    port = await server.start("0.0.0.0", 0)
+    seen = {}
+    try:
+        async with aiohttp.ClientSession() as session:
+            for host in (IPV4, f"[{IPV6}]", find_own_address()):
+                async with session.get(f"http://{host}:{port}/readyz{query}") as answer:
+                    seen[host] = (answer.status, (await answer.text()).splitlines())
+    finally:
+        await server.stop()
+    *local, remote = seen.values()
+    assert {status for status, _ in seen.values()} == {503}
+    for _, lines in local:
+        assert lines[1] == "[-]csr failed: waits for metadata's first report on 1 machine, such as web-1"
+    assert remote[1] == [
+        "[-]process failed: reason withheld; callers on the loopback address see it",
+        "[-]csr failed: reason withheld; callers on the loopback address see it",
+        "[+]bus ok",
+        "readyz check failed",
+    ]
+
+
 @pytest.mark.parametrize("missing", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
 async def test_a_host_without_ipv6_serves_ipv4(missing: int):
     def new_socket(family: int, kind: int) -> socket.socket:

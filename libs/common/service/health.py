@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from libs.common.client_tls import without_system_authorities
+from libs.common.contract.ip_addresses import parse_ip
 from libs.common.observability import metrics
 from libs.common.service.listener import Limits, Listener
 from libs.common.service.listening_sockets import bind_sockets
@@ -21,6 +22,8 @@ with without_system_authorities():
 
 LIMITS: Final = Limits()
 HEADER_SECONDS: Final = 5.0
+# Reasons name Nodes, addresses and servers, and every caller may ask. kube-apiserver also withholds its own.
+_WITHHELD: Final = "reason withheld; callers on the loopback address see it"
 _REQUEST_BYTES: Final = 64 * 2**10  # a request of a kubelet or of Prometheus is far smaller
 
 
@@ -89,6 +92,8 @@ class HealthServer:
         failed = any(problems.values())
         if not failed and "verbose" not in request.query:
             return web.Response(text="ok")
+        if not _is_loopback(request.remote or ""):
+            problems = {name: (_WITHHELD,) if reasons else () for name, reasons in problems.items()}
         return web.Response(text=format_report(problems), status=503 if failed else 200)
 
     async def _metrics(self, request: web.Request) -> web.Response:
@@ -98,6 +103,11 @@ class HealthServer:
         exposing.add_done_callback(lambda _: self._exposing.release())
         body, content_type = await asyncio.shield(exposing)  # the thread continues if the client disconnects
         return web.Response(body=body, headers={"Content-Type": content_type})
+
+
+def _is_loopback(caller: str) -> bool:
+    address = parse_ip(caller)
+    return address is not None and address.is_loopback
 
 
 def format_report(problems: Mapping[str, tuple[str, ...]]) -> str:
