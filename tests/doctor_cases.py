@@ -44,7 +44,7 @@ from libs.testbed.pki import CertificateAuthority
 from tests.builders import NOW, STREAM_ID, make_node
 
 PREFIX = "talos-cloud-controller-manager"
-IMAGE = f"ghcr.io/talos-ccm/{PREFIX}:v0.1.0"
+IMAGE = f"registry.example.com/{PREFIX}:v0.1.0"
 RUNNING = ("watcher", "metadata", "labeler", "csr", "ipam")
 AUTHORITY = CertificateAuthority.make(common_name="nats").pem.decode()
 SECOND = timedelta(seconds=1)

@@ -72,7 +72,8 @@ _HEAD: Final = """\
 # Metrics
 
 Each service, and the NATS keeper, serves its metrics at `/metrics`, on the [ports](processes.md#ports) of the
-processes. No label contains a Node name.
+processes. No label contains a Node name. The chart's DaemonSet serves them on the loopback address of its
+node, unless `daemonSet.bindAddress` is another one.
 
 - **\\*** marks metrics whose name and labels are those of the reference controller.
 - The fourth column lists the processes that set a metric: all services, some of them, or `bootstrap`, the

@@ -22,7 +22,7 @@ from libs.common.contract.service_spec import ElectionLease, ServiceSpec
 from libs.common.contract.services import DEFAULT_SERVICES, LEASE_NAMESPACE, SERVICES, WATCHER, WATCHER_LEASE
 from libs.common.settings.reference_flags import is_service_selected
 
-PUBLISHED: Final = "ghcr.io/talos-ccm/"  # the registry in the rendered files; no image is published there
+PLACEHOLDER: Final = "your-registry.invalid/"  # the registry in the rendered files
 TALOS_VOLUME: Final = "talos-secrets"
 _SERVICE: Final = re.compile(r"services(?:\.(?P<name>\w+))?")
 
@@ -96,9 +96,9 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
             return f"{upgrade} deploy/k8s/chart"
         file = f"deploy/k8s/manifests/cloud-controller-manager{self._profile}.yml"
         image = self.processes[0].container.image if self.processes else ""
-        if not image or image.startswith(PUBLISHED):
+        if not image or image.startswith(PLACEHOLDER):
             return f"kubectl apply --server-side --filename {file}"
-        edit = f"sed 's|{PUBLISHED}{CHART}:[^\"]*|{image}|' {file}"
+        edit = f"sed 's|{PLACEHOLDER}{CHART}:[^\"]*|{image}|' {file}"
         return f"{edit} | kubectl apply --server-side --filename -"
 
     @property

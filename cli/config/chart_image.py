@@ -15,7 +15,7 @@ _NUMBER: Final = re.compile(r"[0-9]+")
 
 def find_image_mistakes(image: dict[str, Any]) -> Iterator[Finding]:
     """Yield mistakes that the chart rejects."""
-    repository, tag = _parse_repository(image), _parse_tag(image)
+    repository = _text(image.get("repository"))
     if image.get("digest"):
         return  # a digest names one exact image
     if _REFERENCE_IMAGE.search(repository):
@@ -23,33 +23,20 @@ def find_image_mistakes(image: dict[str, Any]) -> Iterator[Finding]:
         if not repository.startswith("ghcr.io/"):
             problem += ". If your own image has this name, set image.digest"
         yield make_finding("image.repository", problem)
-    if repository == CHART["repository"] and _has_other_major(tag):
-        problem = (
-            f"{truncate_line(tag)} is not a version of this controller. Remove it, or set image.repository"
-        )
-        yield make_finding("image.tag", f"{problem} to your own image")
 
 
 def find_image_warnings(image: dict[str, Any]) -> Iterator[Finding]:
-    """Yield tags that may not exist."""
-    repository, tag = _parse_repository(image), _parse_tag(image)
+    """Yield a missing repository, and a tag that may not exist."""
+    tag = _text(image.get("tag"))
+    if not image.get("repository"):
+        yield make_finding("image.repository", "is not set. The chart requires it, here or with --set")
     if image.get("digest") or tag in ("", CHART["appVersion"]):
         return
-    is_version = _has_other_major(tag)
-    if is_version and repository == CHART["repository"]:
-        return  # reported as a mistake
-    why = f" is not a version of this controller ({CHART['appVersion']})" if is_version else ""
+    is_other = _has_other_major(tag)
+    why = f" is not a version of this controller ({CHART['appVersion']})" if is_other else ""
     yield make_finding(
         "image.tag", f"{truncate_line(tag)}{why}: remove it unless you have pushed an image with this tag"
     )
-
-
-def _parse_repository(image: dict[str, Any]) -> str:
-    return _text(image.get("repository")) or str(CHART["repository"])
-
-
-def _parse_tag(image: dict[str, Any]) -> str:
-    return _text(image.get("tag"))
 
 
 def _text(value: Any) -> str:

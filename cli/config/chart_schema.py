@@ -30,7 +30,11 @@ _DEFAULTED: Final = {  # null means the default, is harmless, or is checked else
     "enabledControllers",
     "podAnnotations",
     "metrics",
-    *(f"services.{spec.service}" for spec in SERVICES),
+    *(f"services.{spec.service}{key}" for spec in SERVICES for key in ("", ".resources")),
+    "resources",
+    "nats.resources",
+    "nats.bootstrap.resources",
+    "updateStrategy.rollingUpdate",
     "image",
     "image.tag",
     "image.repository",
@@ -76,7 +80,7 @@ def _check_keys(value: dict[Any, Any], schema: dict[str, Any], path: str, judged
         here = f"{path}.{truncate_line(str(key))}" if path else truncate_line(str(key))
         if known and key in known:
             _check_known_keys(item, known[key], here, judged)
-        elif others is False:
+        elif others is False or not _is_valid_name(str(key), schema.get("propertyNames", {})):
             hint = suggest_name(str(key), list(known or ()))
             judged.mistakes.append(make_finding(here, f"the chart rejects this key{hint}"))
         elif known and here not in _OTHER_RULES:
@@ -84,6 +88,14 @@ def _check_keys(value: dict[Any, Any], schema: dict[str, Any], path: str, judged
             judged.warnings.append(make_finding(here, f"has no effect: the chart has no such value{hint}"))
         elif item is not None:
             _check_value(item, others, here, judged)
+
+
+def _is_valid_name(name: str, rule: dict[str, Any]) -> bool:
+    if "not" in rule:
+        return not _is_valid_name(name, rule["not"])
+    if "anyOf" in rule:
+        return any(_is_valid_name(name, each) for each in rule["anyOf"])
+    return name in rule.get("enum", [name]) and re.search(rule.get("pattern", ""), name) is not None
 
 
 def _check_known_keys(item: Any, schema: dict[str, Any], path: str, judged: ChartFindings) -> None:

@@ -18,6 +18,8 @@ from libs.common.settings.reference_flags import list_wildcard_differences, sele
 
 _SPOT: Final = re.compile(r"--?delete[-_]preempted[-_]gcp[-_]spot(=.*)?")
 _NETWORKS: Final = re.compile(r"--?service[-_]cluster[-_]ip[-_]range(=.+)?")
+_BIND: Final = re.compile(r"--?bind[-_]address=")
+_LOOPBACK: Final = re.compile(r"127\.|::1$|localhost$")
 _NEED_TALOS: Final = {spec.service for spec in SERVICES if spec.needs_talos}
 _PROVEN: Final = "cloud-node-lifecycle deletes a Node only after proof that its machine is gone"
 _SPOT_KEPT: Final = (
@@ -114,10 +116,31 @@ def _check_templates(values: dict[str, Any], given: ChartFlags) -> Iterator[Find
         yield make_finding(
             "services.csr.extraArgs", "--service-cluster-ip-range is missing: machines are not queried"
         )
+    yield from _check_reachability(values, given)
     nats = _mapping(values.get("nats"))
     external = _mapping(nats.get("external"))
     if nats.get("enabled") is False and not given.is_single_process and not external.get("url"):
         yield make_finding("nats.external.url", "is missing: nats.enabled is false")
+
+
+def _check_reachability(values: dict[str, Any], given: ChartFlags) -> Iterator[Finding]:
+    """Yield metrics that Prometheus cannot reach, and servers that the pods cannot reach."""
+    metrics, network = _mapping(values.get("metrics")), _mapping(values.get("networkPolicy"))
+    if given.is_single_process:
+        own = [
+            flag.partition("=")[2] for flag in given.arguments_for(*list_services(given)) if _BIND.match(flag)
+        ]
+        address = (own or [_mapping(values["daemonSet"]).get("bindAddress") or "127.0.0.1"])[-1]
+        if _mapping(metrics.get("podMonitor")).get("enabled") is True and _LOOPBACK.match(str(address)):
+            yield make_finding(
+                "metrics.podMonitor.enabled", "needs daemonSet.bindAddress, such as $(NODE_IP)"
+            )
+        return
+    egress = _mapping(network.get("egress"))
+    is_restricted = network.get("enabled") is not False and egress.get("enabled") is True
+    is_elsewhere = values.get("otlpEndpoint") or _mapping(values.get("nats")).get("enabled") is False
+    if is_restricted and is_elsewhere and not egress.get("extra"):
+        yield make_finding("networkPolicy.egress.extra", "must allow otlpEndpoint and nats.external.url")
 
 
 def _check_controllers(given: ChartFlags) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from libs.testbed.helm.renders import PROFILES as FOLDER
 
 # Old values name the reference's image, which the chart rejects: an operator who migrates names another one.
 _REFERENCE = ChartValues(files=(FOLDER / "reference-values.yaml",))
+ZONE = "topology.kubernetes.io/zone"
 PUSHED: dict[str, Any] = {"image.repository": "registry.example.com/talos-cloud-controller-manager"}
 PROFILES: dict[str, ChartValues] = {
     path.stem.removesuffix("-values"): ChartValues(files=(path,)) for path in sorted(FOLDER.glob("*.yaml"))
@@ -31,6 +32,12 @@ PROFILES: dict[str, ChartValues] = {
         overrides={
             "serviceAccount.name": "ours",
             "enabledControllers": ["*", "nodeipam", "cloud-node-lifecycle"],
+            "networkPolicy.egress.enabled": True,
+            "podLabels": {"example.net/owner": "platform"},
+            "topologySpreadConstraints": [
+                {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway"}
+            ],
+            "updateStrategy.rollingUpdate": {"maxUnavailable": 1, "maxSurge": "50%"},
         },
         release="edge",
         namespace="talos-system",

@@ -53,8 +53,8 @@ async def test_profiles_can_be_upgraded_in_place_and_an_uninstall_deletes_all_ob
             assert "Unknown values" not in output
             found = {each for each in await installed(api_server) if each.startswith("daemonsets/")}
             assert found == ({f"daemonsets/{name}"} if in_one else set())
-        output = await operator.upgrade(ChartValues(overrides={"daemonset.enabled": True, "replicas": 3}))
-        assert "Unknown values, ignored: daemonset, replicas" in output
+        output = await operator.upgrade(ChartValues(overrides={"enabled": True, "replicas": 3}))
+        assert "Unknown values, ignored: enabled, replicas" in output
     finally:
         await operator.uninstall()
     assert await installed(api_server) == set()

@@ -39,7 +39,7 @@ def test_they_are_disabled_by_default():
 
 @pytest.mark.parametrize("profile", ["default", "ha", "all-in-one", "elsewhere"])
 def test_every_process_with_metrics_is_scraped_with_its_own_labels(profile: str):
-    found = with_all_enabled(profile)
+    found = with_all_enabled(profile, daemonSet_bindAddress="$(NODE_IP)")
     (monitor,) = select_kind(found, "PodMonitor").values()
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     assert endpoint["honorLabels"] is True

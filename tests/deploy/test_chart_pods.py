@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from libs.testbed.helm.chart import Manifest, find_nats_workload, select_kind, select_service_deployments
+from libs.testbed.helm.chart import (
+    ChartValues,
+    Manifest,
+    find_nats_workload,
+    render_manifests,
+    select_kind,
+    select_service_deployments,
+)
 from tests.deploy.profiles import DEPLOYED, PROFILES, WITH_NATS, containers, prefix, rendered, workloads
 
 IN_ONE_PROCESS = [name for name in PROFILES if name not in DEPLOYED]
@@ -83,6 +90,10 @@ def test_services_are_probed_where_they_serve(profile: str):
                 continue
             named = {port["name"] for port in container["ports"]}
             assert container["livenessProbe"]["httpGet"]["port"] in named
+            startup = container["startupProbe"]
+            assert startup["httpGet"]["port"] in named
+            assert startup["periodSeconds"] * startup["failureThreshold"] >= 300, "a busy node starts slowly"
+            assert "initialDelaySeconds" not in container["livenessProbe"]
             if container["name"] == "keeper":
                 assert "readinessProbe" not in container, "it would take the server from its clients"
             else:
@@ -106,6 +117,42 @@ def test_the_one_process_needs_nothing_but_the_api_server_of_its_node(profile: s
     assert workload["spec"]["selector"]["matchLabels"] == labels | {
         "app.kubernetes.io/instance": prefix(profile)
     }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "address", "host"),
+    [
+        ({}, "127.0.0.1", "127.0.0.1"),
+        ({"daemonSet.bindAddress": "::1"}, "::1", "::1"),
+        ({"daemonSet.bindAddress": "0.0.0.0"}, "0.0.0.0", "127.0.0.1"),
+        ({"daemonSet.bindAddress": "$(NODE_IP)"}, "$(NODE_IP)", None),
+        ({"daemonSet.bindAddress": "192.0.2.7"}, "192.0.2.7", "192.0.2.7"),
+        ({"extraArgs": ["--bind-address=0.0.0.0"]}, "0.0.0.0", "127.0.0.1"),
+        ({"extraArgs": ["--bind-address", "192.0.2.7"]}, None, "192.0.2.7"),
+    ],
+    ids=str,
+)
+def test_on_the_host_network_only_the_node_reaches_health_unless_an_address_is_set(
+    overrides: dict[str, Any], address: str | None, host: str | None
+):
+    """Without `host`, the kubelet probes the address of the pod: that of its node."""
+    found = render_manifests(ChartValues(overrides={"daemonSet.enabled": True} | overrides))
+    (daemon_set,) = select_kind(found, "DaemonSet").values()
+    (container,) = pod(daemon_set)["containers"]
+    given = [each.partition("=")[2] for each in container["args"] if each.startswith("--bind-address=")]
+    assert given == ([address] if address else []), "never twice"
+    probes = [container[f"{each}Probe"]["httpGet"] for each in ("startup", "liveness", "readiness")]
+    assert [probe.get("host") for probe in probes] == [host] * 3
+    variables = {each["name"]: each for each in container["env"]}
+    assert variables["NODE_IP"]["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+
+
+@pytest.mark.parametrize("profile", DEPLOYED)
+def test_on_the_pod_network_the_kubelet_and_prometheus_reach_every_process(profile: str):
+    for workload in workloads(profile):
+        for container in containers(workload):
+            assert not [each for each in container.get("args", ()) if "bind-address" in each]
+            assert not [v for k, v in container.items() if k.endswith("Probe") and "host" in v["httpGet"]]
 
 
 @pytest.mark.parametrize("profile", DEPLOYED)

@@ -1,15 +1,19 @@
 """Values reach the services that they are for."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from libs.common.contract.services import ALL_IN_ONE_PEAK_MEBIBYTES, SERVICES
 from libs.common.settings.process_settings import ProcessSettings
 from libs.testbed.helm.chart import ChartValues, render_manifests, select_kind, select_service_deployments
 from services.csr.settings import CsrSettings
-from tests.deploy.commands import reading_of
-from tests.deploy.profiles import prefix
+from tests.deploy.commands import of_deployments, reading_of
+from tests.deploy.profiles import ZONE, prefix
+
+ALL = ["*", "nodeipam", "cloud-node-lifecycle"]
 
 
 def test_replicas_are_configurable_except_for_metadata():
@@ -47,6 +51,93 @@ def test_a_value_for_all_reaches_every_service(in_one: bool, tmp_path: Path):
         assert {"name": "OTEL_TRACES_SAMPLER", "value": "traceidratio"} in container["env"]
         assert pod["metadata"]["annotations"] == {"example.net/owner": "platform"}
         assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+
+
+MEMORY = {spec.service: f"{spec.peak_mebibytes}Mi" for spec in SERVICES}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ({}, MEMORY),
+        ({"resources": {"limits": {"cpu": "100m"}}}, MEMORY),
+        ({"services.csr.resources": {"requests": {"cpu": "1"}}}, MEMORY),
+        ({"resources": None}, MEMORY),
+        # Old values keep their request. A limit without a request is the request, for Kubernetes.
+        ({"resources": {"requests": {"memory": "64Mi"}}}, dict.fromkeys(MEMORY, "64Mi")),
+        ({"resources": {"limits": {"memory": "48Mi"}}}, dict.fromkeys(MEMORY, None)),
+        ({"services.csr.resources": {"limits": {"memory": "1Gi"}}}, MEMORY | {"csr": None}),
+    ],
+    ids=str,
+)
+def test_a_process_requests_its_measured_memory_unless_the_values_set_memory(
+    overrides: dict[str, Any], expected: dict[str, str | None]
+):
+    found = render_manifests(ChartValues(overrides=overrides | {"enabledControllers": ALL}))
+    requested = {
+        name: container["resources"].get("requests", {}).get("memory")
+        for name, container in of_deployments(found).items()
+    }
+    assert requested == expected
+
+
+def test_one_process_requests_the_memory_of_all():
+    found = render_manifests(ChartValues(overrides={"daemonSet.enabled": True}))
+    (container,) = next(iter(select_kind(found, "DaemonSet").values()))["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert container["resources"]["requests"] == {"cpu": "10m", "memory": f"{ALL_IN_ONE_PEAK_MEBIBYTES}Mi"}
+
+
+def test_labels_of_pods_are_added_and_those_of_a_service_too():
+    overrides = {
+        "podLabels": {"example.net/owner": "platform", "example.net/tier": "1"},
+        "services.csr.podLabels": {"example.net/tier": "2"},
+    }
+    for extra, count in ({}, 5), ({"daemonSet.enabled": True}, 1):
+        pods = [
+            m["spec"]["template"]["metadata"]["labels"]
+            for m in render_manifests(ChartValues(overrides=overrides | extra))
+            if "template" in m.get("spec", {})
+        ]
+        assert len(pods) == count
+        for labels in pods:
+            is_csr = labels.get("app.kubernetes.io/component") == "csr"
+            assert labels["example.net/owner"] == "platform"
+            assert labels["example.net/tier"] == ("2" if is_csr else "1")
+
+
+def test_replicas_of_one_service_are_spread_by_its_own_labels():
+    zones: dict[str, Any] = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+    chosen = zones | {"labelSelector": {"matchLabels": {"example.net/tier": "1"}}}
+    overrides = {"topologySpreadConstraints": [zones], "services.csr.topologySpreadConstraints": [chosen]}
+    for name, deployment in select_service_deployments(
+        render_manifests(ChartValues(overrides=overrides))
+    ).items():
+        (found,) = deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]
+        labels = deployment["spec"]["selector"]
+        assert found == (chosen if name.endswith("-csr") else zones | {"labelSelector": labels})
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        (
+            {"rollingUpdate": {"maxUnavailable": 1}},
+            {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}},
+        ),
+        ({"type": "Recreate", "rollingUpdate": {"maxUnavailable": 1}}, {"type": "Recreate"}),
+        ({}, {"type": "RollingUpdate"}),
+    ],
+    ids=str,
+)
+def test_a_rolling_update_is_configurable(strategy: dict[str, Any], expected: dict[str, Any]):
+    overrides = {f"updateStrategy.{key}": value for key, value in strategy.items()}
+    found = render_manifests(ChartValues(overrides=overrides))
+    assert [d["spec"]["strategy"] for d in select_service_deployments(found).values()] == [expected] * 4
+    if expected["type"] == "RollingUpdate":
+        in_one = render_manifests(ChartValues(overrides=overrides | {"daemonSet.enabled": True}))
+        assert [d["spec"]["updateStrategy"] for d in select_kind(in_one, "DaemonSet").values()] == [expected]
 
 
 def test_a_value_for_one_service_reaches_only_that_service(tmp_path: Path):

@@ -48,7 +48,7 @@ def test_the_kubeadm_patches_fit_every_version_of_its_configuration():
 
 
 def test_the_chart_uses_the_loaded_images():
-    rendered = render_manifests(ChartValues(files=(FOLDER / "values.yaml",)))
+    rendered = render_manifests(ChartValues(files=(FOLDER / "values.yaml",), repository=""))
     images = {
         (container["image"], container["imagePullPolicy"])
         for workload in rendered
@@ -63,7 +63,7 @@ def test_the_chart_uses_the_loaded_images():
 
 
 def test_the_talosconfig_is_in_the_secret_that_metadata_mounts():
-    rendered = render_manifests(ChartValues(files=(FOLDER / "values.yaml",)))
+    rendered = render_manifests(ChartValues(files=(FOLDER / "values.yaml",), repository=""))
     metadata = next(
         m for m in rendered if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-metadata")
     )

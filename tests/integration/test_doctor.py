@@ -30,7 +30,7 @@ from tests.integration.doctor_cluster import (
 BINDINGS = f"/apis/{RBAC}/v1/namespaces/default/rolebindings"
 CONFIG = f"/api/v1/namespaces/{SYSTEM}/configmaps/{PREFIX}"
 LABELER = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{PREFIX}-labeler"
-IMAGE = "ghcr.io/talos-ccm/talos-cloud-controller-manager"
+IMAGE = "your-registry.invalid/talos-cloud-controller-manager"
 PAGE = ROOT / "docs/doctor.md"
 MANAGER = "kube-controller-manager-cp-1"
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools.service_table.chart_memory import render_memory_file
 from tools.service_table.chart_rights import render_permissions_file
 from tools.service_table.chart_services import render_services_file
 from tools.service_table.chart_values_schema import render_values_schema
@@ -22,6 +23,7 @@ def render_files() -> Iterator[tuple[Path, str]]:
     ):
         yield ROOT / name, render((ROOT / name).read_text())
     yield ROOT / "deploy/k8s/chart/files/rights.yaml", render_permissions_file()
+    yield ROOT / "deploy/k8s/chart/files/memory.yaml", render_memory_file()
     yield ROOT / "deploy/k8s/chart/files/services.yaml", render_services_file()
     yield ROOT / "docs/services.md", render_services_page()
 

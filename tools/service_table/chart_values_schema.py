@@ -7,31 +7,46 @@ from typing import Any, Final
 from libs.common.contract.controllers import NEVER_HERE
 from libs.common.contract.services import SERVICES
 
-_OBJECT: Final[dict[str, Any]] = {"type": "object"}
-_ALL_SERVICES: Final[dict[str, Any]] = {
-    "extraArgs": {"type": "array", "items": {"type": "string"}},
-    "resources": _OBJECT,
-    "podAnnotations": _OBJECT,
-    "nodeSelector": _OBJECT,
-    "tolerations": {"type": "array", "items": _OBJECT},
-    "affinity": _OBJECT,
-}
+# Values of a single service that have the form of the common value of the same name.
+_OWN_VALUES: Final = (
+    "extraArgs",
+    "resources",
+    "podAnnotations",
+    "podLabels",
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+    "topologySpreadConstraints",
+)
 _REPLICAS: Final[dict[str, Any]] = {"replicas": {"type": "integer", "minimum": 1}}
 
 
 def render_values_schema(text: str) -> str:
-    """Return the schema with the keys of `services` and the names in `enabledControllers`."""
+    """Return the schema with the keys of `services`, the names in `enabledControllers`, and misspelt keys."""
     schema = json.loads(text)
-    schema["properties"]["enabledControllers"]["items"]["pattern"] = _build_controller_pattern()
-    schema["properties"]["services"]["properties"] = {
+    values = schema["properties"]
+    values["enabledControllers"]["items"]["pattern"] = _build_controller_pattern()
+    own = {name: values[name] for name in _OWN_VALUES}
+    values["services"]["properties"] = {
         spec.service: {
             "type": "object",
-            "properties": _ALL_SERVICES if spec.single_replica else _REPLICAS | _ALL_SERVICES,
+            "properties": own if spec.single_replica else _REPLICAS | own,
             "additionalProperties": False,
         }
         for spec in SERVICES
     }
+    # Other unknown keys stay allowed: anchors, or `enabled` of a parent chart.
+    misspelt = {"not": {"pattern": f"^({'|'.join(map(_build_misspelt_pattern, values))})$"}}
+    schema["propertyNames"] = {"anyOf": [{"enum": list(values)}, misspelt]}
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _build_misspelt_pattern(name: str) -> str:
+    """Return a pattern of the name in another case, or with one character missing, replaced or added."""
+    lower = "".join(f"[{letter}{letter.swapcase()}]" for letter in name)
+    return "|".join(
+        (lower, *(f"{name[:at]}.?{name[at + more :]}" for more in (0, 1) for at in range(len(name))))
+    )
 
 
 def _build_controller_pattern() -> str:

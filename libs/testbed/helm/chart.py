@@ -24,6 +24,8 @@ HELM: Final = GoProgram(
 KUBERNETES: Final = "1.36.0"  # a helm built from its module would assume 1.20
 CHART: Final = Path(__file__).parents[3] / "deploy" / "k8s" / "chart"
 RELEASE: Final = "talos-cloud-controller-manager"
+# No image is published, so the values must name one. Names below `.invalid` never resolve (RFC 6761).
+PLACEHOLDER: Final = "your-registry.invalid/talos-cloud-controller-manager"
 NAMESPACE: Final = "kube-system"
 _NATS: Final = "nats"
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
@@ -40,6 +42,7 @@ class ChartValues(msgspec.Struct, frozen=True):
 
     files: tuple[Path, ...] = ()
     overrides: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    repository: str = PLACEHOLDER  # image.repository, unless `overrides` has it; "" = only the files have it
     release: str = RELEASE
     namespace: str = NAMESPACE
     kubernetes: str = KUBERNETES
@@ -49,8 +52,10 @@ class ChartValues(msgspec.Struct, frozen=True):
     def build_arguments(self) -> list[str]:
         """Return helm's arguments."""
         files = [f"--values={path}" for path in self.files]
+        given = {"image.repository": self.repository} if self.repository else {}
         overrides = [
-            f"--set-json={key}={msgspec.json.encode(value).decode()}" for key, value in self.overrides.items()
+            f"--set-json={key}={msgspec.json.encode(value).decode()}"
+            for key, value in (given | dict(self.overrides)).items()
         ]
         served = [f"--api-versions={each}" for each in self.api_versions]
         return [

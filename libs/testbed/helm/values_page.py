@@ -19,10 +19,10 @@ _HEAD: Final = """\
 
 This page lists every value of the chart. [Install](install.md) helps to choose a profile.
 
-Helm validates values against a [schema](../deploy/k8s/chart/values.schema.json). It rejects unknown keys in
-`config`, `talos`, `services`, `nats`, `metrics`, `podDisruptionBudget` and `networkPolicy`.
-It ignores all other unknown keys. The notes of `helm install` list the ignored keys at the top level, but not
-those inside other keys.
+Helm validates values against a [schema](../deploy/k8s/chart/values.schema.json). It rejects unknown keys
+below the top level, except in values that Kubernetes defines, such as `affinity`. At the top level, it
+rejects keys that resemble a known one, such as `daemonset`. It ignores all others, and the notes of
+`helm install` list them.
 
 Rendering needs no cluster and gives the same result each time, as Argo CD and Flux require.
 

@@ -36,8 +36,9 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
+{{/* Without a default: a stranger could publish an image under its name, and run in each cluster without this value. */}}
 {{- define "talos-ccm.repository" -}}
-{{ (.Values.image | default dict).repository | default "" | toString | default "ghcr.io/talos-ccm/talos-cloud-controller-manager" }}
+{{ required "image.repository is not set, and no image of this controller is published: build the image, push it to your registry, and set image.repository to it (docs/install.md)" ((.Values.image | default dict).repository | default "" | toString) }}
 {{- end }}
 
 {{- define "talos-ccm.tag" -}}
@@ -53,8 +54,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end }}
 
-{{/* The image of the reference controller has none of these services, and its tags do not exist here, so pods could not
-     start. A digest is always accepted: it names one exact image, and values of the reference controller have none. */}}
+{{/* The image of the reference controller has none of these services, so pods could not start. A digest is always
+     accepted: it names one exact image, and values of the reference controller have none. */}}
 {{- define "talos-ccm.image" -}}
 {{- $repository := include "talos-ccm.repository" . -}}
 {{- $tag := include "talos-ccm.tag" . -}}
@@ -64,9 +65,6 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- else -}}
 {{- if regexMatch "(^|/)siderolabs/talos-cloud-controller-manager([:@].*)?$" $repository -}}
 {{- fail (printf "image.repository %s is the image of the reference controller, which has none of these services: set image.repository and image.tag to the image that you have pushed; if you have pushed it under this name, set image.digest (docs/migrate.md)" $repository) -}}
-{{- end -}}
-{{- if and (eq $repository "ghcr.io/talos-ccm/talos-cloud-controller-manager") (include "talos-ccm.otherMajor" .) -}}
-{{- fail (printf "image.tag %s is no version of this controller (the chart is for %s), but probably one of the reference controller: remove it, or set image.repository to the image that you have pushed (docs/migrate.md)" $tag .Chart.AppVersion) -}}
 {{- end -}}
 {{ $repository }}:{{ $tag | default .Chart.AppVersion }}
 {{- end -}}
@@ -82,7 +80,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "talos-ccm.unknownValues" -}}
 {{- $known := list "replicaCount" "image" "imagePullSecrets" "nameOverride" "fullnameOverride" "extraArgs"
   "enabledControllers" "transformations" "logVerbosityLevel" "serviceAccount" "priorityClassName" "podAnnotations"
-  "podSecurityContext" "securityContext" "service" "resources" "daemonSet" "updateStrategy" "nodeSelector"
+  "podLabels" "topologySpreadConstraints" "podSecurityContext" "securityContext" "service" "resources" "daemonSet" "updateStrategy" "nodeSelector"
   "tolerations" "affinity" "failoverSeconds" "config" "talos" "services" "nats" "podDisruptionBudget"
   "networkPolicy" "metrics" "logFormat" "otlpEndpoint" "extraEnv" "extraObjects" "global" -}}
 {{- $unknown := keys .Values | sortAlpha -}}

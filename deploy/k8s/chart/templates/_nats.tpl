@@ -65,14 +65,8 @@ containers:
       - name: metrics
         containerPort: 10464
         protocol: TCP
-    livenessProbe: # no readinessProbe: a failing keeper must not remove the server from the Service
-      httpGet:
-        path: /livez
-        port: metrics
-        scheme: HTTPS
-      initialDelaySeconds: 20
-      periodSeconds: 30
-      timeoutSeconds: 5
+    {{- /* no readinessProbe: a failing keeper must not remove the server from the Service */}}
+    {{- include "talos-ccm.probes" (dict "host" "" "isReady" false) | nindent 4 }}
 {{- include "talos-ccm.placement" (dict "root" . "own" dict) | nindent 0 }}
 {{- if include "talos-ccm.natsCluster" . }}
 affinity:

@@ -29,22 +29,71 @@ nodeSelector:
 {{- end }}
 {{- end }}
 
+{{/* Labels of the pods, which no value may replace: selectors find the pods by them. */}}
+{{- define "talos-ccm.podLabels" -}}
+{{- with merge (deepCopy (.own.podLabels | default dict)) (.root.Values.podLabels | default dict) }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Spreads the pods with `labels`; a constraint without a labelSelector would count no pod. */}}
+{{- define "talos-ccm.spread" -}}
+{{- with .own.topologySpreadConstraints | default .root.Values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- range . }}
+  - {{ merge (deepCopy .) (ternary dict (dict "labelSelector" (dict "matchLabels" $.labels)) (hasKey . "labelSelector")) | toYaml | nindent 4 | trim }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "talos-ccm.updateStrategy" -}}
+type: {{ .Values.updateStrategy.type }}
+{{- if eq .Values.updateStrategy.type "RollingUpdate" }}
+{{- with .Values.updateStrategy.rollingUpdate }}
+rollingUpdate:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Resources of the process; without a request or limit of memory, it requests what it needs while 1000 nodes join. */}}
+{{- define "talos-ccm.resources" -}}
+{{- $resources := deepCopy (.own.resources | default .root.Values.resources | default dict) -}}
+{{- if not (or ($resources.requests | default dict).memory ($resources.limits | default dict).memory) -}}
+{{- $peak := get (.root.Files.Get "files/memory.yaml" | fromYaml) .process -}}
+{{- $_ := set $resources "requests" (merge (dict "memory" $peak) ($resources.requests | default dict)) -}}
+{{- end -}}
+{{- toYaml $resources -}}
+{{- end }}
+
+{{/* `host` is the address for a pod on the host network; "" means the address of the pod. The startup probe gives a
+     process ten minutes on a busy node, and then a process that hangs is restarted within two. */}}
 {{- define "talos-ccm.probes" -}}
+startupProbe:
+  {{- include "talos-ccm.probe" (dict "path" "/livez" "host" .host) | nindent 2 }}
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: 300
 livenessProbe:
-  httpGet:
-    path: /livez
-    port: metrics
-    scheme: HTTPS
-  initialDelaySeconds: 20
+  {{- include "talos-ccm.probe" (dict "path" "/livez" "host" .host) | nindent 2 }}
   periodSeconds: 30
   timeoutSeconds: 5
+{{- if .isReady }}
 readinessProbe:
-  httpGet:
-    path: /readyz
-    port: metrics
-    scheme: HTTPS
+  {{- include "talos-ccm.probe" (dict "path" "/readyz" "host" .host) | nindent 2 }}
   periodSeconds: 5
   timeoutSeconds: 5
+{{- end }}
+{{- end }}
+
+{{- define "talos-ccm.probe" -}}
+httpGet:
+  {{- with .host }}
+  host: {{ . | quote }}
+  {{- end }}
+  path: {{ .path }}
+  port: metrics
+  scheme: HTTPS
 {{- end }}
 
 {{- define "talos-ccm.container" -}}

@@ -128,6 +128,16 @@
 {{- end -}}
 {{- end }}
 
+{{/* Address of health and metrics with daemonSet.enabled. */}}
+{{- define "talos-ccm.bindAddress" -}}
+{{ include "talos-ccm.flag" (dict "root" . "flag" "bind-address") | default .Values.daemonSet.bindAddress }}
+{{- end }}
+
+{{/* "true" if only the node itself reaches health and metrics, else "". */}}
+{{- define "talos-ccm.isLoopback" -}}
+{{- if and .Values.daemonSet.enabled (regexMatch "^(127\\.|::1$|localhost$)" (include "talos-ccm.bindAddress" .)) -}}true{{- end -}}
+{{- end }}
+
 {{- define "talos-ccm.replicas" -}}
 {{- if (include "talos-ccm.row" . | fromJson).singleReplica -}}
 1

@@ -20,6 +20,7 @@ from tests.architecture.sources import ROOT
 
 FOLDER = ROOT / "deploy" / "k8s" / "chart"
 DIGEST = "sha256:" + "0" * 64
+OURS = "image: {repository: registry.example.com/ours}\n"
 PATHS = "--authorization-always-allow-paths=/healthz,/metrics"
 
 
@@ -38,10 +39,10 @@ def checked(text: str) -> tuple[list[str], list[str]]:
 
 def test_values_that_crash_every_pod_are_refused(tmp_path: Path):
     file = tmp_path / "values.yaml"
-    file.write_text(f"image: {{tag: v1.9.0}}\nextraArgs: ['{PATHS}', --no-such-flag=1]\n")
+    file.write_text(f"daemonSet: {{enable: true}}\nextraArgs: ['{PATHS}', --no-such-flag=1]\n")
     result = CliRunner().invoke(main, ["config", "check", "--chart-values", str(file)])
     assert result.exit_code == 1
-    assert "error: image.tag: v1.9.0 is not a version of this controller" in result.stdout
+    assert "error: daemonSet.enable: the chart rejects this key; did you mean enabled?" in result.stdout
     assert "error: extraArgs: unknown flag --no-such-flag" in result.stdout
     assert "error: extraArgs: --authorization-always-allow-paths lacks /livez, /readyz" in result.stdout
     assert "not checked: files that flags or Secrets refer to" in result.stdout
@@ -62,7 +63,14 @@ def test_values_that_crash_every_pod_are_refused(tmp_path: Path):
         ("extraEnv: [{name: NATS_URL, value: 'http://n'}]", "extraEnv: --nats-url"),
         ("image: foo", "image: must be a mapping"),
         ("image: {tag: 1.9}", "image.tag: must be a string, but is 1.9. Quote it"),
-        ("image: {tag: v1.9}", "image.tag: v1.9 is not a version of this controller"),
+        ("daemonset: {enabled: true}", "daemonset: the chart rejects this key; did you mean daemonSet?"),
+        ("transfomations: []", "transfomations: the chart rejects this key; did you mean transformations?"),
+        ("image: {tags: v1}", "image.tags: the chart rejects this key; did you mean tag?"),
+        (
+            "podLabels: {app.kubernetes.io/name: x}",
+            "podLabels.app.kubernetes.io/name: the chart rejects this",
+        ),
+        ("resources: {limit: {memory: 1Gi}}", "resources.limit: the chart rejects this key; did you mean"),
         ("image: {repository: 'ghcr.io/siderolabs/talos-cloud-controller-manager:v1'}", "Set your own image"),
         ("talos:", "talos: must be a mapping, but has no value"),
         ("enabledControllers:", "selects no controller"),
@@ -89,8 +97,9 @@ def test_what_fails_the_install_or_a_process_is_an_error(text: str, mistake: str
     ("text", "warning"),
     [
         ("foo: 1", "foo: has no effect: the chart has no such value"),
-        ("daemonset: {enabled: true}", "daemonset: has no effect: the chart has no such value; did you mean"),
-        ("image: {tags: v1}", "image.tags: has no effect"),
+        ("enabled: true", "enabled: has no effect: the chart has no such value"),
+        ("replicaCount: 1", "image.repository: is not set. The chart requires it"),
+        ("image: {tag: v1.9}", "image.tag: v1.9 is not a version of this controller"),
         ("extraArgs: ['--controllers=*']", "extraArgs: --controllers: `*` selects"),
         ("extraArgs: ['--controllers=*']", "use enabledControllers"),
         ("extraArgs: [--cluster-name=prod]", "extraArgs: --cluster-name has no effect without"),
@@ -109,11 +118,12 @@ def test_what_has_no_effect_is_a_warning(text: str, warning: str):
 @pytest.mark.parametrize(
     "text",
     [
-        "image: {tag: }",
+        "image: {repository: registry.example.com/ours, tag: }",
         "image: {repository: registry.example.com/ours, tag: v0.1.0}",
         f"image: {{repository: m.example.com/siderolabs/talos-cloud-controller-manager, digest: '{DIGEST}'}}",
-        "extraArgs: [--allocate-node-cidrs]\nservices: {ipam: {extraArgs: [--pod-cidr-quarantine=2m]}}",
-        "daemonSet: {enabled: true}\nextraArgs: [--csr-in-flight=8, --bus=memory]",
+        OURS
+        + "extraArgs: [--allocate-node-cidrs]\nservices: {ipam: {extraArgs: [--pod-cidr-quarantine=2m]}}",
+        OURS + "daemonSet: {enabled: true}\nextraArgs: [--csr-in-flight=8, --bus=memory]",
     ],
 )
 def test_what_works_is_not_complained_of(text: str):
@@ -126,14 +136,15 @@ def keywords(schema: Any) -> set[str]:
     """What the schema uses of JSON Schema."""
     if not isinstance(schema, dict):
         return set()
-    below = [*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")]
+    nested = (schema.get(each) for each in ("items", "additionalProperties", "propertyNames", "not"))
+    below = [*schema.get("properties", {}).values(), *nested, *schema.get("anyOf", ())]
     return set(schema).union(*map(keywords, below))
 
 
 def test_every_keyword_of_the_schema_is_judged():
     assert keywords(CHART["schema"]) == {
         "$schema", "title", "type", "properties", "additionalProperties", "items", "enum", "pattern",
-        "minimum", "maximum", "minLength", "minItems",
+        "minimum", "maximum", "minLength", "minItems", "propertyNames", "anyOf", "not",
     }  # fmt: skip
 
 

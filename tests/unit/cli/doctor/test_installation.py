@@ -8,7 +8,12 @@ import pytest
 from rich.console import Console
 
 from cli.cluster.chart_labels import INSTANCE
-from cli.cluster.installation import assume_installation, choose_installation, find_installations
+from cli.cluster.installation import (
+    PLACEHOLDER,
+    assume_installation,
+    choose_installation,
+    find_installations,
+)
 from cli.cluster.kube_listing import ClusterUnavailable
 from cli.cluster.kube_objects import Condition, Container, Meta, NameReference, PodEvent
 from cli.cluster.pods import ContainerState, ContainerStatus, TerminatedState, WaitingState
@@ -25,7 +30,9 @@ from cli.doctor.required_permissions import AccessReviewResult, list_access_revi
 from cli.doctor.text import format_diagnosis
 from cli.lines import print_lines
 from libs.common.contract.services import SERVICES
+from tests.architecture.sources import ROOT
 from tests.doctor_cases import (
+    IMAGE,
     PREFIX,
     format_observations,
     make_installation,
@@ -149,10 +156,12 @@ def test_a_flag_is_read_in_every_way_that_it_can_be_said():
 
 
 def test_what_is_applied_again_keeps_the_image_that_runs():
-    mirrored = {s: {"image": "registry.example.com/ccm:v0.1.0"} for s in ("watcher",)}
-    command = make_installation(**mirrored).reapply_command  # type: ignore[arg-type]
-    assert "|registry.example.com/ccm:v0.1.0|" in command
-    assert "sed" not in make_installation().reapply_command
+    assert f"|{IMAGE}|" in make_installation().reapply_command
+    unedited = f"{PLACEHOLDER}{PREFIX}:v0.1.0"
+    assert "sed" not in make_installation(watcher={"image": unedited}).reapply_command
+    assert f'"{unedited}"' in (ROOT / "deploy/k8s/manifests/cloud-controller-manager.yml").read_text(), (
+        "the file has it"
+    )
 
 
 # ---- services
@@ -238,7 +247,7 @@ def test_a_workloads_pods_are_those_of_its_own_component():
 
 
 def test_a_second_image_and_another_chart_are_told():
-    other = make_installation(csr={"image": "ghcr.io/talos-ccm/talos-cloud-controller-manager:v0.0.9"})
+    other = make_installation(csr={"image": "registry.example.com/talos-cloud-controller-manager:v0.0.9"})
     assert f"v0.0.9 ({PREFIX}-csr)" in format_observations("versions", make_snapshot(here=other))
     older = make_installation(csr={"version": "v0.0.9"})
     assert "different chart versions" in format_observations("versions", make_snapshot(here=older))
