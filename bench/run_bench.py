@@ -16,7 +16,7 @@ from bench.other_controller_check import check_other_controller
 from bench.profiles import format_top_functions
 from bench.scenarios import MEASURE_BY_SCENARIO
 from libs.testbed.approve_everything import ApproveEverything
-from libs.testbed.child_process import ChildExited, make_directory, open_run_directory
+from libs.testbed.child_process import ChildExited, make_directory
 from libs.testbed.command_channel import CommandRejected
 from libs.testbed.error_messages import list_messages
 

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -171,17 +170,6 @@ def make_directory(path: Path) -> Path:
     """Create the directory if it is missing, and return it."""
     path.mkdir(parents=True, exist_ok=True)
     return path
-
-
-@contextlib.contextmanager
-def open_run_directory(purpose: str, keep_at: Path | None) -> Iterator[Path]:
-    """Yield a directory for one run: a temporary one, or `keep_at`, which is created and kept."""
-    if keep_at is not None:
-        keep_at.mkdir(parents=True, exist_ok=True)
-        yield keep_at.resolve()
-        return
-    with tempfile.TemporaryDirectory(prefix=f"talos-ccm-{purpose}-") as path:
-        yield Path(path)
 
 
 def die_with(parent: int) -> Callable[[], None]:

@@ -1,25 +1,19 @@
-"""The /exec endpoint of a kubelet: TLS, WebSocket v4.channel.k8s.io; containers are local commands."""
+"""The /exec endpoint of a kubelet: TLS, WebSocket v4.channel.k8s.io."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ssl
-import sys
 from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import msgspec
 from aiohttp import web
 
+from libs.testbed.container_commands import ContainerCommands
 from libs.testbed.kubelets import STRATEGIC, KubeletFleet, RequestRejected
 from libs.testbed.ports import allocate_port
-
-_PROTOCOL: Final = "v4.channel.k8s.io"
-_OUT, _ERR, _STATUS = b"\x01", b"\x02", b"\x03"
-_CHUNK_BYTES: Final = 32 * 1024
 
 
 class ExecKubelet:
@@ -28,8 +22,12 @@ class ExecKubelet:
     def __init__(self, node: str, port: int) -> None:
         self.node = node
         self.port = port
-        self.commands: list[tuple[str, ...]] = []  # the executed commands, in order
-        self._env: dict[tuple[str, str, str], Mapping[str, str]] = {}
+        self._containers = ContainerCommands()
+
+    @property
+    def commands(self) -> list[tuple[str, ...]]:
+        """The executed commands, in order."""
+        return self._containers.commands
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -41,7 +39,7 @@ class ExecKubelet:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(certificate, key)
         app = web.Application()
-        app.router.add_route("*", "/exec/{namespace}/{pod}/{container}", kubelet._exec)
+        app.router.add_route("*", "/exec/{namespace}/{pod}/{container}", kubelet._containers.serve)
         runner = web.AppRunner(app)
         await runner.setup()
         try:
@@ -73,7 +71,7 @@ class ExecKubelet:
         }
         pod = {"metadata": {"name": name, "labels": dict(labels)}, "spec": spec}
         await _send_checked(admin, "POST", path, {"apiVersion": "v1", "kind": "Pod", **pod})
-        self._env[namespace, name, container] = env
+        self._containers.add(namespace, name, container, env)
         word = "True" if ready else "False"
         waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting"}}
         running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
@@ -104,79 +102,6 @@ class ExecKubelet:
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self.port}},
         }
         await _send_checked(admin, "PATCH", f"/api/v1/nodes/{self.node}/status", {"status": status})
-
-    async def _exec(self, request: web.Request) -> web.StreamResponse:
-        place = (request.match_info["namespace"], request.match_info["pod"], request.match_info["container"])
-        if place not in self._env:
-            return web.Response(status=HTTPStatus.NOT_FOUND, text="container not found")
-        command = tuple(request.query.getall("command", []))
-        self.commands.append(command)
-        socket = web.WebSocketResponse(protocols=[_PROTOCOL])
-        await socket.prepare(request)
-        if socket.ws_protocol != _PROTOCOL:
-            await socket.close(message=b"not a protocol of this kubelet")
-            return socket
-        running = asyncio.create_task(self._run(socket, command, self._env[place]))
-        # the client sends nothing: this ends when it disconnects
-        leaving = asyncio.create_task(socket.receive())
-        await asyncio.wait((running, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            await socket.send_bytes(_STATUS + running.result())
-        for task in (running, leaving):
-            task.cancel()
-        await asyncio.gather(running, leaving, return_exceptions=True)
-        await socket.close()
-        return socket
-
-    async def _run(
-        self, socket: web.WebSocketResponse, command: tuple[str, ...], env: Mapping[str, str]
-    ) -> bytes:
-        """Run the command and return the status that a container runtime would report."""
-        program = sys.executable if command[0] == "python" else command[0]
-        try:
-            process = await asyncio.create_subprocess_exec(
-                program,
-                *command[1:],
-                env=env,
-                cwd="/",
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-        except OSError as error:
-            return _make_status(f"exec: {command[0]!r}: {error}", reason="InternalError")
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            await asyncio.gather(
-                _forward_output(process.stdout, socket, _OUT), _forward_output(process.stderr, socket, _ERR)
-            )
-            return _make_exit_status(await process.wait())
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-
-
-async def _forward_output(
-    stream: asyncio.StreamReader, socket: web.WebSocketResponse, channel: bytes
-) -> None:
-    while data := await stream.read(_CHUNK_BYTES):
-        await socket.send_bytes(channel + data)
-
-
-def _make_exit_status(code: int) -> bytes:
-    if code == 0:
-        return msgspec.json.encode({"metadata": {}, "status": "Success"})
-    details = {"causes": [{"reason": "ExitCode", "message": str(code)}]}
-    return _make_status(
-        f"command terminated with exit code {code}", reason="NonZeroExitCode", details=details
-    )
-
-
-def _make_status(message: str, *, reason: str, details: Any = None) -> bytes:
-    failure = {"metadata": {}, "status": "Failure", "message": message, "reason": reason}
-    return msgspec.json.encode(failure | ({"details": details} if details else {}))
 
 
 async def _send_checked(admin: KubeletFleet, method: str, path: str, body: Any) -> None:

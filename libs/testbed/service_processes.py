@@ -163,6 +163,11 @@ class ServiceProcesses:
         assert child is not None
         raise ChildExited(f"{child.name} ended with status {child.process.returncode}:\n{child.tail()}")
 
+    async def is_ready(self, name: str) -> bool:
+        """Return whether the process says that it is ready."""
+        async with aiohttp.ClientSession(timeout=_ONE_SECOND) as session:
+            return (await _fetch(session, self.ports[name], "/readyz"))[0] == HTTPStatus.OK
+
     async def fetch_page(self, name: str, path: str) -> str:
         """Return a page of a process, such as "/metrics" or "/readyz?verbose"; "" without a response."""
         async with aiohttp.ClientSession(timeout=_ONE_SECOND) as session:

@@ -10,6 +10,7 @@ from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.sim_apiserver.server import SimApiServer
+from tests.deploy.api_server import ApiServer as ApiObjects
 from tests.kube_loopback import LoopbackServer, open_api
 from tests.recorded_requests import RecordedRequests
 
@@ -18,9 +19,16 @@ ApiServer = ControlPlane | SimApiServer
 
 @pytest.fixture(scope="session")
 async def real_api_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
-    """Runs no controller manager, so only the tests write; use unique names, and clean up."""
+    """Runs no controller manager, so only the tests write; use unique names, and clean up.
+
+    It serves the custom resource of Talos, as the simulated one does.
+    """
     run_dir = tmp_path_factory.mktemp("real-api-server")
-    async with ControlPlane.start(run_dir, controller_manager=False) as running:
+    async with (
+        ControlPlane.start(run_dir, controller_manager=False) as running,
+        ApiObjects.connect(running) as objects,
+        objects.with_talos_accounts(),
+    ):
         yield running
 
 

@@ -80,8 +80,8 @@ async def test_the_core_and_every_group_that_is_simulated_are_discovered(kubectl
     assert (core["kind"], core["versions"]) == ("APIVersions", ["v1"])
     listed = await kubectl.get("/apis?timeout=32s")
     groups = {group["name"]: group["preferredVersion"] for group in listed["groups"]}
-    for name in {kind.group for kind in KINDS} - {""}:
-        assert groups[name] == {"groupVersion": f"{name}/v1", "version": "v1"}
+    for name, kind in {kind.group: kind for kind in KINDS if kind.group}.items():
+        assert groups[name] == {"groupVersion": kind.api_version, "version": kind.version}
         alone = await kubectl.get(f"/apis/{name}")
         assert (alone["kind"], alone["preferredVersion"]) == ("APIGroup", groups[name])
 

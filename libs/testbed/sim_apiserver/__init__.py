@@ -1,13 +1,14 @@
 """The part of the Kubernetes API that we use, in memory; it passes the contract tests of the real server.
 
 Served: nodes with status, leases, events, configmaps, certificatesigningrequests with approval and status
-(and the signer kubernetes.io/kubelet-serving), selfsubjectaccessreviews, roles and bindings (enforced);
-discovery, and nodes as a Table for kubectl.
+(and the signer kubernetes.io/kubelet-serving), access reviews, roles and bindings (enforced); namespaces,
+pods with exec, deployments, daemonsets, statefulsets, services and the serviceaccounts of talos.dev, as far
+as an installation needs them; discovery, and nodes as a Table for kubectl.
 
 Rejected as "not simulated" (422 with a cause): fields that are not modelled, finalizers and owners, move and
 copy of JSON Patch, label selectors, strategic merge of lists other than taints, conditions and addresses.
 
 Missing (404): every other resource. Unlike the real server it writes no managedFields, serves no protobuf,
-has no controller except that signer (the not-ready taint stays), has only the four namespaces of a new
-cluster, sends bookmarks just before a watch ends, and lists each cause of a rejection once.
+has no controller except that signer and, if selected, the one that removes the not-ready taint, sends
+bookmarks just before a watch ends, and lists each cause of a rejection once.
 """

@@ -1,4 +1,4 @@
-"""SelfSubjectAccessReviews: whether the requesting user may do something; answered and never stored."""
+"""Access reviews: whether the requesting user, or another one, may do something; never stored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType, field
 
 from libs.testbed.sim_apiserver.objects import Meta, ResourceKind
-from libs.testbed.sim_apiserver.refusals import Cause
+from libs.testbed.sim_apiserver.refusals import Cause, invalid_value
 
 
 class ResourceAttributes(
@@ -47,12 +47,25 @@ class ReviewStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allowed: bool = False
 
 
+class SubjectReviewSpec(ReviewSpec, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The action of another user to review."""
+
+    user: str = ""
+    groups: list[str] = []
+
+
 class AccessReview(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A SelfSubjectAccessReview on the wire."""
 
     metadata: Meta = field(default_factory=Meta)
     spec: ReviewSpec = field(default_factory=ReviewSpec)
     status: ReviewStatus = field(default_factory=ReviewStatus)
+
+
+class SubjectAccessReview(AccessReview, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A SubjectAccessReview on the wire."""
+
+    spec: SubjectReviewSpec = field(default_factory=SubjectReviewSpec)
 
 
 def validate_review(new: AccessReview, old: Any | None) -> list[Cause]:
@@ -64,6 +77,14 @@ def validate_review(new: AccessReview, old: Any | None) -> list[Cause]:
     return [Cause("FieldValueInvalid", why, "spec.resourceAttributes")]
 
 
+def validate_subject_review(new: SubjectAccessReview, old: Any | None) -> list[Cause]:
+    """Return the causes of a review without a user and groups, or without an action."""
+    causes = validate_review(new, old)
+    if not new.spec.user and not new.spec.groups:
+        causes.append(invalid_value("", "at least one of user or group must be specified", "spec.user"))
+    return causes
+
+
 ACCESS_REVIEWS: Final = ResourceKind(
     "selfsubjectaccessreviews",
     "SelfSubjectAccessReview",
@@ -71,4 +92,12 @@ ACCESS_REVIEWS: Final = ResourceKind(
     group="authorization.k8s.io",
     is_stored=False,
     validate=validate_review,
+)
+SUBJECT_ACCESS_REVIEWS: Final = ResourceKind(
+    "subjectaccessreviews",
+    "SubjectAccessReview",
+    SubjectAccessReview,
+    group="authorization.k8s.io",
+    is_stored=False,
+    validate=validate_subject_review,
 )

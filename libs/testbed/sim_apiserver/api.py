@@ -11,16 +11,17 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from libs.testbed.pki import CertificateAuthority
-from libs.testbed.sim_apiserver.access_reviews import AccessReview, ReviewStatus
-from libs.testbed.sim_apiserver.api_request import KINDS, ApiRequest, check_request, parse_number
+from libs.testbed.sim_apiserver.access_reviews import AccessReview, ReviewStatus, SubjectReviewSpec
+from libs.testbed.sim_apiserver.api_request import KINDS, ApiRequest, check_exec, check_request, parse_number
 from libs.testbed.sim_apiserver.authorization import Identity, admit, authorize, is_allowed
 from libs.testbed.sim_apiserver.certificate_signer import sign_request
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
 from libs.testbed.sim_apiserver.discovery import DOCUMENTS, HEALTH
 from libs.testbed.sim_apiserver.kubectl_tables import has_table, render_table
 from libs.testbed.sim_apiserver.listing import list_objects
+from libs.testbed.sim_apiserver.nodes import Node, remove_not_ready_taint
 from libs.testbed.sim_apiserver.object_store import Key, ObjectStore, StoredObject
-from libs.testbed.sim_apiserver.objects import Caller, ResourceKind
+from libs.testbed.sim_apiserver.objects import Caller, Meta, ResourceKind
 from libs.testbed.sim_apiserver.refusals import (
     Refusal,
     already_exists,
@@ -35,8 +36,9 @@ from libs.testbed.sim_apiserver.refusals import (
 )
 from libs.testbed.sim_apiserver.request_admission import admit_request
 from libs.testbed.sim_apiserver.request_bodies import parse_json, parse_object, patch_object
+from libs.testbed.sim_apiserver.workloads import NAMESPACES, Pod, make_namespace
 
-NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")  # as in a new cluster
+_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")  # as in a new cluster
 
 
 class ApiResponse(msgspec.Struct, frozen=True):
@@ -51,11 +53,21 @@ class SimApi:
     """The server without HTTP; `now` (in UTC) and `new_uid` are its only side effects."""
 
     def __init__(
-        self, *, now: Callable[[], datetime], new_uid: Callable[[], str], history_limit: int = 10_000
+        self,
+        *,
+        now: Callable[[], datetime],
+        new_uid: Callable[[], str],
+        history_limit: int = 10_000,
+        has_node_lifecycle: bool = False,
     ) -> None:
+        """`has_node_lifecycle`: a Node that becomes Ready loses its not-ready taint in the same write."""
         self.store = ObjectStore((kind.plural for kind in KINDS), history_limit=history_limit)
         self._now = now
         self._new_uid = new_uid
+        self._has_node_lifecycle = has_node_lifecycle
+        for name in _NAMESPACES:
+            metadata = Meta(name=name, uid=new_uid(), creation_timestamp=_format_time(now()))
+            self._put(NAMESPACES, Key("", name), make_namespace(metadata))
 
     def handle(self, identity: Identity, request: ApiRequest, body: bytes, content_type: str) -> ApiResponse:
         """Carry out the request. Raises Refusal."""
@@ -63,7 +75,7 @@ class SimApi:
         if request.kind is None:
             return _describe_server(request)
         kind = check_request(request)
-        if kind.is_namespaced and request.namespace and request.namespace not in NAMESPACES:
+        if request.namespace and request.verb == "create":
             self._check_namespace(request)
         match request.verb:
             case "get":
@@ -96,6 +108,16 @@ class SimApi:
             return kind, since, []
         return kind, self.store.version, list(self.store.table(kind.plural).list_namespace(asked.namespace))
 
+    def find_container(self, identity: Identity, asked: ApiRequest, container: str) -> str:
+        """Return the container of an exec request: the named one, or else the first. Raises Refusal."""
+        for verb in ("get", "create"):
+            authorize(identity, replace(asked, verb=verb), self.store)
+        pod: Pod = self._get_stored(asked, check_exec(asked)).item
+        names = [each.name for each in pod.spec.containers]
+        if container and container not in names:
+            raise bad_request(f"container {container} is not valid for pod {asked.name}")
+        return container or names[0]
+
     def encode_object(self, request: ApiRequest, kind: ResourceKind, stored: StoredObject) -> bytes:
         """Encode a single object, with kind and apiVersion, which items of lists do not have."""
         if request.as_table and has_table(kind):
@@ -103,7 +125,7 @@ class SimApi:
         return _add_kind(kind, stored.raw)
 
     def _check_namespace(self, asked: ApiRequest) -> None:
-        if asked.verb == "create":
+        if Key("", asked.namespace) not in self.store.table(NAMESPACES.plural).objects:
             raise Refusal(404, "NotFound", f'namespaces "{asked.namespace}" not found')
 
     def _get_stored(self, asked: ApiRequest, kind: ResourceKind) -> StoredObject:
@@ -163,6 +185,8 @@ class SimApi:
             )
         else:
             question = ApiRequest(verb="get", path=other.path if other is not UNSET else "")
+        if isinstance(review.spec, SubjectReviewSpec):
+            identity = Identity(review.spec.user, tuple(review.spec.groups))
         allowed = is_allowed(identity, question, self.store)
         answered = replace(review, status=ReviewStatus(allowed))
         return _make_object_response(201, kind, msgspec.json.encode(answered))
@@ -211,6 +235,8 @@ class SimApi:
         admit_request(identity, asked, new, self.store)
         if causes := kind.validate(new, old):
             raise invalid(kind.qualified_name, kind.make_reference(asked.name), causes)
+        if self._has_node_lifecycle and isinstance(new, Node):
+            new = remove_not_ready_taint(new)
         raw = stored.raw if new == old else self._put(kind, stored.key, new)
         return _make_object_response(200, kind, raw)
 
@@ -238,7 +264,7 @@ class SimApi:
         return ApiResponse(200, msgspec.json.encode(status | {"details": present}))
 
     def _make_caller(self, identity: Identity) -> Caller:
-        return Caller(identity.user, identity.groups, self._now().strftime("%Y-%m-%dT%H:%M:%SZ"))
+        return Caller(identity.user, identity.groups, _format_time(self._now()))
 
     def sign_approved(self, authority: CertificateAuthority) -> None:
         """Sign approved requests without a certificate, as kube-controller-manager does."""
@@ -250,6 +276,10 @@ class SimApi:
         version = str(self.store.version + 1)
         item = replace(new, metadata=replace(new.metadata, resource_version=version))
         return self.store.put(kind.plural, key, item, msgspec.json.encode(item)).raw
+
+
+def _format_time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _add_kind(kind: ResourceKind, raw: bytes) -> bytes:

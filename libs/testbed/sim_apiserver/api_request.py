@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from libs.testbed.sim_apiserver.access_reviews import ACCESS_REVIEWS
+from libs.testbed.sim_apiserver.access_reviews import ACCESS_REVIEWS, SUBJECT_ACCESS_REVIEWS
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
 from libs.testbed.sim_apiserver.config_maps import CONFIG_MAPS
 from libs.testbed.sim_apiserver.events import EVENTS
@@ -22,6 +22,15 @@ from libs.testbed.sim_apiserver.refusals import (
     not_simulated,
 )
 from libs.testbed.sim_apiserver.roles import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
+from libs.testbed.sim_apiserver.workloads import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    PODS,
+    SERVICES,
+    STATEFUL_SETS,
+    TALOS_ACCOUNTS,
+)
 
 KINDS: Final = (
     NODES,
@@ -29,14 +38,22 @@ KINDS: Final = (
     EVENTS,
     CONFIG_MAPS,
     ACCESS_REVIEWS,
+    SUBJECT_ACCESS_REVIEWS,
     SIGNING_REQUESTS,
     CLUSTER_ROLES,
     CLUSTER_ROLE_BINDINGS,
     ROLES,
     ROLE_BINDINGS,
+    NAMESPACES,
+    PODS,
+    DEPLOYMENTS,
+    DAEMON_SETS,
+    STATEFUL_SETS,
+    SERVICES,
+    TALOS_ACCOUNTS,
 )
 
-_BY_PATH: Final = {(kind.group, kind.plural): kind for kind in KINDS}
+_BY_PATH: Final = {(kind.api_version, kind.plural): kind for kind in KINDS}
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _LIST: Final = {"limit", "continue", "fieldSelector", "labelSelector", "resourceVersion", "watch"}
 _WATCH: Final = {"watch", "resourceVersion", "timeoutSeconds", "allowWatchBookmarks", "fieldSelector"}
@@ -66,11 +83,11 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
 def parse_request(method: str, path: str, query: Mapping[str, str], *, as_table: bool = False) -> ApiRequest:
     """Parse a request; an unknown resource or verb stays empty, and `check_request` rejects it."""
     request = ApiRequest(verb=method.lower(), path=path, query=query, as_table=as_table)
-    group, parts = _split(path)
+    version, parts = _split(path)
     namespace = ""
     if len(parts) > 2 and parts[0] == "namespaces":
         namespace, parts = parts[1], parts[2:]
-    kind = _BY_PATH.get((group, parts[0])) if parts else None
+    kind = _BY_PATH.get((version, parts[0])) if parts else None
     if kind is None or len(parts) > 3 or (namespace and not kind.is_namespaced):
         return request
     name, subresource = [*parts[1:], "", ""][:2]
@@ -81,9 +98,9 @@ def parse_request(method: str, path: str, query: Mapping[str, str], *, as_table:
 def _split(path: str) -> tuple[str, list[str]]:
     parts = path.strip("/").split("/")
     if parts[:2] == ["api", "v1"]:
-        return "", parts[2:]
-    if len(parts) > 3 and parts[0] == "apis" and parts[2] == "v1":
-        return parts[1], parts[3:]
+        return "v1", parts[2:]
+    if len(parts) > 3 and parts[0] == "apis":
+        return f"{parts[1]}/{parts[2]}", parts[3:]
     return "", []
 
 
@@ -105,6 +122,13 @@ def check_request(request: ApiRequest) -> ResourceKind:
     for name in request.query.keys() - known:
         raise not_simulated(f"query parameter {name} of {request.verb}", name)
     return request.kind
+
+
+def check_exec(request: ApiRequest) -> ResourceKind:
+    """Return the kind if a container of the object can run a command. Raises Refusal."""
+    if request.kind != PODS:
+        raise no_such_resource()
+    return PODS
 
 
 def parse_number(request: ApiRequest, name: str, default: int = 0) -> int:

@@ -21,7 +21,7 @@ def build_documents(kinds: Iterable[ResourceKind]) -> dict[str, Any]:
     by_group: dict[str, list[ResourceKind]] = {}
     for kind in kinds:
         by_group.setdefault(kind.group, []).append(kind)
-    groups = [_build_group(name) for name in sorted(by_group) if name]
+    groups = [_build_group(name, by_group[name][0]) for name in sorted(by_group) if name]
     found: dict[str, Any] = {
         "/version": VERSION,
         "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
@@ -41,8 +41,8 @@ def build_documents(kinds: Iterable[ResourceKind]) -> dict[str, Any]:
     return found
 
 
-def _build_group(name: str) -> dict[str, Any]:
-    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+def _build_group(name: str, kind: ResourceKind) -> dict[str, Any]:
+    version = {"groupVersion": kind.api_version, "version": kind.version}
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 

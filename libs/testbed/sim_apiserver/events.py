@@ -66,6 +66,7 @@ EVENTS: Final = ResourceKind(
     field_selectors={
         "metadata.name": lambda event: str(event.metadata.name),
         "metadata.namespace": lambda event: str(event.metadata.namespace),
+        "type": lambda event: str(event.type or ""),
         "involvedObject.uid": lambda event: str(event.involved_object.uid),
         "involvedObject.name": lambda event: str(event.involved_object.name),
         "involvedObject.kind": lambda event: str(event.involved_object.kind),

@@ -1,4 +1,4 @@
-"""RFC 7396, and the strategic merge patch for the fields of a Node that are patched with it."""
+"""RFC 7396, and the strategic merge patch for the fields of Nodes and Pods that are patched with it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any, Final
 
 from libs.testbed.sim_apiserver.refusals import Refusal, bad_request, not_simulated
 
-# Lists of a Node and their merge keys; None: the patch replaces the list. Other lists are not simulated.
+# Lists of Nodes and Pods, and their merge keys; None: the patch replaces the list. Others are not simulated.
 _LISTS: Final[dict[str, str | None]] = {
     "/spec/taints": None,
     "/status/conditions": "type",
     "/status/addresses": "type",
+    "/status/containerStatuses": None,
 }
 _DIRECTIVE: Final = "$patch"
 

@@ -140,6 +140,14 @@ def apply_node_update(old: Node, new: Node, subresource: str, caller: Caller) ->
     return _set_defaults(replace(new, status=old.status))
 
 
+def remove_not_ready_taint(node: Node) -> Node:
+    """Return the Node without its not-ready taint if it is Ready, as kube-controller-manager does."""
+    if not any(one.type == "Ready" and one.status == "True" for one in node.status.conditions):
+        return node
+    taints = [one for one in node.spec.taints if one.key != NOT_READY.key]
+    return replace(node, spec=replace(node.spec, taints=taints))
+
+
 def _set_defaults(node: Node) -> Node:
     spec, status = node.spec, node.status
     if spec.pod_cidr and spec.pod_cidrs[:1] != [spec.pod_cidr]:  # the older field wins

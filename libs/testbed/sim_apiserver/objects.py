@@ -58,6 +58,7 @@ class ResourceKind(msgspec.Struct, frozen=True):
     kind: str
     model: type[Any]
     group: str = ""
+    version: str = "v1"
     short_names: tuple[str, ...] = ()  # for kubectl
     is_namespaced: bool = False
     is_stored: bool = True  # False: a create is answered and not stored
@@ -77,7 +78,7 @@ class ResourceKind(msgspec.Struct, frozen=True):
     @property
     def api_version(self) -> str:
         """The apiVersion of the objects."""
-        return f"{self.group}/v1" if self.group else "v1"
+        return f"{self.group}/{self.version}" if self.group else self.version
 
     def make_reference(self, name: str = "") -> ResourceReference:
         """Return the reference for a rejection."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from libs.testbed.container_commands import ContainerCommands
 from libs.testbed.control_plane.audit_log import AuditedRequest
 from libs.testbed.kube_credentials import API_SERVER_HOSTS, KubeCredentials
 from libs.testbed.ports import allocate_port
@@ -30,10 +31,16 @@ _BODY_LIMIT = 3 * 1024 * 1024  # bytes
 class SimApiServer:
     """One server; its objects survive a stop."""
 
-    def __init__(self, run_dir: Path, *, history_limit: int = 10_000) -> None:
+    def __init__(
+        self, run_dir: Path, *, history_limit: int = 10_000, has_node_lifecycle: bool = False
+    ) -> None:
         self.faults = FaultRules()
+        self.containers = ContainerCommands()  # the containers of all pods, for exec
         self.api = SimApi(
-            now=lambda: datetime.now(UTC), new_uid=lambda: str(uuid.uuid4()), history_limit=history_limit
+            now=lambda: datetime.now(UTC),
+            new_uid=lambda: str(uuid.uuid4()),
+            history_limit=history_limit,
+            has_node_lifecycle=has_node_lifecycle,
         )
         self._port = allocate_port()
         self.server = f"https://127.0.0.1:{self._port}"
@@ -46,9 +53,14 @@ class SimApiServer:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def start(cls, run_dir: Path, *, history_limit: int = 10_000) -> AsyncIterator[SimApiServer]:
-        """Start a server with its credentials in `run_dir`; it keeps the last `history_limit` changes."""
-        server = cls(run_dir, history_limit=history_limit)
+    async def start(
+        cls, run_dir: Path, *, history_limit: int = 10_000, has_node_lifecycle: bool = False
+    ) -> AsyncIterator[SimApiServer]:
+        """Start a server with its credentials in `run_dir`; it keeps the last `history_limit` changes.
+
+        `has_node_lifecycle`: a Node that becomes Ready loses its not-ready taint.
+        """
+        server = cls(run_dir, history_limit=history_limit, has_node_lifecycle=has_node_lifecycle)
         await server.resume()
         try:
             yield server
@@ -119,6 +131,8 @@ class SimApiServer:
             identity = impersonate(identity, request.headers, groups)
             if asked.verb == "watch":
                 return await self._watch(request, identity, asked)
+            if asked.subresource == "exec":
+                return await self._exec(request, identity, asked)
             answer = self._answer(identity, asked, await _body(request), request.content_type)
         except Refusal as refusal:
             self._count(identity, asked, refusal.code)
@@ -144,6 +158,13 @@ class SimApiServer:
         with contextlib.suppress(ConnectionError):  # the client disconnected
             await watch.stream_events(response)
         return response
+
+    async def _exec(
+        self, request: web.BaseRequest, identity: Identity, asked: ApiRequest
+    ) -> web.StreamResponse:
+        container = self.api.find_container(identity, asked, request.query.get("container", ""))
+        self._count(identity, asked, 101)
+        return await self.containers.run(request, asked.namespace, asked.name, container)
 
     def _count(self, identity: Identity, asked: ApiRequest, code: int) -> None:
         self._audit.append(AuditedRequest(identity.user, asked.verb, asked.resource, succeeded=code < 400))

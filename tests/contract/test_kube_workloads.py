@@ -1,0 +1,220 @@
+"""The objects of an installation, as `doctor` reads them, on a real and a simulated API server."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from cli.cluster.kube_listing import list_all
+from cli.cluster.kube_objects import Namespace
+from cli.cluster.kube_reader import KubeReader
+from cli.cluster.pod_commands import build_label_selector
+from cli.cluster.pods import Pod, pod_resource
+from cli.cluster.workload_queries import list_workloads_at
+from cli.doctor.access_reviews import review_access
+from cli.doctor.required_permissions import AccessReviewRequest
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import Invalid, KubeError, NotFound
+from libs.common.kube.pod_exec import exec_in_pod
+from libs.testbed.kubelets import MERGE, STRATEGIC, KubeletFleet
+from tests.bus_actors import wait_until
+
+NAMESPACE = "kube-system"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+ACCOUNTS = f"/apis/talos.dev/v1alpha1/namespaces/{NAMESPACE}/serviceaccounts"
+ROLES = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
+LABELS = {"app.kubernetes.io/name": "described", "app.kubernetes.io/component": "web"}
+CONTAINER = {"name": "web", "image": "none", "command": ["python", "-m", "services.web"], "args": ["--a=b"]}
+SPEC = {
+    "hostNetwork": True,
+    "containers": [CONTAINER],
+    "volumes": [{"name": "talos-secrets", "secret": {"secretName": "described"}}],
+}
+DEPLOYMENT = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "described", "labels": LABELS},
+    "spec": {
+        "selector": {"matchLabels": LABELS},
+        "template": {"metadata": {"labels": LABELS}, "spec": SPEC},
+    },
+}
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "described-0", "labels": LABELS},
+    "spec": {**SPEC, "nodeName": "somewhere", "automountServiceAccountToken": False},
+}
+REVIEW = AccessReviewRequest(
+    service="web", service_account="described", verb="get", group="", resource="pods/log", namespace=NAMESPACE
+)
+
+
+async def send(admin: KubeletFleet, method: str, path: str, body: Any, **options: str) -> Any:
+    answer = await admin.request(method, path, body=body, **options)
+    assert answer.status in (200, 201), answer
+    return answer.body
+
+
+@pytest.fixture
+async def installed(admin: KubeletFleet) -> AsyncIterator[None]:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    # the real server admits a Pod only beside its ServiceAccount; the simulated one has no such kind
+    await admin.request("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", body=account)
+    await send(admin, "POST", DEPLOYMENTS, DEPLOYMENT)
+    await send(admin, "POST", PODS, POD)
+    yield
+    await admin.request("DELETE", f"{DEPLOYMENTS}/described")
+    await admin.request("DELETE", f"{PODS}/described-0", body={"gracePeriodSeconds": 0})
+
+
+async def pods(api: KubeApi, release: str = "") -> tuple[Pod, ...]:
+    labels = build_label_selector(release) if release else {"app.kubernetes.io/name": "described"}
+    return tuple(await list_all(api, pod_resource(NAMESPACE, labels)))
+
+
+@pytest.mark.usefixtures("installed")
+async def test_a_workload_is_described_by_its_command_its_volumes_and_its_ready_pods(
+    admin: KubeletFleet, api: KubeApi
+):
+    [found] = [one for one in await list_workloads_at(KubeReader(api), "") if one.name == "described"]
+    assert (found.kind, found.namespace, found.desired_pods, found.ready_pods) == (
+        "Deployment",
+        NAMESPACE,
+        1,
+        0,
+    )
+    assert found.pod.containers[0].command_line == ("python", "-m", "services.web", "--a=b")
+    assert found.pod.volumes[0].secret is not None
+    status = {"status": {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}}
+    await send(admin, "PATCH", f"{DEPLOYMENTS}/described/status", status, content_type=MERGE)
+    [found] = [one for one in await list_workloads_at(KubeReader(api), "") if one.name == "described"]
+    assert found.ready_pods == 1
+
+
+@pytest.mark.usefixtures("installed")
+async def test_a_pod_is_found_by_its_labels_and_ready_as_its_kubelet_reports(
+    admin: KubeletFleet, api: KubeApi
+):
+    [pod] = await pods(api)
+    assert (pod.status.phase, pod.is_ready, pod.spec.node_name) == ("Pending", False, "somewhere")
+    assert await pods(api, "another-release") == ()
+    running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+    state = {"name": "web", "restartCount": 3, "image": "none", "imageID": "", "state": running}
+    for is_ready, word, why in ((True, "True", ""), (False, "False", "ContainersNotReady: not ready: [web]")):
+        condition = {"type": "Ready", "status": word}
+        if not is_ready:
+            condition |= {"reason": "ContainersNotReady", "message": "not ready: [web]"}
+        status = {
+            "phase": "Running",
+            "conditions": [condition],
+            "containerStatuses": [{**state, "ready": is_ready}],
+        }
+        path = f"{PODS}/described-0/status"
+        await send(admin, "PATCH", path, {"status": status}, content_type=STRATEGIC)
+        [pod] = await pods(api)
+        assert (pod.is_ready, pod.restart_count, pod.why_not_ready) == (is_ready, 3, why)
+
+
+async def test_a_namespace_of_a_new_cluster_has_the_label_of_its_name(api: KubeApi):
+    found = await KubeReader(api).get_object("/api/v1/namespaces/kube-system", Namespace)
+    assert found.metadata.labels == {"kubernetes.io/metadata.name": "kube-system"}
+
+
+async def test_other_workloads_and_pods_of_an_unknown_namespace_are_empty_lists(admin: KubeletFleet):
+    for path in ("/apis/apps/v1/daemonsets", "/apis/apps/v1/statefulsets", "/api/v1/namespaces/none/pods"):
+        answer = await admin.request("GET", path)
+        assert (answer.status, answer.body["items"] or []) == (200, [])
+
+
+async def test_an_account_of_talos_and_a_service_are_kept_as_written(admin: KubeletFleet):
+    account = {
+        "apiVersion": "talos.dev/v1alpha1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "described"},
+        "spec": {"roles": ["os:reader"]},
+    }
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "described"},
+        "spec": {"clusterIP": "None", "ports": [{"name": "apid", "port": 50000}]},
+    }
+    services = "/api/v1/namespaces/default/services"
+    await send(admin, "POST", ACCOUNTS, account)
+    await send(admin, "POST", services, service)
+    try:
+        told = (await admin.request("GET", f"{ACCOUNTS}/described")).body
+        assert (told["apiVersion"], told["kind"], told["spec"]) == (
+            "talos.dev/v1alpha1",
+            "ServiceAccount",
+            {"roles": ["os:reader"]},
+        )
+        told = (await admin.request("GET", f"{services}/described")).body
+        assert told["spec"]["ports"][0]["port"] == 50000
+        assert (await admin.request("GET", f"{ACCOUNTS}/absent")).status == 404
+    finally:
+        await admin.request("DELETE", f"{ACCOUNTS}/described")
+        await admin.request("DELETE", f"{services}/described")
+
+
+async def test_a_review_of_another_user_follows_the_bindings_of_that_user(admin: KubeletFleet, api: KubeApi):
+    reader = KubeReader(api)
+    [before] = await review_access(reader, NAMESPACE, [REVIEW])
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "described"}}
+    rules = [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
+    user = f"system:serviceaccount:{NAMESPACE}:described"
+    binding = {
+        **role,
+        "kind": "RoleBinding",
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "described"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    }
+    await send(admin, "POST", f"{ROLES}/roles", {**role, "rules": rules})
+    await send(admin, "POST", f"{ROLES}/rolebindings", binding)
+
+    async def is_allowed() -> bool:  # the real authorizer lags behind
+        [after] = await review_access(reader, NAMESPACE, [REVIEW])
+        return after.is_allowed
+
+    try:
+        await wait_until(is_allowed, "the authorizer applies the binding", 30)
+    finally:
+        for plural in ("roles", "rolebindings"):
+            await admin.request("DELETE", f"{ROLES}/{plural}/described")
+    assert not before.is_allowed
+
+
+async def test_a_review_of_nobody_is_refused(admin: KubeletFleet):
+    spec = {"resourceAttributes": {"verb": "get", "resource": "pods"}}
+    document = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    answer = await admin.request("POST", path, body=document)
+    assert (answer.status, answer.body["reason"]) == (422, "Invalid")
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("pod", "container", "error"), [("absent-0", "web", NotFound), ("described-0", "absent", KubeError)]
+)
+async def test_no_command_runs_where_there_is_no_container(
+    api: KubeApi, pod: str, container: str, error: type[Exception]
+):
+    with pytest.raises(error):
+        await exec_in_pod(
+            api, namespace=NAMESPACE, pod=pod, container=container, command=("true",), timeout_seconds=10
+        )
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (PODS, {**POD, "spec": {}}),
+        (DEPLOYMENTS, {**DEPLOYMENT, "spec": {"template": DEPLOYMENT["spec"]["template"]}}),  # type: ignore[index]
+    ],
+    ids=["no-container", "no-selector"],
+)
+async def test_an_incomplete_object_is_refused(admin: KubeletFleet, path: str, body: Any):
+    answer = await admin.request("POST", path, body=body)
+    assert (answer.status, answer.body["reason"]) == (422, Invalid.__name__)
