@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from cli.cluster.kube_events import find_config_rejection
 from cli.cluster.unavailable import Unavailable
 from cli.inside.flow_snapshot import FlowUnavailable, LastMessage, StreamSnapshot
 from cli.status.components import (
@@ -88,7 +89,8 @@ def build_status(evidence: StatusEvidence) -> ClusterStatus:
         unavailable_parts=tuple(_list_unavailable_parts(evidence)),
         problems=(),
     )
-    return msgspec.structs.replace(found, problems=tuple(_list_problems(found, told=flow is not None)))
+    problems = (*_list_problems(found, told=flow is not None), *_list_config_problems(evidence))
+    return msgspec.structs.replace(found, problems=problems)
 
 
 def _build_ipam_status(evidence: StatusEvidence) -> IpamStatus | Unavailable:
@@ -122,6 +124,7 @@ def _list_unavailable_parts(evidence: StatusEvidence) -> Iterator[str]:
         "Lease": evidence.lease,
         "pods": evidence.pods,
         "pod CIDR claims": evidence.claims,
+        "Events": evidence.events,
     }
     for name, part in parts.items():
         if isinstance(part, Unavailable):
@@ -144,6 +147,12 @@ def _list_problems(found: ClusterStatus, *, told: bool) -> Iterator[str]:
     for one in found.certificates:
         if one.state == "wrong":
             yield f"certificate {one.certificate.name}: renewal is overdue"
+
+
+def _list_config_problems(evidence: StatusEvidence) -> Iterator[str]:
+    events = () if isinstance(evidence.events, Unavailable) else evidence.events
+    if rejection := find_config_rejection(events):
+        yield f"configuration: {rejection.message}"
 
 
 def _list_service_problems(found: ClusterStatus, *, told: bool) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from cli.cluster.credentials import open_kube_client
+from cli.cluster.kube_events import list_cluster_events
 from cli.cluster.kube_listing import list_all, list_nodes, run_gathering
 from cli.cluster.pod_commands import list_pods
 from cli.cluster.pods import Pod
@@ -41,11 +42,12 @@ async def _gather(source: LeaseQuery) -> StatusEvidence:
     kube = open_kube_client(source.kubeconfig, source.context, user_agent="talos-ccm-status")
     try:
         before = await _get_or_unavailable(list_claim_pages(kube))
-        nodes, requests, lease, pods = await asyncio.gather(
+        nodes, requests, lease, pods, events = await asyncio.gather(
             list_nodes(kube),
             _get_or_unavailable(_list_requests(kube)),
             _get_or_unavailable(fetch_watcher_lease(kube, source)),
             _get_or_unavailable(_list_pods(kube, source)),
+            _get_or_unavailable(list_cluster_events(kube)),
         )
         after = await _get_or_unavailable(list_claim_pages(kube))
         # the time of the Kubernetes data: a pod may answer much later
@@ -61,6 +63,7 @@ async def _gather(source: LeaseQuery) -> StatusEvidence:
         requests=requests,
         lease=lease,
         pods=pods,
+        events=events,
         claims=_make_claims_snapshot(before, after),
         flow=flow,
         certificates=certificates,

@@ -4,6 +4,7 @@ from datetime import datetime
 
 import msgspec
 
+from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable
@@ -31,6 +32,7 @@ class StatusEvidence(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[Pod, ...] | Unavailable = ()
     claims: ClaimsSnapshot | Unavailable = ClaimsSnapshot(before=(), pages=())
     flow: FlowSnapshot | FlowUnavailable
+    events: tuple[EventSummary, ...] | Unavailable = ()  # about the whole cluster, newest first
     certificates: tuple[CertificateSnapshot, ...] = ()  # certificates that NATS does not report
 
     @property

@@ -121,7 +121,8 @@ def check_serving_certificates(seen: InstallationSnapshot) -> Iterator[CheckFind
     assert not isinstance(seen.requests, Unavailable)
     ours = [n for n in seen.nodes if not _is_foreign(n, read_ownership_of(seen, CSR_APPROVAL))]
     filed = {request.signing_request.node_name for request in seen.requests}
-    by_itself = {name: told for name, told in seen.serving.items() if name not in filed}
+    own = {node.name for node in ours}
+    by_itself = {name: told for name, told in seen.serving.items() if name in own - filed}
     no = [name for name, told in by_itself.items() if told is False]
     if no:
         yield report_wrong(
@@ -144,7 +145,7 @@ def check_serving_certificates(seen: InstallationSnapshot) -> Iterator[CheckFind
             *(told.commands or (f"kubectl get --raw /api/v1/nodes/{min(mute)}/proxy/configz",)),
         )
     if not no and not mute:
-        asking = len(filed & {n.name for n in ours}) + len(by_itself)
+        asking = len(filed & own) + len(by_itself)
         rest = len(ours) - asking
         more = f"; {rest} more not checked" if rest > 0 else ""
         yield report_ok(f"{_pluralize_nodes(asking)}: kubelets request serving certificates{more}")

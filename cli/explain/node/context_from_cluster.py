@@ -5,20 +5,16 @@ from collections.abc import Awaitable
 from typing import Final, TypeVar
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
+from cli.cluster.kube_events import list_cluster_events, make_event_resource, summarize_events
 from cli.cluster.kube_listing import list_all
 from cli.cluster.pod_commands import build_label_selector, list_pods
 from cli.cluster.pods import Pod
 from cli.cluster.watcher_lease import LeaseNameUnknown, fetch_watcher_lease
-from cli.explain.node.node_context import (
-    KubeEvent,
-    NodeContext,
-    summarize_events,
-)
+from cli.explain.node.node_context import NodeContext
 from cli.inside.flow_query import LeaseQuery
 from libs.common.contract.node import Node
 from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube.errors import KubeError, NotFound
-from libs.common.kube.latest_event_recorder import CLUSTER_REFERENCE
 from libs.common.kube.objects import Resource
 
 _FILE: Final = "ccm-config.yaml"  # a key of the chart's ConfigMap
@@ -45,8 +41,8 @@ async def gather_context(kube: KubeApi, node: Node, where: LeaseQuery) -> NodeCo
             return otherwise
 
     events, of_cluster, requests, lease, pods, (file, file_source) = await asyncio.gather(
-        found("Events of the Node", list_all(kube, _make_event_resource(node.name)), []),
-        found("Events of the cluster", list_all(kube, _make_event_resource(CLUSTER_REFERENCE.name)), []),
+        found("Events of the Node", list_all(kube, make_event_resource(node.name)), []),
+        found("Events of the cluster", list_cluster_events(kube), ()),
         found("certificate signing requests", list_all(kube, _REQUESTS), []),
         found("Lease", fetch_watcher_lease(kube, where), None),
         found("pods of the chart", _list_pods(kube, namespace, release), []),
@@ -55,26 +51,13 @@ async def gather_context(kube: KubeApi, node: Node, where: LeaseQuery) -> NodeCo
     own = [one for one in requests if one.signing_request.node_name == node.name]
     return NodeContext(
         events=summarize_events(events, node.uid),
-        cluster_events=summarize_events(
-            (each for each in of_cluster if each.involved_object.kind == CLUSTER_REFERENCE.kind),
-            CLUSTER_REFERENCE.uid,
-        ),
+        cluster_events=of_cluster,
         request=find_newest(own),
         lease=lease,
         pods=tuple(pods),
         file=file,
         file_source=file_source,
         unavailable_parts=tuple(untold),
-    )
-
-
-def _make_event_resource(name: str) -> Resource[KubeEvent]:
-    # Events about cluster-scoped objects are in the namespace `default`.
-    return Resource(
-        plural="events",
-        path="/api/v1/namespaces/default/events",
-        item=KubeEvent,
-        query={"fieldSelector": f"involvedObject.name={name}"},
     )
 
 

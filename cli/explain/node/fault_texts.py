@@ -60,6 +60,10 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         "Its kubelet is not ready: {said}.",
         "For details: talosctl -n {ip} service kubelet; talosctl -n {ip} logs kubelet.",
     ),
+    "not-ready-taint": FaultText(
+        "Its kubelet is ready, but it still has the taint {said}, which keeps pods away.",
+        "kube-controller-manager removes this taint. Check that it runs: kubectl -n kube-system get pods.",
+    ),
     "kubelet-silent": FaultText(
         "Its kubelet has stopped reporting: {said}.",
         "Check that the machine runs and reaches the API server: talosctl -n {ip} logs kubelet.",

@@ -1,46 +1,15 @@
 """The Kubernetes objects around a Node: Events, watcher Lease, certificate request, pods, config. Pure."""
 
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
-from typing import Final
+from collections.abc import Iterator
 
 import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest
 from cli.cluster.chart_labels import COMPONENT
+from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
-from libs.common.contract.node import ObjectMeta
 from libs.common.contract.services import SERVICES
-
-_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
-
-
-class InvolvedObject(msgspec.Struct, frozen=True, kw_only=True):
-    """The involvedObject of an Event, reduced to these fields."""
-
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-class KubeEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A core/v1 Event, reduced to these fields."""
-
-    metadata: ObjectMeta
-    involved_object: InvolvedObject = InvolvedObject()
-    reason: str | None = None
-    message: str | None = None
-    last_timestamp: datetime | None = None
-    event_time: datetime | None = None
-
-
-class EventSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Reason, message and time of an Event."""
-
-    reason: str
-    message: str
-    at: datetime
 
 
 class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,17 +48,3 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
             service = pod.metadata.labels.get(COMPONENT, "")  # "": the pod runs all services
             if service in ("", *services) and not pod.is_terminated and pod.why_not_ready:
                 yield f"pod {pod.name} is not ready: {pod.why_not_ready}"
-
-
-def summarize_events(events: Iterable[KubeEvent], *uids: str) -> tuple[EventSummary, ...]:
-    """Return the Events about objects with these UIDs, newest first."""
-    found = [
-        EventSummary(reason=each.reason or "", message=each.message or "", at=_get_event_time(each))
-        for each in events
-        if each.involved_object.uid in uids
-    ]
-    return tuple(sorted(found, key=lambda one: one.at, reverse=True))
-
-
-def _get_event_time(event: KubeEvent) -> datetime:
-    return event.last_timestamp or event.event_time or event.metadata.creation_timestamp or _LONG_AGO

@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from cli.cluster.kube_events import find_config_rejection
 from cli.explain.node.finding import (
     WITHOUT_POD_CIDR,
     NodeCase,
@@ -20,8 +21,8 @@ from cli.explain.node.node_evidence import NodeEvidence
 VerdictState = Literal["well", "moving", "stuck", "another's", "unknown"]
 
 SOON: Final = timedelta(seconds=60)  # a kubelet becomes ready and requests a certificate within this time
+_NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"  # kube-controller-manager sets and removes it
 _FOREIGN_FAULTS: Final = frozenset({"of-another", "of-another-controller", "of-whom-is-not-known"})
-_OF_CLOUD_CONFIG: Final = ("CloudConfigRejected", "CloudConfigAccepted")
 
 
 class NodeVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +42,8 @@ def judge_node(case: NodeCase) -> NodeVerdict:
     if faults:
         return NodeVerdict(state="unknown" if "not-told" in faults else "stuck", findings=findings)
     owed = case.plan is not None and bool(case.plan.changes.provider_id)
-    is_done = evidence.node.is_initialized and not owed and not is_starting(evidence)
+    is_owed = owed or is_starting(evidence) or _has_not_ready_taint(evidence)
+    is_done = evidence.node.is_initialized and not is_owed
     return NodeVerdict(state="well" if is_done else "moving")
 
 
@@ -50,6 +52,10 @@ def is_starting(evidence: NodeEvidence) -> bool:
     ready = evidence.node.find_condition("Ready")
     may = ready is None or ready.status == "False"
     return may and compute_age(evidence.node.metadata.creation_timestamp, evidence.at) < SOON
+
+
+def _has_not_ready_taint(evidence: NodeEvidence) -> bool:
+    return any(taint.key == _NOT_READY_TAINT for taint in evidence.node.spec.taints)
 
 
 def _list_findings(case: NodeCase) -> Iterator[NodeFinding]:
@@ -71,17 +77,22 @@ def _list_findings(case: NodeCase) -> Iterator[NodeFinding]:
 
 def _check_config_file(case: NodeCase) -> Iterator[NodeFinding]:
     evidence, what = case.evidence, "not updated to the current rules"
-    told = next((each for each in evidence.context.cluster_events if each.reason in _OF_CLOUD_CONFIG), None)
+    told = find_config_rejection(evidence.context.cluster_events)
     if evidence.file_mistakes:
         yield make_finding(case, "cloud-config-refused", evidence.file_mistakes, what=what)
-    elif told is not None and told.reason == "CloudConfigRejected":
+    elif told is not None:
         yield make_finding(case, "cloud-config-refused", told.message, what=what, since=told.at)
 
 
 def _check_kubelet(case: NodeCase) -> Iterator[NodeFinding]:
     evidence = case.evidence
     ready = evidence.node.find_condition("Ready")
-    if (ready is not None and ready.status == "True") or is_starting(evidence):
+    if is_starting(evidence):
+        return
+    if ready is not None and ready.status == "True":
+        since = parse_time(ready.last_transition_time)
+        if _has_not_ready_taint(evidence) and compute_age(since, evidence.at) >= SOON:
+            yield make_finding(case, "not-ready-taint", _NOT_READY_TAINT, what="not schedulable", since=since)
         return
     if ready is None:
         yield make_finding(case, "not-ready", "its kubelet has not reported yet", what="not ready")

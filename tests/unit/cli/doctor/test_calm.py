@@ -8,6 +8,7 @@ import pytest
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
 from cli.cluster.kube_objects import Container, Meta, PodSpec, PodTemplate, Workload, WorkloadSpec
+from cli.cluster.unavailable import Unavailable
 from tests.builders import make_node
 from tests.csr_actors import make_serving_request
 from tests.doctor_cases import (
@@ -75,3 +76,10 @@ def test_an_approver_beside_ours_is_told_unless_the_file_says_whose_nodes_are_wh
     beside = make_snapshot(workloads=(another_approver(),))
     assert "Deployment infra/other" in format_observations("approvers", beside)
     assert run_check("approvers", msgspec.structs.replace(beside, config=OF_TEAM_A)).state == "ok"
+
+
+@pytest.mark.parametrize(("team", "state"), [("a", "unknown"), ("b", "ok")])
+def test_a_kubelet_whose_node_the_file_leaves_to_others_need_not_ask(team: str, state: str):
+    node, mute = make_node("web-1", labels={"team": team}), {"web-1": Unavailable(reason="no such resource")}
+    found = make_snapshot(nodes=(node,), serving=mute, config=OF_TEAM_A)
+    assert run_check("serving-certificates", found).state == state

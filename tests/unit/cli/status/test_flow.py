@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.__main__ import main
+from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable
@@ -481,3 +482,15 @@ def test_without_a_cluster_to_ask_it_says_so(tmp_path: Path):
     said = CliRunner().invoke(main, ["status"], env={"KUBECONFIG": str(tmp_path / "none"), "NATS_URL": ""})
     assert said.exit_code == 2
     assert "cannot access the Kubernetes API" in said.stderr
+
+
+def test_a_rejected_configuration_is_a_problem_until_a_newer_one_is_accepted():
+    rejected = EventSummary(reason="CloudConfigRejected", message="line 3: no key", at=ago_at(60))
+    accepted = EventSummary(reason="CloudConfigAccepted", message="2 rules", at=ago_at(30))
+    other = EventSummary(reason="PodCIDRPoolsChanged", message="another", at=ago_at(10))
+    told = build_status(msgspec.structs.replace(WELL, events=(other, rejected)))
+    assert told.problems == ("configuration: line 3: no key",)
+    assert told.exit_status == 1
+    assert not build_status(msgspec.structs.replace(WELL, events=(other, accepted, rejected))).problems
+    blind = build_status(msgspec.structs.replace(WELL, events=Unavailable(reason="forbidden")))
+    assert "Events: forbidden" in blind.unavailable_parts

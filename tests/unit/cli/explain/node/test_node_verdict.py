@@ -8,22 +8,24 @@ import pytest
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
 from cli.cluster.described_node import DescribedNode
+from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
-from cli.explain.node.node_context import EventSummary, NodeContext
+from cli.explain.node.node_context import NodeContext
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import explain_node_evidence
 from cli.explain.node.node_verdict import NodeVerdict
 from cli.inside import flow_snapshot
 from libs.common.contract.events import Event, Leading, NodeObserved, ObservationOrder
 from libs.common.contract.machine import MachineFault
-from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
+from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from libs.common.contract.subjects import subject_of
 from services.lifecycle.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node, make_node_enriched
 from tests.csr_actors import make_serving_request
 from tests.node_plans import set_ownership_record
 
+SECOND: Final = timedelta(seconds=1)
 MINUTE: Final = timedelta(minutes=1)
 READY: Final = NodeCondition(type="Ready", status="True")
 LEADING: Final = Leading(stream_id="1", epoch=1, holder="watcher-1")
@@ -76,6 +78,13 @@ def judged(node: Node, **evidence: Any) -> NodeVerdict:
     return explain_node_evidence(
         NodeEvidence(node=node, nodes=(node,), at=NOW, **evidence), DeletionPolicy()
     ).verdict
+
+
+def still_tainted(ready_for: timedelta) -> Node:
+    since = (NOW - ready_for).isoformat()
+    ready = NodeCondition(type="Ready", status="True", last_transition_time=since)
+    taints = (Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"),)
+    return make_node(conditions=(ready,), taints=taints, provider_id="talos://metal/10.0.0.5")
 
 
 def pod(service: str, *, ready: bool) -> Pod:
@@ -186,6 +195,8 @@ CASES: Final[dict[str, tuple[list[str], NodeVerdict]]] = {
             ),
         ),
     ),
+    "ready, and still with the taint": (["not-ready-taint"], judged(aged(still_tainted(10 * MINUTE)))),
+    "ready since a moment": ([], judged(aged(still_tainted(SECOND)))),
     "no pod CIDR, by its Event": (
         ["no-pod-cidr"],
         judged(
@@ -194,6 +205,12 @@ CASES: Final[dict[str, tuple[list[str], NodeVerdict]]] = {
         ),
     ),
 }
+
+
+@pytest.mark.parametrize("ready_for", [SECOND, 10 * MINUTE])
+def test_no_node_is_well_beside_its_not_ready_taint(ready_for: timedelta):
+    assert judged(DONE).state == "well"
+    assert judged(aged(still_tainted(ready_for))).state in ("moving", "stuck")
 
 
 @pytest.mark.parametrize("name", CASES)
