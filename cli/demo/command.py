@@ -56,8 +56,8 @@ from cli.demo.rule_values import read_rule_keys
 @click.option(
     "--exit-when-ready",
     is_flag=True,
-    help="Exit 0 when every node is ready and has its certificate; otherwise exit 1, after --patience at the "
-    "latest. Without this flag, the cluster runs until Ctrl-C.",
+    help="Exit 0 when every node is ready and has its certificate, except those that `ownership` excludes; "
+    "otherwise exit 1, after --patience at the latest. Without this flag, the cluster runs until Ctrl-C.",
 )
 @click.option(
     "--patience",

@@ -15,6 +15,7 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
+from libs.testbed.service_pods import ServicePods
 from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
 from libs.testbed.sim_machines import client as sim_machines
@@ -32,6 +33,7 @@ class DemoCluster(NamedTuple):
     machines: MachineFleet
     kubelets: KubeletFleet
     services: ServiceProcesses
+    pods: ServicePods | None  # None on the real API server: its controllers would create other Pods
 
 
 class ClusterStarter:
@@ -62,12 +64,13 @@ async def start_cluster(
         starting = ClusterStarter(stack, told)
         api_server, machines, nats = await _start_backends(starting, run_dir, wanted)
         kubelets = await stack.enter_async_context(KubeletFleet.start(api_server))
-        services = ServiceProcesses.start(
+        talosconfig = machines.write_talosconfig()
+        starting_services = ServiceProcesses.start(
             run_dir / "services",
             api_server,
             kubelets,
             nats_url=nats.url if nats else "",
-            talosconfig=machines.write_talosconfig(),
+            talosconfig=talosconfig,
             all_in_one=wanted.is_single_process,
             bus=wanted.bus,
             flags=(*LOG_FLAGS, *([f"--cloud-config={wanted.cloud_config}"] if wanted.cloud_config else [])),
@@ -75,9 +78,21 @@ async def start_cluster(
         )
         names = "services: watcher, metadata, labeler, csr"
         names = "services in one process" if wanted.is_single_process else names
-        yield DemoCluster(
-            api_server, nats, machines, kubelets, await starting.start(names, _wait_until_ready(services))
-        )
+
+        def make_pods(services: ServiceProcesses) -> ServicePods | None:
+            if not isinstance(api_server, SimApiServer):
+                return None
+            return ServicePods(
+                api_server,
+                kubelets,
+                services,
+                nats_url=nats.url if nats else "",
+                talosconfig=talosconfig,
+                cloud_config=wanted.cloud_config,
+            )
+
+        services, pods = await starting.start(names, _wait_until_ready(starting_services, make_pods))
+        yield DemoCluster(api_server, nats, machines, kubelets, services, pods)
 
 
 async def _start_backends(
@@ -95,7 +110,8 @@ async def _start_api_server(starting: ClusterStarter, run_dir: Path, *, real: bo
         return await starting.start(
             "kube-apiserver, etcd, kube-controller-manager", ControlPlane.start(run_dir)
         )
-    return await starting.start("Kubernetes API, simulated", SimApiServer.start(run_dir))
+    simulated = SimApiServer.start(run_dir, has_node_lifecycle=True)
+    return await starting.start("Kubernetes API, simulated", simulated)
 
 
 async def _start_machines(starting: ClusterStarter, run_dir: Path, wanted: DemoOptions) -> MachineFleet:
@@ -116,7 +132,13 @@ async def _start_nats(starting: ClusterStarter, run_dir: Path) -> NatsServer:
 @contextlib.asynccontextmanager
 async def _wait_until_ready(
     starting: AbstractAsyncContextManager[ServiceProcesses],
-) -> AsyncIterator[ServiceProcesses]:
+    make_pods: Callable[[ServiceProcesses], ServicePods | None],
+) -> AsyncIterator[tuple[ServiceProcesses, ServicePods | None]]:
     async with starting as services:
+        pods = make_pods(services)
+        if pods is not None:
+            await pods.install()
         await services.wait_until_ready()
-        yield services
+        if pods is not None:
+            await pods.report()
+        yield services, pods

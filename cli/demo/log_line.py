@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from libs.common.contract.services import LABELER
+
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a JSON log line that the demo uses; a line may lack some."""
@@ -43,7 +45,31 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
                 return ""
         return None
 
+    @property
+    def is_excluded(self) -> bool | None:
+        """Return whether the labeler leaves the Node to others; None if the line does not say."""
+        if self.message != "handled" or self.service != LABELER.service:
+            return None
+        return self.outcome == "not-ours"
 
+
+class ConfigLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A JSON log line about the --cloud-config file."""
+
+    time: datetime
+    message: str
+    service: str
+    rules: int = 0
+    mistakes: str = ""
+
+    def __str__(self) -> str:
+        if self.mistakes:
+            return f"rejected, the previous ones stay in use: {self.mistakes}"
+        return f"applied: {self.rules} rule{'' if self.rules == 1 else 's'}"
+
+
+_RELOADS: Final = ("--cloud-config rejected, the previous one stays in use", "cloud-config reloaded")
+_CONFIG_DECODER: Final = msgspec.json.Decoder(ConfigLine)
 _DECODER: Final = msgspec.json.Decoder(LogLine)
 
 
@@ -53,3 +79,12 @@ def parse_log_line(line: bytes) -> LogLine | None:
         return _DECODER.decode(line)
     except msgspec.MsgspecError:
         return None
+
+
+def parse_config_line(line: bytes) -> ConfigLine | None:
+    """Parse a log line of the labeler about a changed --cloud-config file; None for any other line."""
+    try:
+        parsed = _CONFIG_DECODER.decode(line)
+    except msgspec.MsgspecError:
+        return None
+    return parsed if parsed.message in _RELOADS and parsed.service == LABELER.service else None

@@ -25,12 +25,15 @@ class NodeProgress(msgspec.Struct, frozen=True, kw_only=True):
     answered_at: datetime | None = None  # its machine answered metadata
     ready_at: datetime | None = None  # the Node has no uninitialized taint
     trouble: str = ""  # the last reason why it is stuck
+    is_excluded: bool = False  # the labeler leaves it to others: `ownership` excludes it
 
     @property
     def state(self) -> str:
-        """Return the state: the last milestone, or blocked."""
+        """Return the state: the last milestone, excluded or blocked."""
         if self.ready_at:
             return "ready"
+        if self.is_excluded:
+            return "excluded"
         if self.trouble:
             return "blocked"
         return "answered" if self.answered_at else "observed" if self.observed_at else "joining"
@@ -70,6 +73,8 @@ class DemoProgress:
             self._record_first(line.node, **{f"{line.milestone}_at": line.time})
         if line.trouble is not None:
             self._update(line.node, trouble=line.trouble)
+        if line.is_excluded is not None:
+            self._update(line.node, is_excluded=line.is_excluded)
 
     def apply_node(self, node: Node, at: datetime) -> None:
         """Record the current state of a Node in Kubernetes."""
@@ -88,8 +93,8 @@ class DemoProgress:
 
     @property
     def are_all_ready(self) -> bool:
-        """Whether all nodes are ready."""
-        return all(journey.ready_at for journey in self._journeys.values())
+        """Whether all nodes are ready, except those that `ownership` excludes."""
+        return all(journey.state in ("ready", "excluded") for journey in self._journeys.values())
 
     def _record_first(self, name: str, **first: datetime) -> None:
         journey = self._journeys.get(name)

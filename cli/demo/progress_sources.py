@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from cli.demo.log_line import parse_log_line
+from cli.demo.log_line import ConfigLine, parse_config_line, parse_log_line
 from cli.demo.node_progress import DemoProgress
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
@@ -25,13 +25,16 @@ class LogFollower:
     def __init__(self, files: Iterable[BinaryIO], journeys: DemoProgress) -> None:
         self._rests = dict.fromkeys(files, b"")
         self._journeys = journeys
+        self.config_lines: list[ConfigLine] = []  # about reloads of the --cloud-config file
 
     def read_new_lines(self) -> None:
-        """Pass the new lines to the progress."""
+        """Pass the new lines to the progress, and keep those about reloads."""
         for file, rest in self._rests.items():
             *lines, self._rests[file] = (rest + file.read()).split(b"\n")
             for line in filter(None, map(parse_log_line, lines)):
                 self._journeys.apply_log_line(line)
+            about_config = [line for line in lines if b"cloud-config" in line]
+            self.config_lines += filter(None, map(parse_config_line, about_config))
 
 
 @contextlib.contextmanager

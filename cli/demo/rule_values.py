@@ -1,5 +1,6 @@
 """The values that the rules of a file gave to the nodes of the demo."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,13 +24,36 @@ def read_rule_keys(file: Path) -> frozenset[tuple[str, str]]:
 
 
 def format_rule_values(keys: frozenset[tuple[str, str]], nodes: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the values of these keys on the nodes, with the number of nodes."""
+    """Return the values of these keys on the nodes, with the number of nodes; [] without a value."""
     counted = Counter(each for node in nodes for each in _list_node_values(node) if each[:2] in keys)
-    told = [
+    return [
         f"{count:5} node{'s' if count > 1 else ' '}  {kind.rstrip('s')} {key}{value}"
         for (kind, key, value), count in sorted(counted.items())
     ]
-    return told or ["nothing: no rule matches these nodes"]
+
+
+async def count_matches(file: Path, kubeconfig: Path, talosconfig: Path) -> list[str]:
+    """Return the number of nodes that each rule matches, as `talos-ccm render --all-nodes` evaluates it."""
+    from cli.render.from_cluster import gather_from_cluster  # noqa: PLC0415 - as above
+    from cli.render.node_selection import NodeSelection  # noqa: PLC0415
+    from cli.render.run_render import read_config  # noqa: PLC0415
+    from libs.common.cloud_config.required_resources import required_resources  # noqa: PLC0415
+    from services.labeler.rules import apply_rules  # noqa: PLC0415
+
+    used = read_config(file)
+    found = await asyncio.to_thread(
+        gather_from_cluster,
+        NodeSelection(all_nodes=True, kubeconfig=kubeconfig, talosconfig=talosconfig),
+        prefer_ipv6=used.config.prefer_ipv6,
+        resources=required_resources(used.document.rules),
+    )
+    results = [each for node in found.nodes for each in apply_rules(used.config.rules, node.facts).results]
+    matched = Counter(each.rule for each in results if each.is_matched)
+    if not matched:
+        return ["nothing: no rule matches these nodes"]
+    return ["no value of a label, annotation or taint"] + [
+        f"{count:5} node{'s' if count > 1 else ' '}  match {rule}" for rule, count in sorted(matched.items())
+    ]
 
 
 def _list_node_values(node: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

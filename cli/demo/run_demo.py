@@ -14,20 +14,23 @@ from rich.text import Text
 from cli.demo import view
 from cli.demo.certificate_progress import CertificateProgress
 from cli.demo.demo_cluster import DemoCluster, start_cluster
+from cli.demo.demo_environment import list_commands, write_environment
 from cli.demo.demo_options import DemoOptions, suggest_next_runs
 from cli.demo.node_progress import DemoProgress
 from cli.demo.progress_sources import LogFollower, follow_logs, watch_objects
-from cli.demo.rule_values import format_rule_values, read_rule_keys
-from cli.demo.simulated_machines import diff_node_lines, make_machines
+from cli.demo.rule_values import count_matches, format_rule_values, read_rule_keys
+from cli.demo.simulated_machines import diff_node_lines, make_kubelet, make_machines
+from libs.common.contract.node import CONTROL_PLANE_LABEL
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.kube.api import NODES, SIGNING_REQUESTS
-from libs.testbed.child_process import open_run_directory
 from libs.testbed.kubelet_node import build_registered_node
-from libs.testbed.kubelets import SimKubelet
+from libs.testbed.kubelets import MERGE
 from libs.testbed.machine_fleet import SimMachineFacts
+from libs.testbed.run_directory import open_run_directory
 
 _TICK_SECONDS = 0.1
 _SECONDS_BETWEEN_LINES = 1.0
+_SECONDS_BETWEEN_REPORTS = 2.0  # of the state of the Pods, while the cluster runs
 
 
 async def run_demo(wanted: DemoOptions, console: Console) -> bool:
@@ -43,7 +46,7 @@ async def run_demo(wanted: DemoOptions, console: Console) -> bool:
 
         async with start_cluster(run_dir, wanted, told) as parts, asyncio.TaskGroup() as group:
             deaths = group.create_task(parts.services.wait_for_exit())
-            all_well = await _join_nodes(wanted, parts, console)
+            all_well, shown = await _join_nodes(wanted, parts, console)
             if wanted.exit_when_ready:
                 console.print()
                 console.print(
@@ -51,12 +54,13 @@ async def run_demo(wanted: DemoOptions, console: Console) -> bool:
                     soft_wrap=True,
                 )
             else:
-                await _keep_running(wanted, parts, console, run_dir)
+                await _keep_running(wanted, parts, console, run_dir, shown)
             deaths.cancel()
     return all_well
 
 
-async def _join_nodes(wanted: DemoOptions, parts: DemoCluster, console: Console) -> bool:
+async def _join_nodes(wanted: DemoOptions, parts: DemoCluster, console: Console) -> tuple[bool, str]:
+    """Return whether all is well, and the node that the output shows as an example."""
     machines = make_machines(wanted.nodes)
     journeys = DemoProgress()
     keys = read_rule_keys(wanted.cloud_config) if wanted.cloud_config else None
@@ -69,24 +73,41 @@ async def _join_nodes(wanted: DemoOptions, parts: DemoCluster, console: Console)
             begun = time.monotonic()
             for machine in machines:
                 journeys.add_node(machine.name, _platform(machine), datetime.now(UTC))
-            joining = group.create_task(parts.kubelets.join_all(map(SimKubelet.of_machine, machines)))
+            joining = group.create_task(_join_all(parts, machines))
             await _show_progress(wanted, journeys, told, console, begun)
             joining.cancel()  # the timeout also limits joins; they are done once all nodes are ready
             took = time.monotonic() - begun
         told.read_new_lines()
     console.print(view.format_progress(journeys, seconds=took), highlight=False)
     certificates = await _request_certificates(wanted, parts, journeys, console)
-    await _print_result(parts, journeys, console, machines)
+    ready = [machine for machine in machines if machine.name in journeys.ready_names]
+    example = min(ready or machines, key=lambda machine: machine.control_plane)  # a worker, if any
+    await _print_result(parts, journeys, console, example)
     if certificates.missing:
         console.print()
         console.print(view.render_missing_certificates(certificates.missing))
-    if keys is not None:
+    if keys is not None and wanted.cloud_config is not None:
         nodes = (await parts.kubelets.request("GET", "/api/v1/nodes")).body["items"]
-        console.print()
-        console.print(
-            view.render_list("Results of the rules", format_rule_values(keys, nodes)), soft_wrap=True
+        values = format_rule_values(keys, nodes) or await count_matches(
+            wanted.cloud_config, parts.api_server.kubeconfig(), parts.machines.write_talosconfig()
         )
-    return journeys.are_all_ready and certificates.are_all_issued
+        console.print()
+        console.print(view.render_list("Results of the rules", values), soft_wrap=True)
+    return journeys.are_all_ready and certificates.are_all_issued, example.name
+
+
+async def _join_all(parts: DemoCluster, machines: list[SimMachineFacts]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for machine in machines:
+            group.create_task(_join(parts, machine))
+
+
+async def _join(parts: DemoCluster, machine: SimMachineFacts) -> None:
+    await parts.kubelets.join(make_kubelet(machine))
+    if machine.control_plane:  # Talos labels the Node: a kubelet may not
+        labels = {"metadata": {"labels": {CONTROL_PLANE_LABEL: ""}}}
+        path = f"/api/v1/nodes/{machine.name}"
+        await parts.kubelets.request("PATCH", path, body=labels, content_type=MERGE)
 
 
 async def _request_certificates(
@@ -99,7 +120,7 @@ async def _request_certificates(
     """
     certificates, begun = CertificateProgress(), time.monotonic()
     kubelets = [
-        SimKubelet.of_machine(machine)
+        make_kubelet(machine)
         for machine in make_machines(wanted.nodes)
         if machine.name in journeys.ready_names
     ]
@@ -154,48 +175,43 @@ async def _show_progress(
 
 
 async def _print_result(
-    parts: DemoCluster, journeys: DemoProgress, console: Console, machines: list[SimMachineFacts]
+    parts: DemoCluster, journeys: DemoProgress, console: Console, example: SimMachineFacts
 ) -> None:
     """Print the summary and the changes of one node, then the nodes that are stuck."""
     console.print()
     console.print(view.render_summary(journeys))
-    if shown := next((machine for machine in machines if machine.name in journeys.ready_names), None):
-        kubelet = SimKubelet.of_machine(shown)
+    if example.name in journeys.ready_names:
+        kubelet = make_kubelet(example)
         before = build_registered_node(kubelet, datetime.now(UTC))  # as the kubelet registered it
         after = await parts.kubelets.request("GET", f"/api/v1/nodes/{kubelet.name}")
         console.print()
         console.print(view.render_node_changes(kubelet.name, diff_node_lines(before, after.body)))
-    stuck = [journey for journey in journeys if not journey.ready_at]
+    stuck = [journey for journey in journeys if journey.state not in ("ready", "excluded")]
     if stuck:
         console.print()
         console.print(view.render_problems(stuck))
 
 
-async def _keep_running(wanted: DemoOptions, parts: DemoCluster, console: Console, run_dir: Path) -> None:
-    """Keep the cluster for manual inspection until Ctrl-C."""
-    kubeconfig = run_dir / "kubeconfig"  # a short path for commands to copy from the terminal
-    kubeconfig.symlink_to(parts.api_server.kubeconfig().resolve())
-    talosconfig = run_dir / "talosconfig"
-    talosconfig.symlink_to(parts.machines.write_talosconfig().resolve())
-    asks = make_machines(1)[0].name
-    access = f"--kubeconfig={kubeconfig} --talosconfig={talosconfig}"
-    nats = f" --nats-url={parts.nats.url}" if parts.nats else ""
-    rows = [
-        ("nodes", f"kubectl --kubeconfig={kubeconfig} get nodes -o wide"),
-        ("csr", f"kubectl --kubeconfig={kubeconfig} get csr"),
-        ("why", f"talos-ccm explain node {asks} {access}{nats}"),
-        ("", f"talos-ccm explain csr {asks} --node {access}"),
-        *([("status", f"talos-ccm status --watch --kubeconfig={kubeconfig}{nats}")] if nats else []),
-        ("logs", f"tail -f {run_dir / 'services'}/*.log"),
-        *((name, f"curl http://127.0.0.1:{port}/metrics") for name, port in parts.services.ports.items()),
-    ]
-    if parts.nats:
-        rows.append(("messages", f"nats --server {parts.nats.url} sub 'talosccm.v1.>'"))
-    if wanted.cloud_config:
-        rows.append(("rules", f"edit {wanted.cloud_config}: all nodes follow within 15 s"))
+async def _keep_running(
+    wanted: DemoOptions, parts: DemoCluster, console: Console, run_dir: Path, node: str
+) -> None:
+    """Keep the cluster for manual inspection until Ctrl-C, and print each reload of the rules."""
+    write_environment(wanted, parts, run_dir)
     console.print()
-    console.print(view.render_commands("The cluster runs until Ctrl-C. Try", rows), soft_wrap=True)
+    heading = "The cluster runs until Ctrl-C. In another terminal, run the first line, then any other"
+    console.print(view.render_commands(heading, list_commands(wanted, parts, run_dir, node)), soft_wrap=True)
     told_to_end = asyncio.Event()
     # From here on, Ctrl-C is the announced end and does not change the exit status.
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, told_to_end.set)
-    await told_to_end.wait()
+    with follow_logs([child.log for child in parts.services.children.values()], DemoProgress()) as logs:
+        while not told_to_end.is_set():
+            logs.read_new_lines()
+            while logs.config_lines:
+                line = logs.config_lines.pop(0)
+                text = f"{line.time.astimezone():%H:%M:%S}  rules {line}"
+                console.print(text, markup=False, highlight=False)
+            if parts.pods is not None:
+                await parts.pods.report()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SECONDS_BETWEEN_REPORTS):
+                    await told_to_end.wait()

@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from libs.common.contract.node import FIELD_OWNERSHIP_DIGEST_LABEL
+import msgspec
+
+from libs.common.contract.node import CONTROL_PLANE_LABEL, FIELD_OWNERSHIP_DIGEST_LABEL
+from libs.testbed.kubelet_node import SimKubelet
 from libs.testbed.machine_fleet import SimMachineFacts
 from libs.testbed.mixed_fleet import make_mixed_fleet
 
@@ -11,8 +14,23 @@ _OUR_TAINTS: Final = "node.cloudprovider.kubernetes.io/"
 
 
 def make_machines(count: int) -> list[SimMachineFacts]:
-    """Return `count` dual-stack machines; platforms take turns."""
-    return make_mixed_fleet(count, "demo", digits=3)
+    """Return `count` dual-stack machines; platforms take turns.
+
+    One or three of them are control planes: the first of bare metal, or the only one.
+    """
+    machines = make_mixed_fleet(count, "demo", digits=3)
+    metal = [each.name for each in machines if each.name.startswith("metal-")] or [machines[0].name]
+    control_planes = metal[: 3 if len(metal) >= 3 else 1]
+    return [
+        msgspec.structs.replace(each, control_plane=True) if each.name in control_planes else each
+        for each in machines
+    ]
+
+
+def make_kubelet(machine: SimMachineFacts) -> SimKubelet:
+    """Return the kubelet of a machine; on a control plane it registers with the taint, as on Talos."""
+    taints = ({"key": CONTROL_PLANE_LABEL, "effect": "NoSchedule"},) if machine.control_plane else ()
+    return SimKubelet.of_machine(machine, taints=taints)
 
 
 def format_node(node: Mapping[str, Any]) -> list[str]:
@@ -25,7 +43,8 @@ def format_node(node: Mapping[str, Any]) -> list[str]:
         *(
             f"label      {key}={value}"
             for key, value in sorted(metadata.get("labels", {}).items())
-            if key != FIELD_OWNERSHIP_DIGEST_LABEL  # an internal digest
+            # an internal digest, and the label that Talos itself writes
+            if key not in (FIELD_OWNERSHIP_DIGEST_LABEL, CONTROL_PLANE_LABEL)
         ),
         *(f"taint      {taint['key']}:{taint['effect']}" for taint in taints),
     ]

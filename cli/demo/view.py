@@ -12,7 +12,8 @@ from rich.text import Text
 from cli.demo.node_progress import MILESTONES, DemoProgress, NodeProgress, compute_milestone_percentiles
 
 COLOURS: Final = {
-    "joining": "dim", "observed": "cyan", "answered": "blue", "ready": "green", "blocked": "red"
+    "joining": "dim", "observed": "cyan", "answered": "blue", "ready": "green", "excluded": "dim",
+    "blocked": "red",
 }  # fmt: skip
 _MEANINGS: Final = {
     "observed": "observed  by the watcher",

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import sysconfig
 import time
-import urllib.error
 import urllib.request
 import venv
 from collections.abc import Callable, Iterator
@@ -18,10 +17,12 @@ import pytest
 from click.testing import CliRunner
 
 from cli.__main__ import main
+from cli.doctor.check_names import CHECK_NAMES
 
 _SECONDS = 90
 _ROOT = Path(__file__).parents[2]
 _STAYS = "The cluster runs until Ctrl-C"
+_METRICS = {"memory": "all-in-one", "nats": "labeler"}  # a process of each bus
 
 
 # A shell starts its background jobs with SIGINT ignored, and what they start inherits that: a user's terminal
@@ -112,30 +113,126 @@ def test_over_nats_all_nodes_become_ready_and_nothing_stays_behind(tmp_path: Pat
     assert "Try next" in said
 
 
-def test_on_the_memory_bus_there_is_no_nats_and_what_it_says_to_look_at_exists(tmp_path: Path):
-    with a_demo(tmp_path, "--nodes=9", "--bus=memory") as demo:
+def suggested(said: str) -> dict[str, str]:
+    """The suggested commands by their label; rows without a label continue the one before."""
+    found, label = {}, ""
+    for row in re.finditer(r"^  (\S*) +(.+)$", said.partition(_STAYS)[2], re.MULTILINE):
+        label = row[1] or f"{label} 2"
+        found[label] = row[2]
+    return found
+
+
+def run(demo: Demo, command: str) -> subprocess.CompletedProcess[str]:
+    """Run a suggested command as printed, in a shell that has only sourced the environment file."""
+    first = suggested(demo.said())["first"]
+    return subprocess.run(
+        ["sh", "-c", f"{first} && {command}"],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(demo.files.parent), "COLUMNS": "100"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+
+
+def explains_itself(demo: Demo, command: str) -> str:
+    """Run the command; return what it said without a 404 and without an unknown part."""
+    ran = run(demo, command)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for word in ("404", " ? ", "?  ", "networks unknown"):
+        assert word not in ran.stdout, ran.stdout
+    return ran.stdout
+
+
+@pytest.mark.parametrize("bus", ["memory", "nats"])
+def test_each_suggested_command_runs_as_printed_and_nothing_is_unknown(tmp_path: Path, bus: str):
+    with a_demo(tmp_path, "--nodes=9", f"--bus={bus}") as demo:
         demo.says(_STAYS)
         demo.says("/metrics")
         tells_all(demo.said().partition(_STAYS)[0], 9)
-        assert not [command for command in demo.processes() if "nats" in command]
-        (kubeconfig,) = re.findall(r"kubectl --kubeconfig=(\S+) get nodes", demo.said())
-        assert "certificate-authority" in Path(kubeconfig).read_text()
-        (explain,) = re.findall(r"talos-ccm (explain csr .+)", demo.said())
-        explained = CliRunner().invoke(main, explain.split())
-        assert explained.exit_code == 0, explained.output
-        assert "certificate issued\n" in explained.output
-        (explain,) = re.findall(r"talos-ccm (explain node .+)", demo.said())
-        explained = CliRunner().invoke(main, explain.split())
-        assert explained.exit_code == 0, explained.output
-        assert " is healthy: initialized and ready\n" in explained.output
-        (logs,) = re.findall(r"tail -f (\S+)/\*", demo.said())
-        assert [log.name for log in Path(logs).glob("*.log")] == ["all-in-one.log"]
-        (metrics,) = re.findall(r"all-in-one +curl (\S+)", demo.said())
-        with urllib.request.urlopen(metrics) as page:
-            assert b"talosccm_" in page.read()
+        commands = suggested(demo.said())
+        assert max(map(len, demo.said().replace(str(demo.files), "/tmp").splitlines())) <= 100
+        assert commands["first"].endswith("/env")
+        assert "no problems\n" in explains_itself(demo, commands["status"].replace(" --watch", ""))
+        assert f"{len(CHECK_NAMES)} ok, 0 wrong, 0 unknown" in explains_itself(demo, commands["doctor"])
+        assert " is healthy: initialized and ready\n" in explains_itself(demo, commands["why"])
+        assert "Taints        none" in run(demo, commands["why"]).stdout
+        explained = explains_itself(demo, commands["why 2"])
+        assert "certificate issued\n" in explained
+        assert "unknown" not in explained
+        assert "+ label example.com/zone = us-east-1a" in explains_itself(demo, commands["render"])
+        listed = run(demo, "kubectl get nodes") if "nodes" in commands else None
+        assert listed is None or listed.stdout.count(" control-plane ") == 1
+        assert "/services/" in commands["logs"]
+        if metrics := commands.get(_METRICS[bus]):  # curl is installed
+            with urllib.request.urlopen(metrics.removeprefix("curl ")) as page:
+                assert b"talosccm_" in page.read()
+        running_nats = [command for command in demo.processes() if "nats-server" in command]
+        assert bool(running_nats) is (bus == "nats")
         demo.process.send_signal(signal.SIGINT)
         assert "all files deleted" in demo.ends(0)  # Ctrl-C is how it is meant to end
-        assert "nats" not in demo.said().partition(_STAYS)[2]
+
+
+def test_what_a_killed_demo_left_is_removed_by_the_next_and_nothing_else(tmp_path: Path):
+    with a_demo(tmp_path, "--nodes=1") as demo:
+        demo.says(_STAYS)
+        demo.process.kill()
+        demo.process.wait()
+        [left] = demo.files.iterdir()
+        assert list(left.rglob("*.key"))
+        for bystander in ("talos-ccm-demonstration", "talos-ccm-bench-1"):
+            (demo.files / bystander).mkdir()
+            (demo.files / bystander / "file").touch()
+        (demo.files / "talos-ccm-demo-link").symlink_to(demo.files / "talos-ccm-bench-1")
+        said = _next_demo(demo.files)
+        assert "1/1 ready" in said
+        assert sorted(each.name for each in demo.files.iterdir()) == [
+            "talos-ccm-bench-1",
+            "talos-ccm-demo-link",
+            "talos-ccm-demonstration",
+        ]
+        assert (demo.files / "talos-ccm-bench-1" / "file").exists()
+
+
+def _next_demo(files: Path) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-m", "cli", "demo", "--nodes=1", "--bus=memory", "--exit-when-ready"],
+        env={**os.environ, "TMPDIR": str(files)},
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=True,
+    )
+    return ran.stdout
+
+
+def test_nodes_that_ownership_excludes_are_counted_and_end_in_no_timeout(tmp_path: Path):
+    file = tmp_path / "rules.yaml"
+    names = "{key: metadata.name, operator: Regexp, values: ['^(metal|gcp)-']}"
+    other = "[{matchExpressions: [{key: platform, operator: In, values: [vmware]}]}]"
+    rule = f"{{nodeSelector: {other}, labels: {{a: b}}}}"
+    file.write_text(
+        f"ownership: {{nodeSelector: [{{matchExpressions: [{names}]}}]}}\ntransformations: [{rule}]\n"
+    )
+    began = time.monotonic()
+    with a_demo(tmp_path, "--nodes=9", "--bus=memory", "--exit-when-ready", f"--cloud-config={file}") as demo:
+        said = demo.ends(0)
+    assert "2/9 ready  (7 excluded)\n" in said
+    assert "2 of 2 certificates issued" in said
+    assert "NOT READY" not in said
+    assert "nothing: no rule matches these nodes" in said
+    assert time.monotonic() - began < _SECONDS
+
+
+def test_a_rule_that_matches_without_a_visible_value_is_told_as_matching(tmp_path: Path):
+    file = tmp_path / "rules.yaml"
+    file.write_text("transformations: [{name: regions, platformMetadata: {region: here}}]\n")
+    with a_demo(tmp_path, "--nodes=2", "--bus=memory", "--exit-when-ready", f"--cloud-config={file}") as demo:
+        said = demo.ends(0)
+    assert "no rule matches" not in said
+    assert "    2 nodes  match regions" in said
 
 
 def test_what_rules_gave_is_told_and_an_edit_of_the_file_reaches_the_nodes(tmp_path: Path):
@@ -151,24 +248,26 @@ def test_what_rules_gave_is_told_and_an_edit_of_the_file_reaches_the_nodes(tmp_p
             "      9 nodes  label example.com/team=red",
             "      1 node   taint example.com/metal=a:NoSchedule",
         ]
-        (metrics,) = re.findall(r"all-in-one +curl (\S+)", demo.said())
+        commands = suggested(demo.said())
+        assert "example.com/team" in run(demo, commands["render"]).stdout
         file.write_text(text.replace("labels: {", "lables: {"))
         assert f"rules       edit {file}: all nodes follow within 15 s" in demo.said()
-        deadline = time.monotonic() + _SECONDS
-        readyz = metrics.replace("/metrics", "/readyz?verbose")
-        while 'has no key "lables"' not in _page(readyz):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        demo.says("rules rejected, the previous ones stay in use: ")
+        assert 'has no key "lables"' in " ".join(demo.said().split())
+        told = _until_told(demo, commands["status"].replace(" --watch", ""), 'has no key "lables"')
+        assert "  configuration: " in told
+        assert 'has no key "lables"' in run(demo, commands["doctor"]).stdout
+        file.write_text(text.replace("red", "blue"))
+        demo.says("rules applied: 2 rules")
         demo.process.send_signal(signal.SIGINT)
         demo.ends(0)
 
 
-def _page(url: str) -> str:
-    try:
-        with urllib.request.urlopen(url) as page:
-            return bytes(page.read()).decode()
-    except urllib.error.HTTPError as error:  # not ready is status 500, with the reasons
-        return bytes(error.read()).decode()
+def _until_told(demo: Demo, command: str, words: str) -> str:
+    deadline = time.monotonic() + _SECONDS
+    while words not in (said := run(demo, command).stdout):
+        assert time.monotonic() < deadline, said
+    return said
 
 
 @pytest.mark.parametrize(

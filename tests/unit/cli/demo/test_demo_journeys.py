@@ -12,7 +12,7 @@ from cli.demo.log_line import parse_log_line
 from cli.demo.node_progress import DemoProgress, compute_milestone_percentiles, compute_percentile
 from cli.demo.progress_sources import LogFollower
 from cli.demo.rule_values import format_rule_values
-from cli.demo.simulated_machines import diff_node_lines
+from cli.demo.simulated_machines import diff_node_lines, make_kubelet, make_machines
 from tests.builders import NOW, make_node
 
 OBSERVED = {"message": "node observed", "service": "watcher", "event": "NodeObserved", "outcome": "published"}
@@ -95,6 +95,43 @@ def test_a_blocked_node_says_why_and_moves_on_when_its_machine_answers(fields: d
     assert first(journeys).state == "answered"
 
 
+def test_a_node_that_ownership_excludes_is_settled_and_one_that_returns_is_not():
+    journeys = a_run()
+    excluded = {"message": "handled", "service": "labeler", "outcome": "not-ours"}
+    for name in ("one", "two"):
+        told(journeys, excluded, 0.1, node=name)
+    journeys.apply_node(make_node("three", taints=()), after(0.2))
+    assert journeys.count_states() == {"excluded": 2, "ready": 1}
+    before = journeys.are_all_ready
+    told(journeys, excluded | {"outcome": "blocked", "reason": "no providerID"}, 0.3)
+    assert (before, journeys.are_all_ready) == (True, False)
+    assert first(journeys).state == "blocked"
+
+
+def test_a_reload_of_the_rules_is_told_once_by_the_labeler():
+    rejected = {"message": "--cloud-config rejected, the previous one stays in use", "mistakes": "line 3: no"}
+    accepted = {"message": "cloud-config reloaded", "rules": 2}
+
+    def line(service: str, fields: dict[str, Any]) -> bytes:
+        return json.dumps({"time": NOW.isoformat(), "service": service, **fields}).encode() + b"\n"
+
+    lines = [line(service, fields) for fields in (rejected, accepted) for service in ("csr", "labeler")]
+    logs = LogFollower([io.BytesIO(b"".join(lines))], a_run())
+    logs.read_new_lines()
+    assert [str(each) for each in logs.config_lines] == [
+        "rejected, the previous ones stay in use: line 3: no",
+        "applied: 2 rules",
+    ]
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [(1, 1), (2, 1), (20, 3), (50, 3)])
+def test_a_fleet_has_one_control_plane_or_three(nodes: int, expected: int):
+    machines = make_machines(nodes)
+    assert sum(machine.control_plane for machine in machines) == expected
+    kubelets = [make_kubelet(machine) for machine in machines]
+    assert sum(bool(kubelet.taints) for kubelet in kubelets) == expected
+
+
 def test_a_node_that_ran_out_of_patience_says_whether_it_had_joined():
     journeys = a_run()
     assert first(journeys).why_not_ready == "timeout before it joined"
@@ -172,4 +209,4 @@ def test_what_rules_gave_is_counted_by_value_and_other_keys_are_left_out():
         "    1 node   taint web:NoSchedule",
         "    1 node   taint web=x:NoSchedule",
     ]
-    assert format_rule_values(frozenset(), [node("red")]) == ["nothing: no rule matches these nodes"]
+    assert format_rule_values(frozenset(), [node("red")]) == []
