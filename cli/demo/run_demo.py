@@ -30,7 +30,7 @@ from libs.testbed.run_directory import open_run_directory
 
 _TICK_SECONDS = 0.1
 _SECONDS_BETWEEN_LINES = 1.0
-_SECONDS_BETWEEN_REPORTS = 2.0  # of the state of the Pods, while the cluster runs
+_SECONDS_BETWEEN_REPORTS = 2.0  # the state of the Pods, while the cluster runs
 
 
 async def run_demo(wanted: DemoOptions, console: Console) -> bool:

@@ -12,8 +12,8 @@ from rich.text import Text
 from cli.demo.node_progress import MILESTONES, DemoProgress, NodeProgress, compute_milestone_percentiles
 
 COLOURS: Final = {
-    "joining": "dim", "observed": "cyan", "answered": "blue", "ready": "green", "excluded": "dim",
-    "blocked": "red",
+    "joining": "dim", "observed": "cyan", "answered": "blue", "ready": "green", "blocked": "red",
+    "excluded": "dim",
 }  # fmt: skip
 _MEANINGS: Final = {
     "observed": "observed  by the watcher",
@@ -70,8 +70,9 @@ def _render_heading(journeys: DemoProgress, seconds: float, width: int) -> Rende
         Text(f"{seconds:.1f} s", style="dim"),
     )
     figures = len(str(nodes))
+    gap = " " * (2 if figures < 4 else 1)  # all states fit 80 columns
     states = [
-        (f"{counts[state]:{figures}} {state}    ", colour if counts[state] else "dim")
+        (f"{counts[state]:{figures}} {state}{gap}", colour if counts[state] else "dim")
         for state, colour in COLOURS.items()
     ]
     return Group(grid, Text.assemble(*states))

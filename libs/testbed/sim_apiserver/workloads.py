@@ -158,7 +158,7 @@ class WorkloadSpec(_Fields, frozen=True, kw_only=True):
     """spec of a workload."""
 
     replicas: int | None = None
-    service_name: str = ""  # of a StatefulSet
+    service_name: str = ""  # for a StatefulSet
     selector: Selector = field(default_factory=Selector)
     template: PodTemplate = field(default_factory=PodTemplate)
 
