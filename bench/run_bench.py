@@ -19,6 +19,7 @@ from libs.testbed.approve_everything import ApproveEverything
 from libs.testbed.child_process import ChildExited, make_directory
 from libs.testbed.command_channel import CommandRejected
 from libs.testbed.error_messages import list_messages
+from libs.testbed.run_directory import open_run_directory
 
 _WARM_UP_NODES = 100
 
