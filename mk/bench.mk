@@ -1,3 +1,3 @@
 .PHONY: bench
 bench: testbed ## speed and cost on the real control plane (ARGS="--help")
-	@$(BIN)/python -m bench $(ARGS)
+	@$(BIN)/python -m tests.bench $(ARGS)

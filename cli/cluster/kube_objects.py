@@ -5,7 +5,6 @@ from typing import Final
 import msgspec
 
 from libs.common.kube.lease import LeaseSpec
-from libs.common.settings.renamed_flags import list_spellings
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -41,11 +40,10 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     def flag_values(self, flag: str) -> tuple[str, ...]:
         """Return all values of the flag, as `--flag=value` or `--flag value`; "true" without a value."""
         found: list[str] = []
-        spellings = list_spellings(flag)
         words = self.command_line
         for at, word in enumerate(words):
             name, equals, value = word.partition("=")
-            if not word.startswith("-") or name.lstrip("-").replace("_", "-") not in spellings:
+            if not word.startswith("-") or name.lstrip("-").replace("_", "-") != flag:
                 continue
             after = words[at + 1] if at + 1 < len(words) else ""
             found.append(value if equals else "true" if not after or after.startswith("-") else after)

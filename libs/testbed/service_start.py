@@ -1,7 +1,6 @@
-"""How a process of the services is started: by a new Python, as a fork, or from an older tree."""
+"""Starts a process of the services: a new Python or a fork, patched if a harness asks for it."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Final
 from libs.common.contract.services import SERVICES
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.fork_server import ForkServer
-from libs.testbed.older_tree import find_older_tree
+from libs.testbed.patched_process import PATCHES
 
 ROOT: Final = Path(__file__).parents[2]
 PROCESS_NAME: Final = "TALOS_CCM_TESTBED_PROCESS"  # the environment of each process has its name
@@ -45,14 +44,10 @@ def start_service(
     name: str, service: str, arguments: Sequence[str], run_dir: Path, env: Mapping[str, str]
 ) -> ChildProcess:
     """Start the process `name`, such as "ipam-2", of a service or "all-in-one"; it logs to `<name>.log`."""
-    env = {**env, PROCESS_NAME: name}
     module = get_module(service)
-    older = find_older_tree(name)
-    if older is not None:
-        argv = older.build_argv([sys.executable, "-m", module, *arguments])
-        path = os.pathsep.join(filter(None, (str(older.root), env.get("PYTHONPATH"))))
-        return ChildProcess.start(name, argv, run_dir, env={**env, "PYTHONPATH": path})
-    return start_program(name, module, arguments, run_dir, env)
+    if PATCHES in env:
+        module, arguments = "libs.testbed.patched_process", [module, *arguments]
+    return start_program(name, module, arguments, run_dir, {**env, PROCESS_NAME: name})
 
 
 def start_program(

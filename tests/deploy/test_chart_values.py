@@ -178,23 +178,6 @@ def test_a_value_for_one_service_reaches_only_that_service(tmp_path: Path):
             },
             300.0,
         ),
-        # the old name, everywhere and beside the new one: csr never gets both
-        ({"extraArgs": ["--metadata-repeat-period=2m"]}, 120.0),
-        ({"services.metadata.extraArgs": ["--metadata_repeat_period", "20m"]}, 1200.0),
-        (
-            {
-                "services.metadata.extraArgs": ["--metadata-repeat-period=20m"],
-                "services.csr.extraArgs": ["--metadata-republish-interval=5m"],
-            },
-            300.0,
-        ),
-        (
-            {
-                "services.metadata.extraArgs": ["--metadata-republish-interval=20m"],
-                "services.csr.extraArgs": ["--metadata-repeat-period=5m"],
-            },
-            300.0,
-        ),
     ],
 )
 def test_csr_gets_the_republish_interval_of_metadata(

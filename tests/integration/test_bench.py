@@ -16,17 +16,6 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from bench.bench_cluster import PROFILE_DIRECTORY, BenchCluster, is_controller_user, start_services
-from bench.bench_options import BenchOptions, Mode, Scenario
-from bench.certificates import measure_unconditional_approval
-from bench.figures import BenchRun
-from bench.fleet import make_fleet
-from bench.measurement import Measurement
-from bench.other_controller import OtherControllerFailed, start_other_controller
-from bench.other_controller_check import check_other_controller
-from bench.pod_cidrs import delete_claims
-from bench.profiles import format_top_functions
-from bench.scenarios import MEASURE_BY_SCENARIO, measure_burst
 from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.testbed.approve_everything import ApproveEverything
@@ -37,6 +26,17 @@ from libs.testbed.kubelets_in_go import KubeletsInGo
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.service_processes import SERVICE_NETWORKS
 from libs.testbed.service_start import ROOT
+from tests.bench.bench_cluster import BenchCluster, is_controller_user, start_services
+from tests.bench.bench_options import BenchOptions, Mode, Scenario
+from tests.bench.certificates import measure_unconditional_approval
+from tests.bench.figures import BenchRun
+from tests.bench.fleet import make_fleet
+from tests.bench.measurement import Measurement
+from tests.bench.other_controller import OtherControllerFailed, start_other_controller
+from tests.bench.other_controller_check import check_other_controller
+from tests.bench.pod_cidrs import delete_claims
+from tests.bench.profiles import format_top_functions
+from tests.bench.scenarios import MEASURE_BY_SCENARIO, measure_burst
 from tests.bus_actors import run_during, wait_until
 
 SMALL = BenchOptions(
@@ -560,15 +560,16 @@ async def test_a_program_that_approves_no_certificate_is_named_with_the_controll
 
 def test_a_process_told_to_profiles_itself_from_then_on(tmp_path: Path):
     program = (
-        "import os, signal\n"
+        "import os, pathlib, signal, sys\n"
+        "from tests.bench.instrumentation import profile_on_signal\n"
+        "profile_on_signal(pathlib.Path(sys.argv[1]))\n"
         "def before(): return sum(range(10))\n"
         "def after(): return sum(range(10))\n"
         "before(); os.kill(os.getpid(), signal.SIGUSR2); after()\n"
     )
-    instrumented = Path(__file__).parents[2] / "bench" / "instrumented"
-    environment = os.environ | {"PYTHONPATH": str(instrumented), PROFILE_DIRECTORY: str(tmp_path)}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
-    (written,) = tmp_path.iterdir()
+    written = tmp_path / "own.prof"
+    command = [sys.executable, "-c", program, str(written)]
+    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=60)
     told = format_top_functions(written)
     assert "(after)" in told
     assert "(before)" not in told

@@ -6,7 +6,6 @@ from secrets import token_hex
 
 import pytest
 
-from chaos.nats_servers import JetStreamRejected, NatsServers, NoLeader, VolumeNotFull
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.protocol import BusError, BusHooks
 from libs.common.contract.services import DURABLES
@@ -14,6 +13,7 @@ from libs.common.contract.subjects import STREAM, subject_of
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.small_volume import SmallVolume
 from tests.bus_actors import MAX_BYTES, make_event, wait_until
+from tests.chaos.nats_servers import JetStreamRejected, NatsServers, NoLeader, VolumeNotFull
 from tests.integration.conftest import ConnectBus
 
 ELECTION_SECONDS = 60

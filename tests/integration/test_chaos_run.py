@@ -6,21 +6,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from chaos.cluster import Servers, start_processes
-from chaos.expectation import Undisturbed
-from chaos.mutants import MUTANTS, run_mutated
-from chaos.nats_servers import NatsServers
-from chaos.observer import Observer
-from chaos.results import RunRecord, UndisturbedRecord
-from chaos.run import find_credentials, run_on_cluster
-from chaos.schedule import Occurrence, Schedule, plan_undisturbed
-from chaos.workload import CONTROL_PLANE, LAST_NODE, STEADY, Workload, plan_workload
 from libs.testbed.child_process import make_directory
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.signing_requests import CSRS, make_request_pem
+from tests.chaos.cluster import Servers, start_processes
+from tests.chaos.expectation import Undisturbed
+from tests.chaos.mutants import MUTANTS, run_mutated
+from tests.chaos.nats_servers import NatsServers
+from tests.chaos.observer import Observer
+from tests.chaos.results import RunRecord, UndisturbedRecord
+from tests.chaos.run import find_credentials, run_on_cluster
+from tests.chaos.schedule import Occurrence, Schedule, plan_undisturbed
+from tests.chaos.workload import CONTROL_PLANE, LAST_NODE, STEADY, Workload, plan_workload
 
 TAINT_FIRST = next(mutant for mutant in MUTANTS if mutant.name == "labeler-removes-the-taint-first")
 

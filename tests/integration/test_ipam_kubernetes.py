@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from bench.pod_cidr_writes import count_ipam_writes
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.service_processes import ServiceProcesses
 from services.ipam.pages import NAME_PREFIX
+from tests.bench.pod_cidr_writes import count_ipam_writes
 from tests.bus_actors import run_during, wait_until
 from tests.integration.conftest import StartServices
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from chaos.fault_proxy import CUT, HEALTHY, FaultProxy
 from libs.common.kube.api import KubeApi
 from libs.common.kube.lease_lock import STANDBY_REPORT_ANNOTATION
 from libs.common.kube.load_kube_config import load_kube_config
@@ -16,6 +15,7 @@ from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.nats_server import NatsServer
 from services.watcher.leader_elector import LeadershipLost
 from tests.bus_actors import run_during, wait_until
+from tests.chaos.fault_proxy import CUT, HEALTHY, FaultProxy
 from tests.integration.conftest import ConnectBus
 from tests.watcher_actors import WatcherFlow, make_watcher
 

@@ -10,7 +10,6 @@ from libs.common.bus.message_age import (
     MAX_REPUBLISH_INTERVAL_TEXT,
 )
 from libs.common.contract.services import SERVICES
-from libs.common.settings.renamed_flags import list_spellings
 
 
 class Flag(msgspec.Struct, frozen=True):
@@ -32,7 +31,7 @@ class Flag(msgspec.Struct, frozen=True):
     @property
     def spellings(self) -> tuple[str, ...]:
         """Every name that the command line accepts for this flag."""
-        return (*list_spellings(self.name), *self.aliases) if self.name else ()
+        return (self.name, *self.aliases) if self.name else ()
 
 
 NODES: Final = "Nodes"

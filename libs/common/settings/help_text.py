@@ -8,7 +8,6 @@ from typing import Any, Final, Literal, get_args, get_origin
 from libs.common.settings.flag_values import format_duration, required_type
 from libs.common.settings.read_settings import Option
 from libs.common.settings.reference_flags import IGNORED_FLAGS
-from libs.common.settings.renamed_flags import OLD_NAMES, REMOVED_IN
 
 _WIDTH: Final = 80
 _INDENT: Final = " " * 6
@@ -60,9 +59,7 @@ def _entry(option: Option) -> str:
         break_on_hyphens=False,
         break_long_words=False,
     )
-    old = OLD_NAMES.get(flag.name)
-    deprecated = f"\n{_INDENT}Deprecated name, removed in version {REMOVED_IN}: --{old}." if old else ""
-    return f"{head}\n{body}{deprecated}"
+    return f"{head}\n{body}"
 
 
 def _value_name(option: Option) -> str:

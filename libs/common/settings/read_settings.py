@@ -17,7 +17,6 @@ from libs.common.settings.command_line import CommandLine, FlagArgument, parse_c
 from libs.common.settings.flag_values import format_duration, parse_list, required_type, select_parser
 from libs.common.settings.flags import CLOUD_CONFIG, CONTROLLERS, SHARED_BOOLEANS, Flag
 from libs.common.settings.reference_flags import IGNORED_FLAGS, list_wildcard_differences
-from libs.common.settings.renamed_flags import list_deprecations, validate_spellings
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -109,7 +108,6 @@ def validate_settings(
     if words.wants_help or words.wants_version:
         return ParsedSettings(wants_help=words.wants_help, wants_version=words.wants_version), ()
     mistakes = [_unknown(name, options) for name in words.unknown] + list(words.mistakes)
-    mistakes += validate_spellings(given.name for given in words.flags)
     written = _by_name(words, options)
     if config is None:
         config = _cloud_config(written.get(CLOUD_CONFIG.name, ""), mistakes)
@@ -118,7 +116,6 @@ def validate_settings(
     values = [(option, _value(option, sources, mistakes)) for option in options]
     read: dict[Any, Any] = {}
     warnings = [
-        *list_deprecations(given.name for given in words.flags),
         *_without_effect(words, options),
         *list_wildcard_differences(parse_list(written.get(CONTROLLERS.name, ""))),
         *_about_file(config, written.get(CLOUD_CONFIG.name, "")),

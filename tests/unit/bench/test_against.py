@@ -8,17 +8,17 @@ from typing import Final
 import pytest
 from rich.console import Console
 
-from bench.bench_options import BenchOptions, Mode, Scenario
-from bench.costs import CostReading, compute_controller_figures
-from bench.figures import BenchRun
-from bench.host import HostInfo
-from bench.other_controller import build_flags
-from bench.other_controller_check import find_first_join_problem
-from bench.ratios import Pairing, compare_with_other
-from bench.results import BenchResults
-from bench.tables import render_results
 from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
 from libs.testbed.service_processes import ProcessUsage
+from tests.bench.bench_options import BenchOptions, Mode, Scenario
+from tests.bench.costs import CostReading, compute_controller_figures
+from tests.bench.figures import BenchRun
+from tests.bench.host import HostInfo
+from tests.bench.other_controller import build_flags
+from tests.bench.other_controller_check import find_first_join_problem
+from tests.bench.ratios import Pairing, compare_with_other
+from tests.bench.results import BenchResults
+from tests.bench.tables import render_results
 
 OURS: Final[Mode] = "all-in-one-memory"
 TUNED: Final[Mode] = "against-tuned"

@@ -9,16 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import cpu, event_loop_lag
-from bench.certificates import (
+from libs.common.cloud_config.document import parse_cloud_config
+from libs.testbed.control_plane.node_history import WriteRequest
+from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
+from libs.testbed.service_processes import ProcessUsage
+from services.labeler.rules import apply_rules, compile_rules
+from tests.bench import cpu, event_loop_lag
+from tests.bench.certificates import (
     compute_early_figures,
     compute_filed_figures,
     find_certificate_problems,
     find_early_problems,
 )
-from bench.costs import compute_per_node
-from bench.cpu import compute_cpu_figures
-from bench.figures import (
+from tests.bench.costs import compute_per_node
+from tests.bench.cpu import compute_cpu_figures
+from tests.bench.figures import (
     BenchRun,
     compute_issued_figures,
     compute_join_figures,
@@ -27,9 +32,9 @@ from bench.figures import (
     compute_untainted_figures,
     summarize_runs,
 )
-from bench.fleet import make_fleet
-from bench.loop_speed import measure_speed
-from bench.pod_cidr_figures import (
+from tests.bench.fleet import make_fleet
+from tests.bench.loop_speed import measure_speed
+from tests.bench.pod_cidr_figures import (
     RATIO,
     compare_bursts,
     compute_carried_figures,
@@ -38,13 +43,13 @@ from bench.pod_cidr_figures import (
     find_killed_problems,
     find_pod_cidr_problems,
 )
-from bench.pod_cidr_writes import IpamWrites, count_writes
-from bench.rule_change import compute_expected_labels, compute_rule_figures, find_rule_problems, write_rule
-from libs.common.cloud_config.document import parse_cloud_config
-from libs.testbed.control_plane.node_history import WriteRequest
-from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
-from libs.testbed.service_processes import ProcessUsage
-from services.labeler.rules import apply_rules, compile_rules
+from tests.bench.pod_cidr_writes import IpamWrites, count_writes
+from tests.bench.rule_change import (
+    compute_expected_labels,
+    compute_rule_figures,
+    find_rule_problems,
+    write_rule,
+)
 from tests.builders import make_facts
 from tests.bus_actors import wait_until
 

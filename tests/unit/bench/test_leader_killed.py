@@ -4,9 +4,10 @@ import math
 
 import pytest
 
-from bench.figures import Figures
-from bench.leader_killed import build_lease_flags
-from bench.leader_killed_figures import (
+from libs.testbed.kubelets_in_go import GoCertificateRequest
+from tests.bench.figures import Figures
+from tests.bench.leader_killed import build_lease_flags
+from tests.bench.leader_killed_figures import (
     MISSING,
     NEXT_LEADER,
     READY_AGAIN,
@@ -15,7 +16,6 @@ from bench.leader_killed_figures import (
     find_leader_problems,
     find_ready_again,
 )
-from libs.testbed.kubelets_in_go import GoCertificateRequest
 
 KILLED_AT = 100.0
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.bench_cluster import COUNT_DIRECTORY
-from bench.instrumented.sitecustomize import FOLLOWERS
-from bench.message_counts import MessageCounts, compute_message_figures, read_message_counts
+from tests.bench.instrumentation import COUNT_DIRECTORY, FOLLOWERS
+from tests.bench.message_counts import MessageCounts, compute_message_figures, read_message_counts
 
 ROOT = Path(__file__).parents[3]
 PAGE = """\
@@ -68,6 +67,8 @@ def test_only_what_was_added_counts_and_streams_are_no_calls():
 
 def test_a_process_of_a_bench_counts_what_its_caches_apply(tmp_path: Path):
     program = (
+        "from tests.bench.instrumentation import install\n"
+        "install()\n"
         "from datetime import datetime\n"
         "from libs.common.bus.protocol import Message, UnreadablePayload\n"
         "from libs.common.bus.stream_cache import StreamCache\n"
@@ -77,8 +78,7 @@ def test_a_process_of_a_bench_counts_what_its_caches_apply(tmp_path: Path):
         "    cache.apply(Message(subject='a', event=event, sequence=number, published_at=datetime.now()))\n"
         "assert cache.sequence == 3\n"
     )
-    path = os.pathsep.join((str(ROOT / "bench" / "instrumented"), str(ROOT)))
-    environment = os.environ | {"PYTHONPATH": path, COUNT_DIRECTORY: str(tmp_path)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), COUNT_DIRECTORY: str(tmp_path)}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
     assert read_message_counts([], tmp_path.iterdir(), []).applied == 3
 

@@ -11,16 +11,16 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console, RenderableType
 
-from bench.__main__ import main
-from bench.bench_options import BenchOptions
-from bench.figures import BenchRun
-from bench.fleet import make_fleet, move_external_address
-from bench.host import HostInfo
-from bench.measurement import Measurement
-from bench.results import BenchResults, InvalidResults, decode_results, encode_results, select_scenarios
-from bench.run_bench import measure_run, plan_runs
-from bench.tables import format_number, group_figures, render_comparison, render_results
 from libs.testbed.command_channel import CommandRejected
+from tests.bench.__main__ import main
+from tests.bench.bench_options import BenchOptions
+from tests.bench.figures import BenchRun
+from tests.bench.fleet import make_fleet, move_external_address
+from tests.bench.host import HostInfo
+from tests.bench.measurement import Measurement
+from tests.bench.results import BenchResults, InvalidResults, decode_results, encode_results, select_scenarios
+from tests.bench.run_bench import measure_run, plan_runs
+from tests.bench.tables import format_number, group_figures, render_comparison, render_results
 
 HOST = HostInfo(processor="P", cores=2, memory_gb=8, python="3.11", kubernetes="v1", load_before=0.1)
 WANTED = BenchOptions()

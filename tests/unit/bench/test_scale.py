@@ -7,13 +7,13 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner
 
-from bench.__main__ import main
-from bench.bench_options import BenchOptions, Mode
-from bench.figures import BenchRun, Figures
-from bench.host import HostInfo
-from bench.results import BenchResults, encode_results
-from bench.scale_figures import GROWTH, compute_growth, select_scale_figures
-from bench.scale_plot import draw_scale, round_up
+from tests.bench.__main__ import main
+from tests.bench.bench_options import BenchOptions, Mode
+from tests.bench.figures import BenchRun, Figures
+from tests.bench.host import HostInfo
+from tests.bench.results import BenchResults, encode_results
+from tests.bench.scale_figures import GROWTH, compute_growth, select_scale_figures
+from tests.bench.scale_plot import draw_scale, round_up
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIZES = (100, 1000)

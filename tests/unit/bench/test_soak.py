@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from bench.__main__ import main
-from bench.event_loop_lag import Histogram
-from bench.soak import build_period_flags
-from bench.soak_faults import choose_faults
-from bench.soak_figures import (
+from tests.bench.__main__ import main
+from tests.bench.event_loop_lag import Histogram
+from tests.bench.soak import build_period_flags
+from tests.bench.soak_faults import choose_faults
+from tests.bench.soak_figures import (
     WARM_UP_HOURS,
     HourSample,
     ProcessSample,

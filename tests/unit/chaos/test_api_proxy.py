@@ -9,8 +9,6 @@ import aiohttp
 import msgspec
 import pytest
 
-from chaos.api_faults import API_FAULTS
-from chaos.api_proxy import ApiProxy
 from libs.testbed.control_plane.audit_log import AuditedRequest
 from libs.testbed.kubelets import MERGE
 from libs.testbed.sim_apiserver.faults import (
@@ -22,6 +20,8 @@ from libs.testbed.sim_apiserver.faults import (
 )
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.bus_actors import wait_until
+from tests.chaos.api_faults import API_FAULTS
+from tests.chaos.api_proxy import ApiProxy
 
 NODES = "/api/v1/nodes"
 SECONDS = 10

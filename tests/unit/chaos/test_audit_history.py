@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from chaos.audit_history import read_audit_log
-from chaos.history import History
 from tests.audit_lines import make_audit_line
+from tests.chaos.audit_history import read_audit_log
+from tests.chaos.history import History
 
 NODE = {
     "kind": "Node",

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from chaos.clocks import build_clock_environment, set_clock_offset
-from chaos.jumping_clock.sitecustomize import CLOCK_MODULES
 from libs.testbed.service_start import PROCESS_NAME, ROOT
+from tests.chaos.clocks import build_clock_environment, set_clock_offset
+from tests.chaos.jumping_clock import CLOCK_MODULES
 
 # Prints, for each line that it reads, how far its clocks are from that line's time.
 PROGRAM = """
 import sys, time
 from datetime import UTC
+from tests.chaos.jumping_clock import install
+install()
 import libs.common.kube.credentials as seam
 for line in sys.stdin:
     clocks = seam.datetime.now(UTC).timestamp(), time.time(), time.time_ns() / 1e9
@@ -77,6 +79,6 @@ def test_every_module_of_the_services_that_reads_the_wall_clock_is_known():
         if READS.search(path.read_text())
     ]
     modules = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files}
-    # `chaos/jumping_clock` replaces these functions of `time` for every module.
+    # `tests/chaos/jumping_clock.py` replaces these functions of `time` for every module.
     of_module_time = {"libs.common.bus.consumer_middleware", "libs.common.observability.tracing"}
     assert modules - of_module_time == CLOCK_MODULES

@@ -2,8 +2,8 @@
 
 from click.testing import CliRunner
 
-from chaos.__main__ import main
-from chaos.faults import FAULTS
+from tests.chaos.__main__ import main
+from tests.chaos.faults import FAULTS
 
 
 def test_help_says_what_a_seed_does_not_repeat():

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.credential_record import CredentialRecord, read_files
-from chaos.credential_search import find_leaks, list_secret_texts
 from libs.common.bus.nats.nkeys import generate_seed, public_key_of
 from libs.testbed.talos_pki import TalosPki
+from tests.chaos.credential_record import CredentialRecord, read_files
+from tests.chaos.credential_search import find_leaks, list_secret_texts
 
 
 @pytest.fixture

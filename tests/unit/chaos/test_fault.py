@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from chaos.fault import Fault, FaultFailed, FaultSite, heal_nothing, hold_fault
+from tests.chaos.fault import Fault, FaultFailed, FaultSite, heal_nothing, hold_fault
 
 NO_SITE = cast("FaultSite", None)  # the faults of this file act on nothing
 SLOW_SECONDS = 0.2

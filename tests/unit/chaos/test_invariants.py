@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from chaos.expectation import (
+from tests.chaos.expectation import (
     EndState,
     Expectation,
     OperatorKeys,
@@ -13,8 +13,8 @@ from chaos.expectation import (
     find_differences,
     make_end_state,
 )
-from chaos.history import History, NodeState, SigningRequest, Write
-from chaos.invariants import INVARIANTS, Evidence, find_violations
+from tests.chaos.history import History, NodeState, SigningRequest, Write
+from tests.chaos.invariants import INVARIANTS, Evidence, find_violations
 
 FIRST = (("InternalIP", "10.0.0.1"), ("ExternalIP", "198.51.100.1"))
 TAINT = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}

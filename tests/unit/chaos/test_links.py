@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from chaos.fault_proxy import CUT, HEALTHY
-from chaos.links import Link, Links, LinkTarget, UnknownLink
+from tests.chaos.fault_proxy import CUT, HEALTHY
+from tests.chaos.links import Link, Links, LinkTarget, UnknownLink
 
 
 @pytest.fixture

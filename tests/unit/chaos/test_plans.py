@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from chaos.cluster import MODES, list_processes
-from chaos.faults import FAULTS, get_fault, list_faults
-from chaos.schedule import plan_alone, plan_pair, plan_undisturbed
-from chaos.workload import (
+from tests.chaos.cluster import MODES, list_processes
+from tests.chaos.faults import FAULTS, get_fault, list_faults
+from tests.chaos.schedule import plan_alone, plan_pair, plan_undisturbed
+from tests.chaos.workload import (
     LAST_NODE,
     NODES,
     STEADY,

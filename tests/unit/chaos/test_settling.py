@@ -2,10 +2,10 @@
 
 import pytest
 
-from chaos.expectation import Expectation
-from chaos.history import NodeState, read_node
-from chaos.settling import find_unfinished
-from chaos.workload import LAST_REVISION, RULE_LABEL
+from tests.chaos.expectation import Expectation
+from tests.chaos.history import NodeState, read_node
+from tests.chaos.settling import find_unfinished
+from tests.chaos.workload import LAST_REVISION, RULE_LABEL
 
 
 def a_node(taint: str = "") -> NodeState:

@@ -1,22 +1,20 @@
 """A sitting leaves its results and the logs of violations."""
 
-import asyncio
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from chaos import run
-from chaos import sitting as sitting_module
-from chaos.__main__ import main
-from chaos.cluster import MODES, ChaosCluster
-from chaos.expectation import Undisturbed
-from chaos.results import Results, RunRecord, UndisturbedRecord
-from chaos.schedule import Schedule
-from chaos.sitting import Sitting
-from chaos.version_faults import get_older_tree
-from chaos.workload import Workload
+from tests.chaos import run
+from tests.chaos import sitting as sitting_module
+from tests.chaos.__main__ import main
+from tests.chaos.cluster import MODES, ChaosCluster
+from tests.chaos.expectation import Undisturbed
+from tests.chaos.results import Results, RunRecord, UndisturbedRecord
+from tests.chaos.schedule import Schedule
+from tests.chaos.sitting import Sitting
+from tests.chaos.workload import Workload
 
 
 def make_sitting(directory: Path, lines: list[str]) -> Sitting:
@@ -26,13 +24,6 @@ def make_sitting(directory: Path, lines: list[str]) -> Sitting:
 
 def count_logs(directory: Path) -> int:
     return len(list(directory.glob("*-not-started-*")))
-
-
-def test_the_older_tree_is_removed_after_the_last_run(tmp_path: Path):
-    sitting = make_sitting(tmp_path, [])
-    get_older_tree(tmp_path).mkdir()
-    asyncio.run(sitting.run_pairs([]))
-    assert not list(tmp_path.iterdir())
 
 
 async def test_a_cluster_that_does_not_start_is_tried_twice_and_reported_in_plain_words(

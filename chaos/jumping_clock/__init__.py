@@ -1,1 +1,0 @@
-"""The wall clock of the services in a run of chaos; its folder is on their PYTHONPATH."""

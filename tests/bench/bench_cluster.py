@@ -1,0 +1,198 @@
+"""A real control plane with Talos machines and kubelets in Go, and our services on it."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from libs.common.contract.service_spec import ServiceSpec
+from libs.common.contract.services import DEFAULT_SERVICES
+from libs.testbed.child_process import ChildProcess, make_directory
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.kubelets_in_go import KubeletsInGo
+from libs.testbed.machine_fleet import MachineFleet
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.patched_process import PATCHES
+from libs.testbed.process_keeper import keep_running
+from libs.testbed.service_processes import ServiceProcesses
+from tests.bench.bench_options import Mode
+from tests.bench.instrumentation import COUNT_DIRECTORY, PROFILE_DIRECTORY
+from tests.bench.message_counts import MessageCounts, read_message_counts
+
+OTHER_CONTROLLER: Final = "other-controller"  # process and Kubernetes user of the program of --against
+_QUIET_SECONDS = 1.0
+READ_VERBS: Final = frozenset({"get", "list", "watch"})  # of requests to Kubernetes
+
+StepCallback = Callable[[str], None]
+
+
+class BenchCluster(NamedTuple):
+    """The servers, machines and kubelets that every measurement uses, with or without our services."""
+
+    run_dir: Path
+    control_plane: ControlPlane
+    machines: MachineFleet
+    kubelets: KubeletsInGo
+    admin: KubeletFleet  # grants rights, measures nothing
+
+    def list_servers(self) -> dict[str, ChildProcess]:
+        """The other processes, whose cost the results show for context."""
+        control_plane = self.control_plane
+        manager = control_plane.controller_manager
+        assert manager is not None
+        return {
+            "kube-apiserver": control_plane.apiserver,
+            "etcd": control_plane.etcd,
+            "controller-manager": manager,
+            "machines": self.machines.child,
+            "kubelets": self.kubelets.child,
+        }
+
+
+class RunningController(Protocol):
+    """The controller that a run measures: our services or another one."""
+
+    @property
+    def nats(self) -> NatsServer | None:
+        """Its NATS server."""
+
+    @property
+    def start_seconds(self) -> float:
+        """Seconds from starting its processes until all are ready."""
+
+    def list_processes(self) -> Mapping[str, ChildProcess]:
+        """Its processes by name, without NATS."""
+
+    async def fetch_metrics(self) -> dict[str, str]:
+        """The metrics pages of our processes, by name."""
+
+    def read_message_counts(self, pages: Mapping[str, str]) -> MessageCounts | None:
+        """What our processes have done so far; `pages` are their metrics."""
+
+
+class BenchServices(NamedTuple):
+    """Our running services."""
+
+    mode: Mode
+    services: ServiceProcesses
+    nats: NatsServer | None
+    start_seconds: float  # from starting the processes until all are ready
+    counts: Path  # the directory with a file of each process, which counts the messages applied by caches
+    restarts: Sequence[str] = ()  # the processes that ended and run again, so far
+
+    def list_processes(self) -> Mapping[str, ChildProcess]:
+        return self.services.children
+
+    async def fetch_metrics(self) -> dict[str, str]:
+        names = list(self.services.children)
+        pages = await asyncio.gather(*(self.services.fetch_page(name, "/metrics") for name in names))
+        return dict(zip(names, pages, strict=True))
+
+    def read_message_counts(self, pages: Mapping[str, str]) -> MessageCounts:
+        children = self.services.children.values()
+        applied = (self.counts / str(child.pid) for child in children)
+        return read_message_counts(pages.values(), applied, (child.log for child in children))
+
+
+@contextlib.asynccontextmanager
+async def start_cluster(run_dir: Path, report: StepCallback) -> AsyncIterator[BenchCluster]:
+    """Start everything except our services, for the whole bench."""
+    async with contextlib.AsyncExitStack() as stack:
+        report("starting kube-apiserver, etcd, kube-controller-manager (builds them if the cache has none)")
+        control_plane = await stack.enter_async_context(ControlPlane.start(run_dir / "kubernetes"))
+        report("starting Talos machines and kubelets")
+        machines = await stack.enter_async_context(MachineFleet.start(make_directory(run_dir / "talos")))
+        kubelets = await stack.enter_async_context(KubeletsInGo.start(run_dir / "kubelets", control_plane))
+        admin = await stack.enter_async_context(KubeletFleet.start(control_plane))
+        yield BenchCluster(run_dir, control_plane, machines, kubelets, admin)
+
+
+@contextlib.asynccontextmanager
+async def start_services(
+    stage: BenchCluster,
+    mode: Mode,
+    name: str,
+    *,
+    flags: Sequence[str] = (),
+    wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES,
+    replicas: Mapping[str, int] | None = None,
+    own_flags: Mapping[str, Sequence[str]] | None = None,
+    profiles: Path | None = None,
+    restarts: bool = False,
+) -> AsyncIterator[BenchServices]:
+    """Start our services, with their own NATS server if the mode has one; yields when all are ready.
+
+    If one exits without `services.kill`, the body ends with an exception group of ChildExited; with
+    `restarts`, the process starts again, as in a cluster.
+    """
+    run_dir = stage.run_dir / name
+    counts = make_directory(run_dir / "counts")
+    async with contextlib.AsyncExitStack() as stack:
+        nats = None
+        if mode != "all-in-one-memory":
+            nats = await stack.enter_async_context(NatsServer.start(run_dir / "nats"))
+        begun = time.monotonic()
+        starting = ServiceProcesses.start(
+            run_dir,
+            stage.control_plane,
+            stage.admin,
+            nats_url=nats.url if nats else "",
+            talosconfig=stage.machines.write_talosconfig(),
+            all_in_one=mode != "separate",
+            bus="nats" if nats else "memory",
+            flags=flags,
+            own_flags=own_flags,
+            wirings=wirings,
+            replicas=replicas,
+            env=build_environment(counts, profiles),
+        )
+        services = await stack.enter_async_context(starting)
+        await services.wait_until_ready()
+        start_seconds = time.monotonic() - begun
+        if profiles is not None:  # not earlier: the profile excludes imports
+            for child in services.children.values():
+                child.process.send_signal(signal.SIGUSR2)
+        if restarts:
+            restarted = await stack.enter_async_context(keep_running(services))
+            yield BenchServices(mode, services, nats, start_seconds, counts, restarted)
+            return
+        async with asyncio.TaskGroup() as group:  # a service that exits cancels the measurement
+            watching = group.create_task(services.wait_for_exit())
+            yield BenchServices(mode, services, nats, start_seconds, counts)
+            watching.cancel()
+
+
+def build_environment(counts: Path, profiles: Path | None) -> dict[str, str]:
+    """The environment of our processes, which measures them by `tests/bench/instrumentation.py`."""
+    environment = {
+        "PYTHONDONTWRITEBYTECODE": "",  # compile modules, as in an image; else compiling dominates the start
+        PATCHES: "tests.bench.instrumentation:install",
+        COUNT_DIRECTORY: str(counts),
+    }
+    return environment if profiles is None else environment | {PROFILE_DIRECTORY: str(profiles)}
+
+
+async def wait_until_quiet(stage: BenchCluster, *, seconds: float = 20, writes_only: bool = False) -> bool:
+    """Wait until the controller has sent Kubernetes only Lease requests for a second.
+
+    False if that takes too long. The labeler delays its Events while Nodes are written. With `writes_only`,
+    reads do not count: services with short periods repeat them.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        mark = stage.control_plane.audit_mark()
+        await asyncio.sleep(_QUIET_SECONDS)
+        counts = stage.control_plane.audit_counts(mark)
+        requests = [r for r in counts if is_controller_user(r.user) and r.resource != "leases"]
+        if not any(r.verb not in READ_VERBS or not writes_only for r in requests):
+            return True
+    return False
+
+
+def is_controller_user(user: str) -> bool:
+    """Whether one of our services or the other controller has this user name; only one of them runs."""
+    return user.startswith("talos-ccm") or user == OTHER_CONTROLLER

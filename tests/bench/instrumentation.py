@@ -1,0 +1,79 @@
+"""Patches a service of a bench so that the bench can measure it from outside.
+
+It counts the messages that followers apply, in a file that the bench reads. On SIGUSR1 it writes the number
+of asyncio tasks to a file. With a directory for profiles, the process also profiles itself from SIGUSR2 on
+and writes the profile at exit.
+"""
+
+import asyncio
+import atexit
+import cProfile
+import mmap
+import os
+import signal
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from libs.testbed.service_start import PROCESS_NAME
+
+COUNT_DIRECTORY: Final = "TALOS_CCM_BENCH_COUNTS"
+PROFILE_DIRECTORY: Final = "TALOS_CCM_BENCH_PROFILES"
+# The followers of the stream, each with its own counter: module -> class. A bus calls `apply` per message.
+FOLLOWERS: Final = {
+    "libs.common.bus.stream_cache": "StreamCache",
+    "services.watcher.published_state": "PublishedState",
+}
+_COUNT_BYTES: Final = 8 * len(FOLLOWERS)
+
+
+def install() -> None:
+    """Measure this process into the directories of its environment."""
+    counts = Path(os.environ[COUNT_DIRECTORY])
+    _count_applied(counts / str(os.getpid()))
+    _count_tasks_on_signal(counts / f"{os.getpid()}.tasks")
+    if profiles := os.environ.get(PROFILE_DIRECTORY):
+        profile_on_signal(Path(profiles) / f"{os.environ[PROCESS_NAME]}.prof")
+
+
+def _count_applied(file: Path) -> None:
+    file.write_bytes(bytes(_COUNT_BYTES))
+    with file.open("r+b") as opened:
+        counts = memoryview(mmap.mmap(opened.fileno(), _COUNT_BYTES)).cast("Q")
+    for at, (module, name) in enumerate(FOLLOWERS.items()):
+        follower = getattr(import_module(module), name)
+        follower.apply = _count_calls(follower.apply, counts, at)
+
+
+def _count_calls(function: Callable[..., None], counts: memoryview, at: int) -> Callable[..., None]:
+    def counted(*arguments: object) -> None:
+        counts[at] += 1
+        function(*arguments)
+
+    return counted
+
+
+def _count_tasks_on_signal(file: Path) -> None:
+    """Write the number of tasks on SIGUSR1. The handler runs in the main thread, as the event loop does."""
+
+    def write(*_: object) -> None:
+        new = file.with_suffix(".new")
+        new.write_text(str(len(asyncio.all_tasks())))
+        new.replace(file)
+
+    signal.signal(signal.SIGUSR1, write)
+
+
+def profile_on_signal(file: Path) -> None:
+    """Profile this process from SIGUSR2 until its end."""
+    profile = cProfile.Profile(time.process_time)
+    # Python handles signals in the main thread, which also runs the event loop.
+    signal.signal(signal.SIGUSR2, lambda *_: profile.enable())
+
+    def write() -> None:
+        profile.disable()
+        profile.dump_stats(file)
+
+    atexit.register(write)

@@ -1,0 +1,125 @@
+"""The tools of a scenario: the cluster, our services, and nodes that join and leave."""
+
+import contextlib
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.common.contract.service_spec import ServiceSpec
+from libs.common.contract.services import DEFAULT_SERVICES
+from libs.testbed.kubelets_in_go import GoJoinBatch
+from libs.testbed.machine_fleet import SimMachineFacts
+from libs.testbed.service_processes import PATIENT_LEASE_FLAGS
+from tests.bench.bench_cluster import BenchCluster, BenchServices, StepCallback, start_services
+from tests.bench.bench_options import BenchOptions, Mode, Scenario
+from tests.bench.figures import BenchRun, Figures
+from tests.bench.fleet import make_kubelets
+from tests.bench.other_controller import OtherController, start_other_controller
+
+_SINGLES_PER_SECOND: Final = 5  # the pace of the reference measurement
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a scenario: its cluster, mode, options, and the name of its nodes and files."""
+
+    stage: BenchCluster
+    options: BenchOptions
+    mode: Mode
+    number: int
+    name: str
+    profiles: Path | None = None
+    report: StepCallback = lambda _: None  # prints the progress within a long run
+
+    def start_services(
+        self,
+        *flags: str,
+        wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES,
+        replicas: Mapping[str, int] | None = None,
+        own_flags: Mapping[str, Sequence[str]] | None = None,
+        restarts: bool = False,
+    ) -> contextlib.AbstractAsyncContextManager[BenchServices]:
+        """Start our services for this run; `restarts` as in `start_services`.
+
+        A profiled process is slow: it must not lose its Lease.
+        """
+        if self.profiles is not None and own_flags is None:
+            own_flags = PATIENT_LEASE_FLAGS
+        return start_services(
+            self.stage,
+            self.mode,
+            self.name,
+            flags=flags,
+            wirings=wirings,
+            replicas=replicas,
+            own_flags=own_flags,
+            profiles=self.profiles,
+            restarts=restarts,
+        )
+
+    def start_other_controller(
+        self, *, pod_cidrs: bool = False
+    ) -> contextlib.AbstractAsyncContextManager[OtherController]:
+        """Start the program of --against with the flags of the mode."""
+        assert self.options.against is not None, "the command requires it for these modes"
+        return start_other_controller(
+            self.stage, self.mode, self.name, self.options.against, pod_cidrs=pod_cidrs
+        )
+
+    async def join_nodes(
+        self,
+        names: list[str],
+        *,
+        alone: bool,
+        one_at_a_time: bool = False,
+        certificates: bool = False,
+        pod_cidrs: bool = False,
+        at_most: float = math.inf,
+    ) -> GoJoinBatch:
+        """Let kubelets join at the configured pace; `alone`: no service removes the taint or approves.
+
+        It ends after the configured patience, or after `at_most` seconds.
+        """
+        wanted = self.options
+        return await self.stage.kubelets.join(
+            names,
+            concurrency=wanted.concurrency,
+            per_second=_SINGLES_PER_SECOND if one_at_a_time else wanted.per_second,
+            one_at_a_time=one_at_a_time,
+            until_untainted=not alone,
+            until_served=pod_cidrs,
+            certificates=certificates,
+            seconds=min(at_most, wanted.patience_seconds),
+        )
+
+    def make_run(self, scenario: Scenario, figures: Figures, problems: list[str]) -> BenchRun:
+        """The result of this run."""
+        return BenchRun(
+            scenario=scenario, mode=self.mode, number=self.number, figures=figures, problems=tuple(problems)
+        )
+
+
+Measure = Callable[[Measurement], Awaitable[BenchRun]]
+
+
+@contextlib.asynccontextmanager
+async def run_machines(
+    stage: BenchCluster, machines: list[SimMachineFacts], *, certificates: int = 0
+) -> AsyncIterator[list[str]]:
+    """Run machines with kubelets that can join and file that many certificate requests each.
+
+    At the end it deletes the machines, their Nodes and their requests.
+    """
+    await stage.machines.put_machines(*machines)
+    await stage.kubelets.load_kubelets(make_kubelets(machines), certificates=certificates)
+    names = [machine.name for machine in machines]
+    joined = False
+    try:
+        yield names
+        joined = True
+    finally:
+        if joined:  # after a failure or Ctrl-C the whole control plane is deleted
+            await stage.kubelets.delete_nodes(names)
+            await stage.machines.delete_machines(*(machine.id for machine in machines))

@@ -1,0 +1,78 @@
+"""What our services did in a measurement, per node: messages, plans, Talos calls and streams, log lines."""
+
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tests.bench.figures import Figures
+
+_GROUP: Final = "per node: "
+_PUBLISHED: Final = re.compile(
+    r'^talosccm_published_total\{event="([^"]+)",outcome="published"\} (\S+)$', re.MULTILINE
+)
+_PLANS: Final = re.compile(
+    r'^talosccm_transformer_duration_seconds_count\{type="transformer"\} (\S+)$', re.MULTILINE
+)
+_WATCH: Final = "Watch"
+
+
+class MessageCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of all our processes since their start."""
+
+    published: Mapping[str, float]  # by subject without the object name, such as "flow.observed.node"
+    applied: int  # by the caches of services that follow the stream, replayed messages included
+    checked: int  # by the watcher's record of what it has published
+    plans: float  # of the labeler
+    log_lines: int
+
+
+def read_message_counts(pages: Iterable[str], applied: Iterable[Path], logs: Iterable[Path]) -> MessageCounts:
+    """Read the counts from metrics pages, the counters of `instrumentation`, and logs.
+
+    A counter is missing while its process imports its first modules.
+    """
+    every_page = list(pages)
+    counters = [struct.unpack("QQ", file.read_bytes()) for file in applied if file.exists()]
+    return MessageCounts(
+        published=parse_published(every_page),
+        applied=sum(by_caches for by_caches, _ in counters),
+        checked=sum(by_watcher for _, by_watcher in counters),
+        plans=sum(float(count) for page in every_page for count in _PLANS.findall(page)),
+        log_lines=sum(log.read_bytes().count(b"\n") for log in logs),
+    )
+
+
+def parse_published(pages: Iterable[str]) -> dict[str, float]:
+    """Messages about objects on these metrics pages, by subject without the object name.
+
+    The others, such as the leader's heartbeat, depend on time and not on nodes.
+    """
+    counts: dict[str, float] = {}
+    for page in pages:
+        for subject, count in _PUBLISHED.findall(page):
+            if subject.count(".") >= 2:
+                counts[subject] = counts.get(subject, 0.0) + float(count)
+    return counts
+
+
+def compute_message_figures(
+    before: MessageCounts, after: MessageCounts, talos: Mapping[str, int], nodes: int
+) -> Figures:
+    """The counts per node; `talos` are the calls at the machines, such as "Get PlatformMetadatas"."""
+    added = {what: count - before.published.get(what, 0.0) for what, count in after.published.items()}
+    streams = sum(count for call, count in talos.items() if call.split()[0] == _WATCH)
+    counts = {
+        "messages published": sum(added.values()),
+        **{f"... {subject}": added[subject] for subject in sorted(added) if added[subject]},
+        "messages applied by caches": after.applied - before.applied,
+        "messages applied by the watcher": after.checked - before.checked,
+        "plans of the labeler": after.plans - before.plans,
+        "Talos calls": sum(talos.values()) - streams,
+        "Talos streams": streams,
+        "log lines": after.log_lines - before.log_lines,
+    }
+    return {f"{_GROUP}{what}": count / nodes for what, count in counts.items()}

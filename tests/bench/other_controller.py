@@ -1,0 +1,142 @@
+"""Another controller, a program that takes the reference's flags, on the same cluster as our services."""
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn
+
+import aiohttp
+
+from libs.testbed.child_process import ChildExited, ChildProcess, make_directory, wait_until
+from libs.testbed.ports import allocate_port
+from libs.testbed.service_processes import SERVICE_NETWORKS
+from tests.bench.bench_cluster import OTHER_CONTROLLER, BenchCluster
+from tests.bench.bench_options import Mode
+from tests.bench.fleet import POD_NETWORKS
+from tests.bench.message_counts import MessageCounts
+
+# Empty values: the controller has no rule and reads the cluster's name from Talos, as our services do.
+_CLOUD_CONFIG: Final = "global: {}\n"
+_FLAGS_BY_MODE: Final[Mapping[Mode, tuple[str, ...]]] = {
+    "against-default": (),
+    "against-tuned": ("--concurrent-node-syncs=64", "--kube-api-qps=2000", "--kube-api-burst=4000"),
+}
+_CONTROLLERS: Final = ("cloud-node", "node-csr-approval")
+_POD_CIDR_FLAGS: Final = (
+    "--allocate-node-cidrs",
+    f"--cluster-cidr={','.join(POD_NETWORKS)}",
+    f"--service-cluster-ip-range={SERVICE_NETWORKS}",
+)
+_REQUIRED: Final = "docs/performance.md lists what such a program must accept"
+_START_SECONDS: Final = 60
+_STOP_SECONDS: Final = 10
+_ONE_SECOND: Final = aiohttp.ClientTimeout(total=1)
+
+
+class OtherControllerFailed(RuntimeError):
+    """The program cannot be measured; the message names it, the reason and the fix."""
+
+
+class OtherController(NamedTuple):
+    """The running program."""
+
+    program: Path
+    child: ChildProcess
+    start_seconds: float  # from starting the process until it is healthy
+    nats: None = None
+
+    def list_processes(self) -> Mapping[str, ChildProcess]:
+        return {OTHER_CONTROLLER: self.child}
+
+    async def fetch_metrics(self) -> dict[str, str]:
+        """Return none: its metrics have other names."""
+        return {}
+
+    def read_message_counts(self, pages: Mapping[str, str]) -> MessageCounts | None:
+        """Return None: it has no messages."""
+        return None
+
+
+@contextlib.asynccontextmanager
+async def start_other_controller(
+    stage: BenchCluster, mode: Mode, name: str, program: Path, *, pod_cidrs: bool = False
+) -> AsyncIterator[OtherController]:
+    """Start the program and wait until it is healthy; end it with the context.
+
+    Raises OtherControllerFailed if it does not start. If it exits later, the body ends with an exception
+    group of ChildExited.
+    """
+    run_dir = make_directory(stage.run_dir / name)
+    cloud_config = run_dir / "cloud-config.yaml"
+    cloud_config.write_text(_CLOUD_CONFIG)
+    port = allocate_port()
+    flags = build_flags(
+        mode,
+        kubeconfig=stage.control_plane.kubeconfig(OTHER_CONTROLLER, ["system:masters"]),
+        cloud_config=cloud_config,
+        port=port,
+        pod_cidrs=pod_cidrs,
+    )
+    environment = {"TALOSCONFIG": str(stage.machines.write_talosconfig()), "TALOS_ENDPOINTS": ""}
+    begun = time.monotonic()
+    try:
+        child = ChildProcess.start(OTHER_CONTROLLER, [program, *flags], run_dir, env=environment)
+    except OSError as error:
+        raise OtherControllerFailed(f"--against {program}: cannot start: {error.strerror}") from error
+    try:
+        await _wait_until_healthy(program, child, port)
+        async with asyncio.TaskGroup() as group:  # an exit cancels the measurement
+            watching = group.create_task(_raise_exited(program, child))
+            yield OtherController(program, child, time.monotonic() - begun)
+            watching.cancel()
+    finally:
+        await child.stop(_STOP_SECONDS)
+
+
+def build_flags(
+    mode: Mode, *, kubeconfig: Path, cloud_config: Path, port: int, pod_cidrs: bool = False
+) -> list[str]:
+    """Return the flags of the reference's chart for one replica outside a cluster, and those of the mode."""
+    controllers = (*_CONTROLLERS, "node-ipam-controller") if pod_cidrs else _CONTROLLERS
+    return [
+        "--v=2",
+        "--cloud-provider=talos",
+        f"--cloud-config={cloud_config}",
+        f"--kubeconfig={kubeconfig}",
+        f"--controllers={','.join(controllers)}",
+        "--leader-elect=false",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics",
+        *_FLAGS_BY_MODE[mode],
+        *(_POD_CIDR_FLAGS if pod_cidrs else ()),
+    ]
+
+
+async def _wait_until_healthy(program: Path, child: ChildProcess, port: int) -> None:
+    unverified = ssl.create_default_context()  # it makes its own certificate
+    unverified.check_hostname = False
+    unverified.verify_mode = ssl.CERT_NONE
+    connector = aiohttp.TCPConnector(ssl=unverified)
+    async with aiohttp.ClientSession(connector=connector, timeout=_ONE_SECOND) as session:
+
+        async def is_healthy() -> bool:
+            try:
+                async with session.get(f"https://127.0.0.1:{port}/healthz") as response:
+                    return response.status == HTTPStatus.OK
+            except (aiohttp.ClientError, TimeoutError):
+                return False
+
+        try:
+            await wait_until(is_healthy, child, what="healthy (/healthz over TLS)", seconds=_START_SECONDS)
+        except (ChildExited, TimeoutError) as error:
+            raise OtherControllerFailed(f"--against {program}: {error}\n{_REQUIRED}") from error
+
+
+async def _raise_exited(program: Path, child: ChildProcess) -> NoReturn:
+    status = await child.wait()
+    raise ChildExited(f"--against {program}: ended with status {status}:\n{child.tail()}")

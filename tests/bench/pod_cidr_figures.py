@@ -1,0 +1,136 @@
+"""Figures about pod CIDRs: latency, additional cost, overlapping blocks. Pure."""
+
+import math
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_network
+from itertools import groupby
+from typing import Final
+
+from libs.testbed.kubelets_in_go import GoNodeJoin
+from tests.bench.cpu import compare_cpu, remove_group
+from tests.bench.figures import Figures, compute_percentile, compute_ratio
+from tests.bench.pod_cidr_writes import IpamWrites
+
+RATIO: Final = "usable with pod CIDRs / without"
+BEFORE_THE_KILL: Final = "pod CIDRs: nodes served before the kill"
+WITHOUT: Final = "without pod CIDRs: "
+_CLAIMS: Final = "pod CIDRs: ConfigMap writes per node"
+_PATCHES: Final = "pod CIDRs: Node patches per node"
+_MIDDLE: Final = 0.8  # share of all nodes: a replica killed later leaves too few to the others
+_EVERY_CLAIM: Final = "pod CIDRs: writes of claims per node, refused ones too"
+_AGAIN: Final = "pod CIDRs: nodes patched more than once"
+_KUBERNETES: Final = "Kubernetes: "
+_OF_CLAIMS: Final = tuple(f"{_KUBERNETES}{verb} configmaps" for verb in ("create", "update"))
+_MOST_TIMES: Final = 1.3  # promised: relative to the burst without
+_MOST_CLAIMS: Final = 0.1  # writes per node
+_ENOUGH: Final = 1000  # with fewer nodes the figures depend on seconds, not on nodes
+
+
+def compute_served_figures(nodes: Iterable[GoNodeJoin]) -> Figures:
+    """Time until nodes are usable: no taint, with pod CIDRs. Nodes that never are usable are only counted."""
+    came = list(nodes)
+    begun = min(node.begun for node in came)
+    usable = [node for node in came if node.untainted and node.served]
+    ends = [max(node.untainted, node.served) for node in usable]
+    took = [end - node.begun for end, node in zip(ends, usable, strict=True)]
+    return {
+        "all with pod CIDRs s": max((node.served for node in came if node.served), default=math.nan) - begun,
+        "all usable s": max(ends, default=math.nan) - begun,
+        "usable p50 ms": 1000 * compute_percentile(took, 50),
+        "usable p99 ms": 1000 * compute_percentile(took, 99),
+        "never with pod CIDRs": float(sum(not node.served for node in came)),
+    }
+
+
+def compute_carried_figures(carried: Sequence[tuple[str, ...]]) -> Figures:
+    """Blocks of Nodes that overlap another one, and Nodes without one block of each family."""
+    blocks = [ip_network(block) for each in carried for block in each]
+    spans = sorted((block.version, int(block[0]), int(block[-1])) for block in blocks)
+    families = [sorted(ip_network(block).version for block in each) for each in carried]
+    return {
+        "pod CIDRs: given twice": float(_count_overlapping(spans)),
+        "pod CIDRs: nodes without both families": float(sum(family != [4, 6] for family in families)),
+    }
+
+
+def _count_overlapping(spans: Sequence[tuple[int, int, int]]) -> int:
+    """How many of the sorted spans start before an earlier one of their family ends."""
+    found = 0
+    for _, family in groupby(spans, key=lambda span: span[0]):
+        reached = -1
+        for _, first, last in family:
+            found += first <= reached
+            reached = max(reached, last)
+    return found
+
+
+def compare_bursts(without: Figures, served: Figures) -> Figures:
+    """The figures of the burst with pod CIDRs, and their differences from the burst without.
+
+    In one process all services use one user, so only the difference shows the requests of ipam.
+    """
+    patches = f"{_KUBERNETES}patch nodes per node"
+    every = f"{_KUBERNETES}all per node"
+    refused = [f"{kind} (refused) per node" for kind in (*_OF_CLAIMS, f"{_KUBERNETES}patch nodes")]
+    first = {
+        RATIO: compute_ratio(served["all usable s"], without["all untainted s"]),
+        **compare_cpu(without, served),
+        _PATCHES: served.get(patches, 0.0) - without.get(patches, 0.0),
+        _CLAIMS: sum(served.get(f"{kind} per node", 0.0) for kind in _OF_CLAIMS),
+        "pod CIDRs: refused writes per node": sum(served.get(kind, 0.0) for kind in refused),
+        "pod CIDRs: requests per node in all": served[every] - without[every],
+        "pod CIDRs: CPU per node ms": served["ours: CPU per node ms"] - without["ours: CPU per node ms"],
+    }
+    shown = ("all untainted s", "untainted p50 ms", "untainted p99 ms", "never untainted")
+    baseline = {f"{WITHOUT}{name}": without[name] for name in shown} | remove_group(without, WITHOUT)
+    return first | served | baseline
+
+
+def find_pod_cidr_problems(figures: Figures, *, nodes: int) -> list[str]:
+    """The promises that did not hold."""
+    found = find_served_problems(figures)
+    if nodes >= _ENOUGH and figures[RATIO] > _MOST_TIMES:
+        found.append(f"with pod CIDRs it took more than {_MOST_TIMES} times as long")
+    if nodes >= _ENOUGH and figures[_CLAIMS] > _MOST_CLAIMS:
+        found.append(f"more than {_MOST_CLAIMS} writes of claims per node")
+    return found
+
+
+def compute_killed_figures(writes: IpamWrites, nodes: int) -> Figures:
+    """The writes of all replicas together, rejected ones included."""
+    patched = writes.patched
+    return {
+        _EVERY_CLAIM: (writes.claims + writes.claims_refused) / nodes,
+        "pod CIDRs: ... of which another replica was quicker with": writes.claims_refused / nodes,
+        _PATCHES: patched.total() / nodes,
+        _AGAIN: float(sum(count > 1 for count in patched.values())),
+        "pod CIDRs: nodes patched, but refused": float(writes.patches_refused.total()),
+        "pod CIDRs: nodes patched, but cut off by the kill": float(writes.patches_cut_off.total()),
+    }
+
+
+def find_killed_problems(figures: Figures, *, nodes: int, settled: bool) -> list[str]:
+    """The promises that did not hold."""
+    found = [] if settled else ["our services still sent requests 20 s after the last join"]
+    found += find_served_problems(figures)
+    if nodes >= _ENOUGH and figures[BEFORE_THE_KILL] > _MIDDLE * nodes:
+        found.append(
+            f"the bench killed a replica too late, when {figures[BEFORE_THE_KILL]:.0f} nodes were served"
+        )
+    if again := figures[_AGAIN]:
+        found.append(f"{again:.0f} nodes were patched more than once")
+    if nodes >= _ENOUGH and figures[_EVERY_CLAIM] > _MOST_CLAIMS:
+        found.append(f"more than {_MOST_CLAIMS} writes of claims per node")
+    return found
+
+
+def find_served_problems(figures: Figures) -> list[str]:
+    """Nodes without pod CIDRs, and pod CIDRs that overlap."""
+    found = []
+    if missing := figures["never with pod CIDRs"]:
+        found.append(f"{missing:.0f} nodes did not get pod CIDRs in time")
+    if twice := figures["pod CIDRs: given twice"]:
+        found.append(f"{twice:.0f} pod CIDRs overlap another one")
+    if partly := figures["pod CIDRs: nodes without both families"]:
+        found.append(f"{partly:.0f} nodes do not have one pod CIDR of each family")
+    return found

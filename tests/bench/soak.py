@@ -1,0 +1,208 @@
+"""The scenario `soak`: simulated hours with changes, replaced nodes and reconnects; nothing may grow.
+
+An hour of a cluster takes `--soak-hour-seconds`. The periods of our services shrink with it, down to a
+second, so that each machine is polled and each message repeated as often as in a real hour. Back-offs and the
+pause before watches open stay as they are. The Lease of the watcher outlasts a slow start of kube-apiserver.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from libs.common.contract.services import DEFAULT_SERVICES, IPAM
+from libs.testbed.child_process import ChildExited, ChildProcess, wait_until
+from libs.testbed.machine_fleet import SimMachineFacts
+from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, measure_process_usage
+from tests.bench import event_loop_lag
+from tests.bench.bench_cluster import BenchCluster, BenchServices, wait_until_quiet
+from tests.bench.figures import BenchRun
+from tests.bench.fleet import make_fleet, move_external_address
+from tests.bench.measurement import Measurement, run_machines
+from tests.bench.node_joins import POD_CIDR_FLAGS
+from tests.bench.soak_faults import SoakedServices, start_with_faults_in_turn, start_with_random_faults
+from tests.bench.soak_figures import (
+    HourSample,
+    ProcessSample,
+    compute_soak_figures,
+    count_restarts,
+    find_soak_problems,
+)
+
+_HOUR_SECONDS: Final = 3600.0
+_HEARTBEATS_PER_HOUR: Final = 12  # the kubelet's nodeStatusReportFrequency is five minutes
+_CHANGED_SHARE: Final = 10  # in each hour, one machine of so many gets another address
+_RECOVERY_SECONDS: Final = 90.0  # a random fault lasts up to 20 s, and its recovery 60 s
+_SAMPLE_ATTEMPTS: Final = 3  # a process may end, and start again, while it is sampled
+_RESTART_SECONDS: Final = 1.0
+_CLAIMS: Final = "/api/v1/namespaces/kube-system/configmaps"
+_REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+
+async def measure_soak(m: Measurement) -> BenchRun:
+    """Nodes live for `--soak-hours` simulated hours; each hour ends with a sample of the idle processes."""
+    wanted = m.options
+    machines = make_fleet(m.name, wanted.soak_nodes, ("hcloud",))
+    samples: list[HourSample] = []
+    problems: list[str] = []
+    running = run_machines(m.stage, machines, certificates=1 + wanted.soak_hours)
+    async with _start_services(m) as (controlled, disturb), running as names:
+        await m.join_nodes(names, alone=False, certificates=True, pod_cidrs=True)
+        for hour in range(wanted.soak_hours):
+            begun, ended = time.monotonic(), len(controlled.restarts)
+            what, failed = await disturb(hour, partial(_live_an_hour, m, machines, hour))
+            samples.append(await _sample(m.stage, controlled))
+            problems += [f"hour {hour + 1} ({what}): {problem}" for problem in failed]
+            m.report(
+                f"hour {hour + 1} of {wanted.soak_hours}: {what}; {_format_sample(samples[-1])}"
+                + "".join(f"; {name} restarted" for name in controlled.restarts[ended:])
+                + "".join(f"; {problem}" for problem in failed)
+            )
+            await asyncio.sleep(max(0.0, wanted.soak_hour_seconds - (time.monotonic() - begun)))
+    figures = compute_soak_figures(samples) | count_restarts(controlled.restarts)
+    return m.make_run("soak", figures, problems + find_soak_problems(samples))
+
+
+def _start_services(m: Measurement) -> contextlib.AbstractAsyncContextManager[SoakedServices]:
+    flags = build_period_flags(m.options.soak_hour_seconds)
+    if m.options.soak_faults is not None:
+        return start_with_random_faults(m, m.options.soak_faults, flags)
+    starting = m.start_services(*POD_CIDR_FLAGS, wirings=(*DEFAULT_SERVICES, IPAM), own_flags=flags)
+    return start_with_faults_in_turn(starting, m.stage)
+
+
+def build_period_flags(hour_seconds: float) -> Mapping[str, Sequence[str]]:
+    """The flags of each process that shorten its periods as much as the hour, down to a second."""
+    shorten = hour_seconds / _HOUR_SECONDS
+    resync, republish, status = (
+        f"--{flag}={max(1.0, shorten * seconds):g}s"
+        for flag, seconds in (
+            ("talos-resync-period", 1800),
+            ("metadata-republish-interval", 300),
+            ("node-status-update-frequency", 300),
+        )
+    )
+    return {
+        "all-in-one": (*PATIENT_LEASE_FLAGS["all-in-one"], resync, republish, status),
+        "watcher": (*PATIENT_LEASE_FLAGS["watcher"], status),
+        "metadata": (resync, republish, status),
+        "csr": (republish,),
+        "ipam": (status,),
+    }
+
+
+async def _live_an_hour(m: Measurement, machines: list[SimMachineFacts], hour: int) -> list[str]:
+    """Heartbeats of all nodes; meanwhile some change, one is replaced, and one renews its certificate.
+
+    Returns what did not recover in time.
+    """
+    kubelets, wanted = m.stage.kubelets, m.options
+    replaced, renewing = ([machines[(2 * hour + part) % len(machines)]] for part in range(2))
+    changing = [each for each in machines[hour % _CHANGED_SHARE :: _CHANGED_SHARE] if each not in replaced]
+    beating = [machine.name for machine in machines if machine not in replaced]
+    every = wanted.soak_hour_seconds / _HEARTBEATS_PER_HOUR
+    async with asyncio.TaskGroup() as group:
+        group.create_task(
+            kubelets.send_heartbeats(beating, seconds=wanted.soak_hour_seconds / 2, every_seconds=every)
+        )
+        changed = group.create_task(_change_addresses(m, changing, hour))
+        joined = group.create_task(_replace_nodes(m, replaced))
+        renewed = group.create_task(
+            kubelets.file_requests([machine.name for machine in renewing], seconds=_RECOVERY_SECONDS)
+        )
+    issued = sum(bool(request.issued) for request in renewed.result().requests)
+    await m.stage.admin.request("DELETE", _REQUESTS)  # kube-controller-manager deletes them after an hour
+    quiet = await wait_until_quiet(m.stage, seconds=_RECOVERY_SECONDS, writes_only=True)
+    problems = [*changed.result(), *joined.result()]
+    if issued < len(renewing):
+        problems.append(f"{len(renewing) - issued} renewed certificates were not issued in time")
+    return problems if quiet else [*problems, "the services were not idle at its end"]
+
+
+async def _change_addresses(m: Measurement, machines: list[SimMachineFacts], hour: int) -> list[str]:
+    moved = [
+        (machine, *move_external_address(machine, hour * len(machines) + number))
+        for number, machine in enumerate(machines)
+    ]
+    expected = {machine.name: address for machine, _, address in moved}
+    await m.stage.kubelets.expect_texts(expected)
+    for machine, addresses, _ in moved:
+        await m.stage.machines.change_machine(machine.id, addresses=addresses)
+    shown = await m.stage.kubelets.wait_until_shown(expected, seconds=_RECOVERY_SECONDS)
+    missing = sorted(expected.keys() - shown.keys())
+    return [f"{name} did not get its new address in time" for name in missing]
+
+
+async def _replace_nodes(m: Measurement, machines: list[SimMachineFacts]) -> list[str]:
+    """Delete these Nodes and let them join again under their names."""
+    names = [machine.name for machine in machines]
+    await m.stage.kubelets.delete_nodes(names)
+    joins = await m.join_nodes(
+        names, alone=False, certificates=True, pod_cidrs=True, at_most=_RECOVERY_SECONDS
+    )
+    return [
+        f"{node.name} was not usable in time after it had joined again"
+        for node in joins.nodes
+        if not (node.untainted and node.served and node.request and node.request.issued)
+    ]
+
+
+async def _sample(stage: BenchCluster, controlled: BenchServices) -> HourSample:
+    for _ in range(_SAMPLE_ATTEMPTS):
+        ended = len(controlled.restarts)
+        try:
+            return await _sample_once(stage, controlled)
+        except ChildExited:
+            await asyncio.sleep(_RESTART_SECONDS)
+            if len(controlled.restarts) == ended:  # no keeper restarts it
+                raise
+    return await _sample_once(stage, controlled)
+
+
+async def _sample_once(stage: BenchCluster, controlled: BenchServices) -> HourSample:
+    await controlled.services.wait_until_ready()
+    children = controlled.list_processes()
+    pages = await controlled.fetch_metrics()
+    processes = {name: await _sample_process(child, controlled.counts) for name, child in children.items()}
+    answer = await stage.admin.request("GET", _CLAIMS)
+    kept = {"ConfigMaps in kube-system": len(answer.body["items"])}
+    if controlled.nats is not None:
+        kept |= await controlled.nats.count_kept()
+    return HourSample(
+        processes=processes,
+        kept=kept,
+        loop_lag={name: event_loop_lag.parse_histogram(page) for name, page in pages.items()},
+    )
+
+
+async def _sample_process(child: ChildProcess, counts: Path) -> ProcessSample:
+    file = counts / f"{child.pid}.tasks"
+    file.unlink(missing_ok=True)
+    child.process.send_signal(signal.SIGUSR1)  # `instrumentation` answers with that file
+
+    async def is_answered() -> bool:
+        return file.exists()
+
+    await wait_until(is_answered, child, what="counted", seconds=10)
+    proc = Path(f"/proc/{child.pid}")
+    pages = int((proc / "statm").read_text().split()[1])
+    return ProcessSample(
+        pid=child.pid,
+        rss_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
+        files=len(list((proc / "fd").iterdir())),
+        tasks=int(file.read_text()),
+        threads=measure_process_usage(child.pid).threads,
+    )
+
+
+def _format_sample(sample: HourSample) -> str:
+    parts = [
+        f"{name} {of.rss_bytes / 1e6:.0f} MB, {of.files} files, {of.tasks} tasks"
+        for name, of in sample.processes.items()
+    ]
+    return "; ".join((*parts, *(f"{count} {what}" for what, count in sample.kept.items())))

@@ -1,0 +1,132 @@
+"""`python -m tests.chaos`: random pairs of faults on a real cluster (`make chaos ARGS="..."`)."""
+
+import asyncio
+import random
+import signal
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from tests.chaos.faults import FAULTS
+from tests.chaos.mutants import MUTANTS
+from tests.chaos.results import Results
+from tests.chaos.sitting import Sitting
+from tests.chaos.tables import render_recoveries, render_violations
+
+_FAULT = click.Choice([fault.name for fault in FAULTS])
+_MUTANT = click.Choice([mutant.name for mutant in MUTANTS])
+_names = partial(click.option, multiple=True, metavar="NAME")
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--runs", type=click.IntRange(1), default=20, show_default=True, help="Number of random pairs.")
+@click.option("--seed", type=int, help="Seed of the workload and the schedules. Default: a random one.")
+@click.option(
+    "--only", type=click.IntRange(1), multiple=True, help="Run only this number of the pairs (repeatable)."
+)
+@click.option("--alone", is_flag=True, help="Run each fault alone instead of pairs, or each --fault.")
+@_names("--fault", "faults", type=_FAULT, help="With --alone: this fault (repeatable).")
+@click.option("--mutants", is_flag=True, help="Run defective copies of the services: each must be caught.")
+@_names("--mutant", "mutant_names", type=_MUTANT, help="With --mutants: this one (repeatable).")
+@click.option("--list", "listing", is_flag=True, help="List the faults.")
+@click.option(
+    "--resume",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Results file, a line of JSON per run. Runs that it contains are not repeated.",
+)
+@click.option(
+    "--logs", type=click.Path(file_okay=False, path_type=Path), help="Directory for logs of the runs."
+)
+@click.option(
+    "--keep-logs", is_flag=True, help="Keep the logs of all runs, not only of those with a violation."
+)
+def main(
+    *,
+    runs: int,
+    seed: int | None,
+    only: tuple[int, ...],
+    alone: bool,
+    faults: tuple[str, ...],
+    mutants: bool,
+    mutant_names: tuple[str, ...],
+    listing: bool,
+    file: Path | None,
+    logs: Path | None,
+    keep_logs: bool,
+) -> None:
+    """Inject random pairs of faults while nodes join, change, leave and return, and check the invariants.
+
+    A seed repeats the workload and the schedule of faults. It does not repeat how the steps of processes
+    and servers interleave: a violation may need several runs of its seed.
+
+    Exit status 0: no violation; 1: a violation, or a run whose cluster did not start; 130: interrupted.
+    """
+    if (faults and not alone) or (mutant_names and not mutants):
+        raise click.UsageError("--fault needs --alone, and --mutant needs --mutants")
+    console = Console(highlight=False, soft_wrap=True)
+    if listing:
+        for fault in FAULTS:
+            console.print(
+                f"{fault.name:38} recovers within {fault.bound_seconds:g} s  {', '.join(fault.modes)}"
+            )
+        return
+    seed = random.randrange(10_000) if seed is None else seed
+    directory = (logs or Path(tempfile.mkdtemp(prefix="talos-ccm-chaos-"))).resolve()
+    directory.mkdir(parents=True, exist_ok=True)
+    results = Results(file or directory / "results.jsonl")
+    console.print(f"seed {seed}; results in {results.file}")
+    sitting = Sitting(
+        seed=seed, results=results, directory=directory, keep_logs=keep_logs, report=console.print
+    )
+    numbers = only or tuple(range(1, runs + 1))
+    if mutants:
+        missed: list[str] = []
+
+        async def run_mutants() -> None:
+            missed.extend(await sitting.run_mutants(mutant_names))
+
+        is_complete = _run(run_mutants)
+        console.print(f"not caught: {', '.join(missed) or 'none'}")
+        _report_not_run(sitting, console)
+        sys.exit(1 if missed or sitting.not_run else 0 if is_complete else 130)
+    is_complete = _run(partial(sitting.run_alone, faults) if alone else partial(sitting.run_pairs, numbers))
+    console.print(render_recoveries(results.runs))
+    console.print(render_violations(results.records))
+    _report_not_run(sitting, console)
+    has_failed = bool(sitting.not_run) or any(record.violations for record in results.records)
+    sys.exit(1 if has_failed else 0 if is_complete else 130)
+
+
+def _report_not_run(sitting: Sitting, console: Console) -> None:
+    if sitting.not_run:
+        names = ", ".join(sitting.not_run)
+        again = f"--seed {sitting.seed} --resume {sitting.results.file}"
+        console.print(f"not run: {names}. Repeat the call with {again}")
+
+
+def _run(work: Callable[[], Awaitable[None]]) -> bool:
+    """Run until the end or a signal; whether it was the end."""
+
+    async def run_until_signal() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        for number in (signal.SIGTERM, signal.SIGHUP):  # asyncio handles Ctrl-C
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        await work()
+
+    try:
+        asyncio.run(run_until_signal())
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("interrupted: every process is stopped, and the results file has the complete runs")
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main(prog_name="make chaos ARGS=...")

@@ -1,0 +1,78 @@
+"""Files the certificate requests of a run, and records which of them may be approved."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from libs.common.contract.signing_request import KUBELET_SERVING, NODE_USER_PREFIX
+from libs.testbed.kubelets import KubeletFleet, RequestRejected
+from libs.testbed.signing_requests import CSRS, SERVING_USAGES, build_signing_request, make_request_pem
+from tests.chaos.history import SigningRequest, digest_request, read_signing_request
+from tests.chaos.persist import persist
+
+_FOREIGN_SIGNER: Final = "example.com/another-signer"
+
+
+class RequestFiler:
+    """The requests of all Nodes, by their digests."""
+
+    def __init__(self, kubelets: KubeletFleet, list_ips: Callable[[str], Sequence[str]]) -> None:
+        """`list_ips` returns the addresses of a Node by its name."""
+        self.legitimate: set[str] = set()
+        self.required: dict[str, str] = {}  # the newest request of each Node that stays
+        self.untouched: set[str] = set()  # for another signer
+        self._kubelets = kubelets
+        self._list_ips = list_ips
+
+    async def request_certificate(self, name: str) -> None:
+        """File a legitimate request of that Node."""
+        self.required[name] = await self._file(name, name)
+
+    async def request_lost_certificate(self, name: str) -> None:
+        """File a request again if it is required and does not exist."""
+        found: set[str] = set()
+
+        async def find() -> None:
+            found.update(request.digest for request in await self._list_requests())
+
+        await persist(f"find the request of {name}", find)
+        if name in self.required and self.required[name] not in found:
+            await self.request_certificate(name)
+
+    async def forge_requests(self, name: str, victim: str) -> None:
+        """File requests that csr must not approve, by an attacker with a real node's identity."""
+        await self._file(name, victim)
+        await self._file(name, name, dns="vault.internal.example")
+        await self._file(name, name, signer=_FOREIGN_SIGNER)
+
+    async def wait_until_issued(self, name: str) -> None:
+        """Wait until the Node's newest request has a certificate. Raises TimeoutError."""
+
+        async def check() -> None:
+            requests = await self._list_requests()
+            if not any(each.is_issued and each.digest == self.required[name] for each in requests):
+                raise TimeoutError(f"the request of {name} is not issued yet")
+
+        await persist(f"{name} gets its certificate", check)
+
+    async def _list_requests(self) -> Iterable[SigningRequest]:
+        answer = await self._kubelets.request("GET", CSRS)
+        if answer.status != 200:
+            raise RequestRejected("list of requests", answer)
+        return map(read_signing_request, answer.body["items"])
+
+    async def _file(self, name: str, of: str, *, dns: str = "", signer: str = KUBELET_SERVING) -> str:
+        """File a request of node `name` for the names of node `of`; return its digest."""
+        user = f"{NODE_USER_PREFIX}{name}"
+        pem = make_request_pem(common_name=user, dns=[dns or of], ips=self._list_ips(of))
+        body = build_signing_request(pem, usages=SERVING_USAGES, expiration_seconds=None, signer=signer)
+        digest = digest_request(body["spec"]["request"])
+        if signer != KUBELET_SERVING:
+            self.untouched.add(digest)
+        elif name == of and not dns:
+            self.legitimate.add(digest)
+
+        async def file() -> None:
+            await self._kubelets.file_request(pem, user=user, signer=signer)
+
+        await persist(f"{name} requests a certificate", file)
+        return digest
