@@ -9,11 +9,12 @@ import yaml
 
 from cli.config.chart_flags import ChartFlags, check_flags, is_switched_on, list_services
 from cli.config.chart_image import find_image_mistakes, find_image_warnings
+from cli.config.chart_memory import find_low_limits
 from cli.config.chart_schema import CHART, check_schema, make_finding
 from cli.config.config_check import FileReport, check_config
+from cli.config.values_documents import ValuesDocument, find_values
 from libs.common.cloud_config.model import Finding
 from libs.common.contract.services import SERVICES
-from libs.common.safe_yaml import YamlError, read_yaml
 from libs.common.settings.reference_flags import list_wildcard_differences, select_controllers
 
 _SPOT: Final = re.compile(r"--?delete[-_]preempted[-_]gcp[-_]spot(=.*)?")
@@ -27,23 +28,36 @@ _SPOT_KEPT: Final = (
     "To delete them, add --delete-preempted-gcp-spot to extraArgs"
 )
 _NOT_CHECKED: Final = (
-    "files that flags or Secrets refer to, pod settings (resources, affinity, tolerations, "
+    "files that flags or Secrets refer to, pod settings except memory limits (affinity, tolerations, "
     "...), extraObjects, and whether the image exists"
 )
 
 
+def check_values_file(text: bytes, source: str) -> list[FileReport]:
+    """Check the values of each release in a file."""
+    return [_check_document(each, source) for each in find_values(text)]
+
+
 def check_values(text: str | bytes, source: str) -> FileReport:
-    """Check schema, image, controllers, flags and rules of a values file; findings have no lines."""
-    try:
-        found: Any = read_yaml(text.encode() if isinstance(text, str) else text, object)
-    except YamlError as error:
-        return FileReport(source=source, mistakes=(Finding(line=error.line, problem=error.problem),))
-    if not isinstance(found, dict | None):
-        return FileReport(source=source, mistakes=(Finding(problem="is not a mapping of values"),))
-    return _check(found or {}, source)
+    """Check a file with the values of one release."""
+    [report] = check_values_file(text.encode() if isinstance(text, str) else text, source)
+    return report
+
+
+def _check_document(document: ValuesDocument, source: str) -> FileReport:
+    if document.mistakes:
+        return FileReport(source=source, owner=document.owner, mistakes=document.mistakes)
+    report = _check(document.values, source)
+    return msgspec.structs.replace(
+        report,
+        owner=document.owner,
+        warnings=(*document.warnings, *report.warnings),
+        not_checked=", ".join((*document.other_sources, _NOT_CHECKED)),
+    )
 
 
 def _check(values: dict[str, Any], source: str) -> FileReport:
+    """Check schema, image, controllers, flags and rules; findings have no lines."""
     schema, rules = check_schema(values), check_config(_extract_cloud_config(values), source)
     given, image = _read_flags(values), _mapping(values.get("image"))
     chosen, flags = select_controllers(given.controllers), check_flags(given)
@@ -62,13 +76,13 @@ def _check(values: dict[str, Any], source: str) -> FileReport:
         warnings=(
             *find_image_warnings(image),
             *schema.warnings,
+            *find_low_limits(values, list_services(given), one_process=given.is_single_process),
             *_report_controllers(chosen.warnings),
             *flags.warnings,
             *_clear_lines(rules.warnings),
         ),
         differences=(*_check_controllers(given), *_clear_lines(rules.differences)),
         rules=rules.rules,
-        not_checked=_NOT_CHECKED,
     )
 
 

@@ -1,17 +1,16 @@
 """Reads files, checks them and prints the findings."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from cli.config.chart_values import check_values
+from cli.config.chart_values import check_values_file
 from cli.config.config_check import FileReport, add_values_file_hint, check_config
 from cli.config.report_output import format_report, report_to_json
+from cli.input_file import read_input
 from cli.lines import print_error, print_json, print_lines
-from libs.common.safe_yaml import MAX_BYTES
-from libs.common.settings.cloud_config_reloader import UnreadableFile, read_config_file
+from libs.common.settings.cloud_config_reloader import UnreadableFile
 
 EXIT_VALID, EXIT_INVALID, EXIT_NOT_CHECKED = 0, 1, 2
 
@@ -20,16 +19,15 @@ def check_files(
     files: Sequence[Path], *, chart_values: bool, as_text: bool, strict: bool, differences: bool
 ) -> int:
     """Check all files, print the findings and return the exit status."""
-    judge = check_values if chart_values else _check_config
+    judge = check_values_file if chart_values else _check_config
     checked: list[FileReport] = []
     unreadable: list[tuple[str, str]] = []
     for path in files:
-        source = "standard input" if str(path) == "-" else str(path)
-        content = sys.stdin.buffer.read(MAX_BYTES + 1) if str(path) == "-" else read_config_file(path)
+        source, content = read_input(path)
         if isinstance(content, UnreadableFile):
             unreadable.append((source, content.reason))
         else:
-            checked.append(judge(content, source))
+            checked += judge(content, source)
     console = Console(highlight=False)
     if as_text:
         for one in checked:
@@ -44,5 +42,5 @@ def check_files(
     return EXIT_INVALID if bad else EXIT_VALID
 
 
-def _check_config(content: bytes, source: str) -> FileReport:
-    return add_values_file_hint(check_config(content, source))
+def _check_config(content: bytes, source: str) -> list[FileReport]:
+    return [add_values_file_hint(check_config(content, source))]

@@ -1,6 +1,7 @@
 """Checks the text of a config file before a cluster uses it. Pure."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -12,11 +13,17 @@ from libs.common.cloud_config.findings import Findings, truncate_line
 from libs.common.cloud_config.model import CloudConfig, Finding
 from services.labeler.rules import RulesError, compile_rules
 
+_OF_VALUES: Final = {
+    ('has no key "apiVersion"',): "a Kubernetes object. If it is a HelmRelease or an Application",
+    ('has no key "image"', 'has no key "replicaCount"'): "a values file of the chart",
+}
+
 
 class FileReport(msgspec.Struct, frozen=True, kw_only=True):
     """The findings of one file, each kind ordered by line."""
 
     source: str
+    owner: str = ""  # the object in the file that has the values, such as "HelmRelease kube-system/ccm"
     mistakes: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
     differences: tuple[Finding, ...] = ()
@@ -39,6 +46,9 @@ def check_config(text: str | bytes, source: str) -> FileReport:
     except CloudConfigError as error:
         mistakes = error.findings
         config = error.read or CloudConfig()
+    # A controller starts with such a selector, as the reference does, but it is a mistake of the file.
+    unknown_facts = tuple(each for each in config.warnings if each.is_unknown_fact)
+    warnings = tuple(each for each in config.warnings if not each.is_unknown_fact)
     findings = Findings()
     beyond = _find_exceeded_limits(config)
     entries = [] if beyond else run_trials(config.rules)
@@ -48,20 +58,21 @@ def check_config(text: str | bytes, source: str) -> FileReport:
     names = {rule.index: rule.name for rule in config.rules}
     return FileReport(
         source=source,
-        mistakes=_sort_by_line(mistakes, (*beyond, *findings.mistakes)),
-        warnings=_sort_by_line(config.warnings, findings.warnings),
+        mistakes=_sort_by_line(mistakes, (*beyond, *unknown_facts, *findings.mistakes)),
+        warnings=_sort_by_line(warnings, findings.warnings),
         differences=_sort_by_line(config.differences, findings.differences),
         rules=tuple(names.get(index, "") for index in range(max(names, default=-1) + 1)),
     )
 
 
 def add_values_file_hint(checked: FileReport) -> FileReport:
-    """Add a first finding if the file looks like a values file of the chart."""
-    keys = ('has no key "image"', 'has no key "replicaCount"')
-    if not any(each.path == "the file" and each.problem.startswith(keys) for each in checked.mistakes):
-        return checked
-    hint = Finding(problem="this looks like a values file of the chart: add --chart-values")
-    return msgspec.structs.replace(checked, mistakes=(hint, *checked.mistakes))
+    """Add a first finding if the file looks like values of the chart, or like an object that has them."""
+    problems = [each.problem for each in checked.mistakes if each.path == "the file"]
+    for keys, what in _OF_VALUES.items():
+        if any(problem.startswith(keys) for problem in problems):
+            hint = Finding(problem=f"this looks like {what}: add --chart-values")
+            return msgspec.structs.replace(checked, mistakes=(hint, *checked.mistakes))
+    return checked
 
 
 def _find_exceeded_limits(config: CloudConfig) -> tuple[Finding, ...]:

@@ -17,14 +17,15 @@ def format_report(checked: FileReport, *, differences: bool) -> Iterator[Line]:
     kinds = [("error", checked.mistakes), ("warning", checked.warnings)]
     if differences:
         kinds.append(("differs", checked.differences))
+    owner = f"{checked.owner}: " if checked.owner else ""
     for kind, findings in kinds:
         for finding in findings:
             where = f"{checked.source}:{finding.line}" if finding.line else checked.source
-            words = _format_finding(finding, checked.rule_name_of(finding))
+            words = owner + _format_finding(finding, checked.rule_name_of(finding))
             yield Line(0, Text.assemble((where, "bold"), ": ", (kind, COLOURS[kind]), f": {words}"))
     if checked.not_checked:
-        yield Line(0, Text(f"{checked.source}: not checked: {checked.not_checked}"))
-    yield Line(0, Text(_format_summary(checked, differences=differences)))
+        yield Line(0, Text(f"{checked.source}: {owner}not checked: {checked.not_checked}"))
+    yield Line(0, Text(f"{checked.source}: {owner}{_format_summary(checked, differences=differences)}"))
 
 
 def _format_summary(checked: FileReport, *, differences: bool) -> str:
@@ -36,7 +37,7 @@ def _format_summary(checked: FileReport, *, differences: bool) -> str:
     if differences:
         differing = _pluralize(len(checked.differences), "difference")
         counts.append(f"{differing} from the reference controller")
-    return f"{checked.source}: {', '.join(counts)}"
+    return ", ".join(counts)
 
 
 def report_to_json(checked: Sequence[FileReport], unreadable: Iterable[tuple[str, str]]) -> dict[str, Any]:
@@ -44,6 +45,7 @@ def report_to_json(checked: Sequence[FileReport], unreadable: Iterable[tuple[str
     files = [
         {
             "file": one.source,
+            "object": one.owner,
             "usable": not one.mistakes,
             "errors": _list_findings(one, one.mistakes),
             "warnings": _list_findings(one, one.warnings),

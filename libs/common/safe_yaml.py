@@ -4,7 +4,7 @@ libyaml's binding builds nested nodes by recursion in C, which ends the process 
 Nested merges of aliases can make a file of a kilobyte use all memory.
 """
 
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import yaml
@@ -34,6 +34,17 @@ def read_yaml(text: bytes, kind: type[T]) -> T:
     except (msgspec.DecodeError, RecursionError) as error:
         raise YamlError(_one_line(error)) from error
     except Exception as error:  # the library raises many types, such as ValueError for `2024-13-45`
+        raise YamlError(f"a value is not what it looks like ({type(error).__name__})") from error
+
+
+def read_yaml_documents(text: bytes) -> list[Any]:
+    """Parse every document of the stream. Raises YamlError and no other exception."""
+    reject_bombs(text)
+    try:
+        return list(yaml.load_all(text, Loader=_LOADER))
+    except yaml.YAMLError as error:
+        raise _invalid(error) from None
+    except Exception as error:  # as in read_yaml
         raise YamlError(f"a value is not what it looks like ({type(error).__name__})") from error
 
 

@@ -22,9 +22,9 @@ class Findings:
         """Add a mistake: the file cannot be used."""
         _append(self._mistakes, line, path, problem)
 
-    def add_warning(self, line: int, path: str, problem: str) -> None:
+    def add_warning(self, line: int, path: str, problem: str, *, is_unknown_fact: bool = False) -> None:
         """Add a warning: a setting has no effect."""
-        _append(self._warnings, line, path, problem)
+        _append(self._warnings, line, path, problem, is_unknown_fact=is_unknown_fact)
 
     def add_difference(self, line: int, path: str, problem: str) -> None:
         """Add a difference: a setting has an effect that it lacks in the reference."""
@@ -58,9 +58,12 @@ def suggest_name(written: str, known: Sequence[str]) -> str:
     return f"; did you mean {by_case[found[0]]}?" if found else ""
 
 
-def _append(findings: list[Finding], line: int, path: str, problem: str) -> None:
+def _append(
+    findings: list[Finding], line: int, path: str, problem: str, *, is_unknown_fact: bool = False
+) -> None:
     if len(findings) < _MOST:
-        findings.append(Finding(line=line, path=path or "the file", problem=problem))
+        path = path or "the file"
+        findings.append(Finding(line=line, path=path, problem=problem, is_unknown_fact=is_unknown_fact))
     elif len(findings) == _MOST:
         more = "has further findings, which are not listed"
         findings.append(Finding(line=line, path="the file", problem=more))

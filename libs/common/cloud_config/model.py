@@ -121,6 +121,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     line: int = 0  # 0 = the file as a whole
     path: str = ""  # such as transformations[2].labels["zone"]
     problem: str
+    is_unknown_fact: bool = False  # a selector names a fact that no machine has; the reference accepts it
 
     def format(self, source: str) -> str:
         """Return it in one line; `source` is the file's name."""

@@ -22,6 +22,13 @@ from libs.common.cloud_config.selectors import parse_go_integer
 
 ReadKey = Callable[[ParsedMapping, Findings], str]
 _KEYS: Final = [f"{field.key}.<name>" if field.is_map else field.key for field in FIELDS]
+# Labels of Nodes that people write in place of a fact with another name.
+_FACTS_OF_LABELS: Final = {
+    "hostname": "nodename",
+    "lifecycle": "spot",
+    "control-plane": "machinetype",
+    "worker": "machinetype",
+}
 _OVERRIDABLE_NAMES: Final = [field.name for field in FIELDS if field.key in OVERRIDABLE]
 
 
@@ -51,9 +58,10 @@ def read_fact_key(item: ParsedMapping, findings: Findings) -> str:
     """Return the key of a requirement on a machine, in the spelling of `canonical_key`."""
     key = canonical_key(item.values.get("key", ""))
     if "key" in item.values and find_field(key) is None:
-        near = suggest_name(key, _KEYS)
+        label = key.rpartition("/")[2]  # people write topology.kubernetes.io/region
+        near = suggest_name(_FACTS_OF_LABELS.get(label, label.replace("-", "")), _KEYS)
         what = f'names "{truncate_line(key)}", an unknown fact, which is absent on every machine{near}'
-        findings.add_warning(item.line, f"{item.path}.key", what)
+        findings.add_warning(item.line, f"{item.path}.key", what, is_unknown_fact=True)
     return key
 
 
