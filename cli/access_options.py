@@ -1,18 +1,39 @@
 """Options that several commands share: access to Kubernetes, Talos and NATS, and the output format."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from functools import reduce
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
+import msgspec
 
 from libs.common.settings.flag_values import parse_duration, parse_list
 
 CommandFunction = Callable[..., Any]
 Option = Callable[[CommandFunction], CommandFunction]
 
-FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+Settings = TypeVar("Settings", bound=msgspec.Struct)
+
+
+class FilePath(click.Path):
+    """A file. A named pipe is rejected, because opening it can wait forever; `<(command)` is accepted."""
+
+    def __init__(self, *, exists: bool = True) -> None:
+        super().__init__(exists=exists, dir_okay=False, path_type=Path)
+
+    def convert(
+        self, value: str | os.PathLike[str], parameter: click.Parameter | None, context: click.Context | None
+    ) -> Any:
+        """Return the path. Raises BadParameter."""
+        path = Path(os.fsdecode(super().convert(value, parameter, context)))
+        if path.is_fifo() and not path.is_relative_to("/dev/fd"):
+            self.fail(f"'{path}' is a named pipe, not a regular file.", parameter, context)
+        return path
+
+
+FILE: Final = FilePath()
 
 
 def _combine(*options: Option) -> Option:
@@ -26,6 +47,18 @@ def parse_seconds(text: str) -> float:
         return parse_duration(text)
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is not {error}") from None
+
+
+def read_service_settings(kind: type[Settings], flags: Mapping[str, str]) -> Settings:
+    """Return the settings of a service that runs with these flags; "" = not given. Raises UsageError."""
+    from libs.common.cloud_config.model import CloudConfig  # noqa: PLC0415 - `--help` need not load it
+    from libs.common.settings.read_settings import validate_settings  # noqa: PLC0415
+
+    arguments = [f"--{name}={text}" for name, text in flags.items() if text]
+    read, mistakes = validate_settings([kind], arguments, {}, config=CloudConfig())
+    if mistakes:
+        raise click.UsageError("\n".join(mistakes))
+    return read.get(kind)
 
 
 def _parse_servers(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from cli.progress import PROGRESS
+
 _CONTINUATION_INDENT: Final = 2  # extra indentation of the continuation of a wrapped line
 _MIN_WIDTH: Final = 20
 
@@ -23,6 +25,7 @@ class Line(NamedTuple):
 
 def print_lines(lines: Iterable[Line], console: Console) -> None:
     """Print the lines: wrapped between words on a terminal, one line each in a pipe, for grep."""
+    PROGRESS.end()
     for line in lines:
         text, label = _sanitize(line.text), _sanitize(line.label)
         hanging = len(label) or _CONTINUATION_INDENT
@@ -37,6 +40,7 @@ def print_lines(lines: Iterable[Line], console: Console) -> None:
 
 def print_json(document: dict[str, Any]) -> None:
     """Print a JSON document; control characters are escaped, because they could steer a terminal."""
+    PROGRESS.end()
     text = json.dumps(document, indent=2, ensure_ascii=False)
     if not text.replace("\n", "").isprintable():
         text = "".join(
@@ -47,6 +51,7 @@ def print_json(document: dict[str, Any]) -> None:
 
 def print_error(text: str) -> None:
     """Print an error to standard error, with control characters replaced."""
+    PROGRESS.end()
     lines = (_escape_control_characters(line) for line in text.split("\n"))
     click.echo("\n".join(lines), err=True)
 

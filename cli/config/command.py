@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from cli.command_exit import exit_on_failure
+from cli.command_exit import run_command
 
 
 @click.group(short_help="Check --cloud-config files and values files.")
@@ -26,7 +26,8 @@ def config() -> None:
 @click.option(
     "--chart-values",
     is_flag=True,
-    help="Check values files of this chart, or of the reference controller's chart.",
+    help="Check values of this chart, or of the reference controller's chart: in values files, and in each "
+    "HelmRelease of Flux and Application of Argo CD of a file.",
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings, too.")
 @click.option(
@@ -42,9 +43,9 @@ def check(files: tuple[Path, ...], chart_values: bool, output: str, strict: bool
     accessed.
 
     \b
-    error    a controller or the chart rejects the file, or a key has no effect
-             on any platform
-    warning  something has no effect, or not on every platform
+    error    a controller or the chart rejects the file, or a rule uses a fact
+             that no machine has, or a template fails on every platform
+    warning  anything else that has no effect, or not on every platform
     differs  the reference controller (the Talos Cloud Controller Manager of
              Sidero Labs) behaves differently
 
@@ -57,12 +58,12 @@ def check(files: tuple[Path, ...], chart_values: bool, output: str, strict: bool
     \b
     Examples:
       talos-ccm config check ccm-config.yaml
-      talos-ccm config check --chart-values values.yaml
+      talos-ccm config check --chart-values values.yaml helm-release.yaml
       talos-ccm config check --strict --no-differences clusters/*/ccm-config.yaml
       kubectl -n kube-system get configmap talos-cloud-controller-manager \\
         -o jsonpath='{.data.ccm-config\\.yaml}' | talos-ccm config check -
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
-    with exit_on_failure():
+    with run_command("Checking"):
         from cli.config.check_files import check_files  # noqa: PLC0415 - `--help` need not load all of it
 
         status = check_files(

@@ -9,6 +9,7 @@ import click
 from cli.demo.demo_exit import create_log_directory, run_to_exit_status
 from cli.demo.demo_options import MAX_NODES, MAX_REAL_TALOS_NODES, DemoOptions
 from cli.demo.rule_values import read_rule_keys
+from cli.progress import PROGRESS
 
 
 @click.command(short_help="Let simulated Talos nodes join a local cluster.")
@@ -83,8 +84,9 @@ def demo(**asked: Any) -> None:
     wanted = DemoOptions(**asked)
     if wanted.option_conflict:
         raise click.UsageError(wanted.option_conflict)
-    if wanted.cloud_config is not None:
-        read_rule_keys(wanted.cloud_config)  # reports a mistake before anything starts
-    if wanted.keep_logs is not None:
-        create_log_directory(wanted.keep_logs)
-    sys.exit(run_to_exit_status(wanted))
+    with PROGRESS.show("Loading the demo"):
+        if wanted.cloud_config is not None:
+            read_rule_keys(wanted.cloud_config)  # reports a mistake before anything starts
+        if wanted.keep_logs is not None:
+            create_log_directory(wanted.keep_logs)
+        sys.exit(run_to_exit_status(wanted))

@@ -20,6 +20,7 @@ from cli.demo.node_progress import DemoProgress
 from cli.demo.progress_sources import LogFollower, follow_logs, watch_objects
 from cli.demo.rule_values import count_matches, format_rule_values, read_rule_keys
 from cli.demo.simulated_machines import diff_node_lines, make_kubelet, make_machines
+from cli.progress import PROGRESS
 from libs.common.contract.node import CONTROL_PLANE_LABEL
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.kube.api import NODES, SIGNING_REQUESTS
@@ -39,6 +40,7 @@ async def run_demo(wanted: DemoOptions, console: Console) -> bool:
     When cancelled (Ctrl-C), it ends everything that it started.
     """
     with open_run_directory("demo", wanted.keep_logs) as run_dir:
+        PROGRESS.end()
         console.print(Text("Starting a cluster on this machine", style="bold"))
 
         def told(what: str, took: float) -> None:

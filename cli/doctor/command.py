@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from cli import access_options
-from cli.command_exit import exit_on_failure
+from cli.command_exit import run_command
 from cli.doctor.check_names import CHECK_NAMES
 
 
@@ -47,7 +47,7 @@ def doctor(
       talos-ccm doctor --only rights --only kubelets
       talos-ccm doctor -o json | jq '.checks[] | select(.state != "ok")'
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
-    with exit_on_failure():
+    with run_command("Checking the installation"):
         from cli.doctor.from_cluster import DoctorQuery  # noqa: PLC0415 - `--help` need not load it
         from cli.doctor.run_doctor import run_doctor  # noqa: PLC0415
 

@@ -7,10 +7,9 @@ from typing import Any
 import click
 
 from cli import access_options
-from cli.command_exit import exit_on_failure
+from cli.command_exit import run_command
 
 _CONFIG = click.Path(path_type=Path)
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def _print_samples(context: click.Context, _: click.Parameter, asked: bool) -> None:
@@ -42,7 +41,7 @@ def _print_samples(context: click.Context, _: click.Parameter, asked: bool) -> N
 @click.option(
     "--facts",
     multiple=True,
-    type=_FILE,
+    type=access_options.FILE,
     metavar="FILE",
     help="Read nodes with their machine facts from this file (JSON or YAML), as written by --save-facts. "
     "Repeatable.",
@@ -66,7 +65,7 @@ def _print_samples(context: click.Context, _: click.Parameter, asked: bool) -> N
 @click.option("--exit-code", is_flag=True, help="Exit with 1 if any node would change.")
 @click.option(
     "--save-facts",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=access_options.FilePath(exists=False),
     metavar="FILE",
     help="Save the nodes with their machine facts to this file, for --facts.",
 )
@@ -101,7 +100,7 @@ def render(
       talos-ccm render new.yaml --against ccm-config.yaml --all-nodes
       talos-ccm render new.yaml --against old.yaml --facts nodes.json --exit-code
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
-    with exit_on_failure():
+    with run_command("Reading the nodes"):
         from cli.render.node_selection import NodeSelection  # noqa: PLC0415 - as above
         from cli.render.run_render import RenderOptions  # noqa: PLC0415
         from cli.render.run_render import run_render as show  # noqa: PLC0415

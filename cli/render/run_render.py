@@ -1,6 +1,5 @@
 """Reads the files, gathers the nodes and prints the previews; writes nothing to the cluster."""
 
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.command_exit import EXIT_FAILED, CommandError
+from cli.input_file import read_input
 from cli.lines import Line, print_json, print_lines
 from cli.render import text
 from cli.render.as_json import comparison_to_json, previews_to_json
@@ -29,8 +29,7 @@ from cli.render.preview import preview_node
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.fact_fields import FIELDS, TalosResource
 from libs.common.cloud_config.required_resources import required_resources
-from libs.common.safe_yaml import MAX_BYTES
-from libs.common.settings.cloud_config_reloader import UnreadableFile, read_config_file
+from libs.common.settings.cloud_config_reloader import UnreadableFile
 from services.labeler.rules import RulesError, collect_findings
 
 EXIT_UNCHANGED, EXIT_CHANGES = 0, 1
@@ -82,8 +81,7 @@ def print_samples() -> None:
 
 def read_config(path: Path) -> CompiledConfig:
     """Read the config file at that path, or standard input for `-`. Raises RenderError with every mistake."""
-    source = "standard input" if str(path) == "-" else str(path)
-    content = sys.stdin.buffer.read(MAX_BYTES + 1) if str(path) == "-" else read_config_file(path)
+    source, content = read_input(path)
     if isinstance(content, UnreadableFile):
         raise RenderError(f"{source}: cannot be read: {content.reason}")
     return parse_config(content, source)
@@ -128,6 +126,8 @@ def _show_previews(asked: RenderOptions, gathered: GatheredNodes, used: Compiled
             print_lines([Line(0, Text())] if number else [], console)
             print_lines(text.format_preview(each, used), console)
         _print_skipped(gathered.skipped)
+        if asked.selection.all_nodes or len(previews) + len(gathered.skipped) > 1:
+            print_lines(text.format_summary(previews, gathered.skipped), console)
     return any(diff_nodes(each.described.node, each.after) for each in previews)
 
 

@@ -42,6 +42,31 @@ def format_comparison(comparison: Comparison) -> Iterator[Line]:
     yield Line(0, Text.assemble((what, "bold"), f" from {comparison.old} to {comparison.new}"))
 
 
+def format_summary(previews: Sequence[Preview], untold: Sequence[SkippedNode]) -> Iterator[Line]:
+    """Yield the totals of several nodes."""
+    changes = [
+        NodeDifference(
+            name=each.described.name,
+            platform=each.described.facts.platform.platform,
+            changes=diff_nodes(each.described.node, each.after),
+            notices=each.plan.notices,
+        )
+        for each in previews
+    ]
+    if previews:
+        yield Line(0, Text())
+    yield from _format_totals([each for each in changes if each.changes or each.notices])
+    outcomes = Counter(each.plan.outcome for each in previews)
+    counts = {
+        "would change": sum(bool(each.changes) for each in changes),
+        "cannot be initialized yet": outcomes["blocked"],
+        "not managed": outcomes["not-ours"] + sum(each.expected for each in untold),
+        "skipped": sum(not each.expected for each in untold),
+    }
+    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "would change")
+    yield Line(0, Text(f"{_pluralize(len(previews) + len(untold), 'node')}: {told}", style="bold"))
+
+
 def format_skipped(untold: Sequence[SkippedNode]) -> Iterator[Line]:
     """Yield the skipped nodes, grouped by reason."""
     reasons: dict[str, list[str]] = {}

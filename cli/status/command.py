@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from cli import access_options
-from cli.command_exit import exit_on_failure
+from cli.command_exit import run_command
 from libs.common.settings.flag_values import parse_list
 
 _MAX_SECONDS = 360_000_000  # a timedelta of this size can still be added to a date
@@ -77,7 +77,7 @@ def status(context: click.Context, /, *, watch: bool, interval: float, output: s
     if context.invoked_subcommand is not None:
         _reject_ignored_options(context)
         return
-    with exit_on_failure():
+    with run_command("Reading the cluster"):
         from cli.inside.flow_query import LeaseQuery  # noqa: PLC0415 - `--help` need not load it
         from cli.status.run_status import show_status, watch_status  # noqa: PLC0415
 
@@ -155,7 +155,7 @@ def ipam(
       talos-ccm status ipam --cloud-config ccm-config.yaml --nodes
       talos-ccm status ipam -o json | jq '.conflicts[]'
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
-    with exit_on_failure():
+    with run_command("Reading the cluster"):
         from cli.status.ipam.from_cluster import IpamQuery  # noqa: PLC0415 - `--help` need not load it
         from cli.status.ipam.run_ipam_status import IpamOptions, show_ipam_status  # noqa: PLC0415
         from services.ipam.effective_networks import NetworkFlags, validate_network_flags  # noqa: PLC0415

@@ -11,6 +11,7 @@ from rich.text import Text
 from cli.cluster.kube_listing import ClusterUnavailable
 from cli.inside.flow_query import LeaseQuery
 from cli.lines import Line, print_error, print_json, print_lines
+from cli.progress import PROGRESS
 from cli.status.as_json import status_to_json
 from cli.status.cluster_status import ClusterStatus, build_status
 from cli.status.from_cluster import gather_status
@@ -58,6 +59,7 @@ def _show_once(source: LeaseQuery, console: Console, *, as_json: bool, screen: b
         else:
             print_error(f"Error: {error}")
         return 2
+    PROGRESS.end()
     if as_json:
         click.echo(json.dumps(status_to_json(found)))
     elif screen:

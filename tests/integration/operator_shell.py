@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import os
+import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts
 from tests.integration.service_cluster import ApiServer, ServiceCluster
 
 _SECONDS = 60
+_PROGRESS = re.compile(r"\A[A-Z][a-z ]+ \.\.\.\n")  # shown if a command takes longer, see cli/progress.py
 
 
 class CommandResult(NamedTuple):
@@ -60,7 +62,7 @@ def _invoke(home: Path, arguments: list[str], variables: dict[str, str]) -> Comm
             gc.collect()
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return CommandResult(result.exit_code, result.stdout, result.stderr)
+    return CommandResult(result.exit_code, result.stdout, _PROGRESS.sub("", result.stderr))
 
 
 @dataclass

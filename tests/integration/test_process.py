@@ -59,8 +59,10 @@ def test_a_flag_of_a_service_that_is_not_asked_for_is_told_at_the_start():
     _, told = refusal(*given, module="services")
     assert "--lifecycle-dry-run has no effect: lifecycle does not run" in told
     assert "--cluster-cidr has no effect: ipam does not run" in told
+    assert "GCP spot" not in told
     _, told = refusal(*given, "--controllers=*,cloud-node-lifecycle,nodeipam", module="services")
     assert "has no effect" not in told
+    assert "keeps Nodes of preempted GCP spot machines" in told
 
 
 async def test_without_nats_it_starts_says_why_it_is_not_ready_and_ends_well(tmp_path: Path):

@@ -165,12 +165,13 @@ async def test_nodes_whose_machines_do_not_answer_are_left_out_and_said(operator
     assert "rendered-03  hcloud" in said.out
     assert "rendered-02  hcloud" not in said.out
     assert said.err.startswith("Skipped: rendered-02: PlatformMetadata: ")
+    assert said.out.endswith("\n\n3 nodes: 2 would change, 1 skipped\n")
 
 
 async def test_a_node_that_is_not_ours_is_left_out_without_an_error(operator: Operator):
     await operator.kubelets.join(SimKubelet(name="foreign", is_uninitialized=False))
     said = await operator.render("rules.yaml", "--all-nodes")
-    assert (said.status, said.out) == (0, "")
+    assert (said.status, said.out) == (0, "1 node: 0 would change, 1 not managed\n")
     assert said.err.startswith(
         "Skipped: foreign: not managed: it has no annotation alpha.kubernetes.io/provided-"
     )

@@ -1,6 +1,5 @@
 """The click command `talos-ccm explain csr`."""
 
-import ipaddress
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,12 +7,7 @@ from typing import Any
 import click
 
 from cli import access_options
-from cli.command_exit import exit_on_failure
-from libs.common.settings.flag_values import parse_list
-
-
-def _parse_seconds(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
-    return None if text is None else int(access_options.parse_seconds(text))
+from cli.command_exit import run_command
 
 
 @click.command(short_help="Explain a kubelet's request for a serving certificate.")
@@ -53,14 +47,14 @@ def _parse_seconds(_: click.Context, __: click.Parameter, text: str | None) -> i
 @click.option(
     "--csr-min-expiration",
     "least",
-    callback=_parse_seconds,
+    default="",
     metavar="DURATION",
     help="Give the value that csr runs with.",
 )
 @click.option(
     "--csr-max-expiration",
     "most",
-    callback=_parse_seconds,
+    default="",
     metavar="DURATION",
     help="Give the value that csr runs with.",
 )
@@ -75,8 +69,8 @@ def csr(
     cloud_config: Path | None,
     allowed_networks: str,
     service_networks: str,
-    least: int | None,
-    most: int | None,
+    least: str,
+    most: str,
     **source: Any,
 ) -> None:
     """Explain the CertificateSigningRequest NAME: its content, the result of each check that csr makes
@@ -99,33 +93,25 @@ def csr(
       talos-ccm explain csr web-1 --node -o json
       talos-ccm explain csr csr-x7k2p --cloud-config ccm-config.yaml
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
-    networks, services = parse_list(allowed_networks), parse_list(service_networks)
-    _reject_unknown_networks("--csr-allowed-networks", networks)
-    _reject_unknown_networks("--service-cluster-ip-range", services)
-    with exit_on_failure():
+    with run_command("Querying the cluster and the machine"):
+        import msgspec  # noqa: PLC0415
+
         from cli.explain.csr.from_cluster import RequestQuery  # noqa: PLC0415 - `--help` need not load it
         from cli.explain.csr.run_explain_csr import explain_csr  # noqa: PLC0415
         from cli.render.run_render import read_config  # noqa: PLC0415
         from libs.common.cloud_config.model import CloudConfig  # noqa: PLC0415
         from libs.common.contract.controllers import CSR_APPROVAL  # noqa: PLC0415
-        from services.csr.decision import ApprovalPolicy  # noqa: PLC0415
+        from services.csr.settings import CsrSettings  # noqa: PLC0415
 
-        policy = ApprovalPolicy(
-            allowed_networks=networks,
-            service_networks=services or None,
-            min_expiration_seconds=least,
-            max_expiration_seconds=most,
-        )
+        flags = {
+            "csr-allowed-networks": allowed_networks,
+            "service-cluster-ip-range": service_networks,
+            "csr-min-expiration": least,
+            "csr-max-expiration": most,
+        }
+        settings = access_options.read_service_settings(CsrSettings, flags)
+        services = settings.service_cluster_ip_range or None
+        policy = msgspec.structs.replace(settings.policy, service_networks=services)
         file = read_config(cloud_config).document if cloud_config else CloudConfig()
         ownership = file.ownership.for_controller(CSR_APPROVAL)
         sys.exit(explain_csr(RequestQuery(**source), policy, ownership, as_json=output == "json"))
-
-
-def _reject_unknown_networks(option: str, networks: tuple[str, ...]) -> None:
-    for text in networks:
-        try:
-            ipaddress.ip_network(text)
-        except ValueError:
-            raise click.UsageError(
-                f'{option}: "{text}" is not a network such as 10.0.0.0/8 or fd00::/8'
-            ) from None

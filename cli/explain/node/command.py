@@ -1,25 +1,16 @@
 """The click command `talos-ccm explain node`."""
 
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cli import access_options
-from cli.command_exit import exit_on_failure
-
-
-def _duration(_: click.Context, __: click.Parameter, text: str) -> timedelta:
-    try:
-        return timedelta(seconds=access_options.parse_seconds(text))
-    except OverflowError as error:
-        raise click.BadParameter(f"{text!r} is not {error}") from None
-
+from cli.command_exit import run_command
 
 _SECONDS: Any = {
-    "callback": _duration, "metavar": "DURATION", "show_default": True,
+    "metavar": "DURATION", "show_default": True,
     "help": "Give the value that lifecycle runs with."
 }  # fmt: skip
 
@@ -47,9 +38,9 @@ def node(
     *,
     output: str,
     gcp_spot: bool,
-    not_ready_for: timedelta,
-    span: timedelta,
-    grace: timedelta,
+    not_ready_for: str,
+    span: str,
+    grace: str,
     cloud_config: Path | None,
     **source: Any,
 ) -> None:
@@ -74,14 +65,18 @@ def node(
       talos-ccm explain node web-1 --cloud-config ccm-config.yaml
       talos-ccm explain node web-1 -o json | jq .verdict
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
-    with exit_on_failure():
+    with run_command("Querying the cluster and the machine"):
         from cli.explain.node.from_cluster import NodeQuery  # noqa: PLC0415 - `--help` need not load it
         from cli.explain.node.run_explain_node import explain_node  # noqa: PLC0415
         from cli.render.run_render import read_config  # noqa: PLC0415
-        from services.lifecycle.decide import DeletionPolicy  # noqa: PLC0415
+        from services.lifecycle.settings import LifecycleSettings  # noqa: PLC0415
 
         file = read_config(cloud_config) if cloud_config else None
-        terms = DeletionPolicy(
-            deletes_gcp_spot=gcp_spot, min_not_ready=not_ready_for, min_span=span, startup_grace=grace
-        )
+        flags = {
+            "delete-preempted-gcp-spot": str(gcp_spot).lower(),
+            "lifecycle-not-ready-time": not_ready_for,
+            "lifecycle-evidence-time": span,
+            "lifecycle-start-grace": grace,
+        }
+        terms = access_options.read_service_settings(LifecycleSettings, flags).deletion_policy
         sys.exit(explain_node(NodeQuery(**source), file, terms, as_json=output == "json"))

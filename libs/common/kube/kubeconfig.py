@@ -20,6 +20,7 @@ from libs.common.kube.kube_config import (
 from libs.common.kube.kubeconfig_entries import Cluster, Context, KubeconfigFile, User
 from libs.common.safe_yaml import YamlError, read_yaml
 
+T = TypeVar("T")
 Entry = TypeVar("Entry", Cluster, Context, User)
 
 _SECTIONS: Final = ("clusters", "users", "contexts")
@@ -40,8 +41,8 @@ def load_context(
     `origin` names the flag or variable with the paths; `environment` is for an exec plugin.
     """
     # The library gives the last current-context of several files, kubectl the first one.
-    current = [name for path in paths if (name := _check(path, origin).current_context)]
-    entries = _list_entries(paths)
+    current = [name for path in paths if (name := _read(path, origin, KubeconfigFile).current_context)]
+    entries = _list_entries(paths, origin)
     where = ":".join(map(str, paths))
     name = context_name or next(iter(current), "")
     if not name:
@@ -145,17 +146,19 @@ def _exec_plugin(who: _Place, user: User, environment: Mapping[str, str]) -> Exe
     )
 
 
-def _check(path: Path, origin: str) -> KubeconfigFile:
-    """Read one file as far as the library takes its form for granted."""
+def _read(path: Path, origin: str, kind: type[T]) -> T:
+    """Read one file."""
+    if path.is_fifo():
+        raise KubeConfigError(f"{origin}: {path} is a pipe, which can be read only once: use a regular file")
     try:
-        return read_yaml(path.read_bytes(), KubeconfigFile)
+        return read_yaml(path.read_bytes(), kind)
     except OSError as error:
         raise KubeConfigError(f"{origin}: cannot read {path}: {error.strerror or error}") from error
     except YamlError as error:
         raise KubeConfigError(f"{origin}: {path} is not a kubeconfig: {error}") from error
 
 
-def _list_entries(paths: Sequence[Path]) -> dict[str, list[_NamedEntry]]:
+def _list_entries(paths: Sequence[Path], origin: str) -> dict[str, list[_NamedEntry]]:
     """Return the entries of checked files by section: "clusters", "users" and "contexts"."""
     if len(paths) > 1:
         # Imported here: the library costs 37 MB of memory, and one file needs no merging.
@@ -167,7 +170,7 @@ def _list_entries(paths: Sequence[Path]) -> dict[str, list[_NamedEntry]]:
             for section in _SECTIONS
         }
     [path] = paths
-    content = read_yaml(path.read_bytes(), dict[str, Any])
+    content = _read(path, origin, dict[str, Any])
     return {
         section: [_NamedEntry(value, path) for value in content.get(section) or ()] for section in _SECTIONS
     }

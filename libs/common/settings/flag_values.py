@@ -9,6 +9,8 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 
 _UNITS: Final = {"ns": "1e-9", "us": "1e-6", "µs": "1e-6", "ms": "1e-3", "s": "1", "m": "60", "h": "3600"}
 _DURATION: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)", re.ASCII)
+_MAX_LENGTH: Final = 100  # Python takes minutes to parse thousands of digits, or raises another error
+_MAX_SECONDS: Final = 2**63 // 10**9  # Go counts nanoseconds in 64 bits
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
@@ -18,10 +20,12 @@ def parse_duration(text: str) -> float:
     if text in ("0", "+0", "-0"):
         return 0.0
     body = text.lstrip("+-")
-    parts = _DURATION.findall(body)
+    parts = _DURATION.findall(body) if len(body) <= _MAX_LENGTH else []
     if not parts or "".join(number + unit for number, unit in parts) != body or len(text) - len(body) > 1:
         raise ValueError("a duration such as 5m0s, 10s or 500ms")
     seconds = float(sum(Decimal(number) * Decimal(_UNITS[unit]) for number, unit in parts))
+    if seconds >= _MAX_SECONDS:
+        raise ValueError(f"a duration of less than {_MAX_SECONDS // 3600}h")
     return -seconds if text.startswith("-") else seconds
 
 
@@ -73,7 +77,7 @@ def select_parser(wanted: object, *, duration: bool) -> Callable[[str], Any]:
 
 
 def _whole(text: str) -> int:
-    if re.fullmatch(r"[+-]?\d+", text, re.ASCII) is None:
+    if re.fullmatch(r"[+-]?\d+", text, re.ASCII) is None or len(text) > _MAX_LENGTH:
         raise ValueError("a whole number")
     return int(text)
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -9,6 +10,7 @@ from click.testing import CliRunner, Result
 from cli.__main__ import main
 from cli.config.command import check
 from cli.name_suggestion import suggest_name
+from tests.cli_screen import TEXTS
 
 NAMES = ["web-1", "worker-pool-a-7d9f", "cp-1"]
 
@@ -28,6 +30,56 @@ def test_a_name_that_is_mistyped_is_told_as_it_is(said: str, meant: str):
 
 def test_nothing_is_guessed_of_a_name_that_is_like_no_other():
     assert suggest_name("db-master", NAMES) == suggest_name("", NAMES) == suggest_name("web-1", []) == "."
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"),
+    [
+        ("aws-001", "node aws-001"),
+        ("node/aws-001", "node aws-001"),
+        ("nodes", "node nodes"),
+        ("csr-x7k2p", "csr csr-x7k2p"),
+        ("certificatesigningrequest/x7k2p", "csr x7k2p"),
+    ],
+)
+def test_explain_with_a_name_and_no_kind_suggests_the_whole_command(name: str, suggested: str):
+    done = CliRunner().invoke(main, ["explain", name])
+    assert done.exit_code == 2
+    assert f"Did you mean `talos-ccm explain {suggested}`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "config check PIPE",
+        "render PIPE --all-samples",
+        "render FILE --facts PIPE",
+        "render FILE --all-samples --save-facts PIPE",
+        "status --kubeconfig PIPE",
+        "status --nats-nkey-file PIPE",
+        "explain csr a --talosconfig PIPE",
+        "status ipam --cloud-config PIPE",
+        "demo --cloud-config PIPE",
+    ],
+)
+def test_a_named_pipe_in_place_of_a_file_is_refused_at_once(arguments: str, tmp_path: Path):
+    pipe, file = tmp_path / "pipe", tmp_path / "file"
+    os.mkfifo(pipe)
+    file.write_text("transformations: []\n")
+    words = arguments.replace("PIPE", str(pipe)).replace("FILE", str(file)).split()
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    assert "not a regular file" in done.stderr
+
+
+def test_the_output_of_a_command_in_place_of_a_file_is_read():
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as file:
+        file.write('{"facts": {}}')
+    done = CliRunner().invoke(main, ["render", str(TEXTS / "rules.yaml"), "--facts", f"/dev/fd/{reader}"])
+    os.close(reader)
+    assert "facts" in done.stderr
+    assert "regular file" not in done.stderr
 
 
 def fails_with(number: int, monkeypatch: pytest.MonkeyPatch) -> Result:

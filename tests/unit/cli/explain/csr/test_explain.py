@@ -269,8 +269,10 @@ def test_json_has_each_check_and_the_advice():
     [
         ([], "Missing argument 'NAME'"),
         (["x", "--csr-allowed-networks=10.0.0.0/8,home"], '"home" is not a network such as 10.0.0.0/8'),
-        (["x", "--service-networks=10.0.0.5/8"], 'range: "10.0.0.5/8" is not a network'),
-        (["x", "--csr-max-expiration=soon"], "'soon' is not a duration such as"),
+        (["x", "--service-networks=10.0.0.0/33"], 'range: "10.0.0.0/33" is not a network'),
+        (["x", "--csr-max-expiration=soon"], '"soon" is not a duration such as'),
+        (["x", "--csr-min-expiration=-5m"], '"-5m" is not at least 10m0s'),
+        (["x", "--csr-min-expiration=2h", "--csr-max-expiration=1h"], "is longer than --csr-max-expiration"),
         (["x", "-o", "yaml"], "'yaml' is not one of 'text', 'json'"),
     ],
 )

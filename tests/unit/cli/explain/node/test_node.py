@@ -514,6 +514,8 @@ def test_where_all_is_well_nothing_is_found():
         (["x", "--nats-url=http://nats:80"], '"http://nats:80" is not a NATS URL such as nats://host:4222'),
         (["x", "-o", "yaml"], "'yaml' is not one of 'text', 'json'"),
         (["x", "--cloud-config=/none"], "/none: cannot be read"),
+        (["x", "--lifecycle-start-grace=-5m"], '"-5m" is not at least 1s'),
+        (["x", "--lifecycle-evidence-time=99999999h"], "is not a duration of less than 2562047h"),
     ],
 )
 def test_a_wrong_command_line_is_refused_in_words(arguments: list[str], words: str):

@@ -1,6 +1,7 @@
 """Where the API server is and who we are: every good form is read, every bad one is named."""
 
 import base64
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,12 @@ def test_a_file_that_is_not_there_is_named_with_where_it_came_from(tmp_path: Pat
         load_kube_config(None, {"KUBECONFIG": str(tmp_path / "none")})
     with pytest.raises(KubeConfigError, match=r"KUBECONFIG: none of .*/a, .*/b exists"):
         load_kube_config(None, {"KUBECONFIG": f"{tmp_path}/a:{tmp_path}/b"})
+
+
+def test_a_pipe_is_refused_because_it_can_be_read_only_once(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(KubeConfigError, match=r"KUBECONFIG: .*/pipe is a pipe, which can be read only once"):
+        load_kube_config(None, {"KUBECONFIG": str(tmp_path / "pipe")})
 
 
 @pytest.mark.parametrize(

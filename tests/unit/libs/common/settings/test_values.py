@@ -32,10 +32,16 @@ def test_go_durations(text: str, seconds: float):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "5", "5 m", "m", "5x", "1m 30s", "--5s", "+-5s", "5s ", "٥s", "1e3s", "s5"]
+    "text", ["", "5", "5 m", "m", "5x", "1m 30s", "--5s", "+-5s", "5s ", "٥s", "1e3s", "s5", "9" * 9999]
 )
 def test_what_go_refuses_we_refuse(text: str):
     with pytest.raises(ValueError, match="a duration such as"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["2562048h", "-9999999999h", "9999999999999999999s"])
+def test_a_duration_that_go_cannot_count_is_refused(text: str):
+    with pytest.raises(ValueError, match="a duration of less than 2562047h"):
         parse_duration(text)
 
 
