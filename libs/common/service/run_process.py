@@ -64,7 +64,8 @@ def run_process(
             return _print(sys.stdout, f"talos-ccm {version('talos-ccm')}\n")
         settings = reading.get(ProcessSettings)
         definitions, of_all = select_definitions(definitions, reading), definitions
-        warnings = (*reading.warnings, *_idle(of_all, definitions, reading))
+        idle = [run.settings for run in of_all if run not in definitions]
+        warnings = (*reading.list_warnings(idle=idle), *_idle(of_all, definitions, reading))
         reading = msgspec.structs.replace(reading, warnings=warnings)
         validate_bus(definitions, settings)
         _refuse(conflicts(definitions, reading))

@@ -5,7 +5,7 @@ CloudConfig is the whole --cloud-config file.
 """
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -56,6 +56,11 @@ class ParsedSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Return the settings of that struct."""
         found: S = self.structs[kind]
         return found
+
+    def list_warnings(self, *, idle: Iterable[Any]) -> tuple[str, ...]:
+        """Return the warnings without those of the structs of services that do not run."""
+        of_idle = {text for kind in idle for text in _collect_messages(self.structs[kind], "warnings")}
+        return tuple(each for each in self.warnings if each not in of_idle)
 
 
 def list_options(*structs: type[msgspec.Struct]) -> list[Option]:
