@@ -26,6 +26,8 @@ FAULT_REASONS: Final[dict[FaultKind, str]] = {
 }
 
 WRITE_FAILED: Final = "NodeWriteFailed"
+PROVIDER_ID_OF_ANOTHER: Final = "ProviderIDOfAnotherNode"
+CONFLICT_RETRY_SECONDS: Final = 10.0
 _RETRIED: Final = f"retried for ever, with back-off up to {RETRY_CAP_SECONDS:.0f} s"
 _RETRIED_ON_CHANGE: Final = "retried when the Node or its machine changes, and at each resync"
 _WAITS_FOR_ANNOTATION: Final = (
@@ -99,6 +101,16 @@ def block_on_missing_native_provider_id(schemes: Sequence[str]) -> Blocker:
         f"ownership.providerIDSchemes requires {' or '.join(schemes)}, but neither the machine nor a rule "
         "gives a providerID; a providerID is immutable, so the fallback talos:// is not written. Set one by "
         "a rule (platformMetadata.ProviderID), or add talos to the schemes",
+    )
+
+
+def block_on_provider_id_of_another(provider_id: str, other: str, why: str) -> Blocker:
+    """Block because another Node has the providerID, or will get it."""
+    return _make_blocker(
+        PROVIDER_ID_OF_ANOTHER,
+        f"providerID {provider_id!r} belongs to Node {other}: {why}. A providerID is immutable, so none is "
+        "written. Correct the rule or the platform metadata that give the same one to two machines, or "
+        f"delete Node {other} if its machine no longer exists. Retried every {CONFLICT_RETRY_SECONDS:.0f} s",
     )
 
 

@@ -32,6 +32,10 @@ from services.labeler.plan.rejection import (
 _MAX_CONCURRENT_REQUESTS: Final = CONNECTIONS - 4
 
 
+# A providerID is planned again after this time in the queue: see `ProviderIDIndex`.
+MAX_PLAN_AGE_SECONDS: Final = 5.0
+
+
 class Planner(Protocol):
     """Plans the changes to one Node with the current settings, on the view of the Node that it gets."""
 
@@ -159,9 +163,13 @@ class NodeWriter:
             return None
         # The Node becomes usable by this write, so it goes before all that are queued.
         is_urgent = any(taint.key == UNINITIALIZED_TAINT for taint in plan.changes.remove_taints)
+        queued_at = asyncio.get_running_loop().time()
         try:
             async with self._limiter.slot(is_urgent=is_urgent):
                 _check_not_excluded(node, planner)
+                waited_seconds = asyncio.get_running_loop().time() - queued_at
+                if plan.changes.provider_id and waited_seconds > MAX_PLAN_AGE_SECONDS:
+                    _check_not_blocked(node, planner)
                 patched = await self._kube.patch_node(node.name, operations, is_urgent=is_urgent)
                 return self._store_response(patched)
         except (Invalid, Forbidden) as error:
@@ -220,6 +228,12 @@ def _drop_rejected_kinds(
                 break  # a permission may be missing: raise, so that the message is retried soon
             return rejection, plan
     raise error
+
+
+def _check_not_blocked(node: Node, planner: Planner) -> None:
+    blocker = planner.plan(node, NO_REJECTION).blocker
+    if blocker is not None:
+        raise FenceFailed(f"the Node is blocked now: {blocker.message}")
 
 
 def _check_not_excluded(node: Node, planner: Planner) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus.delivery import PermanentError, TemporaryError
+from libs.common.bus.delivery import PermanentError, RequeueAfter, TemporaryError
 from libs.common.bus.protocol import Bus, BusError, Message
 from libs.common.bus.stream_cache import FORMER_STREAM, StreamCache
 from libs.common.contract.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
@@ -14,17 +14,19 @@ from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.observability import metrics, telemetry
-from services.labeler.blocker import describe_failed_write
+from services.labeler.blocker import CONFLICT_RETRY_SECONDS, PROVIDER_ID_OF_ANOTHER, describe_failed_write
 from services.labeler.mutation_cache import MutationCache, select_latest_node
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import AppliedPlan, NodeWriter
 from services.labeler.plan import ClusterConfig, Plan, is_excluded, plan_node, plan_unreachable_node
+from services.labeler.plan.provider_id_conflict import FindProviderIDConflict
 from services.labeler.plan.rejection import Rejection
 from services.labeler.replica_conflicts import ReplicaConflicts
 from services.labeler.uninitialized_nodes import UninitializedNodes
 from services.labeler.write_echoes import WriteEchoes
 
 TRANSFORMER_TYPE: Final = "transformer"  # the only type in the reference's code; its docs name another one
+_BEHIND_RETRY_SECONDS: Final = 0.1  # two subscriptions of one process differ by milliseconds
 _DURATION: Final = metrics.TRANSFORMER_DURATION.labels(TRANSFORMER_TYPE)
 _ERRORS: Final = metrics.TRANSFORMER_ERRORS.labels(TRANSFORMER_TYPE)
 
@@ -39,6 +41,7 @@ class _EventPlanner(msgspec.Struct, frozen=True):
     event: NodeEnriched | NodeUnreachable
     config: Callable[[], ClusterConfig]
     replica_conflicts: ReplicaConflicts
+    find_conflict: FindProviderIDConflict
     clock: Callable[[], float]
 
     def plan(self, node: Node, rejection: Rejection) -> Plan:
@@ -47,7 +50,9 @@ class _EventPlanner(msgspec.Struct, frozen=True):
         if isinstance(event, NodeUnreachable):
             return plan_unreachable_node(node, event, self.config())
         started_at = self.clock()
-        plan = plan_node(node, event.facts, event.verified_by, self.config(), rejection)
+        plan = plan_node(
+            node, event.facts, event.verified_by, self.config(), rejection, find_conflict=self.find_conflict
+        )
         _DURATION.observe(self.clock() - started_at)
         if why := self.replica_conflicts.why_wait(node, plan):
             raise _DeferToOtherReplica(why)
@@ -73,6 +78,7 @@ class OnNodeEnriched:
     decision_publisher: NodeDecisionPublisher
     uninitialized_nodes: UninitializedNodes
     config: Callable[[], ClusterConfig]  # returns the current settings
+    find_conflict: FindProviderIDConflict
     why_paused: Callable[[], str]  # returns why writes must wait, or ""
     clock: Callable[[], float]  # monotonic, in seconds
 
@@ -133,7 +139,18 @@ class OnNodeEnriched:
             self._applied[message.subject] = (message.sequence, config)
             telemetry.annotate(outcome="unchanged", reason="it only reports the labeler's own write")
             return "unchanged"
+        if isinstance(event, NodeEnriched) and not node.spec.provider_id:
+            self._require_other_nodes(message)
         return await self._reconcile_node(message, event, node, config)
+
+    def _require_other_nodes(self, message: Message) -> None:
+        """Raise TemporaryError unless the cache knows every Node that may have the same providerID."""
+        if problems := self.stream_cache.problems():
+            raise TemporaryError("the stream cache is not complete yet", "; ".join(problems))
+        if not self.stream_cache.has_received(message):
+            raise RequeueAfter(
+                "the stream cache is behind the message", retry_after_seconds=_BEHIND_RETRY_SECONDS
+            )
 
     def _why_outdated(self, message: Message) -> str:
         if self.stream_cache.is_foreign(message):
@@ -155,7 +172,9 @@ class OnNodeEnriched:
         self._write_echoes.forget(node.name)
         try:
             applied = await self._apply(
-                message, node, _EventPlanner(event, self.config, self._replica_conflicts, self.clock)
+                message,
+                node,
+                _EventPlanner(event, self.config, self._replica_conflicts, self.find_conflict, self.clock),
             )
         except _DeferToOtherReplica as reason:
             return _report_superseded(
@@ -181,6 +200,12 @@ class OnNodeEnriched:
         next_check_at = event.retry_at if isinstance(event, NodeUnreachable) and plan.blocker else None
         await self.decision_publisher.publish(node, plan, next_check_at=next_check_at)
         self._applied[message.subject] = (message.sequence, config)
+        if plan.blocker is not None and plan.blocker.reason == PROVIDER_ID_OF_ANOTHER:
+            raise RequeueAfter(
+                "another Node has the providerID",
+                plan.blocker.message,
+                retry_after_seconds=CONFLICT_RETRY_SECONDS,
+            )
         return plan.outcome
 
     async def _apply(self, message: Message, node: Node, planner: _EventPlanner) -> AppliedPlan | None:

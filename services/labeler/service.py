@@ -22,6 +22,7 @@ from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import NodeWriter
 from services.labeler.on_node_enriched import OnNodeEnriched
 from services.labeler.plan import is_excluded
+from services.labeler.provider_id_index import ProviderIDIndex
 from services.labeler.settings import LabelerSettings
 from services.labeler.uninitialized_node_monitor import UninitializedNodeMonitor
 from services.labeler.uninitialized_nodes import UninitializedNodes
@@ -69,6 +70,9 @@ class LabelerService:
             now=dependencies.now,
             random=dependencies.random,
         )
+        self._provider_ids = ProviderIDIndex(
+            self._stream_cache, self._config_reloader.current, dependencies.monotonic
+        )
         self._on_node_enriched = OnNodeEnriched(
             bus=dependencies.bus,
             stream_cache=self._stream_cache,
@@ -77,6 +81,7 @@ class LabelerService:
             decision_publisher=self._decisions,
             uninitialized_nodes=self._uninitialized_nodes,
             config=self._config_reloader.current,
+            find_conflict=self._provider_ids.find_conflict,
             why_paused=self._leader_gate.why_paused,
             clock=dependencies.monotonic,
         )
@@ -88,6 +93,7 @@ class LabelerService:
             decision_publisher=self._decisions,
             config=self._config_reloader.current,
             why_paused=self._leader_gate.why_paused,
+            find_conflict=self._provider_ids.find_conflict,
             clock=dependencies.monotonic,
             random=dependencies.random,
         )
@@ -144,6 +150,7 @@ class LabelerService:
     def _on_message(self, message: Message) -> None:
         self._uninitialized_nodes.apply(message.event, self._dependencies.monotonic())
         self._mutation_cache.apply(message.event)
+        self._provider_ids.apply(message.event)
         if isinstance(message.event, NodeGone):
             self._deduplicator.forget(message.event.name)
             self._decisions.forget(message.event.name)
@@ -152,6 +159,7 @@ class LabelerService:
 
     def _on_stream_replaced(self) -> None:
         self._uninitialized_nodes.clear()
+        self._provider_ids.clear()
         self._on_node_enriched.forget_all()
         self._decisions.forget_all()
 

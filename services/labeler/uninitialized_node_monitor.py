@@ -33,6 +33,7 @@ from services.labeler.plan import (
     why_excluded,
     why_not_managed,
 )
+from services.labeler.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
 from services.labeler.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
     MAX_SEPARATE_REPORTS,
@@ -75,6 +76,7 @@ class UninitializedNodeMonitor:
     random: random.Random
     config: Callable[[], ClusterConfig]  # returns the current settings
     why_paused: Callable[[], str]  # returns why writes must wait, or ""
+    find_conflict: FindProviderIDConflict = find_no_conflict
 
     def __post_init__(self) -> None:
         self._shared_blocker: SharedBlocker | None = None
@@ -129,7 +131,9 @@ class UninitializedNodeMonitor:
             return None
         blocked: Blocker | None
         try:
-            blocked = find_blocker_cached(waiting, node, enriched, self.config(), at=at)
+            blocked = find_blocker_cached(
+                waiting, node, enriched, self.config(), at=at, find_conflict=self.find_conflict
+            )
         except Exception as error:  # noqa: BLE001 - one Node must not stop all reports; its handler logs the error
             blocked = None if may_be_excluded(node, self.config()) else block_on_defect(error)
         return _EvaluatedNode(node=node, waiting_node=waiting, blocker=blocked)

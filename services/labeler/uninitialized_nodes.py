@@ -21,6 +21,7 @@ from services.labeler.plan import (
     why_not_managed,
     why_not_managed_by_rules,
 )
+from services.labeler.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
 
 FACTS_TIMEOUT_SECONDS: Final = 20.0  # metadata answers within 10 s, with facts or with a fault
 # From the first observation of a Node until a replica has applied its machine's facts.
@@ -93,6 +94,7 @@ class UninitializedNodes:
         waiting = self.by_name.get(name)
         if waiting is not None:
             waiting.failed_write, waiting.is_reconciled = "", True
+            waiting.last_evaluation = None  # other Nodes may have changed, too
 
     def clear(self) -> None:
         """Forget all Nodes."""
@@ -141,6 +143,7 @@ def find_blocker(
     *,
     waited_seconds: float,
     failed_write: str = "",
+    find_conflict: FindProviderIDConflict = find_no_conflict,
 ) -> Blocker | None:
     """Return what prevents the initialization of this Node; None if nothing does or it is not managed.
 
@@ -148,7 +151,7 @@ def find_blocker(
     """
     match enriched:
         case NodeEnriched(node=of, facts=facts, verified_by=recognized_by) if of.uid == node.uid:
-            plan = plan_node(node, facts, recognized_by, config)
+            plan = plan_node(node, facts, recognized_by, config, find_conflict=find_conflict)
             if plan.outcome == "initialized" and failed_write:
                 return block_on_failed_write(failed_write)
             return plan.blocker
@@ -163,7 +166,13 @@ def find_blocker(
 
 
 def find_blocker_cached(
-    waiting_node: UninitializedNode, node: Node, enriched: Event | None, config: ClusterConfig, *, at: float
+    waiting_node: UninitializedNode,
+    node: Node,
+    enriched: Event | None,
+    config: ClusterConfig,
+    *,
+    at: float,
+    find_conflict: FindProviderIDConflict = find_no_conflict,
 ) -> Blocker | None:
     """Return `find_blocker` at that monotonic time, evaluated again only if its input has changed.
 
@@ -186,8 +195,13 @@ def find_blocker_cached(
     last = waiting_node.last_evaluation
     if last is None or not _is_unchanged(last, node, enriched, config, failed):
         blocker = find_blocker(
-            node, enriched, config, waited_seconds=at - waiting_node.since, failed_write=failed
-        )  # with an event about its machine, the waiting time does not count
+            node,
+            enriched,
+            config,
+            waited_seconds=at - waiting_node.since,  # does not count with an event about its machine
+            failed_write=failed,
+            find_conflict=find_conflict,
+        )
         last = BlockerEvaluation(
             node=node, enriched=enriched, failed_write=failed, config=config, blocker=blocker
         )

@@ -119,6 +119,11 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         "--cloud-config requires native providerIDs, but none is available: {said}.",
         "Set one with a rule (platformMetadata.ProviderID), or add talos to ownership.providerIDSchemes.",
     ),
+    "provider-id-of-another": FaultText(
+        "Its machine would get the providerID of another Node: {said}.",
+        "See what gives it: talos-ccm render FILE --from-cluster {node}. Correct the rule or metadata, or "
+        "delete the other Node if its machine no longer exists.",
+    ),
     "cloud-config-refused": FaultText(
         "The --cloud-config file is invalid and has no effect: {said}.",
         "List the mistakes: talos-ccm config check FILE. Correct them: kubectl -n {namespace} edit "
@@ -236,6 +241,7 @@ FAULT_BY_BLOCK_REASON: Final[Mapping[str, str]] = {
     "WaitingForPlatformMetadata": "no-platform-metadata",
     "ProviderIDRuleFailed": "rule-fails",
     "NativeProviderIDMissing": "no-native-provider-id",
+    "ProviderIDOfAnotherNode": "provider-id-of-another",
     "TaintSetByMachineConfig": "taint-in-machine-config",
     "NoFactsYet": "metadata-silent",
     "NodeIPOfAnotherMachine": "node-ip-of-another",

@@ -19,6 +19,7 @@ from libs.common.contract.node_patch import NodeChanges
 from services.labeler.blocker import Blocker
 from services.labeler.plan.notices import Notice
 from services.labeler.plan.ownership_record import ManagedFields
+from services.labeler.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
 from services.labeler.rules.compilation import NO_RULES, Rules
 from services.labeler.rules.effect_collector import truncate_line
 from services.labeler.rules.effects import RuleEffects
@@ -47,6 +48,7 @@ class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
     verified_by: str  # how metadata recognized the machine
     effects: RuleEffects  # of the rules on this machine
     config: ClusterConfig
+    find_conflict: FindProviderIDConflict = find_no_conflict
 
 
 class PlanPart(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,6 +44,7 @@ from services.labeler.plan.plan import (
     summarize_status,
 )
 from services.labeler.plan.provider_id import plan_provider_id
+from services.labeler.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
 from services.labeler.plan.rejection import NO_REJECTION, Rejection, build_rejection_notices, drop_rejected
 from services.labeler.plan.taints import plan_taints
 from services.labeler.rules import RuleEffects, apply_rules
@@ -66,11 +67,14 @@ def plan_node(
     verified_by: str,
     config: ClusterConfig,
     rejection: Rejection = NO_REJECTION,
+    *,
+    find_conflict: FindProviderIDConflict = find_no_conflict,
 ) -> Plan:
     """Return the difference between the Node and its desired state; a Node in sync gets an empty plan.
 
     A Node that is not managed or is blocked gets no changes, except that a stale blocking condition is
-    removed. `rejection`: kinds of keys that Kubernetes rejected and that the plan omits.
+    removed. `rejection`: kinds of keys that Kubernetes rejected and that the plan omits. `find_conflict`
+    returns another Node with the providerID that this one would get.
     """
     effects = drop_rejected(apply_rules(config.rules, facts), rejection)
     not_ours = check_ownership(node, facts, config, effects)
@@ -78,7 +82,14 @@ def plan_node(
         plan = _plan_not_ours(node, not_ours)
     else:
         plan = _plan_managed_node(
-            PlanInput(node=node, facts=facts, verified_by=verified_by, effects=effects, config=config)
+            PlanInput(
+                node=node,
+                facts=facts,
+                verified_by=verified_by,
+                effects=effects,
+                config=config,
+                find_conflict=find_conflict,
+            )
         )
     notices = plan.notices + build_rejection_notices(rejection)
     return msgspec.structs.replace(plan, rule_effects=effects, notices=notices)

@@ -14,12 +14,13 @@ from services.labeler.blocker import (
     block_on_failed_provider_id_rule,
     block_on_incomplete_metadata,
     block_on_missing_native_provider_id,
+    block_on_provider_id_of_another,
 )
 from services.labeler.native_provider_id import build_provider_id, derive_native_provider_id
 from services.labeler.plan.notices import Notice
 from services.labeler.plan.ownership_record import ManagedFields
 from services.labeler.plan.plan import PlanInput, PlanPart
-from services.labeler.rules import RuleEffects, Rules
+from services.labeler.rules import RuleEffects, Rules, apply_rules
 
 # Some platforms may give no providerID: nocloud without meta-data, or platforms unknown to this version.
 # There, metadata that is still empty this long after the kubelet's registration counts as complete.
@@ -45,11 +46,30 @@ def plan_provider_id(inputs: PlanInput, node_ip: str) -> PlanPart:
         notices = (Notice(reason="ProviderIDMismatch", message=mismatch),) if mismatch else ()
         return PlanPart(blocker=blocker, notices=notices)
     provider_id = build_provider_id(effects.platform, node_ip)
+    blocker = blocker or _find_fallback_blocker(inputs)
+    conflict = None if blocker else inputs.find_conflict(node, facts, provider_id)
+    if conflict and conflict.why_withheld:
+        if derive_native_provider_id(effects.platform):
+            blocker = block_on_provider_id_of_another(provider_id, conflict.other, conflict.why_withheld)
+        # The machine has the address in a fallback. The other Node had it earlier, and keeps the providerID.
+        conflict = None
     return PlanPart(
         changes=NodeChanges(provider_id=provider_id),
         recorded=ManagedFields(provider_id=provider_id if is_set_by_rule else ""),
-        blocker=blocker or _find_fallback_blocker(inputs),
+        blocker=blocker,
+        notices=(_build_stale_node_notice(provider_id, conflict.other),) if conflict else (),
     )
+
+
+def derive_future_provider_id(node: Node, facts: MachineFacts, rules: Rules) -> str:
+    """Return the native providerID that a joining Node will get; "" if none is final yet.
+
+    `rules` are those that set a providerID.
+    """
+    effects = apply_rules(rules, facts)
+    if find_provider_id_blocker(node, facts, effects, rules):
+        return ""
+    return derive_native_provider_id(effects.platform)
 
 
 def find_provider_id_blocker(
@@ -100,6 +120,14 @@ def describe_mismatch(node: Node, platform: PlatformMetadata, *, source: str = "
         "controllers that look for the machine by it will not find it until the Node is deleted and its "
         "kubelet restarted"
     )
+
+
+def _build_stale_node_notice(provider_id: str, other: str) -> Notice:
+    text = (
+        f"Node {other} has the same providerID {provider_id!r}, but no other machine answers as that Node: "
+        f"its machine was probably reinstalled as this Node. If so, kubectl delete node {other}"
+    )
+    return Notice(reason="ProviderIDOfStaleNode", message=text)
 
 
 def _find_fallback_blocker(inputs: PlanInput) -> Blocker | None:

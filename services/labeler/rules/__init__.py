@@ -1,7 +1,14 @@
 """The operator's rules: compiled when the file is loaded, applied to the facts of each machine."""
 
 from services.labeler.rules.application import apply_rules
-from services.labeler.rules.compilation import NO_RULES, Rules, RulesError, collect_findings, compile_rules
+from services.labeler.rules.compilation import (
+    NO_RULES,
+    Rules,
+    RulesError,
+    collect_findings,
+    compile_rules,
+    select_provider_id_rules,
+)
 from services.labeler.rules.effects import (
     EffectKind,
     EntryResult,
@@ -24,4 +31,5 @@ __all__ = [
     "apply_rules",
     "collect_findings",
     "compile_rules",
+    "select_provider_id_rules",
 ]

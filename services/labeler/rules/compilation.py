@@ -92,6 +92,18 @@ def compile_rules(config: CloudConfig) -> Rules:
     return Rules(rules=rules, warnings=findings.warnings)
 
 
+def select_provider_id_rules(rules: Rules) -> Rules:
+    """Return the rules that set a providerID, without their other keys."""
+    selected = (
+        (rule, tuple(each for each in rule.entries if _sets_provider_id(each))) for rule in rules.rules
+    )
+    return Rules(rules=tuple(msgspec.structs.replace(rule, entries=of) for rule, of in selected if of))
+
+
+def _sets_provider_id(entry: CompiledEntry) -> bool:
+    return (entry.kind, entry.key) == ("platformMetadata", "provider_id")
+
+
 def collect_findings(error: CloudConfigError) -> tuple[Finding, ...]:
     """Return all mistakes of an invalid file, by line: those of the reader and those of the rules."""
     try:

@@ -1,0 +1,69 @@
+"""Decides whether another Node keeps a Node from getting a providerID, which is immutable. Pure."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from libs.common.contract.events import Event, NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import Node
+from libs.common.contract.system_uuid import normalize_uuid
+
+# A machine that restarts is silent for some minutes, and returns.
+_RESTART_PERIOD: Final = timedelta(minutes=10)
+
+
+class ProviderIDConflict(msgspec.Struct, frozen=True, kw_only=True):
+    """Another Node with the same providerID."""
+
+    other: str  # its name
+    why_withheld: str  # why this Node must not get the providerID; "" if the other Node is stale
+
+
+# (Node without a providerID, facts of its machine, future providerID) -> a conflict, or None
+FindProviderIDConflict = Callable[[Node, MachineFacts, str], ProviderIDConflict | None]
+
+
+def find_no_conflict(node: Node, facts: MachineFacts, provider_id: str) -> ProviderIDConflict | None:
+    """Return None, where the other Nodes are not known."""
+    return None
+
+
+def judge_holder(node: Node, facts: MachineFacts, holder: Node, report: Event | None) -> str:
+    """Return why the Node must not get the providerID that `holder` has; "" if `holder` is stale.
+
+    `report` is metadata's last event about `holder`. Stale means that its machine no longer answers, or is
+    the machine of `node`, which was reinstalled under a new name.
+    """
+    if isinstance(report, NodeEnriched) and report.node.uid == holder.uid:
+        theirs = report.facts.node_name
+        return "" if theirs == facts.node_name else f"machine {theirs} answers as that Node"
+    ready = holder.find_condition("Ready")
+    if ready is not None and ready.status == "True":
+        return "the kubelet of that Node is Ready"
+    uuid, other_uuid = (normalize_uuid(each.status.node_info.system_uuid) for each in (node, holder))
+    if uuid and uuid == other_uuid:
+        return ""
+    is_silent = isinstance(report, NodeUnreachable) and report.node.uid == holder.uid
+    if not is_silent and holder.provided_node_ip:
+        return "metadata has not reported on the machine of that Node yet"
+    since = _parse_time(ready.last_transition_time) if ready is not None else None
+    if uuid and other_uuid and since is not None and facts.queried_at - since < _RESTART_PERIOD:
+        return "the machine of that Node has another systemUUID, and may only be restarting"
+    return ""
+
+
+def order_of_claim(node: Node) -> tuple[float, str]:
+    """Return the order in which joining Nodes with the same providerID get it: the first one created."""
+    created = node.metadata.creation_timestamp
+    return (created.timestamp() if created is not None else 0.0, node.uid)
+
+
+def _parse_time(text: str | None) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None

@@ -1,0 +1,185 @@
+"""Which Node gets a providerID that several would have: evidence about the others, and the order of joins."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from libs.common.bus.protocol import StreamPosition
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import Event
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import Node, NodeCondition
+from services.labeler.plan import ClusterConfig
+from services.labeler.plan.provider_id_conflict import ProviderIDConflict, judge_holder
+from services.labeler.provider_id_index import SETTLE_SECONDS, ProviderIDIndex
+from tests.builders import (
+    NOW,
+    STREAM_ID,
+    make_facts,
+    make_message,
+    make_node,
+    make_node_enriched,
+    make_node_gone,
+    make_node_observed,
+)
+from tests.manual_clock import ManualClock
+from tests.node_plans import compile_one_rule
+from tests.unreachable import make_unreachable
+
+ID = "vm://c/7"
+SAME_FOR_ALL = compile_one_rule(platformMetadata=f"{{ProviderID: '{ID}'}}")
+BY_INSTANCE = compile_one_rule(platformMetadata="{ProviderID: 'vm://c/{{ .InstanceID }}'}")
+UUID, OTHER_UUID = "4c4c4544-0042-3510-8056-b7c04f595831", "bf075752-a294-564c-a181-58285d003c17"
+
+
+def ready(status: str, minutes: int) -> tuple[NodeCondition, ...]:
+    since = (NOW - timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
+    return (NodeCondition(type="Ready", status=status, last_transition_time=since),)
+
+
+def holder(**fields: Any) -> Node:
+    return make_node("old", **{"uid": "uid-old", "taints": (), "provider_id": ID, **fields})
+
+
+NEW = make_node("new", uid="uid-new", system_uuid=UUID)
+FACTS = make_facts(node_name="new")
+
+
+@pytest.mark.parametrize(
+    ("node", "report", "why"),
+    [
+        # another machine answers as that Node
+        (holder(), make_node_enriched(holder(), make_facts(node_name="old")), "machine old answers as that"),
+        (holder(system_uuid=UUID), make_node_enriched(holder(), make_facts(node_name="old")), "answers as"),
+        # errors and timeouts prove nothing while its kubelet reports
+        (holder(conditions=ready("True", 0)), make_unreachable(holder()), "kubelet of that Node is Ready"),
+        (holder(), None, "metadata has not reported"),
+        (holder(), make_node_enriched(make_node("old", uid="former"), FACTS), "metadata has not reported"),
+        (
+            holder(system_uuid=OTHER_UUID, conditions=ready("Unknown", 1)),
+            make_unreachable(holder()),
+            "may only be restarting",
+        ),
+        # stale: the same machine, or one that is gone
+        (holder(), make_node_enriched(holder(), FACTS), ""),
+        (holder(), make_unreachable(holder()), ""),
+        (holder(system_uuid=UUID, conditions=ready("Unknown", 1)), make_unreachable(holder()), ""),
+        (holder(system_uuid=UUID, conditions=ready("Unknown", 1)), None, ""),
+        (holder(system_uuid=OTHER_UUID, conditions=ready("Unknown", 11)), make_unreachable(holder()), ""),
+        # a Node that metadata does not query
+        (holder(ip="", conditions=ready("True", 60)), None, "kubelet of that Node is Ready"),
+        (holder(ip=""), None, ""),
+    ],
+)
+def test_a_node_keeps_its_provider_id_while_its_own_machine_may_exist(
+    node: Node, report: Event | None, why: str
+):
+    found = judge_holder(NEW, FACTS, node, report)
+    assert why in found
+    assert bool(found) is bool(why)
+
+
+class Replica:
+    """The index of one replica, which follows the flow."""
+
+    def __init__(self, config: ClusterConfig, *, replaying: bool = False) -> None:
+        self.clock, self.config = ManualClock(), config
+        self.cache = StreamCache(clock=self.clock, on_message=lambda message: self.index.apply(message.event))
+        self.index = ProviderIDIndex(self.cache, lambda: self.config, self.clock)
+        self._sequence = 0
+        self.cache.start_replay(StreamPosition(stream_id=STREAM_ID, last_sequence=0))
+        if not replaying:
+            self.cache.finish_replay()
+
+    def hear(self, *events: Event) -> None:
+        for event in events:
+            self._sequence += 1
+            self.cache.apply(make_message(event, sequence=self._sequence))
+
+    def join(self, *numbers: int, **facts: Any) -> None:
+        for number in numbers:
+            node = joining(number)
+            self.hear(make_node_observed(node), make_node_enriched(node, facts_of(number, **facts)))
+
+    def conflict_of(self, number: int, provider_id: str = ID) -> ProviderIDConflict | None:
+        return self.index.find_conflict(joining(number), facts_of(number), provider_id)
+
+    def may_write(self, number: int, provider_id: str = ID) -> bool:
+        found = self.conflict_of(number, provider_id)
+        return found is None or not found.why_withheld
+
+
+def joining(number: int, **fields: Any) -> Node:
+    return make_node(f"web-{number}", uid=f"uid-{number}", **fields)
+
+
+def facts_of(number: int, **facts: Any) -> MachineFacts:
+    return make_facts(node_name=f"web-{number}", **facts)
+
+
+def test_only_the_first_created_of_nodes_with_the_same_future_id_gets_it():
+    replica = Replica(SAME_FOR_ALL)
+    replica.join(1, 2, 3)
+    assert [replica.may_write(number) for number in (1, 2, 3)] == [True, False, False]
+    found = replica.conflict_of(3)
+    assert found is not None
+    assert found.other == "web-1"
+    written = joining(1, provider_id=ID, taints=())
+    replica.hear(make_node_observed(written), make_node_enriched(written, facts_of(1)))
+    found = replica.conflict_of(2)
+    assert found is not None
+    assert (found.other, found.why_withheld) == ("web-1", "machine web-1 answers as that Node")
+
+
+def test_the_first_created_waits_for_a_write_that_was_planned_before_its_message():
+    replica = Replica(SAME_FOR_ALL)
+    replica.join(2)
+    assert replica.may_write(2)  # another replica may write it now
+    replica.join(1)
+    assert (replica.may_write(1), replica.may_write(2)) == (False, False)
+    replica.clock.advance(SETTLE_SECONDS)
+    assert (replica.may_write(1), replica.may_write(2)) == (True, False)
+    replica.hear(make_node_observed(joining(2, provider_id=ID)))
+    assert not replica.may_write(1)
+
+
+def test_after_a_restart_the_order_of_messages_is_not_known():
+    replica = Replica(SAME_FOR_ALL, replaying=True)
+    replica.join(1, 2)
+    replica.cache.finish_replay()
+    assert not any(map(replica.may_write, (1, 2)))
+    replica.clock.advance(SETTLE_SECONDS)
+    assert [replica.may_write(number) for number in (1, 2)] == [True, False]
+
+
+def test_a_node_that_is_gone_or_does_not_answer_any_more_claims_nothing():
+    replica = Replica(SAME_FOR_ALL)
+    replica.join(1, 2)
+    assert not replica.may_write(2)
+    replica.hear(make_unreachable(joining(1)))
+    assert replica.may_write(2)
+    replica.join(1)
+    assert not replica.may_write(2)
+    replica.hear(make_node_gone(joining(1)))
+    assert replica.may_write(2)
+
+
+def test_new_rules_change_which_nodes_will_have_the_same_id():
+    replica = Replica(BY_INSTANCE)
+    replica.join(1, instance_id="1")
+    replica.join(2, instance_id="2")
+    assert (replica.may_write(1, "vm://c/1"), replica.may_write(2, "vm://c/2")) == (True, True)
+    replica.config = SAME_FOR_ALL
+    assert not replica.may_write(2)
+    replica.config = BY_INSTANCE
+    assert replica.may_write(2, "vm://c/2")
+
+
+def test_ids_of_azure_that_differ_in_case_are_the_same():
+    replica = Replica(ClusterConfig())
+    azure = "azure:///subscriptions/{}/providers/Microsoft.Compute/virtualMachines/web"
+    old = make_node("old", uid="uid-old", taints=(), provider_id=azure.format("ABC"))
+    replica.hear(make_node_observed(old), make_node_enriched(old, make_facts(node_name="old")))
+    assert not replica.may_write(1, azure.format("abc"))
+    assert replica.may_write(1, "aws:///z/i-1")
