@@ -7,7 +7,7 @@ import contextlib
 import io
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol
 
@@ -150,9 +150,9 @@ class KubeletFleet:
         """Report not Ready, as a running kubelet does."""
         await self._patch_status(name, build_not_ready_status(datetime.now(UTC)))
 
-    async def set_unreachable(self, name: str) -> None:
+    async def set_unreachable(self, name: str, *, ago: timedelta = timedelta(0)) -> None:
         """Write the status of a silent kubelet; only the real control plane would write it itself."""
-        await self._patch_status(name, build_unreachable_status(datetime.now(UTC)))
+        await self._patch_status(name, build_unreachable_status(datetime.now(UTC) - ago))
 
     async def request_certificate(
         self,

@@ -1,6 +1,6 @@
 """`talos-ccm explain node`: Kubernetes, machines and NATS are read, nothing is written, services agree."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from tests.integration.service_cluster import ServiceCluster, run_services
 _SECONDS = 180  # lifecycle wants three looks, which may come a minute apart
 ONE, TWO, THREE = (make_machine(f"shows-{number}", f"10.232.0.{number}") for number in (1, 2, 3))
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"
-NOW_SUFFICES = "--lifecycle-not-ready-time=1ms"
+NOW_SUFFICES = "--lifecycle-not-ready-time=1s"
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ async def test_a_joining_node_is_told_what_would_be_written_and_nothing_is(clust
 async def test_a_machine_that_is_silent_is_told_and_proves_nothing(cluster: Cluster):
     await cluster.join(ONE, TWO)
     await initialized(cluster, ONE)
-    await cluster.kubelets.set_unreachable("shows-1")
+    await cluster.kubelets.set_unreachable("shows-1", ago=timedelta(seconds=5))
     await cluster.machines.set_faults(ONE.id, unavailable=True)
     said = await cluster.explain("shows-1", NOW_SUFFICES)
     assert said.status == 1
@@ -95,7 +95,7 @@ async def replace_first_of_three(cluster: Cluster) -> None:
     await cluster.join(ONE, TWO, THREE)
     for machine in (ONE, TWO, THREE):
         await initialized(cluster, machine)
-    await cluster.kubelets.set_unreachable("shows-1")
+    await cluster.kubelets.set_unreachable("shows-1", ago=timedelta(seconds=5))
     newcomer = make_machine("newcomer", "10.232.0.1")
     await replace(cluster, ONE, newcomer)
     await cluster.kubelets.join(SimKubelet.of_machine(newcomer))
@@ -116,7 +116,7 @@ async def test_another_machine_in_its_place_is_proof_as_far_as_one_look_can_be(c
 async def test_while_discovery_still_knows_it_another_machine_in_its_place_proves_nothing(cluster: Cluster):
     await cluster.join(ONE, TWO, THREE)
     await initialized(cluster, ONE)
-    await cluster.kubelets.set_unreachable("shows-1")
+    await cluster.kubelets.set_unreachable("shows-1", ago=timedelta(seconds=5))
     newcomer = make_machine("newcomer", "10.232.0.1")
     await replace(cluster, ONE, newcomer)
     await cluster.machines.change_machine(
