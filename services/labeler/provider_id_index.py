@@ -1,6 +1,7 @@
 """Knows from the flow which Nodes have a providerID, and which joining Nodes will get it."""
 
-from collections.abc import Callable, Iterator
+from bisect import insort
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -13,7 +14,7 @@ from libs.common.contract.platforms import PLATFORMS, PLATFORMS_THAT_IGNORE_CASE
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from services.labeler.plan import ClusterConfig
 from services.labeler.plan.provider_id import derive_future_provider_id, parse_scheme
-from services.labeler.plan.provider_id_conflict import ProviderIDConflict, judge_holder, order_of_claim
+from services.labeler.plan.provider_id_conflict import Claim, ProviderIDConflict, judge_holder
 from services.labeler.rules import Rules, select_provider_id_rules
 
 # The longest time from a plan to its result in the flow: 5 s in the queue of requests, 15 s for the request,
@@ -23,7 +24,7 @@ _SCHEMES_WITHOUT_CASE: Final = frozenset(PLATFORMS[name].scheme for name in PLAT
 
 
 class _JoiningNode(msgspec.Struct, frozen=True):
-    uid: str
+    claim: Claim
     key: str  # of its future providerID; "" while nothing gives one
     arrival: int  # number of the message that gave it; replayed ones, whose order is not known, share one
 
@@ -54,7 +55,7 @@ class ProviderIDIndex:
         self._names: dict[str, set[str]] = {}  # key of a providerID -> Nodes that have it
         self._keys: dict[str, str] = {}  # the same by name
         self._joining: dict[str, _JoiningNode] = {}  # by name
-        self._joining_names: dict[str, set[str]] = {}  # key of a future providerID -> joining Nodes
+        self._claims: dict[str, list[Claim]] = {}  # key of a future providerID -> joining Nodes, in order
         self._changed: dict[str, int] = {}  # joining Nodes whose key is to be derived -> arrival
         self._arrivals = 0
         self._waiting: dict[str, tuple[str, float]] = {}  # uid -> key, and since when a younger Node has it
@@ -91,16 +92,17 @@ class ProviderIDIndex:
 
     def _find_joining_conflict(self, node: Node, key: str) -> ProviderIDConflict | None:
         self._derive_changed()
-        others = list(self._list_joining(key, node.name))
-        if not others:
+        claims = self._claims.get(key, ())
+        others = (each.name for each in claims if each.name != node.name and self._is_joining(each))
+        first = next(others, None)  # of a thousand Nodes with the same providerID, most end here
+        if first is None:
             return None
-        first = min(others, key=order_of_claim)
-        if order_of_claim(first) < order_of_claim(node):
+        if self._joining[first].claim < Claim.of(node):
             return ProviderIDConflict(
-                other=first.name, why_withheld="that Node was created first, and will have the same one"
+                other=first, why_withheld="that Node was created first, and will have the same one"
             )
-        earlier = [other for other in others if self._may_be_planned_without(node, other)]
-        if not earlier:
+        earlier = next((each for each in (first, *others) if self._may_be_planned_without(node, each)), None)
+        if earlier is None:
             return None
         now = self._clock()
         waits_for, since = self._waiting.get(node.uid, ("", now))
@@ -110,21 +112,18 @@ class ProviderIDIndex:
         if now - since >= SETTLE_SECONDS:
             return None
         return ProviderIDConflict(
-            other=earlier[0].name,
+            other=earlier,
             why_withheld=f"that Node will have the same one, and may get it within {SETTLE_SECONDS:.0f} s",
         )
 
-    def _may_be_planned_without(self, node: Node, other: Node) -> bool:
+    def _may_be_planned_without(self, node: Node, other: str) -> bool:
         """Return whether a replica may have planned `other` before the message about `node`."""
-        ours, theirs = self._joining.get(node.name), self._joining[other.name]
-        return ours is None or ours.uid != node.uid or theirs.arrival <= ours.arrival
+        ours = self._joining.get(node.name)
+        return ours is None or ours.claim.uid != node.uid or self._joining[other].arrival <= ours.arrival
 
-    def _list_joining(self, key: str, but: str) -> Iterator[Node]:
-        """Yield the joining Nodes that will get that providerID."""
-        for name in self._joining_names.get(key, ()):
-            other = self._observed(name)
-            if name != but and other is not None and other.uid == self._joining[name].uid:
-                yield other
+    def _is_joining(self, claim: Claim) -> bool:
+        observed = self._observed(claim.name)
+        return observed is not None and observed.uid == claim.uid
 
     def _derive_changed(self) -> None:
         """Derive the future providerIDs of Nodes whose facts or rules have changed."""
@@ -139,19 +138,26 @@ class ProviderIDIndex:
             if not isinstance(event, NodeEnriched):
                 continue
             key = _key(derive_future_provider_id(event.node, event.facts, self._rules))
-            is_same = before is not None and (before.uid, before.key) == (event.node.uid, key)
-            self._joining[name] = before if before and is_same else _JoiningNode(event.node.uid, key, arrival)
+            claim = Claim.of(event.node)
+            is_same = before is not None and (before.claim, before.key) == (claim, key)
+            self._joining[name] = before if before and is_same else _JoiningNode(claim, key, arrival)
             if key:
-                self._joining_names.setdefault(key, set()).add(name)
+                insort(self._claims.setdefault(key, []), claim)
         self._changed = {}
 
     def _forget_joining(self, name: str) -> None:
         if (joining := self._joining.pop(name, None)) and joining.key:
-            _discard(self._joining_names, joining.key, name)
+            claims = self._claims[joining.key]
+            claims.remove(joining.claim)
+            if not claims:
+                del self._claims[joining.key]
 
     def _store(self, name: str, key: str) -> None:
         if before := self._keys.pop(name, ""):
-            _discard(self._names, before, name)
+            names = self._names[before]
+            names.discard(name)
+            if not names:
+                del self._names[before]
         if key:
             self._keys[name] = key
             self._names.setdefault(key, set()).add(name)
@@ -166,9 +172,3 @@ class ProviderIDIndex:
 def _key(provider_id: str) -> str:
     """Return the text by which providerIDs are compared."""
     return provider_id.lower() if parse_scheme(provider_id) in _SCHEMES_WITHOUT_CASE else provider_id
-
-
-def _discard(names: dict[str, set[str]], key: str, name: str) -> None:
-    names[key].discard(name)
-    if not names[key]:
-        del names[key]

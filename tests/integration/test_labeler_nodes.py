@@ -24,6 +24,7 @@ from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import get_user_name
 from tests.address_cases import CASES, AddressCase
+from tests.builders import make_facts
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor
 from tests.integration.service_api import open_api_of
@@ -164,7 +165,7 @@ async def test_every_address_case_with_ipv6_preferred(
 
 async def _ends_with_addresses(fleet: Fleet, case: AddressCase) -> None:
     name = f"lab-addresses-{CASES.index(case)}"
-    native = {"provider_id": f"{case.platform}://1"} if case.platform not in ("metal", "nocloud") else {}
+    native = {"provider_id": f"{case.platform}://{name}"} if case.platform not in ("metal", "nocloud") else {}
     facts = case.facts(name, **native, region="r")
     joined = await fleet.initialize(name, facts, provided=case.provided)
     found = [f"{each.type}={each.address}" for each in joined.after.status.addresses]
@@ -176,7 +177,7 @@ async def _ends_with_addresses(fleet: Fleet, case: AddressCase) -> None:
 async def test_a_node_whose_addresses_are_right_already_costs_one_write_less(fleet: Fleet):
     before = await fleet.join("lab-right", provided="10.0.0.5")
     since = fleet.control_plane.audit_mark()
-    await fleet.flow.enrich(before, PLATFORMS[0].facts("lab-right"))
+    await fleet.flow.enrich(before, make_facts(node_name="lab-right"))
     await fleet.flow.wait_for_decision("lab-right", "initialized")
     assert ("patch", "nodes/status") not in fleet.requests(since)
     await wait_until(lambda: fleet.has_events("lab-right"), "its event comes behind the writes")
@@ -207,7 +208,7 @@ async def test_fifty_nodes_cost_two_writes_and_one_event_each_and_a_resync_costs
 
 
 async def test_the_synced_event_is_the_references(fleet: Fleet):
-    joined = await fleet.initialize("lab-event", PLATFORMS[0].facts("lab-event"))
+    joined = await fleet.initialize("lab-event", make_facts(node_name="lab-event"))
     await wait_until(lambda: fleet.has_events("lab-event"), "its event")
     [event] = await fleet.events("lab-event")
     assert (event["reason"], event["message"], event["type"]) == (
@@ -219,14 +220,17 @@ async def test_the_synced_event_is_the_references(fleet: Fleet):
 
 async def test_a_built_in_label_follows_the_machine_until_a_person_changes_it(fleet: Fleet):
     case = next(case for case in PLATFORMS if case.platform == "hcloud")
-    joined = await fleet.initialize("lab-changed", case.facts("lab-changed"))
+    facts = case.facts("lab-changed")
+    platform = msgspec.structs.replace(facts.platform, provider_id="hcloud://8")
+    facts = msgspec.structs.replace(facts, platform=platform)
+    joined = await fleet.initialize("lab-changed", facts)
     body = {"metadata": {"labels": {"topology.kubernetes.io/zone": "elsewhere", "example.com/rack": "r-8"}}}
     await fleet.kubelets.request(
         "PATCH", "/api/v1/nodes/lab-changed", body=body, content_type="application/merge-patch+json"
     )
     changed = await fleet.kube.get_node("lab-changed")
     assert changed.labels["topology.kubernetes.io/zone"] == "elsewhere"
-    await fleet.flow.enrich(changed, case.facts("lab-changed"))
+    await fleet.flow.enrich(changed, facts)
     await fleet.flow.wait_for_decision("lab-changed", "updated")
     assert exclude_record_label((await fleet.kube.get_node("lab-changed")).labels) == exclude_record_label(
         changed.labels
@@ -235,7 +239,7 @@ async def test_a_built_in_label_follows_the_machine_until_a_person_changes_it(fl
     await fleet.kubelets.request(
         "PATCH", "/api/v1/nodes/lab-changed", body=removed, content_type="application/merge-patch+json"
     )
-    await fleet.flow.enrich(await fleet.kube.get_node("lab-changed"), case.facts("lab-changed"))
+    await fleet.flow.enrich(await fleet.kube.get_node("lab-changed"), facts)
     await fleet.flow.wait_until_handled()
     after = (await fleet.kube.get_node("lab-changed")).labels
     assert exclude_record_label(after) == exclude_record_label(joined.after.labels) | {
@@ -257,7 +261,7 @@ async def test_a_node_whose_machine_is_silent_bears_the_reason_until_it_speaks(f
     blocked = await fleet.kube.get_node("lab-silent")
     await wait_until(lambda: fleet.has_events("lab-silent"), "its event")
     assert [event["reason"] for event in await fleet.events("lab-silent")] == ["TalosTimeout"]
-    await fleet.flow.enrich(blocked, PLATFORMS[0].facts("lab-silent"))
+    await fleet.flow.enrich(blocked, make_facts(node_name="lab-silent"))
     await fleet.flow.wait_for_decision("lab-silent", "initialized")
     after = await fleet.kube.get_node("lab-silent")
     others = [each.type for each in blocked.status.conditions if each.type != BLOCKED_CONDITION]

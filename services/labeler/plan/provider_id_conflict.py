@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 import msgspec
 
@@ -20,6 +20,20 @@ class ProviderIDConflict(msgspec.Struct, frozen=True, kw_only=True):
 
     other: str  # its name
     why_withheld: str  # why this Node must not get the providerID; "" if the other Node is stale
+
+
+class Claim(NamedTuple):
+    """A joining Node; of several that will have the same providerID, the least gets it."""
+
+    created_at: float  # Unix time, in seconds
+    uid: str
+    name: str
+
+    @classmethod
+    def of(cls, node: Node) -> Self:
+        """Return the claim of that Node."""
+        created = node.metadata.creation_timestamp
+        return cls(created.timestamp() if created is not None else 0.0, node.uid, node.name)
 
 
 # (Node without a providerID, facts of its machine, future providerID) -> a conflict, or None
@@ -53,12 +67,6 @@ def judge_holder(node: Node, facts: MachineFacts, holder: Node, report: Event | 
     if uuid and other_uuid and since is not None and facts.queried_at - since < _RESTART_PERIOD:
         return "the machine of that Node has another systemUUID, and may only be restarting"
     return ""
-
-
-def order_of_claim(node: Node) -> tuple[float, str]:
-    """Return the order in which joining Nodes with the same providerID get it: the first one created."""
-    created = node.metadata.creation_timestamp
-    return (created.timestamp() if created is not None else 0.0, node.uid)
 
 
 def _parse_time(text: str | None) -> datetime | None:
