@@ -45,6 +45,23 @@ def test_differences_from_the_reference_controllers_are_noted(
 
 
 @pytest.mark.parametrize(
+    ("overrides", "is_noted"),
+    [
+        ({}, False),
+        ({"daemonSet.enabled": True}, True),
+        ({"daemonSet.enabled": True, "daemonSet.bindAddress": "$(NODE_IP)"}, False),
+        ({"daemonSet.enabled": True, "extraArgs": ["--bind-address=0.0.0.0"]}, False),
+    ],
+    ids=str,
+)
+def test_metrics_that_only_the_node_reaches_are_noted_with_the_value_to_set(
+    overrides: dict[str, Any], is_noted: bool
+):
+    found = notes(ChartValues(overrides=overrides))
+    assert ("For Prometheus, set daemonSet.bindAddress" in found) == is_noted
+
+
+@pytest.mark.parametrize(
     ("overrides", "is_warned"),
     [
         ({}, False),

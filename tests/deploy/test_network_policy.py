@@ -57,6 +57,21 @@ def test_another_client_of_nats_can_be_allowed():
     assert [console in rule.get("from", ()) for rule in policy["spec"]["ingress"]] == [True, False, False]
 
 
+def test_health_and_metrics_of_every_pod_can_be_left_to_prometheus():
+    prometheus = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    found = render_manifests(ChartValues(overrides={"networkPolicy.metricsFrom": [prometheus]}))
+    policies = select_kind(found, "NetworkPolicy")
+    of_metrics = policies[f"{prefix('default')}-metrics"]["spec"]
+    for workload in (m for m in found if m["kind"] == "Deployment"):
+        assert matches(of_metrics["podSelector"], workload["spec"]["template"]["metadata"]["labels"])
+        assert "metrics" in {port["name"] for c in containers(workload) for port in c.get("ports", ())}
+    assert of_metrics["ingress"] == [
+        {"from": [prometheus], "ports": [{"port": "metrics", "protocol": "TCP"}]}
+    ]
+    of_nats = policies[f"{prefix('default')}-nats"]["spec"]["ingress"]
+    assert [rule["ports"][0]["port"] for rule in of_nats] == ["client", "cluster"], "the keeper included"
+
+
 @pytest.mark.parametrize("profile", [name for name in PROFILES if name not in WITH_NATS])
 def test_without_nats_or_on_the_host_network_there_is_no_policy(profile: str):
     assert not select_kind(rendered(profile), "NetworkPolicy")

@@ -149,6 +149,11 @@ COVERED_POD_ATTEMPTS: Final = (
         f"{_FLOOD}test_a_flood_takes_no_more_file_descriptors_than_the_limit",
     ),
     CoveredAttempt(
+        "asks the health port of a service why it is not ready",
+        "it gets the names of the failed checks, and no name of a Node",
+        f"{_INTEGRATION}/test_health_addresses.py::test_reasons_name_nodes_only_for_callers_on_the_loopback_address",
+    ),
+    CoveredAttempt(
         "uses the Kubernetes permissions of one of our accounts beyond its work",
         "kube-apiserver refuses each request",
         "tests/deploy/test_permissions.py::test_every_other_action_is_forbidden",
