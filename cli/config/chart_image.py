@@ -26,10 +26,8 @@ def find_image_mistakes(image: dict[str, Any]) -> Iterator[Finding]:
 
 
 def find_image_warnings(image: dict[str, Any]) -> Iterator[Finding]:
-    """Yield a missing repository, and a tag that may not exist."""
+    """Yield a tag that may not exist."""
     tag = _text(image.get("tag"))
-    if not image.get("repository"):
-        yield make_finding("image.repository", "is not set. The chart requires it, here or with --set")
     if image.get("digest") or tag in ("", CHART["appVersion"]):
         return
     is_other = _has_other_major(tag)

@@ -48,12 +48,22 @@ def _check_document(document: ValuesDocument, source: str) -> FileReport:
     if document.mistakes:
         return FileReport(source=source, owner=document.owner, mistakes=document.mistakes)
     report = _check(document.values, source)
+    missing, elsewhere = _find_missing_image(document)
     return msgspec.structs.replace(
         report,
         owner=document.owner,
-        warnings=(*document.warnings, *report.warnings),
-        not_checked=", ".join((*document.other_sources, _NOT_CHECKED)),
+        warnings=(*document.warnings, *missing, *report.warnings),
+        not_checked=", ".join((*elsewhere, *document.other_sources, _NOT_CHECKED)),
     )
+
+
+def _find_missing_image(document: ValuesDocument) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """Return the warning about a release without image; a values file leaves it to --set or another file."""
+    if _mapping(document.values.get("image")).get("repository"):
+        return (), ()
+    if document.owner and not document.other_sources:
+        return (make_finding("image.repository", "is not set, and the chart requires it"),), ()
+    return (), ("image.repository (required, not set here)",)
 
 
 def _check(values: dict[str, Any], source: str) -> FileReport:

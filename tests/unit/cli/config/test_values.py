@@ -35,8 +35,20 @@ def test_old_values_are_told_what_fails_the_install_and_what_is_otherwise():
 
 @pytest.mark.parametrize("name", ["values.yaml", "ci/ha-values.yaml", "ci/all-in-one-values.yaml"])
 def test_values_of_this_chart_are_good(name: str):
-    missing = "image.repository: is not set. The chart requires it, here or with --set"
-    assert told((CHART / name).read_text()) == ([], [missing], [])
+    assert told((CHART / name).read_text()) == ([], [], [])
+
+
+def test_a_missing_image_is_a_warning_in_a_release_and_otherwise_not_checked():
+    elsewhere, release = "image.repository (required, not set here), ", RELEASE + "spec: {values: {%s}}"
+    for text, warnings, is_elsewhere in (
+        ("replicaCount: 1", [], True),
+        (release % "replicaCount: 1", ["image.repository:"], False),
+        (release % f"replicaCount: 1, {IMAGE}", [], False),
+        (RELEASE + "spec: {valuesFrom: [{kind: Secret, name: s}]}", [], True),
+    ):
+        report = check_values(text, "f")
+        assert [each.path for each in report.warnings] == warnings
+        assert report.not_checked.startswith(elsewhere) == is_elsewhere
 
 
 @pytest.mark.parametrize(
@@ -91,6 +103,7 @@ def test_whatever_is_written_is_judged(text: str, tmp_path: Path):
     assert CliRunner().invoke(main, ["config", "check", "--chart-values", str(file)]).exit_code in (0, 1)
 
 
+IMAGE = "image: {repository: registry.example.com/ours}"
 BAD = "daemonSet: {enabled: perhaps}"
 RELEASE = "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: ccm}\n"
 APPLICATION = "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: ccm}\n"
@@ -130,7 +143,7 @@ def test_the_values_of_each_release_in_a_file_are_checked(text: str, tmp_path: P
 @pytest.mark.parametrize(
     "text",
     [
-        f"{SOURCE}---\n{RELEASE}spec: {{chart: {{spec: {{chart: ./deploy/k8s/chart}}}}}}\n---\n{CILIUM}",
+        f"{SOURCE}---\n{RELEASE}spec: {{chart: {{spec: {{chart: a/b}}}}, values: {{{IMAGE}}}}}\n---\n{CILIUM}",
         APPLICATION + "spec: {source: {chart: talos-cloud-controller-manager, helm: {valueFiles: [a.yaml]}}}",
     ],
     ids=["flux", "argo"],
@@ -165,7 +178,7 @@ def test_ignored_and_missing_sources_of_values_are_told():
         "f",
     )
     assert [each.path for each in ours.warnings] == ["helm.values:"]
-    assert ours.not_checked.startswith("the values of helm.parameters, files that ")
+    assert "the values of helm.parameters, files that " in ours.not_checked
     _, second = check_values_file(b"{}\n---\nreplicaCount: 2\n", "f")
     assert "Helm reads only the first one" in second.warnings[0].problem
 
