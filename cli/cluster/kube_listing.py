@@ -1,15 +1,22 @@
 """Lists Kubernetes objects completely and reports why a cluster is unavailable."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from cli.cluster.credentials import AccessError
+from cli.cluster.kept_keys import ManagedNode
 from cli.command_exit import CommandError
 from libs.common.contract.node import Node
-from libs.common.kube.api import KubeApi
+from libs.common.kube.api import NODES, KubeApi, raise_unreadable
 from libs.common.kube.errors import KubeError
 from libs.common.kube.objects import Item, Resource, UnreadableObject
+
+_MANAGED_NODES: Final[Resource[ManagedNode]] = Resource(
+    plural=NODES.plural, path=NODES.path, item=ManagedNode
+)
 
 T = TypeVar("T")
 
@@ -35,6 +42,13 @@ def skip_unreadable(unreadable: UnreadableObject) -> None:
 async def list_nodes(kube: KubeApi) -> list[Node]:
     """Return all Nodes. Raises KubeError."""
     return [node async for page in kube.list_nodes() for node in page.items]
+
+
+async def list_managed_nodes(kube: KubeApi) -> tuple[list[Node], Mapping[str, msgspec.Raw]]:
+    """Return all Nodes, and the managedFields of each by its name. Raises KubeError."""
+    found = await list_all(kube, _MANAGED_NODES, raise_unreadable)
+    managed_fields = {each.name: each.metadata.managed_fields for each in found}
+    return [each.without_managers() for each in found], managed_fields
 
 
 async def list_all(

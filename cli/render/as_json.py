@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from cli.cluster.kept_keys import kept_keys_to_json
 from cli.render.comparison import Comparison
 from cli.render.compiled_config import CompiledConfig
 from cli.render.node_changes import NodeChange, diff_nodes
@@ -55,6 +56,7 @@ def _preview_to_json(preview: Preview, used: CompiledConfig) -> dict[str, Any]:
         "reason": preview.plan.reason,
         "rules": [_rule_to_json(told, used) for told in preview.effects.results],
         "changes": _changes_to_json(diff_nodes(preview.described.node, preview.after)),
+        "keptKeys": kept_keys_to_json(preview.kept_keys),
         "events": _events_to_json(preview.plan.notices),
         "patch": preview.node_patch,
         "statusPatch": preview.status_patch,

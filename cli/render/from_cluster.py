@@ -1,11 +1,13 @@
 """Reads Nodes from the cluster and facts from their machines, with the caller's credentials."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from cli.cluster.credentials import AccessError, open_kube_client, open_talos_client
 from cli.cluster.described_node import DescribedNode
-from cli.cluster.kube_listing import list_nodes
+from cli.cluster.kube_listing import list_managed_nodes
 from cli.cluster.machine_query import describe_node, query_machine
 from cli.render.node_selection import GatheredNodes, NodeSelection, NodesUnavailable, SkippedNode
 from libs.common.cloud_config.fact_fields import TalosResource
@@ -39,7 +41,8 @@ async def _read(
     try:
         machines = open_talos_client(cluster.talosconfig, cluster.talos_endpoints)
         try:
-            nodes = [trim_node(node) for node in await _list_all_nodes(kube)]
+            listed, managed_fields = await _list_all_nodes(kube)
+            nodes = [trim_node(node) for node in listed]
             asked = [node for node in nodes if cluster.all_nodes or node.name in names]
             answers = await asyncio.gather(
                 *(_describe_node(machines, node, nodes, prefer_ipv6, resources) for node in asked)
@@ -53,12 +56,13 @@ async def _read(
     return GatheredNodes(
         nodes=tuple(answer for answer in answers if isinstance(answer, DescribedNode)),
         skipped=(*unknown, *(answer for answer in answers if isinstance(answer, SkippedNode))),
+        managed_fields=managed_fields,
     )
 
 
-async def _list_all_nodes(kube: KubeApi) -> list[Node]:
+async def _list_all_nodes(kube: KubeApi) -> tuple[list[Node], Mapping[str, msgspec.Raw]]:
     try:
-        return await list_nodes(kube)
+        return await list_managed_nodes(kube)
     except KubeError as error:
         raise NodesUnavailable(f"the Kubernetes API request failed: {error}") from error
 

@@ -1,6 +1,6 @@
 """Collects the nodes that the command line selects: samples, facts files and cluster Nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +45,7 @@ class GatheredNodes(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: tuple[DescribedNode, ...] = ()
     skipped: tuple[SkippedNode, ...] = ()
+    managed_fields: Mapping[str, msgspec.Raw] = {}  # of Nodes of the cluster, by name
 
 
 _MAX_BYTES: Final = 256 << 20  # more than --save-facts writes for 10,000 nodes with all facts
@@ -62,16 +63,15 @@ def gather_nodes(
     nodes = [shipped[name] for name in (shipped if wanted.all_samples else wanted.samples)]
     for path in wanted.facts:
         nodes += _read_file(path)
-    untold: tuple[SkippedNode, ...] = ()
+    read = GatheredNodes()
     if wanted.from_cluster or wanted.all_nodes:
         # Imported here, so that offline use does not load the Kubernetes and Talos clients.
         from cli.render.from_cluster import gather_from_cluster  # noqa: PLC0415
 
         read = gather_from_cluster(wanted, prefer_ipv6=prefer_ipv6, resources=resources)
         nodes += read.nodes
-        untold = read.skipped
     _reject_duplicates(nodes)
-    return GatheredNodes(nodes=tuple(nodes), skipped=untold)
+    return msgspec.structs.replace(read, nodes=tuple(nodes))
 
 
 def _read_file(path: Path) -> Sequence[DescribedNode]:

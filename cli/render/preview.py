@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from cli.cluster.described_node import DescribedNode
+from cli.cluster.kept_keys import NO_MANAGERS, KeptKeyReport, report_kept_keys
 from cli.render.compiled_config import CompiledConfig
 from libs.common.contract.node import BLOCKED_CONDITION, Node, Taint
 from libs.common.contract.node_patch import (
@@ -31,9 +32,16 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     after: Node  # the Node with the patches applied
     node_patch: list[Operation]
     status_patch: StatusPatch
+    kept_keys: tuple[KeptKeyReport, ...]
 
 
-def preview_node(described: DescribedNode, used: CompiledConfig, *, now: datetime) -> Preview:
+def preview_node(
+    described: DescribedNode,
+    used: CompiledConfig,
+    *,
+    now: datetime,
+    managed_fields: msgspec.Raw = NO_MANAGERS,
+) -> Preview:
     """Return the preview of a Node. `now` is the time in the status patch."""
     node, facts = described.node, described.facts
     plan = plan_node(node, facts, described.verified_by, used.config)
@@ -49,6 +57,7 @@ def preview_node(described: DescribedNode, used: CompiledConfig, *, now: datetim
             remove_condition=BLOCKED_CONDITION if plan.removes_condition else "",
             now=now,
         ),
+        kept_keys=report_kept_keys(node, managed_fields, plan.changes),
     )
 
 

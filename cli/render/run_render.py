@@ -9,6 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from cli.cluster.kept_keys import NO_MANAGERS
 from cli.command_exit import EXIT_FAILED, CommandError
 from cli.input_file import read_input
 from cli.lines import Line, print_json, print_lines
@@ -118,7 +119,10 @@ def _save_facts(gathered: GatheredNodes, path: Path) -> None:
 def _show_previews(asked: RenderOptions, gathered: GatheredNodes, used: CompiledConfig) -> bool:
     now = datetime.now(UTC)
     console = Console(highlight=False)
-    previews = [preview_node(node, used, now=now) for node in gathered.nodes]
+    previews = [
+        preview_node(node, used, now=now, managed_fields=gathered.managed_fields.get(node.name, NO_MANAGERS))
+        for node in gathered.nodes
+    ]
     if asked.as_json:
         print_json(previews_to_json(previews, gathered.skipped, used))
     else:

@@ -6,6 +6,7 @@ from typing import Final
 
 from rich.text import Text
 
+from cli.cluster.kept_keys import format_kept_key
 from cli.lines import Line
 from cli.render.comparison import Comparison, NodeDifference, group_equal
 from cli.render.compiled_config import CompiledConfig
@@ -109,7 +110,11 @@ def _format_plan(preview: Preview) -> Iterator[Line]:
         yield Line(2, Text("Changes", style="bold"))
         yield from _format_changes(found)
     elif plan.outcome not in ("not-ours", "blocked"):
-        yield Line(2, Text("No changes"))
+        yield Line(2, Text("No changes" if not preview.kept_keys else "No changes except kept keys"))
+    if preview.kept_keys:
+        yield Line(2, Text("Kept keys, which stay unset", style="bold"))
+        for report in preview.kept_keys:
+            yield from (line._replace(indent=4 + line.indent) for line in format_kept_key(report))
     yield from _format_notices(plan.notices)
 
 

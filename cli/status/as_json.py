@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from cli.cluster.kept_keys import kept_keys_to_json
 from cli.cluster.unavailable import Unavailable
 from cli.inside.flow_snapshot import LastMessage
 from cli.status.cluster_status import ClusterStatus, summarize_dead_letter
@@ -59,6 +60,7 @@ def status_to_json(found: ClusterStatus) -> dict[str, Any]:
                 for one in found.nodes.uninitialized
             ],
         },
+        "keptKeys": kept_keys_to_json(found.kept_keys),
         "requests": None if isinstance(found.requests, Unavailable) else _requests_to_json(found.requests),
         "podCIDRs": None if isinstance(found.pod_cidrs, Unavailable) else _ipam_summary_to_json(found),
         "certificates": [_certificate_to_json(one) for one in found.certificates],

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from cli.cluster.kept_keys import KeptKeyReport
 from cli.cluster.kube_events import find_config_rejection
 from cli.cluster.unavailable import Unavailable
 from cli.inside.flow_snapshot import FlowUnavailable, LastMessage, StreamSnapshot
@@ -43,6 +44,7 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: tuple[LastMessage, ...]
     dead_count: int
     nodes: NodesStatus
+    kept_keys: tuple[KeptKeyReport, ...]  # no problem: an operator may have set them on purpose
     requests: RequestsStatus | Unavailable
     pod_cidrs: IpamStatus | Unavailable
     certificates: tuple[CertificateStatus, ...]
@@ -77,6 +79,7 @@ def build_status(evidence: StatusEvidence) -> ClusterStatus:
         dead_letters=flow.dead if flow else (),
         dead_count=flow.dead_count if flow else 0,
         nodes=summarize_nodes(evidence.nodes, flow, evidence.at),
+        kept_keys=evidence.kept_keys,
         requests=requests
         if isinstance(requests, Unavailable)
         else summarize_requests(requests, flow, evidence.at, frozenset(node.name for node in evidence.nodes)),

@@ -8,8 +8,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from cli.cluster.credentials import open_kube_client
+from cli.cluster.kept_keys import report_kept_keys
 from cli.cluster.kube_events import list_cluster_events
-from cli.cluster.kube_listing import list_all, list_nodes, run_gathering
+from cli.cluster.kube_listing import list_all, list_managed_nodes, run_gathering
 from cli.cluster.pod_commands import list_pods
 from cli.cluster.pods import Pod
 from cli.cluster.server_clock import measure_clock_offset
@@ -42,8 +43,8 @@ async def _gather(source: LeaseQuery) -> StatusEvidence:
     kube = open_kube_client(source.kubeconfig, source.context, user_agent="talos-ccm-status")
     try:
         before = await _get_or_unavailable(list_claim_pages(kube))
-        nodes, requests, lease, pods, events = await asyncio.gather(
-            list_nodes(kube),
+        (nodes, managed_fields), requests, lease, pods, events = await asyncio.gather(
+            list_managed_nodes(kube),
             _get_or_unavailable(_list_requests(kube)),
             _get_or_unavailable(fetch_watcher_lease(kube, source)),
             _get_or_unavailable(_list_pods(kube, source)),
@@ -60,6 +61,9 @@ async def _gather(source: LeaseQuery) -> StatusEvidence:
         at=at,
         namespace=source.namespace,
         nodes=tuple(nodes),
+        kept_keys=tuple(
+            report for node in nodes for report in report_kept_keys(node, managed_fields[node.name])
+        ),
         requests=requests,
         lease=lease,
         pods=pods,

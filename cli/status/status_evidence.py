@@ -4,6 +4,7 @@ from datetime import datetime
 
 import msgspec
 
+from cli.cluster.kept_keys import KeptKeyReport
 from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
@@ -27,6 +28,7 @@ class StatusEvidence(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     namespace: str = "kube-system"
     nodes: tuple[Node, ...] = ()
+    kept_keys: tuple[KeptKeyReport, ...] = ()
     requests: tuple[SigningRequest, ...] | Unavailable = ()
     lease: LeaseState | Unavailable = LeaseState()
     pods: tuple[Pod, ...] | Unavailable = ()

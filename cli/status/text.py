@@ -6,6 +6,7 @@ from typing import Final
 
 from rich.text import Text
 
+from cli.cluster.kept_keys import KeptKeyReport, count_kept_keys, format_kept_key
 from cli.cluster.unavailable import Unavailable
 from cli.lines import Line
 from cli.status.cluster_status import ClusterStatus, summarize_dead_letter
@@ -54,6 +55,7 @@ def format_status(found: ClusterStatus, *, width: int) -> Iterator[Line]:
     yield from _format_messages(found, width)
     yield _blank_line()
     yield from _format_nodes(found.nodes, width)
+    yield from _format_kept_keys(found.kept_keys)
     yield from _format_requests(found.requests, width)
     yield from _format_pod_cidrs(found.pod_cidrs)
     yield from _format_certificates(found.certificates, found.at)
@@ -74,6 +76,9 @@ def _format_verdict(found: ClusterStatus) -> Line:
         return Line(0, Text(many, style="bold red"))
     if found.is_unknown:
         return Line(0, Text("no problem found, but not everything could be read", style="bold cyan"))
+    if found.kept_keys:
+        text = f"nothing failed, but {_count_kept_keys(found.kept_keys)}"
+        return Line(0, Text(text, style="bold yellow"))
     return Line(0, Text("no problems", style="bold green"))
 
 
@@ -172,6 +177,23 @@ def _format_node(one: UnusableNode) -> list[Text]:
         Text(age),
         Text(_truncate(one.why), style="dim" if one.is_joining else "red" if one.is_blocked else "yellow"),
     ]
+
+
+def _count_kept_keys(kept: tuple[KeptKeyReport, ...]) -> str:
+    nodes = len({each.node for each in kept})
+    return f"{count_kept_keys(kept)}, on {'1 Node' if nodes == 1 else f'{nodes:,} Nodes'}"
+
+
+def _format_kept_keys(kept: tuple[KeptKeyReport, ...]) -> Iterator[Line]:
+    """Yield the keys, grouped by Node."""
+    if not kept:
+        return
+    yield _format_field("Kept keys", _count_kept_keys(kept), "yellow")
+    for position, each in enumerate(kept[:_MOST]):
+        if position == 0 or each.node != kept[position - 1].node:
+            yield Line(2, Text(each.node))
+        yield from (line._replace(indent=4 + line.indent) for line in format_kept_key(each))
+    yield from _format_more(len(kept))
 
 
 def _format_requests(requests: RequestsStatus | Unavailable, width: int) -> Iterator[Line]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from cli.cluster.kept_keys import kept_keys_to_json
 from cli.explain.node.deletion_forecast import DeletionForecast
 from cli.explain.node.last_messages import LastMessages
 from cli.explain.node.node_explanation import NodeExplanation
@@ -39,6 +40,7 @@ def node_explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
             {"name": check.name, "result": check.result, "text": check.text} for check in explanation.checks
         ],
         "labeler": _plan_to_json(explanation.plan) if explanation.plan else None,
+        "keptKeys": kept_keys_to_json(explanation.kept_keys),
         "lifecycle": _deletion_to_json(explanation.deletion),
         "lastWords": _last_messages_to_json(words) if words else None,
         "notRead": list(explanation.evidence.context.unavailable_parts),

@@ -136,8 +136,8 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
     ),
     "of-another-controller": FaultText(
         "The labeler does not manage it: {said}.",
-        "Keep it that way, or let this controller take over: stop the other one, then kubectl "
-        "delete node {node} and talosctl -n {ip} service kubelet restart.",
+        "If another controller has set it, keep it that way, or let this controller take over: stop the "
+        "other one, then kubectl delete node {node} and talosctl -n {ip} service kubelet restart.",
     ),
     "of-whom-is-not-known": FaultText(
         "The labeler does not manage it until its machine answers: {said}.",

@@ -9,7 +9,7 @@ import msgspec
 
 from cli.cluster.credentials import AccessError, open_kube_client, open_talos_client
 from cli.cluster.described_node import DescribedNode
-from cli.cluster.kube_listing import ClusterUnavailable, list_nodes, run_gathering
+from cli.cluster.kube_listing import ClusterUnavailable, list_managed_nodes, run_gathering
 from cli.cluster.machine_query import describe_node, find_replacement_machines, query_machine
 from cli.cluster.server_clock import measure_clock_offset
 from cli.explain.node.bus_fallback import choose_machine_result, fall_back_to_bus
@@ -71,7 +71,7 @@ async def _gather(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidenc
 async def _gather_kubernetes(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidence:
     kube = open_kube_client(source.kubeconfig, source.context, user_agent="talos-ccm-explain")
     try:
-        nodes = await list_nodes(kube)
+        nodes, managed_fields = await list_managed_nodes(kube)
         node = next((node for node in nodes if node.name == source.name), None)
         if node is None:
             meant = suggest_name(source.name, (node.name for node in nodes))
@@ -89,6 +89,7 @@ async def _gather_kubernetes(source: NodeQuery, file: CompiledConfig | None) -> 
     return NodeEvidence(
         node=trim_node(node),
         nodes=tuple(map(trim_node, nodes)),
+        managed_fields=managed_fields[node.name],
         config_file=file,
         file_mistakes=mistakes,
         context=around,

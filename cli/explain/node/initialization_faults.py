@@ -22,6 +22,7 @@ from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
 from libs.common.contract.services import LABELER
 from services.labeler.blocker import FAULT_REASONS
+from services.labeler.plan.node_ownership import IF_NO_OTHER_CONTROLLER
 
 WRITE_DEADLINE: Final = timedelta(seconds=15)  # per hop: metadata and the labeler each answer within 10 s
 JOIN_DEADLINE: Final = timedelta(seconds=30)  # the labeler reports a blocked Node within this time
@@ -55,7 +56,7 @@ def find_initialization_faults(case: NodeCase) -> Iterator[NodeFinding]:
 
 
 def _name_owner(case: NodeCase) -> str:
-    if "ownership." in case.not_managed_reason:
+    if _is_excluded(case):
         return "of-another"
     # While its machine is silent, the Node may still be ours: do not suggest its deletion.
     return (
@@ -71,7 +72,12 @@ def _is_foreign(case: NodeCase) -> bool:
     Without a providerID, `providerIDSchemes` decides nothing yet.
     """
     node, why = case.evidence.node, case.not_managed_reason
-    return "ownership.nodeSelector" in why or ("ownership." in why and bool(node.spec.provider_id))
+    return "ownership.nodeSelector" in why or (_is_excluded(case) and bool(node.spec.provider_id))
+
+
+def _is_excluded(case: NodeCase) -> bool:
+    """Whether ownership in the file excludes the Node; the other reason only names it as a way out."""
+    return "ownership." in case.not_managed_reason and IF_NO_OTHER_CONTROLLER not in case.not_managed_reason
 
 
 def _check_kubelet_flags(case: NodeCase) -> Iterator[NodeFinding]:

@@ -5,6 +5,7 @@ from datetime import datetime
 import msgspec
 
 from cli.cluster.described_node import DescribedNode
+from cli.cluster.kept_keys import NO_MANAGERS
 from cli.explain.node.last_messages import LastMessages, select_last_messages
 from cli.explain.node.node_context import NodeContext
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
@@ -24,6 +25,7 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
     node: Node
     nodes: tuple[Node, ...] = ()  # all Nodes, including this one
+    managed_fields: msgspec.Raw = NO_MANAGERS  # of the Node
     machine_result: MachineResult | None = None  # None: the machine was not queried
     not_queried_reason: str = ""  # why it was not queried
     is_query_skipped: bool = False  # the caller disabled the query, or metadata does not query it either

@@ -6,6 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from cli.cluster.described_node import DescribedNode
+from cli.cluster.kept_keys import KeptKeyReport, report_kept_keys
 from cli.explain.csr.request_explanation import CheckOutcome, CheckResult
 from cli.explain.node.deletion_forecast import DeletionForecast, forecast_deletion
 from cli.explain.node.finding import NodeCase
@@ -17,6 +18,7 @@ from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.controllers import CLOUD_NODE, NODE_LIFECYCLE, SELECTABLE
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import Node
+from libs.common.contract.node_patch import NodeChanges
 from libs.common.contract.services import LABELER
 from services.labeler.native_provider_id import derive_native_provider_id
 from services.labeler.plan import (
@@ -53,6 +55,7 @@ class NodeExplanation(msgspec.Struct, frozen=True, kw_only=True):
     deletion: DeletionForecast  # the decision that lifecycle would make
     verdict: NodeVerdict
     steps: tuple[InitializationStep, ...]
+    kept_keys: tuple[KeptKeyReport, ...]
 
     @property
     def node(self) -> Node:
@@ -90,7 +93,15 @@ def explain_node_evidence(evidence: NodeEvidence, terms: DeletionPolicy) -> Node
         deletion=gone,
         verdict=judge_node(case),
         steps=list_initialization_steps(evidence, is_foreign=bool(owners[0].why_not)),
+        kept_keys=_report_kept_keys(case),
     )
+
+
+def _report_kept_keys(case: NodeCase) -> tuple[KeptKeyReport, ...]:
+    if case.not_managed_reason:
+        return ()
+    evidence, changes = case.evidence, case.plan.changes if case.plan else NodeChanges()
+    return report_kept_keys(evidence.node, evidence.managed_fields, changes)
 
 
 def _plan_node_changes(evidence: NodeEvidence) -> Plan | None:

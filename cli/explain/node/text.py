@@ -6,6 +6,7 @@ from typing import Final
 
 from rich.text import Text
 
+from cli.cluster.kept_keys import count_kept_keys, format_kept_key
 from cli.explain.layout import blank_line, format_check, format_field, format_time, quote_text
 from cli.explain.node.deletion_forecast import DeletionForecast, EvidenceState
 from cli.explain.node.deletion_forecast import DeletionOutcome as Fate
@@ -82,7 +83,11 @@ def format_verdict(explanation: NodeExplanation, now: datetime) -> Iterator[Line
     created = explanation.node.metadata.creation_timestamp
     match verdict.state:
         case "well":
-            yield Line(0, Text.assemble(name, " is ", ("healthy", "green"), ": initialized and ready"))
+            if explanation.kept_keys:
+                but = (f"but {count_kept_keys(explanation.kept_keys)}", "yellow")
+                yield Line(0, Text.assemble(name, " is initialized and ready, ", but))
+            else:
+                yield Line(0, Text.assemble(name, " is ", ("healthy", "green"), ": initialized and ready"))
         case "moving":
             is_ours = explanation.node.is_initialized and bool(explanation.node.spec.provider_id)
             doing = ("starting" if is_ours else "being initialized", "yellow")
@@ -101,6 +106,10 @@ def format_verdict(explanation: NodeExplanation, now: datetime) -> Iterator[Line
             yield format_field("Also", Text(finding.what, style="red"))
         yield format_field("Cause", Text(_shorten(finding.cause)))
         yield format_field("Fix", Text(_shorten(finding.fix), style="bold"))
+    for report in explanation.kept_keys:
+        fact, fix = format_kept_key(report)
+        yield fact._replace(label=format_field("Kept key", Text()).label)
+        yield fix._replace(indent=0, label=format_field("", Text()).label)
 
 
 def _format_step(step: InitializationStep) -> Line:

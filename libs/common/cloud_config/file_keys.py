@@ -203,7 +203,7 @@ _OWNERSHIP: Final = (
     FileKey(
         "providerIDSchemes",
         "schemes",
-        "Nodes to manage, by the scheme of their providerID: talos, hcloud, aws, ... "
+        "Nodes to manage, by the scheme of their providerID: talos, hcloud, aws, ..., or none. "
         "Default: each controller decides.",
         requires_one=True,
     ),

@@ -94,8 +94,8 @@ class Ownership(msgspec.Struct, frozen=True, kw_only=True):
 
     # Of Node labels and `metadata.name`; empty = every Node.
     selector: tuple[NodeSelectorTerm, ...] = ()
-    # Schemes of providerIDs, such as "hcloud"; empty = each controller decides. A Node without one is
-    # matched by the providerID that it would get.
+    # Schemes of providerIDs, such as "hcloud"; "none" = providerIDs without a scheme. Empty = each controller
+    # decides. A Node without a providerID is matched by the one that it would get.
     provider_id_schemes: tuple[str, ...] = ()
 
     @property

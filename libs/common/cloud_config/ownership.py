@@ -9,6 +9,7 @@ from libs.common.cloud_config.selectors import match_selector
 from libs.common.contract.node import Node
 
 NODE_NAME: Final = "metadata.name"  # in selectors of Nodes; a label with that name is ignored
+NO_SCHEME: Final = "none"  # in providerIDSchemes: selects providerIDs without a scheme
 _SHOWN: Final = 200  # characters of a providerID, which a kubelet may choose
 
 
@@ -30,11 +31,16 @@ def why_not_owned(ownership: Ownership, node: Node, *, provider_id: str = "") ->
         return ""
     if not shown:
         return "it has no providerID yet, which ownership.providerIDSchemes requires"
-    scheme, separator, _ = shown.partition("://")
-    if separator and scheme in schemes:
+    if (parse_scheme(shown) or NO_SCHEME) in schemes:
         return ""
     printable = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
     return f"its providerID {printable!r} has none of ownership.providerIDSchemes ({', '.join(schemes)})"
+
+
+def parse_scheme(provider_id: str) -> str:
+    """Return the scheme before "://"; "" if the providerID has none."""
+    scheme, separator, _ = provider_id.partition("://")
+    return scheme if separator else ""
 
 
 def ownership_labels(ownership: Ownership) -> tuple[str, ...]:

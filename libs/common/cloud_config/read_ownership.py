@@ -72,7 +72,7 @@ def _not_the_scheme(name: str) -> str:
         return ""
     if platform.scheme:
         return f"its providerIDs begin with {platform.scheme}://"
-    return f"its providerIDs ({platform.provider_id}) have no scheme; select its Nodes by nodeSelector"
+    return f'its providerIDs ({platform.provider_id}) have no scheme, which "none" selects'
 
 
 def _controller(item: ParsedMapping, others: Iterable[str], findings: Findings) -> str:

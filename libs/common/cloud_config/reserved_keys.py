@@ -36,6 +36,7 @@ _KEYS: Final[Mapping[Kind, Mapping[str, str]]] = {
         "volumes.kubernetes.io/keep-terminated-pod-volumes": _KUBELET,
         "csi.volume.kubernetes.io/nodeid": _KUBELET,
         "node.cloudprovider.kubernetes.io/talos-ccm-owned": _OURS,
+        "node.cloudprovider.kubernetes.io/talos-ccm-apply-taints": _OURS,
     },
     "taints": {
         **dict.fromkeys(CONDITION_TAINTS, _CONDITION),

@@ -18,6 +18,8 @@ FIELD_OWNERSHIP_ANNOTATION = "node.cloudprovider.kubernetes.io/talos-ccm-owned"
 # Label with a digest of that annotation. A kubelet may write annotations of its Node, but no label of this
 # prefix.
 FIELD_OWNERSHIP_DIGEST_LABEL = "talos-ccm.node-restriction.kubernetes.io/record"
+# Set by an operator: the labeler then sets the withheld taints of the Node once, and removes the annotation.
+APPLY_TAINTS_ANNOTATION = "node.cloudprovider.kubernetes.io/talos-ccm-apply-taints"
 _RESTRICTED_PREFIX = "node-restriction.kubernetes.io"
 # Condition of the labeler, with negative polarity: absent on Nodes that never failed.
 BLOCKED_CONDITION = "TalosInitializationBlocked"

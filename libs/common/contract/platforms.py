@@ -39,6 +39,8 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     provider_id: str = ""
     # Controllers of the platform write it in other upper and lower case than Talos.
     ignores_provider_id_case: bool = False
+    # Controllers of the platform also write and accept the ID without its scheme.
+    is_scheme_optional: bool = False
     # Source of public addresses, as in the reference: the pseudo-link "external", where Talos puts those of
     # the cloud's metadata, or the machine's own links.
     public_addresses: Literal["external", "links"] = "external"
@@ -161,6 +163,7 @@ PLATFORMS: Final[Mapping[str, Platform]] = {
     ),
     "oracle": Platform(
         provider_id="oci://{id}",
+        is_scheme_optional=True,
         public_addresses="links",
         reports_addresses=False,
         example=PlatformExample(
@@ -212,6 +215,9 @@ PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES: Final = frozenset(
 # On these platforms, providerIDs that differ only in upper and lower case name the same machine.
 PLATFORMS_THAT_IGNORE_CASE: Final = frozenset(
     name for name, each in PLATFORMS.items() if each.ignores_provider_id_case
+)
+PLATFORMS_WITH_OPTIONAL_SCHEME: Final = frozenset(
+    name for name, each in PLATFORMS.items() if each.is_scheme_optional
 )
 # providerID schemes of the table; Nodes with them belong to the controllers of these platforms.
 NATIVE_SCHEMES: Final = frozenset(each.scheme for each in PLATFORMS.values()) - {OUR_SCHEME, ""}

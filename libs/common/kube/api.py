@@ -288,7 +288,7 @@ class KubeApi:
         token = ""
         while True:
             page = await self.list_page(
-                resource, limit=limit, continue_token=token, on_unreadable=_raise_unreadable
+                resource, limit=limit, continue_token=token, on_unreadable=raise_unreadable
             )
             yield page
             token = page.continue_token
@@ -296,8 +296,8 @@ class KubeApi:
                 return
 
 
-def _raise_unreadable(unreadable: UnreadableObject) -> None:
-    # Callers of these lists need every object: an incomplete list would be wrong.
+def raise_unreadable(unreadable: UnreadableObject) -> None:
+    """Raise ServerError: for callers that need every object, because an incomplete list would be wrong."""
     raise ServerError(f"{unreadable.resource} {unreadable.name!r} cannot be parsed: {unreadable.reason}")
 
 

@@ -19,6 +19,7 @@ def plan_annotations(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:
             current=node.annotations,
             desired=effects.annotations,
             recorded=record.managed_fields.annotations,
+            kept=record.managed_fields.kept.get("annotations", {}),
             machine_config_keys=list_machine_config_keys(node, "annotations"),
             retained=frozenset(key for kind, key in effects.retained if kind == "annotation"),
             adopted_if_equal=frozenset(effects.annotations) if adopted else frozenset(),
@@ -26,7 +27,9 @@ def plan_annotations(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:
     )
     return PlanPart(
         changes=NodeChanges(annotations=found.changes),
-        recorded=ManagedFields(annotations=found.recorded),
-        notices=build_conflict_notices("annotation", found.conflicts),
+        recorded=ManagedFields(
+            annotations=found.recorded, kept={"annotations": found.kept} if found.kept else {}
+        ),
+        notices=build_conflict_notices(node.name, "annotation", found.conflicts),
         machine_config_keys=found.machine_config_keys,
     )

@@ -11,13 +11,12 @@ import msgspec
 from libs.common.cloud_config.reserved_keys import why_reserved
 from libs.common.contract.node import Node, is_restricted_label
 from libs.common.json_errors import JSON_ERRORS
-from services.labeler.plan.ownership_record import Fingerprints, fingerprint_value
+from services.labeler.plan.ownership_record import FieldKind, Fingerprints, fingerprint_value
 
 # The ownership of a desired key. In this order: the labeler sets it; the labeler owns it and the value is
 # correct; value and record stay unchanged; another writer owns it; the value is correct and its writer
 # unknown; the machine config sets it.
 KeyOwnership = Literal["set", "ours", "kept", "others", "unknown", "talos"]
-FieldKind = Literal["labels", "annotations", "taints"]
 _NONE: Final[frozenset[str]] = frozenset()
 
 
@@ -42,6 +41,8 @@ class KeyState(msgspec.Struct, frozen=True, kw_only=True):
     adopted_if_equal: frozenset[str] = _NONE  # unrecorded keys to adopt if they have the desired value
     adopted_if_different: frozenset[str] = _NONE  # unrecorded keys to adopt and change
     released: frozenset[str] = _NONE  # absent keys that stay absent: another writer has removed them
+    withheld: frozenset[str] = _NONE  # released keys that the Node never had: it was in use before
+    kept: Mapping[str, str] = {}  # the recorded `kept`
 
 
 class KeyChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +50,7 @@ class KeyChanges(msgspec.Struct, frozen=True, kw_only=True):
 
     changes: dict[str, str | None]  # None removes the key
     recorded: Fingerprints
+    kept: dict[str, str] = {}  # fingerprints of desired values that are not written: kept or withheld keys
     conflicts: tuple[OwnershipConflict, ...] = ()
     machine_config_keys: tuple[str, ...] = ()
 
@@ -85,6 +87,7 @@ def resolve_ownership(keys: KeyState) -> KeyChanges:
     return KeyChanges(
         changes=changes,
         recorded=recorded,
+        kept=_list_unwritten(keys, recorded),
         conflicts=tuple(conflicts),
         machine_config_keys=tuple(machine_config_keys),
     )
@@ -156,6 +159,23 @@ def _release_key(
     recorded[key] = fingerprint if is_ours else None
     if current is not None and fingerprint is not None and not is_ours:
         conflicts.append(OwnershipConflict(key, current, fingerprint, was_ours=True))
+
+
+def _list_unwritten(keys: KeyState, recorded: Fingerprints) -> dict[str, str]:
+    """Return the fingerprints of values that the labeler would set, of keys that it leaves to other writers.
+
+    While a rule cannot be evaluated, its last value counts.
+    """
+    unwritten: dict[str, str] = {}
+    for key in (key for key, fingerprint in recorded.items() if fingerprint is None):
+        is_desired = key in keys.desired
+        last = keys.kept.get(key, keys.recorded.get(key))
+        desired = fingerprint_value(keys.desired[key]) if is_desired else last
+        current = keys.current.get(key)
+        is_unset = key in keys.withheld if current is None else fingerprint_value(current) != desired
+        if desired is not None and is_unset:
+            unwritten[key] = desired
+    return unwritten
 
 
 def _is_machine_config_key(keys: KeyState, key: str) -> bool:

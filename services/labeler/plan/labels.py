@@ -55,6 +55,7 @@ def plan_labels(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:
             retained=retained,
             adopted_if_equal=_adopted_if_equal(node, record, desired, machine_keys),
             adopted_if_different=_adopted_if_different(node, record, machine_keys),
+            kept=record.managed_fields.kept.get("labels", {}),
             machine_config_keys=list_machine_config_keys(node, "labels"),
         )
     )
@@ -66,8 +67,9 @@ def plan_labels(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:
         recorded=ManagedFields(
             machine={key: value for key, value in found.recorded.items() if key in machine},
             labels={key: value for key, value in found.recorded.items() if key not in machine},
+            kept={"labels": found.kept} if found.kept else {},
         ),
-        notices=(*build_conflict_notices("label", found.conflicts), *notices),
+        notices=(*build_conflict_notices(node.name, "label", found.conflicts), *notices),
         machine_config_keys=found.machine_config_keys,
     )
 

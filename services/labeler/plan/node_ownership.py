@@ -1,12 +1,14 @@
 """Decides which Nodes the labeler initializes: those of Talos machines without another cloud controller."""
 
+import re
 from typing import Final
 
 import msgspec
 
 from libs.common.bus.protocol import UnreadablePayload
+from libs.common.cloud_config.file_keys import SCHEME
 from libs.common.cloud_config.model import Ownership
-from libs.common.cloud_config.ownership import why_not_owned, why_not_selected
+from libs.common.cloud_config.ownership import NO_SCHEME, parse_scheme, why_not_owned, why_not_selected
 from libs.common.contract.events import Event, NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import MachineFacts, PlatformMetadata, why_metadata_incomplete
 from libs.common.contract.node import Node
@@ -14,7 +16,7 @@ from libs.common.contract.platforms import NATIVE_SCHEMES, OUR_SCHEME, PLATFORMS
 from services.labeler.native_provider_id import derive_native_provider_id
 from services.labeler.plan.ownership_record import read_ownership_record
 from services.labeler.plan.plan import ClusterConfig
-from services.labeler.plan.provider_id import find_provider_id_blocker, parse_scheme
+from services.labeler.plan.provider_id import find_provider_id_blocker
 from services.labeler.rules import RuleEffects, apply_rules
 
 _NOT_CONFIGURED: Final = Ownership()
@@ -42,6 +44,10 @@ FOREIGN_SCHEMES: Final = NATIVE_SCHEMES | frozenset(
         "vsphere",
         "yandex",
     }
+)
+
+IF_NO_OTHER_CONTROLLER: Final = (
+    ". If no other controller manages the Node, set ownership.providerIDSchemes to the schemes of your Nodes"
 )
 
 
@@ -175,4 +181,10 @@ def _why_foreign_scheme(existing: str, platform: PlatformMetadata | None) -> str
     if platform.platform in PLATFORMS_WITHOUT_PROVIDER_ID and scheme and scheme not in FOREIGN_SCHEMES:
         return ""  # only the kubelet can have set it
     says = f"{reported!r}" if reported else "none"
-    return f"its providerID {existing!r} belongs to another cloud controller manager (Talos reports {says})"
+    own = (parse_scheme(reported) or NO_SCHEME) if reported else OUR_SCHEME
+    can_be_listed = not scheme or re.fullmatch(SCHEME, scheme)
+    example = f", such as [{own}, {scheme or NO_SCHEME}]" if can_be_listed else ""
+    return (
+        f"its providerID {existing!r} belongs to another cloud controller manager, or its kubelet has set it "
+        f"(--provider-id); Talos reports {says}{IF_NO_OTHER_CONTROLLER}{example}"
+    )

@@ -7,17 +7,13 @@ import msgspec
 
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION
 from services.labeler.plan.field_ownership import OwnershipConflict
+from services.labeler.plan.kept_keys import KeyKind, describe_hand_back, describe_taint_opt_in
 from services.labeler.plan.ownership_record import OwnershipRecord
 from services.labeler.rules.effects import SkippedEntry
 
 _MAX_NOTICES_PER_KIND: Final = 6  # per plan; the event deduplicator remembers 32 per Node
 _MAX_MESSAGE_LENGTH: Final = 900  # characters; Kubernetes accepts 1024
 _MAX_VALUE_LENGTH: Final = 100
-_HOW_TO_RETURN: Final = "to get it back, remove it from the Node"
-# The labeler sets no removed taint again on an initialized Node.
-_HOW_TO_RETURN_TAINT: Final = (
-    "to get it back, remove it from the Node and from the rule, and add it to the rule again"
-)
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,13 +33,30 @@ def build_skipped_notices(skipped: tuple[SkippedEntry, ...]) -> tuple[Notice, ..
     return _limit_notices(notices, "RuleSkipped", "more keys of rules are skipped")
 
 
-def build_conflict_notices(kind: str, conflicts: tuple[OwnershipConflict, ...]) -> tuple[Notice, ...]:
+def build_conflict_notices(
+    node_name: str, kind: KeyKind, conflicts: tuple[OwnershipConflict, ...]
+) -> tuple[Notice, ...]:
     """Build notices for keys that another writer owns; only the plan that records a conflict reports it."""
     notices = (
-        Notice(reason="KeptForOthers", message=_sanitize_line(_describe_conflict(kind, each)))
+        Notice(reason="KeptForOthers", message=_sanitize_line(_describe_conflict(node_name, kind, each)))
         for each in conflicts
     )
     return _limit_notices(notices, "KeptForOthers", f"more {kind}s of other writers stay unchanged")
+
+
+def build_withheld_notices(node_name: str, keys: Iterable[str]) -> tuple[Notice, ...]:
+    """Build notices for withheld taints; only the plan that records them reports them."""
+    notices = (
+        Notice(
+            reason="TaintWithheld",
+            message=_sanitize_line(
+                f"taint {key} of a rule is not set, because the Node was in use before; "
+                f"to set it once: {describe_taint_opt_in(node_name)}"
+            ),
+        )
+        for key in sorted(keys)
+    )
+    return _limit_notices(notices, "TaintWithheld", "more taints of rules are withheld")
 
 
 def build_record_notices(record: OwnershipRecord) -> tuple[Notice, ...]:
@@ -78,13 +91,12 @@ def _describe_skipped(skipped: SkippedEntry) -> str:
     return f"rule {skipped.rule!r}: {skipped.kind} {skipped.key!r}{value} is left out: {skipped.reason}"
 
 
-def _describe_conflict(kind: str, conflict: OwnershipConflict) -> str:
+def _describe_conflict(node_name: str, kind: KeyKind, conflict: OwnershipConflict) -> str:
     did = "has changed" if conflict.was_ours else "has set"
     current, desired = conflict.current[:_MAX_VALUE_LENGTH], conflict.desired[:_MAX_VALUE_LENGTH]
-    how_to_return = _HOW_TO_RETURN_TAINT if kind == "taint" else _HOW_TO_RETURN
     return (
         f"another writer {did} {kind} {conflict.key} to {current!r} instead of {desired!r} and owns it now; "
-        f"{how_to_return}"
+        f"to get it back: {describe_hand_back(node_name, kind, conflict.key)}"
     )
 
 

@@ -6,6 +6,7 @@ remove that taint.
 """
 
 from hashlib import sha224, sha256
+from itertools import product
 from typing import Final, Literal
 
 import msgspec
@@ -17,6 +18,7 @@ from libs.common.json_errors import JSON_ERRORS
 Fingerprints = dict[
     str, str | None
 ]  # key -> fingerprint of the value that the labeler set; None: another writer owns the key
+FieldKind = Literal["labels", "annotations", "taints"]
 RecordState = Literal["absent", "read", "unreadable", "newer"]
 
 _VERSION: Final = 1
@@ -39,6 +41,10 @@ class ManagedFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     annotations: Fingerprints = {}
     taints: Fingerprints = {}
     provider_id: str = ""  # set only if a rule gave it
+    # Fingerprints of values that the labeler would set: of keys that another writer has, by their kind, and
+    # of taints that it does not set on a Node that was in use before its record began.
+    kept: dict[FieldKind, dict[str, str]] = {}
+    withheld: dict[str, str] = {}
 
 
 class OwnershipRecord(msgspec.Struct, frozen=True):
@@ -59,7 +65,7 @@ class _Header(msgspec.Struct):
 
 
 NO_RECORD: Final = OwnershipRecord("absent")
-_decode: Final = msgspec.json.Decoder(ManagedFields).decode
+decode_managed_fields: Final = msgspec.json.Decoder(ManagedFields).decode
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -91,11 +97,12 @@ def read_ownership_record(node: Node) -> OwnershipRecord:
 def restore_ownership_record(record: OwnershipRecord, node: Node, assumed: ManagedFields) -> OwnershipRecord:
     """Return `assumed`, the fields that a Node without a record would get, if the digest matches them.
 
-    Otherwise the keys may belong to any writer, and the new record contains only the providerID. Its origin
-    is unknown; recording it keeps the Node ours.
+    An absent taint of `assumed` may be withheld, or removed by its agent. Otherwise the keys may belong to
+    any writer, and the new record contains only the providerID. Its origin is unknown; recording it keeps the
+    Node ours.
     """
-    for provider_id in ("", node.spec.provider_id):
-        fields = msgspec.structs.replace(assumed, provider_id=provider_id)
+    for provider_id, withheld in product(("", node.spec.provider_id), (assumed.withheld, {})):
+        fields = msgspec.structs.replace(assumed, provider_id=provider_id, withheld=withheld)
         if compute_digest(encode_managed_fields(fields)) == node.labels.get(FIELD_OWNERSHIP_DIGEST_LABEL):
             return OwnershipRecord("read", fields, record.problem)
     return msgspec.structs.replace(record, managed_fields=ManagedFields(provider_id=node.spec.provider_id))
@@ -121,7 +128,7 @@ def _decode_record(text: str) -> OwnershipRecord:
             "unreadable", problem=f"it has {len(text)} characters, more than {_MAX_RECORD_LENGTH}"
         )
     try:
-        owned = _decode(text)
+        owned = decode_managed_fields(text)
     except JSON_ERRORS as error:
         return _classify_unreadable(text, str(error))
     return (

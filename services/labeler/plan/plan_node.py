@@ -22,6 +22,7 @@ from services.labeler.blocker import (
 )
 from services.labeler.plan.addresses import plan_addresses, verify_provided_node_ips
 from services.labeler.plan.annotations import plan_annotations
+from services.labeler.plan.kept_keys import KeptKey, list_kept_keys
 from services.labeler.plan.labels import plan_labels
 from services.labeler.plan.node_ownership import NotOurs, check_ownership
 from services.labeler.plan.notices import Notice, build_record_notices, build_skipped_notices
@@ -181,6 +182,8 @@ def _merge_recorded(
         annotations=annotations.recorded.annotations,
         taints=taints.recorded.taints,
         provider_id=provider_id,
+        kept=labels.recorded.kept | annotations.recorded.kept | taints.recorded.kept,
+        withheld=taints.recorded.withheld,
     )
 
 
@@ -207,7 +210,7 @@ def _combine_parts(inputs: PlanInput, node_ip: str, parts: _Parts) -> Plan:
 def _combine_changes(inputs: PlanInput, parts: _Parts) -> NodeChanges:
     changes = NodeChanges(
         labels=parts.labels.changes.labels,
-        annotations=parts.annotations.changes.annotations,
+        annotations=parts.annotations.changes.annotations | parts.taints.changes.annotations,
         # A patch on an old view of the record could set keys that are never recorded, nor removed.
         guarded_labels=(FIELD_OWNERSHIP_DIGEST_LABEL, *ownership_labels(inputs.config.ownership)),
         guarded_annotations=(FIELD_OWNERSHIP_ANNOTATION,),
@@ -230,10 +233,17 @@ def _describe_outcome(outcome: PlanOutcome, inputs: PlanInput, node_ip: str, par
         "initialized": f"{machine}, recognised by {inputs.verified_by}",
         "updated": "the Node did not say what its machine and the rules say",
     }.get(outcome, IN_SYNC_REASON)
+    if kept := ", ".join(f"{each.kind} {each.key}" for each in _list_kept_keys(inputs.node, parts)):
+        text = f"everything is set but {kept}" if outcome == "unchanged" else f"{text}; not set: {kept}"
     keys = ", ".join(
         key for part in (parts.labels, parts.annotations, parts.taints) for key in part.machine_config_keys
     )
     return f"{text}; set by the machine config and left unchanged: {keys}" if keys else text
+
+
+def _list_kept_keys(node: Node, parts: _Parts) -> Iterable[KeptKey]:
+    for part in (parts.labels, parts.annotations, parts.taints):
+        yield from list_kept_keys(node, part.recorded)
 
 
 def _list_notices(inputs: PlanInput, parts: _Parts) -> Iterable[Notice]:

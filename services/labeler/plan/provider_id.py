@@ -7,7 +7,12 @@ from libs.common.cloud_config.fact_fields import FIELDS
 from libs.common.contract.machine import MachineFacts, PlatformMetadata, why_metadata_incomplete
 from libs.common.contract.node import Node
 from libs.common.contract.node_patch import NodeChanges
-from libs.common.contract.platforms import OUR_SCHEME, PLATFORMS_THAT_IGNORE_CASE, PLATFORMS_WITH_PROVIDER_ID
+from libs.common.contract.platforms import (
+    OUR_SCHEME,
+    PLATFORMS_THAT_IGNORE_CASE,
+    PLATFORMS_WITH_OPTIONAL_SCHEME,
+    PLATFORMS_WITH_PROVIDER_ID,
+)
 from libs.gotemplate import Template
 from services.labeler.blocker import (
     Blocker,
@@ -102,18 +107,14 @@ def why_pending(node: Node, facts: MachineFacts, *, is_set_by_rule: bool = False
     return "" if created is not None and facts.queried_at - created >= SETTLING_PERIOD else reason
 
 
-def parse_scheme(provider_id: str) -> str:
-    """Return the scheme before "://", or ""."""
-    scheme, separator, _ = provider_id.partition("://")
-    return scheme if separator else ""
-
-
 def describe_mismatch(node: Node, platform: PlatformMetadata, *, source: str = "the machine reports") -> str:
     """Describe how the Node's providerID differs from the one that `source` gives; "" if it does not."""
     existing, reported = node.spec.provider_id, derive_native_provider_id(platform)
     if not existing or not reported or existing == reported:
         return ""
     if platform.platform in PLATFORMS_THAT_IGNORE_CASE and existing.lower() == reported.lower():
+        return ""
+    if platform.platform in PLATFORMS_WITH_OPTIONAL_SCHEME and existing == reported.partition("://")[2]:
         return ""
     return (
         f"providerID is {existing!r}, but {source} {reported!r}; Kubernetes cannot change it: "

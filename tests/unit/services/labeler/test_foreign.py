@@ -21,6 +21,7 @@ from tests.unreachable import FAULT, make_unreachable
 STALE = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosUnreachable", message="x")
 HCLOUD = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu")
 METAL = make_facts()
+ORACLE = make_facts(platform="oracle", provider_id="oci://ocid1.instance.oc1.phx.a", region="phx")
 OURS = {"team": "a"}
 
 
@@ -114,6 +115,42 @@ def test_a_scheme_that_the_file_names_is_ours_though_no_machine_says_it():
     node = make_node(provider_id="proxmox://x/1", taints=())
     assert planned(node, METAL, ClusterConfig()).outcome == "not-ours"
     assert planned(node, METAL, config_of("{providerIDSchemes: [proxmox]}")).outcome == "updated"
+
+
+KUBELETS_OWN = {
+    "a scheme of no cloud": (HCLOUD, "rack://7", "hcloud, rack"),
+    "another cloud's scheme": (METAL, "vsphere://7", "talos, vsphere"),
+    "no scheme": (ORACLE, "ocid1.instance.oc1.phx.a", "oci, none"),
+}
+
+
+@pytest.mark.parametrize(("facts", "existing", "schemes"), KUBELETS_OWN.values(), ids=KUBELETS_OWN)
+def test_the_reason_names_the_setting_that_manages_the_node_of_a_kubelet_with_provider_id(
+    facts: MachineFacts, existing: str, schemes: str
+):
+    node = make_node(provider_id=existing)
+    plan = planned(node, facts, ClusterConfig())
+    assert (plan.outcome, plan.summary) == ("not-ours", ())
+    hint = "If no other controller manages the Node, set ownership.providerIDSchemes to the schemes of your"
+    assert f"{hint} Nodes, such as [{schemes}]" in plan.reason
+    notice = build_foreign_notice(node, make_node_enriched(node, facts), ClusterConfig())
+    assert notice is not None
+    assert plan.reason in notice.message
+    plan = planned(node, facts, config_of(f"{{providerIDSchemes: [{schemes}]}}"))
+    assert (plan.outcome, plan.changes.provider_id) == ("initialized", None)
+
+
+def test_a_scheme_that_no_file_can_list_is_not_suggested():
+    reason = planned(make_node(provider_id="a b\n://x"), HCLOUD, ClusterConfig()).reason
+    assert reason.endswith("set ownership.providerIDSchemes to the schemes of your Nodes")
+
+
+def test_a_provider_id_without_the_scheme_is_the_machines_own_on_oracle_only():
+    anything = config_of("{providerIDSchemes: [none, oci, hcloud]}")
+    same = make_node(provider_id="ocid1.instance.oc1.phx.a")
+    assert planned(same, ORACLE, anything).notices == ()
+    for node, facts in ((make_node(provider_id="ocid1.other"), ORACLE), (make_node(provider_id="7"), HCLOUD)):
+        assert [each.reason for each in planned(node, facts, anything).notices] == ["ProviderIDMismatch"]
 
 
 def test_a_contradiction_with_the_machine_is_told_and_the_node_stays_initialised():

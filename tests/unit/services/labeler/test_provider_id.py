@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from libs.common.cloud_config.ownership import parse_scheme
 from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.platforms import PLATFORMS_WITH_PROVIDER_ID, PLATFORMS_WITHOUT_PROVIDER_ID
 from services.labeler.native_provider_id import build_provider_id, derive_native_provider_id
@@ -14,7 +15,6 @@ from services.labeler.plan.node_ownership import why_not_managed
 from services.labeler.plan.provider_id import (
     SETTLING_PERIOD,
     describe_mismatch,
-    parse_scheme,
     why_pending,
 )
 from tests.builders import NOW, make_facts, make_node

@@ -72,7 +72,7 @@ def test_a_key_that_a_person_changed_and_changed_back_outlives_its_rule(kind: st
     plan = plan_for(node, WITHOUT_ZONE, RULES[kind])
     [message] = [notice.message for notice in plan.notices if notice.reason == "KeptForOthers"]
     assert "to 'mine' instead of 'two' and owns it now" in message
-    assert ("and from the rule" in message) == (kind == "taints")
+    assert ("remove it from the rule" in message) == (kind == "taints")
     node = plan_and_apply(node, WITHOUT_ZONE, RULES[kind])
     assert (value_of(node, kind), recorded(node, kind)) == ("mine", None)
     again = plan_for(node, HCLOUD, RULES[kind])

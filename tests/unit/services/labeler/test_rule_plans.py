@@ -114,7 +114,7 @@ def test_a_label_that_somebody_changed_is_theirs_for_ever_and_that_is_told_once(
     assert reason == "KeptForOthers"
     assert message == (
         "another writer has changed label example.com/team to 'mine' instead of 'web' and owns it now; "
-        "to get it back, remove it from the Node"
+        "to get it back: kubectl label node web-1 example.com/team-"
     )
     node = apply_plan(node, plan)
     for config in (TEAM, OTHER_TEAM, NONE, TEAM, OTHER_TEAM):

@@ -71,6 +71,14 @@ def test_a_scheme_is_what_stands_before_the_slashes_and_nothing_less():
         assert why_not_owned(ours, make_node(provider_id=foreign)), foreign
 
 
+def test_none_selects_ids_without_a_scheme_and_nothing_else_does():
+    ours = said("ownership: {providerIDSchemes: [none]}").default
+    assert why_not_owned(ours, make_node(provider_id="ocid1.instance.oc1.phx.a")) == ""
+    assert why_not_owned(ours, make_node(), provider_id="cn-hangzhou.i-1") == ""
+    assert why_not_owned(ours, make_node(provider_id="hcloud://7"))
+    assert why_not_owned(ours, make_node())
+
+
 def test_without_a_provider_id_a_node_counts_by_the_one_that_it_will_be_given_and_else_is_nobodys():
     ours = said("ownership: {providerIDSchemes: [talos]}").default
     assert why_not_owned(ours, make_node(), provider_id="talos://metal/10.0.0.1") == ""

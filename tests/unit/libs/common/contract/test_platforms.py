@@ -6,6 +6,7 @@ import pytest
 
 from cli.render.samples import load_samples
 from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.cloud_config.ownership import parse_scheme
 from libs.common.contract.platforms import (
     CONFIGURED_PROVIDER_ID,
     OUR_SCHEME,
@@ -15,7 +16,6 @@ from libs.common.contract.platforms import (
 )
 from libs.testbed.machine_facts import make_machine
 from services.labeler.plan.node_ownership import FOREIGN_SCHEMES
-from services.labeler.plan.provider_id import parse_scheme
 from tests import platform_cases
 from tools.platform_samples import PAGE, SAMPLES, render_platforms_page, render_samples
 
@@ -70,7 +70,7 @@ def test_a_platform_in_place_of_a_scheme_is_warned_of_with_the_scheme_that_its_n
         assert told == [f"is {platform}, a platform: its providerIDs begin with {scheme}://"]
     else:
         form = PLATFORMS[platform].provider_id
-        words = f"its providerIDs ({form}) have no scheme; select its Nodes by nodeSelector"
+        words = f'its providerIDs ({form}) have no scheme, which "none" selects'
         assert told == [f"is {platform}, a platform: {words}"]
 
 

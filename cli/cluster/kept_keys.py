@@ -1,0 +1,118 @@
+"""The keys of a Node that the labeler leaves unset, the client that has set each, and the fix. Pure."""
+
+from collections.abc import Iterable, Iterator, Sized
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+from rich.text import Text
+
+from cli.lines import Line
+from libs.common.cloud_config.findings import truncate_line
+from libs.common.contract.node import Node, ObjectMeta
+from libs.common.contract.node_patch import NodeChanges
+from libs.common.json_errors import JSON_ERRORS
+from services.labeler.plan.kept_keys import KeptKey, describe_hand_back, describe_taint_opt_in, find_kept_keys
+
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+_NO_CHANGES: Final = NodeChanges()
+NO_MANAGERS: Final = msgspec.Raw(b"[]")
+
+
+class FieldManager(msgspec.Struct, frozen=True, kw_only=True):
+    """One element of metadata.managedFields: a client, its last write, and the fields that it has set."""
+
+    manager: str = ""
+    time: datetime | None = None
+    fields: dict[str, Any] = msgspec.field(name="fieldsV1", default={})
+
+
+class ManagedMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel"):
+    """The metadata of a Node with its managedFields, which the services drop."""
+
+    managed_fields: msgspec.Raw = NO_MANAGERS
+
+
+class ManagedNode(Node, frozen=True, kw_only=True):
+    """A Node with its managedFields."""
+
+    metadata: ManagedMeta
+
+    def without_managers(self) -> Node:
+        """Return the Node as the services read it."""
+        fields: dict[str, Any] = {name: getattr(self.metadata, name) for name in ObjectMeta.__struct_fields__}
+        return Node(metadata=ObjectMeta(**fields), spec=self.spec, status=self.status)
+
+
+class KeptKeyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A kept key or a withheld taint of one Node."""
+
+    node: str
+    kept: KeptKey
+    manager: str  # the client that has set the key; "" if Kubernetes does not say
+    since: datetime | None  # at the latest: it is the time of the client's last write
+    fix: str  # the command that gives the key to the labeler
+
+
+def report_kept_keys(
+    node: Node, managed_fields: msgspec.Raw = NO_MANAGERS, changes: NodeChanges = _NO_CHANGES
+) -> tuple[KeptKeyReport, ...]:
+    """Return the kept keys; `changes` are those of the labeler's plan, if it is known."""
+    return tuple(_make_report(node, managed_fields, kept) for kept in find_kept_keys(node, changes))
+
+
+def count_kept_keys(reports: Sized) -> str:
+    """Return the number of kept keys, as a statement."""
+    number = len(reports)
+    return f"{'1 key differs' if number == 1 else f'{number:,} keys differ'} from the rules and the machine"
+
+
+def format_kept_key(report: KeptKeyReport) -> Iterator[Line]:
+    """Yield two lines: what is on the Node and since when, and the command that changes it."""
+    kept = report.kept
+    name, desired = f"{kept.kind} {truncate_line(kept.key)}", _shorten(kept.desired)
+    if kept.current is None:
+        yield Line(0, Text(f"{name} ({desired}) is not set: the Node was in use before it had a record"))
+        yield Line(2, Text(f"to set it once: {report.fix}"))
+        return
+    instead = "another value" if kept.desired.startswith("sha256:") else desired
+    by = truncate_line(report.manager) or "an unknown client"
+    when = f", {report.since:%Y-%m-%d %H:%M:%S} UTC or before" if report.since else ""
+    yield Line(0, Text(f"{name} is {_shorten(kept.current)} instead of {instead}: set by {by}{when}"))
+    yield Line(2, Text(f"to get it back: {report.fix}"))
+
+
+def kept_keys_to_json(reports: Iterable[KeptKeyReport]) -> list[dict[str, Any]]:
+    """Return the same content as JSON."""
+    return [msgspec.to_builtins(each.kept) | msgspec.to_builtins(each) for each in reports]
+
+
+def _make_report(node: Node, managed_fields: msgspec.Raw, kept: KeptKey) -> KeptKeyReport:
+    if kept.current is None:
+        fix = describe_taint_opt_in(node.name)
+        return KeptKeyReport(node=node.name, kept=kept, manager="", since=None, fix=fix)
+    try:
+        managers = msgspec.json.decode(managed_fields, type=tuple[FieldManager, ...])
+    except JSON_ERRORS:  # a client may send managedFields itself
+        managers = ()
+    found = [each for each in managers if _has_set(each, kept)]
+    newest = max(found, key=lambda each: each.time or _LONG_AGO, default=FieldManager())
+    fix = describe_hand_back(node.name, kept.kind, kept.key)
+    return KeptKeyReport(node=node.name, kept=kept, manager=newest.manager, since=newest.time, fix=fix)
+
+
+def _has_set(manager: FieldManager, kept: KeptKey) -> bool:
+    # Taints are one field: Kubernetes records only who has written the list last.
+    path = (
+        ("f:spec", "f:taints") if kept.kind == "taint" else ("f:metadata", f"f:{kept.kind}s", f"f:{kept.key}")
+    )
+    fields: Any = manager.fields
+    for name in path:
+        if not isinstance(fields, dict) or name not in fields:
+            return False
+        fields = fields[name]
+    return True
+
+
+def _shorten(value: str) -> str:
+    return truncate_line(value) or '""'
