@@ -7,13 +7,14 @@ from typing import Final
 import msgspec
 
 from libs.common.bus.stream_cache import StreamCache
+from libs.common.cloud_config.ownership import parse_scheme
 from libs.common.contract.events import NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
 from libs.common.contract.platforms import PLATFORMS, PLATFORMS_THAT_IGNORE_CASE
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from services.labeler.plan import ClusterConfig
-from services.labeler.plan.provider_id import derive_future_provider_id, parse_scheme
+from services.labeler.plan.provider_id import derive_future_provider_id
 from services.labeler.plan.provider_id_conflict import Claim, ProviderIDConflict, judge_holder
 from services.labeler.rules import Rules, select_provider_id_rules
 
