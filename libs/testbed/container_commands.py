@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -22,10 +23,21 @@ class ContainerCommands:
     def __init__(self) -> None:
         self.commands: list[tuple[str, ...]] = []  # the executed commands, in order
         self._env: dict[tuple[str, str, str], Mapping[str, str]] = {}
+        self._logs: dict[tuple[str, str, str], Path] = {}
 
-    def add(self, namespace: str, pod: str, container: str, env: Mapping[str, str]) -> None:
-        """Add a container; its commands have exactly this environment."""
+    def add(
+        self, namespace: str, pod: str, container: str, env: Mapping[str, str], log: Path | None = None
+    ) -> None:
+        """Add a container; its commands have exactly this environment. Its output is in `log`."""
         self._env[namespace, pod, container] = env
+        if log is not None:
+            self._logs[namespace, pod, container] = log
+
+    def read_log(self, namespace: str, pod: str, container: str, tail_lines: int | None) -> bytes:
+        """Return the last lines of the output, or all; b"" without a log."""
+        log = self._logs.get((namespace, pod, container))
+        lines = log.read_bytes().splitlines(keepends=True) if log is not None else []
+        return b"".join(lines if tail_lines is None else lines[max(0, len(lines) - tail_lines) :])
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Run a command in the container of the path `/exec/{namespace}/{pod}/{container}`."""

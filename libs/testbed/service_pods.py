@@ -67,7 +67,7 @@ class ServicePods:
         await self._send(
             "POST", f"/apis/talos.dev/v1alpha1/namespaces/{ACCOUNT_NAMESPACE}/serviceaccounts", _TALOS_ACCOUNT
         )
-        for name in self._services.children:
+        for name, child in self._services.children.items():
             deployment = self._build_deployment(name)
             await self._send("POST", _DEPLOYMENTS, deployment)
             template, pod = deployment["spec"]["template"], f"{_get_object_name(name)}-0"
@@ -78,7 +78,7 @@ class ServicePods:
                 "spec": {**template["spec"], "nodeName": socket.gethostname()},
             }
             await self._send("POST", f"{_CORE}/pods", body)
-            self._containers.add(ACCOUNT_NAMESPACE, pod, name, self._env)
+            self._containers.add(ACCOUNT_NAMESPACE, pod, name, self._env, child.log)
 
     async def report(self) -> None:
         """Report which Pods are ready, and copy a changed file into the ConfigMap."""

@@ -1,6 +1,5 @@
 """Kubelets on a real and a simulated API server: how a Node comes, what a kubelet may, who is counted."""
 
-import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -118,29 +117,34 @@ class _As:
         return self._api_server.ssl_context(self._user)
 
 
-@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.real_servers), "simulated"])
-async def with_node_lifecycle(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[KubeletFleet]:
+@pytest.fixture
+async def simulated_node_lifecycle(tmp_path: Path) -> AsyncIterator[SimApiServer]:
+    async with SimApiServer.start(tmp_path, has_node_lifecycle=True) as running:
+        yield running
+
+
+@pytest.fixture(
+    params=[pytest.param("control_plane", marks=pytest.mark.real_servers), "simulated_node_lifecycle"],
+    ids=["real", "simulated"],
+)
+def node_lifecycle(request: pytest.FixtureRequest) -> ApiServer:
     """Where a controller keeps the taints of conditions."""
-    async with contextlib.AsyncExitStack() as stack:
-        server: ApiServer
-        if request.param == "real":
-            server = request.getfixturevalue("control_plane")
-        else:
-            server = await stack.enter_async_context(SimApiServer.start(tmp_path, has_node_lifecycle=True))
-        yield await stack.enter_async_context(KubeletFleet.start(server))
+    server: ApiServer = request.getfixturevalue(request.param)
+    return server
 
 
 async def test_a_node_that_becomes_ready_loses_its_not_ready_taint_and_no_other(
-    with_node_lifecycle: KubeletFleet,
+    node_lifecycle: ApiServer,
 ):
     kept = {"key": "example.com/kept", "effect": "NoSchedule"}
-    await with_node_lifecycle.join(SimKubelet(name="lives", taints=(kept,)))
+    async with KubeletFleet.start(node_lifecycle) as kubelets:
+        await kubelets.join(SimKubelet(name="lives", taints=(kept,)))
 
-    async def has_only_others() -> bool:
-        node = (await with_node_lifecycle.request("GET", "/api/v1/nodes/lives")).body
-        keys = {taint["key"] for taint in node["spec"]["taints"]}
-        assert keys >= {kept["key"], UNINITIALIZED["key"]}
-        return "node.kubernetes.io/not-ready" not in keys
+        async def has_only_others() -> bool:
+            node = (await kubelets.request("GET", "/api/v1/nodes/lives")).body
+            keys = {taint["key"] for taint in node["spec"]["taints"]}
+            assert keys >= {kept["key"], UNINITIALIZED["key"]}
+            return "node.kubernetes.io/not-ready" not in keys
 
-    await wait_until(has_only_others, "the taint is removed", 60)
-    await with_node_lifecycle.delete_node("lives")
+        await wait_until(has_only_others, "the taint is removed", 60)
+        await kubelets.delete_node("lives")

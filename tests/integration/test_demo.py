@@ -256,7 +256,9 @@ def test_what_rules_gave_is_told_and_an_edit_of_the_file_reaches_the_nodes(tmp_p
         assert 'has no key "lables"' in " ".join(demo.said().split())
         told = _until_told(demo, commands["status"].replace(" --watch", ""), 'has no key "lables"')
         assert "  configuration: " in told
-        assert 'has no key "lables"' in run(demo, commands["doctor"]).stdout
+        diagnosis = run(demo, commands["doctor"]).stdout
+        assert "last log line: " in diagnosis
+        assert 'has no key "lables"' in diagnosis
         file.write_text(text.replace("red", "blue"))
         demo.says("rules applied: 2 rules")
         demo.process.send_signal(signal.SIGINT)

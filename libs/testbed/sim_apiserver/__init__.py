@@ -2,8 +2,8 @@
 
 Served: nodes with status, leases, events, configmaps, certificatesigningrequests with approval and status
 (and the signer kubernetes.io/kubelet-serving), access reviews, roles and bindings (enforced); namespaces,
-pods with exec, deployments, daemonsets, statefulsets, services and the serviceaccounts of talos.dev, as far
-as an installation needs them; discovery, and nodes as a Table for kubectl.
+pods with exec and log, deployments, daemonsets, statefulsets, services and the serviceaccounts of talos.dev,
+as far as an installation needs them; discovery, and nodes as a Table for kubectl.
 
 Rejected as "not simulated" (422 with a cause): fields that are not modelled, finalizers and owners, move and
 copy of JSON Patch, label selectors, strategic merge of lists other than taints, conditions and addresses.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final
 
@@ -12,7 +12,13 @@ from msgspec.structs import replace
 
 from libs.testbed.pki import CertificateAuthority
 from libs.testbed.sim_apiserver.access_reviews import AccessReview, ReviewStatus, SubjectReviewSpec
-from libs.testbed.sim_apiserver.api_request import KINDS, ApiRequest, check_exec, check_request, parse_number
+from libs.testbed.sim_apiserver.api_request import (
+    KINDS,
+    ApiRequest,
+    check_container,
+    check_request,
+    parse_number,
+)
 from libs.testbed.sim_apiserver.authorization import Identity, admit, authorize, is_allowed
 from libs.testbed.sim_apiserver.certificate_signer import sign_request
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
@@ -108,11 +114,13 @@ class SimApi:
             return kind, since, []
         return kind, self.store.version, list(self.store.table(kind.plural).list_namespace(asked.namespace))
 
-    def find_container(self, identity: Identity, asked: ApiRequest, container: str) -> str:
-        """Return the container of an exec request: the named one, or else the first. Raises Refusal."""
-        for verb in ("get", "create"):
+    def find_container(
+        self, identity: Identity, asked: ApiRequest, container: str, verbs: Iterable[str] = ("get",)
+    ) -> str:
+        """Return the container for exec or log: the named one, or else the first. Raises Refusal."""
+        for verb in verbs:
             authorize(identity, replace(asked, verb=verb), self.store)
-        pod: Pod = self._get_stored(asked, check_exec(asked)).item
+        pod: Pod = self._get_stored(asked, check_container(asked)).item
         names = [each.name for each in pod.spec.containers]
         if container and container not in names:
             raise bad_request(f"container {container} is not valid for pod {asked.name}")

@@ -124,8 +124,8 @@ def check_request(request: ApiRequest) -> ResourceKind:
     return request.kind
 
 
-def check_exec(request: ApiRequest) -> ResourceKind:
-    """Return the kind if a container of the object can run a command. Raises Refusal."""
+def check_container(request: ApiRequest) -> ResourceKind:
+    """Return the kind if the object has containers. Raises Refusal."""
     if request.kind != PODS:
         raise no_such_resource()
     return PODS

@@ -17,12 +17,12 @@ from libs.testbed.control_plane.audit_log import AuditedRequest
 from libs.testbed.kube_credentials import API_SERVER_HOSTS, KubeCredentials
 from libs.testbed.ports import allocate_port
 from libs.testbed.sim_apiserver.api import ApiResponse, SimApi
-from libs.testbed.sim_apiserver.api_request import ApiRequest, parse_request
+from libs.testbed.sim_apiserver.api_request import ApiRequest, parse_number, parse_request
 from libs.testbed.sim_apiserver.authorization import ANONYMOUS, Identity, impersonate
 from libs.testbed.sim_apiserver.fault_responses import apply_fault, make_refusal_response, open_watch_response
 from libs.testbed.sim_apiserver.faults import FaultRules
 from libs.testbed.sim_apiserver.kubectl_tables import wants_table
-from libs.testbed.sim_apiserver.refusals import Refusal, too_large, unauthorized
+from libs.testbed.sim_apiserver.refusals import Refusal, not_simulated, too_large, unauthorized
 from libs.testbed.sim_apiserver.watch_stream import ChangeNotifier, WatchStream
 
 _BODY_LIMIT = 3 * 1024 * 1024  # bytes
@@ -133,6 +133,8 @@ class SimApiServer:
                 return await self._watch(request, identity, asked)
             if asked.subresource == "exec":
                 return await self._exec(request, identity, asked)
+            if asked.subresource == "log":
+                return self._read_log(request, identity, asked)
             answer = self._answer(identity, asked, await _body(request), request.content_type)
         except Refusal as refusal:
             self._count(identity, asked, refusal.code)
@@ -162,9 +164,21 @@ class SimApiServer:
     async def _exec(
         self, request: web.BaseRequest, identity: Identity, asked: ApiRequest
     ) -> web.StreamResponse:
-        container = self.api.find_container(identity, asked, request.query.get("container", ""))
+        named = request.query.get("container", "")
+        container = self.api.find_container(identity, asked, named, verbs=("get", "create"))
         self._count(identity, asked, 101)
         return await self.containers.run(request, asked.namespace, asked.name, container)
+
+    def _read_log(
+        self, request: web.BaseRequest, identity: Identity, asked: ApiRequest
+    ) -> web.StreamResponse:
+        for name in request.query.keys() - {"container", "tailLines"}:
+            raise not_simulated(f"query parameter {name} of pods/log", name)
+        container = self.api.find_container(identity, asked, request.query.get("container", ""))
+        lines = parse_number(asked, "tailLines") if "tailLines" in request.query else None
+        self._count(identity, asked, 200)
+        text = self.containers.read_log(asked.namespace, asked.name, container, lines)
+        return web.Response(body=text, content_type="text/plain")
 
     def _count(self, identity: Identity, asked: ApiRequest, code: int) -> None:
         self._audit.append(AuditedRequest(identity.user, asked.verb, asked.resource, succeeded=code < 400))

@@ -35,13 +35,6 @@ class Namespace(_Fields, frozen=True, kw_only=True):
     status: NamespaceStatus = field(default_factory=NamespaceStatus)
 
 
-class EnvVar(_Fields, frozen=True, kw_only=True):
-    """One environment variable of a container."""
-
-    name: str
-    value: str = ""
-
-
 class Container(_Fields, frozen=True, kw_only=True):
     """One container of a pod spec."""
 
@@ -49,7 +42,6 @@ class Container(_Fields, frozen=True, kw_only=True):
     image: str = ""
     command: list[str] = []
     args: list[str] = []
-    env: list[EnvVar] = []
 
 
 class MapVolume(_Fields, frozen=True, kw_only=True):
@@ -100,18 +92,10 @@ class RunningState(_Fields, frozen=True, kw_only=True):
     started_at: Time | None = None
 
 
-class WaitingState(_Fields, frozen=True, kw_only=True):
-    """A container that waits."""
-
-    reason: str = ""
-    message: str = ""
-
-
 class ContainerState(_Fields, frozen=True, kw_only=True):
     """The state of a container."""
 
     running: RunningState | None = None
-    waiting: WaitingState | None = None
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -158,7 +142,6 @@ class WorkloadSpec(_Fields, frozen=True, kw_only=True):
     """spec of a workload."""
 
     replicas: int | None = None
-    service_name: str = ""  # for a StatefulSet
     selector: Selector = field(default_factory=Selector)
     template: PodTemplate = field(default_factory=PodTemplate)
 
@@ -250,10 +233,6 @@ def _create_pod(new: Pod, caller: Caller) -> Pod:
 
 
 def _create_workload(new: Workload, caller: Caller) -> Workload:
-    return replace(new, status=WorkloadStatus())
-
-
-def _create_deployment(new: Workload, caller: Caller) -> Workload:
     one = new.spec.replicas if new.spec.replicas is not None else 1
     return replace(new, spec=replace(new.spec, replicas=one), status=WorkloadStatus())
 
@@ -284,42 +263,26 @@ PODS: Final = ResourceKind(
     on_update=_update_part,
     validate=_validate_pod,
 )
-DEPLOYMENTS: Final = ResourceKind(
-    "deployments",
-    "Deployment",
-    Workload,
-    group="apps",
-    short_names=("deploy",),
-    is_namespaced=True,
-    subresources=_STATUS,
-    on_create=_create_deployment,
-    on_update=_update_part,
-    validate=_validate_workload,
-)
-STATEFUL_SETS: Final = ResourceKind(
-    "statefulsets",
-    "StatefulSet",
-    Workload,
-    group="apps",
-    short_names=("sts",),
-    is_namespaced=True,
-    subresources=_STATUS,
-    on_create=_create_deployment,
-    on_update=_update_part,
-    validate=_validate_workload,
-)
-DAEMON_SETS: Final = ResourceKind(
-    "daemonsets",
-    "DaemonSet",
-    Workload,
-    group="apps",
-    short_names=("ds",),
-    is_namespaced=True,
-    subresources=_STATUS,
-    on_create=_create_workload,
-    on_update=_update_part,
-    validate=_validate_workload,
-)
+
+
+def _make_workload_kind(plural: str, kind: str, short_name: str) -> ResourceKind:
+    return ResourceKind(
+        plural,
+        kind,
+        Workload,
+        group="apps",
+        short_names=(short_name,),
+        is_namespaced=True,
+        subresources=_STATUS,
+        on_create=_create_workload,
+        on_update=_update_part,
+        validate=_validate_workload,
+    )
+
+
+DEPLOYMENTS: Final = _make_workload_kind("deployments", "Deployment", "deploy")
+STATEFUL_SETS: Final = _make_workload_kind("statefulsets", "StatefulSet", "sts")
+DAEMON_SETS: Final = _make_workload_kind("daemonsets", "DaemonSet", "ds")
 SERVICES: Final = ResourceKind(
     "services", "Service", Service, short_names=("svc",), is_namespaced=True, validate=_validate
 )
