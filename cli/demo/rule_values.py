@@ -41,6 +41,8 @@ async def count_matches(file: Path, kubeconfig: Path, talosconfig: Path) -> list
     from services.labeler.rules import apply_rules  # noqa: PLC0415
 
     used = read_config(file)
+    if not used.document.rules:
+        return ["nothing: the file has no rules"]
     found = await asyncio.to_thread(
         gather_from_cluster,
         NodeSelection(all_nodes=True, kubeconfig=kubeconfig, talosconfig=talosconfig),

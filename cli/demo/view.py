@@ -15,6 +15,7 @@ COLOURS: Final = {
     "joining": "dim", "observed": "cyan", "answered": "blue", "ready": "green", "blocked": "red",
     "excluded": "dim",
 }  # fmt: skip
+_TEXTS: Final = {"excluded": "excluded by `ownership`"}
 _MEANINGS: Final = {
     "observed": "observed  by the watcher",
     "answered": "answered  by its machine",
@@ -81,7 +82,11 @@ def _render_heading(journeys: DemoProgress, seconds: float, width: int) -> Rende
 def format_progress(journeys: DemoProgress, *, seconds: float) -> str:
     """Return the progress in one line, for a pipe."""
     counts = journeys.count_states()
-    others = ", ".join(f"{counts[state]} {state}" for state in COLOURS if counts[state] and state != "ready")
+    others = ", ".join(
+        f"{counts[state]} {_TEXTS.get(state, state)}"
+        for state in COLOURS
+        if counts[state] and state != "ready"
+    )
     return f"{seconds:6.1f} s  {counts['ready']}/{len(journeys)} ready" + (f"  ({others})" if others else "")
 
 

@@ -219,7 +219,7 @@ def test_nodes_that_ownership_excludes_are_counted_and_end_in_no_timeout(tmp_pat
     began = time.monotonic()
     with a_demo(tmp_path, "--nodes=9", "--bus=memory", "--exit-when-ready", f"--cloud-config={file}") as demo:
         said = demo.ends(0)
-    assert "2/9 ready  (7 excluded)\n" in said
+    assert "2/9 ready  (7 excluded by `ownership`)\n" in said
     assert "2 of 2 certificates issued" in said
     assert "NOT READY" not in said
     assert "nothing: no rule matches these nodes" in said
