@@ -143,7 +143,7 @@ def test_the_values_of_each_release_in_a_file_are_checked(text: str, tmp_path: P
 @pytest.mark.parametrize(
     "text",
     [
-        f"{SOURCE}---\n{RELEASE}spec: {{chart: {{spec: {{chart: a/b}}}}, values: {{{IMAGE}}}}}\n---\n{CILIUM}",
+        f"{SOURCE}---\n{RELEASE}spec: {{chart: {{spec: {{chart: a/}}}}, values: {{{IMAGE}}}}}\n---\n{CILIUM}",
         APPLICATION + "spec: {source: {chart: talos-cloud-controller-manager, helm: {valueFiles: [a.yaml]}}}",
     ],
     ids=["flux", "argo"],
