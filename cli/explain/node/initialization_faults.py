@@ -30,8 +30,7 @@ NATS: Final = "nats"  # the component label of the NATS pods
 _FULL: Final = 0.98  # used part of the stream's bytes
 _FAULT_OF_REASON: Final = {reason: FAULT_BY_KIND[kind] for kind, reason in FAULT_REASONS.items()}
 _WRITING: Final = "writing the Node: "
-# faults that the plan of this command cannot contain, because it knows too little
-_OF_SERVICES: Final = frozenset({"metadata-silent", "write-refused", "provider-id-of-another", "defect"})
+_OF_SERVICES: Final = frozenset({"metadata-silent", "write-refused", "defect"})
 # faults that depend on a file that this command does not have
 _OF_THE_FILE: Final = frozenset({"rule-fails", "no-native-provider-id"})
 _PODS_OF: Final = {"metadata-silent": ("metadata",)}

@@ -17,9 +17,10 @@ from libs.common.cloud_config.model import OwnershipConfig
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.controllers import CLOUD_NODE, NODE_LIFECYCLE, SELECTABLE
 from libs.common.contract.machine import MachineFault
-from libs.common.contract.node import Node
+from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.contract.node_patch import NodeChanges
 from libs.common.contract.services import LABELER
+from services.labeler.blocker import PROVIDER_ID_OF_ANOTHER, Blocker
 from services.labeler.native_provider_id import derive_native_provider_id
 from services.labeler.plan import (
     Plan,
@@ -107,10 +108,20 @@ def _report_kept_keys(case: NodeCase) -> tuple[KeptKeyReport, ...]:
 def _plan_node_changes(evidence: NodeEvidence) -> Plan | None:
     node, look = evidence.node, evidence.machine_result
     if isinstance(look, DescribedNode):
-        return plan_node(node, look.facts, look.verified_by, evidence.config)
+        plan = plan_node(node, look.facts, look.verified_by, evidence.config)
+        return _block_as_reported(plan, node)
     if evidence.unreachable is not None:
         return plan_unreachable_node(node, evidence.unreachable, evidence.config)
     return None
+
+
+def _block_as_reported(plan: Plan, node: Node) -> Plan:
+    """Return the plan, blocked if the labeler, which knows the other machines, reports a conflict."""
+    reported = node.find_condition(BLOCKED_CONDITION)
+    if plan.outcome != "initialized" or reported is None or reported.reason != PROVIDER_ID_OF_ANOTHER:
+        return plan
+    blocker = Blocker(reported.reason, reported.message)
+    return Plan(outcome="blocked", reason=blocker.message, blocker=blocker, notices=plan.notices)
 
 
 def _list_owners(evidence: NodeEvidence, gone: DeletionForecast) -> Iterator[ControllerOwnership]:

@@ -37,6 +37,7 @@ from libs.common.contract.machine import FaultKind, ForeignMachine, MachineFacts
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from libs.common.contract.subjects import subject_of
 from libs.common.settings.flag_values import parse_duration
+from services.labeler.blocker import block_on_provider_id_of_another, build_condition
 from services.labeler.plan import plan_node
 from services.lifecycle.decide import Delete, DeletionCase, DeletionPolicy, ReplicaStatus, decide
 from services.lifecycle.evidence import build_machine_index
@@ -329,6 +330,17 @@ def test_what_one_look_can_show_is_told_apart_from_what_only_time_can():
     silent = explained("silent")
     assert any("silence and errors prove nothing" in text for text in found(silent, "lacks"))
     assert not found(silent, "later")
+
+
+def test_a_node_whose_provider_id_is_withheld_names_the_other_node():
+    blocker = block_on_provider_id_of_another("vm://c/7", "web-9", "machine web-9 answers as that Node")
+    withheld = joining(conditions=(ready(), build_condition(blocker)))
+    explanation = explain_node_evidence(evidence(withheld, facts(provider_id="vm://c/7")), TERMS)
+    [finding] = explanation.verdict.findings
+    assert (finding.fault, explanation.exit_status) == ("provider-id-of-another", 1)
+    assert "belongs to Node web-9" in finding.cause
+    assert explanation.plan is not None
+    assert explanation.plan.summary == ()
 
 
 def test_without_an_answer_of_talos_who_answers_there_is_not_known():
