@@ -77,8 +77,9 @@ async def _join_nodes(wanted: DemoOptions, parts: DemoCluster, console: Console)
                 journeys.add_node(machine.name, _platform(machine), datetime.now(UTC))
             joining = group.create_task(_join_all(parts, machines))
             await _show_progress(wanted, journeys, told, console, begun)
-            joining.cancel()  # the timeout also limits joins; they are done once all nodes are ready
             took = time.monotonic() - begun
+            if not journeys.are_all_ready:
+                joining.cancel()  # the timeout also limits joins
         told.read_new_lines()
     console.print(view.format_progress(journeys, seconds=took), highlight=False)
     certificates = await _request_certificates(wanted, parts, journeys, console)
