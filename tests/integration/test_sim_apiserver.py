@@ -249,7 +249,7 @@ async def test_what_is_not_simulated_is_refused_aloud_and_is_no_fence(
     "path",
     [
         "/apis/certificates.k8s.io/v1/clustertrustbundles",
-        "/api/v1/pods",
+        "/api/v1/secrets",
     ],
 )
 async def test_a_resource_that_is_not_simulated_is_not_found(joining: KubeletFleet, path: str):
