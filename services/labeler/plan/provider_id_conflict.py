@@ -54,14 +54,17 @@ def judge_holder(node: Node, facts: MachineFacts, holder: Node, report: Event | 
     if isinstance(report, NodeEnriched) and report.node.uid == holder.uid:
         theirs = report.facts.node_name
         return "" if theirs == facts.node_name else f"machine {theirs} answers as that Node"
+    fault = report.fault.kind if isinstance(report, NodeUnreachable) and report.node.uid == holder.uid else ""
+    uuid, other_uuid = (normalize_uuid(each.status.node_info.system_uuid) for each in (node, holder))
+    is_same_machine = bool(uuid) and uuid == other_uuid
+    if is_same_machine and fault == "wrong_machine":
+        return ""  # Kubernetes notices only after 40 s or more that the former kubelet is gone
     ready = holder.find_condition("Ready")
     if ready is not None and ready.status == "True":
         return "the kubelet of that Node is Ready"
-    uuid, other_uuid = (normalize_uuid(each.status.node_info.system_uuid) for each in (node, holder))
-    if uuid and uuid == other_uuid:
+    if is_same_machine:
         return ""
-    is_silent = isinstance(report, NodeUnreachable) and report.node.uid == holder.uid
-    if not is_silent and holder.provided_node_ip:
+    if not fault and holder.provided_node_ip:
         return "metadata has not reported on the machine of that Node yet"
     since = _parse_time(ready.last_transition_time) if ready is not None else None
     if uuid and other_uuid and since is not None and facts.queried_at - since < _RESTART_PERIOD:

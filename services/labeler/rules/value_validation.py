@@ -87,6 +87,8 @@ def find_empty_part(text: bytes, actions: Sequence[tuple[int, int]]) -> str:
     action wrote nothing or wrote the slashes around it, nor may the last one. A literally empty authority is
     valid: `aws:///zone/id`. A part with literal text lacks its value if it has actions and all wrote nothing.
     """
+    if text.lstrip().startswith(b"://"):
+        return "its scheme has no value from the machine"
     start = text.find(b"://") + 3 if b"://" in text else 0
     parts = text[start:].split(b"/")
     for index, part in enumerate(parts):

@@ -8,7 +8,7 @@ import pytest
 from libs.common.bus.protocol import StreamPosition
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import Event
-from libs.common.contract.machine import MachineFacts
+from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node, NodeCondition
 from services.labeler.plan import ClusterConfig
 from services.labeler.plan.provider_id_conflict import ProviderIDConflict, judge_holder
@@ -42,6 +42,7 @@ def holder(**fields: Any) -> Node:
     return make_node("old", **{"uid": "uid-old", "taints": (), "provider_id": ID, **fields})
 
 
+WRONG = MachineFault(kind="wrong_machine", step="Nodename", message="it has node name new, not old")
 NEW = make_node("new", uid="uid-new", system_uuid=UUID)
 FACTS = make_facts(node_name="new")
 
@@ -54,6 +55,11 @@ FACTS = make_facts(node_name="new")
         (holder(system_uuid=UUID), make_node_enriched(holder(), make_facts(node_name="old")), "answers as"),
         # errors and timeouts prove nothing while its kubelet reports
         (holder(conditions=ready("True", 0)), make_unreachable(holder()), "kubelet of that Node is Ready"),
+        (
+            holder(system_uuid=OTHER_UUID, conditions=ready("True", 0)),
+            make_unreachable(holder(), fault=WRONG),
+            "kubelet of that Node is Ready",
+        ),
         (holder(), None, "metadata has not reported"),
         (holder(), make_node_enriched(make_node("old", uid="former"), FACTS), "metadata has not reported"),
         (
@@ -65,6 +71,7 @@ FACTS = make_facts(node_name="new")
         (holder(), make_node_enriched(holder(), FACTS), ""),
         (holder(), make_unreachable(holder()), ""),
         (holder(system_uuid=UUID, conditions=ready("Unknown", 1)), make_unreachable(holder()), ""),
+        (holder(system_uuid=UUID, conditions=ready("True", 0)), make_unreachable(holder(), fault=WRONG), ""),
         (holder(system_uuid=UUID, conditions=ready("Unknown", 1)), None, ""),
         (holder(system_uuid=OTHER_UUID, conditions=ready("Unknown", 11)), make_unreachable(holder()), ""),
         # a Node that metadata does not query

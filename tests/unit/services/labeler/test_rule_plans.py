@@ -515,6 +515,7 @@ UUID = "4c4c4544-0042-3510-8056-b7c04f595831"
     ("template", "facts", "why"),
     [
         ("vsphere://{{ .UUID }}", {}, "after 'vsphere://'"),
+        ("{{ .Region }}://{{ .InstanceID }}", {"instance_id": "100"}, "its scheme"),
         ("vsphere://vm-{{ .UUID }}", {}, "after 'vsphere://'"),
         ("proxmox://{{ .Region }}/{{ .InstanceID }}", {"instance_id": "100"}, "after 'proxmox://'"),
         ("proxmox://{{ .Region }}/{{ .InstanceID }}", {"region": "r"}, "after 'proxmox://r/'"),
