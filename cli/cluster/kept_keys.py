@@ -84,7 +84,8 @@ def format_kept_key(report: KeptKeyReport) -> Iterator[Line]:
 
 def kept_keys_to_json(reports: Iterable[KeptKeyReport]) -> list[dict[str, Any]]:
     """Return the same content as JSON."""
-    return [msgspec.to_builtins(each.kept) | msgspec.to_builtins(each) for each in reports]
+    found = [msgspec.to_builtins(each) for each in reports]
+    return [each.pop("kept") | each for each in found]
 
 
 def _make_report(node: Node, managed_fields: msgspec.Raw, kept: KeptKey) -> KeptKeyReport:

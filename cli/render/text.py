@@ -110,9 +110,9 @@ def _format_plan(preview: Preview) -> Iterator[Line]:
         yield Line(2, Text("Changes", style="bold"))
         yield from _format_changes(found)
     elif plan.outcome not in ("not-ours", "blocked"):
-        yield Line(2, Text("No changes" if not preview.kept_keys else "No changes except kept keys"))
+        yield Line(2, Text("No changes; kept keys stay as they are" if preview.kept_keys else "No changes"))
     if preview.kept_keys:
-        yield Line(2, Text("Kept keys, which stay unset", style="bold"))
+        yield Line(2, Text("Kept keys", style="bold"))
         for report in preview.kept_keys:
             yield from (line._replace(indent=4 + line.indent) for line in format_kept_key(report))
     yield from _format_notices(plan.notices)
