@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -39,17 +40,25 @@ def silent_server() -> Iterator[socket.socket]:
         yield server
 
 
-def start(command: str, server: socket.socket, tmp_path: Path, stderr: int) -> "subprocess.Popen[bytes]":
+@contextmanager
+def start(
+    command: str, server: socket.socket, tmp_path: Path, stderr: int
+) -> "Iterator[subprocess.Popen[bytes]]":
+    """Start the command, and kill it at the end."""
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(KUBECONFIG.format(port=server.getsockname()[1]))
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "cli", *command.split()],
         cwd=ROOT,
         env={**os.environ, "KUBECONFIG": str(kubeconfig), "TERM": "xterm", "NATS_URL": ""},
         stdin=subprocess.PIPE,  # open, so that `-` waits
         stdout=subprocess.DEVNULL,
         stderr=stderr,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def read_until(descriptor: int, wanted: bytes) -> bytes:
@@ -69,20 +78,17 @@ def test_each_command_that_waits_tells_so_in_one_line(
     with start(command, silent_server, tmp_path, subprocess.PIPE) as process:
         assert process.stderr is not None
         line = read_until(process.stderr.fileno(), b"\n")
-        process.kill()
     assert line.decode() == f"{COMMANDS[command]} ...\n"
 
 
 def test_on_a_terminal_a_spinner_turns_and_is_gone_before_the_error(tmp_path: Path):
     ours, theirs = pty.openpty()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        process = start("explain csr web-1", server, tmp_path, theirs)
+    server = socket.create_server(("127.0.0.1", 0))
+    with start("explain csr web-1", server, tmp_path, theirs):
         os.close(theirs)
         turned = read_until(ours, b"\r/ Querying the cluster and the machine")
-    process.stdin.close()  # type: ignore[union-attr]
-    told = read_until(ours, b"Error: ")
-    process.kill()
-    process.wait()
+        server.close()
+        told = read_until(ours, b"Error: ")
     os.close(ours)
     assert turned.startswith(b"\r| Querying the cluster and the machine\r/ ")
     assert b"\r\x1b[KError: " in told
