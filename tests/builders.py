@@ -210,9 +210,11 @@ def make_cluster_networks(
     )
 
 
-def make_snapshot(*, stream_id: str = STREAM_ID, epoch: int = 1, nodes: int = 0) -> events.SnapshotComplete:
+def make_snapshot(
+    *, stream_id: str = STREAM_ID, epoch: int = 1, nodes: int = 0, service_cidrs: tuple[str, ...] = ()
+) -> events.SnapshotComplete:
     """The watcher's event after all objects of a snapshot."""
-    return events.SnapshotComplete(stream_id=stream_id, epoch=epoch, nodes=nodes)
+    return events.SnapshotComplete(stream_id=stream_id, epoch=epoch, nodes=nodes, service_cidrs=service_cidrs)
 
 
 def make_leading(*, stream_id: str = STREAM_ID, epoch: int = 1, holder: str = "a") -> events.Leading:

@@ -97,7 +97,9 @@ class MetadataCsrFlow:
         return await self.bus.publish(make_csr_gone(request, stream_id=self.stream_id))
 
     async def publish_snapshot(self) -> None:
-        await self.bus.publish(SnapshotComplete(stream_id=self.stream_id, epoch=1, nodes=1, requests=1))
+        await self.bus.publish(
+            SnapshotComplete(stream_id=self.stream_id, epoch=1, nodes=1, requests=1, service_cidrs=())
+        )
 
     # ---- events of metadata
 

@@ -66,9 +66,11 @@ class FlowActor(ServiceFlow):
 
     # ---- events of the watcher
 
-    async def publish_snapshot(self, nodes: int = 1, *, requests: int | None = None) -> None:
-        """A complete snapshot; `requests` None = no signing requests are watched."""
-        await super().publish_snapshot(nodes, requests=requests)
+    async def publish_snapshot(
+        self, nodes: int = 1, *, requests: int | None = None, service_cidrs: tuple[str, ...] | None = ()
+    ) -> None:
+        """A complete snapshot; None = no signing requests are watched, or no ServiceCIDRs known."""
+        await super().publish_snapshot(nodes, requests=requests, service_cidrs=service_cidrs)
 
     async def publish_node(self, node: Node, *, headers: dict[str, str] | None = None) -> int:
         """The Node as it is now, newer than all before."""

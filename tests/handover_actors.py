@@ -15,6 +15,7 @@ from libs.common.contract.events import NodeEnriched, NodeGone, NodeObserved
 from libs.common.contract.node import Node
 from libs.common.contract.ordering import epoch_of
 from libs.common.contract.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE
+from libs.common.kube.service_cidrs import ServiceCidr
 from libs.common.service.service import Dependencies
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
@@ -30,7 +31,7 @@ from tests.in_memory_lease import InMemoryLease, InMemoryLock
 from tests.metadata_actors import CALM, ScriptedTalos
 from tests.virtual_loop import VirtualClock
 from tests.watched_nodes import NodeConnection, WatchedNodes
-from tests.watcher_actors import QUICK
+from tests.watcher_actors import QUICK, ScriptedKind
 
 NAMES: Final = ("web-1", "web-2")
 WITHOUT_LABELER: Final = ("watcher-a", "watcher-b", "metadata")
@@ -236,7 +237,13 @@ class HandoverRun:
                 bus.server_liveness, lambda: 0.0, candidate_seconds=2.0, leader_seconds=3.0
             ),
         )
-        return WatcherService(dependencies, _SETTINGS, node_source=self.nodes.watched.source, elector=elector)
+        return WatcherService(
+            dependencies,
+            _SETTINGS,
+            node_source=self.nodes.watched.source,
+            service_cidr_source=ScriptedKind[ServiceCidr]().source,
+            elector=elector,
+        )
 
     async def _stop(self, process: str) -> None:
         task = self._tasks.pop(process)

@@ -64,10 +64,18 @@ class ServiceFlow:
         """Publish one event; its sequence in the stream."""
         return await self.bus.publish(event)
 
-    async def publish_snapshot(self, nodes: int = 0, *, requests: int | None = 0) -> None:
-        """A complete snapshot; `requests` None = no signing requests are watched."""
+    async def publish_snapshot(
+        self, nodes: int = 0, *, requests: int | None = 0, service_cidrs: tuple[str, ...] | None = ()
+    ) -> None:
+        """A complete snapshot; None = no signing requests are watched, or no ServiceCIDRs known."""
         await self.publish(
-            SnapshotComplete(stream_id=self.stream_id, epoch=1, nodes=nodes, requests=requests)
+            SnapshotComplete(
+                stream_id=self.stream_id,
+                epoch=1,
+                nodes=nodes,
+                requests=requests,
+                service_cidrs=service_cidrs,
+            )
         )
 
     async def publish_leading(self) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, Generic, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
 import msgspec
 
@@ -24,16 +24,17 @@ from libs.common.contract.events import (
     ObservedNode,
     SnapshotComplete,
 )
-from libs.common.contract.node import Node
+from libs.common.contract.node import Node, ObjectMeta
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import FLOW, OBSERVED_NODE
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError
 from libs.common.kube.objects import UnreadableObject
+from libs.common.kube.service_cidrs import ServiceCidr, ServiceCidrSpec
 from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.service.service import Dependencies
 from services.watcher.informer import ObjectSourceFactory
-from services.watcher.kinds import Kind, ObjectT
+from services.watcher.kinds import Kind
 from services.watcher.leader_elector import LeaderElector
 from services.watcher.observation_publisher import ObservationPublisher
 from services.watcher.publish_decision import FencingToken
@@ -43,11 +44,13 @@ from services.watcher.settings import WatcherSettings
 from services.watcher.store import Store
 from tests.bus_actors import MAX_BYTES, Recorder, run_during, wait_until
 
+StoredT = TypeVar("StoredT", bound=Node | SigningRequest | ServiceCidr)
 
-class ScriptedKind(Generic[ObjectT]):
+
+class ScriptedKind(Generic[StoredT]):
     """Objects of one kind in an API server, delivered as by the reflector to any number of watchers."""
 
-    def __init__(self, *objects: ObjectT) -> None:
+    def __init__(self, *objects: StoredT) -> None:
         self.version = 1000
         self.objects = {each.name: each for each in objects}
         self.unreadable: tuple[str, ...] = ()
@@ -55,15 +58,15 @@ class ScriptedKind(Generic[ObjectT]):
         self.lists = 0
         self.asked: list[str] = []  # names whose existence was checked
         self.freshness: float | None = 0.0
-        self._listeners: list[asyncio.Queue[WatchEvent[ObjectT]]] = []
+        self._listeners: list[asyncio.Queue[WatchEvent[StoredT]]] = []
         self._granted = asyncio.Event()
 
     def source(
         self, on_unreadable: Callable[[UnreadableObject], None], on_trouble: Callable[[Exception], None]
-    ) -> "_ScriptedSource[ObjectT]":
+    ) -> "_ScriptedSource[StoredT]":
         return _ScriptedSource(self, on_unreadable, on_trouble)
 
-    def put(self, changed: ObjectT) -> ObjectT:
+    def put(self, changed: StoredT) -> StoredT:
         """Add or modify; the object gets the next resourceVersion."""
         self.version += 1
         self.objects[changed.name] = stored = _at(changed, self.version)
@@ -87,16 +90,16 @@ class ScriptedKind(Generic[ObjectT]):
         self.refusal = None
         self._granted.set()
 
-    def _list(self) -> ListSnapshot[ObjectT]:
+    def _list(self) -> ListSnapshot[StoredT]:
         self.lists += 1
         return ListSnapshot(tuple(self.objects.values()), str(self.version), self.unreadable)
 
-    def _tell(self, event: WatchEvent[ObjectT]) -> None:
+    def _tell(self, event: WatchEvent[StoredT]) -> None:
         for listener in self._listeners:
             listener.put_nowait(event)
 
-    async def _listen(self, handle: Callable[[WatchEvent[ObjectT]], Awaitable[None]]) -> NoReturn:
-        queue: asyncio.Queue[WatchEvent[ObjectT]] = asyncio.Queue()
+    async def _listen(self, handle: Callable[[WatchEvent[StoredT]], Awaitable[None]]) -> NoReturn:
+        queue: asyncio.Queue[WatchEvent[StoredT]] = asyncio.Queue()
         if self.refusal is not None:
             await self._granted.wait()
         self._listeners.append(queue)
@@ -108,19 +111,24 @@ class ScriptedKind(Generic[ObjectT]):
             self._listeners.remove(queue)
 
 
-def _at(stored: ObjectT, version: int) -> ObjectT:
+def _at(stored: StoredT, version: int) -> StoredT:
     metadata = msgspec.structs.replace(stored.metadata, resource_version=str(version))
     return msgspec.structs.replace(stored, metadata=metadata)
+
+
+def make_service_cidr(name: str, *cidrs: str) -> ServiceCidr:
+    """A ServiceCIDR with these ranges."""
+    return ServiceCidr(metadata=ObjectMeta(name=name), spec=ServiceCidrSpec(cidrs=cidrs))
 
 
 ScriptedNodes = ScriptedKind[Node]
 ScriptedRequests = ScriptedKind[SigningRequest]
 
 
-class _ScriptedSource(Generic[ObjectT]):
+class _ScriptedSource(Generic[StoredT]):
     def __init__(
         self,
-        script: ScriptedKind[ObjectT],
+        script: ScriptedKind[StoredT],
         on_unreadable: Callable[[UnreadableObject], None],
         on_trouble: Callable[[Exception], None],
     ) -> None:
@@ -139,11 +147,11 @@ class _ScriptedSource(Generic[ObjectT]):
         self._script.asked.append(name)
         return None if name in self._script.objects else str(self._script.version)
 
-    async def run(self, handle: Callable[[WatchEvent[ObjectT]], Awaitable[None]]) -> NoReturn:
+    async def run(self, handle: Callable[[WatchEvent[StoredT]], Awaitable[None]]) -> NoReturn:
         if self._script.refusal is not None:
             self._on_trouble(self._script.refusal)
 
-        async def tell(event: WatchEvent[ObjectT]) -> None:
+        async def tell(event: WatchEvent[StoredT]) -> None:
             if isinstance(event, ListSnapshot):
                 for name in event.unreadable:
                     self._on_unreadable(UnreadableObject(resource="", name=name, reason="no metadata"))
@@ -309,12 +317,16 @@ def make_watcher(
     source: ObjectSourceFactory[Node] | None = None,
     *,
     requests: ObjectSourceFactory[SigningRequest] | None = None,
+    service_cidrs: ObjectSourceFactory[ServiceCidr] | None = None,
     kube: KubeApi | None = None,
     identity: str = "host-a_1",
     candidacy: LeaderElector | None = None,
     **settings: Any,
 ) -> WatcherService:
-    """A watcher with quick timing; without a kube it takes no Lease and watches what has a script."""
+    """A watcher with quick timing; without a kube it takes no Lease and watches what has a script.
+
+    Without a kube or a script there are no ServiceCIDRs.
+    """
     chosen: dict[str, Any] = {
         "observe_only": kube is None and candidacy is None,
         "controllers": ("*",) if kube is not None or requests is not None else ("cloud-node",),
@@ -326,5 +338,6 @@ def make_watcher(
         WatcherSettings(**chosen),
         node_source=source,
         request_source=requests,
+        service_cidr_source=service_cidrs or (None if kube else ScriptedKind[ServiceCidr]().source),
         elector=candidacy,
     )

@@ -59,7 +59,7 @@ _LABELS: Final[dict[tuple[str, str], str]] = {
     ("KUBE_REQUEST_DURATION", "verb"): "Kubernetes verb, such as `patch`",
     ("KUBE_REQUEST_DURATION", "resource"): "with its subresource, such as `nodes/status`",
     ("WATCH_LAST_CONTACT", "resource"): "`nodes`, `certificatesigningrequests`",
-    ("WATCH_RESTARTS", "resource"): "`nodes`, `certificatesigningrequests`",
+    ("WATCH_RESTARTS", "resource"): "`nodes`, `certificatesigningrequests`, `servicecidrs`",
     ("WATCH_RESTARTS", "reason"): "failure type, such as `Unreachable`",
     ("IPAM_MAX", "clusterCIDR"): "a pool's network",
     ("IPAM_USAGE", "clusterCIDR"): "a pool's network",

@@ -64,6 +64,7 @@ class ApprovalPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     allowed_networks: tuple[str, ...] = ()  # CIDRs; for requests that no machine attests
     service_networks: tuple[str, ...] | None = None  # CIDRs of the cluster's Services; None: unknown
+    has_service_cidrs: bool = True  # whether `service_networks` has those that ServiceCIDR objects added
     api_endpoint: ApiEndpoint = ApiEndpoint()  # of the Kubernetes API
     min_expiration_seconds: int | None = None
     max_expiration_seconds: int | None = None

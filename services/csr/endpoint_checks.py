@@ -17,6 +17,10 @@ from services.csr.decision import ApprovalPolicy, Check
 _NETWORKS_UNKNOWN = (
     "the cluster's Service networks are not known: {}, and --service-cluster-ip-range is not given"
 )
+SERVICE_CIDRS_UNKNOWN = (
+    "the ServiceCIDR objects are not known: the watcher has not listed them, or it lacks the RBAC rule to "
+    "list and watch servicecidrs (networking.k8s.io)"
+)
 _IN_CERTIFICATE = "is in the certificate of an API server"
 _NOT_ATTESTED = ", and no machine attests it (no Talos): approve the request by hand if it is right"
 _DOMAIN_UNKNOWN = (
@@ -31,7 +35,9 @@ def check_cluster_knowledge(
     requested: CertificateRequest, name: str, policy: ApprovalPolicy, *, without_talos: bool
 ) -> Iterator[Check]:
     """Check that the cluster data that these names and addresses require is available."""
-    if requested.ips and policy.service_networks is None:
+    if requested.ips and not policy.has_service_cidrs:
+        yield _make_undecided("networks", SERVICE_CIDRS_UNKNOWN, name)
+    elif requested.ips and policy.service_networks is None:
         text = _NETWORKS_UNKNOWN.format(_UNREPORTED_WITHOUT_TALOS if without_talos else _NOT_REPORTED_YET)
         yield _make_undecided("networks", text, name)
     if not depends_on_endpoint(requested, name):

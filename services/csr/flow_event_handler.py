@@ -68,7 +68,7 @@ class FlowEventHandler:
         self.on_csr_enriched.forget_all()
         self.decision_publisher.forget_all()
         self.reconciler.forget_all()
-        self.service_networks.forget_report()
+        self.service_networks.forget_all()
 
     def _on_node_changed(self, node: str) -> None:
         self.reconciler.enqueue(self.waiting_requests.find_by_node(node))

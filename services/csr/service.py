@@ -190,6 +190,7 @@ class CsrService:
         return msgspec.structs.replace(
             self._settings.policy,
             service_networks=self._service_networks.cidrs,
+            has_service_cidrs=self._service_networks.has_service_cidrs,
             api_endpoint=self._api_endpoint_watcher.endpoint,
         )
 

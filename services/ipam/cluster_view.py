@@ -12,6 +12,7 @@ from libs.common.contract.events import (
     NodeGone,
     NodeObserved,
     NodeUnreachable,
+    SnapshotComplete,
 )
 from libs.common.contract.node import Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, object_name_in
@@ -47,8 +48,10 @@ class ClusterView:
         self._on_pod_cidrs_removed = on_pod_cidrs_removed
         self._on_change = on_change
         self._networks: EffectiveNetworks | NotReady | CannotAllocate = resolve_networks(
-            settings.network_flags, None
+            settings.network_flags, None, None
         )
+        self._observed: ClusterNetworksObserved | None = None
+        self._service_cidrs: tuple[str, ...] | None = None
         self._gate = StartupGate()
 
     def problems(self) -> tuple[str, ...]:
@@ -102,7 +105,10 @@ class ClusterView:
         self._gate.unset()
 
     def on_stream_replaced(self) -> None:
-        """Drop everything except the networks, which metadata soon publishes to the new stream."""
+        """Drop everything except the networks: metadata soon publishes them to the new stream.
+
+        The first snapshot of the new stream replaces the ranges of ServiceCIDRs, and ipam waits for it.
+        """
         self.nodes.clear()
         self._gate.clear()
 
@@ -123,7 +129,9 @@ class ClusterView:
             case EnrichedNodeGone(name=name):
                 self.nodes.delete_facts(name)
             case ClusterNetworksObserved():
-                self._apply_networks(event)
+                self._update_networks(event, self._service_cidrs)
+            case SnapshotComplete(service_cidrs=added):
+                self._update_networks(self._observed, added)
         if self._gate.apply(event):
             self._on_change()
 
@@ -141,8 +149,11 @@ class ClusterView:
             self.nodes.delete_node(name)
             self._on_node_deleted(name)
 
-    def _apply_networks(self, event: ClusterNetworksObserved) -> None:
-        networks = resolve_networks(self._settings.network_flags, event)
+    def _update_networks(
+        self, observed: ClusterNetworksObserved | None, service_cidrs: tuple[str, ...] | None
+    ) -> None:
+        self._observed, self._service_cidrs = observed, service_cidrs
+        networks = resolve_networks(self._settings.network_flags, observed, service_cidrs)
         if networks != self._networks:
             self._networks = networks
             self._on_change()

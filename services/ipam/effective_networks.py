@@ -19,6 +19,10 @@ _NETWORKS_UNKNOWN: Final = (
     "the cluster's {} networks are not known yet: no control plane has reported them to metadata, and --{} "
     "is not given"
 )
+_SERVICE_CIDRS_UNKNOWN: Final = (
+    "the ServiceCIDR objects are not known: the watcher has not listed them, or it lacks the RBAC rule to "
+    "list and watch servicecidrs (networking.k8s.io)"
+)
 
 
 class NetworkFlags(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,18 +43,21 @@ class EffectiveNetworks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve_networks(
-    flags: NetworkFlags, observed: ClusterNetworksObserved | None
+    flags: NetworkFlags, observed: ClusterNetworksObserved | None, added: Sequence[str] | None
 ) -> EffectiveNetworks | NotReady | CannotAllocate:
     """Resolve the networks; flags override the report, and the service networks of both are excluded.
 
-    `observed` is None while no control plane has reported.
+    `observed` is None while no control plane has reported, `added` while the ranges of ServiceCIDR objects
+    are unknown.
     """
+    if added is None:
+        return NotReady(_SERVICE_CIDRS_UNKNOWN)
     if observed is None and not flags.service_cidrs:
         return NotReady(_NETWORKS_UNKNOWN.format("service", "service-cluster-ip-range"))
     if observed is None and not flags.cluster_cidrs:
         return NotReady(_NETWORKS_UNKNOWN.format("pod", "cluster-cidr"))
     cidrs = flags.cluster_cidrs or (observed.pod_cidrs if observed else ())
-    services = (*flags.service_cidrs, *(observed.service_cidrs if observed else ()))
+    services = (*flags.service_cidrs, *(observed.service_cidrs if observed else ()), *added)
     unreadable = _explain_unreadable(services)
     if unreadable:  # ignored, it would not be excluded, and pods could get its addresses
         return CannotAllocate(f"the cluster's service networks are invalid: {unreadable}")

@@ -14,7 +14,8 @@ from libs.common.contract.services import WATCHER
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ROOT
 from libs.common.kube.errors import Forbidden, KubeError
-from libs.common.kube.objects import UnreadableObject
+from libs.common.kube.objects import Item, UnreadableObject
+from libs.common.kube.service_cidrs import ServiceCidr
 from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.observability import metrics
 from services.watcher.kinds import Kind, ObjectT
@@ -23,7 +24,7 @@ from services.watcher.store import Store
 log = logging.getLogger(__name__)
 
 
-class ObjectSource(Protocol[ObjectT]):
+class ObjectSource(Protocol[Item]):
     """Lists and watches one kind: `libs.common.kube.reflector.Reflector`, or a scripted fake in tests."""
 
     def problems(self) -> tuple[str, ...]:
@@ -35,12 +36,12 @@ class ObjectSource(Protocol[ObjectT]):
     async def absent_as_of_version(self, name: str) -> str | None:
         """Return the resourceVersion at which no object has that name; None if one has. Raises KubeError."""
 
-    async def run(self, handle: Callable[[WatchEvent[ObjectT]], Awaitable[None]]) -> NoReturn:
+    async def run(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> NoReturn:
         """List, then watch; list again whenever changes may have been missed."""
 
 
 ObjectSourceFactory = Callable[
-    [Callable[[UnreadableObject], None], Callable[[Exception], None]], ObjectSource[ObjectT]
+    [Callable[[UnreadableObject], None], Callable[[Exception], None]], ObjectSource[Item]
 ]
 
 
@@ -49,6 +50,7 @@ class ObjectSources(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: ObjectSourceFactory[Node]
     requests: ObjectSourceFactory[SigningRequest]
+    service_cidrs: ObjectSourceFactory[ServiceCidr]
 
 
 class Informer(Generic[ObjectT]):
@@ -92,7 +94,7 @@ class Informer(Generic[ObjectT]):
         """Return why the store may be out of date, in words for /readyz."""
         problems = self._source.problems()
         if problems and isinstance(self._last_error, Forbidden):
-            return (*problems, _describe_missing_rule(self._kind.resource))
+            return (*problems, describe_missing_rule(self._kind.resource))
         return problems
 
     async def run(self) -> NoReturn:
@@ -166,7 +168,7 @@ class Informer(Generic[ObjectT]):
         self._on_changed_names(())
 
 
-def _describe_missing_rule(plural: str) -> str:
+def describe_missing_rule(plural: str) -> str:
     """Describe the missing RBAC rule, for a new version that runs with an old ClusterRole."""
     right = next(right for right in WATCHER.policy_rules if right.resource == plural)
     verbs = ", ".join(right.verbs)

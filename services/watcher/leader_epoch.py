@@ -61,12 +61,21 @@ class LeaderEpoch:
             return None
         return Leading(stream_id=self._token.stream_id, epoch=self._token.epoch, holder=self._identity)
 
-    def build_snapshot(self, nodes: int, requests: int | None = None) -> SnapshotComplete | None:
-        """Build a snapshot; None if this leader must not publish one. `requests` is None without CSRs."""
+    def build_snapshot(
+        self, nodes: int, requests: int | None, service_cidrs: tuple[str, ...] | None
+    ) -> SnapshotComplete | None:
+        """Build a snapshot; None if this leader must not publish one.
+
+        `requests` is None without CSRs, `service_cidrs` while the ranges are unknown.
+        """
         if self._token is None or self.is_deposed or not self._is_followed(self._token):
             return None
         return SnapshotComplete(
-            stream_id=self._token.stream_id, epoch=self._token.epoch, nodes=nodes, requests=requests
+            stream_id=self._token.stream_id,
+            epoch=self._token.epoch,
+            nodes=nodes,
+            requests=requests,
+            service_cidrs=service_cidrs,
         )
 
     def _is_followed(self, token: FencingToken) -> bool:

@@ -19,6 +19,7 @@ from services.watcher.leader_elector import LeaderElector
 from services.watcher.leader_epoch import LeaderEpoch
 from services.watcher.published_state import PublishedState
 from services.watcher.resync import Resync
+from services.watcher.service_cidr_informer import ServiceCidrInformer
 from services.watcher.settings import WatcherSettings
 from services.watcher.stall_detector import select_expected_durables
 from services.watcher.stats_collectors import NodeStatsCollector, StreamStatsCollector
@@ -29,7 +30,7 @@ _REPUBLISH_STEPS: Final = 100  # per resync period; each reads the whole store
 
 
 class LeadershipTerm:
-    """Watches Nodes and CSRs, publishes changes, keeps the stream complete and publishes heartbeats."""
+    """Watches Nodes, CSRs and ServiceCIDRs, publishes changes, keeps the stream complete and leads."""
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class LeadershipTerm:
         )
         self._nodes = self._build_controller(NODE, sources.nodes)
         self._requests = self._build_controller(CSR, sources.requests) if settings.watches_requests else None
+        self._service_cidrs = ServiceCidrInformer(sources.service_cidrs, on_change=self.wake)
         self._resync = Resync(
             dependencies,
             elector=elector,
@@ -61,6 +63,7 @@ class LeadershipTerm:
             published=published,
             nodes=self._nodes,
             requests=self._requests,
+            service_cidrs=self._service_cidrs,
             publisher=publisher,
             heartbeat_ttl_seconds=settings.renew_deadline_seconds,
         )
@@ -95,6 +98,7 @@ class LeadershipTerm:
             *self._published.problems(),
             *self._resync.problems(),
             *(problem for controller in self._controllers() for problem in controller.problems()),
+            *self._service_cidrs.problems(),
         )
 
     def _controllers(self) -> Iterable[KindController[Node] | KindController[SigningRequest]]:
@@ -106,6 +110,7 @@ class LeadershipTerm:
             for kind in self._controllers():
                 for running in kind.coroutines():
                     tasks.create_task(running)
+            tasks.create_task(self._service_cidrs.run())
             tasks.create_task(self._resync.run())
             tasks.create_task(self._republish_periodically())
             tasks.create_task(self._publish_heartbeats())

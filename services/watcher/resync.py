@@ -26,6 +26,7 @@ from services.watcher.leader_epoch import LeaderEpoch
 from services.watcher.lease_conflict import LeaseConflict
 from services.watcher.publish_decision import FencingToken, estimate_stream_bytes
 from services.watcher.published_state import PublishedState
+from services.watcher.service_cidr_informer import ServiceCidrInformer
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class Resync:
     """Keeps the stream complete: it contains every Node with this leader's epoch, and the snapshot.
 
     CSRs take part once they are listed. Until then the snapshot omits their number, and Nodes do not wait.
+    Another snapshot follows when the ranges of ServiceCIDRs change.
     Call `wake` when the state of a collaborator changes.
     """
 
@@ -63,6 +65,7 @@ class Resync:
     published: PublishedState
     nodes: KindController[Node]
     requests: KindController[SigningRequest] | None
+    service_cidrs: ServiceCidrInformer
     publisher: OrderedPublisher
     heartbeat_ttl_seconds: float  # how long a Leading is valid
 
@@ -71,6 +74,7 @@ class Resync:
         self._lease_conflict = LeaseConflict(self.published, self.dependencies, self.heartbeat_ttl_seconds)
         self._ttl_seconds = max(1, int(self.heartbeat_ttl_seconds))
         self._completed_round: ResyncRound | None = None
+        self._published_cidrs: tuple[str, ...] | None = None  # in the last snapshot of this leader
         self._max_bytes = 0
         self._is_verification_requested = False
         self._is_growth_requested = False
@@ -194,7 +198,7 @@ class Resync:
         stream_id = await self._provision()
         if completed is None or stream_id != completed.token.stream_id:
             self._completed_round = None
-        elif self._is_verification_requested or self._has_late_kind():
+        elif self._is_verification_requested or self._has_late_kind() or self._has_other_cidrs():
             self._is_verification_requested = True  # until the publish succeeds
             await self._publish_all(completed)
             self._is_verification_requested = False
@@ -204,7 +208,8 @@ class Resync:
         await self._publish_listed(current)
         with contextlib.suppress(TimeoutError):  # lists that are requested together usually arrive together
             async with asyncio.timeout(_LIST_WAIT_SECONDS):
-                await self._wait_for(lambda: not any(kind.is_sync_pending for kind in self._controllers))
+                listed = (*self._controllers, self.service_cidrs)
+                await self._wait_for(lambda: not any(kind.is_sync_pending for kind in listed))
         await self._publish_listed(current)
         await self._publish_snapshot(current)
 
@@ -254,13 +259,16 @@ class Resync:
 
     async def _publish_snapshot(self, current: ResyncRound) -> None:
         snapshot = self.leader_epoch.build_snapshot(
-            len(self.nodes), self.requests.published_count if self.requests is not None else None
+            len(self.nodes),
+            self.requests.published_count if self.requests is not None else None,
+            self.service_cidrs.cidrs,
         )
         if snapshot is None or not self._is_current(current):
             raise ResyncInterrupted(_ROUND_IS_VOID)
         if await self._publish(snapshot) is not PublishOutcome.PUBLISHED:
             self.leader_epoch.mark_rejected()
             raise ResyncInterrupted("the stream contains another leader's snapshot")
+        self._published_cidrs = snapshot.service_cidrs
         self.published.record_published(snapshot, self.publisher.last_sequence_of(SNAPSHOT))
         metrics.RESYNC_LAST.set(self.dependencies.now().timestamp())
         fields = {
@@ -280,10 +288,18 @@ class Resync:
         )
 
     def _needs_work(self) -> bool:
-        return self._has_late_kind() or self._is_growth_requested or self._needed_bytes() > self._max_bytes
+        return (
+            self._has_late_kind()
+            or self._has_other_cidrs()
+            or self._is_growth_requested
+            or self._needed_bytes() > self._max_bytes
+        )
 
     def _has_late_kind(self) -> bool:
         return any(kind.is_missing_from_round for kind in self._controllers)
+
+    def _has_other_cidrs(self) -> bool:
+        return self.service_cidrs.cidrs != self._published_cidrs
 
     def _needed_bytes(self) -> int:
         nodes, requests = len(self.nodes), 0 if self.requests is None else len(self.requests)

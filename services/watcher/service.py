@@ -12,14 +12,15 @@ from libs.common.contract.services import WATCHER
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE
 from libs.common.kube.api import NODES, SIGNING_REQUESTS, KubeApi
-from libs.common.kube.objects import Resource, UnreadableObject
-from libs.common.kube.reflector import Reflector
+from libs.common.kube.objects import Item, Resource, UnreadableObject
+from libs.common.kube.reflector import ItemCollector, Reflector
+from libs.common.kube.service_cidrs import SERVICE_CIDRS, ServiceCidr
 from libs.common.service.build_lease_lock import build_lease_lock
 from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.watcher.bus_reachability import BusReachability
 from services.watcher.informer import ObjectSourceFactory, ObjectSources
-from services.watcher.kinds import CSR, NODE, Kind, ObjectT
+from services.watcher.kinds import CSR, NODE
 from services.watcher.leader_elector import LeaderElector, LeadershipLost, LeaseElector, StreamElector
 from services.watcher.leadership_term import LeadershipTerm
 from services.watcher.published_state import PublishedState
@@ -28,8 +29,9 @@ from services.watcher.store import Store
 
 log = logging.getLogger(__name__)
 
-# One for the Lease; for Nodes and for CSRs a watch, a concurrent list, and a list that confirms an absence.
-KUBERNETES_CONNECTIONS: Final = 7
+# One for the Lease; for Nodes and for CSRs a watch, a concurrent list, and a list that confirms an absence;
+# for ServiceCIDRs a watch and a concurrent list.
+KUBERNETES_CONNECTIONS: Final = 9
 
 
 class WatcherService:
@@ -49,9 +51,10 @@ class WatcherService:
         *,
         node_source: ObjectSourceFactory[Node] | None = None,
         request_source: ObjectSourceFactory[SigningRequest] | None = None,
+        service_cidr_source: ObjectSourceFactory[ServiceCidr] | None = None,
         elector: LeaderElector | None = None,
     ) -> None:
-        """`node_source`, `request_source` and `elector` replace the API server's Nodes, CSRs and Lease."""
+        """The sources and `elector` replace the objects and the Lease of the API server."""
         self._dependencies = dependencies
         self._settings = settings
         self._publisher = OrderedPublisher(dependencies.bus)
@@ -66,6 +69,7 @@ class WatcherService:
         self._sources = ObjectSources(
             nodes=node_source or self._build_node_reflector,
             requests=request_source or self._build_request_reflector,
+            service_cidrs=service_cidr_source or self._build_service_cidr_reflector,
         )
         self._elector = elector or self._build_elector()
         self._term: LeadershipTerm | None = None
@@ -132,26 +136,31 @@ class WatcherService:
     def _build_node_reflector(
         self, on_unreadable: Callable[[UnreadableObject], None], on_failure: Callable[[Exception], None]
     ) -> Reflector[Node]:
-        return self._build_reflector(NODES, NODE, on_unreadable, on_failure)
+        return self._build_reflector(NODES, lambda: Store(NODE), on_unreadable, on_failure)
 
     def _build_request_reflector(
         self, on_unreadable: Callable[[UnreadableObject], None], on_failure: Callable[[Exception], None]
     ) -> Reflector[SigningRequest]:
-        return self._build_reflector(SIGNING_REQUESTS, CSR, on_unreadable, on_failure)
+        return self._build_reflector(SIGNING_REQUESTS, lambda: Store(CSR), on_unreadable, on_failure)
+
+    def _build_service_cidr_reflector(
+        self, on_unreadable: Callable[[UnreadableObject], None], on_failure: Callable[[Exception], None]
+    ) -> Reflector[ServiceCidr]:
+        return self._build_reflector(SERVICE_CIDRS, list[ServiceCidr], on_unreadable, on_failure)
 
     def _build_reflector(
         self,
-        resource: Resource[ObjectT],
-        kind: Kind[ObjectT],
+        resource: Resource[Item],
+        new_collector: Callable[[], ItemCollector[Item]],
         on_unreadable: Callable[[UnreadableObject], None],
         on_failure: Callable[[Exception], None],
-    ) -> Reflector[ObjectT]:
+    ) -> Reflector[Item]:
         return Reflector(
             self._get_watch_client(),
             resource,
             on_unreadable=on_unreadable,
             on_failure=on_failure,
-            new_collector=lambda: Store(kind),
+            new_collector=new_collector,
             clock=self._dependencies.monotonic,
             jitter=self._dependencies.random.random,
         )

@@ -28,7 +28,7 @@ SHELL = (
     # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|\w+_api)",
-    r"services\.watcher\.(cooldown_timer|informer|leader_elector|leadership_term|observation_publisher|publish_decider|resync|stats_collectors)",
+    r"services\.watcher\.(cooldown_timer|informer|leader_elector|leadership_term|observation_publisher|publish_decider|resync|service_cidr_informer|stats_collectors)",
     r"services\.metadata\.(clock|cluster_networks_poller|enriched_messages|enrichment_publisher|reconciler_pool)",
     r"services\.metadata\.machines\.(query_machine|query_slots|replacement_detector|talos_client)",
     r"services\.metadata\.nodes\.(machine_poller|machine_watcher|node_controller|on_node_observed)",

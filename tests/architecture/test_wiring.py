@@ -20,6 +20,7 @@ CLUSTER_SCOPED = {
     "nodes/status",
     "certificatesigningrequests",
     "certificatesigningrequests/approval",
+    "servicecidrs",
     "signers",
 }
 # The event classes, each with its subject for a node named n. A service that constructs one publishes there.

@@ -34,7 +34,7 @@ REQUEST = trim_signing_request(
 SAMPLES: list[events.Event] = [
     builders.make_node_observed(NODE),
     builders.make_node_gone(NODE),
-    builders.make_snapshot(nodes=3),
+    builders.make_snapshot(nodes=3, service_cidrs=("10.96.0.0/12",)),
     builders.make_leading(),
     builders.make_node_enriched(NODE, FACTS),
     events.NodeUnreachable(

@@ -74,6 +74,35 @@ async def test_what_waits_for_the_service_networks_is_decided_as_soon_as_they_ar
         await flow.wait_for_decision("csr-next", "approved", seconds=RETRY_SECONDS / 2)
 
 
+async def test_an_address_of_a_range_that_was_added_to_the_cluster_is_denied(flow: CsrServiceFlow):
+    """A ServiceCIDR object; the flag and the control plane name only the first range."""
+    liar = make_facts(addresses=(AddressStatus(address="10.200.0.7/32", link="eth0"),))
+    async with flow.run_csr():
+        await flow.publish_snapshot(service_cidrs=("10.200.0.0/16",))
+        await flow.enrich(make_node(), liar)
+        await flow.file_and_enrich(make_serving_request(ips=("10.200.0.7",)), facts=liar, node_uid="uid-1")
+        decided = await flow.wait_for_decision("csr-1", "waiting", "approved", "denied")
+    assert decided.outcome == "denied"
+
+
+async def test_requests_for_addresses_wait_with_the_reason_until_service_cidrs_are_known(
+    flow: CsrServiceFlow,
+):
+    """The watcher of an older version, or without the right to list them."""
+    facts = make_facts()
+    async with flow.run_csr() as csr:
+        await flow.publish_snapshot(service_cidrs=None)
+        await flow.enrich(make_node(), facts)
+        await flow.file_and_enrich(make_serving_request(), facts=facts, node_uid="uid-1")
+        waits = await flow.wait_for_decision("csr-1", "waiting", "approved", "denied")
+        assert (waits.outcome, "servicecidrs" in waits.reason) == ("waiting", True)
+        assert any("servicecidrs" in problem for problem in csr.problems())
+        await flow.publish_snapshot(service_cidrs=())
+        await flow.wait_for_decision("csr-1", "approved", seconds=RETRY_SECONDS / 2)
+        assert not csr.problems()
+    assert flow.kube.patched == ["csr-1"]
+
+
 async def test_without_talos_and_without_the_range_it_waits_and_readiness_says_so(flow: CsrServiceFlow):
     async with flow.run_csr(service_cluster_ip_range=(), allowed_networks=("10.0.0.0/8",)) as csr:
         assert not csr.problems()

@@ -83,6 +83,23 @@ async def test_blocks_hold_no_address_of_a_node_or_gateway_and_nothing_of_servic
     assert not taken & {cidr for cidrs in given.values() for cidr in cidrs}
 
 
+async def test_no_block_is_in_a_range_that_was_added_and_none_is_given_while_ranges_are_unknown(
+    flow: IpamFlow,
+):
+    """Ranges of ServiceCIDR objects, beside the flags."""
+    await flow.publish_networks(pod_cidrs=("10.244.0.0/22",), service_cidrs=("10.96.0.0/12",))
+    await flow.publish_snapshot(service_cidrs=None)
+    async with flow.run_ipam(ready=False, service_cluster_ip_range=("10.96.0.0/12",)) as service:
+        await flow.join_nodes(1)
+        waits = await flow.wait_for_decision("web-1", "waiting")
+        assert "servicecidrs" in waits.reason
+        assert waits.reason in service.problems()
+        assert flow.kube.page_writes == 0
+        await flow.publish_snapshot(service_cidrs=("10.244.0.0/23",))
+        given = await flow.wait_for_pod_cidrs(1, seconds=SOON)
+        assert given == {"web-1": ("10.244.2.0/24",)}
+
+
 async def test_cloud_allocator_waits_until_the_node_is_initialized(flow: IpamFlow):
     async with flow.run_ipam(cidr_allocator_type="CloudAllocator"):
         await flow.join_nodes(1)

@@ -21,7 +21,14 @@ from services.watcher.kinds import NODE
 from services.watcher.work_queue import COOLDOWN_SECONDS, compute_cooldown
 from tests.builders import make_leading, make_node, make_request
 from tests.bus_actors import MAX_BYTES, close_at_end, run_during, wait_until
-from tests.watcher_actors import ScriptedNodes, ScriptedRequests, WatcherFlow, make_watcher
+from tests.watcher_actors import (
+    ScriptedKind,
+    ScriptedNodes,
+    ScriptedRequests,
+    WatcherFlow,
+    make_service_cidr,
+    make_watcher,
+)
 
 CROWD = 500
 
@@ -140,7 +147,8 @@ async def test_a_durable_that_an_operator_deletes_is_restored(
 async def test_a_wiped_stream_is_made_again_with_everything_in_it(connect: Connect, nats_server: NatsServer):
     script = ScriptedNodes(*nodes(100))
     flow = WatcherFlow()
-    watcher = make_watcher(await connect(), script.source)
+    ranges = ScriptedKind(make_service_cidr("kubernetes", "10.96.0.0/12"))
+    watcher = make_watcher(await connect(), script.source, service_cidrs=ranges.source)
     async with run_during(watcher.run()), flow.follow(await connect("flow")):
         await flow.wait_for(lambda f: f.snapshots())
         first = flow.opened[-1].stream_id
@@ -151,6 +159,7 @@ async def test_a_wiped_stream_is_made_again_with_everything_in_it(connect: Conne
         await flow.wait_for(lambda f: f.opened[-1].stream_id != first and f.snapshots(), "a new snapshot", 30)
         assert flow.existing() == set(script.objects)
         assert flow.snapshots()[-1].epoch == epoch
+        assert flow.snapshots()[-1].service_cidrs == ("10.96.0.0/12",)
         assert {event.stream_id for event in flow.nodes()} == {flow.opened[-1].stream_id}
         await wait_until(lambda: watcher.problems() == (), "ready again")
 

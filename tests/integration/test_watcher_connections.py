@@ -41,7 +41,7 @@ async def test_nodes_are_listed_and_watched_while_all_other_connections_hang_in_
         await wait_until(lambda: asked("PATCH") == CONNECTIONS, "every connection is taken")
         async with run_during(make_watcher(bus, kube=kube, observe_only=True).run()), flow.follow(bus):
             await flow.wait_for(lambda f: f.existing() == {"web-1"}, "the Node", seconds=20.0)
-            await wait_until(lambda: asked("GET") == 4, "a list and a watch of Nodes, and of CSRs")
+            await wait_until(lambda: asked("GET") == 6, "a list and a watch of each kind")
         assert not any(write.done() for write in writes)
         for write in writes:
             write.cancel()

@@ -21,8 +21,9 @@ from cli.explain.csr.request_evidence import (
 from cli.name_suggestion import suggest_name
 from libs.common.contract.node import Node, trim_node
 from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
-from libs.common.kube.errors import KubeError
+from libs.common.kube.errors import KubeError, NotFound
 from libs.common.kube.objects import Resource, UnreadableObject
+from libs.common.kube.service_cidrs import SERVICE_CIDRS
 from libs.talos.api import MachineUnavailable, TalosApi
 from services.csr.api_endpoint import ApiEndpoint
 from services.csr.request_checks import explain_ignored
@@ -111,8 +112,20 @@ async def _gather_kubernetes(kube: KubeApi, source: RequestQuery) -> RequestEvid
         nodes=tuple(map(trim_node, await list_nodes(kube))),
         without_talos=source.without_talos,
         endpoint=await _read_endpoint(kube),
+        service_cidrs=await _list_service_cidrs(kube),
         at=datetime.now(UTC),
     )
+
+
+async def _list_service_cidrs(kube: KubeApi) -> tuple[str, ...] | None:
+    """Return the ranges of all ServiceCIDR objects; None if they cannot be listed."""
+    try:
+        found = await list_all(kube, SERVICE_CIDRS, _reject_unreadable)
+    except NotFound:
+        return ()
+    except KubeError:
+        return None
+    return tuple(cidr for item in found for cidr in item.spec.cidrs)
 
 
 async def _read_endpoint(kube: KubeApi) -> ApiEndpoint:

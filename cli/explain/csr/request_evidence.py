@@ -31,6 +31,7 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
     talos_problem: str = ""  # why no machine could be queried
     endpoint: ApiEndpoint = ApiEndpoint()  # the certificate of the API server that the caller reaches
     service_networks: tuple[str, ...] | None = None  # as a control plane reports them; None: unknown
+    service_cidrs: tuple[str, ...] | None = ()  # of ServiceCIDR objects; None: they cannot be listed
     ownership: Ownership = Ownership()  # csr's section of the --cloud-config file
     at: datetime
 
@@ -42,9 +43,11 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
     def complete_policy(self, policy: ApprovalPolicy) -> ApprovalPolicy:
         """Return the policy with the gathered networks and API endpoint where it has none."""
         networks, endpoint = policy.service_networks, policy.api_endpoint
+        networks = self.service_networks if networks is None else networks
         return msgspec.structs.replace(
             policy,
-            service_networks=self.service_networks if networks is None else networks,
+            service_networks=None if networks is None else (*networks, *(self.service_cidrs or ())),
+            has_service_cidrs=self.service_cidrs is not None,
             api_endpoint=endpoint if endpoint.identities else self.endpoint,
         )
 

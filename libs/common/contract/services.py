@@ -51,7 +51,7 @@ def _lease_rules(name: str) -> tuple[PolicyRule, ...]:
 WATCHER = ServiceSpec(
     service="watcher",
     description="publishes the Nodes and certificate requests of Kubernetes",
-    input_description="Nodes and kubelets' CertificateSigningRequests, from the Kubernetes API",
+    input_description="Nodes, kubelets' CertificateSigningRequests and ServiceCIDRs, from the Kubernetes API",
     port=10458,  # the port of the reference controller; all services in one process serve it, too
     peak_mebibytes=64,
     lease=WATCHER_LEASE,
@@ -64,6 +64,7 @@ WATCHER = ServiceSpec(
         PolicyRule(
             group="certificates.k8s.io", resource="certificatesigningrequests", verbs=("list", "watch")
         ),
+        PolicyRule(group="networking.k8s.io", resource="servicecidrs", verbs=("list", "watch")),
         *_lease_rules(WATCHER_LEASE_NAME),
     ),
 )

@@ -27,7 +27,7 @@ from libs.testbed.sim_apiserver.kubectl_tables import has_table, render_table
 from libs.testbed.sim_apiserver.listing import list_objects
 from libs.testbed.sim_apiserver.nodes import Node, remove_not_ready_taint
 from libs.testbed.sim_apiserver.object_store import Key, ObjectStore, StoredObject
-from libs.testbed.sim_apiserver.objects import Caller, Meta, ResourceKind
+from libs.testbed.sim_apiserver.objects import Caller, FinalizedMeta, Meta, ResourceKind
 from libs.testbed.sim_apiserver.refusals import (
     Refusal,
     already_exists,
@@ -236,6 +236,8 @@ class SimApi:
             "creation_timestamp": old.metadata.creation_timestamp,
             "resource_version": old.metadata.resource_version,
         }
+        if isinstance(old.metadata, FinalizedMeta):
+            kept["deletion_timestamp"] = old.metadata.deletion_timestamp
         new = kind.on_update(
             old, replace(new, metadata=replace(meta, **kept)), asked.subresource, self._make_caller(identity)
         )
@@ -243,6 +245,8 @@ class SimApi:
         admit_request(identity, asked, new, self.store)
         if causes := kind.validate(new, old):
             raise invalid(kind.qualified_name, kind.make_reference(asked.name), causes)
+        if _is_finalized(new.metadata):
+            return _make_object_response(200, kind, self._remove(kind, stored.key, new))
         if self._has_node_lifecycle and isinstance(new, Node):
             new = remove_not_ready_taint(new)
         raw = stored.raw if new == old else self._put(kind, stored.key, new)
@@ -263,13 +267,23 @@ class SimApi:
                     f"the {name} in the precondition ({wanted}) does not match the {name} in record ({found})"
                 )
                 raise conflict(kind.make_reference(asked.name), why)
-        version = str(self.store.version + 1)
-        last = replace(stored.item, metadata=replace(meta, resource_version=version))
-        self.store.delete(kind.plural, stored.key, msgspec.json.encode(last))
+        if isinstance(meta, FinalizedMeta) and meta.finalizers:
+            ends = replace(meta, deletion_timestamp=meta.deletion_timestamp or _format_time(self._now()))
+            marked = replace(stored.item, metadata=ends)
+            raw = stored.raw if ends == meta else self._put(kind, stored.key, marked)
+            return _make_object_response(200, kind, raw)
+        self._remove(kind, stored.key, stored.item)
         details = {"name": asked.name, "group": kind.group, "kind": kind.plural, "uid": meta.uid}
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
         present = {key: value for key, value in details.items() if value}
         return ApiResponse(200, msgspec.json.encode(status | {"details": present}))
+
+    def _remove(self, kind: ResourceKind, key: Key, item: Any) -> bytes:
+        """Delete an object; return its last state."""
+        version = str(self.store.version + 1)
+        raw = msgspec.json.encode(replace(item, metadata=replace(item.metadata, resource_version=version)))
+        self.store.delete(kind.plural, key, raw)
+        return raw
 
     def _make_caller(self, identity: Identity) -> Caller:
         return Caller(identity.user, identity.groups, _format_time(self._now()))
@@ -288,6 +302,11 @@ class SimApi:
 
 def _format_time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _is_finalized(meta: Meta) -> bool:
+    """Whether an update removed the last finalizer of an object that was deleted."""
+    return isinstance(meta, FinalizedMeta) and bool(meta.deletion_timestamp) and not meta.finalizers
 
 
 def _add_kind(kind: ResourceKind, raw: bytes) -> bytes:

@@ -22,6 +22,7 @@ from libs.testbed.sim_apiserver.refusals import (
     not_simulated,
 )
 from libs.testbed.sim_apiserver.roles import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
+from libs.testbed.sim_apiserver.service_cidrs import SERVICE_CIDRS
 from libs.testbed.sim_apiserver.workloads import (
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -40,6 +41,7 @@ KINDS: Final = (
     ACCESS_REVIEWS,
     SUBJECT_ACCESS_REVIEWS,
     SIGNING_REQUESTS,
+    SERVICE_CIDRS,
     CLUSTER_ROLES,
     CLUSTER_ROLE_BINDINGS,
     ROLES,

@@ -36,6 +36,13 @@ class Meta(
     annotations: dict[str, str] = {}
 
 
+class FinalizedMeta(Meta, frozen=True, kw_only=True):
+    """metadata of a kind with finalizers: a delete marks the object until the last one is removed."""
+
+    deletion_timestamp: Time | None = None
+    finalizers: list[str] = []
+
+
 class Caller(NamedTuple):
     """The user and time (metav1.Time) of a write."""
 

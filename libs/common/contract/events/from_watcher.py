@@ -56,6 +56,10 @@ class SnapshotComplete(StreamEvent, frozen=True, kw_only=True, tag="SnapshotComp
     epoch: int
     nodes: int
     requests: int | None = None  # number of CSRs; None: not watched, or not listed yet
+    # The ranges of all ServiceCIDRs, terminating ones included; () if Kubernetes has none, or no such API.
+    # None: not known, such as before the first list, or without the right to list. Published again at once
+    # when they change.
+    service_cidrs: tuple[str, ...] | None = None
 
 
 class Leading(StreamEvent, frozen=True, kw_only=True, tag="Leading.v1"):

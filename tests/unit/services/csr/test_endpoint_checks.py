@@ -413,17 +413,17 @@ def test_without_talos_unknown_networks_wait_and_name_the_flag():
 # ---- where the knowledge comes from
 
 
-def test_service_networks_are_those_of_the_flag_and_of_the_report():
-    report = make_cluster_networks(service_cidrs=("fd00:96::/108",))
-    assert merge_service_networks((), None) is None
-    assert merge_service_networks(SERVICES, None) == SERVICES
-    assert merge_service_networks((), report) == ("fd00:96::/108",)
-    assert merge_service_networks(SERVICES, report) == (*SERVICES, "fd00:96::/108")
+def test_service_networks_are_those_of_the_flag_the_report_and_service_cidrs():
+    report, added = ("fd00:96::/108",), ("10.200.0.0/16",)
+    assert merge_service_networks((), (), added) is None
+    assert merge_service_networks(SERVICES, (), ()) == SERVICES
+    assert merge_service_networks((), report, added) == (*report, *added)
+    assert merge_service_networks(SERVICES, report, added) == (*SERVICES, *report, *added)
 
 
 @pytest.mark.parametrize("cidrs", [(), ("odd",), ("odd", "10.96.0.0/12")], ids=str)
 def test_a_report_of_no_network_or_of_one_that_cannot_be_read_is_no_knowledge(cidrs: tuple[str, ...]):
-    assert merge_service_networks((), make_cluster_networks(service_cidrs=cidrs)) is None
+    assert merge_service_networks((), cidrs, ("10.200.0.0/16",)) is None
 
 
 def test_where_no_machine_is_asked_missing_networks_are_a_problem_and_else_they_are_awaited():

@@ -1,0 +1,116 @@
+"""The ranges of ServiceCIDRs in the snapshots of the watcher, with a scripted API server."""
+
+from collections.abc import Callable
+
+import pytest
+
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.kube.errors import Forbidden, KubeError, NotFound, Unreachable
+from libs.common.kube.objects import UnreadableObject
+from libs.common.kube.service_cidrs import ServiceCidr
+from libs.common.kube.watch_events import Changed, Deleted, ListSnapshot
+from services.watcher.service_cidr_informer import ServiceCidrInformer
+from tests.bus_actors import run_during, wait_until
+from tests.watcher_actors import ScriptedKind, ScriptedNodes, WatcherFlow, make_service_cidr, make_watcher
+
+DEFAULT = make_service_cidr("kubernetes", "10.96.0.0/12")
+ADDED = make_service_cidr("added", "10.200.0.0/16", "fd00:200::/112")
+
+
+def informed() -> ServiceCidrInformer:
+    script = ScriptedKind[ServiceCidr]()
+    script.refusal = Forbidden("servicecidrs is forbidden", status=403)
+    return ServiceCidrInformer(script.source, on_change=lambda: None)
+
+
+async def test_each_change_of_the_ranges_is_in_another_snapshot():
+    script = ScriptedKind(DEFAULT)
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    watcher = make_watcher(bus, ScriptedNodes().source, service_cidrs=script.source)
+    async with run_during(watcher.run()), flow.follow(bus):
+        await flow.wait_for(lambda f: f.snapshots(), "a snapshot")
+        script.put(ADDED)
+        await flow.wait_for(lambda f: len(f.snapshots()) == 2, "another one")
+        script.put(ADDED)  # its status changed
+        script.delete("added")
+        await flow.wait_for(lambda f: len(f.snapshots()) == 3, "the last one")
+    assert [said.service_cidrs for said in flow.snapshots()] == [
+        ("10.96.0.0/12",),
+        ("10.200.0.0/16", "10.96.0.0/12", "fd00:200::/112"),
+        ("10.96.0.0/12",),
+    ]
+
+
+async def test_ranges_that_the_watcher_may_not_list_are_unknown_until_it_may():
+    script = ScriptedKind(DEFAULT)
+    script.refusal = Forbidden("servicecidrs is forbidden", status=403)
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    watcher = make_watcher(bus, ScriptedNodes().source, service_cidrs=script.source)
+    async with run_during(watcher.run()), flow.follow(bus):
+        await flow.wait_for(lambda f: f.snapshots(), "a snapshot")
+        assert flow.snapshots()[0].service_cidrs is None
+        assert any("servicecidrs is forbidden" in problem for problem in watcher.problems())
+        script.grant()
+        await flow.wait_for(lambda f: f.snapshots()[-1].service_cidrs == ("10.96.0.0/12",), "the ranges")
+        await wait_until(lambda: watcher.problems() == (), "ready")
+
+
+async def test_the_next_leader_publishes_the_ranges_too():
+    script, server = ScriptedKind(DEFAULT), MemoryServer()
+    for identity in ("host-a_1", "host-b_1"):
+        bus, flow = MemoryBus(server), WatcherFlow()
+        watcher = make_watcher(bus, ScriptedNodes().source, service_cidrs=script.source, identity=identity)
+        async with run_during(watcher.run()), flow.follow(bus):
+            await flow.wait_for(_has_snapshot_of(identity), "its snapshot")
+            assert flow.snapshots()[-1].service_cidrs == ("10.96.0.0/12",)
+
+
+def _has_snapshot_of(identity: str) -> Callable[[WatcherFlow], bool]:
+    def has_it(flow: WatcherFlow) -> bool:
+        epochs = {leading.epoch for leading in flow.leadings() if leading.holder == identity}
+        return any(snapshot.epoch in epochs for snapshot in flow.snapshots())
+
+    return has_it
+
+
+@pytest.mark.parametrize(
+    ("error", "ranges"),
+    [
+        (NotFound("404 page not found", status=404), ()),
+        (Forbidden("no", status=403), None),
+        (Unreachable("no"), None),
+    ],
+)
+async def test_only_an_api_server_without_the_kind_has_no_ranges(
+    error: KubeError, ranges: tuple[str, ...] | None
+):
+    informer = informed()
+    assert informer.is_sync_pending
+    informer._on_error(error)
+    assert (informer.cidrs, informer.is_sync_pending) == (ranges, False)
+    assert bool(informer.problems()) == (ranges is None)
+    assert ("resources [servicecidrs]" in str(informer.problems())) == isinstance(error, Forbidden)
+
+
+@pytest.mark.parametrize(
+    "error", [NotFound("no", status=404), Forbidden("no", status=403), Unreachable("no")]
+)
+async def test_no_failure_ends_a_range_that_is_known(error: KubeError):
+    """An older API server of a cluster that is being upgraded answers 404."""
+    informer = informed()
+    await informer._on_watch_event(ListSnapshot((DEFAULT,), "1", ()))
+    informer._on_error(error)
+    assert informer.cidrs == ("10.96.0.0/12",)
+
+
+async def test_ranges_are_unknown_while_an_object_cannot_be_decoded():
+    informer = informed()
+    found: list[tuple[str, ...] | None] = []
+    await informer._on_watch_event(ListSnapshot((DEFAULT,), "1", ()))
+    informer._on_unreadable(UnreadableObject(resource="servicecidrs", name="added", reason="odd"))
+    assert "added" in str(informer.problems())
+    found.append(informer.cidrs)
+    for event in (Changed(ADDED), Deleted(ADDED)):
+        await informer._on_watch_event(event)
+        found.append(informer.cidrs)
+    assert found == [None, ("10.200.0.0/16", "10.96.0.0/12", "fd00:200::/112"), ("10.96.0.0/12",)]
