@@ -125,7 +125,18 @@ CASES = (
         name="inner links are not looked at",
         links=tuple(
             make_link_address(link, f"203.0.113.{number}")
-            for number, link in enumerate(("kubespan", "siderolink", "lo", "cilium_host", "dummy0", "dummy"))
+            for number, link in enumerate(
+                (
+                    "kubespan",
+                    "siderolink",
+                    "lo",
+                    "cilium_host",
+                    "dummy0",
+                    "dummy",
+                    "kube-ipvs0",
+                    "nodelocaldns",
+                )
+            )
         ),
         expected=(V4, NAME),
     ),

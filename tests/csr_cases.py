@@ -58,6 +58,7 @@ from tests.unreachable import make_unreachable
 
 Expected = Literal["approve", "deny", "wait", "ignore"]
 
+VIRTUAL_LINKS = ("lo", "dummy0")  # the other ones are in test_decide: a kubelet has 16 pending requests
 WHO = "web-1"  # who asks in every case
 OTHERS = ("db-1", "db-2", "old-1", "writes-1", "new-1")
 SERVICE_NETWORKS = ("10.96.0.0/12", "fd00:10:96::/112")
@@ -114,7 +115,7 @@ def _written(*pairs: tuple[str, str]) -> tuple[NodeAddress, ...]:
 
 NODES: dict[str, Node] = {
     "web-1": make_node(uid="uid-web-1", ip="10.0.0.5,fd00:7::5"),
-    "db-1": make_node("db-1", uid="uid-db-1", ip="10.0.0.9"),
+    "db-1": make_node("db-1", uid="uid-db-1", ip="10.0.0.9", pod_cidrs=("10.244.1.0/24",)),
     "db-2": make_node("db-2", uid="uid-db-2", ip="10.0.0.11"),
     "old-1": make_node("old-1", uid="uid-old-1", ip="10.0.0.7"),
     "writes-1": make_node(
@@ -147,6 +148,11 @@ FACTS: dict[str, MachineFacts] = {
             "127.0.0.1/8",
             "169.254.7.7/16",
             "fe80::5/64",
+            "10.244.1.7/24",
+        )
+        + tuple(
+            AddressStatus(address=f"198.51.100.{number}/32", link=link, flags=128)
+            for number, link in enumerate(VIRTUAL_LINKS, start=101)
         ),
     ),
     "db-1": make_facts(
@@ -306,6 +312,16 @@ def _others_names() -> tuple[CsrCase, ...]:
         _case("wait", "an address that db-1 attests, too", _also_ip("10.0.0.77"), "as its machine says"),
         _case("wait", "where a Node answered that is silent now", _also_ip("10.0.0.7"), "Node old-1's"),
         _case("wait", "of a Node that was never asked", _also_ip("10.0.0.10"), "never been asked"),
+        _case("wait", "an address of db-1's pods", _also_ip("10.244.1.7"), "is in a podCIDR of Node db-1"),
+        *_cases(
+            "wait",
+            _also_ip,
+            "which accepts any address",
+            {
+                f"an address on {link} only": f"198.51.100.{number}"
+                for number, link in enumerate(VIRTUAL_LINKS, start=101)
+            },
+        ),
         _case("wait", "an address that nobody has", _also_ip("10.0.0.99"), "not on the machine of web-1"),
     )
 

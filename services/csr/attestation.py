@@ -9,9 +9,13 @@ from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts, why_metadata_incomplete
 from libs.common.contract.node import Node
 from services.csr.api_endpoint import ApiEndpoint
-from services.csr.attested_identity import collect_attested_ips, collect_attested_names
+from services.csr.attested_identity import (
+    collect_answered_ips,
+    collect_attested_ips,
+    collect_attested_names,
+)
 from services.csr.certificate_request import CertificateRequest, quote_untrusted
-from services.csr.claim_index import Claim, ClaimIndex, ClaimRank
+from services.csr.claim_index import Claim, ClaimIndex, ClaimRank, parse_provided_ips
 from services.csr.decision import Check
 from services.csr.endpoint_checks import check_endpoint_address, check_endpoint_name
 
@@ -43,11 +47,36 @@ def check_against_machine(
     )
     for dns in requested.dns_names:
         yield _check_name(dns, node, facts, claim_index, endpoint)
-    answered = frozenset(map(canonical_ip, (facts.node_ip, *enriched.answering_addresses)))
+    answered = collect_answered_ips(facts) | frozenset(map(canonical_ip, enriched.answering_addresses))
+    attested = collect_attested_ips(facts, answered)
     for ip in requested.ips:
-        is_attested = ip in collect_attested_ips(facts)
-        reserved = check_endpoint_address(ip, node, facts, answered, endpoint) if is_attested else None
-        yield reserved or _check_address(ip, name, facts, answered, claim_index)
+        reserved = check_endpoint_address(ip, node, facts, answered, endpoint)
+        if reserved is not None and _find_link(ip, facts):
+            yield reserved
+        elif ip not in attested:
+            yield _check_missing_address(ip, name, facts, claim_index)
+        else:
+            is_answered = ip in answered
+            yield check_pod_cidrs(ip, node, claim_index, answered) or _check_address(
+                ip, name, ClaimRank.ANSWERED if is_answered else ClaimRank.ATTESTED, claim_index
+            )
+
+
+def check_pod_cidrs(
+    ip: str, node: Node, claim_index: ClaimIndex, answered: frozenset[str] = frozenset()
+) -> Check | None:
+    """Check that no other Node's pods may have the address; None if none may, or if `node` itself has it.
+
+    A node IP at which the machine answered passes: some CNIs ignore podCIDRs.
+    """
+    owner = claim_index.find_pod_cidr_owner(ip, node.name)
+    if not owner or ip in answered & parse_provided_ips(node):
+        return None
+    text = (
+        f"IP address {ip} is in a podCIDR of Node {owner}, and is no node IP at which the machine of "
+        f"{node.name} answered"
+    )
+    return _make_undecided("pod-cidrs", text, node.name, owner)
 
 
 def _check_facts(enriched: CsrEnriched, node: Node | None) -> Check | None:
@@ -110,44 +139,76 @@ def _check_unattested_name(what: str, name: str, facts: MachineFacts) -> Check:
     return Check(name="names", passed=False, text=text)
 
 
-def _check_address(
-    ip: str, name: str, facts: MachineFacts, answered: frozenset[str], claim_index: ClaimIndex
-) -> Check:
+def _check_address(ip: str, name: str, rank: ClaimRank, claim_index: ClaimIndex) -> Check:
+    """Check an address that the machine attests with that rank."""
     what = f"IP address {ip}"
-    _, others = _split_own_claim(claim_index.find_by_address(ip), name)
-    if ip not in collect_attested_ips(facts):
-        owner = next((claim for claim in others if claim.rank is ClaimRank.ANSWERED), None)
-        if owner is not None:
-            return Check(
-                name="addresses", passed=False, text=f"{what} is Node {owner.node}'s: it answers there"
-            )
-        return _make_undecided("addresses", f"{what} is not on the machine of {name} (yet)", name)
+    mine, others = _split_own_claim(claim_index.find_by_address(ip), name)
     former = tuple(claim for claim in others if claim.was_answered)
     if former:
         text = f"{what} was Node {former[0].node}'s, which does not answer any more and still exists"
         return _make_undecided("former", text, name, *(claim.node for claim in former))
-    return _check_rivals(
-        what, "addresses", name, ClaimRank.ANSWERED if ip in answered else ClaimRank.ATTESTED, others
+    return _check_rivals(what, "addresses", name, rank, others, mine=mine)
+
+
+def _check_missing_address(ip: str, name: str, facts: MachineFacts, claim_index: ClaimIndex) -> Check:
+    """Check an address that the machine does not list, or lists where any address can be."""
+    what, link = f"IP address {ip}", _find_link(ip, facts)
+    _, others = _split_own_claim(claim_index.find_by_address(ip), name)
+    owner = max(others, key=lambda claim: claim.rank, default=None)
+    if not link and owner is not None and owner.rank is ClaimRank.ANSWERED:
+        return Check(name="addresses", passed=False, text=f"{what} is Node {owner.node}'s: it answers there")
+    text = f"{what} is not on the machine of {name} (yet)"
+    if link:
+        text = (
+            f"{what} is only on link {quote_untrusted(link)} of {name}, which accepts any address, and the "
+            "machine has not answered there"
+        )
+    if owner is None:
+        return _make_undecided("addresses", text, name)
+    return _make_undecided(
+        "addresses", f"{text}; Node {owner.node} {_RANK_TEXTS[owner.rank]}", name, owner.node
     )
 
 
-def _check_rivals(what: str, check: str, name: str, rank: ClaimRank, others: tuple[Claim, ...]) -> Check:
-    """Check a claim of `rank` by Node `name` against the claims of other Nodes."""
-    rivals = tuple(claim for claim in others if _is_rival(claim.rank, rank))
+def _find_link(ip: str, facts: MachineFacts) -> str:
+    return next((status.link for status in facts.addresses if canonical_ip(status.address) == ip), "")
+
+
+def _check_rivals(
+    what: str,
+    check: str,
+    name: str,
+    rank: ClaimRank,
+    others: tuple[Claim, ...],
+    *,
+    mine: Claim | None = None,
+) -> Check:
+    """Check a claim of `rank` by Node `name`, whose indexed claim is `mine`, against those of other Nodes."""
+    rivals = tuple(claim for claim in others if _is_rival(claim, rank, mine))
     if not rivals:
         how = "answered there" if rank is ClaimRank.ANSWERED else "attests it"
         return Check(name=check, passed=True, text=f"{what}: the machine of {name} {how}")
-    first = max(rivals, key=lambda claim: claim.rank)
+    holders = tuple(claim for claim in rivals if claim.rank is rank and _is_holder(claim, mine))
+    first = max(rivals, key=lambda claim: (claim.rank, claim in holders))
     text = f"{what} is claimed by Node {first.node}, too, which {_RANK_TEXTS[first.rank]}"
-    equal = tuple(claim.node for claim in rivals if claim.rank <= rank)
+    if first in holders:
+        text += " since before this Node"
+    equal = tuple(claim.node for claim in rivals if claim.rank <= rank and claim not in holders)
     nodes = frozenset({name, *(claim.node for claim in rivals)})
     return Check(name="rivals", passed=None, text=text, nodes=nodes, rivals=equal)
 
 
-def _is_rival(other: ClaimRank, mine: ClaimRank) -> bool:
-    # A machine that was never queried may attest the claim later. An answered address or a node name ranks
-    # higher.
-    return other >= mine or (other is ClaimRank.UNVERIFIED and mine is ClaimRank.ATTESTED)
+def _is_rival(other: Claim, rank: ClaimRank, mine: Claim | None) -> bool:
+    if rank is not ClaimRank.ATTESTED or other.rank > rank:
+        return other.rank >= rank
+    # A machine that was never queried may attest the claim later.
+    return other.rank >= ClaimRank.UNVERIFIED and not (mine is not None and _is_holder(mine, other))
+
+
+def _is_holder(claim: Claim, other: Claim | None) -> bool:
+    """Whether the flow showed this claim first. Only an attested claim makes a holder."""
+    is_attested = claim.rank is ClaimRank.ATTESTED
+    return is_attested and other is not None and claim.first_shown.precedes(other.first_shown)
 
 
 def _split_own_claim(claims: tuple[Claim, ...], name: str) -> tuple[Claim | None, tuple[Claim, ...]]:

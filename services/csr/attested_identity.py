@@ -1,13 +1,25 @@
 """The addresses and names that a machine's facts attest."""
 
+from collections.abc import Container
+
 from libs.common.contract.dns_names import MAX_NAME_LENGTH
 from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts
+from libs.common.contract.public_addresses import counts
 
 
-def collect_attested_ips(facts: MachineFacts) -> frozenset[str]:
-    """Return every address on the machine in canonical form, without invalid ones."""
-    return frozenset(ip for status in facts.addresses if (ip := canonical_ip(status.address)))
+def collect_attested_ips(facts: MachineFacts, answered: Container[str] = ()) -> frozenset[str]:
+    """Return every address on the machine that counts, in canonical form, without invalid ones.
+
+    Those in `answered` count in any case: the machine answered there.
+    """
+    listed = ((canonical_ip(status.address), status) for status in facts.addresses)
+    return frozenset(ip for ip, status in listed if ip and (ip in answered or counts(status, facts)))
+
+
+def collect_answered_ips(facts: MachineFacts) -> frozenset[str]:
+    """Return the node IPs at which the machine answered, in canonical form."""
+    return frozenset(ip for text in (facts.node_ip, *facts.answering_addresses) if (ip := canonical_ip(text)))
 
 
 def collect_attested_names(facts: MachineFacts) -> frozenset[str]:

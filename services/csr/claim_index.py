@@ -6,12 +6,15 @@ from typing import Final
 
 import msgspec
 
+from libs.common.contract.address_history import AddressHistory, FirstShown
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node, NodeAddress
 from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
+from libs.common.contract.pod_cidrs import PodCidrIndex
 from services.csr.attested_identity import (
+    collect_answered_ips,
     collect_attested_ips,
     collect_attested_names,
     is_possible_name,
@@ -19,7 +22,7 @@ from services.csr.attested_identity import (
 
 
 class ClaimRank(IntEnum):
-    """How strong a claim is; a higher rank wins."""
+    """How strong a claim is; a higher rank wins. Of two attested addresses, the one shown first wins."""
 
     NODE_OBJECT = 1  # in the Node object, but not in the facts of its machine
     UNVERIFIED = 2  # in the Node object; the machine was never queried, so the claim may be rightful
@@ -37,6 +40,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     rank: ClaimRank
     is_unreachable: bool = False  # the machine does not answer now
     was_answered: bool = False  # addresses only: the machine answered there in its last response
+    first_shown: FirstShown = FirstShown()  # addresses only: when the flow first showed the claim
 
 
 class _IndexEntry(msgspec.Struct, frozen=True):
@@ -47,6 +51,7 @@ class _IndexEntry(msgspec.Struct, frozen=True):
 
 
 _NO_ENTRY: Final = _IndexEntry()
+_NO_HISTORY: Final = AddressHistory()
 _ClaimsByKey = dict[str, Claim]  # address or name -> the claim of a node
 _Keys = tuple[str, ...]
 # Address or name -> its only claim, as nearly always, or the claims by node. Every machine has the loopback
@@ -62,13 +67,16 @@ class ClaimIndex:
         self._keys_by_node: dict[str, tuple[_Keys, _Keys]] = {}  # node -> addresses and names it claims
         self._by_address: _Index = {}
         self._by_name: _Index = {}
+        self._pod_cidrs = PodCidrIndex()
 
     def upsert_node(self, node: Node) -> None:
         """Store the Node's current state."""
+        self._pod_cidrs.update(node.name, node.spec.pod_cidrs)
         self._update(node.name, msgspec.structs.replace(self._entry(node.name), node=node))
 
     def remove_node(self, name: str) -> None:
         """Record that no Node of that name exists."""
+        self._pod_cidrs.update(name, ())
         self._update(name, msgspec.structs.replace(self._entry(name), node=None))
 
     def upsert_report(self, event: NodeEnriched | NodeUnreachable) -> None:
@@ -81,7 +89,7 @@ class ClaimIndex:
 
     def clear(self) -> None:
         """Drop all Nodes and reports."""
-        for index in (self._entries, self._keys_by_node, self._by_address, self._by_name):
+        for index in (self._entries, self._keys_by_node, self._by_address, self._by_name, self._pod_cidrs):
             index.clear()
 
     def get_node(self, name: str) -> Node | None:
@@ -91,6 +99,10 @@ class ClaimIndex:
     def find_by_address(self, ip: str) -> tuple[Claim, ...]:
         """Return every Node's claim to an address in canonical form, sorted by node."""
         return _sort_by_node(_list_claims(self._by_address, ip))
+
+    def find_pod_cidr_owner(self, ip: str, name: str) -> str:
+        """Return a Node other than `name` whose pod CIDR contains the address; "" if there is none."""
+        return self._pod_cidrs.find_other(ip, name)
 
     def find_by_name(self, dns: str) -> tuple[Claim, ...]:
         """Return each Node's strongest claim to a DNS name in any case, sorted by node."""
@@ -153,12 +165,13 @@ def _set_claim(index: _Index, key: str, claim: Claim) -> None:
 
 def _select_claim_sources(
     entry: _IndexEntry,
-) -> tuple[str, tuple[NodeAddress, ...], MachineFacts | None, bool] | None:
+) -> tuple[str, tuple[NodeAddress, ...], MachineFacts | None, bool, AddressHistory] | None:
     """Return all that the claims of one node name depend on; None if no Node of that name exists."""
     if entry.node is None:
         return None
     facts, unreachable = _select_facts(entry.node, entry.enriched)
-    return entry.node.provided_node_ip, entry.node.status.addresses, facts, unreachable
+    history = _select_history(entry.node, entry.enriched)
+    return entry.node.provided_node_ip, entry.node.status.addresses, facts, unreachable, history
 
 
 def _select_facts(
@@ -172,28 +185,40 @@ def _select_facts(
     return report.last_known, True
 
 
+def _select_history(node: Node, report: NodeEnriched | NodeUnreachable | None) -> AddressHistory:
+    is_about_node = report is not None and report.node.uid == node.uid
+    return report.address_history if report is not None and is_about_node else _NO_HISTORY
+
+
 def _derive_claims(entry: _IndexEntry) -> tuple[_ClaimsByKey, _ClaimsByKey]:
     node = entry.node
     if node is None:
         return {}, {}
     facts, unreachable = _select_facts(node, entry.enriched)
-    return _derive_address_claims(node, facts, unreachable), _derive_name_claims(node, facts, unreachable)
+    history = _select_history(node, entry.enriched)
+    by_address = _derive_address_claims(node, facts, unreachable, history)
+    return by_address, _derive_name_claims(node, facts, unreachable)
 
 
-def _derive_address_claims(node: Node, facts: MachineFacts | None, unreachable: bool) -> _ClaimsByKey:
+def _derive_address_claims(
+    node: Node, facts: MachineFacts | None, unreachable: bool, history: AddressHistory
+) -> _ClaimsByKey:
     ranks = dict.fromkeys(_iterate_object_ips(node), ClaimRank.NODE_OBJECT if facts else ClaimRank.UNVERIFIED)
     answered = ""
     if facts is not None:
         ranks.update(dict.fromkeys(collect_attested_ips(facts), ClaimRank.ATTESTED))
         # A machine that is identified only by its UUID has not answered as this node.
-        answered = canonical_ip(facts.node_ip) if facts.node_name == node.name else ""
-        if answered and not unreachable:
-            ranks[answered] = ClaimRank.ANSWERED
-        elif answered:
-            ranks[answered] = ClaimRank.ATTESTED
+        if facts.node_name == node.name:
+            answered = canonical_ip(facts.node_ip)
+            rank = ClaimRank.ATTESTED if unreachable else ClaimRank.ANSWERED
+            ranks.update(dict.fromkeys(collect_answered_ips(facts), rank))
     return {
         ip: Claim(
-            node=node.name, rank=rank, is_unreachable=unreachable, was_answered=unreachable and ip == answered
+            node=node.name,
+            rank=rank,
+            is_unreachable=unreachable,
+            was_answered=unreachable and ip == answered,
+            first_shown=history.get(ip),
         )
         for ip, rank in ranks.items()
     }

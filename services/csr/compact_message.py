@@ -11,11 +11,14 @@ from libs.common.contract.signing_request import SigningRequest
 def compact_message(message: Message) -> Message:
     """Return the message with all that csr reads from its stream cache and its indexes.
 
-    csr reads Nodes from observations only, and nothing that a decided request asks for.
+    csr reads Nodes from observations only, and nothing that a decided request asks for. Its indexes know no
+    sequences, so the history of addresses contains that of the message.
     """
     match message.event:
         case NodeEnriched(node=node) | NodeUnreachable(node=node) as event:
-            return _replace_event(message, msgspec.structs.replace(event, node=_reduce_to_identity(node)))
+            history = event.address_history.resolve(message.sequence)
+            reduced = msgspec.structs.replace(event, node=_reduce_to_identity(node), address_history=history)
+            return _replace_event(message, reduced)
         case CsrObserved(request=request) as event if not request.is_pending:
             return _replace_event(message, msgspec.structs.replace(event, request=_drop_content(request)))
         case _:

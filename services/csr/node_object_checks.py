@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from libs.common.contract.node import Node
+from services.csr.attestation import check_pod_cidrs
 from services.csr.certificate_request import CertificateRequest, quote_untrusted
 from services.csr.claim_index import ClaimIndex, collect_object_ips, collect_object_names
 from services.csr.decision import ApprovalPolicy, Check
@@ -59,7 +60,7 @@ def _check_address(
         return Check(name="addresses", passed=False, text=f"{what} is not within --csr-allowed-networks")
     if ip not in collect_object_ips(node):
         return _make_undecided("addresses", f"{what} is not in the status of Node {name} (yet)", name)
-    return _check_rivals(
+    return check_pod_cidrs(ip, node, claim_index) or _check_rivals(
         what, "addresses", name, tuple(c.node for c in claim_index.find_by_address(ip) if c.node != name)
     )
 

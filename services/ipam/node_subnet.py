@@ -5,7 +5,7 @@ from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import Node
 from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.contract.public_addresses import (
-    is_internal_link,
+    counts,
     is_permanent,
     lacks_node_ips,
     parse_public_ip,
@@ -62,7 +62,7 @@ def _list_public_subnets(facts: MachineFacts, only: frozenset[IP]) -> tuple[str,
     others: list[str] = []
     for status in facts.addresses:
         ip = parse_public_ip(status.address)
-        if ip is None or ip.version == 4 or is_internal_link(status.link) or (only and ip not in only):
+        if ip is None or ip.version == 4 or (only and ip not in only) or not counts(status, facts):
             continue
         (permanent if is_permanent(status) else others).append(f"{ip}/{_prefix_length(status)}")
     return (*reversed(permanent), *others)

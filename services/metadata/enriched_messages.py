@@ -43,7 +43,16 @@ class EnrichedMessages(Generic[EnrichedT]):
 
     def has_published(self, name: str) -> bool:
         """Return whether the stream has or had a message about that object."""
-        return self.publisher.last_sequence_of(self.subject_of(name)) > 0
+        return self.get_last_sequence(name) > 0
+
+    def get_last_sequence(self, name: str) -> int:
+        """Return the sequence of the last known message about that object, 0 without one."""
+        return self.publisher.last_sequence_of(self.subject_of(name))
+
+    def get_last(self, name: str) -> tuple[EnrichedT | None, int]:
+        """Return the newest received event about that object with its sequence, or (None, 0)."""
+        message = self.stream_cache.get(self.subject_of(name))
+        return self.read(message), message.sequence if message is not None else 0
 
     def get_publication(self, name: str, clock: Clock) -> Publication[EnrichedT]:
         """Return the publication of a new object by the stream, to be republished when it is old."""

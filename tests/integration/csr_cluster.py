@@ -13,7 +13,7 @@ from libs.testbed.service_permissions import get_collection_path
 from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.signing_requests import CSRS, SigningOutcome, read_outcome
 from tests.bus_actors import wait_until
-from tests.csr_cases import FACTS, NODES, UNREACHABLE, CsrCase
+from tests.csr_cases import FACTS, NODES, UNREACHABLE, WHO, CsrCase
 from tests.csr_twins import TwinNode
 
 
@@ -44,20 +44,39 @@ def _ips(node: Node) -> tuple[str, ...]:
 async def the_cluster_of_the_cases(
     machines: MachineFleet, kubelets: KubeletFleet, twins: tuple[TwinNode, ...]
 ) -> AsyncIterator[None]:
-    """All Nodes of the cases and these twins have joined; the unreachable machines still answer."""
+    """All Nodes of the cases but web-1, and these twins, have joined; the unreachable machines still answer.
+
+    web-1 joins later (`join_web_1`): then other machines had the addresses first that it has too.
+    """
     running = [machine_of(facts, _ips(NODES[name])) for name, facts in FACTS.items()]
     running += [machine_of(twin.facts(), twin.ips) for twin in twins]
     joining = [SimKubelet(name=name, ips=_ips(node)) for name, node in NODES.items()]
     joining += [SimKubelet(name=twin.name, ips=twin.ips) for twin in twins]
     await machines.put_machines(*running)
     try:
-        await kubelets.join_all(joining)
+        await kubelets.join_all(kubelet for kubelet in joining if kubelet.name != WHO)
         await _write_addresses(kubelets, NODES["writes-1"])
+        await _write_pod_cidrs(kubelets, NODES["db-1"])
         yield
     finally:
         for kubelet in joining:
             await kubelets.delete_node(kubelet.name)
         await machines.delete_machines(*(machine.id for machine in running if machine.id not in UNREACHABLE))
+
+
+async def join_web_1(kubelets: KubeletFleet) -> None:
+    """The machine that lies joins."""
+    await kubelets.join(SimKubelet(name=WHO, ips=_ips(NODES[WHO])))
+
+
+async def _write_pod_cidrs(kubelets: KubeletFleet, node: Node) -> None:
+    """The cluster's allocator gives the Node its podCIDRs."""
+    cidrs = list(node.spec.pod_cidrs)
+    body = {"spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}}
+    path = f"/api/v1/nodes/{node.name}"
+    answer = await kubelets.request("PATCH", path, body=body, content_type=MERGE)
+    if answer.status != 200:
+        raise RequestRejected(f"podCIDRs of {node.name}", answer)
 
 
 async def _write_addresses(kubelets: KubeletFleet, node: Node) -> None:

@@ -24,6 +24,7 @@ from tests.integration.csr_cluster import (
     all_still_ready,
     all_users_may_request,
     file_case,
+    join_web_1,
     names_in,
     pids_of,
     state_of,
@@ -139,7 +140,10 @@ async def test_of_all_requests_only_the_good_ones_are_signed_and_each_costs_one_
     pids, since = pids_of(filed.services), control_plane.audit_mark()
     async with all_users_may_request(kubelets), the_cluster_of_the_cases(machines, kubelets, TWINS):
         others = {"db-1": "10.0.0.9", "db-2": "10.0.0.11", "old-1": "10.0.0.7", "writes-1": "10.0.0.12"}
-        await asyncio.gather(*(honest(kubelets, name, ip) for name, ip in others.items()))
+        await honest(kubelets, "db-1", others["db-1"])
+        await join_web_1(kubelets)
+        later = (honest(kubelets, name, ip) for name, ip in others.items() if name != "db-1")
+        await asyncio.gather(*later)
         await machines.delete_machines("old-1")
         await asyncio.gather(*(filed.one_after_the_other(cases) for cases in of_each_node()))
         outcomes = await filed.outcomes()

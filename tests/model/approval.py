@@ -1,6 +1,7 @@
 """The model of an approval: csr judges a request, waits for a write slot and writes. See docs/design.md.
 
-The request of web-1 names an address that its own machine has. The machine of db-1 may have it, too.
+The request of web-1 names an address that its own machine has. The machine of db-1 may get it, too. csr may
+approve it beside this claim if the flow showed it on web-1 first.
 """
 
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     waits_for_every_report: bool = True  # before it decides by a new stream
     judges_again_in_write_slot: bool = True
     waits_for_snapshot: bool = True
+    needs_known_order: bool = True  # to approve the Node that a stream showed first with the address
 
 
 class Report(Enum):
@@ -48,6 +50,7 @@ class StreamContents(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     nodes: tuple[bool, bool] = (False, False)
     reports: tuple[Report, Report] = (Report.NONE, Report.NONE)
     has_snapshot: bool = False
+    is_web_first: bool = False  # by the report about db-1: this stream showed the address of web-1 before
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -58,6 +61,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     db_exists: bool = True
     db_claims: bool = False  # whether its machine has the address
     is_claim_received: bool = False  # whether csr has ever received that this machine has it
+    is_claim_shown: bool = False  # whether any stream has shown that
+    is_claim_later: bool = False  # whether the first stream that showed it had shown web-1 with it before
     stream: StreamContents = StreamContents()
     csr: StreamContents = StreamContents()
     request: Request = Request.PENDING
@@ -85,6 +90,7 @@ def build_model(rules: Rules, *, faults: int) -> Model[State]:
 
 
 _WRONG: Final = "csr approves an address although it has received that another machine has it"
+_NO_CLAIM: Final = {"is_claim_received": False, "is_claim_shown": False, "is_claim_later": False}
 
 
 def list_steps(state: State) -> Iterator[Step[State]]:
@@ -96,7 +102,7 @@ def list_steps(state: State) -> Iterator[Step[State]]:
 
 
 def _find_unfinished(state: State) -> str:
-    if state.request is not Request.APPROVED and not state.db_claims:
+    if state.request is not Request.APPROVED and (not state.db_claims or state.stream.is_web_first):
         return "all is quiet, and the valid request is not approved"
     return ""
 
@@ -113,11 +119,25 @@ def _list_publishers(state: State) -> Iterator[Step[State]]:
         wanted = state.attested[number] if stream.nodes[number] else Report.NONE
         if stream.reports[number] is not wanted:
             after = replace(stream, reports=_set(stream.reports, number, wanted))
-            text = f"metadata publishes {wanted.value} about {name}"
-            yield Step(text, replace(state, stream=after), True)
+            shown = replace(state, stream=after)
+            if number == DB:
+                shown = _show_db(state, after)
+            yield Step(f"metadata publishes {wanted.value} about {name}", shown, True)
     if not stream.has_snapshot and stream.nodes == state.exists:
         after = replace(stream, has_snapshot=True)
         yield Step("the watcher publishes SnapshotComplete", replace(state, stream=after), True)
+
+
+def _show_db(state: State, after: StreamContents) -> State:
+    """Return the state after a report about db-1, which contains the order of the two claims."""
+    is_claim = after.reports[DB] is Report.CLAIM
+    is_web_shown = is_claim and after.reports[WEB] is Report.CLAIM
+    is_known = state.stream.reports[DB] is Report.ALONE
+    is_first = is_web_shown and (is_known or not state.rules.needs_known_order)
+    shown = replace(state, stream=replace(after, is_web_first=is_first))
+    if not is_claim or state.is_claim_shown:
+        return shown
+    return replace(shown, is_claim_shown=True, is_claim_later=is_web_shown and is_known)
 
 
 def _list_receptions(state: State) -> Iterator[Step[State]]:
@@ -130,6 +150,8 @@ def _list_receptions(state: State) -> Iterator[Step[State]]:
         report = stream.reports[number]
         if csr.reports[number] is not report:
             received = replace(csr, reports=_set(csr.reports, number, report))
+            if number == DB:
+                received = replace(received, is_web_first=stream.is_web_first)
             knows = state.is_claim_received or (number == DB and report is Report.CLAIM)
             after = replace(state, csr=received, is_claim_received=knows and state.db_claims)
             yield Step(f"csr receives {report.value} about {name}", after, True)
@@ -148,7 +170,7 @@ def _list_decisions(state: State) -> Iterator[Step[State]]:
         waiting = replace(state, request=Request.PENDING)
         yield Step("csr has a write slot, judges again and waits", waiting, True)
         return
-    is_wrong = state.is_claim_received and state.db_claims and state.db_exists
+    is_wrong = state.is_claim_received and state.db_claims and not state.is_claim_later
     approved = replace(state, request=Request.APPROVED, is_approved_wrongly=is_wrong)
     yield Step("csr has a write slot and approves", approved, True)
 
@@ -163,7 +185,7 @@ def is_valid(state: State) -> bool:
     is_unreported = csr.nodes[DB] and csr.reports[DB] is Report.NONE
     if rules.waits_for_every_report and is_unreported:
         return False
-    return csr.reports[DB] is not Report.CLAIM
+    return csr.reports[DB] is not Report.CLAIM or csr.is_web_first
 
 
 def _list_changes(state: State) -> Iterator[Step[State]]:
@@ -171,7 +193,7 @@ def _list_changes(state: State) -> Iterator[Step[State]]:
     if not state.db_claims and state.db_exists:
         yield Step("the machine of db-1 gets the address", replace(state, db_claims=True), False)
     if state.db_exists:
-        gone = replace(state, db_exists=False, db_claims=False, is_claim_received=False)
+        gone = replace(state, db_exists=False, db_claims=False, **_NO_CLAIM)
         yield Step("db-1 is deleted", gone, False)
     if not state.faults:
         return

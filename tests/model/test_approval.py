@@ -7,7 +7,7 @@ from tests.model.approval import Rules, build_model
 from tests.model.search import search
 
 
-def test_no_interleaving_leads_to_an_approval_beside_a_known_rival():
+def test_no_interleaving_leads_to_an_approval_beside_a_known_rival_that_was_not_later():
     result = search(build_model(Rules(), faults=2))
     assert result.counterexample is None, str(result)
     assert result.states > 1_000, "the model has lost steps"
@@ -15,7 +15,8 @@ def test_no_interleaving_leads_to_an_approval_beside_a_known_rival():
 
 
 @pytest.mark.parametrize(
-    "rule", ["judges_again_in_write_slot", "waits_for_every_report", "waits_for_snapshot"]
+    "rule",
+    ["judges_again_in_write_slot", "waits_for_every_report", "waits_for_snapshot", "needs_known_order"],
 )
 def test_a_mutant_of_the_approval_is_found(rule: str):
     found = search(build_model(replace(Rules(), **{rule: False}), faults=2)).counterexample

@@ -20,13 +20,17 @@ _ENDS_A_WAIT: Final[Mapping[str, str]] = {
     "names": "csr approves once the machine has that name. If it should not have it, remove the name "
     "from the kubelet's configuration; the kubelet then files a new request. If the name may be a Service's, "
     "give the machine a hostname that begins with its node name, or approve the request by hand.",
-    "addresses": "csr approves once the machine has that address. If it never will, the kubelet is "
+    "addresses": "csr approves once the machine has that address, or answers there if it is a node IP on a "
+    "virtual link. If it never will, the kubelet is "
     "configured with a wrong address: see machine.kubelet.nodeIP in the machine config, or "
     "--node-ip.",
+    "pod-cidrs": "Remove the address from {node}: it may belong to a pod on {others}. A node IP passes once "
+    "the machine answers there over Talos. If the pod network ignores podCIDRs, approve the request by hand.",
     "former": "If {others} is gone for good, delete its Node; otherwise bring it back. csr decides "
     "afterwards.",
     "rivals": "Find out whether the name or address belongs to {node} or {others}. Remove it from the "
-    "other machine, or delete its Node if the machine is gone. csr decides afterwards.",
+    "other machine, or delete its Node if the machine is gone. csr decides afterwards. It approves an "
+    "address for the Node that had it first. This command does not know the order.",
     "networks": "Set --service-cluster-ip-range of csr to the value of kube-apiserver, or make a control "
     "plane reachable for metadata through Talos. csr then knows which addresses belong to "
     "Services.",

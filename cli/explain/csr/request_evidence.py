@@ -8,12 +8,13 @@ import msgspec
 from cli.cluster.certificate_signing_request import CertificateSigningRequest
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.events import CsrEnriched, NodeEnriched, NodeUnreachable
+from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from services.csr.api_endpoint import ApiEndpoint
-from services.csr.attested_identity import collect_attested_ips
+from services.csr.attested_identity import collect_answered_ips, collect_attested_ips
 from services.csr.certificate_request import MalformedRequest, parse_request
-from services.csr.claim_index import ClaimIndex
+from services.csr.claim_index import ClaimIndex, parse_provided_ips
 from services.csr.decision import ApprovalPolicy
 
 FactsResult = MachineFacts | MachineFault
@@ -95,15 +96,18 @@ def find_claimants(evidence: RequestEvidence) -> frozenset[str]:
 
 
 def find_contested_addresses(evidence: RequestEvidence) -> Iterator[str]:
-    """Yield requested addresses that the node's machine attests and that another Node claims."""
+    """Yield requested addresses of the node's machine that csr approves only where the machine answers."""
     asked, facts = parse_request(evidence.csr.signing_request.spec.request), evidence.enriched.facts
     name = evidence.csr.signing_request.node_name
     if isinstance(asked, MalformedRequest) or facts is None or facts.node_name != name:
         return
     claims, attested = evidence.claims, collect_attested_ips(facts)
+    listed = {canonical_ip(status.address) for status in facts.addresses} - collect_answered_ips(facts)
+    node_ips = parse_provided_ips(evidence.node) if evidence.node is not None else frozenset()
     for ip in asked.ips:
         others = [claim for claim in claims.find_by_address(ip) if claim.node != name]
-        if others and ip in attested and ip != facts.node_ip:
+        is_doubtful = ip not in attested or claims.find_pod_cidr_owner(ip, name)
+        if ip in listed and ((others and ip in attested) or (ip in node_ips and is_doubtful)):
             yield ip
 
 

@@ -1,14 +1,17 @@
-"""Selects the addresses of a machine that are reachable from everywhere, by the reference's filters.
+"""Selects the addresses of a machine that count, and those that are reachable from everywhere.
 
-The labeler makes ExternalIPs of them. ipam takes a node's pod CIDR from their subnets.
+The labeler makes ExternalIPs of them, ipam takes a node's pod CIDR from their subnets, and csr approves
+certificates for them.
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
 from libs.common.contract.ip_addresses import (
     CACHE_SIZE,
     IP,
+    canonical_ip,
     is_global_unicast,
     is_private,
     parse_interface_ip,
@@ -17,13 +20,25 @@ from libs.common.contract.machine import AddressStatus, MachineFacts
 
 EXTERNAL_LINK: Final = "external"  # Talos' pseudo link: public addresses from the cloud's metadata
 _FLAG_PERMANENT: Final = 128  # IFA_F_PERMANENT: not a temporary (privacy) address, not autoconfigured
-_INSIDE_LINKS: Final = frozenset({"kubespan", "siderolink", "lo", "cilium_host"})
-_SERVICE_LINKS: Final = frozenset({"kube-ipvs0", "nodelocaldns"})  # every node lists the same addresses there
+_VIRTUAL_LINKS: Final = frozenset(
+    {"kubespan", "siderolink", "lo", "cilium_host", "kube-ipvs0", "nodelocaldns"}
+)
 
 
-def is_internal_link(link: str) -> bool:
-    """Whether the addresses of a link are internal to the cluster, whatever their range."""
-    return link in _INSIDE_LINKS or link.startswith("dummy")
+def counts(status: AddressStatus, facts: MachineFacts) -> bool:
+    """Return whether the machine has this address for others: the one rule of labeler, csr and ipam.
+
+    A virtual link, such as a dummy, accepts any address: no packet needs to arrive there. So an address on
+    one counts only if the machine answered at it. Machines name their links, so this prevents mistakes, not
+    lies.
+    """
+    return not _is_virtual(status.link) or canonical_ip(status.address) in _list_answered(facts)
+
+
+def iterate_machine_addresses(facts: MachineFacts) -> Iterator[str]:
+    """Yield the machine's addresses that count, some with prefix length; first those where it answered."""
+    yield from _list_answered(facts)
+    yield from (status.address for status in facts.addresses if not _is_virtual(status.link))
 
 
 def is_permanent(status: AddressStatus) -> bool:
@@ -44,18 +59,17 @@ def lacks_node_ips(ips: tuple[IP, ...], facts: MachineFacts) -> bool:
 
 
 def list_machine_ips(facts: MachineFacts) -> frozenset[IP]:
-    """Return the machine's addresses: on a link to a network, named by its cloud, or where it answered.
-
-    A virtual link, such as a dummy, accepts any address: no packet needs to arrive there. So an address on
-    one counts only if the machine answered at it.
-    """
-    listed = (status.address for status in facts.addresses if not _is_virtual(status.link))
-    found = map(parse_interface_ip, (*listed, facts.node_ip, *facts.answering_addresses))
+    """Return the machine's addresses that count."""
+    found = map(parse_interface_ip, iterate_machine_addresses(facts))
     return frozenset(ip for ip in found if ip is not None)
 
 
 def _is_virtual(link: str) -> bool:
-    return is_internal_link(link) or link in _SERVICE_LINKS
+    return link in _VIRTUAL_LINKS or link.startswith("dummy")
+
+
+def _list_answered(facts: MachineFacts) -> tuple[str, ...]:
+    return (facts.node_ip, *facts.answering_addresses)
 
 
 @lru_cache(maxsize=CACHE_SIZE)  # called for each address of a machine at each reconcile of its Node

@@ -5,7 +5,6 @@ another machine would become an InternalIP, which the API server dials, and part
 immutable.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -20,13 +19,13 @@ from libs.common.contract.ip_addresses import (
     parse_interface_ip,
     parse_ip,
 )
-from libs.common.contract.machine import AddressStatus, ForeignNodeIP, MachineFacts
+from libs.common.contract.machine import ForeignNodeIP, MachineFacts
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, NodeAddress
 from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips, pick_one_per_family
 from libs.common.contract.platforms import PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES
 from libs.common.contract.public_addresses import (
     EXTERNAL_LINK,
-    is_internal_link,
+    counts,
     is_permanent,
     lacks_node_ips,
     list_machine_ips,
@@ -173,7 +172,7 @@ def _external_candidates(
     facts: MachineFacts, ips: tuple[IP, ...], external_ips: ExternalIPs, *, discover: bool
 ) -> tuple[IP, ...]:
     if external_ips.discovery and facts.platform.platform in PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES:
-        return _discover_public_ips(facts.addresses, ips, external_ips)
+        return _discover_public_ips(facts, ips, external_ips)
     published = (
         parse_interface_ip(status.address) for status in facts.addresses if status.link == EXTERNAL_LINK
     )
@@ -184,7 +183,7 @@ def _external_candidates(
     )
     if not (external_ips.discovery and discover):
         return named
-    return (*named, *_discover_public_ips(facts.addresses, ips, external_ips))
+    return (*named, *_discover_public_ips(facts, ips, external_ips))
 
 
 def _may_be_external(ip: IP, external_ips: ExternalIPs, *, is_named: bool) -> bool:
@@ -206,14 +205,14 @@ def _may_be_external(ip: IP, external_ips: ExternalIPs, *, is_named: bool) -> bo
 
 
 def _discover_public_ips(
-    statuses: Iterable[AddressStatus], ips: tuple[IP, ...], external_ips: ExternalIPs
+    facts: MachineFacts, ips: tuple[IP, ...], external_ips: ExternalIPs
 ) -> tuple[IP, ...]:
     """Return public addresses of the links, with the first IPv4 and the *last* permanent IPv6 in front."""
     ipv4: list[IP] = []
     ipv6: list[IP] = []
-    for status in statuses:
+    for status in facts.addresses:
         ip = parse_interface_ip(status.address)
-        if ip is None or is_internal_link(status.link) or ip in ips:
+        if ip is None or ip in ips or not counts(status, facts):
             continue
         if not _may_be_external(ip, external_ips, is_named=False):
             continue

@@ -146,17 +146,20 @@ class NodeController:
     def _observe(self, message: Message, event: NodeObserved | NodeGone, *, live: bool = False) -> None:
         try:
             name = object_name_in(message.subject, OBSERVED_NODE)
+            is_known_new = live and self._stream_cache.is_complete
             if name in self.reconcilers:
-                self.reconcilers[name].on_observed(message, event)
+                self.reconcilers[name].on_observed(message, event, is_known_new=is_known_new)
             else:
-                self._start(name, message, event)
+                self._start(name, message, event, is_known_new=is_known_new)
             if live:
                 self.reconcilers[name].publisher.record_received(message)
         except Exception:
             # Other clients write Nodes: a Node that raises here must not block the others.
             log.exception("unexpected error, observation ignored", extra={"subject": message.subject})
 
-    def _start(self, name: str, message: Message, event: NodeObserved | NodeGone) -> None:
+    def _start(
+        self, name: str, message: Message, event: NodeObserved | NodeGone, *, is_known_new: bool
+    ) -> None:
         state = create_state(
             make_observation(message, event),
             self._messages.get_publication(name, self._clock),
@@ -173,6 +176,7 @@ class NodeController:
             poller=self._poller,
             requirements=self._requirements,
             watcher=self._watcher,
+            is_known_new=is_known_new,
         )
         self.reconcilers.start(name, reconciler)
         self.nodes.notify(name)

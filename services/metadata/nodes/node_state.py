@@ -63,6 +63,12 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         return self.observation.event.node if isinstance(self.observation.event, NodeObserved) else None
 
     @property
+    def is_published(self) -> bool:
+        """Whether the stream has the last poll result: asked only when no step is due."""
+        has_result = self.facts is not None or self.fault is not None
+        return has_result and self.publication.event is not None and not self.publication.is_uncertain
+
+    @property
     def watch_address(self) -> str:
         """The address of the verified machine of this Node, "" if there is none now."""
         return self.facts.node_ip if self.facts and self.identity and self.node else ""

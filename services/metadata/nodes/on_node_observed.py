@@ -20,6 +20,7 @@ from services.metadata.nodes.node_state import NodeState
 from services.metadata.nodes.node_step import PollMachine, decide_node_step
 from services.metadata.nodes.outage_prober import OutageProber
 from services.metadata.nodes.poll_requirements import PollRequirements
+from services.metadata.nodes.shown_addresses import ShownAddresses
 from services.metadata.object_state import ForgetObject, Publish, Wait
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,9 @@ class NodeReconciler:
         poller: MachinePoller,
         requirements: PollRequirements,
         watcher: MachineWatcher,
+        is_known_new: bool,
     ) -> None:
+        """`is_known_new`: the Node appeared while this replica followed the complete stream."""
         self.state = state
         self.publisher = EnrichmentPublisher[EnrichedNode](messages.publisher, clock)
         self._name = name
@@ -52,11 +55,14 @@ class NodeReconciler:
         self._requirements = requirements
         self._watcher = watcher
         self._wakeup = Wakeup(clock)
+        self._shown_addresses = ShownAddresses(is_up_to_date=is_known_new)
+        self._shown_addresses.receive(*messages.get_last(name))
         self._discarded_polls = 0  # in a row; the uid or dial targets changed during each
         self._poll_began: float | None = None  # start of the poll whose result is not published yet
 
-    def on_observed(self, message: Message, event: NodeObserved | NodeGone) -> None:
-        """Apply a newer observation of the watcher."""
+    def on_observed(self, message: Message, event: NodeObserved | NodeGone, *, is_known_new: bool) -> None:
+        """Apply a newer observation of the watcher. `is_known_new`: another uid is a new Node."""
+        uid = self.state.uid
         self.publisher.record_replaced(self.state.observation)
         self._set_state(
             self.state.observed(
@@ -67,6 +73,8 @@ class NodeReconciler:
                 timing=self._clock.timing(),
             )
         )
+        if self.state.uid != uid:
+            self._shown_addresses.is_up_to_date = is_known_new
 
     async def run(self) -> None:
         """Run until the Node is gone and EnrichedNodeGone is published."""
@@ -83,6 +91,7 @@ class NodeReconciler:
                 await self._publish(event)
             case Wait(until=until):
                 self.publisher.record_started()  # the observation needs no other step
+                self._shown_addresses.is_up_to_date |= self.state.is_published
                 await self._wakeup.wait(until)
             case ForgetObject():
                 return False
@@ -106,6 +115,7 @@ class NodeReconciler:
             return
         self._discarded_polls = 0
         before, timing = self.state, self._clock.timing()
+        self._shown_addresses.receive(*self._messages.get_last(self._name))
         if isinstance(found, QueryFailure):
             after = before.poll_failed(
                 found.fault, began=began, timing=timing, foreign_machines=foreign_machines
@@ -127,6 +137,8 @@ class NodeReconciler:
         self._outage.record_poll(self._name, after.fault, began=began)
 
     async def _publish(self, event: EnrichedNode) -> None:
+        self._shown_addresses.receive(*self._messages.get_last(self._name))
+        event = self._shown_addresses.add_history(event)
         outcome = await self.publisher.publish(event, self.state.observation)
         state, timing = self.state, self._clock.timing()
         if not state.observation.is_current(event):
@@ -136,11 +148,14 @@ class NodeReconciler:
             case EventError() if not isinstance(event, EnrichedNodeGone):
                 self._set_state(state.message_oversized(str(outcome), timing))
             case Exception() if not isinstance(outcome, EventError):
+                self._shown_addresses.is_up_to_date = False
                 self._set_state(state.publish_failed(timing))
             case PublishOutcome.TIED if state.dial_targets:
                 self._set_state(state.publish_conflicted(event, now=timing.now))
             case _:
                 self._set_state(state.published(event, timing))
+                if outcome is PublishOutcome.PUBLISHED:
+                    self._shown_addresses.published(event, self._messages.get_last_sequence(self._name))
                 self._messages.drop_echo(self._name, event)
 
     def _log_published(self, event: EnrichedNode, outcome: PublishOutcome | Exception, now: float) -> None:
@@ -167,6 +182,7 @@ class NodeReconciler:
 
     def on_stream_replaced(self) -> None:
         """Forget the published message, which is lost, and wait until the new stream has the Node."""
+        self._shown_addresses = ShownAddresses()
         self._set_state(self.state.stream_replaced())
 
     def on_bus_reconnect(self) -> None:

@@ -1,11 +1,14 @@
-"""Finds the addresses of a machine that other Nodes claim, so that metadata dials them."""
+"""Finds the requested addresses that the facts of a machine do not prove, so that metadata dials them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
 from libs.common.contract.ip_addresses import CACHE_SIZE, canonical_ip
 from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import Node
+from libs.common.contract.pod_cidrs import PodCidrIndex
+from libs.common.contract.public_addresses import iterate_machine_addresses
 from libs.common.contract.signing_request import SigningRequest
 from services.metadata.machines.dial_targets import order_dial_targets
 from services.metadata.nodes.node_state import NodeState
@@ -26,6 +29,8 @@ class AddressClaimIndex:
         self._addresses: dict[str, frozenset[str]] = {}  # by Node name
         self._claimants: dict[str, tuple[str, ...]] = {}  # by address; nearly always one, in less than a set
         self._newly_contested: set[str] = set()  # Node names, until they are taken
+        self._pod_cidrs = PodCidrIndex()
+        self._has_new_pod_cidrs = False
 
     def update(self, name: str) -> None:
         """Mark the Node as changed, or remove its claims if it has no state any more."""
@@ -41,10 +46,30 @@ class AddressClaimIndex:
         claimants = self._claimants.get(address, ())
         return len(claimants) > (name in claimants)
 
-    def take_newly_contested(self) -> set[str]:
-        """Return the Nodes with an address that another Node shares since the last call."""
+    def is_in_other_pod_cidr(self, address: str, name: str) -> bool:
+        """Return whether the address is in a podCIDR of a Node other than `name`."""
+        self._refresh_changed()
+        return bool(self._pod_cidrs.find_other(address, name))
+
+    def list_node_ips(self, name: str) -> tuple[str, ...]:
+        """Return the node IPs that the kubelet of that Node announces, without invalid ones."""
+        state = self._nodes.get(name)
+        return () if state is None or state.node is None else tuple(_iter_node_ips(state.node))
+
+    def take_newly_contested(self, requesting: Iterable[str] = ()) -> set[str]:
+        """Return the Nodes with an address that another Node shares since the last call.
+
+        If a podCIDR is new, also those of the `requesting` Nodes with a node IP in one of another Node.
+        """
         self._refresh_changed()
         found, self._newly_contested = self._newly_contested, set()
+        if self._has_new_pod_cidrs:
+            self._has_new_pod_cidrs = False
+            found.update(
+                name
+                for name in requesting
+                if any(self.is_in_other_pod_cidr(ip, name) for ip in self.list_node_ips(name))
+            )
         return found
 
     def _refresh_changed(self) -> None:
@@ -53,6 +78,9 @@ class AddressClaimIndex:
 
     def _refresh(self, name: str) -> None:
         state = self._nodes.get(name)
+        node = state.node if state is not None else None
+        pod_cidrs = node.spec.pod_cidrs if node is not None else ()
+        self._has_new_pod_cidrs |= self._pod_cidrs.update(name, pod_cidrs)
         now = frozenset(_iter_claimed_addresses(state)) if state is not None else frozenset()
         before = self._addresses.pop(name, frozenset())
         if now:
@@ -70,17 +98,23 @@ class AddressClaimIndex:
 def find_contested_addresses(
     request: SigningRequest, facts: MachineFacts, claims: AddressClaimIndex
 ) -> tuple[str, ...]:
-    """Return the requested addresses that these facts attest, but that another Node claims too.
+    """Return the requested addresses that csr may only approve if the machine answers there.
 
-    The facts' node IP is excluded: it was dialled for the facts. The request is parsed only if another Node
-    claims an address of the machine, which is rare.
+    First the node IPs that the machine lists on a virtual link only, or that are in a podCIDR of another
+    Node. Then the addresses of the machine that another Node claims, too. Where the machine answered
+    for these facts is excluded. The request is parsed only if there is such an address, which is rare.
     """
-    attested = set(_iter_machine_addresses(facts)) - {facts.node_ip}
-    claimed = sorted(address for address in attested if claims.has_other_claimant(address, request.node_name))
-    if not claimed:
+    name, answered = request.node_name, {facts.node_ip, *facts.answering_addresses}
+    attested = set(_iter_machine_addresses(facts)) - answered
+    listed = {canonical_ip(status.address) for status in facts.addresses} - answered
+    node_ips = [address for address in claims.list_node_ips(name) if address in listed]
+    doubtful = [ip for ip in node_ips if ip not in attested or claims.is_in_other_pod_cidr(ip, name)]
+    claimed = sorted(address for address in attested if claims.has_other_claimant(address, name))
+    found = dict.fromkeys((*doubtful, *claimed))
+    if not found:
         return ()
     requested = parse_requested_addresses(request)
-    return tuple(address for address in claimed if address in requested)[:MAX_DIALLED]
+    return tuple(address for address in found if address in requested)[:MAX_DIALLED]
 
 
 def _iter_claimed_addresses(state: NodeState) -> Iterator[str]:
@@ -88,16 +122,19 @@ def _iter_claimed_addresses(state: NodeState) -> Iterator[str]:
         return
     for written in state.node.status.addresses:
         yield from _parse_dialable(written.address)
-    for text in state.node.provided_node_ip.split(",")[:2]:
-        yield from _parse_dialable(text.strip())
+    yield from _iter_node_ips(state.node)
     for facts in {id(one): one for one in (state.facts, state.last_known) if one is not None}.values():
         yield from _iter_machine_addresses(facts)
 
 
+def _iter_node_ips(node: Node) -> Iterator[str]:
+    for text in node.provided_node_ip.split(",")[:2]:
+        yield from _parse_dialable(text.strip())
+
+
 def _iter_machine_addresses(facts: MachineFacts) -> Iterator[str]:
-    yield facts.node_ip
-    for status in facts.addresses:
-        yield from _parse_dialable(status.address)
+    for text in iterate_machine_addresses(facts):
+        yield from _parse_dialable(text)
 
 
 def _parse_dialable(text: str) -> tuple[str, ...]:

@@ -49,6 +49,10 @@ class RequestIndex:
             self._by_node.pop(node_name, None)
         self.wake(node_name)
 
+    def list_nodes(self) -> tuple[str, ...]:
+        """Return the names of the Nodes with pending requests."""
+        return tuple(self._by_node)
+
     def wake(self, node_name: str) -> None:
         """Check the requests of the Node again: its state or its newest request may have changed."""
         for request in self._by_node.get(node_name, {}).values():

@@ -55,7 +55,7 @@ class RequestController:
         await run_every(CLAIM_CHECK_SECONDS, self._check_newly_contested)
 
     def _check_newly_contested(self) -> None:
-        for name in self._claims.take_newly_contested():
+        for name in self._claims.take_newly_contested(self._requests.list_nodes()):
             self._requests.check_addresses(name)
 
     async def close(self) -> None:

@@ -7,12 +7,13 @@ from cryptography import x509
 
 from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts
+from libs.common.contract.public_addresses import counts
 from libs.common.contract.signing_request import SigningRequest
 
 
 def lacks_requested_address(request: SigningRequest, facts: MachineFacts) -> bool:
-    """Return whether the request contains an address that the machine does not report."""
-    reported = {canonical_ip(status.address) for status in facts.addresses}
+    """Return whether the request contains an address that the machine does not have, or not yet."""
+    reported = {canonical_ip(status.address) for status in facts.addresses if counts(status, facts)}
     return not parse_requested_addresses(request) <= reported
 
 

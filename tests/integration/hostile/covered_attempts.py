@@ -11,6 +11,7 @@ _INTEGRATION: Final = "tests/integration"
 _RIGHTS: Final = f"{_INTEGRATION}/test_nats_rights.py::"
 _ACCESS: Final = f"{_INTEGRATION}/test_nats_access.py::"
 _TALOS: Final = f"{_INTEGRATION}/test_talos_hostile.py::"
+_HOLDERS: Final = "tests/flow/test_address_holders.py::"
 _FLOOD: Final = f"{_INTEGRATION}/test_health_flood.py::"
 _NOT_ALLOWED: Final = (
     f"{_RIGHTS}test_whatever_is_not_a_users_to_say_or_to_hear_is_refused",
@@ -68,6 +69,31 @@ COVERED_MACHINE_ATTEMPTS: Final = (
         "registers a bare Node under the full name of another machine, with the join token",
         "**requests of that machine wait**, and name the bare Node; none is denied",
         "tests/flow/test_csr_flow.py::test_a_node_object_with_a_machines_full_name_makes_its_request_wait_and_denies_it_nothing",
+    ),
+    CoveredAttempt(
+        "lists the public addresses of fifty other nodes, whatever the name of the link",
+        "their nodes get certificates and renewals; its own request waits and names them",
+        f"{_HOLDERS}test_a_machine_that_lists_the_addresses_of_others_blocks_only_its_own_requests",
+    ),
+    CoveredAttempt(
+        "writes another node's public address to its own status, and its machine never answers",
+        "the other node gets its certificate",
+        f"{_HOLDERS}test_a_silent_kubelet_that_writes_the_addresses_of_others_blocks_nobody",
+    ),
+    CoveredAttempt(
+        "requests an address of another node's pods, which its own Talos attests",
+        "the request stays pending",
+        f"{_HOLDERS}test_an_address_of_other_nodes_pods_is_only_a_node_ip_that_answers",
+    ),
+    CoveredAttempt(
+        "registers with a pod CIDR that contains the addresses of other nodes",
+        "**requests for these addresses wait** and name its Node; node IPs that answer pass",
+        f"{_HOLDERS}test_an_address_of_other_nodes_pods_is_only_a_node_ip_that_answers",
+    ),
+    CoveredAttempt(
+        "lists an address before the node that it belongs to joins",
+        "**requests of that node for this address wait** and name the holder",
+        f"{_HOLDERS}test_who_lists_the_address_of_a_future_node_holds_it_until_it_lets_go",
     ),
     CoveredAttempt(
         "reports an address in every block of a pool",

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from libs.common.contract.address_history import AddressHistory
 from libs.common.contract.events.stream_event import EnrichedEvent, StreamEvent
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import Node
@@ -20,6 +21,7 @@ class NodeEnriched(EnrichedEvent, frozen=True, kw_only=True, tag="NodeEnriched.v
     verified_by: str = msgspec.field(
         name="recognized_by"
     )  # "nodename", or "system-uuid" (kubelet's hostname-override)
+    address_history: AddressHistory = AddressHistory()  # of the addresses of `facts` that count
     observed_at: Timestamp
     enriched_at: Timestamp
 
@@ -37,6 +39,8 @@ class NodeUnreachable(EnrichedEvent, frozen=True, kw_only=True, tag="NodeUnreach
     # the Node's name. Silence, errors and partial answers prove nothing. metadata publishes the result of
     # each poll, at least once a minute while the state lasts.
     foreign_machines: tuple[ForeignMachine, ...] = msgspec.field(default=(), name="answered_by")
+    # Of the addresses of `last_known`; without it, of those in the Node object.
+    address_history: AddressHistory = AddressHistory()
     observed_at: Timestamp
     enriched_at: Timestamp
 

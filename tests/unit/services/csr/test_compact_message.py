@@ -27,7 +27,8 @@ def test_a_report_keeps_the_identity_of_its_node_and_all_about_its_machine():
     for event in make_metadata_events():
         stored = compact(event)
         assert stored.node == Node(metadata=ObjectMeta(name=event.node.name, uid=event.node.uid))
-        assert msgspec.structs.replace(stored, node=event.node) == event
+        history = event.address_history.resolve(7)
+        assert stored == msgspec.structs.replace(event, node=stored.node, address_history=history)
 
 
 def test_every_request_gets_the_same_decision_by_what_is_stored():

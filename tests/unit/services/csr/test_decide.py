@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from libs.common.contract.events import CsrEnriched
-from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from libs.common.kube.server_identity import ServerIdentity
 from services.csr.api_endpoint import ApiEndpoint
@@ -547,3 +547,17 @@ def test_a_letter_that_only_pretends_to_be_one_of_ours_makes_no_host_name(name: 
     decision = decided(asks("a", encode_dns_name(name), facts=facts), claims_of(A))
     assert isinstance(decision, Deny)
     assert "no host name" in decision.message or "cannot be read" in decision.message
+
+
+@pytest.mark.parametrize(
+    "link", ["lo", "dummy7", "kube-ipvs0", "nodelocaldns", "kubespan", "siderolink", "cilium_host"]
+)
+def test_an_address_on_a_virtual_link_counts_only_where_the_machine_answered(link: str):
+    status = AddressStatus(address="203.0.113.9/32", link=link)
+    facts = msgspec.structs.replace(OF_A, addresses=(*OF_A.addresses, status))
+    event = asks("a", encode_ip("203.0.113.9"), facts=facts)
+    decision = decided(event, claims_of(A, make_node_enriched(A, facts)))
+    assert isinstance(decision, Wait)
+    assert "which accepts any address" in decision.message
+    answered = msgspec.structs.replace(event, answering_addresses=("10.0.0.1", "203.0.113.9"))
+    assert isinstance(decided(answered, claims_of(A, make_node_enriched(A, facts))), Approve)

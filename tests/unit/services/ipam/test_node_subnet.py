@@ -44,7 +44,7 @@ def test_the_first_subnet_that_can_hold_pods_is_the_pool(
     assert find_node_subnet_pool(make_node(), facts_of(*addresses)) == pool
 
 
-@pytest.mark.parametrize("link", ["kubespan", "siderolink", "lo", "cilium_host", "dummy0"])
+@pytest.mark.parametrize("link", ["kubespan", "siderolink", "lo", "cilium_host", "dummy0", "kube-ipvs0"])
 def test_links_of_the_cluster_itself_make_no_pool(link: str):
     assert find_node_subnet_pool(make_node(), facts_of(on("2001:db8:0:1::5/64", link))) is None
 
