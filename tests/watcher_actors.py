@@ -160,6 +160,9 @@ class _ScriptedSource(Generic[StoredT]):
         await self._script._listen(tell)
 
 
+WATCHED_RESOURCES = ("nodes", "certificatesigningrequests", "servicecidrs")
+
+
 class WatcherFlow(Recorder):
     """Follows the flow and records its events."""
 

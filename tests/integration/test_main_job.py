@@ -15,6 +15,7 @@ from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machi
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import wait_until
 from tests.integration.conftest import StartServices
+from tests.watcher_actors import WATCHED_RESOURCES
 
 Form = dict[str, Any]
 in_every_form = pytest.mark.parametrize(
@@ -129,7 +130,7 @@ async def test_each_process_makes_only_the_requests_that_its_wiring_allows(
     ours = requests_of(control_plane, since)
     assert {user for user, _, _ in ours} == {"watcher", "labeler"}  # metadata has no Kubernetes right at all
     of_watcher = {(verb, resource) for user, verb, resource in ours if user == "watcher"}
-    watched = {(verb, what) for verb in ("list", "watch") for what in ("nodes", "certificatesigningrequests")}
+    watched = {(verb, resource) for verb in ("list", "watch") for resource in WATCHED_RESOURCES}
     assert of_watcher <= watched | {(verb, "leases") for verb in ("get", "create", "update")}
 
 

@@ -161,12 +161,14 @@ async def test_an_old_cluster_role_costs_no_node_its_initialization_and_the_new_
             await flow.wait_for(lambda f: f.snapshots(), "a snapshot of the Nodes")
             await admin.join(SimKubelet(name="joins", ips=("10.7.0.5",)))
             await flow.wait_for(lambda f: "joins" in f.existing())
-            assert {said.requests for said in flow.snapshots()} == {None}
+            assert {(said.requests, said.service_cidrs) for said in flow.snapshots()} == {(None, None)}
             told = "; ".join(watcher.problems())
             assert "missing RBAC rule: apiGroups ['certificates.k8s.io']" in told
+            assert "missing RBAC rule: apiGroups ['networking.k8s.io'], resources [servicecidrs]" in told
             await grant_all(admin)
             await flow.wait_for(lambda f: filed in f.existing_requests(), "the request")
             await flow.wait_for(lambda f: bool(f.snapshots()[-1].requests), "a snapshot of all")
+            await flow.wait_for(lambda f: f.snapshots()[-1].service_cidrs is not None, "the ranges")
             await wait_until(lambda: watcher.problems() == (), "ready")
     finally:
         await kube.close()

@@ -26,7 +26,7 @@ from services.watcher.leader_elector import LeadershipLost
 from services.watcher.service import WatcherService
 from tests.bus_actors import run_during, wait_until
 from tests.integration.conftest import ConnectBus
-from tests.watcher_actors import QUICK, WatcherFlow, make_watcher
+from tests.watcher_actors import QUICK, WATCHED_RESOURCES, WatcherFlow, make_watcher
 
 ROOT = Path(__file__).parents[2]
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -291,4 +291,4 @@ async def test_observing_only_writes_nothing_to_kubernetes(
         await flow.wait_for(lambda f: len(f.leadings()) > 2, "the leader publishes heartbeats")
     await kube.close()
     asked = {(r.verb, r.resource) for r in world.control_plane.audit_counts(mark) if r.user == user}
-    assert asked == {(v, r) for v in ("list", "watch") for r in ("nodes", "certificatesigningrequests")}
+    assert asked == {(v, r) for v in ("list", "watch") for r in WATCHED_RESOURCES}
