@@ -208,7 +208,7 @@ async def test_in_the_watchers_pod_it_tells_what_the_watcher_may_see(cluster: In
         for check in json.loads(said.out)["checks"]
     }
     assert states["rights"] == {"ok", "unknown"}
-    assert "1 ServiceAccounts have their 7 required permissions" in said.out
+    assert "1 ServiceAccounts have their 9 required permissions" in said.out
     assert states["kubelets"] == {"ok"}
     assert "the state of NATS is unknown" not in said.out
 
