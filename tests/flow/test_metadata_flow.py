@@ -11,6 +11,7 @@ import pytest
 
 from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.bus.protocol import BusError
+from libs.common.contract.address_history import FirstShown
 from libs.common.contract.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import AddressStatus, MachineFacts, why_metadata_incomplete
 from libs.common.contract.subjects import ENRICHED_NODE
@@ -335,10 +336,12 @@ async def test_a_restart_does_not_repeat_messages_of_the_stream(nats_server, str
 
 
 async def test_everything_is_published_to_a_new_stream(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos):
-        await stream.publish_node(make_node())
+    async with run_metadata(nats_server.url, talos) as service:
         await stream.publish_snapshot()
-        await stream.wait_for_enriched("web-1", NodeEnriched)
+        await wait_until(lambda: service._stream_cache.is_complete)
+        await stream.publish_node(make_node())
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
+        assert event.address_history.since == FirstShown(0, None), "the Node is new"
         await nats_server.wipe()
         old = stream.stream_id
 
@@ -354,6 +357,7 @@ async def test_everything_is_published_to_a_new_stream(nats_server, stream, talo
         await stream.publish_snapshot()
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
     assert (event.stream_id, event.observed_sequence) == (stream.stream_id, sequence)
+    assert event.address_history.since == FirstShown(0, 0), "a new stream does not know who was first"
 
 
 async def test_nothing_is_lost_while_nats_is_down(nats_server, stream, talos):
