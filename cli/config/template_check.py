@@ -18,13 +18,15 @@ from services.labeler.rules.value_validation import (
 
 _NAMES: Final = [field.name for field in FIELDS]
 # Wrong on any machine, even if some samples do not reach that part of the template.
-_OF_THE_TEMPLATE: Final = ("wrong number of args", "wrong type for value", "can't evaluate field")
+_OF_THE_TEMPLATE: Final = (
+    "wrong number of args", "wrong type for value", "can't evaluate field", "not support",
+)  # fmt: skip
 
 
 def check_entry(one: EntryTrials, findings: Findings) -> None:
     """Report the problems of one entry."""
     if one.parse_error is not None:
-        told = f"is not a valid Go template: {_describe_error(one.parse_error, one.entry.template)}"
+        told = f"is not a valid template: {_describe_error(one.parse_error, one.entry.template)}"
         findings.add_mistake(one.entry.line, one.path, told)
         return
     unknown = sorted(one.template.fields - set(_NAMES)) if one.template else []

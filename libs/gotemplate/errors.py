@@ -11,7 +11,7 @@ _LONGEST_REASON: Final = 400
 
 
 class FunctionError(Exception):
-    """A template function rejects its arguments; the message is Go's."""
+    """A template function rejects its arguments."""
 
 
 class TemplateError(Exception):
@@ -24,7 +24,7 @@ class TemplateError(Exception):
         self.kind: Final = kind
         self.line, self.column = place
         self.reason: Final = reason
-        self.context: Final = context  # the node that was evaluated, as Go prints it
+        self.context: Final = context  # the part of the source that was evaluated
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -43,12 +43,12 @@ class Places:
         self._source = source
         self._newlines = [index for index, character in enumerate(source) if character == "\n"]
 
-    def line(self, position: int) -> int:
-        """Return the line, from 1."""
-        return bisect_left(self._newlines, position) + 1
+    def text(self, start: int, end: int) -> str:
+        """Return a part of the source."""
+        return self._source[start:end]
 
     def place(self, position: int) -> tuple[int, int]:
         """Return the line, from 1, and the column in bytes, from 0."""
-        line = self.line(position)
+        line = bisect_left(self._newlines, position) + 1
         start = self._newlines[line - 2] + 1 if line > 1 else 0
         return line, len(self._source[start:position].encode("utf-8", "surrogatepass"))

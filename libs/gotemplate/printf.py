@@ -1,175 +1,170 @@
-"""Parses formats like Go's Sprintf; `printing` formats the values."""
+"""Formats values like Go's Sprint and Sprintf, with the verbs and flags of the table below."""
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
-from libs.gotemplate.number_format import Flags
-from libs.gotemplate.printing import Printer
-from libs.gotemplate.runes import character_at
-from libs.gotemplate.values import Uint8, Value, type_name
+import msgspec
 
-_LARGEST: Final = 1_000_000  # Go's limit of widths and precisions; MAX_TEXT is lower
-_FLAGS: Final = {"#": "sharp", "0": "zero", "+": "plus", "-": "minus", " ": "space"}
+from libs.gotemplate.bounds import MAX_TEXT, BoundExceeded, fits
+from libs.gotemplate.errors import FunctionError
+from libs.gotemplate.quoting import quote
+from libs.gotemplate.runes import characters, raw
+from libs.gotemplate.values import Record, Value, type_name
+
+# Which flags a verb accepts; "." is a precision.
+_FLAGS: Final = {
+    "v": "-0",
+    "s": "-0.",
+    "q": "-0.",
+    "d": "-0+ .",
+    "x": "-0",
+    "X": "-0",
+    "t": "-0",
+    "f": "-0+ .",
+    "%": "",
+}
+# Go has more verbs for these types.
+_REFUSED: Final = {("q", int): "use %d", ("x", float): "use %f or %v", ("X", float): "use %f or %v"}
+_INSTEAD: Final = {
+    "*": "write the width as a number",
+    "[": "give the arguments in the order of the verbs",
+    "": "write %% for a percent sign",
+}
+_PIECE: Final = re.compile(r"(?s)([^%]+)|%([-+# 0]*)([0-9]{0,9})(\.[0-9]{0,9})?(.?)")
+
+
+class Directive(msgspec.Struct, frozen=True):
+    """One verb of a format, with its flags."""
+
+    verb: str
+    flags: str = ""
+    width: int = 0
+    precision: int | None = None
+
+
+_PLAIN: Final = Directive("v")
+
+
+def parse_format(template: bytes) -> list[str | Directive]:
+    """Return the texts and directives of a format. Raises FunctionError for an unsupported verb or flag."""
+    pieces: list[str | Directive] = []
+    for text, flags, width, precision, verb in _PIECE.findall(characters(template)):
+        if text or verb == "%":
+            pieces.append(text or verb)
+            continue
+        if verb not in _FLAGS:
+            instead = _INSTEAD.get(verb, "use %v, %s, %q, %d, %x, %X, %f or %t")
+            raise FunctionError(
+                f"printf does not support {raw('%' + verb).decode(errors='replace')}: {instead}"
+            )
+        for flag in flags + precision[:1]:
+            if flag not in _FLAGS[verb]:
+                raise FunctionError(f"printf does not support %{flag}{verb}: use %{verb} without {flag!r}")
+        pieces.append(Directive(verb, flags, int(width or 0), int(precision[1:] or 0) if precision else None))
+    return pieces
 
 
 def sprintf(template: bytes, arguments: Sequence[Value]) -> bytes:
     """Implement fmt.Sprintf, with Go's texts for errors, such as `%!d(string=x)` and `%!s(MISSING)`."""
-    formatter = _Formatter(template, arguments)
-    while formatter.literal():
-        formatter.directive()
-    formatter.extra()
-    return bytes(formatter.printer.text)
-
-
-class _Formatter:
-    def __init__(self, template: bytes, arguments: Sequence[Value]) -> None:
-        self.printer = Printer()
-        self._template = template
-        self._arguments = arguments
-        self._position = 0
-        self._argument = 0
-        self._reordered = False  # an index was used, so unused arguments are no error
-        self._good_index = True
-        self._after_index = False
-
-    def literal(self) -> bool:
-        """Copy the text up to the next directive and skip its %; return whether there is a directive."""
-        percent = self._template.find(b"%", self._position)
-        end = len(self._template) if percent < 0 else percent
-        self.printer.write(self._template[self._position : end])
-        self._position = end + 1
-        return percent >= 0
-
-    def directive(self) -> None:
-        """Format one verb with its flags."""
-        flags = self.printer.flags = Flags()
-        self._good_index, self._after_index = True, False
-        while self._here() in _FLAGS:
-            setattr(flags, _FLAGS[self._here()], True)
-            self._position += 1
-        self._index()
-        self._width(flags)
-        self._precision(flags)
-        if not self._after_index:
-            self._index()
-        if self._position >= len(self._template):
-            self.printer.write(b"%!(NOVERB)")
-            return
-        verb, width = character_at(self._template, self._position)
-        self._position += width
-        self._verb(verb, flags)
-
-    def extra(self) -> None:
-        """Append the error for arguments that no verb has used."""
-        unused = self._arguments[self._argument :]
-        if self._reordered or not unused:
-            return
-        printer = self.printer
-        printer.flags = Flags()
-        printer.write(b"%!(EXTRA ")
-        for position, value in enumerate(unused):
-            if position:
-                printer.write(b", ")
-            if value is not None:
-                printer.write(type_name(value).encode() + b"=")
-            printer.argument(value, "v")
-        printer.write(b")")
-
-    def _here(self) -> str:
-        return chr(self._template[self._position]) if self._position < len(self._template) else ""
-
-    def _verb(self, verb: str, flags: Flags) -> None:
-        if verb == "%":
-            self.printer.write(b"%")
-        elif not self._good_index:
-            self.printer.write(f"%!{verb}(BADINDEX)".encode())
-        elif self._argument >= len(self._arguments):
-            self.printer.write(f"%!{verb}(MISSING)".encode())
+    text, used = "", 0
+    for piece in parse_format(template):
+        if isinstance(piece, str):
+            text += piece
+        elif used < len(arguments):
+            text += _format(arguments[used], piece)
+            used += 1
         else:
-            if verb in "vw":
-                flags.sharp_v, flags.sharp = flags.sharp, False
-                flags.plus_v, flags.plus = flags.plus, False
-            self.printer.argument(self._arguments[self._argument], verb)
-            self._argument += 1
-
-    def _index(self) -> None:
-        """Parse `[n]`, which selects the next argument."""
-        self._after_index = False
-        if self._here() != "[":
-            return
-        self._reordered = True
-        end = self._template.find(b"]", self._position)
-        if end < 0 or len(self._template) - self._position < 3:
-            self._good_index = False
-            self._position += 1
-            return
-        digits = self._template[self._position + 1 : end]
-        self._position = end + 1
-        number = _number(digits) if digits.isdigit() else None
-        self._after_index = number is not None
-        if number is not None and 1 <= number <= len(self._arguments):
-            self._argument = number - 1
-        else:
-            self._good_index = False
-
-    def _digits(self) -> int | None:
-        """Parse a number in the format; None if there is none or it is too large for Go."""
-        start = self._position
-        while self._here().isdecimal():
-            self._position += 1
-        if start == self._position:
-            return None
-        number = _number(self._template[start : self._position])
-        if number is None:
-            self._position = len(self._template)
-        return number
-
-    def _star(self) -> int | None:
-        """Return a width or precision from the next argument; None if it is not an int or too large."""
-        self._position += 1
-        self._after_index = False
-        if self._argument >= len(self._arguments):
-            return None
-        value = self._arguments[self._argument]
-        self._argument += 1
-        number = value.value if isinstance(value, Uint8) else value
-        if isinstance(number, bool) or not isinstance(number, int) or abs(number) > _LARGEST:
-            return None
-        return number
-
-    def _width(self, flags: Flags) -> None:
-        if self._here() == "*":
-            flags.width = self._star()
-            if flags.width is None:
-                self.printer.write(b"%!(BADWIDTH)")
-            elif flags.width < 0:
-                flags.width, flags.minus, flags.zero = -flags.width, True, False
-            return
-        flags.width = self._digits()
-        if self._after_index and flags.width is not None:
-            self._good_index = False
-
-    def _precision(self, flags: Flags) -> None:
-        if self._here() != "." or self._position + 1 >= len(self._template):
-            return
-        self._position += 1
-        if self._after_index:
-            self._good_index = False
-        self._index()
-        if self._here() == "*":
-            given = self._star()
-            flags.precision = given if given is not None and given >= 0 else None
-            if flags.precision is None:
-                self.printer.write(b"%!(BADPREC)")
-            return
-        flags.precision = self._digits() or 0
+            text += f"%!{piece.verb}(MISSING)"
+        _check_length(text)
+    if used < len(arguments):
+        text += f"%!(EXTRA {', '.join(map(_typed, arguments[used:]))})"
+    return raw(text)
 
 
-def _number(digits: bytes) -> int | None:
-    """Parse digits like Go's parsenum, which fails when a digit follows a number over a million."""
-    number = 0
-    for digit in digits:
-        if number > _LARGEST:
-            return None
-        number = number * 10 + digit - 48
-    return number
+def sprint(values: Sequence[Value]) -> bytes:
+    """Implement fmt.Sprint: a space between two operands if neither is a string."""
+    text = ""
+    for position, value in enumerate(values):
+        if position and not isinstance(value, bytes) and not isinstance(values[position - 1], bytes):
+            text += " "
+        text += _format(value, _PLAIN)
+        _check_length(text)
+    return raw(text)
+
+
+def sprintln(values: Sequence[Value]) -> bytes:
+    """Implement fmt.Sprintln."""
+    return raw(" ".join(_format(value, _PLAIN) for value in values) + "\n")
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_TEXT:  # characters: `fits` checks the bytes of the result
+        raise BoundExceeded(f"a text is longer than MAX_TEXT = {MAX_TEXT} bytes")
+
+
+def _format(value: Value, how: Directive) -> str:
+    """Return the value as text; an invalid byte is a lone surrogate, as in `characters`."""
+    fits(max(how.width, how.precision or 0))
+    if instead := _REFUSED.get((how.verb, type(value))):
+        raise FunctionError(f"printf does not support %{how.verb} of {type_name(value)}: {instead}")
+    if isinstance(value, dict):
+        fits(2 * len(value) * how.width)
+        pairs = (f"{_format(key, how)}:{_format(value[key], how)}" for key in sorted(value))
+        return f"map[{' '.join(pairs)}]"
+    if isinstance(value, Record):
+        return f"{{{' '.join(_format(field, how) for field in value.fields.values())}}}"
+    text = _format_basic(value, how)
+    return f"%!{how.verb}({_typed(value, how)})" if text is None else text
+
+
+def _format_basic(value: Value, how: Directive) -> str | None:
+    """Return the value as text; None if the verb does not fit its type."""
+    match value, how.verb:
+        case None, "v":
+            return _pad("<nil>", how)
+        case bool(), verb:
+            return _pad("true" if value else "false", how) if verb in "tv" else None
+        case int(), "d" | "v" | "x" | "X":
+            digits = format(value, "d" if how.verb == "v" else how.verb)
+            return _pad_number("" if digits == "0" and how.precision == 0 else digits, how, how.precision)
+        case float(), "f":
+            return _pad_number(f"{value:.{6 if how.precision is None else how.precision}f}", how)
+        case float(), "v":
+            return _pad_number(_shortest(value), how)
+        case bytes(), "v" | "s" | "q":
+            text = characters(value)[: how.precision]
+            return _pad(quote(raw(text)) if how.verb == "q" else text, how)
+        case bytes(), "x" | "X":
+            return _pad(value.hex() if how.verb == "x" else value.hex().upper(), how)
+    return None
+
+
+def _typed(value: Value, how: Directive = _PLAIN) -> str:
+    if value is None:
+        return "<nil>"
+    return f"{type_name(value)}={_format(value, msgspec.structs.replace(how, verb='v'))}"
+
+
+def _pad(text: str, how: Directive) -> str:
+    if "-" in how.flags:
+        return text.ljust(how.width)
+    return text.rjust(how.width, "0" if "0" in how.flags else " ")
+
+
+def _pad_number(text: str, how: Directive, least_digits: int | None = None) -> str:
+    """Pad with zeros after the sign, or with spaces; without the flag 0 if there is a precision."""
+    sign = "-" if text.startswith("-") else next((flag for flag in "+ " if flag in how.flags), "")
+    if least_digits is None:
+        least_digits = how.width - len(sign) if "0" in how.flags and "-" not in how.flags else 0
+    number = sign + text.removeprefix("-").rjust(least_digits, "0")
+    return number.ljust(how.width) if "-" in how.flags else number.rjust(how.width)
+
+
+def _shortest(value: float) -> str:
+    """Return the shortest text that identifies this float; from 1e+06 on with an exponent."""
+    text = repr(value).removesuffix(".0")
+    if abs(value) < 1e6:
+        return text
+    digits = text.partition("e")[0].replace(".", "").strip("-0")
+    return f"{value:.{len(digits) - 1}e}"

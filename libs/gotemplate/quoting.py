@@ -1,100 +1,79 @@
-"""Parses Go's quoted strings and characters in templates, and writes them for %q."""
+"""Parses Go's quoted strings and numbers in templates, and quotes texts for %q and errors."""
 
 import re
+from math import isinf
 from typing import Final
 
-from libs.gotemplate.runes import characters, encoded, is_invalid
+from libs.gotemplate.runes import characters, encoded, is_invalid, raw
+from libs.gotemplate.values import MAX_INT, MIN_INT
 
-_SIMPLE: Final = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92}
+_SIMPLE: Final = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92, '"': 34}
 _ESCAPES: Final = {7: "\\a", 8: "\\b", 12: "\\f", 10: "\\n", 13: "\\r", 9: "\\t", 11: "\\v"}
 _ESCAPE: Final = re.compile(
-    r"\\(?:x(?P<x>[0-9a-fA-F]{2})|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})|(?P<o>[0-7]{3})|(?P<s>[abfnrtv\\'\"]))"
+    r"\\(?:x(?P<x>[0-9a-fA-F]{2})|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})|(?P<o>[0-7]{3})|"
+    r'(?P<s>[abfnrtv\\"])|(?P<invalid>))'
 )
-INVALID: Final = "invalid syntax"
+
+_HEXADECIMAL: Final = ("0x", "+0x", "-0x")
+_REFUSED: Final = {
+    ".*i": "complex constants",
+    ".*[pP].*": "hexadecimal floats",
+    "[+-]?0[0-9_]+": "octal constants",
+}
 
 
 def unquote(literal: str) -> bytes:
     """Return the value of a quoted or raw string of a template. Raises ValueError with Go's message."""
     if literal[0] == "`":
         return encoded(literal[1:-1].replace("\r", ""))
-    value = bytearray()
-    position, end = 1, len(literal) - 1
-    while position < end:
-        backslash = literal.find("\\", position, end)
-        if backslash < 0:
-            backslash = end
-        value += encoded(literal[position:backslash])
-        position = backslash
-        if position < end:
-            piece, position = _escape(literal, position, '"')
-            value += piece if isinstance(piece, bytes) else encoded(chr(piece))
-    return bytes(value)
+    return raw(_ESCAPE.sub(_escaped_character, characters(encoded(literal[1:-1]))))
 
 
-def unquote_character(literal: str) -> int:
-    """Return the rune of a character constant. Raises ValueError with Go's message."""
-    if literal == "''":
-        raise ValueError(INVALID)
-    if literal[1] == "\\":
-        piece, end = _escape(literal, 1, "'")
-        rune = piece[0] if isinstance(piece, bytes) else piece
-    else:
-        rune, end = ord(literal[1]), 2
-    if literal[end:] != "'":
-        raise ValueError(f"malformed character constant: {literal}")
-    return rune
+def parse_number(text: str) -> int | float:
+    """Parse a number constant. Raises ValueError with the reason."""
+    for pattern, kind in _REFUSED.items():
+        if re.fullmatch(pattern, text):
+            raise ValueError(f"{kind} such as {text} are not supported: write a decimal number")
+    is_float = not text.lower().startswith(_HEXADECIMAL) and set(text) & set(".eE")
+    try:
+        number = float(text) if is_float else int(text, 0)
+    except ValueError:
+        raise ValueError(f"illegal number syntax: {quote_text(text)}") from None
+    if isinf(number) or (isinstance(number, int) and not MIN_INT <= number <= MAX_INT):
+        raise ValueError(f"number out of range: {quote_text(text)}")
+    return number
 
 
-def quote(text: bytes, *, ascii_only: bool = False) -> bytes:
-    """Implement strconv.Quote and QuoteToASCII."""
-    body = "".join(
-        f"\\x{ord(c) - 0xDC00:02x}" if is_invalid(c) else _escaped(c, '"', ascii_only)
-        for c in characters(text)
-    )
-    return f'"{body}"'.encode()
+def quote(text: bytes) -> str:
+    """Implement strconv.Quote."""
+    return '"' + "".join(map(_quoted_character, characters(text))) + '"'
 
 
-def quote_character(rune: int, *, ascii_only: bool = False) -> bytes:
-    """Implement strconv.QuoteRune and QuoteRuneToASCII."""
-    return f"'{_escaped(as_character(rune), chr(39), ascii_only)}'".encode()
+def quote_text(text: str) -> str:
+    """Quote a part of the source."""
+    return quote(encoded(text))
 
 
-def as_character(rune: int) -> str:
-    """Return the rune as text; U+FFFD for an invalid rune."""
-    return chr(rune) if 0 <= rune < 0xD800 or 0xE000 <= rune <= 0x10FFFF else "\ufffd"
+def _escaped_character(match: re.Match[str]) -> str:
+    kind = match.lastgroup or ""
+    if kind == "s":
+        return chr(_SIMPLE[match[kind]])
+    number = int(match[kind], 8 if kind == "o" else 16) if match[kind] else 0x110000
+    if kind in "xo" and number <= 255:
+        return characters(bytes([number]))
+    if kind in "xo" or number > 0x10FFFF or 0xD800 <= number < 0xE000:
+        raise ValueError("invalid syntax")
+    return chr(number)
 
 
-def can_backquote(text: bytes) -> bool:
-    """Return whether %#q writes this text between backquotes."""
-    return not any(is_invalid(c) or c in "`\x7f\ufeff" or (c < " " and c != "\t") for c in characters(text))
-
-
-def _escape(literal: str, position: int, delimiter: str) -> tuple[bytes | int, int]:
-    """Parse one escape: a byte for hexadecimal and octal, otherwise a rune; also return its end."""
-    match = _ESCAPE.match(literal, position)
-    if match is None:
-        raise ValueError(INVALID)
-    text, digits = match[match.lastgroup or ""], match.lastgroup
-    if digits == "s":
-        if text in "'\"" and text != delimiter:
-            raise ValueError(INVALID)
-        return _SIMPLE.get(text, ord(text[0])), match.end()
-    number = int(text, 8 if digits == "o" else 16)
-    if digits in ("o", "x"):
-        if number > 255:
-            raise ValueError(INVALID)
-        return bytes([number]), match.end()
-    if number > 0x10FFFF or 0xD800 <= number < 0xE000:
-        raise ValueError(INVALID)
-    return number, match.end()
-
-
-def _escaped(character: str, delimiter: str, ascii_only: bool) -> str:
-    if character in (delimiter, "\\"):
-        return "\\" + character
-    if character.isprintable() and (character.isascii() or not ascii_only):
-        return character
+def _quoted_character(character: str) -> str:
     code = ord(character)
+    if is_invalid(character):
+        return f"\\x{code - 0xDC00:02x}"
+    if character in '"\\':
+        return "\\" + character
+    if character.isprintable():
+        return character
     if code in _ESCAPES:
         return _ESCAPES[code]
     if code < 0x20 or code == 0x7F:

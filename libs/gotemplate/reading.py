@@ -4,22 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from libs.gotemplate.tree import (
-    Action,
-    Call,
-    Chain,
-    Dot,
-    Field,
-    Identifier,
-    If,
-    Item,
-    Items,
-    Operand,
-    Pipe,
-    Range,
-    Variable,
-    With,
-)
+from libs.gotemplate.tree import Action, Block, Call, Dot, Identifier, Items, Operand, Path, Pipe, Variable
 
 
 def fields_read(definitions: Mapping[str, Items], root: str) -> frozenset[str]:
@@ -56,29 +41,28 @@ class _Reader:
     def items(self, items: Items, *, dot: bool, dollar: bool) -> None:
         """Collect the names in the items; `dot` and `dollar`: whether dot and $ are the data here."""
         for item in items:
-            self._item(item, dot, dollar)
+            match item:
+                case Action():
+                    self._pipe(item.pipe, dot, dollar)
+                case Block():
+                    self._block(item, dot, dollar)
+                case Call():
+                    self._call(item, dot, dollar)
 
-    def _item(self, item: Item, dot: bool, dollar: bool) -> None:
-        match item:
-            case Action():
-                self._pipe(item.pipe, dot, dollar)
-            case If():
-                for branch in item.branches:
-                    self._pipe(branch.pipe, dot, dollar)
-                    changed = isinstance(item, With) and not _is_data(branch.pipe, dot, dollar)
-                    self.items(branch.body, dot=dot and not changed, dollar=dollar)
-                self.items(item.otherwise, dot=dot, dollar=dollar)
-            case Range():
-                self._pipe(item.pipe, dot, dollar)
-                self.items(item.body, dot=False, dollar=dollar)
-                self.items(item.otherwise, dot=dot, dollar=dollar)
-            case Call():
-                self._call(item, dot, dollar)
+    def _block(self, block: Block, dot: bool, dollar: bool) -> None:
+        for branch in block.branches:
+            self._pipe(branch.pipe, dot, dollar)
+            is_data = block.keyword == "if" and dot
+            if block.keyword == "with":
+                is_data = _is_data(branch.pipe, dot, dollar)
+            self.items(branch.body, dot=is_data, dollar=dollar)
+        self.items(block.otherwise, dot=dot, dollar=dollar)
 
     def _call(self, call: Call, dot: bool, dollar: bool) -> None:
+        data = False
         if call.pipe is not None:
             self._pipe(call.pipe, dot, dollar)
-        data = call.pipe is not None and _is_data(call.pipe, dot, dollar)
+            data = _is_data(call.pipe, dot, dollar)
         if call.name in self._definitions and (call.name, data) not in self._called:
             self._called.add((call.name, data))
             self.items(self._definitions[call.name], dot=data, dollar=data)
@@ -89,25 +73,18 @@ class _Reader:
                 self._operand(operand, dot, dollar)
 
     def _operand(self, operand: Operand, dot: bool, dollar: bool) -> None:
-        match operand:
-            case Field() if dot:
+        if isinstance(operand, Path):
+            if _is_data(operand.base, dot, dollar):
                 self.names.add(operand.names[0])
-            case Variable() if dollar and operand.names[0] == "$" and len(operand.names) > 1:
-                self.names.add(operand.names[1])
-            case Chain():
-                inner = operand.node
-                if isinstance(inner, Pipe) and _is_data(inner, dot, dollar):
-                    self.names.add(operand.names[0])
-                self._operand(inner, dot, dollar)
-            case Pipe():
-                self._pipe(operand, dot, dollar)
+            operand = operand.base
+        if isinstance(operand, Pipe):
+            self._pipe(operand, dot, dollar)
 
 
-def _is_data(pipe: Pipe, dot: bool, dollar: bool) -> bool:
-    """Return whether the pipeline is `.` or `$` and refers to the data."""
-    if len(pipe.commands) != 1 or len(pipe.commands[0].arguments) != 1:
-        return False
-    operand = pipe.commands[0].arguments[0]
-    if isinstance(operand, Dot):
-        return dot
-    return dollar and isinstance(operand, Variable) and operand.names == ("$",)
+def _is_data(operand: Operand, dot: bool, dollar: bool) -> bool:
+    """Return whether the operand is `.` or `$`, also in parentheses, and refers to the data."""
+    while isinstance(operand, Pipe) and len(operand.commands) == len(operand.commands[0].arguments) == 1:
+        operand = operand.commands[0].arguments[0]
+    return (dot and isinstance(operand, Dot)) or (
+        dollar and isinstance(operand, Variable) and operand.name == "$"
+    )

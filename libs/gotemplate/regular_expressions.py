@@ -6,7 +6,6 @@ invalid UTF-8.
 
 from collections.abc import Iterator
 from functools import cache
-from itertools import dropwhile
 from typing import Any, Final
 
 from libs.gotemplate.bounds import (
@@ -19,27 +18,9 @@ from libs.gotemplate.bounds import (
     fits,
 )
 from libs.gotemplate.errors import FunctionError
-from libs.gotemplate.runes import (
-    character_at,
-    characters,
-    is_invalid,
-    is_word,
-    raw,
-    valid,
-)
+from libs.gotemplate.runes import character_at, characters, is_word, raw, valid
 
 _TOO_LARGE: Final = "pattern too large"
-# RE2's and Go's message for the same error: users find Go's documentation.
-_IN_GO: Final = {
-    "missing )": "missing closing )",
-    "missing ]": "missing closing ]",
-    "invalid repetition size": "invalid repeat count",
-    "bad repetition operator": "invalid nested repetition operator",
-    "invalid perl operator": "invalid or unsupported Perl syntax",
-    "no argument for repetition operator": "missing argument to repetition operator",
-    "invalid named capture group": "invalid named capture",
-    "trailing \\": "trailing backslash at end of expression",
-}
 _Span = tuple[int, int]
 
 
@@ -65,12 +46,13 @@ class _Pattern:
         try:
             self._compiled = re2.compile(pattern, _options())
         except re2.error as error:
-            said = error.args[0].decode("utf-8", "replace") if error.args else ""
+            said = valid(error.args[0]) if error.args else ""
             if said.startswith(_TOO_LARGE):
                 raise BoundExceeded(
                     f"a regular expression needs more than MAX_REGEX_MEMORY = {MAX_REGEX_MEMORY} bytes"
                 ) from error
-            raise FunctionError(_in_go(said, pattern)) from error
+            mistake, _, where = said.partition(": ")
+            raise FunctionError(f"error parsing regexp: {mistake}: `{where}`") from error
         self._budget = budget
         self._instructions: int = self._compiled.programsize
         budget.spend(self._instructions // REGEX_INSTRUCTIONS_PER_STEP)
@@ -112,14 +94,6 @@ def replace_all(pattern: bytes, text: bytes, replacement: bytes, budget: Budget)
     result += text[copied:]
     fits(len(result))
     return bytes(result)
-
-
-def _in_go(said: str, pattern: bytes) -> str:
-    mistake, _, where = said.partition(": ")
-    if mistake == "invalid UTF-8":
-        text = characters(pattern)  # Go shows the part after the valid one
-        where = valid(raw("".join(dropwhile(lambda c: not is_invalid(c), text))))
-    return f"error parsing regexp: {_IN_GO.get(mistake, mistake)}: `{where}`"
 
 
 def _matched(text: bytes, spans: list[_Span], group: int) -> bytes:

@@ -1,75 +1,31 @@
-"""The nodes of a parsed template. Each prints like Go's node, because errors quote it."""
+"""The nodes of a parsed template."""
 
 import msgspec
 
-from libs.gotemplate.numbers import Number
+from libs.gotemplate.values import Value
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A node with its start in the source, in characters."""
+    """A node with its start and end in the source, in characters."""
 
-    position: int
+    start: int
+    end: int
 
 
 class Dot(Node, frozen=True):
     """`.`"""
 
-    def __str__(self) -> str:
-        return "."
-
-
-class Nil(Node, frozen=True):
-    """`nil`"""
-
-    def __str__(self) -> str:
-        return "nil"
-
-
-class Bool(Node, frozen=True):
-    """`true` or `false`"""
-
-    value: bool
-
-    def __str__(self) -> str:
-        return "true" if self.value else "false"
-
-
-class NumberConstant(Node, frozen=True):
-    """`1`, `0x1F`, `'a'`, `1.5`"""
-
-    text: str
-    number: Number
-
-    def __str__(self) -> str:
-        return self.text
-
-
-class String(Node, frozen=True):
-    """A quoted or raw string."""
-
-    quoted: str
-    value: bytes
-
-    def __str__(self) -> str:
-        return self.quoted
-
-
-class Field(Node, frozen=True):
-    """`.A.B`"""
-
-    names: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return "".join(f".{name}" for name in self.names)
-
 
 class Variable(Node, frozen=True):
-    """`$x.A`; the first name has its dollar sign."""
+    """`$x`, with its dollar sign."""
 
-    names: tuple[str, ...]
+    name: str
 
-    def __str__(self) -> str:
-        return ".".join(self.names)
+
+class Constant(Node, frozen=True):
+    """`nil`, `true`, a number or a string."""
+
+    value: Value
 
 
 class Identifier(Node, frozen=True):
@@ -77,19 +33,12 @@ class Identifier(Node, frozen=True):
 
     name: str
 
-    def __str__(self) -> str:
-        return self.name
 
+class Path(Node, frozen=True):
+    """Fields of a value: `.A.B`, `$x.A`, `(pipeline).A`."""
 
-class Chain(Node, frozen=True):
-    """`(pipeline).A.B`"""
-
-    node: "Pipe | Identifier"
+    base: "Term"
     names: tuple[str, ...]
-
-    def __str__(self) -> str:
-        inner = f"({self.node})" if isinstance(self.node, Pipe) else str(self.node)
-        return inner + "".join(f".{name}" for name in self.names)
 
 
 class Command(Node, frozen=True):
@@ -97,24 +46,17 @@ class Command(Node, frozen=True):
 
     arguments: tuple["Operand", ...]
 
-    def __str__(self) -> str:
-        return " ".join(f"({a})" if isinstance(a, Pipe) else str(a) for a in self.arguments)
-
 
 class Pipe(Node, frozen=True):
     """`$a, $b := command | command`"""
 
     commands: tuple[Command, ...]
-    declared: tuple[str, ...] = ()
-    assigns: bool = False  # = and not :=
-
-    def __str__(self) -> str:
-        commands = " | ".join(map(str, self.commands))
-        sign = " = " if self.assigns else " := "
-        return ", ".join(self.declared) + sign + commands if self.declared else commands
+    declared: tuple[str, ...]
+    assigns: bool  # = and not :=
 
 
-Operand = Dot | Nil | Bool | NumberConstant | String | Field | Variable | Identifier | Chain | Pipe
+Term = Dot | Variable | Constant | Identifier | Pipe
+Operand = Term | Path
 
 
 class Text(Node, frozen=True):
@@ -122,65 +64,42 @@ class Text(Node, frozen=True):
 
     value: bytes
 
-    def __str__(self) -> str:
-        return ""
-
 
 class Action(Node, frozen=True):
     """`{{pipeline}}`"""
 
     pipe: Pipe
 
-    def __str__(self) -> str:
-        return f"{{{{{self.pipe}}}}}"
-
 
 class Branch(msgspec.Struct, frozen=True):
-    """One `if` or `else if`, `with` or `else with`, with its condition and body."""
+    """The condition and body of an `if`, `with` or `range`, or of an `else if` or `else with`."""
 
     pipe: Pipe
     body: tuple["Item", ...]
 
 
-class If(Node, frozen=True):
-    """`if` with its branches; they are flat, so that a hundred `else if` do not nest a hundred levels."""
+class Block(Node, frozen=True):
+    """`if`, `with` or `range`; branches are flat: a hundred `else if` do not nest a hundred levels."""
 
+    keyword: str
     branches: tuple[Branch, ...]
-    otherwise: tuple["Item", ...] = ()
-
-
-class With(If, frozen=True):
-    """Like `if`, but the value becomes dot."""
-
-
-class Range(Node, frozen=True):
-    """`range`, and `else` for an empty value."""
-
-    pipe: Pipe
-    body: tuple["Item", ...]
-    otherwise: tuple["Item", ...] = ()
+    otherwise: tuple["Item", ...]
 
 
 class Call(Node, frozen=True):
     """`{{template "name" pipeline}}`; also the use of a `block`."""
 
-    quoted: str
     name: str
     pipe: Pipe | None
 
-    def __str__(self) -> str:
-        return f"{{{{template {self.quoted}{f' {self.pipe}' if self.pipe else ''}}}}}"
+
+class Leave(Node, frozen=True):
+    """`{{break}}` or `{{continue}}`"""
+
+    keyword: str
 
 
-class Break(Node, frozen=True):
-    """`{{break}}`"""
-
-
-class Continue(Node, frozen=True):
-    """`{{continue}}`"""
-
-
-Item = Text | Action | If | With | Range | Call | Break | Continue
+Item = Text | Action | Block | Call | Leave
 Items = tuple[Item, ...]
 
 

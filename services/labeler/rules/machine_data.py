@@ -8,7 +8,7 @@ from libs.common.cloud_config.fact_fields import FactValues, fact_values
 from libs.common.contract.machine import Inventory, MachineFacts
 from libs.common.contract.system_uuid import is_placeholder_uuid
 from libs.gotemplate import Record, record
-from libs.gotemplate.numbers import MAX_INT
+from libs.gotemplate.values import MAX_INT
 from services.labeler.native_provider_id import build_provider_id
 
 

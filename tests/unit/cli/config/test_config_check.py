@@ -141,7 +141,7 @@ def test_json_says_the_same(tmp_path: Path):
     result = checked(tmp_path, (TEXTS / "mistaken.yaml").read_text(), "-o", "json")
     (file,) = json.loads(result.stdout)["files"]
     assert not file["usable"]
-    assert [error["line"] for error in file["errors"]] == [6, 7, 8, 9, 10, 11, 14, 15, 16, 18]
+    assert [error["line"] for error in file["errors"]] == [6, 7, 8, 9, 10, 11, 14, 15, 16, 18, 19, 20]
     assert file["errors"][0] == {
         "line": 6,
         "path": 'transformations[0].labels["example.com/zone"]',

@@ -23,7 +23,7 @@ FACTS = record(
         "Huge": "a" * 5_000_000,
         "Number": 2**62,
         "Tags": {f"key-{n}": "v" * 100 for n in range(100_000)},
-        "Words": ["word"] * 100_000,
+        "Few": {f"key-{n}": "" for n in range(1_000)},
     },
 )
 
@@ -35,14 +35,11 @@ def nested(opening: str, closing: str, depth: int) -> str:
 WIDE = {  # arguments of printf
     "a wide number": '"%1000000d" 1',
     "a wide text": '"%-999999s" .Hostname',
-    "a wide argument": '"%*d" 1000000 1',
     "many digits": '"%.1000000f" 1.5',
     "many zeros": '"%.1000000d" 1',
-    "many digits of a code": '"%.1000000U" 1',
     "many zeros of a float": '"%0999999.2f" -1.5',
-    "many digits of %#g": '"%#.999999g" 1.5',
-    "many digits of %x": '"%.999999x" 1.5',
-    "the same wide argument often": f'"{"%60000[1]d" * 2000}" 1',
+    "wide entries": '"%60000v" .Few',
+    "wide arguments that are missing": f'"{"%60000d" * 2000}" 1 2 3',
 }
 HOSTILE = {
     # loops
@@ -51,9 +48,9 @@ HOSTILE = {
     "loops in loops": ("{{range 1000}}{{range 1000}}{{range 1000}}{{end}}{{end}}{{end}}", "MAX_STEPS"),
     "a loop over many tags": ("{{range .Tags}}{{end}}", "MAX_STEPS"),
     "many tags printed": ("{{.Tags}}", "MAX_STEPS"),
-    "many words printed": ("{{range .Words}}{{print $.Words}}{{end}}", "MAX_"),
+    "many entries printed": ("{{range .Few}}{{print $.Few}}{{end}}", "MAX_"),
     "everything printed": ("{{.}}", "MAX_STEPS"),
-    "everything formatted": ('{{printf "%+v %#v" . .}}', "MAX_STEPS"),
+    "everything formatted": ('{{printf "%v %s" . .}}', "MAX_STEPS"),
     "a recursion": ('{{define "a"}}{{template "a"}}{{end}}{{template "a"}}', "MAX_RUN_DEPTH"),
     "a recursion of two": (
         '{{define "a"}}{{template "b"}}{{end}}{{define "b"}}{{template "a"}}{{end}}{{template "a"}}',
@@ -86,7 +83,7 @@ HOSTILE = {
     "a replacement of nothing": ('{{replace "" .Long .Long}}', "MAX_TEXT"),
     "a regular replacement that multiplies": ('{{regexReplaceAll "a" .Long .Long}}', "MAX_"),
     "groups that multiply": ('{{regexReplaceAll "(.*)" .Half "$1$1$1$1$1"}}', "MAX_TEXT"),
-    "escapes that multiply": ("{{range 100}}{{$x := urlquery $.Half | urlquery | html}}{{end}}", "MAX_STEPS"),
+    "encodings that repeat": ("{{range 100}}{{$x := b64enc $.Half | b64dec}}{{end}}", "MAX_STEPS"),
     "a field that is too long": ("{{.TooLong}}", "MAX_TEXT"),
     "a field that is huge": ("{{len .Huge}}", "MAX_TEXT"),
     # regular expressions
@@ -123,7 +120,7 @@ def test_a_hostile_template_is_refused_in_time_and_by_the_name_of_the_bound(name
 
 
 @pytest.mark.parametrize(
-    "name", ["a text that doubles", "many long variables", "a replacement that multiplies"]
+    "name", ["a text that doubles", "many long variables", "a replacement that multiplies", "wide entries"]
 )
 def test_a_hostile_template_does_not_take_the_memory(name: str):
     parsed = parse(HOSTILE[name][0])

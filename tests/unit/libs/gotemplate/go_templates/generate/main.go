@@ -20,13 +20,11 @@ type Case struct {
 	Error    *Error  `json:"error,omitempty"`
 }
 
-// Error is what Go says, taken apart. Column and At are known of execution only.
+// Error is what Go reports. The reason is known of execution only: parse errors have our words.
 type Error struct {
 	Kind   string `json:"kind"` // parse or exec
 	Line   int    `json:"line"`
-	Column int    `json:"column"`
-	At     string `json:"at,omitempty"`
-	Reason string `json:"reason"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // Group is templates that are each rendered with each set of data.
@@ -38,9 +36,8 @@ type Group struct {
 const name = "rule"
 
 var (
-	whileParsing   = regexp.MustCompile(`(?s)^template: rule:(\d+): (.*)$`)
-	whileExecuting = regexp.MustCompile(`(?s)^template: rule:(\d+):(\d+): executing "[^"]*" at <(.*?)>: (.*)$`)
-	place          = regexp.MustCompile(`rule:(\d+)`)
+	whileParsing   = regexp.MustCompile(`^template: rule:(\d+): `)
+	whileExecuting = regexp.MustCompile(`(?s)^template: rule:(\d+):\d+: executing "[^"]*" at <.*?>: (.*)$`)
 )
 
 func main() {
@@ -105,7 +102,7 @@ func parseError(err error) *Error {
 	if parts == nil {
 		log.Fatalf("unread parse error: %v", err)
 	}
-	return &Error{Kind: "parse", Line: number(parts[1]), Reason: place.ReplaceAllString(parts[2], "$1")}
+	return &Error{Kind: "parse", Line: number(parts[1])}
 }
 
 func execError(err error) *Error {
@@ -113,7 +110,7 @@ func execError(err error) *Error {
 	if parts == nil {
 		log.Fatalf("unread error of execution: %v", err)
 	}
-	return &Error{Kind: "exec", Line: number(parts[1]), Column: number(parts[2]), At: parts[3], Reason: parts[4]}
+	return &Error{Kind: "exec", Line: number(parts[1]), Reason: parts[2]}
 }
 
 func number(digits string) int {
