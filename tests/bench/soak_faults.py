@@ -14,9 +14,9 @@ from tests.bench.measurement import Measurement
 from tests.chaos.cluster import Mode, Servers, start_processes
 from tests.chaos.fault import Fault, FaultSite, hold_fault
 from tests.chaos.faults import list_faults
-from tests.chaos.fleet import Fleet
 from tests.chaos.nats_servers import NatsServers
 from tests.chaos.workload import plan_workload
+from tests.chaos.workload_runner import Fleet
 
 # Faults of one machine need the machines of a workload. A killed process has no growth to measure. The
 # processes of a bench have the clock of the machine and export no traces. No soak with a webhook has

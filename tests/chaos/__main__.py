@@ -14,9 +14,8 @@ from rich.console import Console
 
 from tests.chaos.faults import FAULTS
 from tests.chaos.mutants import MUTANTS
-from tests.chaos.results import Results
+from tests.chaos.results import Results, render_recoveries, render_violations
 from tests.chaos.sitting import Sitting
-from tests.chaos.tables import render_recoveries, render_violations
 
 _FAULT = click.Choice([fault.name for fault in FAULTS])
 _MUTANT = click.Choice([mutant.name for mutant in MUTANTS])

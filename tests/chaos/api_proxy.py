@@ -23,6 +23,7 @@ _LONGEST_LINE_BYTES: Final = 2**22  # one event of a watch
 _SMALL_PAGE: Final = 5  # objects: a list needs several pages, so a later one can expire
 _PER_CONNECTION: Final = ("Connection", "Host", "Content-Length", "Keep-Alive", "Transfer-Encoding")
 _CHOSEN_BY_AIOHTTP: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+_Client = tuple[str, str, tuple[str, ...]]  # source address, user and groups
 
 
 class ApiServer(Protocol):
@@ -34,9 +35,6 @@ class ApiServer(Protocol):
     def ssl_context(self, user: str, groups: Sequence[str]) -> ssl.SSLContext:
         """Return a context with the client certificate of that user."""
         ...
-
-
-_Client = tuple[str, str, tuple[str, ...]]  # source address, user and groups
 
 
 class ApiProxy:

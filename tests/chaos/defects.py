@@ -1,7 +1,6 @@
-"""Defects of the services: each function patches the process in which it runs.
+"""Defects of the services, which the observer of faults must find: each patches the process in which it runs.
 
-The observer of faults must find every one of them. A defect wraps or replaces a function of a service, and
-fails if that function is gone.
+A defect replaces a function of a service, and fails if that function is gone.
 """
 
 from __future__ import annotations
@@ -28,128 +27,101 @@ from services.lifecycle.evidence import assess_node
 from services.lifecycle.leader_elector import LeaderElector
 from tests.chaos.mutants import DEFECT
 
+_Replacement = Callable[..., Any]
+_replacements: dict[str, list[tuple[Any, str, _Replacement]]] = {}  # by name of the mutant
+
 
 def install() -> None:
-    """Give this process the defect that its environment names."""
-    globals()[os.environ[DEFECT]]()
+    """Give this process the defect of the mutant that its environment names."""
+    for owner, name, replacement in _replacements[os.environ[DEFECT]]:
+        setattr(owner, name, _bind(replacement, getattr(owner, name)))
 
 
-def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace a function of a module or class by what `make` returns for it."""
-    setattr(owner, name, make(getattr(owner, name)))
+def _bind(replacement: _Replacement, original: Any) -> _Replacement:
+    return lambda *arguments, **named: replacement(original, *arguments, **named)
 
 
-def remove_the_taint_first() -> None:
-    def make(apply: Any) -> Any:
-        async def apply_node_first(writer: Any, node: Any, planner: Any) -> Any:
-            if node.is_initialized:
-                return await apply(writer, node, planner)
-            return await writer._patch_until_accepted(node, planner.plan(node, NO_REJECTION), planner)
+def replaces(mutant: str, owner: Any, name: str) -> Callable[[_Replacement], _Replacement]:
+    """In that mutant, the function stands in for one of a module or class, and gets that one first."""
 
-        return apply_node_first
+    def register(replacement: _Replacement) -> _Replacement:
+        _replacements.setdefault(mutant, []).append((owner, name, replacement))
+        return replacement
 
-    wrap(NodeWriter, "apply", make)
+    return register
 
 
-def trust_an_empty_list_of_addresses() -> None:
-    wrap(services.labeler.plan.addresses, "lacks_node_ips", lambda _: lambda ips, facts: False)
+@replaces("labeler-removes-the-taint-first", NodeWriter, "apply")
+async def apply_node_first(apply: Any, writer: Any, node: Any, planner: Any) -> Any:
+    if node.is_initialized:
+        return await apply(writer, node, planner)
+    return await writer._patch_until_accepted(node, planner.plan(node, NO_REJECTION), planner)
 
 
-def ignore_failed_checks() -> None:
-    wrap(services.csr.decide, "_make_decision", lambda make: lambda checks, enriched: make((), enriched))
+@replaces("labeler-trusts-an-empty-list-of-addresses", services.labeler.plan.addresses, "lacks_node_ips")
+def lack_nothing(_: Any, ips: Any, facts: Any) -> bool:
+    return False
 
 
-def deny_what_must_wait() -> None:
-    wrap(
-        services.csr.decide,
-        "_make_wait",
-        lambda _: lambda checks, request: Deny(reason="Denied", message="", check=checks[0].name),
-    )
+@replaces("csr-ignores-failed-checks", services.csr.decide, "_make_decision")
+def decide_without_checks(make: Any, checks: Any, enriched: Any) -> Any:
+    return make((), enriched)
 
 
-def write_wider_blocks_than_claimed() -> None:
-    def make(build: Any) -> Any:
-        def build_wider(node: Any, changes: Any) -> Any:
-            wider = tuple(str(ip_network(cidr).supernet(2)) for cidr in changes.pod_cidrs)
-            return build(node, msgspec.structs.replace(changes, pod_cidrs=wider))
-
-        return build_wider
-
-    wrap(services.ipam.allocator, "build_node_patch", make)
+@replaces("csr-denies-what-must-wait", services.csr.decide, "_make_wait")
+def deny(_: Any, checks: Any, request: Any) -> Any:
+    return Deny(reason="Denied", message="", check=checks[0].name)
 
 
-def delete_silent_nodes() -> None:
-    def assess_silence(case: Any, policy: Any, *, now: Any, monotonic_now: float) -> Any:
-        return assess_node(case.node, now, min_not_ready=policy.min_not_ready)
+@replaces("ipam-writes-wider-blocks-than-it-has-claimed", services.ipam.allocator, "build_node_patch")
+def build_wider(build: Any, node: Any, changes: Any) -> Any:
+    wider = tuple(str(ip_network(cidr).supernet(2)) for cidr in changes.pod_cidrs)
+    return build(node, msgspec.structs.replace(changes, pod_cidrs=wider))
 
-    wrap(services.lifecycle.decide, "assess_case", lambda _: assess_silence)
+
+@replaces("lifecycle-deletes-silent-nodes", services.lifecycle.decide, "assess_case")
+@replaces("lifecycle-deletes-without-its-lease", services.lifecycle.decide, "assess_case")
+def assess_silence(_: Any, case: Any, policy: Any, *, now: Any, monotonic_now: float) -> Any:
+    return assess_node(case.node, now, min_not_ready=policy.min_not_ready)
 
 
-def delete_without_the_lease() -> None:
+@replaces("lifecycle-deletes-without-its-lease", LeaderElector, "leading_since")
+def lead_as_standby(_: Any, elector: Any) -> float | None:
     """Only the standby deletes: the leader could otherwise delete each Node first."""
-
-    def leads_as_standby(elector: Any) -> float | None:
-        is_leading = elector.lock is not None and elector.lock.is_leading
-        return None if is_leading else elector.clock() - 60.0
-
-    def make(spend: Any) -> Any:
-        async def spend_of_any_holder(budget: Any, node: str) -> Any:
-            budget.holder = ""
-            return await spend(budget, node)
-
-        return spend_of_any_holder
-
-    delete_silent_nodes()
-    wrap(LeaderElector, "leading_since", lambda _: leads_as_standby)
-    wrap(LeaseDeletionBudget, "_spend", make)
+    is_leading = elector.lock is not None and elector.lock.is_leading
+    return None if is_leading else elector.clock() - 60.0
 
 
-def remove_labels_of_others() -> None:
-    def make(resolve: Any) -> Any:
-        def resolve_all(state: Any) -> Any:
-            found = resolve(state)
-            others = {key: None for key in state.current.keys() - state.desired if "kubernetes.io" not in key}
-            return msgspec.structs.replace(found, changes={**found.changes, **others})
-
-        return resolve_all
-
-    wrap(services.labeler.plan.labels, "resolve_ownership", make)
+@replaces("lifecycle-deletes-without-its-lease", LeaseDeletionBudget, "_spend")
+async def spend_of_any_holder(spend: Any, budget: Any, node: str) -> Any:
+    budget.holder = ""
+    return await spend(budget, node)
 
 
-def fetch_each_node_again_and_again() -> None:
-    def make(apply: Any) -> Any:
-        async def apply_after_fetches(writer: Any, node: Any, planner: Any) -> Any:
-            for _ in range(20):
-                await writer.get(node.name)
-            return await apply(writer, node, planner)
-
-        return apply_after_fetches
-
-    wrap(NodeWriter, "apply", make)
+@replaces("labeler-removes-labels-of-others", services.labeler.plan.labels, "resolve_ownership")
+def resolve_all(resolve: Any, state: Any) -> Any:
+    found = resolve(state)
+    others = {key: None for key in state.current.keys() - state.desired if "kubernetes.io" not in key}
+    return msgspec.structs.replace(found, changes={**found.changes, **others})
 
 
-def log_the_first_talosconfig() -> None:
-    first: list[bytes] = []
-
-    def make(read: Any) -> Any:
-        def read_and_log(source: Any, path: Any, stamp: Any) -> Any:
-            if not first:
-                first.append(path.read_bytes())
-                os.write(2, first[0])
-            return read(source, path, stamp)
-
-        return read_and_log
-
-    wrap(CredentialStore, "_read", make)
+@replaces("labeler-fetches-each-node-again-and-again", NodeWriter, "apply")
+async def apply_after_fetches(apply: Any, writer: Any, node: Any, planner: Any) -> Any:
+    for _ in range(20):
+        await writer.get(node.name)
+    return await apply(writer, node, planner)
 
 
-def keep_the_first_rules() -> None:
-    def make(accept: Any) -> Any:
-        def accept_without_effect(reloader: Any, config: Any, *, warnings: Any) -> None:
-            current = reloader._current
-            accept(reloader, config, warnings=warnings)
-            reloader._current = current
+@replaces("metadata-logs-its-first-talosconfig", CredentialStore, "_read")
+def read_and_log(read: Any, store: Any, path: Any, stamp: Any) -> Any:
+    if not hasattr(CredentialStore, "has_logged"):
+        CredentialStore.has_logged = True  # type: ignore[attr-defined]
+        os.write(2, path.read_bytes())
+    return read(store, path, stamp)
 
-        return accept_without_effect
 
-    wrap(ConfigReloader, "_accept", make)
+@replaces("labeler-keeps-the-first-rules", ConfigReloader, "_accept")
+def accept_without_effect(accept: Any, reloader: Any, config: Any, *, warnings: Any) -> None:
+    current = reloader._current
+    accept(reloader, config, warnings=warnings)
+    reloader._current = current

@@ -1,15 +1,14 @@
 """The type of one fault: how to inject and heal it, and how long the recovery may take."""
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 import msgspec
 
 from tests.chaos.cluster import MODES, ChaosCluster, Mode
-from tests.chaos.fleet import Fleet
 from tests.chaos.workload import Workload
+from tests.chaos.workload_runner import Fleet
 
 BOUND_SECONDS: Final = 60.0  # for recovery, where no quarantine, grace period or back-off is longer
 
@@ -23,16 +22,16 @@ class FaultSite(NamedTuple):
     write_again: Callable[[], Awaitable[None]]  # what nodes and operators wrote, and etcd has lost
 
 
-Action = Callable[[FaultSite], Awaitable[None]]
+Action = Callable[[FaultSite], Awaitable[object] | None]
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True):
+class Fault(msgspec.Struct, frozen=True):
     """One row of the table of faults. Two faults with the same target never occur together."""
 
     name: str
     target: str
     inject: Action
-    heal: Action
+    heal: Action = lambda _: None  # the fault is over as soon as it is injected
     hold_seconds: tuple[float, float] = (4.0, 12.0)  # the schedule chooses a time in between
     bound_seconds: float = BOUND_SECONDS
     modes: tuple[Mode, ...] = MODES
@@ -44,21 +43,15 @@ class FaultFailed(TimeoutError):
 
 async def hold_fault(site: FaultSite, fault: Fault, seconds: float) -> None:
     """Inject the fault, and heal it when it has had its effect for so long. Raises FaultFailed."""
-    with _fail_as(f"{fault.name}: inject failed"):
-        await fault.inject(site)
+    await _act(site, fault.inject, f"{fault.name}: inject failed")
     await asyncio.sleep(seconds)
-    with _fail_as(f"{fault.name}: heal failed"):
-        await fault.heal(site)
+    await _act(site, fault.heal, f"{fault.name}: heal failed")
 
 
-@contextlib.contextmanager
-def _fail_as(what: str) -> Iterator[None]:
-    """Raise each error of the block as FaultFailed, which becomes a problem of this run alone."""
+async def _act(site: FaultSite, action: Action, what: str) -> None:
+    """Raise each error of the action as FaultFailed, which becomes a problem of this run alone."""
     try:
-        yield
+        if (acting := action(site)) is not None:
+            await acting
     except Exception as error:  # of any server: the other runs of the sitting go on
         raise FaultFailed(f"{what}: {error!r}") from error
-
-
-async def heal_nothing(_: FaultSite) -> None:
-    """The fault is over as soon as it is injected."""

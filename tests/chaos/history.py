@@ -1,7 +1,7 @@
 """What Kubernetes shows of one run: states of Nodes, writes, and certificate requests. Pure."""
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
+from libs.testbed.control_plane.audit_entry import WRITE_VERBS, AuditEntry, read_answered_requests
 from libs.testbed.service_permissions import ALL_IN_ONE, get_account_user_name
 
 # Prefixes of the user names of all processes.
@@ -138,3 +139,55 @@ def read_signing_request(request: Mapping[str, Any], restores: int = 0) -> Signi
 def digest_request(encoded: str) -> str:
     """The digest of a request as `spec.request` has it: base64 of a PEM block."""
     return hashlib.sha256(encoded.encode()).hexdigest()[:16]
+
+
+class AuditHistory(msgspec.Struct, kw_only=True):
+    """What a part of an audit log contains."""
+
+    states: list[NodeState]
+    requests: list[SigningRequest]
+    writes: list[Write]
+    request_counts: Counter[str]  # of our processes, without Leases
+
+
+def read_audit_log(*parts: Iterable[bytes]) -> AuditHistory:
+    """Read the entries of a log at level RequestResponse. An incomplete last line is ignored.
+
+    Between two parts of the log, etcd was restored.
+    """
+    history = AuditHistory(states=[], requests=[], writes=[], request_counts=Counter())
+    for restores, part in enumerate(parts):
+        _read_part(part, restores, history)
+    history.writes.sort(key=lambda write: write.answered)
+    return history
+
+
+def _read_part(log: Iterable[bytes], restores: int, history: AuditHistory) -> None:
+    for entry in read_answered_requests(log):
+        if entry.user_name.startswith(OUR_USERS) and entry.target.resource != "leases":
+            history.request_counts[f"{entry.verb} {entry.resource}"] += 1
+        if entry.verb in WRITE_VERBS:
+            history.writes.append(_make_write(entry))
+            answer = entry.response_object
+            if not (isinstance(answer, dict) and entry.succeeded):
+                continue
+            if answer.get("kind") == "Node":
+                history.states.append(read_node(answer, restores))
+            elif answer.get("kind") == "CertificateSigningRequest":
+                history.requests.append(read_signing_request(answer, restores))
+
+
+def _make_write(entry: AuditEntry) -> Write:
+    answer = entry.response_object
+    created = answer.get("metadata", {}).get("name", "") if isinstance(answer, dict) else ""
+    return Write(
+        received=entry.received.timestamp(),
+        answered=entry.answered.timestamp(),
+        user=entry.user_name,
+        source=entry.sources[0] if entry.sources else "",
+        verb=entry.verb,
+        resource=entry.resource,
+        name=entry.target.name or created,
+        succeeded=entry.succeeded,
+        answer=answer,
+    )

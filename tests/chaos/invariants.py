@@ -14,6 +14,10 @@ from tests.chaos.history import History, NodeState, Write
 
 NO_HOLDER: Final = "no process"
 MOST_REQUESTS: Final = 3.0  # per node, as a multiple of the undisturbed run
+Finding = tuple[str, str]  # the object, and how the invariant was violated
+# These two need more than a history: the present objects, and the logs and messages.
+END_STATE: Final = "end state as undisturbed"
+NO_CREDENTIAL: Final = "no credential in a log or message"
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -34,9 +38,6 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     expected: Expectation
     undisturbed: Undisturbed
     joined: int  # Nodes that have joined, a Node that returns counted again
-
-
-Finding = tuple[str, str]  # the object, and how the invariant was violated
 
 
 def _find_early_taint_removals(e: Evidence) -> Iterator[Finding]:
@@ -176,9 +177,6 @@ INVARIANTS: Final[Mapping[str, Callable[[Evidence], Iterator[Finding]]]] = {
     "operator's keys stay": _find_changed_operator_keys,
     "no request storm": _find_request_storms,
 }
-# These two need more than a history: the present objects, and the logs and messages.
-END_STATE: Final = "end state as undisturbed"
-NO_CREDENTIAL: Final = "no credential in a log or message"
 
 
 def find_violations(evidence: Evidence) -> list[Violation]:

@@ -11,8 +11,14 @@ import aiohttp
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.signing_requests import CSRS
-from tests.chaos.audit_history import read_audit_log
-from tests.chaos.history import History, NodeState, SigningRequest, read_node, read_signing_request
+from tests.chaos.history import (
+    History,
+    NodeState,
+    SigningRequest,
+    read_audit_log,
+    read_node,
+    read_signing_request,
+)
 
 _EVERY_SECONDS: Final = 0.5
 _ANSWER_SECONDS: Final = 2.0

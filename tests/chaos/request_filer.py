@@ -1,15 +1,36 @@
 """Files the certificate requests of a run, and records which of them may be approved."""
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
+
+import aiohttp
 
 from libs.common.contract.signing_request import KUBELET_SERVING, NODE_USER_PREFIX
 from libs.testbed.kubelets import KubeletFleet, RequestRejected
 from libs.testbed.signing_requests import CSRS, SERVING_USAGES, build_signing_request, make_request_pem
 from tests.chaos.history import SigningRequest, digest_request, read_signing_request
-from tests.chaos.persist import persist
 
+_RETRY_SECONDS: Final = 0.3
+_PATIENCE_SECONDS: Final = 80.0
 _FOREIGN_SIGNER: Final = "example.com/another-signer"
+
+
+async def persist(what: str, send: Callable[[], Awaitable[None]]) -> None:
+    """Send until it succeeds, as kubelets and operators do. Raises TimeoutError with the last error."""
+    loop = asyncio.get_running_loop()
+    deadline, last = loop.time() + _PATIENCE_SECONDS, ""
+    while True:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await send()
+        except (aiohttp.ClientError, RequestRejected, TimeoutError) as error:
+            last = str(error) or last  # the text of a time limit is empty
+            if loop.time() > deadline:
+                raise TimeoutError(f"not within {_PATIENCE_SECONDS:g} s: {what}: {last}") from error
+            await asyncio.sleep(_RETRY_SECONDS)
+        else:
+            return
 
 
 class RequestFiler:

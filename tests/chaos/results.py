@@ -1,13 +1,16 @@
-"""The results file: a line of JSON per run, which `--resume` reads. Pure but for the file."""
+"""The results file, a line of JSON per run that `--resume` reads, and the tables at the end of a sitting."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import msgspec
+from rich.table import Table
 
 from tests.chaos.cluster import Mode
 from tests.chaos.expectation import Undisturbed
+from tests.chaos.faults import FAULTS
 from tests.chaos.invariants import Violation
 from tests.chaos.schedule import Schedule
 
@@ -94,3 +97,25 @@ def list_violations(records: list[Record]) -> Iterator[str]:
                 yield f"{where}: {violation} (logs: {record.logs})"
             else:
                 yield f"seed {record.seed}, undisturbed, {record.mode}: {violation}"
+
+
+def render_recoveries(runs: Sequence[RunRecord]) -> Table:
+    """The recovery times by fault, with their bound."""
+    table = Table(
+        "fault", "runs", "median s", "max s", "bound s", title="seconds from the last heal to the end state"
+    )
+    recoveries = list_recoveries(list(runs))
+    for fault in FAULTS:
+        times = recoveries.get(fault.name, [])
+        within = [seconds for seconds in times if seconds is not None]
+        if times:
+            most = "never" if len(within) < len(times) else f"{max(within):.1f}"
+            middle = f"{median(within):.1f}" if within else "never"
+            table.add_row(fault.name, str(len(times)), middle, most, f"{fault.bound_seconds:g}")
+    return table
+
+
+def render_violations(records: Sequence[Record]) -> str:
+    """One line per violation."""
+    lines = list(list_violations(list(records)))
+    return "\n".join((*lines, f"{len(lines)} violations in {len(records)} runs"))

@@ -15,7 +15,7 @@ from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.nats_server import NatsServer
 from services.watcher.leader_elector import LeadershipLost
 from tests.bus_actors import run_during, wait_until
-from tests.chaos.fault_proxy import CUT, HEALTHY, FaultProxy
+from tests.chaos.links import CUT, HEALTHY, FaultProxy
 from tests.integration.conftest import ConnectBus
 from tests.watcher_actors import WatcherFlow, make_watcher
 

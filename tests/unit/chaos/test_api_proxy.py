@@ -20,7 +20,6 @@ from libs.testbed.sim_apiserver.faults import (
 )
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.bus_actors import wait_until
-from tests.chaos.api_faults import API_FAULTS
 from tests.chaos.api_proxy import ApiProxy
 
 NODES = "/api/v1/nodes"
@@ -181,7 +180,3 @@ async def test_a_watch_ends_at_the_server_when_its_client_disconnects(
     async with open_watch(client):
         assert proxy.watch_count == 1
     await wait_until(lambda: proxy.watch_count == 0, "the watch has ended")
-
-
-def test_only_one_fault_of_answers_occurs_at_a_time():
-    assert {fault.target for fault in API_FAULTS} == {"api-answers"}

@@ -3,8 +3,7 @@
 from typing import Any
 
 from tests.audit_lines import make_audit_line
-from tests.chaos.audit_history import read_audit_log
-from tests.chaos.history import History
+from tests.chaos.history import History, read_audit_log
 
 NODE = {
     "kind": "Node",

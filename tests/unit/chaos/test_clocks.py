@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from libs.testbed.service_start import PROCESS_NAME, ROOT
-from tests.chaos.clocks import build_clock_environment, set_clock_offset
-from tests.chaos.jumping_clock import CLOCK_MODULES
+from tests.chaos.clocks import CLOCK_MODULES, build_clock_environment, set_clock_offset
 
 # Prints, for each line that it reads, how far its clocks are from that line's time.
 PROGRAM = """
 import sys, time
 from datetime import UTC
-from tests.chaos.jumping_clock import install
+from tests.chaos.clocks import install
 install()
 import libs.common.kube.credentials as seam
 for line in sys.stdin:
@@ -79,6 +78,6 @@ def test_every_module_of_the_services_that_reads_the_wall_clock_is_known():
         if READS.search(path.read_text())
     ]
     modules = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files}
-    # `tests/chaos/jumping_clock.py` replaces these functions of `time` for every module.
+    # `tests/chaos/clocks.py` replaces these functions of `time` for every module.
     of_module_time = {"libs.common.bus.consumer_middleware", "libs.common.observability.tracing"}
     assert modules - of_module_time == CLOCK_MODULES

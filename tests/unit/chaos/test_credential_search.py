@@ -7,8 +7,7 @@ import pytest
 
 from libs.common.bus.nats.nkeys import generate_seed, public_key_of
 from libs.testbed.talos_pki import TalosPki
-from tests.chaos.credential_record import CredentialRecord, read_files
-from tests.chaos.credential_search import find_leaks, list_secret_texts
+from tests.chaos.credentials import CredentialRecord, find_leaks, list_secret_texts, read_files
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from tests.chaos.fault import Fault, FaultFailed, FaultSite, heal_nothing, hold_fault
+from tests.chaos.fault import Fault, FaultFailed, FaultSite, hold_fault
 
 NO_SITE = cast("FaultSite", None)  # the faults of this file act on nothing
 SLOW_SECONDS = 0.2
@@ -28,15 +28,15 @@ async def test_a_fault_whose_injection_is_slow_is_held_as_long_as_any_other():
     async def heal(_: FaultSite) -> None:
         healed.append(loop.time())
 
-    await hold_fault(NO_SITE, Fault(name="slow", target="", inject=inject, heal=heal), HELD_SECONDS)
+    await hold_fault(NO_SITE, Fault("slow", "", inject, heal), HELD_SECONDS)
     assert healed[0] - injected[0] >= HELD_SECONDS
 
 
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (Fault(name="one", target="", inject=fail, heal=heal_nothing), "one: inject failed.*server is down"),
-        (Fault(name="one", target="", inject=heal_nothing, heal=fail), "one: heal failed.*server is down"),
+        (Fault("one", "", fail), "one: inject failed.*server is down"),
+        (Fault("one", "", lambda _: None, fail), "one: heal failed.*server is down"),
     ],
     ids=["inject", "heal"],
 )

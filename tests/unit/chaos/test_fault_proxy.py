@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.bus_actors import wait_until
-from tests.chaos.fault_proxy import BLACK_HOLE, CUT, HEALTHY, FaultProxy, LinkState
+from tests.chaos.links import BLACK_HOLE, CUT, HEALTHY, FaultProxy, LinkState
 from tests.tcp_server import serve_tcp
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.chaos.fault_proxy import CUT, HEALTHY
-from tests.chaos.links import Link, Links, LinkTarget, UnknownLink
+from tests.chaos.links import CUT, HEALTHY, Link, Links, LinkTarget, UnknownLink
 
 
 @pytest.fixture

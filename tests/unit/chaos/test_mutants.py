@@ -17,7 +17,7 @@ PREVENTED = {"pod CIDRs never change"}
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_defect_of_a_mutant_finds_what_it_patches(mutant: Mutant):
     program = "from tests.chaos.defects import install; install()"
-    environment = os.environ | {"PYTHONPATH": str(ROOT), DEFECT: mutant.defect}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), DEFECT: mutant.name}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
 
 

@@ -4,9 +4,16 @@ from pathlib import Path
 
 from tests.chaos.expectation import Undisturbed
 from tests.chaos.invariants import Violation
-from tests.chaos.results import Results, RunRecord, UndisturbedRecord, list_recoveries, list_violations
+from tests.chaos.results import (
+    Results,
+    RunRecord,
+    UndisturbedRecord,
+    list_recoveries,
+    list_violations,
+    render_recoveries,
+    render_violations,
+)
 from tests.chaos.schedule import Occurrence, Schedule, plan_pair
-from tests.chaos.tables import render_recoveries, render_violations
 
 LEFT = Undisturbed(nodes={}, first_addresses={"web-1": (("InternalIP", "10.0.0.1"),)}, requests_per_node=9.5)
 VIOLATION = Violation("pod CIDRs are disjoint", "web-1", "shares a block")

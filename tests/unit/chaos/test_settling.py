@@ -4,7 +4,7 @@ import pytest
 
 from tests.chaos.expectation import Expectation
 from tests.chaos.history import NodeState, read_node
-from tests.chaos.settling import find_unfinished
+from tests.chaos.run import find_unfinished
 from tests.chaos.workload import LAST_REVISION, RULE_LABEL
 
 

@@ -1,8 +1,9 @@
-"""Searches logs and messages for the credentials that the run has given to processes. Pure."""
+"""Remembers the credentials of the processes, and searches logs and messages for them."""
 
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 _PEM_BODY: Final = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----\s+(.+?)\s+-----END", re.DOTALL)
@@ -10,6 +11,34 @@ _TALOS_KEY: Final = re.compile(rb"^\s+key: ([A-Za-z0-9+/=]+)$", re.MULTILINE)
 _NKEY_SEED: Final = re.compile(rb"^SU[A-Z2-7]{56}$", re.MULTILINE)
 _TOKEN: Final = re.compile(rb"^[\w-]+\.[\w-]+\.([\w-]+)$")  # a JWT; only its signature is secret
 _LEAST_BYTES: Final = 24  # a shorter text may occur by chance
+
+
+class CredentialRecord:
+    """The contents that files with credentials have had."""
+
+    def __init__(self) -> None:
+        self._contents: dict[str, set[bytes]] = {}
+
+    def add(self, files: Iterable[Path]) -> None:
+        """Record the present contents of the files. Call it before a file is replaced."""
+        for name, content in read_files(files).items():
+            self._contents.setdefault(name, set()).add(content)
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        """Each content with the name of its file."""
+        for name, contents in self._contents.items():
+            yield from ((name, content) for content in contents)
+
+
+def read_files(files: Iterable[Path]) -> Mapping[str, bytes]:
+    """The contents by file, without files that no longer exist: servers delete some of theirs meanwhile."""
+    found = {}
+    for path in files:
+        try:
+            found[str(path)] = path.read_bytes()
+        except FileNotFoundError:
+            continue
+    return found
 
 
 def list_secret_texts(file: bytes) -> Iterator[bytes]:
