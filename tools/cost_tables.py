@@ -1,4 +1,4 @@
-"""`make cost-tables`: writes the cost against the reference controller into README.md and docs/performance.md.
+"""`make cost-tables`: writes the cost against the reference into README.md and docs/performance.md.
 
 The figures come from the last table of `make bench` with `--against`, as docs/performance.md describes.
 """
@@ -26,7 +26,7 @@ class Ratio(NamedTuple):
 
 
 class CostRow(NamedTuple):
-    """One figure of both setups. `summary` is its title on the README, "" for a row of docs/performance.md only."""
+    """One figure of both setups. `summary` is its title in README.md, "" for none there."""
 
     title: str
     one_process: Ratio
@@ -88,13 +88,15 @@ def render_performance(text: str) -> str:
 
 def _list_sentence() -> Iterator[str]:
     yield "\n**What it costs.** By default, the controller runs as separate processes. They use "
-    yield f"{CPU.separate.median} times the CPU and\n{MEMORY.separate.median} times the memory of the reference "
-    yield f"controller. One process uses {CPU.one_process.median} times the CPU and {MEMORY.one_process.median} "
-    yield "times the\nmemory. In both setups, 1000 joining nodes are initialized sooner: see [cost](#cost).\n\n"
+    yield f"{CPU.separate.median} times the CPU and\n{MEMORY.separate.median} times the memory "
+    yield f"of the reference controller. One process uses {CPU.one_process.median} times the CPU "
+    yield f"and {MEMORY.one_process.median} times the\nmemory. In both setups, 1000 joining nodes "
+    yield "are initialized sooner: see [cost](#cost).\n\n"
 
 
 def _list_medians() -> Iterator[str]:
-    yield "\n| ratio to the reference controller | one process | separate processes and NATS |\n|---|---|---|\n"
+    yield "\n| ratio to the reference controller | one process | separate processes and NATS |\n"
+    yield "|---|---|---|\n"
     for row in ROWS:
         if row.summary:
             ratios = (row.one_process, row.separate)
