@@ -17,9 +17,11 @@ def equal(first: Value, others: Sequence[Value]) -> bool:
 def is_less(left: Any, right: Any) -> bool:
     """Return whether left is less than right (lt)."""
     for value in (left, right):
-        if not isinstance(value, int | float | bytes) or isinstance(value, bool):
+        if not isinstance(value, int | float | bytes):
             raise FunctionError("invalid type for comparison")
     _check_types(left, right)
+    if isinstance(left, bool):
+        raise FunctionError("invalid type for comparison")
     return bool(left < right)
 
 
@@ -31,10 +33,9 @@ def is_less_or_equal(left: Value, right: Value) -> bool:
 def _is_same(left: Value, right: Value) -> bool:
     if left is None or right is None:
         return _is_nil(left) and _is_nil(right)
-    for value in (left, right):
-        if isinstance(value, dict | Record):
-            raise FunctionError(f"non-comparable type {type_name(value)}: use empty or len")
     _check_types(left, right)
+    if isinstance(left, dict | Record):
+        raise FunctionError(f"non-comparable type {type_name(left)}: use empty or len")
     return left == right
 
 
