@@ -1,7 +1,7 @@
 """What an operator relies on: flags, commands, metrics, reasons, rights in Kubernetes and NATS.
 
-Each is a text file in `tests/contract/interface`, one line per name. A changed line needs an entry in
-CHANGELOG.md. `make interface-snapshots` writes the files again.
+Each is a text file in `tests/contract/interface`, one line per name. For a changed line, check that the docs
+and CHANGELOG.md are still true. `make interface-snapshots` writes the files again.
 """
 
 import ast
