@@ -27,15 +27,12 @@ _OLD: Final = (
     "# Kubernetes 1.29 does not serve ValidatingAdmissionPolicy and ValidatingAdmissionPolicyBinding.\n"
     "# Leave out both objects there: NATS' bootstrap may then create any Secret in its namespace.\n"
 )
-_EDGE: Final[dict[str, Any]] = {"image.tag": "edge", "image.pullPolicy": "Always"}
 _DAEMONSET: Final[dict[str, Any]] = {"daemonSet.enabled": True}
 
-# The first four names are those of the reference implementation.
+# The first two names are those of the reference implementation.
 RENDERED_FILES: Final[dict[str, ChartValues]] = {
     "cloud-controller-manager.yml": ChartValues(),
-    "cloud-controller-manager-edge.yml": ChartValues(overrides=_EDGE),
     "cloud-controller-manager-daemonset.yml": ChartValues(overrides=_DAEMONSET),
-    "cloud-controller-manager-daemonset-edge.yml": ChartValues(overrides=_EDGE | _DAEMONSET),
     "cloud-controller-manager-all-in-one.yml": ChartValues(files=(PROFILES / "all-in-one-values.yaml",)),
     "cloud-controller-manager-ha.yml": ChartValues(files=(PROFILES / "ha-values.yaml",)),
     "cloud-controller-manager-csr-only.yml": ChartValues(files=(PROFILES / "csr-only-values.yaml",)),

@@ -33,7 +33,6 @@ NAMES: Final = (
     "rules-reference",
 )
 PAGES: Final = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in NAMES}
-EDGE: Final = "-edge.yml"
 
 
 def section(page: str, heading: str) -> str:
@@ -70,8 +69,7 @@ def test_the_profiles_are_those_of_the_chart_and_of_the_manifests():
     there = {path.name for path in (CHART / "ci").glob("*.yaml")}
     assert values == there - {"default-values.yaml", "reference-values.yaml"}
     files = set(re.findall(r"`([\w-]+\.yml)`", told))
-    assert files == {path.name for path in MANIFESTS.glob("*.yml") if not path.name.endswith(EDGE)}
-    assert any(path.name.endswith(EDGE) for path in MANIFESTS.glob("*.yml"))
+    assert files == {path.name for path in MANIFESTS.glob("*.yml")}
 
 
 def test_every_value_that_is_named_is_one_of_the_chart():

@@ -16,10 +16,8 @@ NAME = "talos-cloud-controller-manager"
 BY_DEFAULT = ("watcher", "metadata", "labeler", "csr")
 PROFILES: dict[str, tuple[tuple[str, ...], bool, bool]] = {  # services, NATS, a Talos credential
     "": (BY_DEFAULT, True, True),
-    "-edge": (BY_DEFAULT, True, True),
     "-ha": (BY_DEFAULT, True, True),
     "-daemonset": (BY_DEFAULT, False, True),
-    "-daemonset-edge": (BY_DEFAULT, False, True),
     "-all-in-one": ((*BY_DEFAULT, "ipam"), False, True),
     "-csr-only": (("watcher", "metadata", "csr"), True, False),
 }
@@ -56,7 +54,7 @@ def test_a_profile_is_read_for_what_it_is(profile: str):
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_what_is_applied_again_is_the_file_of_the_profile(profile: str):
-    file = f"deploy/k8s/manifests/cloud-controller-manager{profile.removesuffix('-edge')}.yml"
+    file = f"deploy/k8s/manifests/cloud-controller-manager{profile}.yml"
     assert file in installed(profile).reapply_command
 
 
