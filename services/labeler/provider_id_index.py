@@ -11,7 +11,11 @@ from libs.common.cloud_config.ownership import parse_scheme
 from libs.common.contract.events import NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
-from libs.common.contract.platforms import PLATFORMS, PLATFORMS_THAT_IGNORE_CASE
+from libs.common.contract.platforms import (
+    PLATFORMS,
+    PLATFORMS_THAT_IGNORE_CASE,
+    PLATFORMS_WITH_OPTIONAL_SCHEME,
+)
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from services.labeler.plan import ClusterConfig
 from services.labeler.plan.provider_id import derive_future_provider_id
@@ -22,6 +26,7 @@ from services.labeler.rules import Rules, select_provider_id_rules
 # and 9 s until the watcher publishes the Node.
 SETTLE_SECONDS: Final = 30.0
 _SCHEMES_WITHOUT_CASE: Final = frozenset(PLATFORMS[name].scheme for name in PLATFORMS_THAT_IGNORE_CASE)
+_OPTIONAL_SCHEMES: Final = frozenset(PLATFORMS[name].scheme for name in PLATFORMS_WITH_OPTIONAL_SCHEME)
 
 
 class _JoiningNode(msgspec.Struct, frozen=True):
@@ -172,4 +177,7 @@ class ProviderIDIndex:
 
 def _key(provider_id: str) -> str:
     """Return the text by which providerIDs are compared."""
-    return provider_id.lower() if parse_scheme(provider_id) in _SCHEMES_WITHOUT_CASE else provider_id
+    scheme = parse_scheme(provider_id)
+    if scheme in _OPTIONAL_SCHEMES:
+        return provider_id.removeprefix(f"{scheme}://")
+    return provider_id.lower() if scheme in _SCHEMES_WITHOUT_CASE else provider_id

@@ -7,8 +7,10 @@ from typing import Final, NamedTuple, Self
 import msgspec
 
 from libs.common.contract.events import Event, NodeEnriched, NodeUnreachable
+from libs.common.contract.ip_addresses import parse_ip
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
+from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.contract.system_uuid import normalize_uuid
 
 # A machine that restarts is silent for some minutes, and returns.
@@ -57,8 +59,10 @@ def judge_holder(node: Node, facts: MachineFacts, holder: Node, report: Event | 
     fault = report.fault.kind if isinstance(report, NodeUnreachable) and report.node.uid == holder.uid else ""
     uuid, other_uuid = (normalize_uuid(each.status.node_info.system_uuid) for each in (node, holder))
     is_same_machine = bool(uuid) and uuid == other_uuid
-    if is_same_machine and fault == "wrong_machine":
-        return ""  # Kubernetes notices only after 40 s or more that the former kubelet is gone
+    # Kubernetes notices only after 40 s or more that the former kubelet is gone. The systemUUID alone is no
+    # proof, because each kubelet writes its own.
+    if is_same_machine and fault == "wrong_machine" and _has_address(holder, facts.node_ip):
+        return ""
     ready = holder.find_condition("Ready")
     if ready is not None and ready.status == "True":
         return "the kubelet of that Node is Ready"
@@ -67,9 +71,14 @@ def judge_holder(node: Node, facts: MachineFacts, holder: Node, report: Event | 
     if not fault and holder.provided_node_ip:
         return "metadata has not reported on the machine of that Node yet"
     since = _parse_time(ready.last_transition_time) if ready is not None else None
-    if uuid and other_uuid and since is not None and facts.queried_at - since < _RESTART_PERIOD:
-        return "the machine of that Node has another systemUUID, and may only be restarting"
+    if since is not None and facts.queried_at - since < _RESTART_PERIOD:
+        return "the machine of that Node may only be restarting"
     return ""
+
+
+def _has_address(node: Node, address: str) -> bool:
+    provided = parse_node_ips(node.provided_node_ip or "")
+    return not isinstance(provided, InvalidNodeIP) and parse_ip(address) in provided
 
 
 def _parse_time(text: str | None) -> datetime | None:

@@ -67,6 +67,14 @@ FACTS = make_facts(node_name="new")
             make_unreachable(holder()),
             "may only be restarting",
         ),
+        # a board without a usable systemUUID
+        (holder(conditions=ready("Unknown", 1)), make_unreachable(holder()), "may only be restarting"),
+        # a kubelet wrote the systemUUID of a machine elsewhere, whose Talos has another name than its Node
+        (
+            holder(ip="10.0.0.9", system_uuid=UUID, conditions=ready("True", 0)),
+            make_unreachable(holder(ip="10.0.0.9"), fault=WRONG),
+            "kubelet of that Node is Ready",
+        ),
         # stale: the same machine, or one that is gone
         (holder(), make_node_enriched(holder(), FACTS), ""),
         (holder(), make_unreachable(holder()), ""),
@@ -74,6 +82,7 @@ FACTS = make_facts(node_name="new")
         (holder(system_uuid=UUID, conditions=ready("True", 0)), make_unreachable(holder(), fault=WRONG), ""),
         (holder(system_uuid=UUID, conditions=ready("Unknown", 1)), None, ""),
         (holder(system_uuid=OTHER_UUID, conditions=ready("Unknown", 11)), make_unreachable(holder()), ""),
+        (holder(conditions=ready("Unknown", 11)), make_unreachable(holder()), ""),
         # a Node that metadata does not query
         (holder(ip="", conditions=ready("True", 60)), None, "kubelet of that Node is Ready"),
         (holder(ip=""), None, ""),
@@ -183,10 +192,13 @@ def test_new_rules_change_which_nodes_will_have_the_same_id():
     assert replica.may_write(2, "vm://c/2")
 
 
-def test_ids_of_azure_that_differ_in_case_are_the_same():
+@pytest.mark.parametrize(
+    ("provider_id", "same"),
+    [("azure:///vm/ABC", "azure:///vm/abc"), ("ocid1.instance.oc1.a", "oci://ocid1.instance.oc1.a")],
+)
+def test_two_forms_of_an_id_that_name_the_same_machine_are_the_same(provider_id: str, same: str):
     replica = Replica(ClusterConfig())
-    azure = "azure:///subscriptions/{}/providers/Microsoft.Compute/virtualMachines/web"
-    old = make_node("old", uid="uid-old", taints=(), provider_id=azure.format("ABC"))
+    old = make_node("old", uid="uid-old", taints=(), provider_id=provider_id)
     replica.hear(make_node_observed(old), make_node_enriched(old, make_facts(node_name="old")))
-    assert not replica.may_write(1, azure.format("abc"))
+    assert not replica.may_write(1, same)
     assert replica.may_write(1, "aws:///z/i-1")
