@@ -22,6 +22,7 @@ from services.labeler.plan import ClusterConfig, Plan, is_excluded, plan_node, p
 from services.labeler.plan.provider_id_conflict import FindProviderIDConflict
 from services.labeler.plan.rejection import Rejection
 from services.labeler.replica_conflicts import ReplicaConflicts
+from services.labeler.rules import RuleEffects, Rules, apply_rules
 from services.labeler.uninitialized_nodes import UninitializedNodes
 from services.labeler.write_echoes import WriteEchoes
 
@@ -35,7 +36,7 @@ class _DeferToOtherReplica(Exception):
     """Another replica may have newer rules, so this one must not write now; the message is the reason."""
 
 
-class _EventPlanner(msgspec.Struct, frozen=True):
+class _EventPlanner(msgspec.Struct):
     """Plans for one event. It reads the settings for each plan: between two writes, they may change."""
 
     event: NodeEnriched | NodeUnreachable
@@ -43,15 +44,24 @@ class _EventPlanner(msgspec.Struct, frozen=True):
     replica_conflicts: ReplicaConflicts
     find_conflict: FindProviderIDConflict
     clock: Callable[[], float]
+    _effects: tuple[Rules, RuleEffects] | None = None  # the last rules, and their effects on the machine
 
     def plan(self, node: Node, rejection: Rejection) -> Plan:
         """Plan the changes to the Node. Raises _DeferToOtherReplica."""
         event = self.event
         if isinstance(event, NodeUnreachable):
             return plan_unreachable_node(node, event, self.config())
-        started_at = self.clock()
+        started_at, config = self.clock(), self.config()
+        if self._effects is None or self._effects[0] is not config.rules:
+            self._effects = config.rules, apply_rules(config.rules, event.facts)
         plan = plan_node(
-            node, event.facts, event.verified_by, self.config(), rejection, find_conflict=self.find_conflict
+            node,
+            event.facts,
+            event.verified_by,
+            config,
+            rejection,
+            effects=self._effects[1],
+            find_conflict=self.find_conflict,
         )
         _DURATION.observe(self.clock() - started_at)
         if why := self.replica_conflicts.why_wait(node, plan):

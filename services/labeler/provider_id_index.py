@@ -12,6 +12,7 @@ from libs.common.contract.events import NodeEnriched, NodeGone, NodeObserved, No
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
 from libs.common.contract.platforms import (
+    OUR_SCHEME,
     PLATFORMS,
     PLATFORMS_THAT_IGNORE_CASE,
     PLATFORMS_WITH_OPTIONAL_SCHEME,
@@ -94,10 +95,10 @@ class ProviderIDIndex:
             if found.why_withheld:
                 return found
             stale = found
+        self._derive_changed(node, facts, key)
         return self._find_joining_conflict(node, key) or stale
 
     def _find_joining_conflict(self, node: Node, key: str) -> ProviderIDConflict | None:
-        self._derive_changed()
         claims = self._claims.get(key, ())
         others = (each.name for each in claims if each.name != node.name and self._is_joining(each))
         first = next(others, None)  # of a thousand Nodes with the same providerID, most end here
@@ -131,8 +132,12 @@ class ProviderIDIndex:
         observed = self._observed(claim.name)
         return observed is not None and observed.uid == claim.uid
 
-    def _derive_changed(self) -> None:
-        """Derive the future providerIDs of Nodes whose facts or rules have changed."""
+    def _derive_changed(self, planned: Node, facts: MachineFacts, planned_key: str) -> None:
+        """Derive the future providerIDs of Nodes whose facts or rules have changed.
+
+        The plan of `planned` has already derived its key from the same facts, unless it is a fallback.
+        """
+        is_native = parse_scheme(planned_key) != OUR_SCHEME
         config = self._config()
         if config is not self._rules_of:
             self._rules_of, self._rules = config, select_provider_id_rules(config.rules)
@@ -143,8 +148,11 @@ class ProviderIDIndex:
             self._forget_joining(name)
             if not isinstance(event, NodeEnriched):
                 continue
-            key = _key(derive_future_provider_id(event.node, event.facts, self._rules))
             claim = Claim.of(event.node)
+            if is_native and claim.uid == planned.uid and event.facts == facts:
+                key = planned_key
+            else:
+                key = _key(derive_future_provider_id(event.node, event.facts, self._rules))
             is_same = before is not None and (before.claim, before.key) == (claim, key)
             self._joining[name] = before if before and is_same else _JoiningNode(claim, key, arrival)
             if key:

@@ -1,12 +1,16 @@
 """A providerID that another Node has or will get: what the labeler writes, with one replica and with two."""
 
+from collections import Counter
 from contextlib import AsyncExitStack
 from typing import Any
+
+import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import Node
 from libs.testbed.nats_server import NatsServer
+from services.labeler.rules.machine_data import MachineData
 from tests.builders import make_facts, make_node
 from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes, run_labeler
@@ -98,3 +102,22 @@ async def test_a_machine_that_was_reinstalled_under_a_new_name_gets_its_own_id(
     assert kube.node("web-2").spec.provider_id == ID
     [event] = [each for each in kube.events if each.reason == "ProviderIDOfStaleNode"]
     assert "Node web-1 has the same providerID" in event.message
+
+
+async def test_the_rules_are_evaluated_once_for_a_node_that_joins(
+    flow: FlowActor, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+):
+    evaluated: Counter[str] = Counter()
+
+    class CountedMachineData(MachineData):
+        def __init__(self, facts: MachineFacts) -> None:
+            evaluated[facts.node_name] += 1
+            super().__init__(facts)
+
+    monkeypatch.setattr("services.labeler.rules.application.MachineData", CountedMachineData)
+    kube = InMemoryNodes(numbered(1))
+    async with run_labeler(nats_server.url, kube, **rules()):
+        await enrich(flow, numbered(1), facts_of(1))
+        await flow.wait_for_decision("web-1", "initialized")
+    assert kube.list_patches() == ["nodes/status", "nodes"]  # two plans
+    assert evaluated == {"web-1": 1}

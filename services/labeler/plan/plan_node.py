@@ -69,15 +69,17 @@ def plan_node(
     config: ClusterConfig,
     rejection: Rejection = NO_REJECTION,
     *,
+    effects: RuleEffects | None = None,
     find_conflict: FindProviderIDConflict = find_no_conflict,
 ) -> Plan:
     """Return the difference between the Node and its desired state; a Node in sync gets an empty plan.
 
     A Node that is not managed or is blocked gets no changes, except that a stale blocking condition is
-    removed. `rejection`: kinds of keys that Kubernetes rejected and that the plan omits. `find_conflict`
-    returns another Node with the providerID that this one would get.
+    removed. `rejection`: kinds of keys that Kubernetes rejected and that the plan omits. `effects`: of the
+    rules on the machine, if the caller has them. `find_conflict` returns another Node with the providerID
+    that this one would get.
     """
-    effects = drop_rejected(apply_rules(config.rules, facts), rejection)
+    effects = drop_rejected(effects or apply_rules(config.rules, facts), rejection)
     not_ours = check_ownership(node, facts, config, effects)
     if not_ours:
         plan = _plan_not_ours(node, not_ours)
