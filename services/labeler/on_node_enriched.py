@@ -14,7 +14,12 @@ from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.observability import metrics, telemetry
-from services.labeler.blocker import CONFLICT_RETRY_SECONDS, PROVIDER_ID_OF_ANOTHER, describe_failed_write
+from services.labeler.blocker import (
+    CONFLICT_RETRY_SECONDS,
+    PROVIDER_ID_OF_ANOTHER,
+    Blocker,
+    describe_failed_write,
+)
 from services.labeler.mutation_cache import MutationCache, select_latest_node
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import AppliedPlan, NodeWriter
@@ -186,6 +191,8 @@ class OnNodeEnriched:
                 node,
                 _EventPlanner(event, self.config, self._replica_conflicts, self.find_conflict, self.clock),
             )
+            if applied is not None and applied.plan.blocker is not None:
+                await self._name_other_node(node, applied.plan.blocker)
         except _DeferToOtherReplica as reason:
             return _report_superseded(
                 str(reason)
@@ -217,6 +224,17 @@ class OnNodeEnriched:
                 retry_after_seconds=CONFLICT_RETRY_SECONDS,
             )
         return plan.outcome
+
+    async def _name_other_node(self, node: Node, blocker: Blocker) -> None:
+        """Correct a condition that names a former holder of the providerID. Raises KubeError.
+
+        The monitor writes a condition only if its reason is new.
+        """
+        reported = self.mutation_cache.latest(node).find_condition(BLOCKED_CONDITION)
+        if blocker.reason != PROVIDER_ID_OF_ANOTHER or reported is None or reported.status != "True":
+            return
+        if reported.reason == blocker.reason and reported.message != blocker.message:
+            await self.node_writer.report_blocker(node, blocker, with_event=False)
 
     async def _apply(self, message: Message, node: Node, planner: _EventPlanner) -> AppliedPlan | None:
         """Apply the plan; if the Node has changed, plan and apply once more on the newest Node.

@@ -8,10 +8,11 @@ import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.machine import AddressStatus, MachineFacts
-from libs.common.contract.node import Node
+from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition
 from libs.testbed.nats_server import NatsServer
 from services.labeler.rules.machine_data import MachineData
 from tests.builders import make_facts, make_node
+from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes, run_labeler
 from tests.unreachable import FAULT
@@ -102,6 +103,24 @@ async def test_a_machine_that_was_reinstalled_under_a_new_name_gets_its_own_id(
     assert kube.node("web-2").spec.provider_id == ID
     [event] = [each for each in kube.events if each.reason == "ProviderIDOfStaleNode"]
     assert "Node web-1 has the same providerID" in event.message
+
+
+async def test_the_condition_names_the_node_that_has_the_id_now(flow: FlowActor, nats_server: NatsServer):
+    old = numbered(1, provider_id=ID, taints=())
+    former = NodeCondition(
+        type=BLOCKED_CONDITION, status="True", reason="ProviderIDOfAnotherNode", message="Node web-9 has it"
+    )
+    waiting = numbered(2, conditions=(former,))
+    kube = InMemoryNodes(old, waiting)
+    async with run_labeler(nats_server.url, kube, **rules()):
+        await enrich(flow, old, facts_of(1))
+        await enrich(flow, waiting, facts_of(2))
+
+        def names_web_1() -> bool:
+            condition = kube.node("web-2").find_condition(BLOCKED_CONDITION)
+            return condition is not None and "belongs to Node web-1" in (condition.message or "")
+
+        await wait_until(names_web_1, "the condition names web-1")
 
 
 async def test_the_rules_are_evaluated_once_for_a_node_that_joins(

@@ -152,7 +152,7 @@ def build_status_patch(
 
 
 def _differs(current: NodeCondition | None, wanted: NodeCondition) -> bool:
-    return current is None or (current.status, current.reason) != (wanted.status, wanted.reason)
+    return current is None or msgspec.structs.replace(current, last_transition_time=None) != wanted
 
 
 def _plain(value: object) -> Any:

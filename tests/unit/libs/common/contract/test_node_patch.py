@@ -115,8 +115,10 @@ def test_a_status_that_is_as_wanted_gives_no_patch():
         type=BLOCKED_CONDITION, status="True", reason="TalosRefused", message="old text"
     )
     node = make_node(addresses=addresses, conditions=(condition,))
-    same_reason = msgspec.structs.replace(condition, message="another text, same reason")
-    assert build_status_patch(node, addresses=addresses, set_condition=same_reason, now=NOW) == {}
+    assert build_status_patch(node, addresses=addresses, set_condition=condition, now=NOW) == {}
+    other_text = msgspec.structs.replace(condition, message="another text, same reason")
+    patch = build_status_patch(node, addresses=addresses, set_condition=other_text, now=NOW)
+    assert [each["message"] for each in patch["status"]["conditions"]] == [other_text.message]
     assert build_status_patch(make_node(), remove_condition=BLOCKED_CONDITION, now=NOW) == {}
 
 
