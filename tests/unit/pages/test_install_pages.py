@@ -9,11 +9,14 @@ import yaml
 
 from libs.common.cloud_config.file_keys import FEATURES, GLOBAL
 from libs.common.contract.services import LEASE_NAMESPACE, SERVICES, WATCHER, WATCHER_LEASE_NAME
-from libs.common.settings.reference_flags import list_wildcard_differences
+from libs.common.settings.flags import SHARED_BOOLEANS
+from libs.common.settings.read_settings import list_options
+from libs.common.settings.reference_flags import IGNORED_FLAGS, list_wildcard_differences
 from services.bootstrap.certificates import AUTHORITY_LIFETIME
 from services.bootstrap.kubernetes_key_store import INSTANCE, LABELS
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.settings import BootstrapSettings
+from services.definitions import load_settings_types
 from services.watcher.settings import WatcherSettings
 from tests.architecture.sources import ROOT
 
@@ -81,6 +84,28 @@ def test_every_value_that_is_named_is_one_of_the_chart():
         for key in name.split("."):
             assert key in at, name
             at = at[key]
+
+
+@pytest.mark.parametrize("page", ["certificates", "ipam", "lifecycle"])
+def test_every_flag_stands_beside_a_chart_value_that_passes_it(page: str):
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    [table] = re.findall(r"\| flag \|[^\n]*chart value.*?\n\n", text, re.DOTALL)
+    at = [cell.strip() for cell in table.partition("\n")[0].strip("|").split("|")].index("chart value")
+    known = yaml.safe_load((CHART / "values.yaml").read_text())
+    for flag, cell in zip(column(table, 0), column(table, at), strict=True):
+        name, value = flag.split("`")[1].removeprefix("--"), cell.split("`")[1]
+        accepting = {
+            service
+            for service, settings in load_settings_types().items()
+            if name
+            in IGNORED_FLAGS.keys() | SHARED_BOOLEANS | {each.flag.name for each in list_options(settings)}
+        }
+        assert value.partition(".")[0].partition(":")[0] in known
+        if value == "extraArgs":
+            assert accepting == load_settings_types().keys(), f"{flag}: some service refuses it"
+        if value.startswith("services."):
+            assert value.split(".")[1] in accepting
+            assert accepting != load_settings_types().keys(), f"{flag}: extraArgs is enough"
 
 
 def test_the_patches_are_all_there_are():

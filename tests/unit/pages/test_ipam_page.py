@@ -27,7 +27,7 @@ def rows_of(heading: str) -> list[str]:
 
 
 def test_the_example_is_a_good_file_in_which_every_pool_is_used():
-    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    (example,) = re.findall(r"```yaml\n(.*?)```", section("Pools"), re.DOTALL)
     config = parse_cloud_config(example, "f")
     assert [pool.name for pool in config.pools] == ["metal", "rest"]
     assert config.warnings == ()
