@@ -10,6 +10,8 @@ from libs.common.settings.cloud_config_reloader import UnreadableFile, read_conf
 
 def read_input(path: Path) -> tuple[str, bytes | UnreadableFile]:
     """Return the name for messages and the content of the file; `-` is standard input."""
+    if path.is_fifo():  # such as <(command) of a shell
+        return str(path), UnreadableFile("it is not a regular file: give - to read standard input")
     if str(path) != "-":
         return str(path), read_config_file(path)
     if sys.stdin.isatty():

@@ -13,10 +13,12 @@ from libs.common.cloud_config.findings import Findings, truncate_line
 from libs.common.cloud_config.model import CloudConfig, Finding
 from services.labeler.rules import RulesError, compile_rules
 
-_OF_VALUES: Final = {
-    ('has no key "apiVersion"',): "a Kubernetes object. If it is a HelmRelease or an Application",
-    ('has no key "image"', 'has no key "replicaCount"'): "a values file of the chart",
-}
+_OF_OBJECT: Final = 'has no key "apiVersion"'
+_OBJECT_HINT: Final = (
+    "this looks like a Kubernetes object. If it is a HelmRelease or an Application: add --chart-values. If "
+    "it is a ConfigMap: give the text of its key"
+)
+_OF_VALUES: Final = ('has no key "image"', 'has no key "replicaCount"')
 
 
 class FileReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,10 +70,12 @@ def check_config(text: str | bytes, source: str) -> FileReport:
 def add_values_file_hint(checked: FileReport) -> FileReport:
     """Add a first finding if the file looks like values of the chart, or like an object that has them."""
     problems = [each.problem for each in checked.mistakes if each.path == "the file"]
-    for keys, what in _OF_VALUES.items():
-        if any(problem.startswith(keys) for problem in problems):
-            hint = Finding(problem=f"this looks like {what}: add --chart-values")
-            return msgspec.structs.replace(checked, mistakes=(hint, *checked.mistakes))
+    if any(problem.startswith(_OF_OBJECT) for problem in problems):  # its other keys are no mistakes
+        others = (each for each in checked.mistakes if each.path != "the file")
+        return msgspec.structs.replace(checked, mistakes=(Finding(problem=_OBJECT_HINT), *others))
+    if any(problem.startswith(_OF_VALUES) for problem in problems):
+        hint = Finding(problem="this looks like a values file of the chart: add --chart-values")
+        return msgspec.structs.replace(checked, mistakes=(hint, *checked.mistakes))
     return checked
 
 

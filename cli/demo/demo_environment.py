@@ -46,7 +46,7 @@ def list_commands(wanted: DemoOptions, parts: DemoCluster, run_dir: Path, node: 
         ("why", f"talos-ccm explain node {node}"),
         ("", f"talos-ccm explain csr {node} --node"),
         ("render", f"talos-ccm render $DEMO/rules.yaml --from-cluster {node}"),
-        ("nodes", "kubectl get nodes -o wide"),
+        ("nodes", "kubectl get nodes -L topology.kubernetes.io/zone"),
         ("csr", "kubectl get csr"),
         ("logs", "tail -f $DEMO/services/*.log"),
         *((name, f"curl http://127.0.0.1:{port}/metrics") for name, port in parts.services.ports.items()),

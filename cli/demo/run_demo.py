@@ -39,14 +39,17 @@ async def run_demo(wanted: DemoOptions, console: Console) -> bool:
 
     When cancelled (Ctrl-C), it ends everything that it started.
     """
-    with open_run_directory("demo", wanted.keep_logs) as run_dir:
+    with open_run_directory("demo", wanted.keep_logs) as run_dir, contextlib.ExitStack() as stack:
         PROGRESS.end()
         console.print(Text("Starting a cluster on this machine", style="bold"))
 
         def told(what: str, took: float) -> None:
             view.print_step(console, what, took)
 
+        # Seconds pass until the services are ready: on a terminal, something moves meanwhile.
+        spinner = stack.enter_context(console.status("starting the next component"))
         async with start_cluster(run_dir, wanted, told) as parts, asyncio.TaskGroup() as group:
+            spinner.stop()
             deaths = group.create_task(parts.services.wait_for_exit())
             all_well, shown = await _join_nodes(wanted, parts, console)
             if wanted.exit_when_ready:

@@ -16,8 +16,8 @@ class _ExplainGroup(click.Group):
         if self.get_command(ctx, args[0]) is None and not name.startswith("-"):
             is_request = name.startswith("csr-") or kind.startswith(("csr", "certificatesigningrequest"))
             kinds = ("csr", "node") if is_request else ("node", "csr")
-            first, second = (f"`talos-ccm explain {each} {name}`" for each in kinds)
-            ctx.fail(f"'{args[0]}' is not a subcommand. Did you mean {first}, or {second}?")
+            first, second = (f"  talos-ccm explain {each} {name}" for each in kinds)
+            ctx.fail(f"'{args[0]}' is not a subcommand. Did you mean one of these?\n{first}\n{second}")
         return super().resolve_command(ctx, args)
 
 

@@ -127,6 +127,8 @@ def _reject_invalid_options(wanted: Any, known: dict[str, Any]) -> None:
             "no nodes selected: use --sample PLATFORM, --all-samples, --facts FILE, --from-cluster NODE "
             "or --all-nodes"
         )
+    if options := [name for name in wanted.from_cluster if name.startswith("-")]:  # no Node has such a name
+        raise click.UsageError(f"--from-cluster needs the name of a Node, not {options[0]}")
     unknown = [name for name in wanted.samples if name not in known]
     if unknown:
         raise click.UsageError(f"--sample {unknown[0]}: no such platform; available: {', '.join(known)}")

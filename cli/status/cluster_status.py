@@ -92,7 +92,8 @@ def build_status(evidence: StatusEvidence) -> ClusterStatus:
         unavailable_parts=tuple(_list_unavailable_parts(evidence)),
         problems=(),
     )
-    problems = (*_list_problems(found, told=flow is not None), *_list_config_problems(evidence))
+    # A rejected configuration comes first: it also makes pods unready.
+    problems = (*_list_config_problems(evidence), *_list_problems(found, told=flow is not None))
     return msgspec.structs.replace(found, problems=problems)
 
 

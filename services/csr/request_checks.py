@@ -140,8 +140,8 @@ def _first_problem(problems: Iterator[str]) -> str:
 
 
 _PASSED_TEXTS: Final = {
-    "request": "it is one PKCS #10 request with nothing odd in it",
-    "key": "its key is one that we accept",
+    "request": "it is one well-formed PKCS #10 request",
+    "key": "the type and size of its key are accepted",
     "signature": "it is signed by the key in it",
     "subject": "its subject is the requester's",
     "usages": "its usages are those of a serving certificate",

@@ -73,7 +73,9 @@ class Demo:
 
 
 @contextmanager
-def a_demo(directory: Path, *flags: str, python: Path = Path(sys.executable)) -> Iterator[Demo]:
+def a_demo(
+    directory: Path, *flags: str, python: Path = Path(sys.executable), terminal: bool = False
+) -> Iterator[Demo]:
     files = directory / "tmp"
     files.mkdir()
     path = os.pathsep.join([str(_ROOT), sysconfig.get_path("purelib")])
@@ -84,7 +86,12 @@ def a_demo(directory: Path, *flags: str, python: Path = Path(sys.executable)) ->
             stderr=subprocess.STDOUT,
             text=True,
             cwd=_ROOT,
-            env={**os.environ, "TMPDIR": str(files), "PYTHONPATH": path},
+            env={
+                **os.environ,
+                "TMPDIR": str(files),
+                "PYTHONPATH": path,
+                **({"FORCE_COLOR": "1", "TERM": "xterm"} if terminal else {}),  # rich then writes as to one
+            },
         )
         try:
             yield Demo(process, directory / "said", files)
@@ -162,8 +169,11 @@ def test_each_suggested_command_runs_as_printed_and_nothing_is_unknown(tmp_path:
         assert "certificate issued\n" in explained
         assert "unknown" not in explained
         assert "+ label example.com/zone = us-east-1a" in explains_itself(demo, commands["render"])
-        listed = run(demo, "kubectl get nodes") if "nodes" in commands else None
-        assert listed is None or listed.stdout.count(" control-plane ") == 1
+        if nodes := commands.get("nodes"):  # kubectl is installed
+            listed = run(demo, nodes).stdout
+            assert listed.count(" control-plane ") == 1
+            assert "us-east-1a" in listed
+            assert max(map(len, listed.splitlines())) <= 100
         assert "/services/" in commands["logs"]
         if metrics := commands.get(_METRICS[bus]):  # curl is installed
             with urllib.request.urlopen(metrics.removeprefix("curl ")) as page:
@@ -288,6 +298,15 @@ def test_a_signal_ends_it_in_order_whenever_it_comes(
         demo.says(when)
         demo.process.send_signal(number)
         assert "all files deleted" in demo.ends(128 + number)
+
+
+def test_on_a_terminal_a_spinner_turns_while_the_components_start(tmp_path: Path):
+    with a_demo(tmp_path, "--nodes=1", "--bus=memory", "--exit-when-ready", terminal=True) as demo:
+        said = demo.ends(0)
+
+    started, joined = said.split("1 node joins")
+    assert "starting the next component" in started
+    assert "starting the next component" not in joined
 
 
 def test_patience_bounds_the_joins_and_nodes_that_are_not_ready_are_named(tmp_path: Path):

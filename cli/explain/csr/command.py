@@ -33,7 +33,7 @@ from cli.command_exit import run_command
     "allowed_networks",
     default="",
     metavar="NETWORK,...",
-    help="Give the value that csr runs with.",
+    help="Value of the same flag of csr.",
 )
 @click.option(
     "--service-cluster-ip-range",
@@ -41,22 +41,22 @@ from cli.command_exit import run_command
     "service_networks",
     default="",
     metavar="NETWORK,...",
-    help="Service networks of the cluster. Give the value that csr runs with. No node may have an address "
-    "of these networks. Default: queried from a control plane through Talos.",
+    help="Service networks of the cluster, in which no node may have an address: the value of the same "
+    "flag of csr. Default: queried from a control plane through Talos.",
 )
 @click.option(
     "--csr-min-expiration",
     "least",
     default="",
     metavar="DURATION",
-    help="Give the value that csr runs with.",
+    help="Value of the same flag of csr.",
 )
 @click.option(
     "--csr-max-expiration",
     "most",
     default="",
     metavar="DURATION",
-    help="Give the value that csr runs with.",
+    help="Value of the same flag of csr.",
 )
 @access_options.cloud_config_option(
     "Path to the --cloud-config file, which configures ownership; - is standard input. Default: all Nodes "

@@ -11,7 +11,7 @@ from cli.command_exit import run_command
 
 _SECONDS: Any = {
     "metavar": "DURATION", "show_default": True,
-    "help": "Give the value that lifecycle runs with."
+    "help": "Value of the same flag of lifecycle."
 }  # fmt: skip
 
 
@@ -22,7 +22,7 @@ _SECONDS: Any = {
 @access_options.LEASE_OPTIONS
 @access_options.TALOS_OPTIONS
 @click.option(
-    "--delete-preempted-gcp-spot", "gcp_spot", is_flag=True, help="Give the value that lifecycle runs with."
+    "--delete-preempted-gcp-spot", "gcp_spot", is_flag=True, help="Set it if lifecycle has the same flag."
 )
 @click.option("--lifecycle-not-ready-time", "not_ready_for", default="5m", **_SECONDS)
 @click.option("--lifecycle-evidence-time", "span", default="10m", **_SECONDS)

@@ -126,8 +126,8 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
     ),
     "cloud-config-refused": FaultText(
         "The --cloud-config file is invalid and has no effect: {said}.",
-        "List the mistakes: talos-ccm config check FILE. Correct them: kubectl -n {namespace} edit "
-        "configmap.",
+        "List the mistakes: talos-ccm config check FILE. Correct config and transformations in the chart's "
+        "values, then upgrade.",
     ),
     # ownership
     "of-another": FaultText(

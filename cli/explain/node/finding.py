@@ -58,7 +58,7 @@ def make_finding(
         fault=fault,
         what=what,
         since=since,
-        cause=words.cause.format(**given),
+        cause=words.cause.format(**given).replace("?.", "?"),  # the detail may end with a question
         fix=words.fix.format(**given),
     )
 

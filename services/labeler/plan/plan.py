@@ -24,7 +24,7 @@ from services.labeler.rules.compilation import NO_RULES, Rules
 from services.labeler.rules.effect_collector import truncate_line
 from services.labeler.rules.effects import RuleEffects
 
-IN_SYNC_REASON: Final = "the Node says what its machine says"
+IN_SYNC_REASON: Final = "the Node matches its machine and the rules"
 _MAX_VALUE_LENGTH: Final = 200  # characters of an annotation
 
 PlanOutcome = Literal["initialized", "updated", "unchanged", "blocked", "not-ours"]

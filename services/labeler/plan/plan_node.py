@@ -233,7 +233,7 @@ def _describe_outcome(outcome: PlanOutcome, inputs: PlanInput, node_ip: str, par
     machine = f"{inputs.facts.platform.platform} machine at {node_ip}"
     text = {
         "initialized": f"{machine}, recognised by {inputs.verified_by}",
-        "updated": "the Node did not say what its machine and the rules say",
+        "updated": "the Node differed from its machine or the rules",
     }.get(outcome, IN_SYNC_REASON)
     if kept := ", ".join(f"{each.kind} {each.key}" for each in _list_kept_keys(inputs.node, parts)):
         text = f"everything is set but {kept}" if outcome == "unchanged" else f"{text}; not set: {kept}"

@@ -32,6 +32,19 @@ def test_nothing_is_guessed_of_a_name_that_is_like_no_other():
     assert suggest_name("db-master", NAMES) == suggest_name("", NAMES) == suggest_name("web-1", []) == "."
 
 
+def test_an_option_in_place_of_the_node_is_no_missing_node():
+    done = CliRunner().invoke(main, ["render", str(TEXTS / "rules.yaml"), "--from-cluster", "--all-nodes"])
+    assert done.exit_code == 2
+    assert "--from-cluster needs the name of a Node, not --all-nodes" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", ["config check PIPE", "render PIPE --all-samples"])
+def test_a_pipe_in_place_of_a_config_file_gets_the_hint_for_standard_input(arguments: str, tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    done = CliRunner().invoke(main, arguments.replace("PIPE", str(tmp_path / "pipe")).split())
+    assert "give - to read standard input" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "suggested"),
     [
@@ -45,7 +58,9 @@ def test_nothing_is_guessed_of_a_name_that_is_like_no_other():
 def test_explain_with_a_name_and_no_kind_suggests_the_whole_command(name: str, suggested: str):
     done = CliRunner().invoke(main, ["explain", name])
     assert done.exit_code == 2
-    assert f"Did you mean `talos-ccm explain {suggested}`" in done.stderr
+    _, first, second = done.stderr.splitlines()[-3:]
+    assert first == f"  talos-ccm explain {suggested}"
+    assert second.endswith(suggested.rpartition(" ")[2])
 
 
 @pytest.mark.parametrize(

@@ -237,8 +237,11 @@ def test_a_selector_of_a_pool_with_an_unknown_fact_is_an_error_too(tmp_path: Pat
 
 @pytest.mark.parametrize("kind", ["HelmRelease", "Application", "ConfigMap"])
 def test_an_object_without_the_flag_gets_a_hint(kind: str, tmp_path: Path):
-    result = checked(tmp_path, f"apiVersion: example.com/v1\nkind: {kind}\n")
-    assert "HelmRelease or an Application: add --chart-values" in result.stdout.splitlines()[0]
+    result = checked(tmp_path, f"apiVersion: example.com/v1\nkind: {kind}\nspec: {{}}\n")
+    (hint,) = lines(result, "error")  # and no error for each of its keys
+    assert "HelmRelease or an Application: add --chart-values" in hint
+    assert "ConfigMap: give the text of its key" in hint
+    assert result.exit_code == 1
 
 
 def test_another_unknown_key_gets_no_hint(tmp_path: Path):

@@ -228,6 +228,13 @@ def test_what_is_wrong_for_everybody_stands_before_what_was_heard_last():
     assert [finding.fault for finding in both.findings] == ["no-leader", "nats-silent"]
 
 
+def test_a_rejected_file_is_corrected_where_helm_keeps_it_and_a_question_ends_its_sentence():
+    rejected = EventSummary(reason="CloudConfigRejected", message="no key nam; did you mean name?", at=NOW)
+    (finding,) = judged(DONE, context=NodeContext(cluster_events=(rejected,))).findings
+    assert finding.cause.endswith("did you mean name?")
+    assert finding.fix.endswith("Correct config and transformations in the chart's values, then upgrade.")
+
+
 def test_a_pod_that_is_not_ready_is_named_with_its_reason_and_one_that_lacks_too():
     pods = (pod("watcher", ready=False), pod("csr", ready=True))
     down = judged(WAITS, context=NodeContext(lease=RELEASED, pods=pods))
