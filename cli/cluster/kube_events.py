@@ -9,7 +9,7 @@ import msgspec
 from cli.cluster.kube_listing import list_all
 from libs.common.contract.node import ObjectMeta
 from libs.common.kube.api import KubeApi
-from libs.common.kube.latest_event_recorder import CLUSTER_REFERENCE
+from libs.common.kube.event_recorder import CLUSTER_REFERENCE
 from libs.common.kube.objects import Resource
 
 CONFIG_REJECTED: Final = "CloudConfigRejected"

@@ -2,11 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
 
 from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition
-from libs.common.kube.events import ObjectEvent
 from libs.common.observability import metrics
 from services.csr.approval_patch import build_approval_patch
 from services.csr.decision import Approve, Deny
@@ -22,7 +20,6 @@ class ApprovalClient(Protocol):
     async def patch_signing_request_approval(
         self, name: str, json_patch: Sequence[dict[str, Any]], /
     ) -> None: ...
-    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool: ...
 
 
 class ApprovalWriter:

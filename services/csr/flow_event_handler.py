@@ -7,7 +7,7 @@ from libs.common.contract import events
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_NODE, NETWORKS, OBSERVED_CSR, OBSERVED_NODE, object_name_in
 from services.csr.claim_index import ClaimIndex
-from services.csr.node_event_recorder import NodeEventRecorder
+from services.csr.node_events import NodeEvents
 from services.csr.on_csr_enriched import OnCsrEnriched
 from services.csr.pending_requests import PendingRequests
 from services.csr.service_networks import ServiceNetworks
@@ -25,7 +25,7 @@ class FlowEventHandler:
     service_networks: ServiceNetworks
     on_csr_enriched: OnCsrEnriched
     decision_publisher: DecisionPublisher
-    event_recorder: NodeEventRecorder
+    node_events: NodeEvents
     reconciler: WaitingRequestReconciler
 
     def apply(self, event: object) -> None:
@@ -93,7 +93,7 @@ class FlowEventHandler:
         """End the requester's wait after any decision, by csr or a person; a later wait starts from zero."""
         self.waiting_requests.finish(request.name, request.node_name)
         if request.find_condition("Approved"):
-            self.event_recorder.forget_reasons(request)
+            self.node_events.forget_reasons(request)
 
     def _on_request_gone(self, name: str) -> None:
         next_request = self.pending_requests.remove(name)

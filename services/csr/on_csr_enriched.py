@@ -15,7 +15,7 @@ from libs.common.kube.errors import FenceFailed, NotFound
 from libs.common.observability import telemetry
 from services.csr.approval_writer import ApprovalWriter, build_condition
 from services.csr.decision import Approve, Deny, Wait
-from services.csr.node_event_recorder import MAX_RIVALS, NodeEventRecorder
+from services.csr.node_events import MAX_RIVALS, NodeEvents
 from services.csr.pending_requests import PendingRequests
 from services.csr.rate_limiter import NodeRateLimiter
 from services.csr.request_evaluator import Drop, Pause, RequestAction, RequestEvaluator, SkipRequest
@@ -38,7 +38,7 @@ class OnCsrEnriched:
     waiting_requests: WaitingRequests
     approval_writer: ApprovalWriter
     decision_publisher: DecisionPublisher
-    event_recorder: NodeEventRecorder
+    node_events: NodeEvents
     clock: Callable[[], float]  # monotonic, in seconds
 
     def __post_init__(self) -> None:
@@ -121,9 +121,9 @@ class OnCsrEnriched:
     async def _finish(self, request: SigningRequest, decision: Approve | Deny) -> None:
         self.waiting_requests.finish(request.name, request.node_name)
         if isinstance(decision, Approve):
-            self.event_recorder.forget_reasons(request)
+            self.node_events.forget_reasons(request)
         else:
-            self.event_recorder.record_denied(request, decision.check, decision.message)
+            self.node_events.record_denied(request, decision.check, decision.message)
         outcome = "approved" if isinstance(decision, Approve) else "denied"
         change = f"condition {build_condition(decision).type}: {decision.message}"
         await self._publish_decision(request, outcome, decision.message, changes=(change,))

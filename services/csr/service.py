@@ -14,6 +14,7 @@ from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.controllers import CSR_APPROVAL
 from libs.common.contract.events import CsrGone, EnrichedCsrGone
 from libs.common.contract.services import CSR
+from libs.common.kube.event_recorder import EventRecorder
 from libs.common.service.config_reload import OwnershipReloader
 from libs.common.service.leader_gate import LeaderGate
 from libs.common.service.run_together import run_together
@@ -25,7 +26,7 @@ from services.csr.compact_message import compact_message
 from services.csr.decide import ApprovalPolicy
 from services.csr.flow_event_handler import FlowEventHandler
 from services.csr.metadata_reports import MetadataReports
-from services.csr.node_event_recorder import NodeEventRecorder
+from services.csr.node_events import COMPONENT, NodeEvents
 from services.csr.on_csr_enriched import OnCsrEnriched
 from services.csr.pending_requests import PendingRequests
 from services.csr.rate_limiter import NodeRateLimiter
@@ -87,9 +88,14 @@ class CsrService:
         self._api_endpoint_watcher = ApiEndpointWatcher(
             kube, on_change=self._enqueue_all, clock=dependencies.monotonic, random=dependencies.random
         )
-        self._event_recorder = NodeEventRecorder(
-            kube, claims.get_node, is_foreign=self._is_foreign, now=dependencies.now, observe_only=dry
+        self._event_recorder = EventRecorder(
+            kube,
+            component=COMPONENT,
+            is_foreign=self._is_foreign,
+            now=dependencies.now,
+            observe_only=dry,
         )
+        node_events = NodeEvents(self._event_recorder, claims.get_node)
         budget = NodeRateLimiter()
         evaluator = RequestEvaluator(
             stream_cache=table,
@@ -110,7 +116,7 @@ class CsrService:
             waiting_requests=self._waiting_requests,
             approval_writer=ApprovalWriter(kube, observe_only=dry),
             decision_publisher=self._decision_publisher,
-            event_recorder=self._event_recorder,
+            node_events=node_events,
             clock=dependencies.monotonic,
         )
         middleware = ConsumerMiddleware.for_service(CSR.service, "csr", dependencies)
@@ -120,7 +126,7 @@ class CsrService:
             cache_sync=self._cache_sync,
             pending_requests=self._pending_requests,
             waiting_requests=self._waiting_requests,
-            event_recorder=self._event_recorder,
+            node_events=node_events,
             handle=self._handle,
             clock=dependencies.monotonic,
             now=dependencies.now,
@@ -132,7 +138,7 @@ class CsrService:
             service_networks=self._service_networks,
             on_csr_enriched=self._on_csr_enriched,
             decision_publisher=self._decision_publisher,
-            event_recorder=self._event_recorder,
+            node_events=node_events,
             reconciler=self._waiting_request_reconciler,
         )
         self._event_applier = EventApplier(

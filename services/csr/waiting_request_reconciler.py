@@ -17,7 +17,7 @@ from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR
 from libs.common.observability import metrics
 from libs.common.service.name_queue import NameQueue
 from libs.common.service.run_together import run_every, run_together
-from services.csr.node_event_recorder import NodeEventRecorder
+from services.csr.node_events import NodeEvents
 from services.csr.pending_requests import PendingRequests
 from services.csr.waiting_requests import WaitingRequests
 
@@ -38,7 +38,7 @@ class WaitingRequestReconciler:
     cache_sync: CacheSync
     pending_requests: PendingRequests
     waiting_requests: WaitingRequests
-    event_recorder: NodeEventRecorder
+    node_events: NodeEvents
     handle: Callable[[Message], Awaitable[Disposition]]  # decides about one request, one at a time
     clock: Callable[[], float]  # monotonic, in seconds
     now: Callable[[], datetime]
@@ -91,7 +91,7 @@ class WaitingRequestReconciler:
         for waiting in islice(self.waiting_requests.take_unreported(at), _MAX_EVENTS_PER_CHECK):
             observed = self.stream_cache.get_event(f"{OBSERVED_CSR}.{waiting.name}")
             if isinstance(observed, CsrObserved) and observed.request.uid == waiting.uid:
-                self.event_recorder.record_waiting(
+                self.node_events.record_waiting(
                     observed.request, waiting.reason, waiting.message, waiting.rivals
                 )
 

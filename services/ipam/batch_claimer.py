@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from services.ipam.allocation_plan import AllocationRequest, Assignment, Exclusions
 from services.ipam.allocator import Allocator
 from services.ipam.batcher import BatchResult, RequestResult
-from services.ipam.node_event_recorder import ADDRESSES_IGNORED, NodeEventRecorder
+from services.ipam.node_events import ADDRESSES_IGNORED, NodeEvents
 from services.ipam.node_index import NodeIndex
 from services.ipam.pool_metrics import PoolMetrics
 
@@ -19,7 +19,7 @@ class BatchClaimer:
     _: KW_ONLY
     get_exclusions: Callable[[], Exclusions]  # raises TemporaryError while ipam may not claim
     node_index: NodeIndex
-    event_recorder: NodeEventRecorder
+    node_events: NodeEvents
     pool_metrics: PoolMetrics
 
     def __post_init__(self) -> None:
@@ -31,7 +31,7 @@ class BatchClaimer:
         self.pool_metrics.record_claimed(claimed)
         for name, ignored in claimed.ignored_addresses.items():
             if (node := self.node_index.get(name)) is not None:
-                self.event_recorder.record(name, node.uid, ADDRESSES_IGNORED, ignored)
+                self.node_events.record(name, node.uid, ADDRESSES_IGNORED, ignored)
         # A claim that yielded returned no results. Its blocks count as new for the next result.
         new = self._unassigned_blocks | {block for block, _ in claimed.new_blocks}
         self._unassigned_blocks = set() if claimed.results else new

@@ -2,14 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final, Protocol
 
 from libs.common.contract.node import Node, ObjectMeta
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.common.kube.config_maps import ConfigMap
 from libs.common.kube.errors import NotFound
-from libs.common.kube.events import ObjectEvent
 from libs.common.kube.objects import Page
 from services.ipam.pages import NAME_PREFIX, StoredPage
 
@@ -31,7 +29,6 @@ class Kubernetes(Protocol):
     async def update_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap: ...
     def list_nodes(self) -> AsyncIterator[Page[Node]]: ...
     async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node: ...
-    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool: ...
 
 
 class KubernetesClaims:

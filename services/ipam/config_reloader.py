@@ -1,7 +1,6 @@
 """Reloads the pools and the ownership of --cloud-config; rejects pools without blocks that Nodes have."""
 
 import logging
-import random
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
@@ -12,11 +11,10 @@ from libs.common.cloud_config.ownership import ownership_labels, why_not_owned
 from libs.common.contract.controllers import NODE_IPAM
 from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
-from libs.common.kube.latest_event_recorder import LatestEventRecorder
+from libs.common.kube.event_recorder import LATEST_ONLY, EventRecorder, EventWriter
 from libs.common.service.config_reload import CloudConfigStatus, ConfigEvents
 from libs.common.service.run_together import run_every
-from services.ipam.claims_api import Kubernetes
-from services.ipam.node_event_recorder import COMPONENT
+from services.ipam.node_events import COMPONENT
 from services.ipam.pool_shrink import find_refused_shrinks
 from services.ipam.settings import IpamSettings
 
@@ -34,9 +32,8 @@ class ConfigReloader:
         *,
         get_blocks_in_use: Callable[[], Mapping[str, str] | None],
         on_change: Callable[[], None],
-        kube: Kubernetes,
+        kube: EventWriter,
         now: Callable[[], datetime],
-        random: random.Random,
     ) -> None:
         """`get_blocks_in_use` returns block -> Node name; None while the blocks in use are unknown.
 
@@ -49,8 +46,7 @@ class ConfigReloader:
         self._current = settings.file.pools
         self._requested_pools: tuple[Pool, ...] | None = None  # from a valid file, not accepted yet
         events = ConfigEvents(
-            recorder=LatestEventRecorder(kube, now=now, random=random),
-            component=COMPONENT,
+            recorder=EventRecorder(kube, component=COMPONENT, now=now, limits=LATEST_ONLY),
             accepted="PoolsAccepted",
             rejected="PoolsRejected",
         )

@@ -11,7 +11,7 @@ from libs.common.bus.delivery import PermanentError, TemporaryError, backoff_sec
 from libs.common.observability import metrics
 from services.ipam.allocator import Allocator
 from services.ipam.garbage_collection import SweepResult
-from services.ipam.node_event_recorder import CONFLICT, OTHER_ALLOCATOR, NodeEventRecorder
+from services.ipam.node_events import CONFLICT, OTHER_ALLOCATOR, NodeEvents
 from services.ipam.pages import Claim, Page
 from services.ipam.pool_metrics import PoolMetrics
 from services.ipam.release_plan import InvalidPodCidr
@@ -33,7 +33,7 @@ class GarbageCollector:
     """Runs in every replica; writes compare and swap, and the second replica finds nothing to do."""
 
     allocator: Allocator
-    event_recorder: NodeEventRecorder
+    node_events: NodeEvents
     _: KW_ONLY
     resync_seconds: float
     get_pause_reason: Callable[[], str]  # why no sweep may run now, or ""
@@ -150,9 +150,7 @@ class GarbageCollector:
             extra=_log_fields(claims),
         )
         for claim in claims[:_MAX_REPORTED]:
-            self.event_recorder.record(
-                claim.node, claim.uid, OTHER_ALLOCATOR, f"it {text.format(claim.block)}"
-            )
+            self.node_events.record(claim.node, claim.uid, OTHER_ALLOCATOR, f"it {text.format(claim.block)}")
 
     def _report_invalid(self, found: Sequence[InvalidPodCidr], *, is_complete: bool) -> None:
         """Report new invalid podCIDRs; keep the earlier ones of pages that an incomplete sweep skipped."""
@@ -171,7 +169,7 @@ class GarbageCollector:
         )
         log.warning("invalid pod CIDRs found", extra={"count": len(new), "nodes": shown})
         for invalid in new[:_MAX_REPORTED]:
-            self.event_recorder.record(
+            self.node_events.record(
                 invalid.node,
                 invalid.uid,
                 CONFLICT,

@@ -18,7 +18,7 @@ from libs.common.observability import metrics, telemetry
 from services.ipam.allocation_plan import AllocationRequest, Assignment, ExistingAssignment, NoBlock
 from services.ipam.allocator import Allocator
 from services.ipam.batcher import Batcher
-from services.ipam.node_event_recorder import ASSIGNMENT_FAILED, NOT_AVAILABLE, NodeEventRecorder
+from services.ipam.node_events import ASSIGNMENT_FAILED, NOT_AVAILABLE, NodeEvents
 from services.ipam.node_index import NodeIndex
 from services.ipam.pool_selection import Pool
 from services.ipam.unallocated_reasons import CannotAllocate, NotManaged, NotReady
@@ -47,7 +47,7 @@ class OnNodeEnriched:
     batcher: Batcher
     allocator: Allocator
     decisions: DecisionPublisher
-    event_recorder: NodeEventRecorder
+    node_events: NodeEvents
     get_pause_reason: Callable[[], str]  # why ipam may write nothing now, or ""
     on_served: Callable[[tuple[Pool, ...]], None]  # receives pools that had a block for a waiting Node
     # Called when a Node has other podCIDRs than ipam claimed for it.
@@ -87,7 +87,7 @@ class OnNodeEnriched:
             case NotReady(reason=reason):
                 await self._requeue(node, "waiting", reason)
             case CannotAllocate(reason=reason):
-                self.event_recorder.record(node.name, node.uid, NOT_AVAILABLE, reason)
+                self.node_events.record(node.name, node.uid, NOT_AVAILABLE, reason)
                 await self._requeue(node, "unserved", reason)
             case _ if self.observe_only:
                 where = ", ".join(f"/{pool.mask} in {pool.cidr}" for pool in pools)
@@ -140,7 +140,7 @@ class OnNodeEnriched:
         if not node.spec.pod_cidrs:
             return
         self.waiting_nodes.remove(node.name)
-        self.event_recorder.forget(node.uid)
+        self.node_events.forget(node.uid)
         failed = self._no_blocks.pop(node.name, None)
         if failed is not None and failed.uid == node.uid and failed.pod_cidrs != node.spec.pod_cidrs:
             self.on_foreign_cidrs()
@@ -165,7 +165,7 @@ class OnNodeEnriched:
                 telemetry.annotate(outcome="settled", reason=f"it has {', '.join(cidrs)}")
             case NoBlock(reason=reason, is_exhausted=exhausted):
                 if exhausted:  # other obstacles often disappear in a moment
-                    self.event_recorder.record(node.name, node.uid, NOT_AVAILABLE, reason)
+                    self.node_events.record(node.name, node.uid, NOT_AVAILABLE, reason)
                 await self._requeue(node, "unserved", reason, full_pools=pools if exhausted else ())
 
     async def _assign(self, node: Node, assignment: Assignment) -> None:
@@ -179,10 +179,10 @@ class OnNodeEnriched:
             raise RequeueAfter(reason, str(error), retry_after_seconds=MISSING_NODE_WAIT_SECONDS) from error
         except KubeError as error:
             if not isinstance(error, TemporaryError):
-                self.event_recorder.record(node.name, node.uid, ASSIGNMENT_FAILED, str(error))
+                self.node_events.record(node.name, node.uid, ASSIGNMENT_FAILED, str(error))
             raise
         waited = self._await_observed(node, "this replica wrote its pod CIDRs a moment ago")
-        self.event_recorder.forget(node.uid)
+        self.node_events.forget(node.uid)
         metrics.IPAM_NODES_SERVED.inc()
         given = ", ".join(assignment.pod_cidrs)
         await self.decisions.publish(node, "allocated", f"it has {given}", changes=(f"podCIDRs: {given}",))

@@ -14,6 +14,7 @@ from libs.common.contract.events import NodeObserved, SnapshotComplete
 from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
 from libs.common.contract.subjects import is_csr_subject
+from libs.common.kube.event_recorder import EventRecorder
 from libs.common.service.leader_gate import LeaderGate
 from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
@@ -25,7 +26,7 @@ from services.ipam.claims_api import KubernetesClaims
 from services.ipam.cluster_view import ClusterView
 from services.ipam.config_reloader import ConfigReloader
 from services.ipam.garbage_collector import GarbageCollector
-from services.ipam.node_event_recorder import NodeEventRecorder
+from services.ipam.node_events import COMPONENT, NodeEvents
 from services.ipam.on_node_enriched import OnNodeEnriched
 from services.ipam.pool_metrics import PoolMetrics
 from services.ipam.pool_selection import Pool
@@ -64,15 +65,16 @@ class IpamService:
         )
         self._cache_sync = CacheSync(self._stream_cache)
         kube = dependencies.require_kube()
-        self._event_recorder = NodeEventRecorder(
+        self._event_recorder = EventRecorder(
             kube,
-            get_cluster_wide_reasons=self._cluster_view.cluster_wide_reasons,
+            component=COMPONENT,
             is_foreign=lambda name: bool(
                 self._config_reloader.explain_not_managed(self._cluster_view.nodes.get(name))
             ),
             now=dependencies.now,
             observe_only=settings.observe_only,
         )
+        self._node_events = NodeEvents(self._event_recorder, self._cluster_view.cluster_wide_reasons)
         self._decisions = DecisionPublisher(
             dependencies.bus, service=IPAM.service, kind="node", now=dependencies.now, outcome_aliases={}
         )
@@ -87,7 +89,7 @@ class IpamService:
             self._allocator,
             get_exclusions=self._get_exclusions,
             node_index=self._cluster_view.nodes,
-            event_recorder=self._event_recorder,
+            node_events=self._node_events,
             pool_metrics=self._pool_metrics,
         )
         self._batcher = Batcher(
@@ -102,7 +104,6 @@ class IpamService:
             on_change=self._on_view_change,
             kube=kube,
             now=dependencies.now,
-            random=dependencies.random,
         )
         self._garbage_collector = self._build_garbage_collector(dependencies, settings)
         self._on_node_enriched = self._build_on_node_enriched(dependencies, settings)
@@ -111,7 +112,7 @@ class IpamService:
         self._waiting_reconciler = WaitingNodeReconciler(
             stream_cache=self._stream_cache,
             waiting_nodes=self._waiting_nodes,
-            event_recorder=self._event_recorder,
+            node_events=self._node_events,
             handle=self._handle,
             clock=dependencies.monotonic,
         )
@@ -167,7 +168,7 @@ class IpamService:
             batcher=self._batcher,
             allocator=self._allocator,
             decisions=self._decisions,
-            event_recorder=self._event_recorder,
+            node_events=self._node_events,
             get_pause_reason=self._get_pause_reason,
             on_served=self._on_pool_served,
             on_foreign_cidrs=self._garbage_collector.request_sweep,
@@ -180,7 +181,7 @@ class IpamService:
     ) -> GarbageCollector:
         return GarbageCollector(
             self._allocator,
-            self._event_recorder,
+            self._node_events,
             resync_seconds=settings.resync_seconds,
             get_pause_reason=self._get_sweep_pause_reason,
             on_blocks_freed=self._on_blocks_freed,

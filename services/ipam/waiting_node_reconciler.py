@@ -15,7 +15,7 @@ from libs.common.contract.subjects import ENRICHED_NODE
 from libs.common.observability import metrics
 from libs.common.service.name_queue import NameQueue
 from libs.common.service.run_together import run_every, run_together
-from services.ipam.node_event_recorder import NOT_AVAILABLE, NodeEventRecorder
+from services.ipam.node_events import NOT_AVAILABLE, NodeEvents
 from services.ipam.on_node_enriched import OWN_WRITE_WAIT_SECONDS
 from services.ipam.pool_selection import Pool
 from services.ipam.waiting_nodes import WRITTEN, WaitingNodes
@@ -32,7 +32,7 @@ class WaitingNodeReconciler:
 
     stream_cache: StreamCache
     waiting_nodes: WaitingNodes
-    event_recorder: NodeEventRecorder
+    node_events: NodeEvents
     handle: Callable[[Message], Awaitable[Disposition]]  # processes one message, as for a delivery
     clock: Callable[[], float]  # monotonic, in seconds
 
@@ -84,4 +84,4 @@ class WaitingNodeReconciler:
             self.waiting_nodes.add(msgspec.structs.replace(node, retry_at=at + OWN_WRITE_WAIT_SECONDS))
         self.enqueue(node.name for node in due)
         for node in islice(self.waiting_nodes.take_unreported(at), _MAX_EVENTS_PER_CHECK):
-            self.event_recorder.record(node.name, node.uid, NOT_AVAILABLE, node.reason)
+            self.node_events.record(node.name, node.uid, NOT_AVAILABLE, node.reason)

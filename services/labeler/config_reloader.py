@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final
@@ -10,8 +9,7 @@ from typing import Final
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.services import LABELER
-from libs.common.kube.event_recorder import EventWriter
-from libs.common.kube.latest_event_recorder import LatestEventRecorder
+from libs.common.kube.event_recorder import LATEST_ONLY, EventRecorder, EventWriter
 from libs.common.latest_value import LatestValue
 from libs.common.service.config_reload import CloudConfigStatus, ConfigEvents
 from services.labeler.plan import ClusterConfig
@@ -32,14 +30,12 @@ class ConfigReloader:
         on_change: Callable[[], None],
         kube: EventWriter,
         now: Callable[[], datetime],
-        random: random.Random,
     ) -> None:
         """Start with the file of `settings`; `on_change` is called after each accepted change."""
         self._settings = settings
         self._on_change = on_change
         events = ConfigEvents(
-            recorder=LatestEventRecorder(kube, now=now, random=random),
-            component=_COMPONENT,
+            recorder=EventRecorder(kube, component=_COMPONENT, now=now, limits=LATEST_ONLY),
             accepted="CloudConfigAccepted",
             rejected="CloudConfigRejected",
         )

@@ -11,14 +11,13 @@ import msgspec
 from libs.common.contract.node import BLOCKED_CONDITION, UNINITIALIZED_TAINT, Node
 from libs.common.contract.node_patch import build_node_patch, build_status_patch
 from libs.common.kube.errors import FenceFailed, Forbidden, Invalid, KubeError
-from libs.common.kube.events import ObjectEvent
+from libs.common.kube.event_recorder import EventLimits, EventRecorder, EventWriter
+from libs.common.kube.events import node_reference
 from libs.common.kube.request_queue import RequestQueue
 from libs.common.kube.transport import CONNECTIONS
 from libs.common.observability import metrics, telemetry
 from services.labeler.blocker import Blocker, build_condition
-from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.mutation_cache import MutationCache
-from services.labeler.node_event_recorder import NodeEventRecorder
 from services.labeler.plan import Notice, Plan, merge_plans
 from services.labeler.plan.rejection import (
     NO_REJECTION,
@@ -27,6 +26,11 @@ from services.labeler.plan.rejection import (
     extend_rejection,
     keeps_uninitialized,
 )
+
+COMPONENT: Final = "cloud-node-controller"  # the reference's name: dashboards and operators search for it
+_SYNCED: Final = Notice(reason="Synced", message="Node synced successfully", is_warning=False)
+# A machine whose report changes at each poll must not fill the memory. A plan has six of one kind at most.
+MAX_CAUSES: Final = 16
 
 # Concurrent requests for plans. The other connections stay free to report blockers when these requests hang.
 _MAX_CONCURRENT_REQUESTS: Final = CONNECTIONS - 4
@@ -58,7 +62,7 @@ class AppliedPlan(msgspec.Struct, frozen=True):
     written: Node | None = None
 
 
-class NodeClient(Protocol):
+class NodeClient(EventWriter, Protocol):
     """The Kubernetes requests of the labeler; `libs.common.kube.api.KubeApi` implements them."""
 
     async def get_node(self, name: str) -> Node: ...
@@ -66,7 +70,6 @@ class NodeClient(Protocol):
         self, name: str, json_patch: Sequence[dict[str, Any]], /, *, is_urgent: bool
     ) -> Node: ...
     async def patch_node_status(self, name: str, strategic_merge: dict[str, Any], /) -> Node: ...
-    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool: ...
 
 
 class _RequestLimiter:
@@ -99,18 +102,23 @@ class NodeWriter:
     def __init__(
         self,
         kube: NodeClient,
-        deduplicator: EventDeduplicator,
         mutation_cache: MutationCache,
         *,
         now: Callable[[], datetime],
         observe_only: bool,
-        is_foreign: Callable[[Node], bool] = lambda node: False,
+        is_foreign: Callable[[str], bool] = lambda name: False,
     ) -> None:
-        """`is_foreign` returns whether --cloud-config now excludes the Node; it then gets no Event."""
+        """`is_foreign` returns whether --cloud-config now excludes the Node of that name: no Event then."""
         self._kube = kube
         self._limiter = _RequestLimiter()
-        self.events = NodeEventRecorder(
-            kube, deduplicator, now=now, idle_seconds=self._limiter.idle_seconds, is_foreign=is_foreign
+        self.events = EventRecorder(
+            kube,
+            component=COMPONENT,
+            now=now,
+            observe_only=observe_only,
+            is_foreign=is_foreign,
+            idle_seconds=self._limiter.idle_seconds,
+            limits=EventLimits(causes=MAX_CAUSES),
         )
         self._mutation_cache = mutation_cache
         self._now = now
@@ -181,7 +189,11 @@ class NodeWriter:
             return
         if plan.outcome == "initialized":
             self._observe_sync_delay(node)
-        self.events.enqueue(node, plan)
+            self.record_event(node, _SYNCED)
+        self.events.forget_ended(node.uid, {(notice.reason, notice.message) for notice in plan.notices})
+        about = node_reference(node.name, node.uid)
+        for notice in plan.notices:
+            self.events.record_once(about, notice.reason, notice.message, is_warning=notice.is_warning)
 
     async def report_blocker(self, node: Node, blocker: Blocker, *, with_event: bool) -> None:
         """Write the blocking condition and, `with_event`, an Event on the Node. Raises KubeError."""
@@ -191,14 +203,12 @@ class NodeWriter:
         if status:
             self._store_response(await self._kube.patch_node_status(node.name, status))
         if with_event:
-            await self.events.record_now(node, Notice(reason=blocker.reason, message=blocker.message))
+            self.record_event(node, Notice(reason=blocker.reason, message=blocker.message))
 
-    async def publish_event(self, node: Node, notice: Notice) -> bool:
-        """Write one Event on the Node; return whether it exists, from this replica or another one.
-
-        Two replicas that write the same Event in the same minute create only one.
-        """
-        return not self._observe_only and await self.events.record_now(node, notice)
+    def record_event(self, node: Node, notice: Notice) -> None:
+        """Record an Event on the Node. Several of one reason, by any replica, are one in the same minute."""
+        about = node_reference(node.name, node.uid)
+        self.events.record(about, notice.reason, notice.message, is_warning=notice.is_warning)
 
     def _store_response(self, response: Node) -> Node:
         self._mutation_cache.store(response)

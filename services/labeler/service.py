@@ -7,7 +7,6 @@ from libs.common.bus.follow_flow import follow_flow
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import NodeGone, NodeObserved
-from libs.common.contract.node import Node
 from libs.common.contract.services import LABELER
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, is_csr_subject
 from libs.common.service.leader_gate import LeaderGate
@@ -16,7 +15,6 @@ from libs.common.service.service import Dependencies, ServiceDefinition
 from services.labeler.compact_message import compact_message
 from services.labeler.config_reloader import ConfigReloader
 from services.labeler.config_rollout import ConfigRollout
-from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.mutation_cache import MutationCache
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import NodeWriter
@@ -48,12 +46,10 @@ class LabelerService:
         self._leader_gate = LeaderGate(
             self._stream_cache, settings.leader_silence_seconds, observe_only=settings.observe_only
         )
-        self._deduplicator = deduplicator = EventDeduplicator()
         self._mutation_cache = MutationCache(dependencies.monotonic)
         observe_only = settings.observe_only
         nodes = NodeWriter(
             dependencies.require_kube(),
-            deduplicator,
             self._mutation_cache,
             now=dependencies.now,
             observe_only=observe_only,
@@ -68,7 +64,6 @@ class LabelerService:
             on_change=self._on_config_changed,
             kube=dependencies.require_kube(),
             now=dependencies.now,
-            random=dependencies.random,
         )
         self._provider_ids = ProviderIDIndex(
             self._stream_cache, self._config_reloader.current, dependencies.monotonic
@@ -152,7 +147,7 @@ class LabelerService:
         self._mutation_cache.apply(message.event)
         self._provider_ids.apply(message.event)
         if isinstance(message.event, NodeGone):
-            self._deduplicator.forget(message.event.name)
+            self._events.forget(message.event.uid)
             self._decisions.forget(message.event.name)
             self._on_node_enriched.forget(message.event.name)
         self._leader_gate.on_message(message)
@@ -164,29 +159,24 @@ class LabelerService:
         self._decisions.forget_all()
 
     def _on_config_changed(self) -> None:
-        self._deduplicator.on_rules_changed()
+        self._events.on_rules_changed()
         self._on_node_enriched.on_rules_changed()
         self._rollout.request("the --cloud-config file has changed")
 
-    def _is_foreign(self, node: Node) -> bool:
-        """Return whether --cloud-config now excludes the Node; `node` may be out of date."""
+    def _is_foreign(self, name: str) -> bool:
+        """Return whether --cloud-config now excludes the Node of that name."""
         config = self._config_reloader.current()
         if not config.ownership.is_restricted:
             return False
-        observed = self._stream_cache.get(f"{OBSERVED_NODE}.{node.name}")
-        enriched = self._stream_cache.get(f"{ENRICHED_NODE}.{node.name}")
-        if (
-            observed is not None
-            and isinstance(observed.event, NodeObserved)
-            and observed.event.node.uid == node.uid
-        ):
-            node = observed.event.node
+        observed = self._stream_cache.get_event(f"{OBSERVED_NODE}.{name}")
+        if not isinstance(observed, NodeObserved):
+            return False
+        enriched = self._stream_cache.get_event(f"{ENRICHED_NODE}.{name}")
         try:
-            enriched_event = enriched.event if enriched is not None else None
-            return is_excluded(self._mutation_cache.latest(node), enriched_event, config)
+            return is_excluded(self._mutation_cache.latest(observed.node), enriched, config)
         except Exception:
             # Operators write the rules that this evaluates: a Node whose evaluation fails is not written.
-            log.exception("ownership evaluation failed", extra={"node": node.name})
+            log.exception("ownership evaluation failed", extra={"node": name})
             return True
 
 

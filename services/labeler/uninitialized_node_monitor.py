@@ -114,7 +114,7 @@ class UninitializedNodeMonitor:
         ]
         for name in due[:WRITES_PER_PASS]:
             await self._report_blocker(name)
-        await self._report_shared_blocker(waits, at)
+        self._report_shared_blocker(waits, at)
         await self._report_foreign_nodes(at)
 
     def _evaluate(self, name: str, at: float) -> _EvaluatedNode | None:
@@ -183,8 +183,8 @@ class UninitializedNodeMonitor:
             self._shared_report_at = self._random_report_time(at)
             log.warning("outage: many nodes share a blocker", extra={"reason": str(self._shared_blocker)})
 
-    async def _report_shared_blocker(self, waits: Mapping[str, _EvaluatedNode], at: float) -> None:
-        """Write one Event for all Nodes that share the blocker, on the first by name."""
+    def _report_shared_blocker(self, waits: Mapping[str, _EvaluatedNode], at: float) -> None:
+        """Record one Event for all Nodes that share the blocker, on the first by name."""
         wait = waits.get(self._shared_blocker.first_node) if self._shared_blocker is not None else None
         if (
             self._shared_report_at is None
@@ -194,8 +194,8 @@ class UninitializedNodeMonitor:
         ):
             return
         text = f"{self._shared_blocker}; here: {wait.blocker.message}"
-        if await self.node_writer.publish_event(wait.node, Notice(reason=wait.blocker.reason, message=text)):
-            self._shared_report_at = None
+        self.node_writer.record_event(wait.node, Notice(reason=wait.blocker.reason, message=text))
+        self._shared_report_at = None
 
     async def _report_foreign_nodes(self, at: float) -> None:
         """Publish that Nodes without provided-node-ip are not managed, and report foreign Nodes.

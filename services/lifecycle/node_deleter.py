@@ -10,14 +10,20 @@ import msgspec
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.node import Node
 from libs.common.kube.errors import Conflict, KubeError, NotFound
+from libs.common.kube.event_recorder import EventRecorder
+from libs.common.kube.events import node_reference
 from libs.common.observability import metrics
 from services.lifecycle.decide import Delete, DeletionCase, Keep, explain_exclusion
 from services.lifecycle.deletion_budget import DeletionBudget
 from services.lifecycle.evidence import shows_activity
-from services.lifecycle.node_event_recorder import NodeEventRecorder
 from services.lifecycle.node_index import NodeIndex
 
 log = logging.getLogger(__name__)
+
+COMPONENT: Final = "talos-ccm-lifecycle"  # of the Events
+DELETING: Final = "DeletingNode"  # as the reference controller, like FAILED
+FAILED: Final = "DeletingNodeFailed"
+WOULD_DELETE: Final = "WouldDeleteNode"
 
 # A failed deletion, or one without an answer, is retried only after all evidence was collected again.
 FAILURE_BACKOFF_SECONDS: Final = 600.0
@@ -49,7 +55,7 @@ class NodeDeleter:
     _: KW_ONLY
     node_index: NodeIndex
     budget: DeletionBudget
-    event_recorder: NodeEventRecorder
+    event_recorder: EventRecorder
     ownership: Callable[[], Ownership]
     decide: CaseDecider
     is_dry_run: bool
@@ -107,13 +113,15 @@ class NodeDeleter:
 
     def _report_dry_run(self, node: Node, decision: Delete) -> DeletionResult:
         self._dry_run_reported[node.name] = node.uid
-        self.event_recorder.record_would_delete(node, decision.reason)
+        text = f"Dry run, would delete node {node.name}: {decision.reason}"
+        self._record_event(node, WOULD_DELETE, text, is_warning=False)
         metrics.LIFECYCLE_DELETIONS.labels(decision.kind, "would-delete").inc()
         log.warning("dry run: would delete Node", extra={"node": node.name, "reason": decision.reason})
         return DeletionResult(outcome="would-delete", reason=decision.reason)
 
     async def _delete(self, node: Node, decision: Delete) -> DeletionResult:
-        self.event_recorder.record_deleting(node, decision.reason)
+        text = f"Deleting node {node.name}: {decision.reason}"
+        self._record_event(node, DELETING, text, is_warning=False)
         self.node_index.forget_history(node.name)  # another attempt needs all evidence again
         self._failed[node.name] = (node.uid, self.clock())
         try:
@@ -131,7 +139,11 @@ class NodeDeleter:
         return DeletionResult(outcome="deleted", reason=decision.reason)
 
     def _report_failure(self, node: Node, decision: Delete, why: str) -> DeletionResult:
-        self.event_recorder.record_failed(node, why)
+        self._record_event(node, FAILED, f"Error deleting node {node.name}: {why}", is_warning=True)
         metrics.LIFECYCLE_DELETIONS.labels(decision.kind, "failed").inc()
         log.error("cannot delete Node", extra={"node": node.name, "error": why})
         return DeletionResult(outcome="kept", reason=f"its deletion failed: {why}")
+
+    def _record_event(self, node: Node, reason: str, message: str, *, is_warning: bool) -> None:
+        about = node_reference(node.name, node.uid)
+        self.event_recorder.record(about, reason, message, is_warning=is_warning, discriminator=message)

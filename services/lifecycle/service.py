@@ -12,6 +12,7 @@ from libs.common.contract.node import Node
 from libs.common.contract.services import LIFECYCLE
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, is_csr_subject, object_name_in
 from libs.common.kube.api import KubeApi
+from libs.common.kube.event_recorder import EventRecorder
 from libs.common.service.build_lease_lock import build_lease_lock
 from libs.common.service.config_reload import OwnershipReloader
 from libs.common.service.run_together import run_together
@@ -19,8 +20,7 @@ from libs.common.service.service import Dependencies, ServiceDefinition
 from services.lifecycle.decide import Delete, DeletionCase, Keep, ReplicaStatus, decide, explain_exclusion
 from services.lifecycle.deletion_budget import DeletionBudget, InMemoryDeletionBudget, LeaseDeletionBudget
 from services.lifecycle.leader_elector import LeaderElector
-from services.lifecycle.node_deleter import NodeDeleter
-from services.lifecycle.node_event_recorder import NodeEventRecorder
+from services.lifecycle.node_deleter import COMPONENT, NodeDeleter
 from services.lifecycle.node_index import NodeIndex
 from services.lifecycle.node_reconciler import NodeReconciler
 from services.lifecycle.on_node_enriched import OnNodeEnriched
@@ -64,8 +64,12 @@ class LifecycleService:
             on_change=self._enqueue_all,
             now=dependencies.now,
         )
-        self._event_recorder = NodeEventRecorder(
-            kube, is_foreign=self._is_foreign, now=dependencies.now, observe_only=settings.observe_only
+        self._event_recorder = EventRecorder(
+            kube,
+            component=COMPONENT,
+            is_foreign=self._is_foreign,
+            now=dependencies.now,
+            observe_only=settings.observe_only,
         )
         self._on_node_enriched = self._make_on_node_enriched(kube)
         self._reconciler = NodeReconciler(

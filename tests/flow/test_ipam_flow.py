@@ -18,7 +18,7 @@ from services.ipam import garbage_collector
 from services.ipam.allocation_plan import AllocationRequest, Exclusions
 from services.ipam.allocator import Allocator
 from services.ipam.claims_api import KubernetesClaims
-from services.ipam.node_event_recorder import (
+from services.ipam.node_events import (
     ADDRESSES_IGNORED,
     ASSIGNMENT_FAILED,
     CONFLICT,

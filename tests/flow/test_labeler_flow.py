@@ -511,7 +511,7 @@ async def test_a_gone_node_is_forgotten_and_its_successor_is_told_anew(
         await flow.wait_for_decision("web-1", "initialized")
         kube.delete("web-1")
         await flow.publish_node_gone(make_node())
-        await wait_until(lambda: "web-1" not in labeler._deduplicator._nodes, "forgotten")
+        await wait_until(lambda: make_node().uid not in labeler._events._histories, "forgotten")
         await flow.publish_enriched_gone(make_node())
         await flow.wait_until_handled()
         kube.put(make_node(uid="uid-2"))

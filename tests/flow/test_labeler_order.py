@@ -6,7 +6,6 @@ from typing import Any
 
 from libs.common.contract.node import Node
 from libs.common.kube.transport import CONNECTIONS
-from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.mutation_cache import MutationCache
 from services.labeler.node_writer import NodeWriter
 from services.labeler.plan import ClusterConfig
@@ -44,9 +43,7 @@ class SlowNodes(InMemoryNodes):
 
 
 def make_writer(kube: InMemoryNodes) -> NodeWriter:
-    return NodeWriter(
-        kube, EventDeduplicator(), MutationCache(clock=lambda: 0.0), now=lambda: NOW, observe_only=False
-    )
+    return NodeWriter(kube, MutationCache(clock=lambda: 0.0), now=lambda: NOW, observe_only=False)
 
 
 def planner(node: Node, config: ClusterConfig | None = None) -> FactsPlanner:

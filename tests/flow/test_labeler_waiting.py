@@ -11,7 +11,6 @@ from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.kube.errors import Forbidden
 from libs.common.observability import metrics
 from services.labeler.blocker import block_on_fault, build_condition
-from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.mutation_cache import MutationCache
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import NodeWriter
@@ -62,9 +61,9 @@ class Stage:
             on_message=lambda message: self.waiting.apply(message.event, self.clock()),
             on_stream_replaced=self.waiting.clear,
         )
-        told, config = EventDeduplicator(), config or ClusterConfig()
+        config = config or ClusterConfig()
         self.answers = MutationCache(self.clock)
-        self.nodes = NodeWriter(kube, told, self.answers, now=self.clock.now, observe_only=observe_only)
+        self.nodes = NodeWriter(kube, self.answers, now=self.clock.now, observe_only=observe_only)
         self.watch = UninitializedNodeMonitor(
             stream_cache=self.table,
             mutation_cache=self.answers,
@@ -96,7 +95,7 @@ class Stage:
         for _ in range(times):
             self.clock.advance(1.0)
             await self.watch.check_nodes()
-            await self.nodes.events.write_all()
+            await self.nodes.events.flush()
 
     def blocked(self, name: str = "web-1") -> str:
         """Return the reason in the Node's condition; "" without a condition."""

@@ -17,7 +17,6 @@ from libs.testbed.admission_webhook import AdmissionWebhook, DenialReason, Webho
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import MERGE, KubeletFleet, SimKubelet
 from services.labeler.blocker import describe_failed_write
-from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.mutation_cache import MutationCache
 from services.labeler.node_writer import NodeWriter
 from services.labeler.plan import ClusterConfig
@@ -49,7 +48,6 @@ def planner(name: str, config: ClusterConfig) -> FactsPlanner:
 def node_api(kube: KubeApi) -> NodeWriter:
     return NodeWriter(
         kube,
-        EventDeduplicator(),
         MutationCache(time.monotonic),
         now=lambda: datetime.now(UTC),
         observe_only=False,

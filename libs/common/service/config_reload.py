@@ -9,8 +9,7 @@ import msgspec
 
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig, Ownership
-from libs.common.kube.events import ObjectEvent
-from libs.common.kube.latest_event_recorder import CLUSTER_REFERENCE, LatestEventRecorder
+from libs.common.kube.event_recorder import CLUSTER_REFERENCE, EventRecorder
 from libs.common.observability import metrics
 from libs.common.service.run_together import run_together
 from libs.common.settings.cloud_config_reloader import CloudConfigReloader, CloudConfigSettings
@@ -23,8 +22,7 @@ _MAX_LOGGED_MISTAKES: Final = 20  # per log message: a file of another format ha
 class ConfigEvents(msgspec.Struct, frozen=True, kw_only=True):
     """The Events of a service about the file, and the recorder that writes them."""
 
-    recorder: LatestEventRecorder
-    component: str
+    recorder: EventRecorder  # of the latest Event
     accepted: str  # reason of the Event
     rejected: str  # reason of the Event
 
@@ -104,14 +102,11 @@ class CloudConfigStatus:
 
     def _record(self, events: ConfigEvents, reason: str, message: str) -> None:
         events.recorder.record(
-            ObjectEvent(
-                regarding=CLUSTER_REFERENCE,
-                reason=reason,
-                message=message,
-                type="Warning" if self._mistakes else "Normal",
-                component=events.component,
-                discriminator="\n".join(self._mistakes),
-            )
+            CLUSTER_REFERENCE,
+            reason,
+            message,
+            is_warning=bool(self._mistakes),
+            discriminator="\n".join(self._mistakes),
         )
 
 

@@ -11,7 +11,7 @@ from services.labeler.plan.kept_keys import KeyKind, describe_hand_back, describ
 from services.labeler.plan.ownership_record import OwnershipRecord
 from services.labeler.rules.effects import SkippedEntry
 
-_MAX_NOTICES_PER_KIND: Final = 6  # per plan; the event deduplicator remembers 32 per Node
+_MAX_NOTICES_PER_KIND: Final = 6  # per plan; the event recorder remembers more
 _MAX_MESSAGE_LENGTH: Final = 900  # characters; Kubernetes accepts 1024
 _MAX_VALUE_LENGTH: Final = 100
 

@@ -9,7 +9,7 @@ from libs.common.contract.subjects import NETWORKS
 from libs.common.observability import metrics
 from libs.common.settings.flags import POD_CIDRS, SERVICE_NETWORKS
 from libs.common.settings.read_settings import list_options
-from services.ipam.node_event_recorder import CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
+from services.ipam.node_events import CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
 from services.ipam.settings import IpamSettings
 from services.ipam.waiting_node_reconciler import CHECK_INTERVAL_SECONDS, POOL_RETRY_SECONDS
 from services.ipam.waiting_nodes import LONG_WAIT_SECONDS

@@ -13,7 +13,7 @@ from libs.common.contract.services import LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.common.observability import metrics
 from libs.common.settings.flags import LIFECYCLE as GROUP
 from libs.common.settings.read_settings import list_options
-from services.lifecycle import node_event_recorder
+from services.lifecycle import node_deleter
 from services.lifecycle.decide import REPLACED, SPOT, DeletionPolicy
 from services.lifecycle.deletion_limit import ANNOTATION
 from services.lifecycle.gcp_spot import MIN_AGE, NOT_READY_TAINT
@@ -67,7 +67,7 @@ def test_the_terms_of_a_deletion_are_those_of_the_code():
 
 
 def test_the_events_are_those_that_are_written():
-    events = {node_event_recorder.DELETING, node_event_recorder.FAILED, node_event_recorder.WOULD_DELETE}
+    events = {node_deleter.DELETING, node_deleter.FAILED, node_deleter.WOULD_DELETE}
     told = section("What you see").partition("| Event on the Node |")[2].partition("`talosccm.v1.decided")[0]
     assert set(named(told)) == events
 

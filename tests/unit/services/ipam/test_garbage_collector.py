@@ -8,11 +8,12 @@ import pytest
 
 from libs.common.contract.node import Node, NodeSpec, ObjectMeta
 from libs.common.kube.errors import Forbidden, KubeError
+from libs.common.kube.event_recorder import EventRecorder
 from libs.common.observability import metrics
 from services.ipam.allocator import Allocator
 from services.ipam.claims_api import KubernetesClaims
 from services.ipam.garbage_collector import GarbageCollector
-from services.ipam.node_event_recorder import OTHER_ALLOCATOR, NodeEventRecorder
+from services.ipam.node_events import OTHER_ALLOCATOR, NodeEvents
 from services.ipam.pages import Claim, Page, encode_page
 from services.ipam.pool_metrics import PoolMetrics
 from tests.builders import NOW
@@ -35,16 +36,10 @@ class Watching:
         self.allocator = Allocator(
             KubernetesClaims(self.kube), now=self.clock.now, clock=self.clock, quarantine=QUARANTINE
         )
-        self.events = NodeEventRecorder(
-            self.kube,
-            get_cluster_wide_reasons=tuple,
-            is_foreign=lambda name: False,
-            now=self.clock.now,
-            observe_only=False,
-        )
+        self.events = EventRecorder(self.kube, component="", now=self.clock.now)
         self.watch = GarbageCollector(
             self.allocator,
-            self.events,
+            NodeEvents(self.events, tuple),
             resync_seconds=RESYNC_SECONDS,
             get_pause_reason=str,
             on_blocks_freed=lambda: None,

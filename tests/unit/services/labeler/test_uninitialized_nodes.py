@@ -22,9 +22,8 @@ from services.labeler.blocker import (
     describe_failed_write,
     is_reported_on,
 )
-from services.labeler.event_deduplicator import EventDeduplicator
 from services.labeler.mutation_cache import select_latest_node
-from services.labeler.plan import ClusterConfig, Notice, plan_unreachable_node
+from services.labeler.plan import ClusterConfig, plan_unreachable_node
 from services.labeler.uninitialized_node_monitor import PASS_SECONDS, REPORT_SPREAD_SECONDS
 from services.labeler.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
@@ -74,8 +73,12 @@ def test_the_text_does_not_promise_retries_that_nobody_makes():
     assert "back-off" in block_on_failed_write(describe_failed_write(Forbidden("no", status=403))).message
 
 
-def test_a_text_from_a_machine_is_bounded():
+def test_a_text_from_a_machine_is_bounded_and_one_plain_line():
     assert len(block_on_fault(msgspec.structs.replace(FAULT, message="x" * 5000)).message) <= 1024
+    fault = MachineFault(kind="internal", step="look", message="\x1b[2J\x9b31mdone\r\nAll good")
+    assert block_on_fault(fault).message.startswith(
+        "look: \ufffd[2J\ufffd31mdone\ufffd\ufffdAll good; retried"
+    )
 
 
 def test_a_node_that_says_so_already_is_recognised_by_the_reason_alone():
@@ -330,20 +333,6 @@ def test_a_node_that_is_gone_or_another_one_by_now_has_no_view():
         select_latest_node(event, make_message(make_node_observed(make_node(uid="uid-2")), sequence=6))
         is None
     )
-
-
-# ---- notices
-
-
-def test_a_notice_is_given_once_to_each_node():
-    told = EventDeduplicator()
-    notice, other = Notice(reason="A", message="m"), Notice(reason="A", message="n")
-    told.record_notice("web-1", "uid-1", notice)
-    assert told.select_new_notices("web-1", "uid-1", (notice, other)) == (other,)
-    assert told.select_new_notices("web-1", "uid-2", (notice, other)) == (notice, other)
-    told.record_notice("web-1", "uid-1", notice)
-    told.forget("web-1")
-    assert told.select_new_notices("web-1", "uid-1", (notice,)) == (notice,)
 
 
 def test_silence_is_told_within_thirty_seconds():

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.node import Node
 from libs.common.kube.errors import Conflict, NotFound, Unreachable
+from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import ObjectEvent
 from libs.common.kube.lease import Lease, LeaseSpec, get_annotation
 from services.lifecycle.decide import REPLACED, Delete, DeletionCase, Keep
@@ -17,7 +18,6 @@ from services.lifecycle.deletion_budget import LeaseDeletionBudget
 from services.lifecycle.deletion_limit import ANNOTATION, decode_deletions
 from services.lifecycle.evidence import Assessment
 from services.lifecycle.node_deleter import BUDGET_BACKOFF_SECONDS, DeletionResult, NodeDeleter
-from services.lifecycle.node_event_recorder import NodeEventRecorder
 from services.lifecycle.node_index import NodeIndex
 from tests.builders import NOW
 from tests.lifecycle_cases import make_lost_node, make_ready_condition
@@ -69,7 +69,7 @@ def deletions_of(
         api,
         node_index=NodeIndex(),
         budget=api,
-        event_recorder=NodeEventRecorder(api, now=clock.now, observe_only=True),
+        event_recorder=EventRecorder(api, component="", now=clock.now, observe_only=True),
         ownership=lambda: ownership,
         decide=judge,
         is_dry_run=False,

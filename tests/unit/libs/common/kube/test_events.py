@@ -1,12 +1,11 @@
 """Events: named so that telling the same twice in a minute is one Event."""
 
 import re
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import (
     ObjectEvent,
     ObjectReference,
@@ -79,41 +78,3 @@ def test_an_event_about_a_namespaced_object_lives_beside_it():
 def test_a_message_beyond_what_kubernetes_takes_is_cut():
     body = event_body(an_event(message="x" * 5000), component="c", instance="i", now=NOW)
     assert len(body["message"]) == 1024
-
-
-# ---- the recorder
-
-
-class Writer:
-    """Accepts every Event."""
-
-    def __init__(self) -> None:
-        self.written: list[ObjectEvent] = []
-
-    async def create_event(self, event: ObjectEvent, *, now: datetime) -> bool:
-        self.written.append(event)
-        return True
-
-
-async def test_an_event_is_recorded_once_until_its_discriminator_changes_or_it_is_forgotten():
-    writer = Writer()
-    recorder = EventRecorder(writer)
-    for particular in ("a", "a", "b", "b", "a"):
-        recorder.record_once(an_event(particular=particular), NOW)
-    recorder.forget(UID, "Other")
-    recorder.record_once(an_event(particular="a"), NOW)
-    recorder.forget(UID, "Synced")
-    recorder.record_once(an_event(particular="a"), NOW)
-    recorder.record_once(an_event(uid="another", particular="a"), NOW)
-    await recorder.flush()
-    assert [event.discriminator for event in writer.written] == ["a", "b", "a", "a", "a"]
-
-
-async def test_an_event_on_a_foreign_object_is_not_remembered():
-    writer, foreign = Writer(), {"web-1"}
-    recorder = EventRecorder(writer, is_foreign=lambda name: name in foreign)
-    recorder.record_once(an_event(), NOW)
-    foreign.clear()
-    recorder.record_once(an_event(), NOW)
-    await recorder.flush()
-    assert len(writer.written) == 1
