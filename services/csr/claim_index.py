@@ -13,6 +13,7 @@ from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node, NodeAddress
 from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.contract.pod_cidrs import PodCidrIndex
+from libs.common.contract.public_addresses import parse_public_ip
 from services.csr.attested_identity import (
     collect_answered_ips,
     collect_attested_ips,
@@ -101,8 +102,23 @@ class ClaimIndex:
         return _sort_by_node(_list_claims(self._by_address, ip))
 
     def find_pod_cidr_owner(self, ip: str, name: str) -> str:
-        """Return a Node other than `name` whose pod CIDR contains the address; "" if there is none."""
-        return self._pod_cidrs.find_other(ip, name)
+        """Return a Node other than `name` whose pods may have the address; "" if there is none.
+
+        A podCIDR does not count for a public IPv4 address that the flow showed on the machine of `name`
+        before: every holder of the join token can register a Node with any podCIDR.
+        """
+        others = self._pod_cidrs.find_others(ip, name)
+        if others and (public := parse_public_ip(ip)) is not None and public.version == 4:
+            others = [other for other in others if not self._precedes_pod_cidrs(ip, name, other)]
+        return others[0] if others else ""
+
+    def _precedes_pod_cidrs(self, ip: str, name: str, other: str) -> bool:
+        claims = (claim for claim in _list_claims(self._by_address, ip) if claim.node == name)
+        mine, entry = next(claims, None), self._entry(other)
+        if mine is None or mine.rank < ClaimRank.ATTESTED or entry.node is None:
+            return False
+        history = _select_history(entry.node, entry.enriched)
+        return all(mine.first_shown.precedes(history.get(cidr)) for cidr in entry.node.spec.pod_cidrs)
 
     def find_by_name(self, dns: str) -> tuple[Claim, ...]:
         """Return each Node's strongest claim to a DNS name in any case, sorted by node."""
@@ -204,20 +220,20 @@ def _derive_address_claims(
     node: Node, facts: MachineFacts | None, unreachable: bool, history: AddressHistory
 ) -> _ClaimsByKey:
     ranks = dict.fromkeys(_iterate_object_ips(node), ClaimRank.NODE_OBJECT if facts else ClaimRank.UNVERIFIED)
-    answered = ""
+    answered: frozenset[str] = frozenset()
     if facts is not None:
         ranks.update(dict.fromkeys(collect_attested_ips(facts), ClaimRank.ATTESTED))
         # A machine that is identified only by its UUID has not answered as this node.
         if facts.node_name == node.name:
-            answered = canonical_ip(facts.node_ip)
+            answered = collect_answered_ips(facts)
             rank = ClaimRank.ATTESTED if unreachable else ClaimRank.ANSWERED
-            ranks.update(dict.fromkeys(collect_answered_ips(facts), rank))
+            ranks.update(dict.fromkeys(answered, rank))
     return {
         ip: Claim(
             node=node.name,
             rank=rank,
             is_unreachable=unreachable,
-            was_answered=unreachable and ip == answered,
+            was_answered=unreachable and ip in answered,
             first_shown=history.get(ip),
         )
         for ip, rank in ranks.items()

@@ -279,6 +279,20 @@ async def test_an_address_of_other_nodes_pods_is_only_a_node_ip_that_answers(clu
             assert (decision.reason, "podCIDR of Node web-2" in decision.message) == ("pod-cidrs", True)
 
 
+async def test_a_node_that_registers_with_the_addresses_of_others_as_its_pod_cidr_blocks_nobody(cluster):
+    async with cluster.running():
+        await cluster.join(behind_nat(1))
+        await cluster.join(behind_nat(2))
+        await cluster.observe_node(
+            make_node("liar", uid="uid-liar", ip="10.0.1.1", pod_cidrs=("203.0.114.0/24",))
+        )
+        cluster.names.add("liar")
+        await cluster.wait_for_report("liar", lambda event: isinstance(event, NodeUnreachable))
+        await assert_approved(cluster, (1, 2))
+        await cluster.join(behind_nat(3))  # it may be the address of a pod
+        assert isinstance(await cluster.ask("web-3", "10.0.0.3", public(3)), Wait)
+
+
 async def test_the_history_of_a_joining_node_costs_one_value(cluster):
     async with cluster.running():
         await cluster.join(behind_nat(1))

@@ -33,10 +33,10 @@ class FirstShown(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AddressHistory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When the flow first showed each address that a Node claims in this message."""
+    """When the flow first showed each address that a Node claims in this message, and each podCIDR."""
 
     since: FirstShown = FirstShown()  # of all addresses that `later` does not contain
-    later: Mapping[str, FirstShown] = {}  # by address in canonical form
+    later: Mapping[str, FirstShown] = {}  # by address in canonical form, and by podCIDR
 
     def resolve(self, sequence: int) -> "AddressHistory":
         """Return the history that the message with this sequence contains, without placeholders."""
@@ -44,5 +44,5 @@ class AddressHistory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return AddressHistory(since=self.since.resolve(sequence), later=later)
 
     def get(self, address: str) -> FirstShown:
-        """Return when the flow first showed this address, which is in canonical form."""
+        """Return when the flow first showed this address, which is in canonical form, or this podCIDR."""
         return self.later.get(address, self.since)

@@ -1,4 +1,4 @@
-"""Finds the Node whose pod CIDR contains an address, among thousands of Nodes."""
+"""Finds the Nodes whose pod CIDR contains an address, among thousands of Nodes."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -37,17 +37,16 @@ class PodCidrIndex:
             nodes[bits] = (*nodes.get(bits, ()), name)
         return True
 
-    def find_other(self, address: str, name: str) -> str:
-        """Return a Node other than `name` whose pod CIDR contains the address; "" if there is none."""
+    def find_others(self, address: str, name: str) -> list[str]:
+        """Return the Nodes other than `name` whose pod CIDRs contain the address, sorted."""
         ip = parse_ip(address)
         if ip is None:
-            return ""
+            return []
+        found: set[str] = set()
         for (version, prefix), nodes in self._nodes.items():
-            found = nodes.get(int(ip) >> (ip.max_prefixlen - prefix), ()) if version == ip.version else ()
-            others = [each for each in found if each != name]
-            if others:
-                return min(others)
-        return ""
+            if version == ip.version:
+                found.update(nodes.get(int(ip) >> (ip.max_prefixlen - prefix), ()))
+        return sorted(found - {name})
 
     def clear(self) -> None:
         """Remove all Nodes."""

@@ -51,19 +51,25 @@ def continue_history(
 
     An address that the last message does not show starts with the event. `is_exact`: the machine got it since
     the last message, or with the Node; otherwise it may have had it before. Addresses in a Node object, which
-    its kubelet writes, and those that a machine attests do not continue one another.
+    its kubelet writes, and those that a machine attests do not continue one another. The podCIDRs of the Node
+    have a history, too, which is never exact: their change alone causes no message.
     """
     if not isinstance(last, NodeEnriched | NodeUnreachable) or last.node.uid != event.node.uid:
         return AddressHistory(since=FirstShown(0, None if is_exact else 0))
     was, now = _select_facts(last), _select_facts(event)
     history, new = last.address_history.resolve(sequence), FirstShown(0, None if is_exact else sequence)
+    cidrs = {
+        cidr: history.get(cidr) if cidr in last.node.spec.pod_cidrs else FirstShown(0, sequence)
+        for cidr in event.node.spec.pod_cidrs
+    }
     if (was is None) != (now is None):
-        return AddressHistory(since=new)
-    if was is now and was is not None:
+        return AddressHistory(since=new, later=cidrs)
+    if was is now and was is not None and last.node.spec.pod_cidrs == event.node.spec.pod_cidrs:
         return history
     before, after = set(_iter_addresses(last, was)), set(_iter_addresses(event, now))
     later = {address: shown for address, shown in history.later.items() if address in before & after}
     later.update(dict.fromkeys(after - before, new))
+    later.update({cidr: shown for cidr, shown in cidrs.items() if shown != history.since})
     return AddressHistory(since=history.since, later=later)
 
 

@@ -49,7 +49,7 @@ class AddressClaimIndex:
     def is_in_other_pod_cidr(self, address: str, name: str) -> bool:
         """Return whether the address is in a podCIDR of a Node other than `name`."""
         self._refresh_changed()
-        return bool(self._pod_cidrs.find_other(address, name))
+        return bool(self._pod_cidrs.find_others(address, name))
 
     def list_node_ips(self, name: str) -> tuple[str, ...]:
         """Return the node IPs that the kubelet of that Node announces, without invalid ones."""

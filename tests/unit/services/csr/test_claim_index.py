@@ -4,6 +4,7 @@ import random
 import tracemalloc
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +74,9 @@ def test_what_is_known_of_a_silent_machine_stays_and_so_does_where_it_answered()
     assert claims.find_by_address("10.0.0.2") == (
         Claim(node="a", rank=ClaimRank.ATTESTED, is_unreachable=True),
     )
+    facts = msgspec.structs.replace(facts_of("a", node_ip="10.0.0.1"), answering_addresses=("fd00::1",))
+    [second] = claims_of(node, unreachable(node, facts)).find_by_address("fd00::1")
+    assert second.was_answered, "it answered at its second node IP, too"
 
 
 @pytest.mark.parametrize("word", [None, unreachable(writes("a", "10.0.0.1"))])

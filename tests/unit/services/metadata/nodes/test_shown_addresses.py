@@ -52,6 +52,18 @@ def test_what_a_kubelet_writes_makes_no_earlier_claim_of_its_machine():
     assert publish(shown, shows(X), 20).get(X) == FirstShown(20, None)
 
 
+def test_a_pod_cidr_is_no_older_than_the_last_message_without_it():
+    cidr = "10.244.1.0/24"
+    shown, later = ShownAddresses(is_up_to_date=True), make_node(pod_cidrs=(cidr,))
+    publish(shown, shows(X), 10)
+    facts = shows(X).facts
+    assert publish(shown, make_node_enriched(later, facts), 20).get(cidr) == FirstShown(20, 10)
+    history = publish(shown, make_unreachable(later, last_known=facts), 30)
+    assert (history.get(X), history.get(cidr)) == (FirstShown(10, None), FirstShown(20, 10))
+    first = publish(ShownAddresses(is_up_to_date=True), shows(X, node=later), 40)
+    assert first == AddressHistory(since=FirstShown(40, None))
+
+
 def test_a_replica_that_starts_knows_no_order_of_what_no_message_shows():
     shown, before = ShownAddresses(), ShownAddresses(is_up_to_date=True)
     publish(before, shows(X), 10)
