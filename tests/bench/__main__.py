@@ -4,56 +4,49 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from rich.console import Console
 
-from libs.testbed.mixed_fleet import MAX_NODES
-from tests.bench.bench_options import (
+from libs.testbed.child_process import ChildExited
+from libs.testbed.control_plane.build import BuildError
+from tests.bench.figures import BenchRun
+from tests.bench.options import (
     AGAINST_MODES,
     DEFAULT_MODES,
     MODES,
     SCENARIOS,
     BenchOptions,
+    add_flags,
+    check_writable,
+    make_options,
+    parse_sizes,
 )
-from tests.bench.figures import BenchRun
-from tests.bench.option_checks import check_writable, make_options, parse_sizes
-from tests.bench.results import BenchResults, InvalidResults, decode_results, encode_results, select_scenarios
+from tests.bench.other_controller import OtherControllerFailed
+from tests.bench.results import (
+    BenchResults,
+    InvalidResults,
+    decode_results,
+    encode_results,
+    read_host,
+    select_scenarios,
+)
+from tests.bench.run_bench import run_bench
 from tests.bench.scale_plot import draw_scale
 from tests.bench.tables import format_host, render_comparison, render_results
 
-_DEFAULT = BenchOptions()
 _FILE_WIDTH = 160
-F = TypeVar("F", bound=Callable[..., object])
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
-def _count_option(
-    name: str, default: int, text: str, *, least: int = 1, most: int = MAX_NODES
-) -> Callable[[F], F]:
-    return click.option(name, type=click.IntRange(least, most), default=default, show_default=True, help=text)
-
-
-def _seconds_option(
-    name: str, field: str, text: str, *, least: float = 1, metavar: str | None = None
-) -> Callable[[F], F]:
-    return click.option(
-        name,
-        field,
-        type=click.FloatRange(min=least),
-        default=getattr(_DEFAULT, field),
-        show_default=True,
-        metavar=metavar,
-        help=text,
-    )
+_NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+_PROGRAM = click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.argument("scenarios", nargs=-1, type=click.Choice(SCENARIOS), metavar="[SCENARIO]...")
+@click.argument("scenarios", nargs=-1, type=click.Choice(list(SCENARIOS)), metavar="[SCENARIO]...")
 @click.option(
     "--mode",
     "modes",
@@ -64,78 +57,25 @@ def _seconds_option(
 )
 @click.option(
     "--against",
-    type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
+    type=_PROGRAM,
     metavar="PROGRAM",
     help="burst, single: also measure this controller, which takes the reference's flags, and print ratios.",
 )
-@_count_option("--runs", _DEFAULT.runs, "Runs of each scenario; the tables show medians.", most=100)
-@_count_option("--nodes", _DEFAULT.nodes, "burst, leader-killed: nodes that join.")
-@_count_option("--concurrency", _DEFAULT.concurrency, "Joins or requests at once; 0 = all.", least=0)
-@click.option(
-    "--rate",
-    "per_second",
-    type=click.FloatRange(min=0),
-    default=0,
-    help="burst: joins that start per second, at most; 0 = no limit.",
-)
-@_count_option("--singles", _DEFAULT.singles, "single: nodes that join, one after the other.")
-@_count_option("--steady-nodes", _DEFAULT.steady_nodes, "steady: nodes that send heartbeats.")
-@_seconds_option("--steady-seconds", "steady_seconds", "steady: duration.")
-@_seconds_option(
-    "--heartbeat-seconds",
-    "heartbeat_seconds",
-    "steady: interval between two heartbeats of a node.",
-    least=0.1,
-)
-@_count_option("--changes", _DEFAULT.changes, "change: machines that change, one after the other.")
-@_count_option("--rule-nodes", _DEFAULT.rule_nodes, "rules: existing nodes.", least=2)
-@_count_option("--rule-changes", _DEFAULT.rule_changes, "rules: changes of the rule.", most=100)
-@click.option(
-    "--certificates",
-    is_flag=True,
-    help="burst, single: each kubelet also requests a serving certificate, which our services approve.",
-)
-@click.option(
-    "--pod-cidrs",
-    is_flag=True,
-    help="burst: compare the burst with dual-stack pod CIDRs from ipam to the burst without ipam.",
-)
-@_count_option(
-    "--certificate-nodes", _DEFAULT.certificate_nodes, "certificates, early: nodes that request certificates."
-)
+@add_flags
 @click.option(
     "--sizes",
-    default=",".join(map(str, _DEFAULT.sizes)),
+    default=",".join(map(str, BenchOptions().sizes)),
     show_default=True,
     callback=lambda _context, _option, text: parse_sizes(text),
     help="scale: nodes of each burst.",
 )
-@_count_option(
-    "--lease-seconds", _DEFAULT.lease_seconds, "leader-killed: duration of the watcher's Lease.", least=6
-)
-@_count_option("--soak-nodes", _DEFAULT.soak_nodes, "soak: nodes.", least=10)
-@_count_option("--soak-hours", _DEFAULT.soak_hours, "soak: simulated hours.", most=10_000)
-@_seconds_option(
-    "--soak-hour-seconds", "soak_hour_seconds", "soak: seconds of a simulated hour; 3600 = no simulation."
-)
 @click.option(
     "--soak-faults", type=int, metavar="SEED", help="soak: two random faults of make chaos an hour."
 )
-@_seconds_option(
-    "--patience",
-    "patience_seconds",
-    "Longest wait for nodes to lose their taint and for certificates to be issued.",
-    metavar="SECONDS",
-)
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write the results to this file.",
-)
+@click.option("--json", "json_file", type=_NEW_FILE, help="Write the results to this file.")
 @click.option(
     "--plot",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=_NEW_FILE,
     metavar="FILE.svg",
     help="scale: draw CPU per node and peak memory over the number of nodes.",
 )
@@ -145,13 +85,13 @@ def _seconds_option(
 )
 @click.option(
     "--profile",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=_DIRECTORY,
     metavar="DIRECTORY",
     help="Run each scenario once more with our processes under cProfile; write the profiles there.",
 )
 @click.option(
     "--keep-logs",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=_DIRECTORY,
     metavar="DIRECTORY",
     help="Keep the logs of all processes, and the audit log.",
 )
@@ -219,12 +159,6 @@ def _write_plot(file: Path, results: BenchResults) -> None:
 
 
 def _measure(options: BenchOptions, console: Console) -> BenchResults:
-    from libs.testbed.child_process import ChildExited
-    from libs.testbed.control_plane.build import BuildError
-    from tests.bench.host import read_host
-    from tests.bench.other_controller import OtherControllerFailed
-    from tests.bench.run_bench import run_bench
-
     runs: list[BenchRun] = []
     begun_at, host = datetime.now(UTC), read_host()
 

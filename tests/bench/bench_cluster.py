@@ -6,10 +6,9 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from libs.common.contract.service_spec import ServiceSpec
-from libs.common.contract.services import DEFAULT_SERVICES
+from libs.common.contract.services import DEFAULT_SERVICES, IPAM
 from libs.testbed.child_process import ChildProcess, make_directory
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
@@ -18,14 +17,21 @@ from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.patched_process import PATCHES
 from libs.testbed.process_keeper import keep_running
-from libs.testbed.service_processes import ServiceProcesses
-from tests.bench.bench_options import Mode
+from libs.testbed.service_processes import SERVICE_NETWORKS, ServiceProcesses
 from tests.bench.instrumentation import COUNT_DIRECTORY, PROFILE_DIRECTORY
-from tests.bench.message_counts import MessageCounts, read_message_counts
+from tests.bench.metrics import MessageCounts, read_message_counts
+from tests.bench.options import Mode
 
 OTHER_CONTROLLER: Final = "other-controller"  # process and Kubernetes user of the program of --against
 _QUIET_SECONDS = 1.0
 READ_VERBS: Final = frozenset({"get", "list", "watch"})  # of requests to Kubernetes
+
+# Ranges that no machine of the fleet uses.
+POD_CIDR_FLAGS: Final = (
+    "--allocate-node-cidrs",
+    "--cluster-cidr=10.128.0.0/9,fd00:10:128::/48",
+    f"--service-cluster-ip-range={SERVICE_NETWORKS}",
+)
 
 StepCallback = Callable[[str], None]
 
@@ -53,46 +59,28 @@ class BenchCluster(NamedTuple):
         }
 
 
-class RunningController(Protocol):
-    """The controller that a run measures: our services or another one."""
-
-    @property
-    def nats(self) -> NatsServer | None:
-        """Its NATS server."""
-
-    @property
-    def start_seconds(self) -> float:
-        """Seconds from starting its processes until all are ready."""
-
-    def list_processes(self) -> Mapping[str, ChildProcess]:
-        """Its processes by name, without NATS."""
-
-    async def fetch_metrics(self) -> dict[str, str]:
-        """The metrics pages of our processes, by name."""
-
-    def read_message_counts(self, pages: Mapping[str, str]) -> MessageCounts | None:
-        """What our processes have done so far; `pages` are their metrics."""
-
-
 class BenchServices(NamedTuple):
     """Our running services."""
 
-    mode: Mode
     services: ServiceProcesses
     nats: NatsServer | None
     start_seconds: float  # from starting the processes until all are ready
     counts: Path  # the directory with a file of each process, which counts the messages applied by caches
     restarts: Sequence[str] = ()  # the processes that ended and run again, so far
 
-    def list_processes(self) -> Mapping[str, ChildProcess]:
-        return self.services.children
+    def list_processes(self) -> dict[str, ChildProcess]:
+        """Its processes by name, with its NATS server."""
+        nats = {} if self.nats is None else {"nats-server": self.nats.child}
+        return {**self.services.children, **nats}
 
     async def fetch_metrics(self) -> dict[str, str]:
+        """The metrics pages of our processes, by name; "" of one that does not answer."""
         names = list(self.services.children)
         pages = await asyncio.gather(*(self.services.fetch_page(name, "/metrics") for name in names))
         return dict(zip(names, pages, strict=True))
 
     def read_message_counts(self, pages: Mapping[str, str]) -> MessageCounts:
+        """What our processes have done so far; `pages` are their metrics."""
         children = self.services.children.values()
         applied = (self.counts / str(child.pid) for child in children)
         return read_message_counts(pages.values(), applied, (child.log for child in children))
@@ -118,7 +106,7 @@ async def start_services(
     name: str,
     *,
     flags: Sequence[str] = (),
-    wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES,
+    pod_cidrs: bool = False,
     replicas: Mapping[str, int] | None = None,
     own_flags: Mapping[str, Sequence[str]] | None = None,
     profiles: Path | None = None,
@@ -126,8 +114,8 @@ async def start_services(
 ) -> AsyncIterator[BenchServices]:
     """Start our services, with their own NATS server if the mode has one; yields when all are ready.
 
-    If one exits without `services.kill`, the body ends with an exception group of ChildExited; with
-    `restarts`, the process starts again, as in a cluster.
+    With `pod_cidrs`, ipam is one of them. If one exits without `services.kill`, the body ends with an
+    exception group of ChildExited; with `restarts`, the process starts again, as in a cluster.
     """
     run_dir = stage.run_dir / name
     counts = make_directory(run_dir / "counts")
@@ -144,9 +132,9 @@ async def start_services(
             talosconfig=stage.machines.write_talosconfig(),
             all_in_one=mode != "separate",
             bus="nats" if nats else "memory",
-            flags=flags,
+            flags=(*POD_CIDR_FLAGS, *flags) if pod_cidrs else flags,
             own_flags=own_flags,
-            wirings=wirings,
+            wirings=(*DEFAULT_SERVICES, IPAM) if pod_cidrs else DEFAULT_SERVICES,
             replicas=replicas,
             env=build_environment(counts, profiles),
         )
@@ -158,11 +146,11 @@ async def start_services(
                 child.process.send_signal(signal.SIGUSR2)
         if restarts:
             restarted = await stack.enter_async_context(keep_running(services))
-            yield BenchServices(mode, services, nats, start_seconds, counts, restarted)
+            yield BenchServices(services, nats, start_seconds, counts, restarted)
             return
         async with asyncio.TaskGroup() as group:  # a service that exits cancels the measurement
             watching = group.create_task(services.wait_for_exit())
-            yield BenchServices(mode, services, nats, start_seconds, counts)
+            yield BenchServices(services, nats, start_seconds, counts)
             watching.cancel()
 
 

@@ -1,63 +1,110 @@
 """Cost of a measurement: the difference of counters read before and after it, per node."""
 
+import contextlib
 import os
-import time
 from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
 
 import msgspec
+from msgspec import field
 
-from libs.testbed.child_process import ChildProcess
 from libs.testbed.service_processes import ProcessUsage, measure_process_usage
-from tests.bench import event_loop_lag
+from tests.bench import metrics
 from tests.bench.bench_cluster import (
     OTHER_CONTROLLER,
     READ_VERBS,
     BenchCluster,
-    RunningController,
+    BenchServices,
     is_controller_user,
+    wait_until_quiet,
 )
-from tests.bench.cpu import APART
-from tests.bench.message_counts import MessageCounts
+from tests.bench.figures import Figures, compute_ratio
+from tests.bench.other_controller import OtherController
 
-Figures = dict[str, float]
+# CPU until the last node is usable; other load distorts it less than seconds.
+GROUP: Final = "CPU until the last node: "
+CPU_RATIO: Final = "CPU with pod CIDRs / without"
+UNTIL_QUIET: Final = "CPU with pod CIDRs / without, until our services are quiet"
+_BENCH: Final = "bench"  # this process: it reads the audit log and prepares the kubelets
+_APART: Final = ("kubelets", "machines", _BENCH)  # neither servers of the cluster nor our services
 
-_BENCH = "bench"  # this process: it reads the audit log and prepares the kubelets
+Controller = BenchServices | OtherController
 
 
 class CostReading(msgspec.Struct, frozen=True, kw_only=True):
     """All counters at one moment."""
 
-    at: float
     audit: int
-    usage: dict[str, ProcessUsage]
-    loop_lag: dict[str, event_loop_lag.Histogram]
+    usage: Mapping[str, ProcessUsage]
+    loop_lag: Mapping[str, metrics.Histogram]
     controller: frozenset[str]  # the processes of the controller and its NATS server
-    messages: MessageCounts | None  # None without our services
+    messages: metrics.MessageCounts | None  # None without our services
 
 
-async def read_costs(stage: BenchCluster, controlled: RunningController | None) -> CostReading:
+class Costs(msgspec.Struct, kw_only=True):
+    """The cost of a block, complete when it has ended."""
+
+    before: CostReading
+    settled: bool  # whether the controller was idle before the block, and after it
+    requests: Counter[str] = field(
+        default_factory=Counter
+    )  # of the controller to Kubernetes: see `count_requests`
+    calls: Counter[str] = field(default_factory=Counter)  # to Talos: "Get PlatformMetadatas"
+    figures: Figures = {}  # of the processes
+    messages: metrics.MessageCounts | None = None  # at the end
+
+    @property
+    def writes(self) -> Counter[str]:
+        """The writes of the controller to Kubernetes, without Leases."""
+        return Counter({what: n for what, n in self.requests.items() if is_write_request(what)})
+
+    def compute_figures(self, count: int, per: str = "node") -> Figures:
+        """Requests and calls per node (or whatever is counted), and the cost of the processes."""
+        figures = (
+            compute_per("Kubernetes", self.requests, count, per)
+            | compute_per("Talos", self.calls, count, per)
+            | self.figures
+        )
+        if "ours: all CPU s" in figures:
+            figures[f"ours: CPU per {per} ms"] = 1000 * figures["ours: all CPU s"] / count
+        return figures
+
+
+@contextlib.asynccontextmanager
+async def measure_costs(
+    stage: BenchCluster, controlled: Controller, *, seconds: float = 20
+) -> AsyncIterator[Costs]:
+    """Measure the cost of the block until the controller is quiet, which it also is before it."""
+    settled = await wait_until_quiet(stage, seconds=seconds)
+    await stage.machines.reset_calls()
+    costs = Costs(before=await read_costs(stage, controlled), settled=settled)
+    yield costs
+    costs.settled = await wait_until_quiet(stage) and settled
+    after = await read_costs(stage, controlled)
+    costs.requests = count_requests(stage, costs.before.audit)
+    for call, count in (await stage.machines.count_calls()).items():
+        costs.calls[f"{call.method} {call.type.partition('.')[0]}".strip()] += count
+    costs.figures = compute_process_figures(costs.before, after)
+    costs.messages = after.messages
+
+
+async def read_costs(stage: BenchCluster, controlled: Controller | None) -> CostReading:
     """Read all counters; without a controller only those of the servers."""
-    pages = await controlled.fetch_metrics() if controlled is not None else {}
+    ours = controlled if isinstance(controlled, BenchServices) else None
+    pages = await ours.fetch_metrics() if ours else {}
     return CostReading(
-        at=time.monotonic(),
         audit=stage.control_plane.audit_mark(),
         usage=read_usage(stage, controlled),
-        loop_lag={name: event_loop_lag.parse_histogram(page) for name, page in pages.items()},
-        controller=frozenset(_list_processes(controlled)),
-        messages=controlled.read_message_counts(pages) if controlled is not None else None,
+        loop_lag={name: metrics.parse_histogram(page) for name, page in pages.items()},
+        controller=frozenset(controlled.list_processes() if controlled else ()),
+        messages=ours.read_message_counts(pages) if ours else None,
     )
 
 
-def _list_processes(controlled: RunningController | None) -> dict[str, ChildProcess]:
-    if controlled is None:
-        return {}
-    nats = {} if controlled.nats is None else {"nats-server": controlled.nats.child}
-    return {**controlled.list_processes(), **nats}
-
-
-def read_usage(stage: BenchCluster, controlled: RunningController | None) -> dict[str, ProcessUsage]:
+def read_usage(stage: BenchCluster, controlled: Controller | None) -> dict[str, ProcessUsage]:
     """CPU and memory of every process so far, this one included; sends no request."""
-    children = stage.list_servers() | _list_processes(controlled)
+    children = stage.list_servers() | (controlled.list_processes() if controlled else {})
     pids = {name: child.pid for name, child in children.items()} | {_BENCH: os.getpid()}
     return {name: measure_process_usage(pid) for name, pid in pids.items()}
 
@@ -65,27 +112,22 @@ def read_usage(stage: BenchCluster, controlled: RunningController | None) -> dic
 def compute_process_figures(before: CostReading, after: CostReading) -> Figures:
     """CPU and peak memory of every process and the event loop lag of ours; a name begins with its group."""
     figures: Figures = {}
-    for name, usage in after.usage.items():
-        kind = _get_group(name, after)
-        figures[f"{kind}: {name} CPU s"] = usage.cpu_seconds - before.usage[name].cpu_seconds
-        figures[f"{kind}: {name} peak RSS MB"] = usage.peak_rss_bytes / 1e6
-    ours = [name for name in after.usage if name in after.loop_lag]
-    if ours:
-        figures["ours: all CPU s"] = sum(figures[f"ours: {name} CPU s"] for name in ours)
+    for name, seconds in _compute_spent(before.usage, after.usage).items():
+        kind = "ours" if name in after.loop_lag else "other" if name == OTHER_CONTROLLER else "context"
+        figures[f"{kind}: {name} CPU s"] = seconds
+        figures[f"{kind}: {name} peak RSS MB"] = after.usage[name].peak_rss_bytes / 1e6
+    if after.loop_lag:
+        figures["ours: all CPU s"] = sum(figures[f"ours: {name} CPU s"] for name in after.loop_lag)
     figures |= compute_controller_figures(before, after)
     for name, histogram in after.loop_lag.items():
-        added = event_loop_lag.subtract_histogram(before.loop_lag[name], histogram)
-        for label, percent in (("p99", 99), ("max", 100)):
-            figures[f"loop lag: {name} {label} at most ms"] = 1000 * event_loop_lag.compute_percentile_bound(
-                added, percent
-            )
+        figures |= metrics.compute_lag_figures(
+            name, metrics.subtract_histogram(before.loop_lag[name], histogram)
+        )
     return figures
 
 
-def _get_group(name: str, reading: CostReading) -> str:
-    if name in reading.loop_lag:
-        return "ours"
-    return "other" if name == OTHER_CONTROLLER else "context"
+def _compute_spent(before: Mapping[str, ProcessUsage], after: Mapping[str, ProcessUsage]) -> Figures:
+    return {name: usage.cpu_seconds - before[name].cpu_seconds for name, usage in after.items()}
 
 
 def compute_controller_figures(before: CostReading, after: CostReading) -> Figures:
@@ -95,10 +137,10 @@ def compute_controller_figures(before: CostReading, after: CostReading) -> Figur
     """
     if not after.controller:
         return {}
-    spent = {name: usage.cpu_seconds - before.usage[name].cpu_seconds for name, usage in after.usage.items()}
+    spent = _compute_spent(before.usage, after.usage)
     return {
         "controller: CPU s": sum(spent[name] for name in after.controller),
-        "controller: CPU of everything s": sum(s for name, s in spent.items() if name not in APART),
+        "controller: CPU of everything s": sum(s for name, s in spent.items() if name not in _APART),
         "controller: peak RSS MB": sum(after.usage[name].peak_rss_bytes for name in after.controller) / 1e6,
     }
 
@@ -113,26 +155,49 @@ def count_requests(stage: BenchCluster, since: int) -> Counter[str]:
     return counts
 
 
-async def count_calls(stage: BenchCluster) -> Counter[str]:
-    """Calls of the controller to Talos since the last reset: "Get PlatformMetadatas.talos.dev"."""
-    counts: Counter[str] = Counter()
-    for call, count in (await stage.machines.count_calls()).items():
-        counts[f"{call.method} {call.type.partition('.')[0]}".strip()] += count
-    return counts
-
-
 def is_lease_request(request: str) -> bool:
     """Whether the request concerns a leader's Lease, whose number depends on time and not on nodes."""
     return " leases" in request
 
 
 def is_write_request(request: str) -> bool:
-    """Whether the request is a write."""
-    return request.split(maxsplit=1)[0] not in READ_VERBS
+    """Whether the request is a write, and not of a Lease."""
+    return request.split(maxsplit=1)[0] not in READ_VERBS and not is_lease_request(request)
 
 
-def compute_per_node(kind: str, counts: Counter[str], nodes: int) -> Figures:
+def compute_per(kind: str, counts: Counter[str], count: int, per: str = "node") -> Figures:
     """Figures "<kind>: <what> per node" and their sum, without requests for Leases."""
-    counted = {what: count for what, count in sorted(counts.items()) if not is_lease_request(what)}
-    figures = {f"{kind}: {what} per node": count / nodes for what, count in counted.items()}
-    return {f"{kind}: all per node": sum(counted.values()) / nodes} | figures
+    counted = {what: n for what, n in sorted(counts.items()) if not is_lease_request(what)}
+    figures = {f"{kind}: {what} per {per}": n / count for what, n in counted.items()}
+    return {f"{kind}: all per {per}": sum(counted.values()) / count} | figures
+
+
+def compute_cpu_figures(before: Mapping[str, ProcessUsage], after: Mapping[str, ProcessUsage]) -> Figures:
+    """CPU seconds of each process between the two readings."""
+    return {f"{GROUP}{name} s": seconds for name, seconds in _compute_spent(before, after).items()}
+
+
+def compare_cpu(without: Figures, served: Figures) -> Figures:
+    """The ratios of the CPU of servers and services in the two bursts."""
+    return {
+        CPU_RATIO: compute_ratio(_sum_cpu(served), _sum_cpu(without)),
+        UNTIL_QUIET: compute_ratio(_sum_all_cpu(served), _sum_all_cpu(without)),
+    }
+
+
+def remove_group(figures: Figures, prefix: str) -> Figures:
+    """The CPU figures, under names with the prefix instead of the group."""
+    return {
+        f"{prefix}CPU of {n.removeprefix(GROUP)}": v for n, v in figures.items() if n.startswith(GROUP)
+    } | {f"{prefix}{n}": v for n, v in figures.items() if n.endswith(" CPU s")}
+
+
+def _sum_cpu(figures: Figures) -> float:
+    apart = {f"{GROUP}{process} s" for process in _APART}
+    return sum(value for name, value in figures.items() if name.startswith(GROUP) and name not in apart)
+
+
+def _sum_all_cpu(figures: Figures) -> float:
+    apart = {f"context: {process} CPU s" for process in _APART}
+    of_servers = (n for n in figures if n.startswith("context: ") and n.endswith(" CPU s") and n not in apart)
+    return figures["ours: all CPU s"] + sum(figures[name] for name in of_servers)

@@ -1,15 +1,33 @@
-"""Figures of one run, with the unit in each name, and their summary over several runs. Pure."""
+"""Figures of runs, with the unit in each name; their summary, and ratios to another controller. Pure."""
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
 from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
-from tests.bench.bench_options import Mode, Scenario
+from tests.bench.options import AGAINST_MODES, Mode, Scenario
 
 Figures = dict[str, float]
+# Scenario, name and title of each compared figure. A controller's CPU and memory include its NATS server.
+_COMPARED: Final[tuple[tuple[Scenario, str, str], ...]] = (
+    ("burst", "all untainted s", "all untainted, s"),
+    ("burst", "untainted p50 ms", "each node untainted, p50 ms"),
+    ("burst", "untainted p99 ms", "each node untainted, p99 ms"),
+    ("burst", "all issued s", "all certificates issued, s"),
+    ("burst", "all usable s", "all with pod CIDRs and untainted, s"),
+    ("burst", "controller: CPU s", "CPU of the controller, s"),
+    ("burst", "controller: CPU of everything s", "CPU of everything, s"),
+    ("burst", "context: kube-apiserver CPU s", "CPU of kube-apiserver, s"),
+    ("burst", "context: etcd CPU s", "CPU of etcd, s"),
+    ("burst", "context: controller-manager CPU s", "CPU of kube-controller-manager, s"),
+    ("burst", "Kubernetes: all per node", "API requests per node"),
+    ("burst", "controller: peak RSS MB", "peak memory of the controller, MB"),
+    ("single", "untainted p50 ms", "one at a time: untainted, p50 ms"),
+    ("single", "untainted p99 ms", "one at a time: untainted, p99 ms"),
+)
 
 
 class BenchRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,51 +54,62 @@ def compute_percentile(values: Iterable[float], percent: float) -> float:
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)] if ordered else math.nan
 
 
-def compute_join_figures(nodes: Iterable[GoNodeJoin], prefix: str = "") -> Figures:
-    """Joins that started together: seconds until the last has joined, percentiles of each in milliseconds."""
-    came = list(nodes)
-    begun = min(node.begun for node in came)
+def compute_times(
+    what: str, spans: Iterable[tuple[float, float]], begun: float, *, prefix: str = "", each: str = ""
+) -> Figures:
+    """Seconds from `begun` until the last span has ended, and percentiles of each in milliseconds.
+
+    The end of a span that never ended is 0. Those spans are only counted.
+    """
+    every = list(spans)
+    ended = [(start, end) for start, end in every if end]
+    took = [end - start for start, end in ended]
     return {
-        f"{prefix}all joined s": max(node.joined for node in came) - begun,
-        f"{prefix}joined p50 ms": 1000 * compute_percentile((node.joined - node.begun for node in came), 50),
-        f"{prefix}joined p99 ms": 1000 * compute_percentile((node.joined - node.begun for node in came), 99),
+        f"{prefix}all {what} s": max((end for _, end in ended), default=math.nan) - begun,
+        f"{prefix}{each or what} p50 ms": 1000 * compute_percentile(took, 50),
+        f"{prefix}{each or what} p99 ms": 1000 * compute_percentile(took, 99),
+        f"{prefix}never {what}": float(len(every) - len(took)),
     }
 
 
-def compute_untainted_figures(nodes: Iterable[GoNodeJoin]) -> Figures:
-    """The same until the taint is removed; nodes that kept it are only counted."""
-    came = list(nodes)
-    usable = [node for node in came if node.untainted]
-    begun = min(node.begun for node in came)
-    took = [node.untainted - node.begun for node in usable]
-    return {
-        "all untainted s": max((node.untainted for node in usable), default=math.nan) - begun,
-        "untainted p50 ms": 1000 * compute_percentile(took, 50),
-        "untainted p99 ms": 1000 * compute_percentile(took, 99),
-        "never untainted": float(len(came) - len(usable)),
-    }
+def compute_join_figures(nodes: Sequence[GoNodeJoin], prefix: str = "") -> Figures:
+    """Joins that started together. A kubelet joins, or the whole run fails."""
+    spans = ((node.begun, node.joined) for node in nodes)
+    figures = compute_times("joined", spans, find_begin(nodes), prefix=prefix)
+    del figures[f"{prefix}never joined"]
+    return figures
+
+
+def compute_untainted_figures(nodes: Sequence[GoNodeJoin]) -> Figures:
+    """The same until the taint is removed."""
+    return compute_times("untainted", ((node.begun, node.untainted) for node in nodes), find_begin(nodes))
 
 
 def compute_issued_figures(
-    requests: Iterable[GoCertificateRequest], begun: float, prefix: str = ""
+    requests: Sequence[GoCertificateRequest], begun: float, prefix: str = ""
 ) -> Figures:
     """Certificates: seconds from `begun` until the last is issued, percentiles of each since it was filed.
 
     The time until approval is the approver's part, the rest the signer's.
     """
-    filed = list(requests)
-    issued = [request for request in filed if request.issued]
-    took = [request.issued - request.filed for request in issued]
-    approved = [request.approved - request.filed for request in issued]
-    signed = [request.issued - request.approved for request in issued]
-    return {
-        f"{prefix}all issued s": max((request.issued for request in issued), default=math.nan) - begun,
-        f"{prefix}filed to issued p50 ms": 1000 * compute_percentile(took, 50),
-        f"{prefix}filed to issued p99 ms": 1000 * compute_percentile(took, 99),
+    issued = [request for request in requests if request.issued]
+    approved = (request.approved - request.filed for request in issued)
+    signed = (request.issued - request.approved for request in issued)
+    spans = ((request.filed, request.issued) for request in requests)
+    return compute_times("issued", spans, begun, prefix=prefix, each="filed to issued") | {
         f"{prefix}filed to approved p50 ms": 1000 * compute_percentile(approved, 50),
         f"{prefix}approved to issued p50 ms": 1000 * compute_percentile(signed, 50),
-        f"{prefix}never issued": float(len(filed) - len(issued)),
     }
+
+
+def find_begin(spans: Iterable[GoNodeJoin | GoCertificateRequest]) -> float:
+    """When the first of these joins or requests began."""
+    return min(span.begun for span in spans)
+
+
+def list_broken(figures: Figures, promises: Mapping[str, str]) -> list[str]:
+    """The figures that are promised to be 0 and are not, each with its words; missing ones are no promise."""
+    return [f"{figures[name]:.0f} {words}" for name, words in promises.items() if figures.get(name)]
 
 
 def summarize_runs(runs: Iterable[BenchRun]) -> dict[tuple[Scenario, Mode], dict[str, FigureSummary]]:
@@ -106,6 +135,55 @@ def compute_ratio(one: float, other: float) -> float:
     return one / other if other else math.nan
 
 
-def scale_figures(figures: Mapping[str, float], factor: float) -> Figures:
-    """Every figure, multiplied by the factor."""
-    return {name: value * factor for name, value in figures.items()}
+class RatioRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure: the medians of both, and the ratio of ours to the other's over the pairs of runs."""
+
+    title: str
+    other: float
+    ours: float
+    ratio: FigureSummary
+
+
+class Pairing(NamedTuple):
+    """A mode of ours, and one of the other controller."""
+
+    ours: Mode
+    other: Mode
+
+
+def compare_with_other(runs: Sequence[BenchRun]) -> dict[Pairing, list[RatioRow]]:
+    """The compared figures of each pair of modes; a pair of runs has the same number.
+
+    Pairs of runs are minutes apart, so the median of their ratios varies less than the ratio of medians.
+    """
+    modes = dict.fromkeys(run.mode for run in runs)
+    pairings = [
+        Pairing(mode, other)
+        for other in modes
+        if other in AGAINST_MODES
+        for mode in modes
+        if mode not in AGAINST_MODES
+    ]
+    rows = {pairing: list(_compare(runs, pairing)) for pairing in pairings}
+    return {pairing: found for pairing, found in rows.items() if found}
+
+
+def _compare(runs: Sequence[BenchRun], pairing: Pairing) -> Iterable[RatioRow]:
+    for scenario, figure, title in _COMPARED:
+        ours, other = (_find_values(runs, scenario, mode, figure) for mode in pairing)
+        ratios = [compute_ratio(ours[number], other[number]) for number in ours if other.get(number)]
+        if ratios:
+            yield RatioRow(
+                title=title,
+                other=statistics.median(other.values()),
+                ours=statistics.median(ours.values()),
+                ratio=FigureSummary(statistics.median(ratios), min(ratios), max(ratios)),
+            )
+
+
+def _find_values(runs: Iterable[BenchRun], scenario: Scenario, mode: Mode, figure: str) -> dict[int, float]:
+    """The figure by run number; runs in which it is missing or NaN are left out."""
+    found = {
+        run.number: run.figures.get(figure) for run in runs if (run.scenario, run.mode) == (scenario, mode)
+    }
+    return {number: value for number, value in found.items() if value is not None and value == value}  # noqa: PLR0124

@@ -3,22 +3,25 @@
 import contextlib
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from libs.common.contract.service_spec import ServiceSpec
-from libs.common.contract.services import DEFAULT_SERVICES
+from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
+from libs.testbed.kubelets import RequestRejected
 from libs.testbed.kubelets_in_go import GoJoinBatch
 from libs.testbed.machine_fleet import SimMachineFacts
 from libs.testbed.service_processes import PATIENT_LEASE_FLAGS
+from services.ipam.pages import NAME_PREFIX
 from tests.bench.bench_cluster import BenchCluster, BenchServices, StepCallback, start_services
-from tests.bench.bench_options import BenchOptions, Mode, Scenario
 from tests.bench.figures import BenchRun, Figures
 from tests.bench.fleet import make_kubelets
+from tests.bench.options import AGAINST_MODES, BenchOptions, Mode, Scenario
 from tests.bench.other_controller import OtherController, start_other_controller
 
+_CONFIG_MAPS: Final = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps"
 _SINGLES_PER_SECOND: Final = 5  # the pace of the reference measurement
 
 
@@ -34,14 +37,9 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     report: StepCallback = lambda _: None  # prints the progress within a long run
 
     def start_services(
-        self,
-        *flags: str,
-        wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES,
-        replicas: Mapping[str, int] | None = None,
-        own_flags: Mapping[str, Sequence[str]] | None = None,
-        restarts: bool = False,
+        self, *flags: str, own_flags: Mapping[str, Sequence[str]] | None = None, **options: Any
     ) -> contextlib.AbstractAsyncContextManager[BenchServices]:
-        """Start our services for this run; `restarts` as in `start_services`.
+        """Start our services for this run, with the options of `start_services`.
 
         A profiled process is slow: it must not lose its Lease.
         """
@@ -52,17 +50,17 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
             self.mode,
             self.name,
             flags=flags,
-            wirings=wirings,
-            replicas=replicas,
             own_flags=own_flags,
             profiles=self.profiles,
-            restarts=restarts,
+            **options,
         )
 
-    def start_other_controller(
-        self, *, pod_cidrs: bool = False
-    ) -> contextlib.AbstractAsyncContextManager[OtherController]:
-        """Start the program of --against with the flags of the mode."""
+    def start_controller(
+        self, *, pod_cidrs: bool = False, own_flags: Mapping[str, Sequence[str]] | None = None
+    ) -> contextlib.AbstractAsyncContextManager[BenchServices | OtherController]:
+        """Start what the mode measures: our services, or the program of --against."""
+        if self.mode not in AGAINST_MODES:
+            return self.start_services(pod_cidrs=pod_cidrs, own_flags=own_flags)
         assert self.options.against is not None, "the command requires it for these modes"
         return start_other_controller(
             self.stage, self.mode, self.name, self.options.against, pod_cidrs=pod_cidrs
@@ -86,12 +84,12 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         return await self.stage.kubelets.join(
             names,
             concurrency=wanted.concurrency,
-            per_second=_SINGLES_PER_SECOND if one_at_a_time else wanted.per_second,
+            per_second=_SINGLES_PER_SECOND if one_at_a_time else 0,
             one_at_a_time=one_at_a_time,
             until_untainted=not alone,
             until_served=pod_cidrs,
             certificates=certificates,
-            seconds=min(at_most, wanted.patience_seconds),
+            seconds=min(at_most, wanted.patience),
         )
 
     def make_run(self, scenario: Scenario, figures: Figures, problems: list[str]) -> BenchRun:
@@ -123,3 +121,13 @@ async def run_machines(
         if joined:  # after a failure or Ctrl-C the whole control plane is deleted
             await stage.kubelets.delete_nodes(names)
             await stage.machines.delete_machines(*(machine.id for machine in machines))
+
+
+async def delete_claims(stage: BenchCluster) -> None:
+    """Delete all claims, so that every run starts without any. All Nodes of the run are deleted already."""
+    listed = (await stage.admin.request("GET", _CONFIG_MAPS)).body["items"]
+    for name in (each["metadata"]["name"] for each in listed):
+        if name.startswith(NAME_PREFIX):
+            answer = await stage.admin.request("DELETE", f"{_CONFIG_MAPS}/{name}")
+            if answer.status != HTTPStatus.OK:
+                raise RequestRejected(f"deleting {name}", answer)

@@ -15,9 +15,8 @@ from libs.testbed.child_process import ChildExited, ChildProcess, make_directory
 from libs.testbed.ports import allocate_port
 from libs.testbed.service_processes import SERVICE_NETWORKS
 from tests.bench.bench_cluster import OTHER_CONTROLLER, BenchCluster
-from tests.bench.bench_options import Mode
 from tests.bench.fleet import POD_NETWORKS
-from tests.bench.message_counts import MessageCounts
+from tests.bench.options import Mode
 
 # Empty values: the controller has no rule and reads the cluster's name from Talos, as our services do.
 _CLOUD_CONFIG: Final = "global: {}\n"
@@ -44,21 +43,12 @@ class OtherControllerFailed(RuntimeError):
 class OtherController(NamedTuple):
     """The running program."""
 
-    program: Path
     child: ChildProcess
     start_seconds: float  # from starting the process until it is healthy
-    nats: None = None
 
-    def list_processes(self) -> Mapping[str, ChildProcess]:
+    def list_processes(self) -> dict[str, ChildProcess]:
+        """The program by its name."""
         return {OTHER_CONTROLLER: self.child}
-
-    async def fetch_metrics(self) -> dict[str, str]:
-        """Return none: its metrics have other names."""
-        return {}
-
-    def read_message_counts(self, pages: Mapping[str, str]) -> MessageCounts | None:
-        """Return None: it has no messages."""
-        return None
 
 
 @contextlib.asynccontextmanager
@@ -91,7 +81,7 @@ async def start_other_controller(
         await _wait_until_healthy(program, child, port)
         async with asyncio.TaskGroup() as group:  # an exit cancels the measurement
             watching = group.create_task(_raise_exited(program, child))
-            yield OtherController(program, child, time.monotonic() - begun)
+            yield OtherController(child, time.monotonic() - begun)
             watching.cancel()
     finally:
         await child.stop(_STOP_SECONDS)

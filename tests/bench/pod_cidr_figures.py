@@ -1,16 +1,24 @@
-"""Figures about pod CIDRs: latency, additional cost, overlapping blocks. Pure."""
+"""Figures about pod CIDRs: latency, additional cost, overlapping blocks; the writes of ipam."""
 
-import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from http import HTTPStatus
 from ipaddress import ip_network
 from itertools import groupby
 from typing import Final
 
-from libs.testbed.kubelets_in_go import GoNodeJoin
-from tests.bench.cpu import compare_cpu, remove_group
-from tests.bench.figures import Figures, compute_percentile, compute_ratio
-from tests.bench.pod_cidr_writes import IpamWrites
+import msgspec
+from msgspec import field
 
+from libs.common.contract.services import IPAM
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.control_plane.node_history import WriteRequest
+from libs.testbed.kubelets_in_go import GoNodeJoin
+from libs.testbed.service_permissions import get_user_name
+from tests.bench.costs import compare_cpu, remove_group
+from tests.bench.figures import Figures, compute_ratio, compute_times, find_begin, list_broken
+
+_RESOURCES: Final = ("configmaps", "nodes")
 RATIO: Final = "usable with pod CIDRs / without"
 BEFORE_THE_KILL: Final = "pod CIDRs: nodes served before the kill"
 WITHOUT: Final = "without pod CIDRs: "
@@ -21,25 +29,63 @@ _EVERY_CLAIM: Final = "pod CIDRs: writes of claims per node, refused ones too"
 _AGAIN: Final = "pod CIDRs: nodes patched more than once"
 _KUBERNETES: Final = "Kubernetes: "
 _OF_CLAIMS: Final = tuple(f"{_KUBERNETES}{verb} configmaps" for verb in ("create", "update"))
+_SERVED_PROMISES: Final = {
+    "never with pod CIDRs": "nodes did not get pod CIDRs in time",
+    "pod CIDRs: given twice": "pod CIDRs overlap another one",
+    "pod CIDRs: nodes without both families": "nodes do not have one pod CIDR of each family",
+}
 _MOST_TIMES: Final = 1.3  # promised: relative to the burst without
 _MOST_CLAIMS: Final = 0.1  # writes per node
 _ENOUGH: Final = 1000  # with fewer nodes the figures depend on seconds, not on nodes
 
 
-def compute_served_figures(nodes: Iterable[GoNodeJoin]) -> Figures:
+class IpamWrites(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of writes. A patch that was cut off may have been applied; its sender got no response."""
+
+    claims: int = 0
+    claims_refused: int = 0  # another replica was faster
+    patched: Counter[str] = field(default_factory=Counter)  # by node
+    patches_refused: Counter[str] = field(default_factory=Counter)
+    patches_cut_off: Counter[str] = field(default_factory=Counter)
+
+
+def count_ipam_writes(control_plane: ControlPlane, since: int) -> IpamWrites:
+    """Count the writes since a mark in the audit log; ipam must be a separate process, with its own user."""
+    return count_writes(control_plane.list_writes(_RESOURCES, since))
+
+
+def count_writes(writes: Iterable[WriteRequest]) -> IpamWrites:
+    """Count the writes of ipam among writes of all users."""
+    claims: Counter[bool] = Counter()
+    patched: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+    cut_off: Counter[str] = Counter()
+    for write in writes:
+        if write.user != get_user_name(IPAM):
+            continue
+        succeeded = write.code < HTTPStatus.BAD_REQUEST
+        if write.resource == "configmaps":
+            claims[succeeded] += 1
+        elif (write.verb, write.resource) == ("patch", "nodes"):
+            into = patched if succeeded else cut_off if write.code == HTTPStatus.GATEWAY_TIMEOUT else refused
+            into[write.about] += 1
+    return IpamWrites(
+        claims=claims[True],
+        claims_refused=claims[False],
+        patched=patched,
+        patches_refused=refused,
+        patches_cut_off=cut_off,
+    )
+
+
+def compute_served_figures(nodes: Sequence[GoNodeJoin]) -> Figures:
     """Time until nodes are usable: no taint, with pod CIDRs. Nodes that never are usable are only counted."""
-    came = list(nodes)
-    begun = min(node.begun for node in came)
-    usable = [node for node in came if node.untainted and node.served]
-    ends = [max(node.untainted, node.served) for node in usable]
-    took = [end - node.begun for end, node in zip(ends, usable, strict=True)]
-    return {
-        "all with pod CIDRs s": max((node.served for node in came if node.served), default=math.nan) - begun,
-        "all usable s": max(ends, default=math.nan) - begun,
-        "usable p50 ms": 1000 * compute_percentile(took, 50),
-        "usable p99 ms": 1000 * compute_percentile(took, 99),
-        "never with pod CIDRs": float(sum(not node.served for node in came)),
-    }
+    begun = find_begin(nodes)
+    ends = (max(node.untainted, node.served) if node.untainted and node.served else 0.0 for node in nodes)
+    usable = compute_times("usable", zip((node.begun for node in nodes), ends, strict=True), begun)
+    del usable["never usable"]
+    served = compute_times("with pod CIDRs", ((node.begun, node.served) for node in nodes), begun)
+    return {name: served[name] for name in ("all with pod CIDRs s", "never with pod CIDRs")} | usable
 
 
 def compute_carried_figures(carried: Sequence[tuple[str, ...]]) -> Figures:
@@ -117,8 +163,7 @@ def find_killed_problems(figures: Figures, *, nodes: int, settled: bool) -> list
         found.append(
             f"the bench killed a replica too late, when {figures[BEFORE_THE_KILL]:.0f} nodes were served"
         )
-    if again := figures[_AGAIN]:
-        found.append(f"{again:.0f} nodes were patched more than once")
+    found += list_broken(figures, {_AGAIN: "nodes were patched more than once"})
     if nodes >= _ENOUGH and figures[_EVERY_CLAIM] > _MOST_CLAIMS:
         found.append(f"more than {_MOST_CLAIMS} writes of claims per node")
     return found
@@ -126,11 +171,4 @@ def find_killed_problems(figures: Figures, *, nodes: int, settled: bool) -> list
 
 def find_served_problems(figures: Figures) -> list[str]:
     """Nodes without pod CIDRs, and pod CIDRs that overlap."""
-    found = []
-    if missing := figures["never with pod CIDRs"]:
-        found.append(f"{missing:.0f} nodes did not get pod CIDRs in time")
-    if twice := figures["pod CIDRs: given twice"]:
-        found.append(f"{twice:.0f} pod CIDRs overlap another one")
-    if partly := figures["pod CIDRs: nodes without both families"]:
-        found.append(f"{partly:.0f} nodes do not have one pod CIDR of each family")
-    return found
+    return list_broken(figures, _SERVED_PROMISES)

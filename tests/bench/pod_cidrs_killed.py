@@ -4,22 +4,21 @@ import asyncio
 import re
 from typing import Final
 
-from libs.common.contract.services import DEFAULT_SERVICES, IPAM
+from libs.common.contract.services import IPAM
 from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, ServiceProcesses
 from tests.bench.bench_cluster import wait_until_quiet
 from tests.bench.figures import BenchRun, Figures
 from tests.bench.fleet import make_fleet
-from tests.bench.measurement import Measurement, run_machines
-from tests.bench.node_joins import POD_CIDR_FLAGS, list_pod_cidrs
+from tests.bench.joins import list_pod_cidrs
+from tests.bench.measurement import Measurement, delete_claims, run_machines
 from tests.bench.pod_cidr_figures import (
     BEFORE_THE_KILL,
     compute_carried_figures,
     compute_killed_figures,
     compute_served_figures,
+    count_ipam_writes,
     find_killed_problems,
 )
-from tests.bench.pod_cidr_writes import count_ipam_writes
-from tests.bench.pod_cidrs import delete_claims
 
 _REPLICAS: Final = 3
 _POLL_SECONDS: Final = 0.1
@@ -30,12 +29,7 @@ async def measure_pod_cidrs_killed(m: Measurement) -> BenchRun:
     """Measure with three processes of ipam; kill the busiest when a third of the nodes are served."""
     stage, count = m.stage, m.options.nodes
     first, *machines = make_fleet(m.name, count + 1)
-    ours = m.start_services(
-        *POD_CIDR_FLAGS,
-        wirings=(*DEFAULT_SERVICES, IPAM),
-        replicas={IPAM.service: _REPLICAS},
-        own_flags=PATIENT_LEASE_FLAGS,
-    )
+    ours = m.start_services(pod_cidrs=True, replicas={IPAM.service: _REPLICAS}, own_flags=PATIENT_LEASE_FLAGS)
     async with ours as controlled, run_machines(stage, [first, *machines]) as names:
         await m.join_nodes(names[:1], alone=False, pod_cidrs=True)  # the first join pays for connections
         await wait_until_quiet(stage)

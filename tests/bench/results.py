@@ -1,22 +1,49 @@
 """The results of a bench: options, environment and every run, as --json writes them."""
 
+import os
+import platform
+import re
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any, Final
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from tests.bench.bench_options import BenchOptions, Scenario
+from libs.testbed.control_plane.build import KUBE
 from tests.bench.figures import BenchRun, summarize_runs
-from tests.bench.host import HostInfo
+from tests.bench.options import BenchOptions, Scenario
 
-FORMAT: Final = 1
+
+class HostInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine and the versions that the figures depend on."""
+
+    processor: str
+    cores: int
+    memory_gb: float
+    python: str
+    kubernetes: str
+    load_before: float  # load average of the minute before the bench; other load makes every figure worse
+
+
+def read_host() -> HostInfo:
+    """Read it (Linux)."""
+    model = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    memory = re.search(r"^MemTotal:\s+(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    version = re.search(r"gitVersion=(\S+)", KUBE.ldflags)
+    return HostInfo(
+        processor=model[1] if model else platform.machine(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_gb=round(int(memory[1]) / 1e6, 1) if memory else 0.0,
+        python=platform.python_version(),
+        kubernetes=version[1] if version else "unknown",
+        load_before=round(os.getloadavg()[0], 2),
+    )
 
 
 class BenchResults(msgspec.Struct, frozen=True, kw_only=True):
     """All runs of a bench, with their options and environment."""
 
-    format: int = FORMAT
     begun_at: datetime
     host: HostInfo
     wanted: BenchOptions
@@ -55,8 +82,6 @@ def decode_results(text: bytes) -> BenchResults:
         results = msgspec.json.decode(text, type=BenchResults, dec_hook=_decode_path)
     except msgspec.DecodeError as error:
         raise InvalidResults(f"not a result of this bench: {error}") from error
-    if results.format != FORMAT:
-        raise InvalidResults(f"results of format {results.format}; this bench supports {FORMAT}")
     return results
 
 

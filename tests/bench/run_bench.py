@@ -1,8 +1,11 @@
 """Runs the selected scenarios and prints the progress; removes all files and processes."""
 
+import io
+import pstats
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 
@@ -10,18 +13,38 @@ from libs.testbed.approve_everything import ApproveEverything
 from libs.testbed.child_process import ChildExited, make_directory
 from libs.testbed.command_channel import CommandRejected
 from libs.testbed.error_messages import list_messages
+from libs.testbed.kubelets_in_go import GoNodeJoin
 from libs.testbed.run_directory import open_run_directory
-from tests.bench.bench_cluster import BenchCluster, start_cluster
-from tests.bench.bench_options import AGAINST_MODES, COMPARABLE, MODES, MODES_OF, BenchOptions, Mode, Scenario
+from tests.bench.bench_cluster import OTHER_CONTROLLER, BenchCluster, start_cluster
+from tests.bench.certificates import measure_certificates, measure_early_requests
+from tests.bench.changes import measure_address_change, measure_rule_changes, measure_steady
 from tests.bench.figures import BenchRun
 from tests.bench.fleet import make_fleet
+from tests.bench.joins import measure_burst, measure_scale, measure_single
+from tests.bench.leader_killed import measure_leader_killed
 from tests.bench.measurement import Measure, Measurement, run_machines
+from tests.bench.options import AGAINST_MODES, SCENARIOS, BenchOptions, Mode, Scenario
 from tests.bench.other_controller import OtherControllerFailed
-from tests.bench.other_controller_check import check_other_controller
-from tests.bench.profiles import format_top_functions
-from tests.bench.scenarios import MEASURE_BY_SCENARIO
+from tests.bench.pod_cidrs_killed import measure_pod_cidrs_killed
+from tests.bench.soak import measure_soak
 
-_WARM_UP_NODES = 100
+_WARM_UP_NODES: Final = 100
+_JOIN_SECONDS: Final = 60
+_TOP_FUNCTIONS: Final = 20
+# Each starts its nodes, measures, and deletes them.
+MEASURE_BY_SCENARIO: Final[Mapping[Scenario, Measure]] = {
+    "burst": measure_burst,
+    "single": measure_single,
+    "steady": measure_steady,
+    "change": measure_address_change,
+    "rules": measure_rule_changes,
+    "certificates": measure_certificates,
+    "early": measure_early_requests,
+    "pod-cidrs-killed": measure_pod_cidrs_killed,
+    "leader-killed": measure_leader_killed,
+    "scale": measure_scale,
+    "soak": measure_soak,
+}
 
 
 async def run_bench(wanted: BenchOptions, console: Console, runs: list[BenchRun]) -> None:
@@ -37,19 +60,21 @@ async def run_bench(wanted: BenchOptions, console: Console, runs: list[BenchRun]
 
     with open_run_directory("bench", wanted.keep_logs) as run_dir:
         async with start_cluster(run_dir, report) as stage:
+
+            def make_measurement(what: str, mode: Mode, number: int) -> Measurement:
+                name = f"{what}-{mode}-{number}"
+                return Measurement(
+                    stage=stage, options=wanted, mode=mode, number=number, name=name, report=report
+                )
+
             report(f"warming up: {_WARM_UP_NODES} nodes join and leave")
             await _warm_up_cluster(stage, wanted)
-            await _check_other_controller(stage, wanted, report)
+            if against := next((mode for mode in wanted.modes if mode in AGAINST_MODES), None):
+                report(f"checking {wanted.against}: one node joins")
+                await check_other_controller(make_measurement("check", against, 0))
             for scenario, mode, number in plan_runs(wanted):
                 with console.status(f"{scenario}, {mode}, run {number} of {wanted.runs}"):
-                    measuring = Measurement(
-                        stage=stage,
-                        options=wanted,
-                        mode=mode,
-                        number=number,
-                        name=f"{scenario}-{mode}-{number}",
-                        report=report,
-                    )
+                    measuring = make_measurement(scenario, mode, number)
                     run = await measure_run(measuring, scenario, MEASURE_BY_SCENARIO[scenario])
                 runs.append(run)
                 report(f"{scenario}, {mode}, run {number} of {wanted.runs}: {format_headline(run)}")
@@ -69,8 +94,8 @@ def plan_runs(wanted: BenchOptions) -> list[tuple[Scenario, Mode, int]]:
         for scenario in wanted.scenarios
         for number in range(1, wanted.runs + 1)
         for mode in (wanted.modes if number % 2 else wanted.modes[::-1])
-        if mode in MODES_OF.get(scenario, MODES)
-        if mode not in AGAINST_MODES or scenario in COMPARABLE
+        if mode in SCENARIOS[scenario].modes
+        if mode not in AGAINST_MODES or SCENARIOS[scenario].is_comparable
     ]
 
 
@@ -96,17 +121,6 @@ def format_headline(run: BenchRun) -> str:
     return figures + "".join(f" [red]{problem.splitlines()[0]}[/]" for problem in run.problems)
 
 
-async def _check_other_controller(
-    stage: BenchCluster, wanted: BenchOptions, report: Callable[[str], None]
-) -> None:
-    mode = next((mode for mode in wanted.modes if mode in AGAINST_MODES), None)
-    if mode is not None:
-        report(f"checking {wanted.against}: one node joins")
-        await check_other_controller(
-            Measurement(stage=stage, options=wanted, mode=mode, number=0, name=f"check-{mode}")
-        )
-
-
 async def _warm_up_cluster(stage: BenchCluster, wanted: BenchOptions) -> None:
     """Let some nodes join and leave: a new API server and a new signer handle the first ones slowly."""
     asking = wanted.certificates or bool({"certificates", "early", "leader-killed"} & {*wanted.scenarios})
@@ -130,3 +144,42 @@ async def _profile(stage: BenchCluster, wanted: BenchOptions, directory: Path, c
                 which = profile.relative_to(into).with_suffix("")
                 console.print(f"\n[bold]{scenario}, {mode}: {which}[/] (written to {profile})")
                 console.print(format_top_functions(profile), highlight=False, markup=False, soft_wrap=True)
+
+
+def format_top_functions(profile: Path, lines: int = _TOP_FUNCTIONS) -> str:
+    """The functions with the highest own time."""
+    text = io.StringIO()
+    stats = pstats.Stats(str(profile), stream=text)
+    stats.strip_dirs().sort_stats(pstats.SortKey.TIME).print_stats(lines)
+    kept = [line for line in text.getvalue().splitlines() if line.strip()]
+    return "\n".join(kept)
+
+
+async def check_other_controller(m: Measurement) -> None:
+    """Let one node join. Raises OtherControllerFailed with the reason and the last lines of the program."""
+    asking = m.options.certificates
+    machines_running = run_machines(m.stage, make_fleet(m.name, 1), certificates=int(asking))
+    try:
+        async with m.start_controller() as running, machines_running as names:
+            joins = await m.join_nodes(names, alone=False, certificates=asking, at_most=_JOIN_SECONDS)
+            problem, lines = (
+                find_first_join_problem(joins.nodes[0]),
+                running.list_processes()[OTHER_CONTROLLER].tail(),
+            )
+    except ExceptionGroup as group:
+        ended, others = group.split(ChildExited)
+        if ended is None or others is not None:
+            raise
+        raise OtherControllerFailed(str(ended.exceptions[0])) from group
+    if problem:
+        raise OtherControllerFailed(f"--against {m.options.against}: {problem}. Its last lines:\n{lines}")
+
+
+def find_first_join_problem(node: GoNodeJoin) -> str:
+    """Return what a controller did not do for the first node; "" if it did all."""
+    if not node.untainted:
+        return f"it left the taint on the first node for {_JOIN_SECONDS} s (controller cloud-node)"
+    if node.request and not node.request.issued:
+        done = "approved" if node.request.approved else "denied" if node.request.denied else "not approved"
+        return f"the first certificate was {done} and not issued (controller node-csr-approval)"
+    return ""

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from xml.sax.saxutils import escape
 
-from tests.bench.bench_options import Mode
 from tests.bench.figures import FigureSummary, summarize_runs
+from tests.bench.joins import SCALE_CPU, SCALE_MEMORY, name_figure
+from tests.bench.options import Mode
 from tests.bench.results import BenchResults
-from tests.bench.scale_figures import CPU, MEMORY, name_figure
 
 # Distinguishable without colour vision (Okabe and Ito).
 _COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000")
@@ -50,7 +50,9 @@ def draw_scale(results: BenchResults) -> str:
     sizes = sorted(results.wanted.sizes)
     panels = [
         _draw_panel(number * _PANEL_WIDTH, title, sizes, _select_lines(found, sizes, what))
-        for number, (title, what) in enumerate((("CPU per node, ms", CPU), ("peak memory, MB", MEMORY)))
+        for number, (title, what) in enumerate(
+            (("CPU per node, ms", SCALE_CPU), ("peak memory, MB", SCALE_MEMORY))
+        )
     ]
     size = f'width="{2 * _PANEL_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {2 * _PANEL_WIDTH} {_HEIGHT}"'
     body = [

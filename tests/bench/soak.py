@@ -15,16 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from libs.common.contract.services import DEFAULT_SERVICES, IPAM
 from libs.testbed.child_process import ChildExited, ChildProcess, wait_until
 from libs.testbed.machine_fleet import SimMachineFacts
 from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, measure_process_usage
-from tests.bench import event_loop_lag
+from tests.bench import metrics
 from tests.bench.bench_cluster import BenchCluster, BenchServices, wait_until_quiet
 from tests.bench.figures import BenchRun
 from tests.bench.fleet import make_fleet, move_external_address
 from tests.bench.measurement import Measurement, run_machines
-from tests.bench.node_joins import POD_CIDR_FLAGS
 from tests.bench.soak_faults import SoakedServices, start_with_faults_in_turn, start_with_random_faults
 from tests.bench.soak_figures import (
     HourSample,
@@ -72,7 +70,7 @@ def _start_services(m: Measurement) -> contextlib.AbstractAsyncContextManager[So
     flags = build_period_flags(m.options.soak_hour_seconds)
     if m.options.soak_faults is not None:
         return start_with_random_faults(m, m.options.soak_faults, flags)
-    starting = m.start_services(*POD_CIDR_FLAGS, wirings=(*DEFAULT_SERVICES, IPAM), own_flags=flags)
+    starting = m.start_services(pod_cidrs=True, own_flags=flags)
     return start_with_faults_in_turn(starting, m.stage)
 
 
@@ -166,7 +164,7 @@ async def _sample(stage: BenchCluster, controlled: BenchServices) -> HourSample:
 
 async def _sample_once(stage: BenchCluster, controlled: BenchServices) -> HourSample:
     await controlled.services.wait_until_ready()
-    children = controlled.list_processes()
+    children = controlled.services.children
     pages = await controlled.fetch_metrics()
     processes = {name: await _sample_process(child, controlled.counts) for name, child in children.items()}
     answer = await stage.admin.request("GET", _CLAIMS)
@@ -176,7 +174,7 @@ async def _sample_once(stage: BenchCluster, controlled: BenchServices) -> HourSa
     return HourSample(
         processes=processes,
         kept=kept,
-        loop_lag={name: event_loop_lag.parse_histogram(page) for name, page in pages.items()},
+        loop_lag={name: metrics.parse_histogram(page) for name, page in pages.items()},
     )
 
 

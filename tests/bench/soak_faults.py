@@ -79,7 +79,7 @@ async def start_with_random_faults(
         )
         restarts = await stack.enter_async_context(keep_running(cluster.services))
         controlled = BenchServices(
-            m.mode, cluster.services, nats.servers[0], time.monotonic() - begun, counts, restarts
+            cluster.services, nats.servers[0], time.monotonic() - begun, counts, restarts
         )
         site = FaultSite(cluster, Fleet(stage.machines), plan_workload(seed), _write_again)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from tests.bench import event_loop_lag
+from tests.bench import metrics
 from tests.bench.figures import Figures
 
 # The first hours of a process fill caches, pools and the allocator's arenas.
@@ -41,7 +41,7 @@ class HourSample(msgspec.Struct, frozen=True, kw_only=True):
 
     processes: Mapping[str, ProcessSample]
     kept: Mapping[str, int]  # such as "NATS consumers"
-    loop_lag: Mapping[str, event_loop_lag.Histogram] = {}  # of each process since its start
+    loop_lag: Mapping[str, metrics.Histogram] = {}  # of each process since its start
 
 
 def compute_slope(*lives: Sequence[float]) -> float:
@@ -73,9 +73,7 @@ def compute_soak_figures(samples: Sequence[HourSample]) -> Figures:
         kept = [sample.kept[what] for sample in later]
         figures |= _describe(f"context: {what}", samples[-1].kept[what], kept)
     for name, added in _add_lags(later).items():
-        for label, percent in (("p99", 99), ("max", 100)):
-            bound = event_loop_lag.compute_percentile_bound(added, percent)
-            figures[f"loop lag: {name} {label} at most ms"] = 1000 * bound
+        figures |= metrics.compute_lag_figures(name, added)
     return figures
 
 
@@ -91,7 +89,7 @@ def _list_lives(samples: Sequence[HourSample], name: str) -> list[list[ProcessSa
     return [list(life)[WARM_UP_HOURS:] for _, life in groupby(of_process, key=lambda sample: sample.pid)]
 
 
-def _add_lags(samples: Sequence[HourSample]) -> Mapping[str, event_loop_lag.Histogram]:
+def _add_lags(samples: Sequence[HourSample]) -> Mapping[str, metrics.Histogram]:
     """The lag of each process over these hours; one that started again counts from zero."""
     sums: dict[str, dict[float, float]] = {}
     for before, after in pairwise(samples):
@@ -99,7 +97,7 @@ def _add_lags(samples: Sequence[HourSample]) -> Mapping[str, event_loop_lag.Hist
             start = before.loop_lag.get(name, {})
             if histogram.get(math.inf, 0.0) < start.get(math.inf, 0.0):
                 start = {}
-            added = event_loop_lag.subtract_histogram(start, histogram)
+            added = metrics.subtract_histogram(start, histogram)
             known = sums.setdefault(name, {})
             sums[name] = {bound: known.get(bound, 0.0) + count for bound, count in added.items()}
     return sums
@@ -128,7 +126,7 @@ def find_soak_problems(samples: Sequence[HourSample]) -> list[str]:
             counts = [[getattr(sample, what) for sample in life] for life in lives]
             found += _find_growth(f"{what} of {name}", *counts)
     for name, added in _add_lags(later).items():
-        lag = event_loop_lag.compute_percentile_bound(added, 99)
+        lag = metrics.compute_percentile_bound(added, 99)
         if lag > _MOST_LAG_SECONDS:
             found.append(f"the event loop of {name} lags by up to {1000 * lag:.0f} ms (p99)")
     for what in samples[-1].kept.keys() - {_GROWS}:

@@ -2,14 +2,22 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tests.bench.bench_options import BenchOptions, Mode, Scenario
-from tests.bench.figures import BenchRun, FigureSummary, compute_ratio, summarize_runs
-from tests.bench.ratios import RatioRow, compare_with_other
+from tests.bench.figures import (
+    BenchRun,
+    FigureSummary,
+    RatioRow,
+    compare_with_other,
+    compute_ratio,
+    summarize_runs,
+)
+from tests.bench.options import SCENARIOS, BenchOptions, Scenario
 from tests.bench.results import BenchResults
 
 # The prefixes of figures (before the colon), in the order of the tables.
@@ -34,18 +42,38 @@ _GROUPS = (
 # Groups with a figure per process, which differ by mode.
 _SORTED = ("CPU until the last node", "ours", "other", "loop lag", "context")
 _WORTH_A_COLOUR = 0.1  # a smaller change is noise on most machines
+# Fields of the environment and the options that limit no comparison.
+_NOT_COMPARED: Final = frozenset(
+    {"load_before", "scenarios", "modes", "runs", "patience", "profile", "keep_logs"}
+)
+
+
+Cell = str | Text
 
 
 def render_results(results: BenchResults) -> RenderableType:
-    """Tables of medians, with minimum and maximum if they differ."""
+    """Tables of medians, with minimum and maximum if they differ; then the ratios to another controller."""
     found = summarize_runs(results.runs)
-    return Group(
-        *(
-            _render_scenario(results.wanted, which, found)
-            for which in _sort_scenarios(name for name, _ in found)
-        ),
-        *_render_ratios(results.runs),
-    )
+    tables = []
+    for scenario in dict.fromkeys(name for name, _ in found):
+        modes = [mode for name, mode in found if name == scenario]
+        names = dict.fromkeys(name for mode in modes for name in found[scenario, mode])
+        rows = {name: [_format_cell(found[scenario, mode].get(name)) for mode in modes] for name in names}
+        tables.append(_make_table(_format_title(results.wanted, scenario), modes, rows))
+    return Group(*tables, *_render_ratios(results.runs))
+
+
+def _make_table(title: str, headings: Sequence[str], rows: Mapping[str, Sequence[Cell]]) -> Table:
+    """A table with a row for each figure, in groups."""
+    table = Table(title=title, title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column("figure")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for group in group_figures(rows):
+        for name in group:
+            table.add_row(name, *rows[name])
+        table.add_section()
+    return table
 
 
 def _render_ratios(runs: Sequence[BenchRun]) -> Iterable[Table]:
@@ -57,22 +85,17 @@ def _render_ratios(runs: Sequence[BenchRun]) -> Iterable[Table]:
             for pairing, rows in found.items()
             if pairing.other == other
         }
-        table = Table(title=f"ours / {other}", title_justify="left", title_style="bold", pad_edge=False)
-        table.add_column("figure")
-        for heading in (other, *(part for mode in by_mode for part in (mode, "ratio"))):
-            table.add_column(heading, justify="right")
-        first = next(iter(by_mode.values()))
-        for title in dict.fromkeys(title for rows in by_mode.values() for title in rows):
-            cells = [cell for rows in by_mode.values() for cell in _format_ratio_cells(rows.get(title))]
-            theirs = format_number(first[title].other) if title in first else "-"
-            table.add_row(title, theirs, *cells)
-        yield table
+        rows: dict[str, list[Cell]] = {}
+        for title in dict.fromkeys(title for of_mode in by_mode.values() for title in of_mode):
+            of_modes = [of_mode.get(title) for of_mode in by_mode.values()]
+            theirs = next(row.other for row in of_modes if row)
+            rows[title] = [format_number(theirs), *(cell for row in of_modes for cell in _format_pair(row))]
+        headings = [other, *(heading for mode in by_mode for heading in (mode, "ratio"))]
+        yield _make_table(f"ours / {other}", headings, rows)
 
 
-def _format_ratio_cells(row: RatioRow | None) -> tuple[str | Text, Text]:
-    if row is None:
-        return "-", Text("-", style="dim")
-    return format_number(row.ours), _format_cell(row.ratio)
+def _format_pair(row: RatioRow | None) -> tuple[Cell, Cell]:
+    return (format_number(row.ours), _format_cell(row.ratio)) if row else ("-", _format_cell(None))
 
 
 def format_host(results: BenchResults) -> str:
@@ -88,37 +111,25 @@ def format_host(results: BenchResults) -> str:
 def render_comparison(old: BenchResults, new: BenchResults) -> RenderableType:
     """Medians of the figures that both results have; every rise is red, because more is always worse."""
     before, after = summarize_runs(old.runs), summarize_runs(new.runs)
-    both = [which for which in after if which in before]
     parts: list[RenderableType] = [Text(text, style="yellow") for text in list_differences(old, new)]
-    parts += [_render_compared(which, before[which], after[which]) for which in both]
+    both = [which for which in after if which in before]
+    for which in both:
+        rows: dict[str, list[Cell]] = {}
+        for name in (name for name in after[which] if name in before[which]):
+            then, now = before[which][name].median, after[which][name].median
+            rows[name] = [format_number(then), format_number(now), _format_change(then, now)]
+        parts.append(_make_table(" ".join(which), ("then", "now", "now / then"), rows))
     return Group(*parts) if both else Text("The two results have no scenario in common.")
 
 
 def list_differences(old: BenchResults, new: BenchResults) -> list[str]:
     """The differences in environment and options that limit a comparison."""
-    pairs = {
-        "processor": (old.host.processor, new.host.processor),
-        "cores": (old.host.cores, new.host.cores),
-        "Python": (old.host.python, new.host.python),
-        "Kubernetes": (old.host.kubernetes, new.host.kubernetes),
-        "nodes": (old.wanted.nodes, new.wanted.nodes),
-        "sizes": (old.wanted.sizes, new.wanted.sizes),
-        "concurrency": (old.wanted.concurrency, new.wanted.concurrency),
-        "joins per second": (old.wanted.per_second, new.wanted.per_second),
-        "steady nodes": (old.wanted.steady_nodes, new.wanted.steady_nodes),
-        "nodes with rules": (old.wanted.rule_nodes, new.wanted.rule_nodes),
-        "certificates": (old.wanted.certificates, new.wanted.certificates),
-        "other controllers": (old.wanted.against, new.wanted.against),
-        "soaks": (_describe_soak(old.wanted), _describe_soak(new.wanted)),
-        "Leases": (old.wanted.lease_seconds, new.wanted.lease_seconds),
-        "pod CIDRs": (old.wanted.pod_cidrs, new.wanted.pod_cidrs),
-        "nodes that request certificates": (old.wanted.certificate_nodes, new.wanted.certificate_nodes),
-    }
-    return [f"{what} differ: {one} then, {other} now" for what, (one, other) in pairs.items() if one != other]
-
-
-def _describe_soak(wanted: BenchOptions) -> tuple[float | None, ...]:
-    return (wanted.soak_nodes, wanted.soak_hours, wanted.soak_hour_seconds, wanted.soak_faults)
+    return [
+        f"{name.replace('_', ' ')} differ: {one} then, {other} now"
+        for then, now in ((old.host, new.host), (old.wanted, new.wanted))
+        for name, one in msgspec.structs.asdict(then).items()
+        if name not in _NOT_COMPARED and one != (other := getattr(now, name))
+    ]
 
 
 def format_number(value: float) -> str:
@@ -130,55 +141,26 @@ def format_number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _render_scenario(
-    wanted: BenchOptions,
-    scenario: Scenario,
-    found: Mapping[tuple[Scenario, Mode], Mapping[str, FigureSummary]],
-) -> Table:
-    modes = [mode for name, mode in found if name == scenario]
-    table = Table(
-        title=_format_title(wanted, scenario), title_justify="left", title_style="bold", pad_edge=False
-    )
-    table.add_column("figure")
-    for mode in modes:
-        table.add_column(mode, justify="right")
-    for group in group_figures(name for mode in modes for name in found[scenario, mode]):
-        for name in group:
-            table.add_row(name, *(_format_cell(found[scenario, mode].get(name)) for mode in modes))
-        table.add_section()
-    return table
-
-
 def group_figures(names: Iterable[str]) -> list[list[str]]:
     """The figures by group, in the order of the table."""
     groups: dict[str, list[str]] = {group: [] for group in _GROUPS}
     for name in dict.fromkeys(names):
         group, colon, _ = name.partition(": ")
-        groups[group if colon else ""].append(name)
+        groups[group if colon and group in groups else ""].append(name)
     return [sorted(group) if kind in _SORTED else group for kind, group in groups.items() if group]
 
 
 def _format_title(wanted: BenchOptions, scenario: Scenario) -> str:
-    pace = f"{wanted.concurrency} at a time" if wanted.concurrency else "all at once"
-    asking = ", each requests its certificate" if wanted.certificates else ""
-    pods = ", each gets pod CIDRs" if wanted.pod_cidrs else ""
-    what = {
-        "burst": f"{wanted.nodes} nodes join, {pace}{asking}{pods}",
-        "single": f"{wanted.singles} nodes join, one after the other{asking}",
-        "steady": f"{wanted.steady_nodes} initialized nodes send heartbeats",
-        "change": f"the address of a machine changes {wanted.changes} times",
-        "certificates": f"{wanted.certificate_nodes} ready nodes request their certificate at once",
-        "pod-cidrs-killed": f"{wanted.nodes} nodes join, {pace}, one of three replicas of ipam is killed",
-        "leader-killed": f"{wanted.nodes} nodes file two requests each, the leader is killed "
-        f"(Lease {wanted.lease_seconds} s)",
-        "early": f"{wanted.certificate_nodes} nodes file two requests each, then join",
-        "scale": f"bursts of {', '.join(map(str, wanted.sizes))} nodes, {pace}{asking}",
-        "soak": f"{wanted.soak_nodes} nodes, {wanted.soak_hours} simulated hours of "
-        f"{wanted.soak_hour_seconds:g} s, with "
-        + ("reconnects" if wanted.soak_faults is None else f"random faults of seed {wanted.soak_faults}"),
-        "rules": f"a rule for most of {wanted.rule_nodes} nodes changes {wanted.rule_changes} times",
+    words = msgspec.structs.asdict(wanted) | {
+        "sizes": ", ".join(map(str, wanted.sizes)),
+        "pace": f"{wanted.concurrency} at a time" if wanted.concurrency else "all at once",
+        "asking": ", each requests its certificate" if wanted.certificates else "",
+        "pods": ", each gets pod CIDRs" if wanted.pod_cidrs else "",
+        "faults": "reconnects"
+        if wanted.soak_faults is None
+        else f"random faults of seed {wanted.soak_faults}",
     }
-    return f"{scenario}: {what[scenario]}"
+    return f"{scenario}: {SCENARIOS[scenario].title.format_map(words)}"
 
 
 def _format_cell(summary: FigureSummary | None) -> Text:
@@ -188,20 +170,6 @@ def _format_cell(summary: FigureSummary | None) -> Text:
     if summary.least != summary.most:
         text.append(f"  {format_number(summary.least)}..{format_number(summary.most)}", style="dim")
     return text
-
-
-def _render_compared(
-    which: tuple[Scenario, Mode], old: Mapping[str, FigureSummary], new: Mapping[str, FigureSummary]
-) -> Table:
-    table = Table(title=" ".join(which), title_justify="left", title_style="bold", pad_edge=False)
-    for heading in ("figure", "then", "now", "now / then"):
-        table.add_column(heading, justify="left" if heading == "figure" else "right")
-    for group in group_figures(name for name in new if name in old):
-        for name in group:
-            then, now = old[name].median, new[name].median
-            table.add_row(name, format_number(then), format_number(now), _format_change(then, now))
-        table.add_section()
-    return table
 
 
 def _format_change(then: float, now: float) -> Text:
@@ -215,7 +183,3 @@ def _choose_colour(by: float) -> str:
     if math.isnan(by) or abs(by - 1) < _WORTH_A_COLOUR:
         return ""
     return "red" if by > 1 else "green"
-
-
-def _sort_scenarios(scenarios: Iterable[Scenario]) -> list[Scenario]:
-    return list(dict.fromkeys(scenarios))

@@ -27,16 +27,13 @@ from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.service_processes import SERVICE_NETWORKS
 from libs.testbed.service_start import ROOT
 from tests.bench.bench_cluster import BenchCluster, is_controller_user, start_services
-from tests.bench.bench_options import BenchOptions, Mode, Scenario
 from tests.bench.certificates import measure_unconditional_approval
 from tests.bench.figures import BenchRun
 from tests.bench.fleet import make_fleet
-from tests.bench.measurement import Measurement
+from tests.bench.measurement import Measurement, delete_claims
+from tests.bench.options import BenchOptions, Mode, Scenario
 from tests.bench.other_controller import OtherControllerFailed, start_other_controller
-from tests.bench.other_controller_check import check_other_controller
-from tests.bench.pod_cidrs import delete_claims
-from tests.bench.profiles import format_top_functions
-from tests.bench.scenarios import MEASURE_BY_SCENARIO, measure_burst
+from tests.bench.run_bench import MEASURE_BY_SCENARIO, check_other_controller, format_top_functions
 from tests.bus_actors import run_during, wait_until
 
 SMALL = BenchOptions(
@@ -49,7 +46,7 @@ SMALL = BenchOptions(
     rule_nodes=8,
     rule_changes=1,
     certificate_nodes=20,
-    patience_seconds=60,
+    patience=60,
 )
 SERVICE_NETWORK_FLAG = f"--service-cluster-ip-range={SERVICE_NETWORKS}"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -475,7 +472,7 @@ def write_drop_in(path: Path, arguments: str = '"$@"', own: str = SERVICE_NETWOR
 
 
 def measuring_against(program: Path, stage: BenchCluster) -> Measurement:
-    wanted = msgspec.structs.replace(SMALL, certificates=True, against=program, patience_seconds=10)
+    wanted = msgspec.structs.replace(SMALL, certificates=True, against=program, patience=10)
     return Measurement(stage=stage, options=wanted, mode="against-tuned", number=1, name="bench-against")
 
 
@@ -527,7 +524,7 @@ async def test_another_controller_that_allocates_pod_cidrs_is_measured(stage: Be
     program = write_drop_in(tmp_path / "drop-in", own="--node-cidr-mask-size-ipv6=80")
     measuring = measuring_against(program, stage)
     wanted = msgspec.structs.replace(measuring.options, certificates=False, pod_cidrs=True)
-    run = await measure_burst(msgspec.structs.replace(measuring, options=wanted))
+    run = await MEASURE_BY_SCENARIO["burst"](msgspec.structs.replace(measuring, options=wanted))
     assert run.problems == ()
     assert run.figures["never with pod CIDRs"] == 0
     assert run.figures["all usable s"] > 0

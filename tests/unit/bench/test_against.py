@@ -10,14 +10,12 @@ from rich.console import Console
 
 from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
 from libs.testbed.service_processes import ProcessUsage
-from tests.bench.bench_options import BenchOptions, Mode, Scenario
 from tests.bench.costs import CostReading, compute_controller_figures
-from tests.bench.figures import BenchRun
-from tests.bench.host import HostInfo
+from tests.bench.figures import BenchRun, Pairing, compare_with_other
+from tests.bench.options import BenchOptions, Mode, Scenario
 from tests.bench.other_controller import build_flags
-from tests.bench.other_controller_check import find_first_join_problem
-from tests.bench.ratios import Pairing, compare_with_other
-from tests.bench.results import BenchResults
+from tests.bench.results import BenchResults, HostInfo
+from tests.bench.run_bench import find_first_join_problem
 from tests.bench.tables import render_results
 
 OURS: Final[Mode] = "all-in-one-memory"
@@ -42,9 +40,7 @@ def a_reading(*, controller: set[str], cpu: dict[str, float], rss: int = 0) -> C
         name: ProcessUsage(cpu_seconds=seconds, peak_rss_bytes=rss, threads=1)
         for name, seconds in cpu.items()
     }
-    return CostReading(
-        at=0, audit=0, usage=usage, loop_lag={}, controller=frozenset(controller), messages=None
-    )
+    return CostReading(audit=0, usage=usage, loop_lag={}, controller=frozenset(controller), messages=None)
 
 
 def test_a_ratio_is_the_median_over_the_pairs_of_runs():

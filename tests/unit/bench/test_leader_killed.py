@@ -6,12 +6,12 @@ import pytest
 
 from libs.testbed.kubelets_in_go import GoCertificateRequest
 from tests.bench.figures import Figures
-from tests.bench.leader_killed import build_lease_flags
-from tests.bench.leader_killed_figures import (
+from tests.bench.leader_killed import (
     MISSING,
     NEXT_LEADER,
     READY_AGAIN,
     TAINTED,
+    build_lease_flags,
     compute_request_figures,
     find_leader_problems,
     find_ready_again,

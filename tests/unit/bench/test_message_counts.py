@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.instrumentation import COUNT_DIRECTORY, FOLLOWERS
-from tests.bench.message_counts import MessageCounts, compute_message_figures, read_message_counts
+from tests.bench.metrics import MessageCounts, compute_message_figures, read_message_counts
 
 ROOT = Path(__file__).parents[3]
 PAGE = """\

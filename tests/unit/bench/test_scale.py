@@ -8,11 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests.bench.__main__ import main
-from tests.bench.bench_options import BenchOptions, Mode
 from tests.bench.figures import BenchRun, Figures
-from tests.bench.host import HostInfo
-from tests.bench.results import BenchResults, encode_results
-from tests.bench.scale_figures import GROWTH, compute_growth, select_scale_figures
+from tests.bench.joins import GROWTH, compute_growth, select_scale_figures
+from tests.bench.options import BenchOptions, Mode
+from tests.bench.results import BenchResults, HostInfo, encode_results
 from tests.bench.scale_plot import draw_scale, round_up
 
 SVG = "{http://www.w3.org/2000/svg}"

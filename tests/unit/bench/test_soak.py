@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.bench.__main__ import main
-from tests.bench.event_loop_lag import Histogram
+from tests.bench.metrics import Histogram
 from tests.bench.soak import build_period_flags
 from tests.bench.soak_faults import choose_faults
 from tests.bench.soak_figures import (

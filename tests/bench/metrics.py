@@ -1,5 +1,6 @@
-"""What our services did in a measurement, per node: messages, plans, Talos calls and streams, log lines."""
+"""Counters of our processes: event loop lag, and messages, plans, Talos calls, log lines per node."""
 
+import math
 import re
 import struct
 from collections.abc import Iterable, Mapping
@@ -10,6 +11,9 @@ import msgspec
 
 from tests.bench.figures import Figures
 
+_BUCKET: Final = re.compile(r'^talosccm_event_loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
+
+Histogram = Mapping[float, float]  # upper bound in seconds -> count, cumulative
 _GROUP: Final = "per node: "
 _PUBLISHED: Final = re.compile(
     r'^talosccm_published_total\{event="([^"]+)",outcome="published"\} (\S+)$', re.MULTILINE
@@ -18,6 +22,32 @@ _PLANS: Final = re.compile(
     r'^talosccm_transformer_duration_seconds_count\{type="transformer"\} (\S+)$', re.MULTILINE
 )
 _WATCH: Final = "Watch"
+
+
+def parse_histogram(page: str) -> Histogram:
+    """The buckets on a metrics page; empty if it has none."""
+    return {float(bound.replace("+Inf", "inf")): float(count) for bound, count in _BUCKET.findall(page)}
+
+
+def subtract_histogram(before: Histogram, after: Histogram) -> Histogram:
+    """The counts that were added between the two readings."""
+    return {bound: count - before.get(bound, 0.0) for bound, count in after.items()}
+
+
+def compute_percentile_bound(added: Histogram, percent: float) -> float:
+    """The upper bound of the bucket with that percentile; NaN if the histogram is empty."""
+    total = added.get(math.inf, 0.0)
+    if not total:
+        return math.nan
+    return min(bound for bound, count in added.items() if count >= math.ceil(percent / 100 * total))
+
+
+def compute_lag_figures(process: str, added: Histogram) -> Figures:
+    """The event loop lag of a process: the bound of a bucket, so "at most"."""
+    return {
+        f"loop lag: {process} {label} at most ms": 1000 * compute_percentile_bound(added, percent)
+        for label, percent in (("p99", 99), ("max", 100))
+    }
 
 
 class MessageCounts(msgspec.Struct, frozen=True, kw_only=True):
