@@ -1,8 +1,6 @@
 """`python -m tests.bench`: speed and cost on a real control plane (`make bench ARGS="..."`)."""
 
-import asyncio
 import os
-import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +35,7 @@ from tests.bench.results import (
 from tests.bench.run_bench import run_bench
 from tests.bench.scale_plot import draw_scale
 from tests.bench.tables import format_host, render_comparison, render_results
+from tests.interruptible_run import run_until_signal
 
 _FILE_WIDTH = 160
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -162,21 +161,12 @@ def _measure(options: BenchOptions, console: Console) -> BenchResults:
     runs: list[BenchRun] = []
     begun_at, host = datetime.now(UTC), read_host()
 
-    async def run_until_signal() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGTERM, signal.SIGHUP):  # asyncio handles Ctrl-C
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        await run_bench(options, console, runs)
-
-    complete = True
     try:
-        asyncio.run(run_until_signal())
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        console.print(f"Interrupted: every process stopped; {len(runs)} runs are complete.")
-        complete = False
+        complete = run_until_signal(lambda: run_bench(options, console, runs))
     except (ChildExited, BuildError, OtherControllerFailed) as error:
         raise click.ClickException(str(error)) from None
+    if not complete:
+        console.print(f"Interrupted: every process stopped; {len(runs)} runs are complete.")
     return BenchResults(begun_at=begun_at, host=host, wanted=options, runs=tuple(runs), complete=complete)
 
 

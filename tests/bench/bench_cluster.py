@@ -26,6 +26,8 @@ OTHER_CONTROLLER: Final = "other-controller"  # process and Kubernetes user of t
 _QUIET_SECONDS = 1.0
 READ_VERBS: Final = frozenset({"get", "list", "watch"})  # of requests to Kubernetes
 
+# Networks that no machine of the fleet uses; the reference needs an IPv6 network of a /64 or smaller.
+POD_NETWORKS: Final = ("10.128.0.0/9", "fd00:10:128::/64")
 # Ranges that no machine of the fleet uses.
 POD_CIDR_FLAGS: Final = (
     "--allocate-node-cidrs",

@@ -17,8 +17,7 @@ from tests.bench.figures import (
     find_begin,
     list_broken,
 )
-from tests.bench.fleet import make_fleet
-from tests.bench.measurement import Measurement, run_machines
+from tests.bench.measurement import Measurement, make_fleet, run_machines
 
 _BASELINE: Final = "approve everything: "
 _RATIO: Final = "issued / approve everything"

@@ -10,8 +10,7 @@ from libs.testbed.machine_fleet import SimMachineFacts
 from tests.bench import costs
 from tests.bench.bench_cluster import BenchServices, wait_until_quiet
 from tests.bench.figures import BenchRun, Figures, compute_percentile, compute_times
-from tests.bench.fleet import make_fleet, move_external_address
-from tests.bench.measurement import Measurement, run_machines
+from tests.bench.measurement import Measurement, make_fleet, move_external_address, run_machines
 
 _CHANGE_SECONDS: Final = 30
 _LABEL: Final = "tests.bench.example.com/revision"

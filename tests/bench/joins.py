@@ -8,7 +8,6 @@ import msgspec
 from libs.testbed.child_process import make_directory
 from libs.testbed.service_processes import PATIENT_LEASE_FLAGS
 from tests.bench import costs
-from tests.bench.bench_cluster import BenchCluster
 from tests.bench.figures import (
     BenchRun,
     Figures,
@@ -19,11 +18,17 @@ from tests.bench.figures import (
     find_begin,
     list_broken,
 )
-from tests.bench.fleet import make_control_plane, make_fleet
-from tests.bench.measurement import Measurement, delete_claims, run_machines
+from tests.bench.measurement import (
+    Measurement,
+    delete_claims,
+    list_pod_cidrs,
+    make_control_plane,
+    make_fleet,
+    run_machines,
+)
 from tests.bench.metrics import compute_message_figures
 from tests.bench.options import AGAINST_MODES
-from tests.bench.pod_cidr_figures import (
+from tests.bench.pod_cidrs import (
     RATIO,
     compare_bursts,
     compute_carried_figures,
@@ -159,13 +164,6 @@ async def _measure_with_controller(
         figures |= compute_served_figures(joins.nodes) | compute_carried_figures(carried)
     idle = [] if cost.settled else ["the controller was not idle before the joins, or 20 s after the last"]
     return figures, idle + list_broken(figures, _OUTCOMES)
-
-
-async def list_pod_cidrs(stage: BenchCluster, names: list[str]) -> list[tuple[str, ...]]:
-    """The podCIDRs of each of these Nodes, as kube-apiserver lists them."""
-    listed = (await stage.admin.request("GET", "/api/v1/nodes")).body["items"]
-    found = {node["metadata"]["name"]: tuple(node["spec"].get("podCIDRs", ())) for node in listed}
-    return [found.get(name, ()) for name in names]
 
 
 async def _measure_with_and_without_pod_cidrs(m: Measurement) -> tuple[Figures, list[str]]:

@@ -23,8 +23,7 @@ from tests.bench.figures import (
     find_begin,
     list_broken,
 )
-from tests.bench.fleet import make_fleet
-from tests.bench.measurement import Measurement, run_machines
+from tests.bench.measurement import Measurement, make_fleet, run_machines
 
 STABLE_SECONDS: Final = 10.0  # all are ready that long before readiness counts as restored
 READY_SECONDS: Final = 60.0  # promised: all processes are ready again so long after the kill

@@ -10,19 +10,52 @@ from typing import Any, Final
 import msgspec
 
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
+from libs.testbed.kubelet_node import SimKubelet
 from libs.testbed.kubelets import RequestRejected
 from libs.testbed.kubelets_in_go import GoJoinBatch
-from libs.testbed.machine_fleet import SimMachineFacts
-from libs.testbed.service_processes import PATIENT_LEASE_FLAGS
+from libs.testbed.machine_fleet import Address, SimMachineFacts
+from libs.testbed.mixed_fleet import make_numbered_machine
+from libs.testbed.platform_examples import MIXED_FLEET
+from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, SERVICE_NETWORKS
 from services.ipam.pages import NAME_PREFIX
-from tests.bench.bench_cluster import BenchCluster, BenchServices, StepCallback, start_services
+from tests.bench.bench_cluster import POD_NETWORKS, BenchCluster, BenchServices, StepCallback, start_services
 from tests.bench.figures import BenchRun, Figures
-from tests.bench.fleet import make_kubelets
 from tests.bench.options import AGAINST_MODES, BenchOptions, Mode, Scenario
 from tests.bench.other_controller import OtherController, start_other_controller
 
+EXTERNAL: Final = "external"  # Talos's link for addresses that only the cloud knows
 _CONFIG_MAPS: Final = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps"
 _SINGLES_PER_SECOND: Final = 5  # the pace of the reference measurement
+
+
+def make_fleet(prefix: str, count: int, platforms: tuple[str, ...] = MIXED_FLEET) -> list[SimMachineFacts]:
+    """Make `count` dual-stack machines with an external address, on alternating platforms."""
+    return [
+        make_numbered_machine(f"{prefix}-{number:05}", number, platforms[number % len(platforms)], "bench")
+        for number in range(count)
+    ]
+
+
+def make_control_plane(machine: SimMachineFacts) -> SimMachineFacts:
+    """The machine as a control plane, whose networks another controller reads before it allocates."""
+    return msgspec.structs.replace(
+        machine,
+        control_plane=True,
+        pod_cidrs=POD_NETWORKS,
+        service_cidrs=tuple(SERVICE_NETWORKS.split(",")),
+    )
+
+
+def move_external_address(machine: SimMachineFacts, number: int) -> tuple[tuple[Address, ...], str]:
+    """The machine's addresses with another external one, and that one."""
+    address = f"203.0.{113 + number // 250}.{number % 250 + 1}"
+    others = tuple(each for each in machine.addresses if each.link != EXTERNAL)
+    return (*others, Address(address=f"{address}/32", link=EXTERNAL, link_index=0, flags=0)), address
+
+
+def make_kubelets(machines: list[SimMachineFacts]) -> list[SimKubelet]:
+    """Make the kubelet of each machine."""
+    return [SimKubelet.of_machine(machine) for machine in machines]
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,3 +164,10 @@ async def delete_claims(stage: BenchCluster) -> None:
             answer = await stage.admin.request("DELETE", f"{_CONFIG_MAPS}/{name}")
             if answer.status != HTTPStatus.OK:
                 raise RequestRejected(f"deleting {name}", answer)
+
+
+async def list_pod_cidrs(stage: BenchCluster, names: list[str]) -> list[tuple[str, ...]]:
+    """The podCIDRs of each of these Nodes, as kube-apiserver lists them."""
+    listed = (await stage.admin.request("GET", "/api/v1/nodes")).body["items"]
+    found = {node["metadata"]["name"]: tuple(node["spec"].get("podCIDRs", ())) for node in listed}
+    return [found.get(name, ()) for name in names]

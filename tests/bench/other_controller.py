@@ -14,8 +14,7 @@ import aiohttp
 from libs.testbed.child_process import ChildExited, ChildProcess, make_directory, wait_until
 from libs.testbed.ports import allocate_port
 from libs.testbed.service_processes import SERVICE_NETWORKS
-from tests.bench.bench_cluster import OTHER_CONTROLLER, BenchCluster
-from tests.bench.fleet import POD_NETWORKS
+from tests.bench.bench_cluster import OTHER_CONTROLLER, POD_NETWORKS, BenchCluster
 from tests.bench.options import Mode
 
 # Empty values: the controller has no rule and reads the cluster's name from Talos, as our services do.

@@ -19,13 +19,12 @@ from tests.bench.bench_cluster import OTHER_CONTROLLER, BenchCluster, start_clus
 from tests.bench.certificates import measure_certificates, measure_early_requests
 from tests.bench.changes import measure_address_change, measure_rule_changes, measure_steady
 from tests.bench.figures import BenchRun
-from tests.bench.fleet import make_fleet
 from tests.bench.joins import measure_burst, measure_scale, measure_single
 from tests.bench.leader_killed import measure_leader_killed
-from tests.bench.measurement import Measure, Measurement, run_machines
+from tests.bench.measurement import Measure, Measurement, make_fleet, run_machines
 from tests.bench.options import AGAINST_MODES, SCENARIOS, BenchOptions, Mode, Scenario
 from tests.bench.other_controller import OtherControllerFailed
-from tests.bench.pod_cidrs_killed import measure_pod_cidrs_killed
+from tests.bench.pod_cidrs import measure_pod_cidrs_killed
 from tests.bench.soak import measure_soak
 
 _WARM_UP_NODES: Final = 100

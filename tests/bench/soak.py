@@ -21,8 +21,7 @@ from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, measure_process_
 from tests.bench import metrics
 from tests.bench.bench_cluster import BenchCluster, BenchServices, wait_until_quiet
 from tests.bench.figures import BenchRun
-from tests.bench.fleet import make_fleet, move_external_address
-from tests.bench.measurement import Measurement, run_machines
+from tests.bench.measurement import Measurement, make_fleet, move_external_address, run_machines
 from tests.bench.soak_faults import SoakedServices, start_with_faults_in_turn, start_with_random_faults
 from tests.bench.soak_figures import (
     HourSample,

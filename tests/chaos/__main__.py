@@ -1,11 +1,8 @@
 """`python -m tests.chaos`: random pairs of faults on a real cluster (`make chaos ARGS="..."`)."""
 
-import asyncio
 import random
-import signal
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +13,7 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.mutants import MUTANTS
 from tests.chaos.results import Results, render_recoveries, render_violations
 from tests.chaos.sitting import Sitting
+from tests.interruptible_run import run_until_signal
 
 _FAULT = click.Choice([fault.name for fault in FAULTS])
 _MUTANT = click.Choice([mutant.name for mutant in MUTANTS])
@@ -83,48 +81,23 @@ def main(
     sitting = Sitting(
         seed=seed, results=results, directory=directory, keep_logs=keep_logs, report=console.print
     )
-    numbers = only or tuple(range(1, runs + 1))
+    work = partial(sitting.run_pairs, only or tuple(range(1, runs + 1)))
+    if mutants or alone:
+        work = partial(sitting.run_mutants, mutant_names) if mutants else partial(sitting.run_alone, faults)
+    is_complete = run_until_signal(work)
+    if not is_complete:
+        console.print("interrupted: every process is stopped, and the results file has the complete runs")
     if mutants:
-        missed: list[str] = []
-
-        async def run_mutants() -> None:
-            missed.extend(await sitting.run_mutants(mutant_names))
-
-        is_complete = _run(run_mutants)
-        console.print(f"not caught: {', '.join(missed) or 'none'}")
-        _report_not_run(sitting, console)
-        sys.exit(1 if missed or sitting.not_run else 0 if is_complete else 130)
-    is_complete = _run(partial(sitting.run_alone, faults) if alone else partial(sitting.run_pairs, numbers))
-    console.print(render_recoveries(results.runs))
-    console.print(render_violations(results.records))
-    _report_not_run(sitting, console)
-    has_failed = bool(sitting.not_run) or any(record.violations for record in results.records)
-    sys.exit(1 if has_failed else 0 if is_complete else 130)
-
-
-def _report_not_run(sitting: Sitting, console: Console) -> None:
+        console.print(f"not caught: {', '.join(sitting.missed) or 'none'}")
+    else:
+        console.print(render_recoveries(results.runs))
+        console.print(render_violations(results.records))
     if sitting.not_run:
-        names = ", ".join(sitting.not_run)
-        again = f"--seed {sitting.seed} --resume {sitting.results.file}"
-        console.print(f"not run: {names}. Repeat the call with {again}")
-
-
-def _run(work: Callable[[], Awaitable[None]]) -> bool:
-    """Run until the end or a signal; whether it was the end."""
-
-    async def run_until_signal() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGTERM, signal.SIGHUP):  # asyncio handles Ctrl-C
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        await work()
-
-    try:
-        asyncio.run(run_until_signal())
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        print("interrupted: every process is stopped, and the results file has the complete runs")
-        return False
-    return True
+        again = f"--seed {seed} --resume {results.file}"
+        console.print(f"not run: {', '.join(sitting.not_run)}. Repeat the call with {again}")
+    violating = not mutants and any(record.violations for record in results.records)
+    has_failed = bool(sitting.not_run or sitting.missed or violating)
+    sys.exit(1 if has_failed else 0 if is_complete else 130)
 
 
 if __name__ == "__main__":

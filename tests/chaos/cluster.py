@@ -16,9 +16,8 @@ from libs.testbed.service_permissions import ALL_IN_ONE, get_user_name
 from libs.testbed.service_processes import ProcessEndpoints, ServiceProcesses, list_process_names
 from tests.chaos.api_proxy import ApiProxy
 from tests.chaos.clocks import build_clock_environment
-from tests.chaos.collector import Collector
 from tests.chaos.credentials import CredentialRecord
-from tests.chaos.links import ACCOUNT_FILE, TALOSCONFIG, Link, Links, LinkTarget, ProxiedApiServer
+from tests.chaos.links import ACCOUNT_FILE, TALOSCONFIG, Collector, Link, Links, LinkTarget, ProxiedApiServer
 from tests.chaos.nats_servers import NatsServers
 from tests.chaos.workload import RULE_LABEL
 

@@ -31,6 +31,7 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
     directory: Path
     keep_logs: bool
     report: Callable[[str], None]
+    missed: list[str] = []  # mutants that were not caught
     not_run: list[str] = []  # runs whose cluster did not start; modes without an undisturbed run
 
     async def run_pairs(self, numbers: Sequence[int]) -> None:
@@ -42,9 +43,8 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
         faults = [get_fault(name) for name in names] or FAULTS
         await self._run_all([plan_alone(self.seed, number, fault) for number, fault in enumerate(faults, 1)])
 
-    async def run_mutants(self, names: Sequence[str]) -> list[str]:
-        """Run each mutant, or those of these names; return the names of those that were not caught."""
-        missed = []
+    async def run_mutants(self, names: Sequence[str]) -> None:
+        """Run each mutant, or those of these names; `missed` gets those that are not caught."""
         for mutant in MUTANTS:
             if names and mutant.name not in names:
                 continue
@@ -63,10 +63,9 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
             others = sorted({v.invariant for v in record.violations} - {mutant.invariant})
             self.report(f"    {found or 'NOT CAUGHT'}{f'; also: {others}' if others else ''}")
             if found is None:
-                missed.append(mutant.name)
+                self.missed.append(mutant.name)
             elif not self.keep_logs:
                 shutil.rmtree(run_dir)
-        return missed
 
     async def measure_undisturbed(self, mode: Mode) -> Undisturbed:
         """What a run without faults leaves, from the results if they have it.

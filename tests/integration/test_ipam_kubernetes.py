@@ -15,7 +15,7 @@ from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.service_processes import ServiceProcesses
 from services.ipam.pages import NAME_PREFIX
-from tests.bench.pod_cidr_figures import count_ipam_writes
+from tests.bench.pod_cidrs import count_ipam_writes
 from tests.bus_actors import run_during, wait_until
 from tests.integration.conftest import StartServices
 

@@ -94,16 +94,6 @@ def test_a_tuned_program_has_more_workers_and_requests_and_nothing_else():
     assert {"--leader-elect=false", "--kubeconfig=/k", "--cloud-config=/c", "--secure-port=5"} <= {*default}
 
 
-def test_a_program_that_allocates_pod_cidrs_gets_one_more_controller_and_the_networks():
-    without = flags_of("against-tuned")
-    served = build_flags(
-        "against-tuned", kubeconfig=Path("/k"), cloud_config=Path("/c"), port=5, pod_cidrs=True
-    )
-    assert "--controllers=cloud-node,node-csr-approval,node-ipam-controller" in served
-    added = {flag.partition("=")[0] for flag in {*served} - {*without}} - {"--controllers"}
-    assert added == {"--allocate-node-cidrs", "--cluster-cidr", "--service-cluster-ip-range"}
-
-
 def test_the_cost_of_a_controller_includes_its_nats_server_and_excludes_the_parts_of_the_bench():
     controller = {"labeler", "nats-server"}
     names = ("labeler", "nats-server", "etcd", "kubelets", "machines", "bench")
@@ -114,11 +104,6 @@ def test_the_cost_of_a_controller_includes_its_nats_server_and_excludes_the_part
         "controller: CPU of everything s": 6.0,
         "controller: peak RSS MB": 4.0,
     }
-
-
-def test_without_a_controller_there_is_no_cost_of_one():
-    reading = a_reading(controller=set(), cpu={"etcd": 1.0})
-    assert compute_controller_figures(reading, reading) == {}
 
 
 @pytest.mark.parametrize(

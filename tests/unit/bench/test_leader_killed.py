@@ -11,7 +11,6 @@ from tests.bench.leader_killed import (
     NEXT_LEADER,
     READY_AGAIN,
     TAINTED,
-    build_lease_flags,
     compute_request_figures,
     find_leader_problems,
     find_ready_again,
@@ -71,10 +70,3 @@ def test_processes_are_ready_again_when_they_stay_so_for_ten_seconds():
     samples = [(at, at < 100 or 104 <= at < 110 or at >= 113) for at in map(float, range(90, 130))]
     assert find_ready_again(samples, KILLED_AT) == 13
     assert math.isnan(find_ready_again(samples[:30], KILLED_AT))
-
-
-def test_the_deadline_of_a_lease_is_shorter_than_the_lease():
-    assert build_lease_flags(30) == (
-        "--leader-elect-lease-duration=30s",
-        "--leader-elect-renew-deadline=20s",
-    )

@@ -44,11 +44,6 @@ def test_counts_of_all_processes_are_added_and_heartbeats_of_the_leader_are_left
     assert (found.applied, found.checked, found.plans, found.log_lines) == (300, 40, 24, 2)
 
 
-def test_a_page_without_these_metrics_counts_nothing():
-    found = read_message_counts([""], [], [])
-    assert found == MessageCounts(published={}, applied=0, checked=0, plans=0, log_lines=0)
-
-
 def test_only_what_was_added_counts_and_streams_are_no_calls():
     before = counts(5, applied=10, checked=2, plans=1, log_lines=3)
     after = counts(25, applied=70, checked=22, plans=5, log_lines=23)

@@ -14,8 +14,7 @@ from rich.console import Console, RenderableType
 from libs.testbed.command_channel import CommandRejected
 from tests.bench.__main__ import main
 from tests.bench.figures import BenchRun
-from tests.bench.fleet import make_fleet, move_external_address
-from tests.bench.measurement import Measurement
+from tests.bench.measurement import Measurement, make_fleet
 from tests.bench.options import BenchOptions
 from tests.bench.results import (
     BenchResults,
@@ -23,10 +22,9 @@ from tests.bench.results import (
     InvalidResults,
     decode_results,
     encode_results,
-    select_scenarios,
 )
 from tests.bench.run_bench import measure_run, plan_runs
-from tests.bench.tables import format_number, group_figures, render_comparison, render_results
+from tests.bench.tables import format_number, render_comparison, render_results
 
 HOST = HostInfo(processor="P", cores=2, memory_gb=8, python="3.11", kubernetes="v1", load_before=0.1)
 WANTED = BenchOptions()
@@ -59,11 +57,6 @@ def test_encoded_results_can_be_decoded_and_contain_the_medians():
     assert msgspec.json.decode(text)["medians"] == {"burst separate": {"seconds": 2.0}}
 
 
-def test_results_contain_the_paths_of_logs_and_profiles():
-    wanted = BenchOptions(keep_logs=Path("logs"), profile=Path("profiles"))
-    assert decode_results(encode_results(results(a_burst(s=1.0), wanted=wanted))).wanted == wanted
-
-
 def test_a_file_of_another_kind_is_rejected_with_the_reason():
     with pytest.raises(InvalidResults, match="not a result of this bench"):
         decode_results(b'{"a": 1}')
@@ -74,16 +67,6 @@ def test_the_table_shows_median_minimum_and_maximum():
         render_results(results(a_burst(1, seconds=1.0), a_burst(2, seconds=2.0), a_burst(3, seconds=9.0)))
     )
     assert row(text, "seconds") == ["seconds", "2  1..9"]
-
-
-def test_figures_are_grouped_in_any_order_of_the_modes():
-    names = ["context: etcd CPU s", "all s", "ours: watcher CPU s", "ours: labeler CPU s", "Talos: all"]
-    assert group_figures(names) == [
-        ["all s"],
-        ["Talos: all"],
-        ["ours: labeler CPU s", "ours: watcher CPU s"],
-        ["context: etcd CPU s"],
-    ]
 
 
 def test_a_comparison_shows_the_change_of_each_median():
@@ -104,41 +87,9 @@ def test_a_comparison_starts_with_the_differences_of_environment_and_options():
     assert "nodes differ: 1000 then, 10 now" in text
 
 
-@pytest.mark.parametrize(
-    ("wanted", "title", "difference"),
-    [
-        (BenchOptions(certificates=True), "each requests its certificate", "certificates differ"),
-        (BenchOptions(pod_cidrs=True), "each gets pod CIDRs", "pod cidrs differ"),
-    ],
-)
-def test_an_option_of_the_joins_is_in_the_title_and_in_a_comparison(
-    wanted: BenchOptions, title: str, difference: str
-):
-    burst = results(a_burst(s=1.0), wanted=wanted)
-    shown = text_of(render_results(burst))
-    assert f"1000 nodes join, 64 at a time, {title}" in " ".join(shown.split())
-    compared = text_of(render_comparison(results(a_burst(s=1.0)), burst))
-    assert f"{difference}: False then, True now" in compared
-
-
-def test_two_results_without_a_common_scenario_are_not_compared():
-    assert "no scenario in common" in text_of(render_comparison(results(), results(a_burst(s=1.0))))
-
-
 def test_numbers_have_three_significant_digits():
     shown = [format_number(value) for value in (0.01234, 12.345, 1234.5, math.nan, math.inf)]
     assert shown == ["0.0123", "12.3", "1234", "-", "> 5000"]
-
-
-def test_problems_name_their_run():
-    assert results(a_burst(2, problems=("it broke",))).problems == ("burst, separate, run 2: it broke",)
-
-
-def test_only_the_selected_scenarios_are_shown():
-    steady = msgspec.structs.replace(a_burst(), scenario="steady")
-    both = results(a_burst(), steady)
-    assert select_scenarios(both, {"steady"}).runs == (steady,)
-    assert select_scenarios(both, ()) == both
 
 
 def test_modes_alternate_within_a_scenario_and_every_second_round_is_reversed():
@@ -168,16 +119,6 @@ def test_a_replica_is_killed_only_in_mode_separate():
     assert "pod-cidrs-killed requires --mode separate" in rejected.output
 
 
-def test_the_leader_is_killed_only_where_another_process_can_lead():
-    wanted = BenchOptions(
-        scenarios=("leader-killed",), modes=("all-in-one-memory", "all-in-one-nats"), runs=1
-    )
-    assert plan_runs(wanted) == [("leader-killed", "all-in-one-nats", 1)]
-    rejected = CliRunner().invoke(main, ["leader-killed", "--mode", "all-in-one-memory"])
-    assert rejected.exit_code == 2
-    assert "leader-killed requires --mode separate or all-in-one-nats" in rejected.output
-
-
 @pytest.mark.parametrize("groups", [0, 1, 2], ids=["alone", "beside our services", "in a group of groups"])
 async def test_a_run_in_which_kube_apiserver_keeps_rejecting_requests_has_that_problem(groups: int):
     rejected = CommandRejected("kubelets rejected beat: 429: too many requests")
@@ -199,16 +140,6 @@ def test_no_two_machines_of_a_fleet_share_a_name_or_an_address():
     addresses = [each.address for machine in machines for each in machine.addresses if each.link != "lo"]
     assert len({machine.name for machine in machines}) == 1500
     assert len(set(addresses)) == len(addresses)
-
-
-def test_a_moved_machine_changes_only_its_external_address():
-    (machine,) = make_fleet("n", 1, ("hcloud",))
-    addresses, external = move_external_address(machine, 7)
-    assert f"{external}/32" not in {each.address for each in machine.addresses}
-    assert {each.address for each in addresses} ^ {each.address for each in machine.addresses} == {
-        f"{external}/32",
-        "198.51.100.1/32",
-    }
 
 
 @pytest.mark.parametrize(
@@ -242,14 +173,6 @@ def test_a_result_file_is_shown_without_measuring_and_problems_exit_with_status_
     compared = CliRunner().invoke(main, ["--show", str(bad), "--compare", str(good)])
     assert compared.exit_code == 1
     assert "it broke" in compared.output
-
-
-def test_a_file_that_is_not_a_result_is_rejected_with_the_reason(tmp_path: Path):
-    other = tmp_path / "other.json"
-    other.write_text("[]")
-    answer = CliRunner().invoke(main, ["--show", str(other)])
-    assert answer.exit_code == 2
-    assert "not a result of this bench" in answer.output
 
 
 def test_results_of_an_interrupted_bench_are_marked(tmp_path: Path):

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import pytest
 from click.testing import CliRunner
 
 from tests.bench.__main__ import main
@@ -12,7 +11,7 @@ from tests.bench.figures import BenchRun, Figures
 from tests.bench.joins import GROWTH, compute_growth, select_scale_figures
 from tests.bench.options import BenchOptions, Mode
 from tests.bench.results import BenchResults, HostInfo, encode_results
-from tests.bench.scale_plot import draw_scale, round_up
+from tests.bench.scale_plot import draw_scale
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIZES = (100, 1000)
@@ -47,14 +46,6 @@ def test_only_the_compared_figures_are_kept_and_the_growth_is_most_by_least():
     assert compute_growth(figures, SIZES) == {GROWTH: 1.5}
 
 
-def test_the_plot_has_a_line_of_each_mode_in_each_panel():
-    root = ET.fromstring(draw_scale(results(("separate", 5.0, 8.0), ("against-tuned", 2.0, 3.0))))
-    lines = root.findall(f"{SVG}polyline")
-    assert len(lines) == 4
-    texts = [text.text for text in root.iter(f"{SVG}text")]
-    assert {"separate", "against-tuned", "100", "1000", "CPU per node, ms", "peak memory, MB"} <= {*texts}
-
-
 def test_a_higher_value_is_further_up_and_more_nodes_are_further_right():
     root = ET.fromstring(draw_scale(results(("separate", 5.0, 10.0))))
     first, *_ = root.findall(f"{SVG}polyline")
@@ -66,37 +57,12 @@ def test_a_higher_value_is_further_up_and_more_nodes_are_further_right():
     assert all(0 < float(c.attrib["cx"]) < width and 0 < float(c.attrib["cy"]) < height for c in circles)
 
 
-def test_results_without_the_scenario_have_no_plot():
-    assert draw_scale(results()) == ""
-
-
-@pytest.mark.parametrize(
-    ("value", "top"), [(0.0, 1.0), (0.9, 1.0), (1.0, 1.0), (5.3, 6.0), (101.0, 150.0), (8.1, 10.0)]
-)
-def test_the_axis_ends_at_the_next_round_number(value: float, top: float):
-    assert round_up(value) == pytest.approx(top)
-
-
 def test_a_result_file_is_plotted_without_measuring(tmp_path: Path):
     file, plot = tmp_path / "scale.json", tmp_path / "new" / "scale.svg"
     file.write_bytes(encode_results(results(("separate", 5.0, 8.0))))
     answer = CliRunner().invoke(main, ["--show", str(file), "--plot", str(plot)])
     assert answer.exit_code == 0
     assert plot.read_text() == draw_scale(results(("separate", 5.0, 8.0)))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["scale", "--sizes", "100,many"], "is not a list such as 100,300,1000"),
-        (["scale", "--sizes", "0"], "(1 to 20000 nodes)"),
-        (["burst", "--plot", "a.svg"], "--plot requires the scenario scale"),
-    ],
-)
-def test_a_wrong_size_or_plot_is_rejected(arguments: list[str], words: str):
-    answer = CliRunner().invoke(main, arguments)
-    assert answer.exit_code == 2
-    assert words in answer.output
 
 
 def test_logs_are_not_kept_among_those_of_another_run(tmp_path: Path):

@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 
-from tests.bench.__main__ import main
 from tests.bench.metrics import Histogram
 from tests.bench.soak import build_period_flags
 from tests.bench.soak_faults import choose_faults
@@ -18,7 +16,6 @@ from tests.bench.soak_figures import (
     ProcessSample,
     compute_slope,
     compute_soak_figures,
-    count_restarts,
     find_soak_problems,
 )
 
@@ -42,16 +39,8 @@ def day(of_hour: Callable[[int], HourSample]) -> list[HourSample]:
     return [of_hour(hour) for hour in range(HOURS)]
 
 
-def test_the_slope_of_a_line_is_its_slope():
-    assert compute_slope([3.0, 5.0, 7.0, 9.0]) == 2.0
-
-
 def test_one_hour_that_differs_does_not_move_the_slope():
     assert compute_slope([1.0, 1.0, 50.0, 1.0, 1.0, 1.0]) == 0.0
-
-
-def test_a_single_hour_has_no_slope():
-    assert math.isnan(compute_slope([1.0]))
 
 
 def test_a_process_that_only_varies_passes():
@@ -107,15 +96,6 @@ def test_a_process_that_never_runs_for_long_proves_nothing():
     ]
 
 
-def test_the_restarts_of_each_process_are_counted_by_its_name():
-    assert count_restarts(["ipam", "csr", "ipam"]) == {
-        "processes ended": 3.0,
-        "ours: csr restarts": 1.0,
-        "ours: ipam restarts": 2.0,
-    }
-    assert count_restarts([]) == {"processes ended": 0.0}
-
-
 def test_subjects_may_grow_because_deletions_stay_in_the_stream_for_an_hour():
     processes = sample().processes
     growing = day(lambda hour: HourSample(processes=processes, kept={"NATS subjects": 100 + hour}))
@@ -127,14 +107,6 @@ def test_a_soak_that_is_too_short_proves_nothing():
     assert find_soak_problems([sample()] * (WARM_UP_HOURS + 1)) == [
         "a soak needs more than 5 hours to show growth"
     ]
-
-
-def test_the_table_shows_the_last_value_and_the_growth_per_day():
-    figures = compute_soak_figures(day(lambda hour: sample(rss=100e6 + hour * 1e6)))
-    assert figures["simulated hours"] == HOURS
-    assert figures["ours: all-in-one RSS MB"] == 123.0
-    assert figures["ours: all-in-one RSS MB, growth per day"] == pytest.approx(24.0)
-    assert figures["context: NATS consumers, growth per day"] == 0.0
 
 
 def lagging(late: Callable[[int], float]) -> list[HourSample]:
@@ -171,12 +143,6 @@ def test_the_faults_of_an_hour_follow_from_the_seed_and_have_an_effect_in_a_soak
     assert len(set(targets)) == 2
     without_effect = ("process-", "machine-", "clock", "collector-", "webhook", "installation")
     assert not any(target.startswith(without_effect) for target in targets)
-
-
-def test_random_faults_need_a_nats_server():
-    rejected = CliRunner().invoke(main, ["soak", "--soak-faults", "1", "--mode", "all-in-one-memory"])
-    assert rejected.exit_code == 2
-    assert "--soak-faults requires --mode separate or all-in-one-nats" in rejected.output
 
 
 def test_periods_shrink_as_much_as_the_hour_but_not_below_a_second():

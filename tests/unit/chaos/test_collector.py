@@ -3,8 +3,7 @@
 import aiohttp
 import pytest
 
-from tests.chaos.collector import Collector
-from tests.chaos.links import BLACK_HOLE, FaultProxy
+from tests.chaos.links import BLACK_HOLE, Collector, FaultProxy
 
 
 async def test_an_export_is_accepted_and_none_through_a_black_hole():

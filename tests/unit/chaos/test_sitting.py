@@ -82,9 +82,3 @@ async def test_the_second_attempt_of_a_run_counts(tmp_path: Path, monkeypatch: p
     assert len(attempts) == 4
     assert len(sitting.results.runs) == 1
     assert sitting.not_run == []
-
-
-def test_a_name_of_a_fault_without_alone_is_an_error():
-    refused = CliRunner().invoke(main, ["--fault", "nats-killed"])
-    assert refused.exit_code == 2
-    assert "--fault needs --alone" in refused.output

@@ -1,5 +1,7 @@
-"""Figures about pod CIDRs: latency, additional cost, overlapping blocks; the writes of ipam."""
+"""Pod CIDRs: figures of a burst that gets them, writes of ipam, and the scenario `pod-cidrs-killed`."""
 
+import asyncio
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
@@ -15,8 +17,11 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.control_plane.node_history import WriteRequest
 from libs.testbed.kubelets_in_go import GoNodeJoin
 from libs.testbed.service_permissions import get_user_name
+from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, ServiceProcesses
+from tests.bench.bench_cluster import wait_until_quiet
 from tests.bench.costs import compare_cpu, remove_group
-from tests.bench.figures import Figures, compute_ratio, compute_times, find_begin, list_broken
+from tests.bench.figures import BenchRun, Figures, compute_ratio, compute_times, find_begin, list_broken
+from tests.bench.measurement import Measurement, delete_claims, list_pod_cidrs, make_fleet, run_machines
 
 _RESOURCES: Final = ("configmaps", "nodes")
 RATIO: Final = "usable with pod CIDRs / without"
@@ -37,6 +42,9 @@ _SERVED_PROMISES: Final = {
 _MOST_TIMES: Final = 1.3  # promised: relative to the burst without
 _MOST_CLAIMS: Final = 0.1  # writes per node
 _ENOUGH: Final = 1000  # with fewer nodes the figures depend on seconds, not on nodes
+_REPLICAS: Final = 3
+_POLL_SECONDS: Final = 0.1
+_SERVED: Final = re.compile(r"^talosccm_ipam_nodes_served_total (\S+)$", re.MULTILINE)
 
 
 class IpamWrites(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,3 +180,54 @@ def find_killed_problems(figures: Figures, *, nodes: int, settled: bool) -> list
 def find_served_problems(figures: Figures) -> list[str]:
     """Nodes without pod CIDRs, and pod CIDRs that overlap."""
     return list_broken(figures, _SERVED_PROMISES)
+
+
+async def measure_pod_cidrs_killed(m: Measurement) -> BenchRun:
+    """Measure with three processes of ipam; kill the busiest when a third of the nodes are served."""
+    stage, count = m.stage, m.options.nodes
+    first, *machines = make_fleet(m.name, count + 1)
+    ours = m.start_services(pod_cidrs=True, replicas={IPAM.service: _REPLICAS}, own_flags=PATIENT_LEASE_FLAGS)
+    async with ours as controlled, run_machines(stage, [first, *machines]) as names:
+        await m.join_nodes(names[:1], alone=False, pod_cidrs=True)  # the first join pays for connections
+        await wait_until_quiet(stage)
+        mark = stage.control_plane.audit_mark()
+        async with asyncio.TaskGroup() as group:
+            killing = group.create_task(_kill_busiest(controlled.services, count // 3))
+            joins = await m.join_nodes(names[1:], alone=False, pod_cidrs=True)
+        settled = await wait_until_quiet(stage)
+        pod_cidrs = await list_pod_cidrs(stage, names)
+        writes = count_ipam_writes(stage.control_plane, mark)
+    await delete_claims(stage)
+    figures = (
+        compute_killed_figures(writes, count)
+        | killing.result()
+        | compute_served_figures(joins.nodes)
+        | compute_carried_figures(pod_cidrs)
+    )
+    return m.make_run(
+        "pod-cidrs-killed", figures, find_killed_problems(figures, nodes=count, settled=settled)
+    )
+
+
+async def _kill_busiest(services: ServiceProcesses, enough: int) -> Figures:
+    """Kill the busiest replica once all have served enough nodes; the numbers that all and it have served."""
+    replicas = [name for name in services.children if name.startswith(IPAM.service)]
+    before = await _count_served(services, replicas)
+    while True:
+        after = await _count_served(services, replicas)
+        served = {name: number - before.get(name, 0.0) for name, number in after.items()}
+        if len(after) == len(replicas) and sum(served.values()) >= enough:
+            break
+        await asyncio.sleep(_POLL_SECONDS)
+    busiest = max(served, key=lambda name: served[name])
+    await services.kill(busiest)
+    return {
+        BEFORE_THE_KILL: sum(served.values()),
+        "pod CIDRs: ... by the replica that was killed": served[busiest],
+    }
+
+
+async def _count_served(services: ServiceProcesses, replicas: list[str]) -> dict[str, float]:
+    pages = await asyncio.gather(*(services.fetch_page(name, "/metrics") for name in replicas))
+    found = {name: _SERVED.search(page) for name, page in zip(replicas, pages, strict=True)}
+    return {name: float(count[1]) for name, count in found.items() if count}  # a busy replica may not answer
