@@ -422,8 +422,8 @@ def write_drop_in(path: Path, arguments: str = '"$@"', own: str = SERVICE_NETWOR
     return write_program(path, f"PYTHONPATH={ROOT} exec {line}")
 
 
-def measuring_against(program: Path, stage: BenchCluster) -> Measurement:
-    wanted = msgspec.structs.replace(SMALL, certificates=True, against=program, patience=10)
+def measuring_against(program: Path, stage: BenchCluster, *, patience: float = 10) -> Measurement:
+    wanted = msgspec.structs.replace(SMALL, certificates=True, against=program, patience=patience)
     return Measurement(stage=stage, options=wanted, mode="against-tuned", number=1, name="bench-against")
 
 
@@ -431,7 +431,7 @@ def measuring_against(program: Path, stage: BenchCluster) -> Measurement:
 async def test_another_controller_is_measured_by_the_same_figures(
     scenario: Scenario, stage: BenchCluster, tmp_path: Path
 ):
-    measuring = measuring_against(write_drop_in(tmp_path / "drop-in"), stage)
+    measuring = measuring_against(write_drop_in(tmp_path / "drop-in"), stage, patience=60)
     run = await MEASURE_BY_SCENARIO[scenario](measuring)
     assert (run.mode, run.problems) == ("against-tuned", ())
     figures = run.figures

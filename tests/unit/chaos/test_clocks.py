@@ -26,12 +26,12 @@ READS = re.compile(r"\bdatetime\.(?:now|utcnow|today)\(|\btime\.time(?:_ns)?\b")
 
 
 def list_offsets(child: "subprocess.Popen[str]", now: float) -> list[int]:
-    """How far all clocks of the program are from `now`, rounded to minutes, in seconds."""
+    """How far all clocks of the program are from `now`, rounded to hours, in seconds."""
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write(f"{now}\n")
     child.stdin.flush()
-    return [60 * round(float(word) / 60) for word in child.stdout.readline().split()]
+    return [3600 * round(float(word) / 3600) for word in child.stdout.readline().split()]
 
 
 def test_the_clock_of_one_process_jumps_both_ways_and_keeps_its_offset_over_a_restart(tmp_path: Path):

@@ -13,13 +13,16 @@ from tests.chaos.expectation import (
     find_differences,
     make_end_state,
 )
-from tests.chaos.history import History, NodeState, SigningRequest, Write
+from tests.chaos.history import History, NodeState, SigningRequest, Write, read_node
 from tests.chaos.invariants import INVARIANTS, Evidence, find_violations
+from tests.chaos.run import find_unfinished
+from tests.chaos.workload import LAST_REVISION, RULE_LABEL
 
 FIRST = (("InternalIP", "10.0.0.1"), ("ExternalIP", "198.51.100.1"))
 TAINT = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"}
 TEAM = {"key": "operator.example.com/dedicated", "value": "db", "effect": "NoSchedule"}
 UNDISTURBED = Undisturbed(nodes={}, first_addresses={"web-1": FIRST}, requests_per_node=10.0)
+BLOCK = ("10.244.1.0/24",)
 
 
 def a_state(version: int, *, name: str = "web-1", uid: str = "", **fields: Any) -> NodeState:
@@ -28,7 +31,6 @@ def a_state(version: int, *, name: str = "web-1", uid: str = "", **fields: Any) 
 
 JOINED = a_state(1, taints=(TAINT,), addresses=FIRST[:1])
 ADDRESSED = a_state(2, taints=(TAINT,), addresses=FIRST)
-BLOCK = ("10.244.1.0/24",)
 USABLE = a_state(3, addresses=FIRST, pod_cidrs=BLOCK)
 SHRUNK = a_state(4, addresses=FIRST[:1], pod_cidrs=BLOCK)
 
@@ -247,3 +249,35 @@ def test_the_end_must_equal_that_of_the_undisturbed_run():
 
 def test_every_invariant_has_a_history_that_violates_it():
     assert len(INVARIANTS) == 9, "add a case above for each new one"
+
+
+def a_node(taint: str = "") -> NodeState:
+    return read_node(
+        {
+            "metadata": {
+                "name": "web-1",
+                "uid": "u",
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "resourceVersion": "1",
+                "labels": {RULE_LABEL: f"r{LAST_REVISION}-of-aws"},
+            },
+            "spec": {
+                "podCIDRs": ["10.128.0.0/24"],
+                "taints": [{"key": taint, "effect": "NoExecute"}] if taint else [],
+            },
+            "status": {},
+        }
+    )
+
+
+def test_an_initialized_node_with_its_label_and_pod_cidrs_is_finished():
+    assert find_unfinished([a_node()], Expectation()) == []
+    assert find_unfinished([a_node("operator.example.com/dedicated")], Expectation()) == []
+
+
+@pytest.mark.parametrize(
+    "taint", ["node.kubernetes.io/unreachable", "node.cloudprovider.kubernetes.io/uninitialized"]
+)
+def test_a_node_with_a_taint_that_will_go_is_not_finished(taint: str):
+    assert find_unfinished([a_node(taint)], Expectation()) == ["Node web-1 is not finished"]
+    assert find_unfinished([a_node(taint)], Expectation(deletable=frozenset({"web-1"}))) == []

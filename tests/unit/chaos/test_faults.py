@@ -1,11 +1,20 @@
-"""Workloads and schedules follow from their seed, and keep what the observer relies on."""
+"""Workloads, schedules and faults follow from their seed; a fault is held for its time; mutants exist."""
 
+import asyncio
+import os
+import subprocess
+import sys
 from collections import Counter
+from typing import cast
 
 import pytest
 
+from libs.testbed.service_start import ROOT
 from tests.chaos.cluster import MODES
+from tests.chaos.fault import Fault, FaultFailed, FaultSite, hold_fault
 from tests.chaos.faults import FAULTS, get_fault, list_faults
+from tests.chaos.invariants import END_STATE, INVARIANTS, NO_CREDENTIAL
+from tests.chaos.mutants import DEFECT, MUTANTS, Mutant, list_covered_invariants
 from tests.chaos.schedule import plan_pair
 from tests.chaos.workload import (
     LAST_NODE,
@@ -19,6 +28,11 @@ from tests.chaos.workload import (
 
 SEEDS = range(30)
 LONGEST_SECONDS = 36.0  # until the last heal: a run lasts 90 s at most, and a recovery 60 s
+NO_SITE = cast("FaultSite", None)  # the faults of this file act on nothing
+SLOW_SECONDS = 0.2
+HELD_SECONDS = 0.1
+# kube-apiserver rejects every change of podCIDRs, so no defect of the services can cause one.
+PREVENTED = {"pod CIDRs never change"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -82,3 +96,48 @@ def test_names_of_faults_are_unique_and_only_one_fault_of_answers_occurs_at_a_ti
     assert {
         fault.target for fault in FAULTS if fault.name.startswith("api-") and "link" not in fault.name
     } == {"api-answers"}
+
+
+async def fail(_: FaultSite) -> None:
+    raise OSError("the server is down")
+
+
+async def test_a_fault_whose_injection_is_slow_is_held_as_long_as_any_other():
+    loop = asyncio.get_running_loop()
+    injected: list[float] = []
+    healed: list[float] = []
+
+    async def inject(_: FaultSite) -> None:
+        await asyncio.sleep(SLOW_SECONDS)
+        injected.append(loop.time())
+
+    async def heal(_: FaultSite) -> None:
+        healed.append(loop.time())
+
+    await hold_fault(NO_SITE, Fault("slow", "", inject, heal), HELD_SECONDS)
+    assert healed[0] - injected[0] >= HELD_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault("one", "", fail), "one: inject failed.*server is down"),
+        (Fault("one", "", lambda _: None, fail), "one: heal failed.*server is down"),
+    ],
+    ids=["inject", "heal"],
+)
+async def test_a_fault_that_cannot_be_injected_or_healed_fails_with_its_reason(fault: Fault, message: str):
+    with pytest.raises(FaultFailed, match=message):
+        await hold_fault(NO_SITE, fault, 0.0)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_defect_of_a_mutant_finds_what_it_patches(mutant: Mutant):
+    program = "from tests.chaos.defects import install; install()"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), DEFECT: mutant.name}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
+
+
+def test_every_invariant_has_a_mutant():
+    assert list_covered_invariants() == {*INVARIANTS, END_STATE, NO_CREDENTIAL} - PREVENTED
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 10
