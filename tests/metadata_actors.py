@@ -85,7 +85,7 @@ class ScriptedTalos:
         self.looks.append(node_ip)
         self.looking[node_ip] += 1
         self.most_at_once[node_ip] = max(self.most_at_once[node_ip], self.looking[node_ip])
-        looked_at = self._now()
+        queried_at = self._now()
         try:
             if node_ip in self.held:
                 await self.held[node_ip].wait()
@@ -96,7 +96,7 @@ class ScriptedTalos:
                 kind="refused", step="PlatformMetadata", message=f"no machine at {node_ip}"
             )
             raise MachineUnavailable(self.faults.get(node_ip, unknown))
-        facts = msgspec.structs.replace(self.machines[node_ip], queried_at=looked_at)
+        facts = msgspec.structs.replace(self.machines[node_ip], queried_at=queried_at)
         return facts if with_system else msgspec.structs.replace(facts, system=None)
 
     async def fetch_inventory(

@@ -11,7 +11,7 @@ class DescribedNode(msgspec.Struct, frozen=True, kw_only=True):
 
     node: Node
     facts: MachineFacts
-    verified_by: str = msgspec.field(default="nodename", name="recognized_by")
+    verified_by: str = "nodename"
 
     @property
     def name(self) -> str:

@@ -41,7 +41,7 @@ class LastMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class StreamSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The state of the stream; its ID is the creation time."""
 
-    stream_id: str = msgspec.field(name="incarnation")
+    stream_id: str
     messages: int = 0
     bytes: int = 0
     max_bytes: int = 0  # 0: unlimited

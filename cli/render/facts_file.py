@@ -32,7 +32,7 @@ class FactsError(Exception):
 class _Item(msgspec.Struct, frozen=True):
     facts: MachineFacts
     node: Node | None = None
-    verified_by: str = msgspec.field(default="nodename", name="recognized_by")
+    verified_by: str = "nodename"
 
 
 def parse_facts(content: bytes) -> tuple[DescribedNode, ...]:
@@ -81,7 +81,7 @@ def _describe_node(item: Any, where: str) -> DescribedNode:
         unknown = _find_unknown_field(facts)
         if unknown:
             raise FactsError(f"{at}facts.{unknown} is not a machine fact")
-        facts = {"looked_at": _QUERIED_AT, **facts}
+        facts = {"queried_at": _QUERIED_AT, **facts}
     try:
         read = msgspec.convert({**item, "facts": facts}, _Item)
     except msgspec.ValidationError as error:

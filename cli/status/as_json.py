@@ -36,7 +36,7 @@ def status_to_json(found: ClusterStatus) -> dict[str, Any]:
             "holder": leader.holder or None,
             "state": leader.state,
             "leaseSeconds": leader.lease_seconds,
-            "wordSeconds": leader.heartbeat_seconds,
+            "heartbeatSeconds": leader.heartbeat_seconds,
             "text": leader.text,
         },
         "stream": found.stream

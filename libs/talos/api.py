@@ -103,16 +103,16 @@ class TalosApi:
         """
         _require_address(node_ip)
         async with self._slots:
-            looked_at = self._clock()
+            queried_at = self._clock()
             try:
                 deadline = _now() + deadline_seconds
-                return await self._fetch_facts(node_ip, looked_at, deadline, with_system=with_system)
+                return await self._fetch_facts(node_ip, queried_at, deadline, with_system=with_system)
             except MachineUnavailable as error:
                 self._record_fault(node_ip, error.fault)
                 raise
 
     async def _fetch_facts(
-        self, node_ip: str, looked_at: datetime, deadline: float, *, with_system: bool
+        self, node_ip: str, queried_at: datetime, deadline: float, *, with_system: bool
     ) -> MachineFacts:
         query = self._calls.query
         platform = asyncio.create_task(
@@ -136,7 +136,7 @@ class TalosApi:
             addresses=addresses.result(),
             node_name=name.result(),
             cluster_name=cluster.result(),
-            queried_at=looked_at,
+            queried_at=queried_at,
             node_ip=node_ip,
             stage=stage.result() if stage else "",
         )

@@ -150,8 +150,8 @@ def find_blocker(
     `enriched` is metadata's last event about a Node of that name.
     """
     match enriched:
-        case NodeEnriched(node=of, facts=facts, verified_by=recognized_by) if of.uid == node.uid:
-            plan = plan_node(node, facts, recognized_by, config, find_conflict=find_conflict)
+        case NodeEnriched(node=of, facts=facts, verified_by=verified_by) if of.uid == node.uid:
+            plan = plan_node(node, facts, verified_by, config, find_conflict=find_conflict)
             if plan.outcome == "initialized" and failed_write:
                 return block_on_failed_write(failed_write)
             return plan.blocker

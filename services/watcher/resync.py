@@ -272,7 +272,7 @@ class Resync:
         self.published.record_published(snapshot, self.publisher.last_sequence_of(SNAPSHOT))
         metrics.RESYNC_LAST.set(self.dependencies.now().timestamp())
         fields = {
-            "incarnation": snapshot.stream_id,  # the names of log fields are part of the interface
+            "stream_id": snapshot.stream_id,
             "epoch": snapshot.epoch,
             "nodes": snapshot.nodes,
             "requests": snapshot.requests,

@@ -41,7 +41,7 @@ async def test_the_leader_shows_queues_stream_and_nodes_and_nobody_after_it():
     async with run_during(make_watcher(bus, source.source).run()):
         await wait_until(lambda: shown("talosccm_stream_messages") is not None, "it has looked")
         assert shown("talosccm_stream_max_bytes") == limit_for_bytes(0)
-        assert shown("talosccm_dead_letters_lying") == 0
+        assert shown("talosccm_dead_letters_in_stream") == 0
         assert shown("talosccm_queue_pending", durable="labeler-nodes") == 0
         assert shown("talosccm_queue_stalled_seconds", durable="labeler-nodes") == 0
         assert shown("talosccm_queue_pending", durable="ipam-nodes") is None, "ipam is not asked for"

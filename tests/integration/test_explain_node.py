@@ -246,7 +246,7 @@ async def test_what_is_explained_is_what_the_services_then_do_and_say(
     [decided] = [each for each in told["lastWords"]["decided"] if each["service"] == "lifecycle"]
     for proof in texts(before["shows-1"], "has"):
         assert proof in decided["reason"]
-    assert told["lastWords"]["ofMachine"]["answered_by"][0]["node_name"] == "newcomer"
+    assert told["lastWords"]["ofMachine"]["foreign_machines"][0]["node_name"] == "newcomer"
     assert "\n  lifecycle   would-delete, " in words.out
     after = await cluster.explained("newcomer")
     assert (after["state"], after["providerID"]) == ("initialized", "talos://metal/10.232.0.1")

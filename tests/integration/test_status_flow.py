@@ -59,7 +59,7 @@ async def test_what_keeps_nodes_from_being_usable_is_told_and_the_services_are_t
     assert [one["name"] for one in found["services"]] == ["nats", *(wiring.service for wiring in WIRINGS)]
     assert {one["state"] for one in found["services"]} == {"well"}, found["services"]
     assert found["leader"]["state"] == "well"
-    assert found["leader"]["wordSeconds"] is not None
+    assert found["leader"]["heartbeatSeconds"] is not None
     assert found["stream"]["messages"] > 0
     assert {one["name"] for one in found["queues"]} == {"labeler-nodes", "csr-requests", "ipam-nodes"}
     assert {one["name"] for one in found["certificates"]} == {"nats-server", "nats-authority", "talos"}

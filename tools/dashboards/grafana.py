@@ -89,10 +89,12 @@ def _link_other_dashboards() -> dict[str, Any]:
 
 def _build_panel(number: int, panel: Panel, where: dict[str, int]) -> dict[str, Any]:
     source = {"type": panel.source_type, "uid": f"${{{panel.source}}}"}
+    overrides, transformations = _build_overrides(panel), _build_transformations(panel)
     return {
         "datasource": source,
         "description": build_description(panel),
-        "fieldConfig": {"defaults": _build_field_config(panel), "overrides": _build_overrides(panel)},
+        "fieldConfig": {"defaults": _build_field_config(panel)}
+        | ({"overrides": overrides} if overrides else {}),
         "gridPos": where,
         "id": number,
         "links": [
@@ -105,7 +107,7 @@ def _build_panel(number: int, panel: Panel, where: dict[str, int]) -> dict[str, 
             for letter, target in zip(ascii_uppercase, _build_targets(panel), strict=False)
         ],
         "title": panel.title,
-        "transformations": _build_transformations(panel),
+        **({"transformations": transformations} if transformations else {}),
         "type": panel.kind,
     }
 
@@ -127,7 +129,6 @@ def _build_targets(panel: Panel) -> list[Mapping[str, Any]]:
 def _build_target(query: Query, panel: Panel) -> dict[str, Any]:
     at_once = panel.kind in ("table", "bargauge")
     return {
-        "editorMode": "code",
         "exemplar": query.exemplars,
         "expr": add_selection(query.expr),
         "format": "table" if panel.kind == "table" else "time_series",

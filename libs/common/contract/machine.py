@@ -109,7 +109,7 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     addresses: tuple[AddressStatus, ...] = ()
     node_name: str = ""  # Nodename: the name under which its kubelet registers; "" if not known yet
     cluster_name: str = ""  # from the talosconfig; with --cluster-name-fallbacks also from cluster Info
-    queried_at: Timestamp = msgspec.field(name="looked_at")  # start of the query
+    queried_at: Timestamp  # start of the query
     node_ip: str  # the provided node IP that answered
     inventory: Inventory | None = None  # None = no rule and no service needs any of it
     # MachineStatus.runtime.talos.dev, such as "running" or "shutting down"; queried if lifecycle runs. "" =
@@ -118,8 +118,8 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     # Provided node IPs that the machine does not list. `answering_addresses`: the machine itself answered
     # there (address translation). `foreign_node_ips`: another machine did. Addresses without an answer are in
     # neither.
-    answering_addresses: tuple[str, ...] = msgspec.field(default=(), name="answers_at")
-    foreign_node_ips: tuple[ForeignNodeIP, ...] = msgspec.field(default=(), name="foreign_answers")
+    answering_addresses: tuple[str, ...] = ()
+    foreign_node_ips: tuple[ForeignNodeIP, ...] = ()
 
     @property
     def gateways(self) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ class ForeignMachine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     address: str  # the dialed address
     node_name: str  # the name under which its kubelet registers, according to its Talos; never ""
     uuid: str = ""  # the unparsed UUID of its SMBIOS; "" if it has none
-    queried_at: Timestamp = msgspec.field(name="looked_at")  # start of the query
+    queried_at: Timestamp  # start of the query
 
 
 FaultKind = Literal[

@@ -38,7 +38,7 @@ class Credentials:
         """Read the files. Raises KubeConfigError on failure. An exec plugin first runs in `refresh`."""
         self._config = config
         self._now = now
-        self._looked_at = float("-inf")
+        self._checked_at = float("-inf")
         self._seen: _Seen = ()
         self._given: ExecCredential | None = None
         self._running: asyncio.Task[ExecCredential] | None = None
@@ -60,8 +60,8 @@ class Credentials:
 
         Raises KubeConfigError only if an exec plugin fails and the last credential has expired.
         """
-        if clock - self._looked_at >= CHECK_SECONDS:
-            self._looked_at = clock
+        if clock - self._checked_at >= CHECK_SECONDS:
+            self._checked_at = clock
             self._reload_files()
         if self._config.exec_plugin is not None and self._expiring(_BEFORE_EXPIRY):
             try:

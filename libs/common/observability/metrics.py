@@ -334,7 +334,7 @@ STREAM_MAX_BYTES: Final = OptionalGauge(
     "Maximum size of the stream in bytes; the watcher raises it as the stream fills.",
 )
 DEAD_LETTERS_STORED: Final = OptionalGauge(
-    "talosccm_dead_letters_lying", "Dead letters in the stream now; each expires after an hour."
+    "talosccm_dead_letters_in_stream", "Dead letters in the stream now; each expires after an hour."
 )
 
 # ---- NATS

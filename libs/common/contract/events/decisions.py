@@ -17,7 +17,7 @@ class Decided(
     outcome: str  # defined by each service: "initialized", "updated", "unchanged", "blocked", "not-ours"
     reason: str  # in words on which an operator can act
     decided_at: Timestamp
-    next_check_at: Timestamp | None = msgspec.field(default=None, name="next_look_at")
+    next_check_at: Timestamp | None = None
     changes: tuple[str, ...] = ()  # one line per written change; with observe-only, per planned change
 
 

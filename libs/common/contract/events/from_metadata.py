@@ -1,7 +1,5 @@
 """Events of metadata: Nodes and CSRs with the facts or fault of their machines; the cluster's networks."""
 
-import msgspec
-
 from libs.common.contract.address_history import AddressHistory
 from libs.common.contract.events.stream_event import EnrichedEvent, StreamEvent
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
@@ -18,9 +16,7 @@ class NodeEnriched(EnrichedEvent, frozen=True, kw_only=True, tag="NodeEnriched.v
 
     node: Node
     facts: MachineFacts
-    verified_by: str = msgspec.field(
-        name="recognized_by"
-    )  # "nodename", or "system-uuid" (kubelet's hostname-override)
+    verified_by: str  # "nodename", or "system-uuid" (kubelet's hostname-override)
     address_history: AddressHistory = AddressHistory()  # of the addresses of `facts` that count
     observed_at: Timestamp
     enriched_at: Timestamp
@@ -38,7 +34,7 @@ class NodeUnreachable(EnrichedEvent, frozen=True, kw_only=True, tag="NodeUnreach
     # answered at every address, and the cluster's discovery service lists those machines and no member with
     # the Node's name. Silence, errors and partial answers prove nothing. metadata publishes the result of
     # each poll, at least once a minute while the state lasts.
-    foreign_machines: tuple[ForeignMachine, ...] = msgspec.field(default=(), name="answered_by")
+    foreign_machines: tuple[ForeignMachine, ...] = ()
     # Of the addresses of `last_known`; without it, of those in the Node object.
     address_history: AddressHistory = AddressHistory()
     observed_at: Timestamp
@@ -63,9 +59,7 @@ class CsrEnriched(EnrichedEvent, frozen=True, kw_only=True, tag="CsrEnriched.v1"
     request: SigningRequest
     node_uid: str = ""  # uid of the Node whose machine was queried
     facts: MachineFacts | None = None
-    answering_addresses: tuple[str, ...] = msgspec.field(
-        default=(), name="answered_at"
-    )  # dialed addresses at which the machine with that node name answered
+    answering_addresses: tuple[str, ...] = ()  # dialed addresses at which the machine of the node answered
     fault: MachineFault | None = None
     without_talos: bool = False  # --without-talos: metadata queries no machine
     observed_at: Timestamp

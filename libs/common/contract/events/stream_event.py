@@ -6,7 +6,7 @@ import msgspec
 class StreamEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
     """An event of the stream with this ID."""
 
-    stream_id: str = msgspec.field(name="incarnation")
+    stream_id: str
 
 
 class EnrichedEvent(StreamEvent, frozen=True, kw_only=True):
