@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from libs.testbed.sim_apiserver import json_patch
+from libs.testbed.sim_apiserver.patches import apply_json_patch as apply_operations
 from libs.testbed.sim_apiserver.refusals import Refusal
 
 
@@ -14,7 +14,7 @@ class PatchFailed(Exception):
 def apply_json_patch(document: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
     """The document after the patch; empty maps and lists of metadata and spec vanish, as on the server."""
     try:
-        result: dict[str, Any] = json_patch.apply_json_patch(copy.deepcopy(document), patch)
+        result: dict[str, Any] = apply_operations(copy.deepcopy(document), patch)
     except Refusal as refusal:
         if refusal.code != 422 or refusal.status["details"]:  # no failed fence but a wrong patch
             raise

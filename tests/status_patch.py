@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from libs.testbed.sim_apiserver.merge_patch import apply_strategic_merge_patch
+from libs.testbed.sim_apiserver.patches import apply_strategic_merge_patch
 
 
 def apply_status_patch(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pytest
 from libs.testbed.kubelet_node import SimKubelet
 from libs.testbed.kubelets import MERGE, KubeletFleet
 from libs.testbed.signing_requests import CSRS
-from libs.testbed.sim_apiserver.api_request import KINDS
 from libs.testbed.sim_apiserver.discovery import build_documents
+from libs.testbed.sim_apiserver.kinds import KINDS
 from tests.contract.conftest import ApiServer
 
 # The headers of kubectl 1.36.

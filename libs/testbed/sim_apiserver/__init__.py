@@ -5,8 +5,9 @@ Served: nodes with status, leases, events, configmaps, certificatesigningrequest
 pods with exec and log, deployments, daemonsets, statefulsets, services and the serviceaccounts of talos.dev,
 as far as an installation needs them; discovery, and nodes as a Table for kubectl.
 
-Rejected as "not simulated" (422 with a cause): fields that are not modelled, finalizers and owners, move and
-copy of JSON Patch, label selectors, strategic merge of lists other than taints, conditions and addresses.
+Objects are JSON documents: fields without a rule are stored as they come, and the types of the fields that
+this project writes are checked. Rejected as "not simulated" (422 with a cause): unknown query parameters,
+move and copy of JSON Patch, strategic merge of lists other than taints, conditions and addresses.
 
 Missing (404): every other resource. Unlike the real server it writes no managedFields, serves no protobuf,
 has no controller except that signer and, if selected, the one that removes the not-ready taint, sends

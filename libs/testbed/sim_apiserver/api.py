@@ -7,32 +7,25 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from libs.testbed.pki import CertificateAuthority
-from libs.testbed.sim_apiserver.access_reviews import AccessReview, ReviewStatus, SubjectReviewSpec
-from libs.testbed.sim_apiserver.api_request import (
-    KINDS,
-    ApiRequest,
-    check_container,
-    check_request,
-    parse_number,
-)
+from libs.testbed.sim_apiserver.api_request import ApiRequest, check_request, parse_number
 from libs.testbed.sim_apiserver.authorization import Identity, admit, authorize, is_allowed
 from libs.testbed.sim_apiserver.certificate_signer import sign_request
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
 from libs.testbed.sim_apiserver.discovery import DOCUMENTS, HEALTH
+from libs.testbed.sim_apiserver.kinds import KINDS, NAMESPACES, make_namespace
 from libs.testbed.sim_apiserver.kubectl_tables import has_table, render_table
-from libs.testbed.sim_apiserver.listing import list_objects
-from libs.testbed.sim_apiserver.nodes import Node, remove_not_ready_taint
-from libs.testbed.sim_apiserver.object_store import Key, ObjectStore, StoredObject
-from libs.testbed.sim_apiserver.objects import Caller, FinalizedMeta, Meta, ResourceKind
+from libs.testbed.sim_apiserver.nodes import NODES, remove_not_ready_taint
+from libs.testbed.sim_apiserver.object_store import CompactedError, Key, ListPage, ObjectStore, StoredObject
 from libs.testbed.sim_apiserver.refusals import (
+    Cause,
     Refusal,
     already_exists,
     bad_request,
     conflict,
+    expired,
     invalid,
     invalid_value,
     method_not_allowed,
@@ -40,9 +33,15 @@ from libs.testbed.sim_apiserver.refusals import (
     not_found,
     required_value,
 )
-from libs.testbed.sim_apiserver.request_admission import admit_request
-from libs.testbed.sim_apiserver.request_bodies import parse_json, parse_object, patch_object
-from libs.testbed.sim_apiserver.workloads import NAMESPACES, Pod, make_namespace
+from libs.testbed.sim_apiserver.request_bodies import (
+    ContinueToken,
+    make_selector,
+    parse_json,
+    parse_object,
+    parse_token,
+    patch_object,
+)
+from libs.testbed.sim_apiserver.resource_kind import Caller, Document, ResourceKind, omit_empty
 
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")  # as in a new cluster
 
@@ -72,8 +71,9 @@ class SimApi:
         self._new_uid = new_uid
         self._has_node_lifecycle = has_node_lifecycle
         for name in _NAMESPACES:
-            metadata = Meta(name=name, uid=new_uid(), creation_timestamp=_format_time(now()))
-            self._put(NAMESPACES, Key("", name), make_namespace(metadata))
+            caller = self._make_caller(Identity(""))
+            metadata = {"name": name, "uid": new_uid(), "creationTimestamp": caller.now}
+            self._put(NAMESPACES, Key("", name), make_namespace({"metadata": metadata}, caller))
 
     def handle(self, identity: Identity, request: ApiRequest, body: bytes, content_type: str) -> ApiResponse:
         """Carry out the request. Raises Refusal."""
@@ -87,7 +87,7 @@ class SimApi:
             case "get":
                 return ApiResponse(200, self.encode_object(request, kind, self._get_stored(request, kind)))
             case "list":
-                return ApiResponse(200, list_objects(self.store, request, kind, self._now()))
+                return ApiResponse(200, self._list(request, kind))
             case "create" if not kind.is_stored:
                 return self._review(identity, kind, parse_object(kind, body))
             case "create":
@@ -120,8 +120,10 @@ class SimApi:
         """Return the container for exec or log: the named one, or else the first. Raises Refusal."""
         for verb in verbs:
             authorize(identity, replace(asked, verb=verb), self.store)
-        pod: Pod = self._get_stored(asked, check_container(asked)).item
-        names = [each.name for each in pod.spec.containers]
+        if asked.kind is None or asked.kind.plural != "pods":
+            raise no_such_resource()
+        pod = self._get_stored(asked, asked.kind).item
+        names = [each["name"] for each in pod["spec"]["containers"]]
         if container and container not in names:
             raise bad_request(f"container {container} is not valid for pod {asked.name}")
         return container or names[0]
@@ -142,25 +144,57 @@ class SimApi:
             raise not_found(kind.make_reference(asked.name))
         return found
 
-    def _create(self, identity: Identity, asked: ApiRequest, kind: ResourceKind, new: Any) -> ApiResponse:
-        meta = new.metadata
-        name = meta.name or (meta.generate_name and self._generate_name(asked, kind, meta.generate_name))
-        if meta.resource_version:
+    def _list(self, asked: ApiRequest, kind: ResourceKind) -> bytes:
+        """Return a consistent page of the objects that the selectors match. Raises Refusal."""
+        page = self._get_page(asked, kind)
+        metadata: dict[str, Any] = {"resourceVersion": str(page.version)}
+        if page.remaining:
+            metadata["continue"] = ContinueToken.after(page.version, page.items[-1]).encode()
+            if not (asked.query.get("fieldSelector") or asked.query.get("labelSelector")):
+                metadata["remainingItemCount"] = page.remaining  # with selectors this number is unknown
+        if asked.as_table and has_table(kind):
+            return render_table(kind, (stored.item for stored in page.items), metadata, self._now())
+        head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
+        items = b",".join(stored.raw for stored in page.items)
+        return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}"
+
+    def _get_page(self, asked: ApiRequest, kind: ResourceKind) -> ListPage:
+        limit, version = parse_number(asked, "limit"), parse_number(asked, "resourceVersion")
+        selected = make_selector(asked, kind)
+        if version > self.store.version:
+            message = f"Timeout: Too large resource version: {version}, current: {self.store.version}"
+            cause = Cause("ResourceVersionTooLarge", "Too large resource version", "")
+            raise Refusal(504, "Timeout", message, causes=[cause], retry_after_seconds=1)
+        if not (text := asked.query.get("continue", "")):
+            cached = asked.query.get("resourceVersion") == "0"  # the watch cache ignores limits
+            return self.store.page(kind.plural, asked.namespace, 0 if cached else limit, selected)
+        token = parse_token(text)
+        try:
+            return self.store.next_page(
+                kind.plural, asked.namespace, limit, selected, version=token.rv, after=token.key
+            )
+        except CompactedError as error:
+            raise expired(
+                "The provided continue parameter is too old to display a consistent list"
+            ) from error
+
+    def _create(
+        self, identity: Identity, asked: ApiRequest, kind: ResourceKind, new: Document
+    ) -> ApiResponse:
+        meta = new["metadata"]
+        prefix = meta.get("generateName", "")
+        name = meta.get("name") or (prefix and self._generate_name(asked, kind, prefix))
+        if meta.get("resourceVersion"):
             raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
         if not name:
             cause = required_value("metadata.name", "name or generateName is required")
             raise invalid(kind.qualified_name, kind.make_reference(), [cause])
-        if meta.namespace not in {"", asked.namespace}:
-            raise bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
+        _check_same_namespace(new, asked)
         caller = self._make_caller(identity)
-        meta = replace(
-            meta, name=name, namespace=asked.namespace, uid=self._new_uid(), creation_timestamp=caller.now
-        )
-        new = kind.on_create(replace(new, metadata=meta), caller)
-        admit(identity, asked, new, None)
-        admit_request(identity, asked, new, self.store)
+        own = {"name": name, "namespace": asked.namespace, "uid": self._new_uid()}
+        meta = {**meta, **own, "creationTimestamp": caller.now}
+        new = omit_empty(kind.on_create({**new, "metadata": meta}, caller))
+        admit(identity, asked, new, None, self.store)
         if causes := kind.validate(new, None):
             raise invalid(kind.qualified_name, kind.make_reference(name), causes)
         key = Key(asked.namespace, name)
@@ -177,78 +211,64 @@ class SimApi:
                 break
         return name
 
-    def _review(self, identity: Identity, kind: ResourceKind, review: AccessReview) -> ApiResponse:
+    def _review(self, identity: Identity, kind: ResourceKind, review: Document) -> ApiResponse:
         if causes := kind.validate(review, None):
             raise invalid(f".{kind.group}", kind.make_reference(), causes)
-        resource, other = review.spec.resource_attributes, review.spec.non_resource_attributes
-        if resource is not UNSET:
-            about = ResourceKind(plural=resource.resource, kind="", group=resource.group, model=object)
+        spec = review["spec"]
+        if (resource := spec.get("resourceAttributes")) is not None:
             question = ApiRequest(
-                verb=resource.verb,
+                verb=resource.get("verb", ""),
                 path="",
-                kind=about,
-                namespace=resource.namespace,
-                name=resource.name,
-                subresource=resource.subresource,
+                kind=ResourceKind(resource.get("resource", ""), "", group=resource.get("group", "")),
+                namespace=resource.get("namespace", ""),
+                name=resource.get("name", ""),
+                subresource=resource.get("subresource", ""),
             )
         else:
-            question = ApiRequest(verb="get", path=other.path if other is not UNSET else "")
-        if isinstance(review.spec, SubjectReviewSpec):
-            identity = Identity(review.spec.user, tuple(review.spec.groups))
-        allowed = is_allowed(identity, question, self.store)
-        answered = replace(review, status=ReviewStatus(allowed))
+            question = ApiRequest(verb="get", path=spec["nonResourceAttributes"].get("path", ""))
+        if kind.plural == "subjectaccessreviews":
+            identity = Identity(spec.get("user", ""), tuple(spec.get("groups", ())))
+        answered = {**review, "status": {"allowed": is_allowed(identity, question, self.store)}}
         return _make_object_response(201, kind, msgspec.json.encode(answered))
 
-    def _update(self, identity: Identity, asked: ApiRequest, kind: ResourceKind, new: Any) -> ApiResponse:
-        meta = new.metadata
-        if meta.name != asked.name:
-            raise _reject_other_name(meta.name, asked.name)
+    def _update(
+        self, identity: Identity, asked: ApiRequest, kind: ResourceKind, new: Document
+    ) -> ApiResponse:
+        meta, about = new["metadata"], kind.make_reference(asked.name)
+        _check_same_name(new, asked)
         stored = self.store.table(kind.plural).objects.get(Key(asked.namespace, asked.name))
-        found = stored.item.metadata.uid if stored else ""
-        if meta.uid and meta.uid != found:
-            why = f"Precondition failed: UID in precondition: {meta.uid}, UID in object meta: {found}"
-            raise conflict(kind.make_reference(asked.name), why)
+        found = stored.item["metadata"]["uid"] if stored else ""
+        if (wanted := meta.get("uid")) and wanted != found:
+            why = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+            raise conflict(about, why)
         if stored is None and kind.requires_version:  # an update may create, with any version
-            return self._create(
-                identity, asked, kind, replace(new, metadata=replace(meta, resource_version=""))
-            )
+            return self._create(identity, asked, kind, {**new, "metadata": {**meta, "resourceVersion": ""}})
         if stored is None:
-            raise not_found(kind.make_reference(asked.name))
-        if kind.requires_version and not meta.resource_version:
+            raise not_found(about)
+        if kind.requires_version and not meta.get("resourceVersion"):
             cause = invalid_value(0, "must be specified for an update", "metadata.resourceVersion")
-            raise invalid(kind.qualified_name, kind.make_reference(asked.name), [cause])
-        return self._write(identity, asked, kind, stored, replace(new, metadata=replace(meta, uid=found)))
+            raise invalid(kind.qualified_name, about, [cause])
+        return self._write(identity, asked, kind, stored, {**new, "metadata": {**meta, "uid": found}})
 
     def _write(
-        self, identity: Identity, asked: ApiRequest, kind: ResourceKind, stored: StoredObject, new: Any
+        self, identity: Identity, asked: ApiRequest, kind: ResourceKind, stored: StoredObject, new: Document
     ) -> ApiResponse:
-        old, meta = stored.item, new.metadata
-        if meta.name != asked.name:
-            raise _reject_other_name(meta.name, asked.name)
-        if meta.namespace not in {"", asked.namespace}:
-            raise bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
-        if meta.resource_version not in {"", old.metadata.resource_version}:
-            raise conflict(kind.make_reference(asked.name))
-        kept = {
-            "namespace": asked.namespace,
-            "creation_timestamp": old.metadata.creation_timestamp,
-            "resource_version": old.metadata.resource_version,
-        }
-        if isinstance(old.metadata, FinalizedMeta):
-            kept["deletion_timestamp"] = old.metadata.deletion_timestamp
-        new = kind.on_update(
-            old, replace(new, metadata=replace(meta, **kept)), asked.subresource, self._make_caller(identity)
-        )
-        admit(identity, asked, new, old)
-        admit_request(identity, asked, new, self.store)
+        old, about = stored.item, kind.make_reference(asked.name)
+        _check_same_name(new, asked)
+        _check_same_namespace(new, asked)
+        if new["metadata"].get("resourceVersion") not in {None, "", old["metadata"]["resourceVersion"]}:
+            raise conflict(about)
+        kept = ("namespace", "creationTimestamp", "resourceVersion", "deletionTimestamp")
+        meta = new["metadata"] | {field: old["metadata"].get(field) for field in kept}
+        caller = self._make_caller(identity)
+        new = omit_empty(kind.on_update(old, {**new, "metadata": meta}, asked.subresource, caller))
+        admit(identity, asked, new, old, self.store)
         if causes := kind.validate(new, old):
-            raise invalid(kind.qualified_name, kind.make_reference(asked.name), causes)
-        if _is_finalized(new.metadata):
+            raise invalid(kind.qualified_name, about, causes)
+        if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
             return _make_object_response(200, kind, self._remove(kind, stored.key, new))
-        if self._has_node_lifecycle and isinstance(new, Node):
-            new = remove_not_ready_taint(new)
+        if self._has_node_lifecycle and kind == NODES:
+            new = omit_empty(remove_not_ready_taint(new))
         raw = stored.raw if new == old else self._put(kind, stored.key, new)
         return _make_object_response(200, kind, raw)
 
@@ -256,32 +276,29 @@ class SimApi:
         stored = self._get_stored(asked, kind)
         options = parse_json(body) if body else {}
         preconditions = options.get("preconditions") or {} if isinstance(options, dict) else {}
-        meta = stored.item.metadata
-        for field, name, found in (
-            ("uid", "UID", meta.uid),
-            ("resourceVersion", "ResourceVersion", meta.resource_version),
-        ):
-            wanted = preconditions.get(field, found)
+        meta = stored.item["metadata"]
+        for field in ("uid", "resourceVersion"):
+            wanted, found = preconditions.get(field, meta[field]), meta[field]
             if wanted != found:
                 why = (
-                    f"the {name} in the precondition ({wanted}) does not match the {name} in record ({found})"
+                    f"the {field} in the precondition ({wanted}) does not match that in the record ({found})"
                 )
                 raise conflict(kind.make_reference(asked.name), why)
-        if isinstance(meta, FinalizedMeta) and meta.finalizers:
-            ends = replace(meta, deletion_timestamp=meta.deletion_timestamp or _format_time(self._now()))
-            marked = replace(stored.item, metadata=ends)
-            raw = stored.raw if ends == meta else self._put(kind, stored.key, marked)
+        if meta.get("finalizers"):
+            ends = {"deletionTimestamp": _format_time(self._now())} | meta
+            raw = (
+                stored.raw if ends == meta else self._put(kind, stored.key, stored.item | {"metadata": ends})
+            )
             return _make_object_response(200, kind, raw)
         self._remove(kind, stored.key, stored.item)
-        details = {"name": asked.name, "group": kind.group, "kind": kind.plural, "uid": meta.uid}
+        details = {"name": asked.name, "group": kind.group, "kind": kind.plural, "uid": meta["uid"]}
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
         present = {key: value for key, value in details.items() if value}
         return ApiResponse(200, msgspec.json.encode(status | {"details": present}))
 
-    def _remove(self, kind: ResourceKind, key: Key, item: Any) -> bytes:
+    def _remove(self, kind: ResourceKind, key: Key, item: Document) -> bytes:
         """Delete an object; return its last state."""
-        version = str(self.store.version + 1)
-        raw = msgspec.json.encode(replace(item, metadata=replace(item.metadata, resource_version=version)))
+        raw = msgspec.json.encode(self._stamp(item))
         self.store.delete(kind.plural, key, raw)
         return raw
 
@@ -294,19 +311,17 @@ class SimApi:
             if answered := sign_request(stored.item, authority, self._now()):
                 self._put(SIGNING_REQUESTS, stored.key, answered)
 
-    def _put(self, kind: ResourceKind, key: Key, new: Any) -> bytes:
-        version = str(self.store.version + 1)
-        item = replace(new, metadata=replace(new.metadata, resource_version=version))
+    def _put(self, kind: ResourceKind, key: Key, new: Document) -> bytes:
+        item = self._stamp(new)
         return self.store.put(kind.plural, key, item, msgspec.json.encode(item)).raw
+
+    def _stamp(self, item: Document) -> Document:
+        """Return the object with the version of the next change."""
+        return item | {"metadata": item["metadata"] | {"resourceVersion": str(self.store.version + 1)}}
 
 
 def _format_time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _is_finalized(meta: Meta) -> bool:
-    """Whether an update removed the last finalizer of an object that was deleted."""
-    return isinstance(meta, FinalizedMeta) and bool(meta.deletion_timestamp) and not meta.finalizers
 
 
 def _add_kind(kind: ResourceKind, raw: bytes) -> bytes:
@@ -325,5 +340,15 @@ def _describe_server(asked: ApiRequest) -> ApiResponse:
     raise no_such_resource()
 
 
-def _reject_other_name(name: str, asked: str) -> Refusal:
-    return bad_request(f"the name of the object ({name}) does not match the name on the URL ({asked})")
+def _check_same_name(new: Document, asked: ApiRequest) -> None:
+    if (name := new["metadata"].get("name", "")) != asked.name:
+        raise bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({asked.name})"
+        )
+
+
+def _check_same_namespace(new: Document, asked: ApiRequest) -> None:
+    if new["metadata"].get("namespace") not in {None, "", asked.namespace}:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )

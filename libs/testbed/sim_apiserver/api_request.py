@@ -8,52 +8,14 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from libs.testbed.sim_apiserver.access_reviews import ACCESS_REVIEWS, SUBJECT_ACCESS_REVIEWS
-from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
-from libs.testbed.sim_apiserver.config_maps import CONFIG_MAPS
-from libs.testbed.sim_apiserver.events import EVENTS
-from libs.testbed.sim_apiserver.leases import LEASES
-from libs.testbed.sim_apiserver.nodes import NODES
-from libs.testbed.sim_apiserver.objects import ResourceKind
+from libs.testbed.sim_apiserver.kinds import KINDS
 from libs.testbed.sim_apiserver.refusals import (
     bad_request,
     method_not_allowed,
     no_such_resource,
     not_simulated,
 )
-from libs.testbed.sim_apiserver.roles import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
-from libs.testbed.sim_apiserver.service_cidrs import SERVICE_CIDRS
-from libs.testbed.sim_apiserver.workloads import (
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    NAMESPACES,
-    PODS,
-    SERVICES,
-    STATEFUL_SETS,
-    TALOS_ACCOUNTS,
-)
-
-KINDS: Final = (
-    NODES,
-    LEASES,
-    EVENTS,
-    CONFIG_MAPS,
-    ACCESS_REVIEWS,
-    SUBJECT_ACCESS_REVIEWS,
-    SIGNING_REQUESTS,
-    SERVICE_CIDRS,
-    CLUSTER_ROLES,
-    CLUSTER_ROLE_BINDINGS,
-    ROLES,
-    ROLE_BINDINGS,
-    NAMESPACES,
-    PODS,
-    DEPLOYMENTS,
-    DAEMON_SETS,
-    STATEFUL_SETS,
-    SERVICES,
-    TALOS_ACCOUNTS,
-)
+from libs.testbed.sim_apiserver.resource_kind import ResourceKind
 
 _BY_PATH: Final = {(kind.api_version, kind.plural): kind for kind in KINDS}
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -124,13 +86,6 @@ def check_request(request: ApiRequest) -> ResourceKind:
     for name in request.query.keys() - known:
         raise not_simulated(f"query parameter {name} of {request.verb}", name)
     return request.kind
-
-
-def check_container(request: ApiRequest) -> ResourceKind:
-    """Return the kind if the object has containers. Raises Refusal."""
-    if request.kind != PODS:
-        raise no_such_resource()
-    return PODS
 
 
 def parse_number(request: ApiRequest, name: str, default: int = 0) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -10,17 +11,16 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from msgspec import UNSET
-from msgspec.structs import replace
 
 from libs.testbed.pki import CertificateAuthority, build_key_usage
-from libs.testbed.sim_apiserver.certificates import RequestCondition, RequestSpec, SigningRequest
+from libs.testbed.sim_apiserver.certificates import get_pem, has_condition
 from libs.testbed.sim_apiserver.request_pem import (
     get_alternative_names,
     get_common_name,
     get_organizations,
     parse_request_pem,
 )
+from libs.testbed.sim_apiserver.resource_kind import Document
 
 KUBELET_SERVING: Final = "kubernetes.io/kubelet-serving"
 _LIFETIME: Final = timedelta(days=365)
@@ -30,30 +30,23 @@ _NEEDED: Final = {"digital signature", "server auth"}
 _ALLOWED: Final = _NEEDED | {"key encipherment"}
 
 
-def sign_request(
-    request: SigningRequest, authority: CertificateAuthority, now: datetime
-) -> SigningRequest | None:
+def sign_request(request: Document, authority: CertificateAuthority, now: datetime) -> Document | None:
     """Return the request with its certificate or as failed; None if there is nothing to sign."""
-    decided = any(request.has_condition(one) for one in ("Denied", "Failed"))
-    waits = request.has_condition("Approved") and not (request.status.certificate or decided)
-    if not waits or request.spec.signer_name != KUBELET_SERVING:
+    spec, status = request["spec"], request["status"]
+    decided = any(has_condition(request, one) for one in ("Denied", "Failed"))
+    waits = has_condition(request, "Approved") and not (status.get("certificate") or decided)
+    if not waits or spec["signerName"] != KUBELET_SERVING:
         return None
-    csr = parse_request_pem(request.spec.request)
-    if why := find_signing_problem(request, csr):
-        return _make_failed(request, why, now.strftime("%Y-%m-%dT%H:%M:%SZ"))
-    certificate = _issue_certificate(csr, request.spec, authority, now)
-    return replace(request, status=replace(request.status, certificate=certificate))
+    csr = parse_request_pem(get_pem(request))
+    if why := find_signing_problem(spec, csr):
+        times = dict.fromkeys(("lastUpdateTime", "lastTransitionTime"), now.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        failed = {"type": "Failed", "status": "True", "reason": "SignerValidationFailure", "message": why}
+        return {**request, "status": {**status, "conditions": [*status["conditions"], failed | times]}}
+    certificate = base64.b64encode(_issue_certificate(csr, spec, authority, now)).decode()
+    return {**request, "status": {**status, "certificate": certificate}}
 
 
-def _make_failed(request: SigningRequest, why: str, now: str) -> SigningRequest:
-    times = {"last_update_time": now, "last_transition_time": now}
-    failed = RequestCondition(
-        type="Failed", status="True", reason="SignerValidationFailure", message=why, **times
-    )
-    return replace(request, status=replace(request.status, conditions=[*request.status.conditions, failed]))
-
-
-def find_signing_problem(request: SigningRequest, csr: x509.CertificateSigningRequest) -> str:
+def find_signing_problem(spec: Document, csr: x509.CertificateSigningRequest) -> str:
     """Return why the signer rejects the request, "" if it signs (certificates/v1 helpers of Kubernetes)."""
     if get_organizations(csr) != ["system:nodes"]:
         return "subject organization is not system:nodes"
@@ -64,7 +57,7 @@ def find_signing_problem(request: SigningRequest, csr: x509.CertificateSigningRe
         return "Email subjectAltNames are not allowed"
     if any(isinstance(name, x509.UniformResourceIdentifier) for name in names):
         return "URI subjectAltNames are not allowed"
-    if not _NEEDED <= set(request.spec.usages or []) <= _ALLOWED:
+    if not _NEEDED <= set(spec.get("usages", [])) <= _ALLOWED:
         return f"usages did not match [{' '.join(sorted(_ALLOWED))}]"
     if not get_common_name(csr).startswith("system:node:"):
         return "subject common name does not begin with system:node:"
@@ -72,14 +65,16 @@ def find_signing_problem(request: SigningRequest, csr: x509.CertificateSigningRe
 
 
 def _issue_certificate(
-    csr: x509.CertificateSigningRequest, spec: RequestSpec, authority: CertificateAuthority, now: datetime
+    csr: x509.CertificateSigningRequest, spec: Document, authority: CertificateAuthority, now: datetime
 ) -> bytes:
     if not isinstance(authority.key, ec.EllipticCurvePrivateKey):
         raise TypeError("the cluster's authority has a P-256 key")
     lifetime = _LIFETIME
-    if spec.expiration_seconds is not UNSET:
-        lifetime = min(lifetime, timedelta(seconds=spec.expiration_seconds))
-    usages = [usage.replace(" ", "_") for usage in spec.usages or [] if usage in _ALLOWED - {"server auth"}]
+    if "expirationSeconds" in spec:
+        lifetime = min(lifetime, timedelta(seconds=spec["expirationSeconds"]))
+    usages = [
+        usage.replace(" ", "_") for usage in spec.get("usages", []) if usage in _ALLOWED - {"server auth"}
+    ]
     builder = (
         x509.CertificateBuilder()
         .subject_name(csr.subject)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, TypedDict
 
 import msgspec
-from msgspec import UNSET, UnsetType, field
-from msgspec.structs import replace
 
-from libs.testbed.sim_apiserver.objects import BY_NAME, Caller, Meta, ResourceKind, Time, validate_metadata
 from libs.testbed.sim_apiserver.refusals import (
     Cause,
     duplicate_value,
@@ -21,6 +18,14 @@ from libs.testbed.sim_apiserver.refusals import (
     unsupported_value,
 )
 from libs.testbed.sim_apiserver.request_pem import is_signature_valid, parse_request_pem
+from libs.testbed.sim_apiserver.resource_kind import (
+    Caller,
+    Document,
+    Metadata,
+    ResourceKind,
+    Time,
+    validate_metadata,
+)
 
 DECISIONS: Final = ("Approved", "Denied")
 _FINAL: Final = (*DECISIONS, "Failed")  # such a condition stays, with status True
@@ -52,134 +57,123 @@ _USAGES: Final = (
     "signing",
     "timestamping",
 )
-Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 
 
-class RequestSpec(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
-):
-    """spec; the server overwrites username and groups."""
-
-    request: bytes = field(default_factory=bytes)
-    signer_name: str = field(default_factory=str)
-    expiration_seconds: Int32 | UnsetType = UNSET
-    usages: list[str] | None = None
-    username: str = ""
-    uid: str = ""
-    groups: list[str] = []
-    extra: dict[str, list[str]] = {}
+class _Spec(TypedDict, total=False):
+    request: bytes
+    signerName: str
+    expirationSeconds: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+    usages: list[str] | None
 
 
-class RequestCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Approved, Denied or Failed."""
-
-    type: str = ""
-    status: str = ""
-    reason: str | UnsetType = UNSET
-    message: str | UnsetType = UNSET
-    last_update_time: Time | None = None
-    last_transition_time: Time | None = None
+class _Condition(TypedDict, total=False):
+    type: str
+    status: str
+    reason: str
+    message: str
+    lastUpdateTime: Time | None
+    lastTransitionTime: Time | None
 
 
-class RequestStatus(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
-    """status; empty until a decision."""
-
-    conditions: list[RequestCondition] = []
-    certificate: bytes = b""
+class _Status(TypedDict, total=False):
+    conditions: list[_Condition]
+    certificate: bytes
 
 
-class SigningRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A CertificateSigningRequest on the wire."""
-
-    metadata: Meta = field(default_factory=Meta)
-    spec: RequestSpec = field(default_factory=RequestSpec)
-    status: RequestStatus = field(default_factory=RequestStatus)
-
-    def has_condition(self, condition: str) -> bool:
-        """Whether the request has a condition of this type."""
-        return any(one.type == condition for one in self.status.conditions)
+class _Request(TypedDict, total=False):
+    metadata: Metadata
+    spec: _Spec
+    status: _Status
 
 
-def prepare_new_request(new: SigningRequest, caller: Caller) -> SigningRequest:
+def get_pem(request: Document) -> bytes:
+    """Return the certificate request in PEM."""
+    return base64.b64decode(request["spec"].get("request", ""))
+
+
+def has_condition(request: Document, condition: str) -> bool:
+    """Whether the request has a condition of this type."""
+    return any(one.get("type") == condition for one in request["status"].get("conditions", []))
+
+
+def prepare_new_request(new: Document, caller: Caller) -> Document:
     """Set the caller as the requesting user, and remove the status."""
-    spec = replace(new.spec, username=caller.user, groups=list(caller.groups), uid="", extra={})
-    return replace(new, spec=spec, status=RequestStatus())
+    spec = {key: value for key, value in new.get("spec", {}).items() if key not in {"uid", "extra"}}
+    return {**new, "spec": {**spec, "username": caller.user, "groups": list(caller.groups)}, "status": {}}
 
 
-def apply_request_update(
-    old: SigningRequest, new: SigningRequest, subresource: str, caller: Caller
-) -> SigningRequest:
+def apply_request_update(old: Document, new: Document, subresource: str, caller: Caller) -> Document:
     """Apply an update: /approval writes conditions, /status the certificate and other conditions.
 
     The spec never changes. Raises Refusal.
     """
-    status = old.status
+    status, sent = dict(old["status"]), new.get("status", {})
     if subresource:
-        conditions = [_set_timestamps(one, old, caller.now) for one in new.status.conditions]
-        status = replace(status, conditions=conditions)
+        status["conditions"] = [_set_timestamps(one, old, caller.now) for one in sent.get("conditions", [])]
     if subresource == "status":
-        added = [kind for kind in DECISIONS if new.has_condition(kind) and not old.has_condition(kind)]
+        changed = {**new, "status": sent}
+        added = [kind for kind in DECISIONS if has_condition(changed, kind) and not has_condition(old, kind)]
         if added:
-            about = SIGNING_REQUESTS.make_reference(new.metadata.name)
-            raise invalid(SIGNING_REQUESTS.qualified_name, about, [_make_added_cause(added[0])])
-        status = replace(status, certificate=new.status.certificate)
-    return replace(new, spec=old.spec, status=status)
+            cause = forbidden_value(
+                f'updates may not add a condition of type "{added[0]}"', "status.conditions"
+            )
+            about = SIGNING_REQUESTS.make_reference(new["metadata"]["name"])
+            raise invalid(SIGNING_REQUESTS.qualified_name, about, [cause])
+        status["certificate"] = sent.get("certificate")
+    return {**new, "spec": old["spec"], "status": status}
 
 
-def _make_added_cause(kind: str) -> Cause:
-    return forbidden_value(f'updates may not add a condition of type "{kind}"', "status.conditions")
+def _set_timestamps(condition: Document, old: Document, now: str) -> Document:
+    conditions = old["status"].get("conditions", [])
+    known = next((one for one in conditions if one["type"] == condition.get("type")), None)
+    since = known["lastTransitionTime"] if known and known["status"] == condition.get("status") else now
+    return {
+        **condition,
+        "lastUpdateTime": condition.get("lastUpdateTime") or now,
+        "lastTransitionTime": condition.get("lastTransitionTime") or since,
+    }
 
 
-def _set_timestamps(condition: RequestCondition, old: SigningRequest, now: str) -> RequestCondition:
-    known = next((one for one in old.status.conditions if one.type == condition.type), None)
-    since = known.last_transition_time if known and known.status == condition.status else now
-    return replace(
-        condition,
-        last_update_time=condition.last_update_time or now,
-        last_transition_time=condition.last_transition_time or since,
-    )
-
-
-def validate_request(new: SigningRequest, old: SigningRequest | None) -> list[Cause]:
+def validate_request(new: Document, old: Document | None) -> list[Cause]:
     """Return the causes of an invalid request."""
-    causes = validate_metadata(new.metadata, old.metadata if old else None)
+    causes = validate_metadata(new, old)
     if old is None:
-        return causes + _validate_spec(new.spec)
-    return causes + _validate_conditions(new.status.conditions, old)
+        return causes + _validate_spec(new)
+    return causes + _validate_conditions(new["status"].get("conditions", []), old)
 
 
-def _validate_conditions(conditions: list[RequestCondition], old: SigningRequest) -> list[Cause]:
+def _validate_conditions(conditions: list[Document], old: Document) -> list[Cause]:
     causes: list[Cause] = []
     seen: set[str] = set()
     for at, condition in enumerate(conditions):
         where = f"status.conditions[{at}]"
-        supported = ("True",) if condition.type in _FINAL else ("False", "True", "Unknown")
-        if not condition.type:
+        kind, status = condition.get("type", ""), condition.get("status", "")
+        supported = ("True",) if kind in _FINAL else ("False", "True", "Unknown")
+        if not kind:
             causes.append(required_value(f"{where}.type"))
-        if not condition.status:
+        if not status:
             causes.append(required_value(f"{where}.status"))
-        elif condition.status not in supported:
-            causes.append(unsupported_value(condition.status, supported, f"{where}.status"))
-        if condition.type in seen:
-            causes.append(duplicate_value(f'"{condition.type}"', f"{where}.type"))
-        seen.add(condition.type)
+        elif status not in supported:
+            causes.append(unsupported_value(status, supported, f"{where}.status"))
+        if kind in seen:
+            causes.append(duplicate_value(f'"{kind}"', f"{where}.type"))
+        seen.add(kind)
     if seen.issuperset(DECISIONS):
         why = "Approved and Denied conditions are mutually exclusive"
         causes.append(invalid_value("Denied", why, "status.conditions"))
     for kind in _FINAL:
-        if old.has_condition(kind) and kind not in seen:
+        if has_condition(old, kind) and kind not in seen:
             why = f'updates may not remove a condition of type "{kind}"'
             causes.append(forbidden_value(why, "status.conditions"))
     return causes
 
 
-def _validate_spec(spec: RequestSpec) -> list[Cause]:
-    causes = _validate_pem(spec.request) + _validate_usages(spec.usages or [])
-    causes += _validate_signer(spec.signer_name)
-    seconds = spec.expiration_seconds
-    if seconds is not UNSET and seconds < _SHORTEST_SECONDS:
+def _validate_spec(new: Document) -> list[Cause]:
+    spec = new["spec"]
+    causes = _validate_pem(get_pem(new)) + _validate_usages(spec.get("usages", []))
+    causes += _validate_signer(spec.get("signerName", ""))
+    seconds = spec.get("expirationSeconds")
+    if seconds is not None and seconds < _SHORTEST_SECONDS:
         why = "may not specify a duration less than 600 seconds (10 minutes)"
         causes.append(invalid_value(seconds, why, "spec.expirationSeconds"))
     return causes
@@ -225,10 +219,10 @@ def _validate_signer(name: str) -> list[Cause]:
 SIGNING_REQUESTS: Final = ResourceKind(
     "certificatesigningrequests",
     "CertificateSigningRequest",
-    SigningRequest,
+    schema=_Request,
     short_names=("csr",),
     group="certificates.k8s.io",
-    field_selectors=BY_NAME | {"spec.signerName": lambda item: str(item.spec.signer_name)},
+    field_selectors=("metadata.name", "spec.signerName"),
     subresources=frozenset({"approval", "status"}),
     on_create=prepare_new_request,
     on_update=apply_request_update,

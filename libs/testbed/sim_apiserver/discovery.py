@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.testbed.sim_apiserver.api_request import KINDS
-from libs.testbed.sim_apiserver.objects import ResourceKind
+from libs.testbed.sim_apiserver.kinds import KINDS
+from libs.testbed.sim_apiserver.resource_kind import ResourceKind
 
 VERSION: Final = {"major": "1", "minor": "36", "gitVersion": "v1.36.3", "platform": "simulated"}
 HEALTH: Final = ("/readyz", "/healthz", "/livez")

@@ -7,11 +7,9 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET
 
-from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS, SigningRequest
-from libs.testbed.sim_apiserver.nodes import NODES, Node, NodeInfo
-from libs.testbed.sim_apiserver.objects import ResourceKind
+from libs.testbed.sim_apiserver.certificates import has_condition
+from libs.testbed.sim_apiserver.resource_kind import Document, ResourceKind
 
 _WANTED: Final = {"as=Table", "v=v1", "g=meta.k8s.io"}
 _ROLE: Final = "node-role.kubernetes.io/"
@@ -47,7 +45,7 @@ def has_table(kind: ResourceKind) -> bool:
 
 
 def render_table(
-    kind: ResourceKind, items: Iterable[Any], metadata: Mapping[str, Any], now: datetime
+    kind: ResourceKind, items: Iterable[Document], metadata: Mapping[str, Any], now: datetime
 ) -> bytes:
     """Return the Table; `metadata` is that of the list, or the version of a single object."""
     priorities, cells = _KINDS[kind.plural]
@@ -68,72 +66,64 @@ def render_table(
         "metadata": metadata,
         "columnDefinitions": columns,
         "rows": [
-            {"cells": cells(item, now), "object": {**about, "metadata": item.metadata}} for item in items
+            {"cells": cells(item, now), "object": {**about, "metadata": item["metadata"]}} for item in items
         ],
     }
     return msgspec.json.encode(table)
 
 
-def _format_node(node: Node, now: datetime) -> list[str]:
-    info = node.status.node_info
+def _format_node(node: Document, now: datetime) -> list[str]:
+    info = node["status"]["nodeInfo"]
+    kernel = info["kernelVersion"] or "<unknown>"
     return [
-        node.metadata.name,
+        node["metadata"]["name"],
         _format_status(node),
         _format_roles(node),
-        _format_age(node.metadata.creation_timestamp, now),
-        info.kubelet_version,
+        _format_age(node, now),
+        info["kubeletVersion"],
         _get_address(node, "InternalIP"),
         _get_address(node, "ExternalIP"),
-        info.os_image or "<unknown>",
-        _kernel(info),
-        info.container_runtime_version or "<unknown>",
+        info["osImage"] or "<unknown>",
+        f"{kernel} ({info['architecture']})" if info["architecture"] else kernel,
+        info["containerRuntimeVersion"] or "<unknown>",
     ]
 
 
-def _format_request(request: SigningRequest, now: datetime) -> list[str]:
-    wanted = request.spec.expiration_seconds
+def _format_request(request: Document, now: datetime) -> list[str]:
+    spec = request["spec"]
+    decided = next((kind for kind in ("Denied", "Approved") if has_condition(request, kind)), "Pending")
+    failed = ",Failed" if has_condition(request, "Failed") else ""
     return [
-        request.metadata.name,
-        _format_age(request.metadata.creation_timestamp, now),
-        request.spec.signer_name,
-        request.spec.username,
-        "<none>" if wanted is UNSET else _format_duration(wanted),
-        _format_condition(request),
+        request["metadata"]["name"],
+        _format_age(request, now),
+        spec["signerName"],
+        spec["username"],
+        _format_duration(spec["expirationSeconds"]) if "expirationSeconds" in spec else "<none>",
+        f"{decided}{failed}{',Issued' if 'certificate' in request['status'] else ''}",
     ]
 
 
-def _format_condition(request: SigningRequest) -> str:
-    decided = next((kind for kind in ("Denied", "Approved") if request.has_condition(kind)), "Pending")
-    failed = ",Failed" if request.has_condition("Failed") else ""
-    return f"{decided}{failed}{',Issued' if request.status.certificate else ''}"
-
-
-def _format_status(node: Node) -> str:
-    ready = next((one.status for one in node.status.conditions if one.type == "Ready"), None)
+def _format_status(node: Document) -> str:
+    conditions = {one["type"]: one.get("status", "") for one in node["status"].get("conditions", [])}
+    ready = conditions.get("Ready")
     word = "Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"
-    return f"{word},SchedulingDisabled" if node.spec.unschedulable else word
+    return f"{word},SchedulingDisabled" if node["spec"].get("unschedulable") else word
 
 
-def _format_roles(node: Node) -> str:
-    labels = node.metadata.labels
+def _format_roles(node: Document) -> str:
+    labels = node["metadata"].get("labels", {})
     roles = {key.removeprefix(_ROLE) for key in labels if key.startswith(_ROLE)} - {""}
     return ",".join(sorted(roles | {labels.get("kubernetes.io/role", "")} - {""})) or "<none>"
 
 
-def _kernel(info: NodeInfo) -> str:
-    kernel = info.kernel_version or "<unknown>"
-    return f"{kernel} ({info.architecture})" if info.architecture else kernel
+def _get_address(node: Document, kind: str) -> str:
+    addresses = node["status"].get("addresses", [])
+    return next((one["address"] for one in addresses if one["type"] == kind), "<none>")
 
 
-def _get_address(node: Node, kind: str) -> str:
-    return next((one.address for one in node.status.addresses if one.type == kind), "<none>")
-
-
-def _format_age(created: str | None, now: datetime) -> str:
-    """Return the age as kubectl formats it."""
-    if created is None:
-        return "<unknown>"
-    return _format_duration(max(0, int((now - datetime.fromisoformat(created)).total_seconds())))
+def _format_age(item: Document, now: datetime) -> str:
+    created = datetime.fromisoformat(item["metadata"]["creationTimestamp"])
+    return _format_duration(max(0, int((now - created).total_seconds())))
 
 
 def _format_duration(seconds: int) -> str:
@@ -157,7 +147,7 @@ def _format_duration(seconds: int) -> str:
 _OF_REQUESTS: Final = dict.fromkeys(
     ("Name", "Age", "SignerName", "Requestor", "RequestedDuration", "Condition"), 0
 )
-_KINDS: Final[dict[str, tuple[dict[str, int], Callable[[Any, datetime], list[str]]]]] = {
-    NODES.plural: (_OF_NODES, _format_node),
-    SIGNING_REQUESTS.plural: (_OF_REQUESTS, _format_request),
+_KINDS: Final[dict[str, tuple[dict[str, int], Callable[[Document, datetime], list[str]]]]] = {
+    "nodes": (_OF_NODES, _format_node),
+    "certificatesigningrequests": (_OF_REQUESTS, _format_request),
 }

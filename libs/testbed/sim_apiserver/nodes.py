@@ -1,24 +1,13 @@
-"""Nodes: schema, admission, defaults and validation."""
+"""Nodes: admission, defaults and validation."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from typing import Annotated, Final
+from typing import Any, Final, TypedDict
 
 import msgspec
-from msgspec import UNSET, UnsetType, field
-from msgspec.structs import replace
 
-from libs.testbed.sim_apiserver.objects import (
-    Caller,
-    Meta,
-    ResourceKind,
-    Time,
-    validate_key,
-    validate_label_value,
-    validate_metadata,
-)
 from libs.testbed.sim_apiserver.refusals import (
     Cause,
     duplicate_value,
@@ -27,174 +16,124 @@ from libs.testbed.sim_apiserver.refusals import (
     required_value,
     unsupported_value,
 )
-
-# Only canonical quantities: the real server rewrites others ("4000m" becomes "4").
-Quantity = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9]\d*)(Ki|Mi|Gi|Ti)?$")]
+from libs.testbed.sim_apiserver.resource_kind import (
+    Caller,
+    Document,
+    Metadata,
+    ResourceKind,
+    update_part,
+    validate_key,
+    validate_label_value,
+    validate_metadata,
+)
 
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+_NODE_INFO: Final = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
+# Always present, even if empty.
+_STATUS: Final = {
+    "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+    "nodeInfo": dict.fromkeys(_NODE_INFO, ""),
+}
 
 
-class Taint(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
-):
-    """Key and effect are always present; their pair is unique."""
-
-    key: str = field(default_factory=str)  # a factory, so that the field is always encoded
-    value: str = ""
-    effect: str = field(default_factory=str)
-    time_added: Time | None = None
+class _Spec(TypedDict, total=False):
+    podCIDR: str
+    podCIDRs: list[str]
+    providerID: str
+    taints: list[dict[str, str | None]]
+    unschedulable: bool
 
 
-NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+class _Status(TypedDict, total=False):
+    conditions: list[dict[str, str | None]]
+    addresses: list[dict[str, str]]
+    nodeInfo: dict[str, str]
 
 
-class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """spec, limited to the fields that are written here."""
-
-    pod_cidr: str = field(name="podCIDR", default="")
-    pod_cidrs: list[str] = field(name="podCIDRs", default_factory=list)
-    provider_id: str = field(name="providerID", default="")
-    taints: list[Taint] = []
-    unschedulable: bool = False
+class _Node(TypedDict, total=False):
+    metadata: Metadata
+    spec: _Spec
+    status: _Status
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One element of status.addresses."""
-
-    type: str
-    address: str
-
-
-class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One element of status.conditions; missing times are encoded as null."""
-
-    type: str
-    status: str = ""
-    last_heartbeat_time: Time | None = None
-    last_transition_time: Time | None = None
-    reason: str | UnsetType = UNSET
-    message: str | UnsetType = UNSET
-
-
-class KubeletEndpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The port of a kubelet."""
-
-    port: int = field(name="Port", default=0)
-
-
-class DaemonEndpoints(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Always present, even if empty."""
-
-    kubelet_endpoint: KubeletEndpoint = field(default_factory=KubeletEndpoint)
-
-
-class NodeInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Always present, even if empty."""
-
-    machine_id: str = field(name="machineID", default="")
-    system_uuid: str = field(name="systemUUID", default="")
-    boot_id: str = field(name="bootID", default="")
-    kernel_version: str = ""
-    os_image: str = ""
-    container_runtime_version: str = ""
-    kubelet_version: str = ""
-    kube_proxy_version: str = ""
-    operating_system: str = ""
-    architecture: str = ""
-
-
-class NodeStatus(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True
-):
-    """status, without images, volumes and features."""
-
-    capacity: dict[str, Quantity] = {}
-    allocatable: dict[str, Quantity] = {}
-    phase: str = ""
-    conditions: list[Condition] = []
-    addresses: list[Address] = []
-    daemon_endpoints: DaemonEndpoints = field(default_factory=DaemonEndpoints)
-    node_info: NodeInfo = field(default_factory=NodeInfo)
-
-
-class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A Node on the wire, without kind and apiVersion."""
-
-    metadata: Meta = field(default_factory=Meta)
-    spec: NodeSpec = field(default_factory=NodeSpec)
-    status: NodeStatus = field(default_factory=NodeStatus)
-
-
-def prepare_new_node(new: Node, caller: Caller) -> Node:
+def prepare_new_node(new: Document, caller: Caller) -> Document:
     """Add the not-ready taint to a new Node (admission plugin TaintNodesByCondition)."""
-    taints = list(new.spec.taints)
-    if not any((one.key, one.effect) == (NOT_READY.key, NOT_READY.effect) for one in taints):
-        taints.append(NOT_READY)
-    return _set_defaults(replace(new, spec=replace(new.spec, taints=taints)))
+    spec = new.get("spec", {})
+    taints = spec.get("taints", [])
+    if not any((one.get("key"), one.get("effect")) == tuple(_NOT_READY.values()) for one in taints):
+        taints = [*taints, _NOT_READY]
+    return _set_defaults({**new, "spec": {**spec, "taints": taints}})
 
 
-def apply_node_update(old: Node, new: Node, subresource: str, caller: Caller) -> Node:
+def apply_node_update(old: Document, new: Document, subresource: str, caller: Caller) -> Document:
     """Apply an update: the Node's own path keeps the status, nodes/status the spec; both write metadata."""
-    if subresource == "status":
-        return _set_defaults(replace(new, spec=old.spec))
-    return _set_defaults(replace(new, status=old.status))
+    return _set_defaults(update_part(old, new, subresource, caller))
 
 
-def remove_not_ready_taint(node: Node) -> Node:
+def remove_not_ready_taint(node: Document) -> Document:
     """Return the Node without its not-ready taint if it is Ready, as kube-controller-manager does."""
-    if not any(one.type == "Ready" and one.status == "True" for one in node.status.conditions):
+    conditions = node["status"].get("conditions", [])
+    if not any((one["type"], one.get("status")) == ("Ready", "True") for one in conditions):
         return node
-    taints = [one for one in node.spec.taints if one.key != NOT_READY.key]
-    return replace(node, spec=replace(node.spec, taints=taints))
+    taints = [one for one in node["spec"].get("taints", []) if one["key"] != _NOT_READY["key"]]
+    return {**node, "spec": {**node["spec"], "taints": taints}}
 
 
-def _set_defaults(node: Node) -> Node:
-    spec, status = node.spec, node.status
-    if spec.pod_cidr and spec.pod_cidrs[:1] != [spec.pod_cidr]:  # the older field wins
-        spec = replace(spec, pod_cidrs=[spec.pod_cidr])
-    elif spec.pod_cidrs and not spec.pod_cidr:
-        spec = replace(spec, pod_cidr=spec.pod_cidrs[0])
-    if status.capacity and not status.allocatable:
-        status = replace(status, allocatable=status.capacity)
-    return replace(node, spec=spec, status=status)
+def _set_defaults(node: Document) -> Document:
+    spec, status = dict(node.get("spec", {})), _STATUS | node.get("status", {})
+    if (first := spec.get("podCIDR")) and spec.get("podCIDRs", [])[:1] != [first]:  # the older field wins
+        spec["podCIDRs"] = [first]
+    elif spec.get("podCIDRs") and not first:
+        spec["podCIDR"] = spec["podCIDRs"][0]
+    if status.get("capacity") and not status.get("allocatable"):
+        status["allocatable"] = status["capacity"]
+    status["nodeInfo"] = _STATUS["nodeInfo"] | status["nodeInfo"]
+    return {**node, "spec": spec, "status": status}
 
 
-def validate_node(new: Node, old: Node | None) -> list[Cause]:
+def validate_node(new: Document, old: Document | None) -> list[Cause]:
     """Return the causes of an invalid Node, with the real server's field names (taints are in "metadata")."""
-    causes = validate_metadata(new.metadata, old.metadata if old else None)
-    causes += _validate_taints(new.spec.taints)
-    causes += _validate_pod_cidrs(new.spec.pod_cidrs)
-    seen: list[Address] = []
-    for at, address in enumerate(new.status.addresses):
-        if address in seen:
+    spec, addresses = new["spec"], new["status"].get("addresses", [])
+    causes = validate_metadata(new, old)
+    causes += _validate_taints(spec.get("taints", []))
+    causes += _validate_pod_cidrs(spec.get("podCIDRs", []))
+    for at, address in enumerate(addresses):
+        if address in addresses[:at]:
             causes.append(duplicate_value(msgspec.json.encode(address).decode(), f"status.addresses[{at}]"))
-        seen.append(address)
-    if old is not None:
-        for name, before, after in (
-            ("podCIDR", old.spec.pod_cidrs, new.spec.pod_cidrs),
-            ("providerID", old.spec.provider_id, new.spec.provider_id),
-        ):
-            if before and after != before:
-                why = f'node updates may not change {name} except from "" to valid'
-                path = "spec.podCIDRs" if name == "podCIDR" else "spec.providerID"
-                causes.append(forbidden_value(why, path))
+    before = old["spec"] if old else {}
+    for field, name in (("podCIDRs", "podCIDR"), ("providerID", "providerID")):
+        if before.get(field) and spec.get(field) != before[field]:
+            why = f'node updates may not change {name} except from "" to valid'
+            causes.append(forbidden_value(why, f"spec.{field}"))
     return causes
 
 
-def _validate_taints(taints: list[Taint]) -> Iterable[Cause]:
+def _validate_taints(taints: list[dict[str, Any]]) -> Iterable[Cause]:
     seen: set[tuple[str, str]] = set()
     for at, taint in enumerate(taints):
-        where = f"metadata.taints[{at}]"
-        yield from validate_key(taint.key, f"{where}.key")
-        yield from validate_label_value(taint.value, f"{where}.value")
-        if not taint.effect:
+        where, pair = f"metadata.taints[{at}]", (taint.get("key", ""), taint.get("effect", ""))
+        yield from validate_key(pair[0], f"{where}.key")
+        yield from validate_label_value(taint.get("value") or "", f"{where}.value")
+        if not pair[1]:
             yield required_value(f"{where}.effect")
-        elif taint.effect not in _EFFECTS:
-            yield unsupported_value(taint.effect, _EFFECTS, f"{where}.effect")
-        elif (taint.key, taint.effect) in seen:
+        elif pair[1] not in _EFFECTS:
+            yield unsupported_value(pair[1], _EFFECTS, f"{where}.effect")
+        elif pair in seen:
             value = msgspec.json.encode(taint).decode()
             yield duplicate_value(f"{value}: taints must be unique by key and effect pair", where)
-        seen.add((taint.key, taint.effect))
+        seen.add(pair)
 
 
 def _validate_pod_cidrs(cidrs: list[str]) -> Iterable[Cause]:
@@ -214,7 +153,7 @@ def _validate_pod_cidrs(cidrs: list[str]) -> Iterable[Cause]:
 NODES: Final = ResourceKind(
     "nodes",
     "Node",
-    Node,
+    schema=_Node,
     short_names=("no",),
     subresources=frozenset({"status"}),
     supports_strategic_patch=True,

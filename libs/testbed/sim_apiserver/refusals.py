@@ -145,16 +145,6 @@ def expired(message: str) -> Refusal:
     return Refusal(410, "Expired", message)
 
 
-def too_large(limit: int) -> Refusal:
-    """413."""
-    return Refusal(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
-
-
-def unsupported_media_type() -> Refusal:
-    """415."""
-    return Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type")
-
-
 def patch_failed() -> Refusal:
     """422 without a cause, as the real server responds to a JSON Patch that does not apply."""
     return Refusal(422, "Invalid", "the server rejected our request due to an error in our request")
@@ -172,10 +162,3 @@ def not_simulated(what: str, field: str = "") -> Refusal:
     """422 with a cause, unlike a failed fence: the real server might have carried out the request."""
     message = f"not simulated: {what}"
     return Refusal(422, "Invalid", message, causes=[Cause("NotSimulated", message, field or what)])
-
-
-def too_large_version(wanted: int, current: int) -> Refusal:
-    """504: the resourceVersion is in the future."""
-    message = f"Timeout: Too large resource version: {wanted}, current: {current}"
-    cause = Cause("ResourceVersionTooLarge", "Too large resource version", "")
-    return Refusal(504, "Timeout", message, causes=[cause], retry_after_seconds=1)

@@ -22,7 +22,7 @@ from libs.testbed.sim_apiserver.authorization import ANONYMOUS, Identity, impers
 from libs.testbed.sim_apiserver.fault_responses import apply_fault, make_refusal_response, open_watch_response
 from libs.testbed.sim_apiserver.faults import FaultRules
 from libs.testbed.sim_apiserver.kubectl_tables import wants_table
-from libs.testbed.sim_apiserver.refusals import Refusal, not_simulated, too_large, unauthorized
+from libs.testbed.sim_apiserver.refusals import Refusal, not_simulated, unauthorized
 from libs.testbed.sim_apiserver.watch_stream import ChangeNotifier, WatchStream
 
 _BODY_LIMIT = 3 * 1024 * 1024  # bytes
@@ -200,5 +200,5 @@ async def _body(request: web.BaseRequest) -> bytes:
     async for chunk in request.content.iter_any():
         body += chunk
         if len(body) > _BODY_LIMIT:
-            raise too_large(_BODY_LIMIT)
+            raise Refusal(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_BODY_LIMIT}")
     return bytes(body)
