@@ -13,12 +13,13 @@ import pytest
 import yaml
 
 from libs.common.contract.services import SERVICES
-from libs.testbed.control_plane.build import GoProgram, find_go_toolchain
+from libs.testbed.containers.__main__ import COMPOSE
+from libs.testbed.containers.images import build_compose_environment
+from libs.testbed.control_plane.build import find_go_toolchain
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "compose"
 FILE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
-COMPOSE = GoProgram("docker-compose", FOLDER / "docker-compose")
 PARTS: dict[str, dict[str, Any]] = FILE["services"]
 OURS = sorted({wiring.service for wiring in SERVICES} & PARTS.keys())
 WITH_AN_IMAGE_OF_ITS_OWN_WAYS = {"lgtm"}  # its image needs its own user and a writable root
@@ -111,6 +112,13 @@ def test_prometheus_scrapes_the_port_of_each_service():
     assert all("--secure-port=10458" in PARTS[name]["command"] for name in OURS)
 
 
+def test_compose_local_replaces_every_image_of_a_registry():
+    images = "\n".join(part["image"] for part in PARTS.values())
+    replaced = {name for name in build_compose_environment() if name.endswith("_IMAGE")}
+    ours_and_observability = {"TALOS_CCM_IMAGE", "TALOS_CCM_TESTBED_IMAGE", "LGTM_IMAGE"}
+    assert set(re.findall(r"\$\{([A-Z_]+)", images)) == replaced | ours_and_observability
+
+
 def test_every_image_of_a_registry_is_pinned():
     defaults = [re.sub(r"\$\{\w+:-(.*)\}", r"\1", part["image"]) for part in PARTS.values()]
     assert all(re.search(r":v?\d+\.\d+\.\d+|:dev$", image) for image in defaults), defaults
@@ -145,7 +153,7 @@ def test_the_error_of_an_engine_that_does_not_answer_is_printed(tmp_path: Path):
     done = need(tmp_path, "docker", "compose")
     assert done.returncode == 1
     assert "no container engine answers: Cannot connect to the Docker daemon at x" in done.stderr
-    assert "DOCKER_HOST" in done.stderr
+    assert "make compose-local" in done.stderr
 
 
 def test_a_missing_compose_is_reported(tmp_path: Path):

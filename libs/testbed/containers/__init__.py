@@ -1,0 +1,1 @@
+"""`make compose-local`: an engine, compose and images on a Debian machine without an image registry."""
