@@ -8,12 +8,12 @@ import click
 from cli.command_exit import run_command
 
 
-@click.group(short_help="Check --cloud-config files and values files.")
+@click.group(short_help="Check --cloud-config files and chart values.")
 def config() -> None:
-    """Check --cloud-config files before a cluster uses them."""
+    """Check --cloud-config files and chart values before a cluster uses them."""
 
 
-@config.command(short_help="Find all mistakes in config files.")
+@config.command(short_help="Find all mistakes in config files and chart values.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 @click.option(
     "-o",
@@ -37,7 +37,8 @@ def config() -> None:
     help="Report behavior that differs from the reference controller.",
 )
 def check(files: tuple[Path, ...], chart_values: bool, output: str, strict: bool, differences: bool) -> None:
-    """Find all mistakes in config files, with their lines. FILE may be - for standard input.
+    """Find all mistakes in --cloud-config files, or in chart values (--chart-values), with their lines. FILE
+    may be - for standard input.
 
     Templates and regular expressions are evaluated on a sample machine of every platform. No cluster is
     accessed.

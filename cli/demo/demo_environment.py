@@ -9,6 +9,8 @@ from cli.demo.demo_cluster import DemoCluster
 from cli.demo.demo_options import DemoOptions
 
 _EXAMPLE_RULES = """\
+# An example for `talos-ccm render`: the services of this demo do not read it, so an edit changes no node.
+# For rules that apply to the nodes: make demo ARGS="--cloud-config=FILE"
 transformations:
   - name: zone
     labels:

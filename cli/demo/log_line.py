@@ -64,8 +64,8 @@ class ConfigLine(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         if self.mistakes:
-            return f"rejected, the previous ones stay in use: {self.mistakes}"
-        return f"applied: {self.rules} rule{'' if self.rules == 1 else 's'}"
+            return f"rejected, the previous one stays in use: {self.mistakes}"
+        return f"applied: {self.rules or 'no'} rule{'' if self.rules == 1 else 's'}"
 
 
 _RELOADS: Final = ("--cloud-config rejected, the previous one stays in use", "cloud-config reloaded")

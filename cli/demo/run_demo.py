@@ -201,7 +201,7 @@ async def _print_result(
 async def _keep_running(
     wanted: DemoOptions, parts: DemoCluster, console: Console, run_dir: Path, node: str
 ) -> None:
-    """Keep the cluster for manual inspection until Ctrl-C, and print each reload of the rules."""
+    """Keep the cluster for manual inspection until Ctrl-C, and print each reload of --cloud-config."""
     write_environment(wanted, parts, run_dir)
     console.print()
     heading = "The cluster runs until Ctrl-C. In another terminal, run the first line, then any other"
@@ -214,7 +214,7 @@ async def _keep_running(
             logs.read_new_lines()
             while logs.config_lines:
                 line = logs.config_lines.pop(0)
-                text = f"{line.time.astimezone():%H:%M:%S}  rules {line}"
+                text = f"{line.time.astimezone():%H:%M:%S}  --cloud-config {line}"
                 console.print(text, markup=False, highlight=False)
             if parts.pods is not None:
                 await parts.pods.report()

@@ -54,6 +54,7 @@ def status_to_json(found: ClusterStatus) -> dict[str, Any]:
         "nodes": {
             "count": found.nodes.count,
             "usable": found.nodes.usable_count,
+            "excluded": found.nodes.excluded,
             "notReady": found.nodes.not_ready,
             "uninitialized": [
                 {"name": one.name, "seconds": one.seconds, "blocked": one.is_blocked, "why": one.why}

@@ -25,6 +25,9 @@ from cli.status.ipam.ipam_status import IpamStatus, build_ipam_status, parse_pag
 from cli.status.nodes import NodesStatus, summarize_nodes
 from cli.status.requests import RequestsStatus, summarize_requests
 from cli.status.status_evidence import StatusEvidence
+from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
+from libs.common.cloud_config.model import Ownership
+from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.contract.events import ClusterNetworksObserved, DeadLetter
 from services.ipam.effective_networks import NetworkFlags
 
@@ -78,7 +81,7 @@ def build_status(evidence: StatusEvidence) -> ClusterStatus:
         queues=tuple(list_consumer_statuses(flow, installed)) if flow else (),
         dead_letters=flow.dead if flow else (),
         dead_count=flow.dead_count if flow else 0,
-        nodes=summarize_nodes(evidence.nodes, flow, evidence.at),
+        nodes=summarize_nodes(evidence.nodes, flow, evidence.at, _read_ownership(evidence)),
         kept_keys=evidence.kept_keys,
         requests=requests
         if isinstance(requests, Unavailable)
@@ -95,6 +98,15 @@ def build_status(evidence: StatusEvidence) -> ClusterStatus:
     # A rejected configuration comes first: it also makes pods unready.
     problems = (*_list_config_problems(evidence), *_list_problems(found, told=flow is not None))
     return msgspec.structs.replace(found, problems=problems)
+
+
+def _read_ownership(evidence: StatusEvidence) -> Ownership:
+    """Return which Nodes the labeler manages; all of them if the file is unavailable or invalid."""
+    text = "" if isinstance(evidence.config_file, Unavailable) else evidence.config_file
+    try:
+        return parse_cloud_config(text, "the file").ownership.for_controller(CLOUD_NODE)
+    except CloudConfigError:  # the services keep an earlier file, and an Event reports this one
+        return Ownership()
 
 
 def _build_ipam_status(evidence: StatusEvidence) -> IpamStatus | Unavailable:
@@ -129,6 +141,7 @@ def _list_unavailable_parts(evidence: StatusEvidence) -> Iterator[str]:
         "pods": evidence.pods,
         "pod CIDR claims": evidence.claims,
         "Events": evidence.events,
+        "--cloud-config": evidence.config_file,
     }
     for name, part in parts.items():
         if isinstance(part, Unavailable):

@@ -142,13 +142,15 @@ def _why_not_leading(lease: LeaseState, at: datetime, flow: FlowSnapshot | None)
 
 
 def list_consumer_statuses(flow: FlowSnapshot, installed: AbstractSet[str]) -> Iterator[ConsumerStatus]:
-    """Yield the state of each consumer.
+    """Yield the state of each consumer, except those of optional services that are not installed.
 
     A consumer is wrong if messages are pending and no client pulls, or if nothing has moved for a minute. A
     consumer of a service that is not installed is absent, although all messages are pending. A default
     service whose consumer has delivered messages before is missing instead.
     """
     for queue in flow.queues:
+        if queue.service not in installed | _DEFAULT:
+            continue
         moved = [at for at in (queue.delivered_at, queue.acknowledged_at) if at]
         idle = (flow.at - max(moved)).total_seconds() if moved else None
         text = _why_stalled(queue, idle)

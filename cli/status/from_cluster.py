@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from cli.cluster.chart_config import read_chart_config
 from cli.cluster.credentials import open_kube_client
 from cli.cluster.kept_keys import report_kept_keys
 from cli.cluster.kube_events import list_cluster_events
@@ -43,12 +44,13 @@ async def _gather(source: LeaseQuery) -> StatusEvidence:
     kube = open_kube_client(source.kubeconfig, source.context, user_agent="talos-ccm-status")
     try:
         before = await _get_or_unavailable(list_claim_pages(kube))
-        (nodes, managed_fields), requests, lease, pods, events = await asyncio.gather(
+        (nodes, managed_fields), requests, lease, pods, events, config = await asyncio.gather(
             list_managed_nodes(kube),
             _get_or_unavailable(_list_requests(kube)),
             _get_or_unavailable(fetch_watcher_lease(kube, source)),
             _get_or_unavailable(_list_pods(kube, source)),
             _get_or_unavailable(list_cluster_events(kube)),
+            _get_or_unavailable(read_chart_config(kube, source.namespace, source.release)),
         )
         after = await _get_or_unavailable(list_claim_pages(kube))
         # the time of the Kubernetes data: a pod may answer much later
@@ -64,6 +66,7 @@ async def _gather(source: LeaseQuery) -> StatusEvidence:
         kept_keys=tuple(
             report for node in nodes for report in report_kept_keys(node, managed_fields[node.name])
         ),
+        config_file=config if isinstance(config, Unavailable) else config[0],
         requests=requests,
         lease=lease,
         pods=pods,

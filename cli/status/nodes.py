@@ -7,9 +7,12 @@ from typing import Final
 import msgspec
 
 from cli.inside.flow_snapshot import FlowSnapshot, ObjectMessages
+from libs.common.cloud_config.model import Ownership
+from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.events import Decided, NodeUnreachable
 from libs.common.contract.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node
 
+_ALL_NODES: Final = Ownership()
 JOINING_SECONDS: Final = 60.0  # a Node may take this long to join before it counts as stuck
 
 
@@ -32,6 +35,7 @@ class NodesStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     count: int
     usable_count: int
+    excluded: int  # usable Nodes that the section `ownership` of --cloud-config excludes
     not_ready: int  # usable Nodes whose kubelet reports not ready, or reports nothing
     uninitialized: tuple[UnusableNode, ...]  # oldest first
 
@@ -41,14 +45,20 @@ class NodesStatus(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(node for node in self.uninitialized if not node.is_joining)
 
 
-def summarize_nodes(nodes: Iterable[Node], flow: FlowSnapshot | None, at: datetime) -> NodesStatus:
-    """Return the status of all Nodes. `flow` may contain the last messages about the unusable ones."""
+def summarize_nodes(
+    nodes: Iterable[Node], flow: FlowSnapshot | None, at: datetime, ownership: Ownership = _ALL_NODES
+) -> NodesStatus:
+    """Return the status of all Nodes. `flow` may contain the last messages about the unusable ones.
+
+    `ownership` is that of the labeler.
+    """
     everything = tuple(nodes)
     usable = [node for node in everything if node.is_initialized]
     stuck = [_make_unusable_node(node, flow, at) for node in everything if not node.is_initialized]
     return NodesStatus(
         count=len(everything),
         usable_count=len(usable),
+        excluded=sum(bool(why_not_owned(ownership, node)) for node in usable),
         not_ready=sum(not _is_ready(node) for node in usable),
         uninitialized=tuple(sorted(stuck, key=lambda one: (-(one.seconds or 0.0), one.name))),
     )

@@ -29,6 +29,7 @@ class StatusEvidence(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = "kube-system"
     nodes: tuple[Node, ...] = ()
     kept_keys: tuple[KeptKeyReport, ...] = ()
+    config_file: str | Unavailable = ""  # the chart's --cloud-config
     requests: tuple[SigningRequest, ...] | Unavailable = ()
     lease: LeaseState | Unavailable = LeaseState()
     pods: tuple[Pod, ...] | Unavailable = ()

@@ -155,8 +155,9 @@ def _format_consumer(one: ConsumerStatus) -> list[Text]:
 
 def _format_nodes(nodes: NodesStatus, width: int) -> Iterator[Line]:
     told = f"{nodes.count:,}, {nodes.usable_count:,} usable"
-    if nodes.not_ready:
-        told += f" ({nodes.not_ready:,} of them not ready)"
+    parts = ((nodes.not_ready, "not ready"), (nodes.excluded, "excluded by `ownership`"))
+    if shown := [f"{count:,} of them {what}" for count, what in parts if count]:
+        told += f" ({', '.join(shown)})"
     if nodes.uninitialized:
         oldest = nodes.uninitialized[0].seconds
         since = f", the oldest for {format_age(oldest)}" if oldest is not None else ""

@@ -74,7 +74,7 @@ def test_explain_node_uses_the_decisions_of_the_services():
     ("module", "name", "calls"),
     [
         ("cli.explain.node.from_cluster", "kube", {"close"}),
-        ("cli.explain.node.context_from_cluster", "kube", {"list_config_maps"}),
+        ("cli.cluster.chart_config", "kube", {"list_config_maps"}),
         ("cli.cluster.watcher_lease", "kube", {"get_lease"}),
         ("cli.status.ipam.from_cluster", "kube", {"list_config_maps", "close"}),
         ("cli.status.from_cluster", "kube", {"close"}),

@@ -262,7 +262,7 @@ def test_what_rules_gave_is_told_and_an_edit_of_the_file_reaches_the_nodes(tmp_p
         assert "example.com/team" in run(demo, commands["render"]).stdout
         file.write_text(text.replace("labels: {", "lables: {"))
         assert f"rules       edit {file}: all nodes follow within 15 s" in demo.said()
-        demo.says("rules rejected, the previous ones stay in use: ")
+        demo.says("--cloud-config rejected, the previous one stays in use: ")
         assert 'has no key "lables"' in " ".join(demo.said().split())
         told = _until_told(demo, commands["status"].replace(" --watch", ""), 'has no key "lables"')
         assert "  configuration: " in told
@@ -270,7 +270,7 @@ def test_what_rules_gave_is_told_and_an_edit_of_the_file_reaches_the_nodes(tmp_p
         assert "last log line: " in diagnosis
         assert 'has no key "lables"' in diagnosis
         file.write_text(text.replace("red", "blue"))
-        demo.says("rules applied: 2 rules")
+        demo.says("--cloud-config applied: 2 rules")
         demo.process.send_signal(signal.SIGINT)
         demo.ends(0)
 

@@ -54,9 +54,11 @@ def node(
 
     \b
     Exit status:
-      0  the Node is healthy, or is being initialized
-      1  the Node has a problem: it is blocked or not ready, contradicts its
-         machine, or its machine is unreachable or gone
+      0  the Node is healthy, or is being initialized; kept keys are no problem
+      1  the Node has a problem: it is blocked, not ready or being deleted, its
+         providerID differs from that of its machine, its pod CIDR or
+         certificate is missing, its machine is unreachable or gone, or the
+         --cloud-config file is invalid
       2  unknown: no access to the cluster, no such Node, or invalid arguments
 
     \b

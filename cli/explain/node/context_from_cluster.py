@@ -5,9 +5,10 @@ from collections.abc import Awaitable
 from typing import Final, TypeVar
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
+from cli.cluster.chart_config import read_chart_config
 from cli.cluster.kube_events import list_cluster_events, make_event_resource, summarize_events
 from cli.cluster.kube_listing import list_all
-from cli.cluster.pod_commands import build_label_selector, list_pods
+from cli.cluster.pod_commands import list_pods
 from cli.cluster.pods import Pod
 from cli.cluster.watcher_lease import LeaseNameUnknown, fetch_watcher_lease
 from cli.explain.node.node_context import NodeContext
@@ -17,7 +18,6 @@ from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube.errors import KubeError, NotFound
 from libs.common.kube.objects import Resource
 
-_FILE: Final = "ccm-config.yaml"  # a key of the chart's ConfigMap
 _REQUESTS: Final = Resource(
     plural=SIGNING_REQUESTS.plural,
     path=SIGNING_REQUESTS.path,
@@ -46,7 +46,7 @@ async def gather_context(kube: KubeApi, node: Node, where: LeaseQuery) -> NodeCo
         found("certificate signing requests", list_all(kube, _REQUESTS), []),
         found("Lease", fetch_watcher_lease(kube, where), None),
         found("pods of the chart", _list_pods(kube, namespace, release), []),
-        found("--cloud-config of the chart", _read_cloud_config(kube, namespace, release), ("", "")),
+        found("--cloud-config of the chart", read_chart_config(kube, namespace, release), ("", "")),
     )
     own = [one for one in requests if one.signing_request.node_name == node.name]
     return NodeContext(
@@ -66,19 +66,3 @@ async def _list_pods(kube: KubeApi, namespace: str, release: str) -> list[Pod]:
         return await list_pods(kube, namespace, release)
     except NotFound:
         return []
-
-
-async def _read_cloud_config(kube: KubeApi, namespace: str, release: str) -> tuple[str, str]:
-    """Return the content and the place of the chart's --cloud-config.
-
-    Both are "" if the chart is not installed, or more than once.
-    """
-    maps = [
-        each
-        async for page in kube.list_config_maps(namespace, build_label_selector(release))
-        for each in page.items
-    ]
-    found = [each for each in maps if _FILE in each.data]
-    if len(found) != 1:
-        return "", ""
-    return found[0].data[_FILE], f"ConfigMap {namespace}/{found[0].metadata.name}"

@@ -111,16 +111,22 @@ def test_a_node_that_ownership_excludes_is_settled_and_one_that_returns_is_not()
 def test_a_reload_of_the_rules_is_told_once_by_the_labeler():
     rejected = {"message": "--cloud-config rejected, the previous one stays in use", "mistakes": "line 3: no"}
     accepted = {"message": "cloud-config reloaded", "rules": 2}
+    only_ownership = accepted | {"rules": 0}
 
     def line(service: str, fields: dict[str, Any]) -> bytes:
         return json.dumps({"time": NOW.isoformat(), "service": service, **fields}).encode() + b"\n"
 
-    lines = [line(service, fields) for fields in (rejected, accepted) for service in ("csr", "labeler")]
+    lines = [
+        line(service, fields)
+        for fields in (rejected, accepted, only_ownership)
+        for service in ("csr", "labeler")
+    ]
     logs = LogFollower([io.BytesIO(b"".join(lines))], a_run())
     logs.read_new_lines()
     assert [str(each) for each in logs.config_lines] == [
-        "rejected, the previous ones stay in use: line 3: no",
+        "rejected, the previous one stays in use: line 3: no",
         "applied: 2 rules",
+        "applied: no rules",
     ]
 
 

@@ -232,6 +232,10 @@ BLIND = msgspec.structs.replace(
     ),
     certificates=(),
 )
+OWNERSHIP = (
+    "ownership: {nodeSelector: [{matchExpressions: "
+    "[{key: metadata.name, operator: Regexp, values: ['^mine']}]}]}\n"
+)
 CASES = {"well": WELL, "ill": ILL, "all-in-one": ALL_IN_ONE, "blind": BLIND}
 
 
@@ -304,6 +308,29 @@ def test_the_oldest_comes_first_and_a_node_without_a_time_counts_as_stuck():
     found = summarize_nodes([ageless, stood("young", 70), stood("old", 700)], None, NOW)
     assert [one.name for one in found.uninitialized] == ["old", "young", "a"]
     assert len(found.stuck) == 3
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("", "3, 3 usable"),
+        ("ownership: {nodeSelector: [", "3, 3 usable"),  # invalid: the services keep an earlier file
+        (OWNERSHIP, "3, 3 usable (2 of them excluded by `ownership`)"),
+    ],
+)
+def test_usable_nodes_that_ownership_excludes_are_counted(file: str, line: str):
+    nodes = tuple(map(usable, ("mine-1", "web-1", "web-2")))
+    found = judged(WELL, nodes=nodes, config_file=file)
+    assert f"Nodes         {line}\n" in render_lines(format_status(found, width=0))
+    assert found.exit_status == 0
+
+
+def test_a_consumer_is_left_out_if_its_service_is_optional_and_not_installed():
+    def listed(*pods: Pod) -> list[str]:
+        return [one.queue.name for one in judged(WELL, pods=pods).queues]
+
+    assert listed(*PODS) == ["labeler-nodes", "csr-requests"], "labeler and csr run by default"
+    assert listed(*PODS, a_pod("ipam")) == ["labeler-nodes", "csr-requests", "ipam-nodes"]
 
 
 # ---- requests
