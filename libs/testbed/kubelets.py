@@ -241,6 +241,7 @@ class KubeletFleet:
         if as_node is not None:
             as_user, as_groups = f"{NODE_USER_PREFIX}{as_node}", NODE_GROUPS
         headers = [("Content-Type", content_type), ("Accept", JSON)]
+        headers += [("User-Agent", "kubelet/v1.36.3")] if as_node is not None else []
         if as_user is not None:
             headers.append(("Impersonate-User", as_user))
             headers += [("Impersonate-Group", group) for group in as_groups]

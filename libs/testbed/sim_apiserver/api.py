@@ -15,6 +15,7 @@ from libs.testbed.sim_apiserver.authorization import Identity, admit, authorize,
 from libs.testbed.sim_apiserver.certificate_signer import sign_request
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
 from libs.testbed.sim_apiserver.discovery import DOCUMENTS, HEALTH
+from libs.testbed.sim_apiserver.field_managers import record_manager
 from libs.testbed.sim_apiserver.kinds import KINDS, NAMESPACES, make_namespace
 from libs.testbed.sim_apiserver.kubectl_tables import has_table, render_table
 from libs.testbed.sim_apiserver.nodes import NODES, remove_not_ready_taint
@@ -197,6 +198,8 @@ class SimApi:
         admit(identity, asked, new, None, self.store)
         if causes := kind.validate(new, None):
             raise invalid(kind.qualified_name, kind.make_reference(name), causes)
+        if kind == NODES:
+            new = record_manager({}, new, asked, caller.now)
         key = Key(asked.namespace, name)
         if key in self.store.table(kind.plural).objects:
             raise already_exists(kind.make_reference(name))
@@ -258,7 +261,7 @@ class SimApi:
         _check_same_namespace(new, asked)
         if new["metadata"].get("resourceVersion") not in {None, "", old["metadata"]["resourceVersion"]}:
             raise conflict(about)
-        kept = ("namespace", "creationTimestamp", "resourceVersion", "deletionTimestamp")
+        kept = ("namespace", "creationTimestamp", "resourceVersion", "deletionTimestamp", "managedFields")
         meta = new["metadata"] | {field: old["metadata"].get(field) for field in kept}
         caller = self._make_caller(identity)
         new = omit_empty(kind.on_update(old, {**new, "metadata": meta}, asked.subresource, caller))
@@ -267,8 +270,10 @@ class SimApi:
             raise invalid(kind.qualified_name, about, causes)
         if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
             return _make_object_response(200, kind, self._remove(kind, stored.key, new))
-        if self._has_node_lifecycle and kind == NODES:
-            new = omit_empty(remove_not_ready_taint(new))
+        if kind == NODES:
+            new = record_manager(old, new, asked, caller.now)
+            if self._has_node_lifecycle:
+                new = omit_empty(remove_not_ready_taint(new))
         raw = stored.raw if new == old else self._put(kind, stored.key, new)
         return _make_object_response(200, kind, raw)
 

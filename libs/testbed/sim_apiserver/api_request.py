@@ -21,7 +21,7 @@ _BY_PATH: Final = {(kind.api_version, kind.plural): kind for kind in KINDS}
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _LIST: Final = {"limit", "continue", "fieldSelector", "labelSelector", "resourceVersion", "watch"}
 _WATCH: Final = {"watch", "resourceVersion", "timeoutSeconds", "allowWatchBookmarks", "fieldSelector"}
-_IGNORED: Final = {"pretty", "fieldManager", "fieldValidation", "timeout"}  # no effect on the responses
+_COMMON: Final = {"fieldManager", "pretty", "fieldValidation", "timeout"}  # only the first has an effect
 
 
 class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +35,12 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     subresource: str = ""
     query: Mapping[str, str] = {}
     as_table: bool = False  # for kubectl; kinds without a table ignore it
+    user_agent: str = ""
+
+    @property
+    def manager(self) -> str:
+        """The name of the client in managedFields."""
+        return self.query.get("fieldManager") or self.user_agent.partition("/")[0]
 
     @property
     def resource(self) -> str:
@@ -44,9 +50,13 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
 
 
-def parse_request(method: str, path: str, query: Mapping[str, str], *, as_table: bool = False) -> ApiRequest:
+def parse_request(
+    method: str, path: str, query: Mapping[str, str], *, as_table: bool = False, user_agent: str = ""
+) -> ApiRequest:
     """Parse a request; an unknown resource or verb stays empty, and `check_request` rejects it."""
-    request = ApiRequest(verb=method.lower(), path=path, query=query, as_table=as_table)
+    request = ApiRequest(
+        verb=method.lower(), path=path, query=query, as_table=as_table, user_agent=user_agent
+    )
     version, parts = _split(path)
     namespace = ""
     if len(parts) > 2 and parts[0] == "namespaces":
@@ -82,7 +92,7 @@ def check_request(request: ApiRequest) -> ResourceKind:
         raise no_such_resource()
     if not request.kind.is_stored and (request.verb != "create" or request.subresource):
         raise method_not_allowed()
-    known = {"list": _LIST, "watch": _WATCH}.get(request.verb, set[str]()) | _IGNORED
+    known = {"list": _LIST, "watch": _WATCH}.get(request.verb, set[str]()) | _COMMON
     for name in request.query.keys() - known:
         raise not_simulated(f"query parameter {name} of {request.verb}", name)
     return request.kind

@@ -118,8 +118,13 @@ class SimApiServer:
             self._runner = None
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        as_table = wants_table(request.headers.get("Accept", ""))
-        asked = parse_request(request.method, request.path, request.query, as_table=as_table)
+        asked = parse_request(
+            request.method,
+            request.path,
+            request.query,
+            as_table=wants_table(request.headers.get("Accept", "")),
+            user_agent=request.headers.get("User-Agent", ""),
+        )
         identity = _certified(request)
         try:
             fault = self.faults.match_request(asked.verb, asked.resource)
