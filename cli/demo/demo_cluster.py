@@ -18,7 +18,6 @@ from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_pods import ServicePods
 from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
-from libs.testbed.sim_machines import client as sim_machines
 
 ProgressCallback = Callable[[str, float], None]  # a started component, and the seconds that this took
 ComponentT = TypeVar("ComponentT")
@@ -119,7 +118,7 @@ async def _start_machines(starting: ClusterStarter, run_dir: Path, wanted: DemoO
         return await starting.start("Talos's own API server (apid)", talos_front.start_machines(run_dir))
     if wanted.real:
         return await starting.start("Talos API on COSI's own server", MachineFleet.start(run_dir))
-    return await starting.start("Talos API, simulated", sim_machines.start_machines(run_dir))
+    return await starting.start("Talos API, simulated", MachineFleet.start_simulated(run_dir))
 
 
 async def _start_nats(starting: ClusterStarter, run_dir: Path) -> NatsServer:

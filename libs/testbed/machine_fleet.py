@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -77,12 +78,20 @@ class MachineFleet:
         """Start the process with its certificates in `run_dir`; it ends with the context or this process."""
         program = await build_program(MACHINES)
         apid = {"GRPC_ENFORCE_ALPN_ENABLED": "false"}  # as apid runs
-        async with cls.start_program([program], run_dir, endpoints=endpoints, env=apid) as machines:
+        async with cls._start_program([program], run_dir, endpoints=endpoints, env=apid) as machines:
             yield machines
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def start_program(
+    async def start_simulated(cls, run_dir: Path, *, endpoints: int = 1) -> AsyncIterator[MachineFleet]:
+        """Start `sim_machines`, which needs no Go, as `start` does."""
+        program = [sys.executable, "-m", "libs.testbed.sim_machines"]
+        async with cls._start_program(program, run_dir, endpoints=endpoints) as machines:
+            yield machines
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def _start_program(
         cls,
         program: Sequence[str | Path],
         run_dir: Path,

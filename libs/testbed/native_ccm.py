@@ -39,7 +39,6 @@ class CloudInstance(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Cloud(msgspec.Struct, frozen=True, kw_only=True):
     scheme: str
-    down: bool
     instances: list[CloudInstance]
 
 
@@ -52,7 +51,6 @@ class NativeCcm:
         self.child: ChildProcess
         self._file = run_dir / "cloud.json"
         self._scheme = scheme
-        self._down = False
         self._instances: dict[str, CloudInstance] = {}
 
     @classmethod
@@ -94,27 +92,13 @@ class NativeCcm:
         """Switch the machine off; it still exists."""
         self.put_instances(msgspec.structs.replace(self._instances[name], shutdown=True))
 
-    def switch_on(self, name: str) -> None:
-        """Switch the machine on."""
-        self.put_instances(msgspec.structs.replace(self._instances[name], shutdown=False))
-
     def terminate(self, name: str) -> None:
         """Remove the machine from the cloud."""
         del self._instances[name]
         self._write_cloud_file()
 
-    def fail_api(self) -> None:
-        """Let the cloud's API return only errors."""
-        self._down = True
-        self._write_cloud_file()
-
-    def restore_api(self) -> None:
-        """Let the cloud's API answer again."""
-        self._down = False
-        self._write_cloud_file()
-
     def _write_cloud_file(self) -> None:
-        cloud = _Cloud(scheme=self._scheme, down=self._down, instances=list(self._instances.values()))
+        cloud = _Cloud(scheme=self._scheme, instances=list(self._instances.values()))
         fresh = self._file.with_suffix(".fresh")
         fresh.write_bytes(msgspec.json.encode(cloud))
         fresh.replace(self._file)

@@ -11,6 +11,7 @@ import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
 from cryptography.x509.oid import NameOID, ObjectIdentifier
@@ -47,7 +48,7 @@ class CertificateAuthority(msgspec.Struct, frozen=True):
         name = _name(common_name, [organization] if organization else [])
         now = datetime.now(UTC)
         builder = (
-            _builder(name, name, key, now - timedelta(minutes=1), now + _TEN_YEARS)
+            start_certificate(name, name, key.public_key(), now - timedelta(minutes=1), now + _TEN_YEARS)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(build_key_usage("digital_signature", "key_cert_sign"), critical=True)
             .add_extension(x509.ExtendedKeyUsage([Usage.SERVER_AUTH, Usage.CLIENT_AUTH]), critical=False)
@@ -95,7 +96,9 @@ class CertificateAuthority(msgspec.Struct, frozen=True):
         issuer = self.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
         issued_by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer)
         builder = (
-            _builder(name, self.certificate.subject, key, issued_at, issued_at + lifetime)
+            start_certificate(
+                name, self.certificate.subject, key.public_key(), issued_at, issued_at + lifetime
+            )
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(build_key_usage("digital_signature"), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
@@ -114,14 +117,15 @@ def make_service_account_keys() -> KeyPair:
     return KeyPair(public, _private_pem(key))
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: PrivateKey, begin: datetime, end: datetime
+def start_certificate(
+    subject: x509.Name, issuer: x509.Name, key: CertificatePublicKeyTypes, begin: datetime, end: datetime
 ) -> x509.CertificateBuilder:
+    """Return a certificate without extensions and signature."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
         .not_valid_after(end)

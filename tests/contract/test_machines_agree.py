@@ -12,7 +12,6 @@ import pytest
 from libs.common.contract.platforms import PLATFORMS
 from libs.testbed import machine_facts as facts
 from libs.testbed.machine_fleet import MachineFleet
-from libs.testbed.sim_machines import client as sim_machines
 from libs.testbed.sim_machines.resources import build_resources
 from tests.contract.cosi_wire import Cosi, connected, decode, resource_id, spec
 
@@ -30,7 +29,7 @@ class Side(NamedTuple):
 async def sides(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Side, Side]]:
     async with AsyncExitStack() as stack:
         both = []
-        for name, start in (("go", MachineFleet.start), ("python", sim_machines.start_machines)):
+        for name, start in (("go", MachineFleet.start), ("python", MachineFleet.start_simulated)):
             machines = await stack.enter_async_context(start(tmp_path_factory.mktemp(name)))
             cosi = await stack.enter_async_context(connected(machines.endpoints[0], machines.pki))
             both.append(Side(machines, cosi))

@@ -34,7 +34,6 @@ from libs.testbed.machine_fleet import (
     SimMachineFacts,
     make_machine,
 )
-from libs.testbed.sim_machines import client as sim_machines
 from libs.testbed.talos_pki import TalosPki
 from tests.contract.cosi_wire import (
     BOOTSTRAPPED,
@@ -54,7 +53,7 @@ from tests.contract.cosi_wire import (
 
 IMPLEMENTATIONS: dict[str, Callable[..., AbstractAsyncContextManager[MachineFleet]]] = {
     "go": MachineFleet.start,
-    "python": sim_machines.start_machines,
+    "python": MachineFleet.start_simulated,
 }
 
 PLATFORM = ("runtime", "PlatformMetadatas.talos.dev", "platformmetadata")

@@ -10,13 +10,15 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 from libs.testbed.compose.addresses import FOLDER, Admin, read_fleet
-from libs.testbed.compose.node_readiness import list_missing
+from libs.testbed.kubelet_node import UNINITIALIZED
 from libs.testbed.kubelets import KubeletFleet, RequestRejected, SimKubelet
+from libs.testbed.signing_requests import read_outcome
 
 READY: Final = Path("/tmp/all-nodes-are-ready")  # noqa: S108 - in the container; its health check reads it
 _TIMEOUT_SECONDS: Final = 300.0
@@ -68,6 +70,35 @@ async def _list_nodes(kubelets: KubeletFleet) -> list[Any]:
 async def _list_requests(kubelets: KubeletFleet) -> list[Any]:
     path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
     return list((await kubelets.request("GET", path)).body["items"])
+
+
+def list_missing(
+    nodes: Iterable[Mapping[str, Any]],
+    requests: Iterable[Mapping[str, Any]],
+    node_by_request: Mapping[str, str],
+) -> list[str]:
+    """One sentence per node that lacks something; `node_by_request` maps names of requests to nodes."""
+    existing = {node["metadata"]["name"]: node for node in nodes}
+    issued = {
+        node_by_request.get(each["metadata"]["name"]) for each in requests if read_outcome(each).certificate
+    }
+    missing = []
+    for name in node_by_request.values():
+        lacks = [*_list_missing_of_node(existing.get(name)), *([] if name in issued else ["certificate"])]
+        missing += [f"{name} lacks {', '.join(lacks)}"] if lacks else []
+    return missing
+
+
+def _list_missing_of_node(node: Mapping[str, Any] | None) -> list[str]:
+    if node is None:
+        return ["Node"]
+    spec = node["spec"]
+    tainted = any(taint["key"] == UNINITIALIZED["key"] for taint in spec.get("taints", ()))
+    return [
+        *(["initialization"] if tainted else []),
+        *([] if "providerID" in spec else ["providerID"]),
+        *([] if "podCIDRs" in spec else ["podCIDRs"]),
+    ]
 
 
 async def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import fcntl
 import hashlib
@@ -22,8 +21,6 @@ from typing import IO
 
 import msgspec
 
-_PIPE_REPORT_SECONDS = 30
-_KEPT_LINES = 200
 _POLL_SECONDS = 0.2
 
 
@@ -105,25 +102,19 @@ def _build(program: GoProgram, go: GoToolchain, target: Path, cancelled: threadi
 
 
 def _compile(program: GoProgram, go: GoToolchain, output: Path, cancelled: threading.Event) -> None:
-    flags = ["-v", "-buildvcs=false", "-trimpath", f"-ldflags={program.ldflags}"]
+    flags = ["-buildvcs=false", "-trimpath", f"-ldflags={program.ldflags}"]
     argv = [str(go.path), "build", *flags, "-o", str(output), program.package]
-    with subprocess.Popen(
-        argv,
-        cwd=program.module,
-        env=_build_environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    ) as process:
-        assert process.stderr is not None
-        with _show_progress(f"building the testbed's {program.name}", process.stderr) as lines:
-            status = _wait_for_exit(process, cancelled)
+    title = f"building the testbed's {program.name}"
+    sys.stderr.write(f"{title} (once; a cold build downloads its modules and takes minutes)\n")
+    began = time.monotonic()
+    with subprocess.Popen(argv, cwd=program.module, env=_build_environment()) as process:
+        status = _wait_for_exit(process, cancelled)
+    sys.stderr.write(f"{title}: ended after {time.monotonic() - began:.0f} s\n")
     if status != 0:
-        sys.stderr.write("\n".join(lines) + "\n")
         raise BuildError(f"go build of {program.module} ended with status {status}; see its messages above")
 
 
-def _wait_for_exit(process: subprocess.Popen[str], cancelled: threading.Event) -> int:
+def _wait_for_exit(process: subprocess.Popen[bytes], cancelled: threading.Event) -> int:
     while process.poll() is None:
         if cancelled.is_set():
             process.send_signal(signal.SIGINT)  # go then ends its compilers and removes its files
@@ -131,42 +122,6 @@ def _wait_for_exit(process: subprocess.Popen[str], cancelled: threading.Event) -
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_POLL_SECONDS)
     return process.wait()
-
-
-@contextlib.contextmanager
-def _show_progress(title: str, output: IO[str]) -> Iterator[collections.deque[str]]:
-    """Show duration and progress: one live line on a terminal, a line every 30 s in a pipe."""
-    lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
-    count = 0
-    done = threading.Event()
-
-    def read() -> None:
-        nonlocal count
-        for line in output:
-            lines.append(line.rstrip())
-            count += 1
-
-    def show() -> None:
-        began = time.monotonic()
-        live = sys.stderr.isatty()
-        while not done.wait(0.5 if live else _PIPE_REPORT_SECONDS):
-            last = lines[-1] if lines else "starting"
-            now = f"{title}: {time.monotonic() - began:.0f} s, {count} packages, {last}"
-            sys.stderr.write(f"\r\x1b[K{now[:100]}" if live else now + "\n")
-            sys.stderr.flush()
-        clear = "\r\x1b[K" if live else ""
-        sys.stderr.write(f"{clear}{title}: ended after {time.monotonic() - began:.0f} s\n")
-
-    sys.stderr.write(f"{title} (once; a cold build downloads its modules)\n")
-    threads = [threading.Thread(target=read, daemon=True), threading.Thread(target=show, daemon=True)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield lines
-    finally:
-        threads[0].join()
-        done.set()
-        threads[1].join()
 
 
 @contextlib.contextmanager

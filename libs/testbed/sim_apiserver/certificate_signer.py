@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from libs.testbed.pki import CertificateAuthority, build_key_usage
+from libs.testbed.pki import CertificateAuthority, build_key_usage, start_certificate
 from libs.testbed.sim_apiserver.certificates import get_pem, has_condition
 from libs.testbed.sim_apiserver.request_pem import (
     get_alternative_names,
@@ -75,14 +75,9 @@ def _issue_certificate(
     usages = [
         usage.replace(" ", "_") for usage in spec.get("usages", []) if usage in _ALLOWED - {"server auth"}
     ]
+    end = now + lifetime - (_BACKDATED if lifetime >= _SHORT else timedelta())
     builder = (
-        x509.CertificateBuilder()
-        .subject_name(csr.subject)
-        .issuer_name(authority.certificate.subject)
-        .public_key(csr.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
-        .not_valid_after(now + lifetime - (_BACKDATED if lifetime >= _SHORT else timedelta()))
+        start_certificate(csr.subject, authority.certificate.subject, csr.public_key(), now - _BACKDATED, end)
         .add_extension(build_key_usage(*usages), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from typing import BinaryIO
 
 import msgspec
@@ -35,16 +34,6 @@ class ControlChannel:
     def __init__(self, fleet: SimFleet, endpoints: MachineEndpoints) -> None:
         self._fleet = fleet
         self._endpoints = endpoints
-        self._commands: dict[str, Callable[[ControlCommand], Awaitable[list[CallCount]]]] = {
-            "put": self._put,
-            "delete": self._delete,
-            "fault": self._fault,
-            "mute": self._mute,
-            "cut": self._cut,
-            "restore": self._restore,
-            "calls": self._calls,
-            "reset_calls": self._reset_calls,
-        }
 
     async def serve(self, commands: BinaryIO, answers: BinaryIO) -> None:
         """Serve until `commands` ends. Raises msgspec.DecodeError for an invalid line."""
@@ -58,11 +47,8 @@ class ControlChannel:
 
     async def execute(self, command: ControlCommand) -> Reply:
         """Execute one command; a failure is in the reply."""
-        do = self._commands.get(command.do)
-        if do is None:
-            return Reply(id=command.id, error=f'there is no command "{command.do}"')
         try:
-            return Reply(id=command.id, calls=await do(command))
+            return Reply(id=command.id, calls=await self._execute(command))
         except (ValueError, OSError) as error:  # OSError: the port of a cut endpoint was taken
             return Reply(id=command.id, error=str(error))
 
@@ -71,37 +57,30 @@ class ControlChannel:
         answers.write(msgspec.json.encode(reply) + b"\n")
         answers.flush()
 
-    async def _put(self, command: ControlCommand) -> list[CallCount]:
-        for machine in command.machines:
-            self._fleet.put(machine, time.time_ns())
+    async def _execute(self, command: ControlCommand) -> list[CallCount]:
+        match command.do:
+            case "put":
+                for machine in command.machines:
+                    self._fleet.put(machine, time.time_ns())
+            case "delete" | "fault" | "mute":
+                for name in command.names:
+                    self._change_machine(name, command)
+            case "cut":
+                await self._endpoints.cut(command.endpoint)
+            case "restore":
+                self._endpoints.restore(command.endpoint)
+            case "calls":
+                return [CallCount(*call, count) for call, count in self._fleet.calls.items()]
+            case "reset_calls":
+                self._fleet.calls.clear()
+            case _:
+                raise ValueError(f'there is no command "{command.do}"')
         return []
 
-    async def _delete(self, command: ControlCommand) -> list[CallCount]:
-        for name in command.names:
+    def _change_machine(self, name: str, command: ControlCommand) -> None:
+        if command.do == "delete":
             self._fleet.delete(name)
-        return []
-
-    async def _fault(self, command: ControlCommand) -> list[CallCount]:
-        for name in command.names:
+        elif command.do == "fault":
             self._fleet.get_machine(name).set_faults(command.faults, time.time_ns())
-        return []
-
-    async def _mute(self, command: ControlCommand) -> list[CallCount]:
-        for name in command.names:
+        else:
             self._fleet.get_machine(name).mute_watches()
-        return []
-
-    async def _cut(self, command: ControlCommand) -> list[CallCount]:
-        await self._endpoints.cut(command.endpoint)
-        return []
-
-    async def _restore(self, command: ControlCommand) -> list[CallCount]:
-        self._endpoints.restore(command.endpoint)
-        return []
-
-    async def _calls(self, command: ControlCommand) -> list[CallCount]:
-        return [CallCount(*call, count) for call, count in self._fleet.calls.items()]
-
-    async def _reset_calls(self, command: ControlCommand) -> list[CallCount]:
-        self._fleet.calls.clear()
-        return []

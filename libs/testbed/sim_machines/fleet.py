@@ -6,8 +6,7 @@ from collections import Counter
 
 from libs.testbed.machine_facts import SimMachineFacts
 from libs.testbed.machine_fleet import CallKey
-from libs.testbed.sim_machines.call_rejected import CallRejected, StatusCode
-from libs.testbed.sim_machines.routing import check_target, make_dial_error
+from libs.testbed.sim_machines.call_rejected import CallRejected, StatusCode, check_target, make_dial_error
 from libs.testbed.sim_machines.sim_machine import SimMachine
 
 

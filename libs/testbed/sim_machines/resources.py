@@ -8,19 +8,25 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from libs.common.contract.machine import PlatformMetadata
-from libs.testbed.machine_facts import Address, SimMachineFacts, SystemInformation
-from libs.testbed.sim_machines.lifecycle import (
-    MEMBER_OWNER,
-    STATUS_OWNER,
-    build_member_spec,
-    build_status_spec,
-)
+from libs.testbed.machine_facts import Address, Route, SimMachineFacts, SystemInformation
 from libs.testbed.sim_machines.protobuf_wire import Field, encode
-from libs.testbed.sim_machines.routes import OWNER, build_routes
 
 _SCOPES = {"global": 0, "site": 200, "link": 253, "host": 254, "nowhere": 255}
 _FAMILIES = {4: 2, 6: 10}
 _CONTROL_PLANE, _WORKER = 2, 3
+_TABLES = {"main": 254, "local": 255}
+_UNICAST, _STATIC = 1, 4
+_STAGES = {
+    "unknown": 0,
+    "booting": 1,
+    "installing": 2,
+    "maintenance": 3,
+    "running": 4,
+    "rebooting": 5,
+    "shutting down": 6,
+    "resetting": 7,
+    "upgrading": 8,
+}
 
 
 class SimResource(msgspec.Struct, frozen=True):
@@ -34,16 +40,19 @@ class SimResource(msgspec.Struct, frozen=True):
 
 
 def build_resources(machine: SimMachineFacts) -> list[SimResource]:
-    """Return all resources in the order of their creation. Raises ValueError for an invalid address."""
-    return [
-        *_build_identity(machine),
-        *_build_platform(machine),
-        *_build_inventory(machine),
-        *_build_addresses(machine),
-        *_build_routes(machine),
-        *_build_cluster(machine),
-        *_build_lifecycle(machine),
-    ]
+    """Return all resources in the order of their creation. Raises ValueError for an invalid fact."""
+    try:
+        return [
+            *_build_identity(machine),
+            *_build_platform(machine),
+            *_build_inventory(machine),
+            *map(_address_status, machine.addresses),
+            *map(_build_route, machine.routes),
+            *_build_cluster(machine),
+            *_build_lifecycle(machine),
+        ]
+    except ValueError as error:
+        raise ValueError(f'machine "{machine.id}": {error}') from error
 
 
 def _build_identity(machine: SimMachineFacts) -> Iterator[SimResource]:
@@ -123,14 +132,6 @@ def _build_inventory(machine: SimMachineFacts) -> Iterator[SimResource]:
         )
 
 
-def _build_addresses(machine: SimMachineFacts) -> Iterator[SimResource]:
-    for address in machine.addresses:
-        try:
-            yield _address_status(address)
-        except ValueError as error:
-            raise ValueError(f'machine "{machine.id}": {error}') from error
-
-
 def _address_status(address: Address) -> SimResource:
     interface = _interface(address.address)
     prefix: dict[int, Field] = {1: interface.ip.packed, 2: interface.network.prefixlen}
@@ -160,9 +161,39 @@ def _interface(text: str) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
     return ipaddress.ip_interface(text)
 
 
-def _build_routes(machine: SimMachineFacts) -> Iterator[SimResource]:
-    for name, spec in build_routes(machine):
-        yield _make_resource("network", "RouteStatuses.net", name, OWNER, spec)
+def _build_route(route: Route) -> SimResource:
+    table = "" if route.table == "main" else f"{route.table}/"
+    family = f"{route.link}/inet6" if route.ipv6 else "inet4"
+    name = f"{table}{family}/{route.gateway}/{route.destination}/{route.priority}"
+    if route.table not in _TABLES:
+        raise ValueError(f"{route.table} does not belong to RoutingTable values")
+    spec: dict[int, Field] = {
+        1: _FAMILIES[6 if route.ipv6 else 4],
+        2: _prefix(route.destination),
+        3: {},
+        4: _gateway(route.gateway),
+        5: route.link_index,
+        6: route.link,
+        7: _TABLES[route.table],
+        8: route.priority,
+        10: _UNICAST,
+        12: _STATIC,
+    }
+    return _make_resource("network", "RouteStatuses.net", name, "network.RouteStatusController", spec)
+
+
+def _gateway(text: str) -> dict[int, Field]:
+    if not text:
+        return {}
+    ip, _, zone = text.partition("%")
+    return {1: ipaddress.ip_address(ip).packed + zone.encode()}
+
+
+def _prefix(text: str) -> dict[int, Field]:
+    if not text:
+        return {}
+    ip, _, length = text.partition("/")
+    return {1: ipaddress.ip_address(ip).packed, 2: int(length)}
 
 
 def _build_cluster(machine: SimMachineFacts) -> Iterator[SimResource]:
@@ -181,19 +212,45 @@ def _build_cluster(machine: SimMachineFacts) -> Iterator[SimResource]:
 
 
 def _build_lifecycle(machine: SimMachineFacts) -> Iterator[SimResource]:
-    try:
-        if machine.stage:
-            spec = build_status_spec(machine.stage)
-            yield _make_resource("runtime", "MachineStatuses.runtime", "machine", STATUS_OWNER, spec)
-        for member in machine.members:
-            yield _make_resource(
-                "cluster", "Members.cluster", member.name, MEMBER_OWNER, build_member_spec(member)
-            )
-    except ValueError as error:
-        raise ValueError(f'machine "{machine.id}": {error}') from error
+    """Build the status, where a running machine is ready, and the discovered members."""
+    if (stage := machine.stage) not in {"", *_STAGES}:
+        raise ValueError(f"{stage} does not belong to MachineStage values")
+    if stage:
+        spec: dict[int, Field] = {1: _STAGES[stage], 2: {1: True} if stage == "running" else {}}
+        owner = "runtime.MachineStatusController"
+        yield _make_resource("runtime", "MachineStatuses.runtime", "machine", owner, spec)
+    for member in machine.members:
+        if not member.name:
+            raise ValueError("a member needs a name")
+        spec = {
+            1: member.node_id,
+            2: [{1: ipaddress.ip_address(address).packed} for address in member.addresses],
+            3: member.hostname,
+            4: _CONTROL_PLANE if member.control_plane else _WORKER,
+            5: member.operating_system,
+        }
+        yield _make_resource("cluster", "Members.cluster", member.name, "cluster.MemberController", spec)
 
 
 def _make_resource(
     namespace: str, kind: str, name: str, owner: str, spec: Mapping[int, Field]
 ) -> SimResource:
     return SimResource(namespace, f"{kind}.talos.dev", name, owner, encode(spec))
+
+
+def build_version_response(machine: SimMachineFacts) -> bytes:
+    """Return a machine.VersionResponse with one message, without build facts other than the tag."""
+    name = machine.platform.platform if machine.platform else ""
+    platform: dict[int, Field] = {1: name, 2: _get_mode(name)}
+    answer: dict[int, Field] = {
+        2: {1: machine.talos_version, 5: "linux", 6: "amd64"},
+        3: platform,
+        4: {1: True},  # role-based access control is enabled
+    }
+    return encode({1: [answer]})
+
+
+def _get_mode(platform: str) -> str:
+    if platform in {"metal", "container"}:
+        return platform
+    return "cloud" if platform else "metal"

@@ -10,8 +10,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import msgspec
 
 from libs.testbed.machine_facts import SimMachineFacts
-from libs.testbed.sim_machines import access_policy
-from libs.testbed.sim_machines.call_rejected import make_not_authorized
+from libs.testbed.sim_machines.call_rejected import (
+    check_readable,
+    make_dial_error,
+    make_not_authorized,
+    make_reset_error,
+    make_unsupported_error,
+)
 from libs.testbed.sim_machines.requests import WatchRequest
 from libs.testbed.sim_machines.resource_state import (
     CosiEvent,
@@ -22,7 +27,6 @@ from libs.testbed.sim_machines.resource_state import (
     reconcile,
 )
 from libs.testbed.sim_machines.resources import build_resources
-from libs.testbed.sim_machines.routing import make_dial_error, make_reset_error
 
 _HISTORY = 1024  # events that machined keeps for a slow watch
 
@@ -150,10 +154,10 @@ class MachineCall:
         """Wait until the machine answers queries of that type. Raises CallRejected."""
         await self._wait_until(lambda: kind not in self.machine.faults.slow)
         if kind in self.machine.faults.unsupported:
-            raise access_policy.make_unsupported_error(kind)
+            raise make_unsupported_error(kind)
         if kind in self.machine.faults.forbidden:
             raise make_not_authorized()
-        access_policy.check_readable(namespace, kind)
+        check_readable(namespace, kind)
 
     async def wait_until_responsive(self) -> None:
         """Wait until the machine does not hang. Raises CallRejected if it goes down."""

@@ -13,8 +13,13 @@ from grpclib.exceptions import GRPCError
 from grpclib.server import Stream
 
 from libs.testbed.machine_fleet import CallKey
-from libs.testbed.sim_machines import access_policy
-from libs.testbed.sim_machines.call_rejected import CallRejected, StatusCode, make_not_authorized
+from libs.testbed.sim_machines.call_rejected import (
+    CallRejected,
+    StatusCode,
+    authorize_reader,
+    choose_target,
+    make_not_authorized,
+)
 from libs.testbed.sim_machines.fleet import SimFleet
 from libs.testbed.sim_machines.protobuf_wire import MalformedMessage, encode
 from libs.testbed.sim_machines.requests import parse_get, parse_list, parse_type, parse_watch
@@ -24,9 +29,8 @@ from libs.testbed.sim_machines.resource_state import (
     list_opening_events,
     select_resources,
 )
-from libs.testbed.sim_machines.routing import choose_target
+from libs.testbed.sim_machines.resources import build_version_response
 from libs.testbed.sim_machines.sim_machine import MachineCall
-from libs.testbed.sim_machines.version import build_version_response
 
 Bytes = Stream[bytes, bytes]
 
@@ -124,7 +128,7 @@ class TalosService:
             machine = self._fleet.find_machine(node)
         finally:
             self._fleet.calls[call._replace(node=node or "")] += 1
-        access_policy.authorize_reader(_get_roles(stream))
+        authorize_reader(_get_roles(stream))
         async with machine.open_call(node or "") as opened:
             yield opened
 

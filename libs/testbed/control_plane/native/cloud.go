@@ -15,7 +15,6 @@ import (
 // The content of the cloud's file, which is read for every query.
 type content struct {
 	Scheme    string     `json:"scheme"` // of its providerIDs
-	Down      bool       `json:"down"`   // its API does not answer
 	Instances []instance `json:"instances"`
 }
 
@@ -30,10 +29,7 @@ type instance struct {
 	Shutdown     bool     `json:"shutdown"`
 }
 
-var (
-	errDown    = errors.New("the cloud's API does not answer")
-	errUnnamed = errors.New("no instance has that name, and the Node has no providerID: it may be another's")
-)
+var errUnnamed = errors.New("no instance has that name, and the Node has no providerID: it may be another's")
 
 type cloud struct{ file string }
 
@@ -81,9 +77,6 @@ func (c cloud) find(node *v1.Node) (*instance, error) {
 	var now content
 	if err := json.Unmarshal(text, &now); err != nil {
 		return nil, err
-	}
-	if now.Down {
-		return nil, errDown
 	}
 	id := node.Spec.ProviderID
 	if id != "" && !strings.HasPrefix(id, now.Scheme+"://") {

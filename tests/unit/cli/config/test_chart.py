@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cli.__main__ import main
 from cli.config.chart_schema import CHART, check_schema
 from cli.config.chart_values import check_values
-from libs.testbed.helm.embedded_chart import EMBEDDED, render_embedded
+from libs.testbed.helm.renders import EMBEDDED, render_embedded
 from tests.architecture.sources import ROOT
 
 FOLDER = ROOT / "deploy" / "k8s" / "chart"

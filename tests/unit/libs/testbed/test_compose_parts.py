@@ -9,7 +9,7 @@ import yaml
 from libs.common.contract.services import SERVICES
 from libs.testbed.compose.addresses import read_fleet
 from libs.testbed.compose.credentials import write_credentials
-from libs.testbed.compose.node_readiness import list_missing
+from libs.testbed.compose.nodes import list_missing
 from libs.testbed.kubelet_node import UNINITIALIZED
 from libs.testbed.mixed_fleet import MAX_NODES, make_mixed_fleet
 
