@@ -1,10 +1,11 @@
 """The caller's credentials for Kubernetes and Talos, from the same places as kubectl and talosctl."""
 
 import os
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from libs.common.clocks import utc_now
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import KubeConfigError, load_kube_config
 from libs.talos.api import TalosApi
@@ -38,26 +39,22 @@ def open_talos_client(talosconfig: Path | None, endpoints: str, *, with_stage: b
     paths = (talosconfig,) if talosconfig else list_candidate_files(os.environ, _home())
     store = CredentialStore(paths, endpoints=endpoints or os.environ.get("TALOS_ENDPOINTS", ""))
     try:
-        problem = store.current(_now()).problem(_now())
+        problem = store.current(utc_now()).problem(utc_now())
     except CredentialsError as error:
         raise AccessError(f"cannot access the Talos API: {error}; {TALOSCONFIG_HINT}") from error
     if problem:
         raise AccessError(f"cannot access the Talos API: {store.problem}; {TALOSCONFIG_HINT}")
-    return TalosApi(store, clock=_now, with_stage=with_stage)
+    return TalosApi(store, clock=utc_now, with_stage=with_stage)
 
 
 def read_talos_certificate_expiry() -> datetime | None:
     """Return the expiry of the certificate in a service's own talosconfig; None without one."""
     try:
         store = CredentialStore(list_candidate_files(os.environ, _home()), endpoints="127.0.0.1")
-        return store.current(_now()).not_after
+        return store.current(utc_now()).not_after
     except CredentialsError:
         return None
 
 
 def _home() -> Path:
     return Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

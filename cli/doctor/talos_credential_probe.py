@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from cli.doctor.talos_credential_report import ProbeResult, TalosCredentialReport
+from libs.common.clocks import utc_now
 from libs.common.contract.machine import MachineFault
 from libs.talos.api import MachineUnavailable, TalosApi
 from libs.talos.credentials import CredentialStore
@@ -25,11 +25,11 @@ async def probe_credential(node_ips: tuple[str, ...], endpoints: str) -> TalosCr
     endpoints = endpoints or os.environ.get("TALOS_ENDPOINTS", "")
     store = CredentialStore(paths, endpoints=endpoints)
     try:
-        credentials = store.current(_now())
+        credentials = store.current(utc_now())
     except CredentialsError as error:
-        return TalosCredentialReport(at=_now(), problem=str(error))
+        return TalosCredentialReport(at=utc_now(), problem=str(error))
     seen = TalosCredentialReport(
-        at=_now(),
+        at=utc_now(),
         problem=store.problem,
         source=str(credentials.source),
         roles=credentials.roles,
@@ -40,17 +40,17 @@ async def probe_credential(node_ips: tuple[str, ...], endpoints: str) -> TalosCr
         return seen
     named = [str(endpoint) for endpoint in credentials.endpoints][:_MAX_ENDPOINTS]
     asked = await asyncio.gather(*(_probe_endpoint(paths, one) for one in named))
-    api = TalosApi(store, clock=_now)
+    api = TalosApi(store, clock=utc_now)
     try:
         machines = await asyncio.gather(*(_probe_machine(api, one) for one in node_ips))
     finally:
         await api.close()
-    return msgspec.structs.replace(seen, endpoints=tuple(asked), machines=tuple(machines), at=_now())
+    return msgspec.structs.replace(seen, endpoints=tuple(asked), machines=tuple(machines), at=utc_now())
 
 
 async def _probe_endpoint(paths: tuple[Path, ...], endpoint: str) -> ProbeResult:
     """Query the endpoint for its members, which every control plane answers itself."""
-    api = TalosApi(CredentialStore(paths, endpoints=endpoint), clock=_now)
+    api = TalosApi(CredentialStore(paths, endpoints=endpoint), clock=utc_now)
     try:
         await api.list_member_names(deadline_seconds=_TIMEOUT_SECONDS)
     except MachineUnavailable as unavailable:
@@ -69,7 +69,3 @@ async def _probe_machine(api: TalosApi, node_ip: str) -> ProbeResult:
 
 def _home() -> Path:
     return Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -26,6 +26,7 @@ from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.jetstream import NoConsumer, call, fetch_last
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import BusError, NoStream, UnreadablePayload
+from libs.common.clocks import utc_now
 from libs.common.contract.service_spec import Durable
 from libs.common.contract.services import DURABLES, SERVICES
 from libs.common.contract.subjects import (
@@ -125,7 +126,7 @@ class _FlowReader:
         try:
             stream = await self._read_stream()
         except NoStream:
-            return FlowSnapshot(at=_now())
+            return FlowSnapshot(at=utc_now())
         letters = stream.state.subjects or {}
         queues, leading, snapshot, networks, dead, found = await asyncio.gather(
             asyncio.gather(*map(self._read_queue, DURABLES)),
@@ -135,7 +136,7 @@ class _FlowReader:
             self._read_messages(sorted(letters)[:_MAX_DEAD_LETTERS]),
             asyncio.gather(*map(self._read_object, objects)),
         )
-        at = _now()
+        at = utc_now()
         return FlowSnapshot(
             at=at,
             stream=_make_stream_snapshot(stream),
@@ -231,7 +232,3 @@ def _make_stream_snapshot(stream: _Stream) -> StreamSnapshot:
         max_bytes=max(0, stream.config.max_bytes),
         last_sequence=stream.state.last_seq,
     )
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

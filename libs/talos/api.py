@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from libs.common.clocks import loop_time
 from libs.common.contract.machine import (
     CONNECT_STEP,
     Inventory,
@@ -105,7 +106,7 @@ class TalosApi:
         async with self._slots:
             queried_at = self._clock()
             try:
-                deadline = _now() + deadline_seconds
+                deadline = loop_time() + deadline_seconds
                 return await self._fetch_facts(node_ip, queried_at, deadline, with_system=with_system)
             except MachineUnavailable as error:
                 self._record_fault(node_ip, error.fault)
@@ -146,7 +147,7 @@ class TalosApi:
     ) -> InventoryResponse:
         """Query parts of the machine's inventory; a fault of one part does not affect the others."""
         async with self._slots:
-            deadline = _now() + deadline_seconds
+            deadline = loop_time() + deadline_seconds
             answers = await asyncio.gather(*(self._fetch_part(node_ip, part, deadline) for part in parts))
         by_part = dict(zip(parts, answers, strict=True))
         return InventoryResponse(
@@ -181,7 +182,7 @@ class TalosApi:
         """Query a control plane for the pod and service networks. Raises MachineUnavailable."""
         return await _run_in_task(
             self._calls.query(
-                CONTROLLER_MANAGER, "", _now() + deadline_seconds, _read_single(read_cluster_networks)
+                CONTROLLER_MANAGER, "", loop_time() + deadline_seconds, _read_single(read_cluster_networks)
             )
         )
 
@@ -191,7 +192,7 @@ class TalosApi:
         The result is empty if discovery is off. Raises MachineUnavailable.
         """
         return await _run_in_task(
-            self._calls.query(MEMBERS, "", _now() + deadline_seconds, read_member_names)
+            self._calls.query(MEMBERS, "", loop_time() + deadline_seconds, read_member_names)
         )
 
     def problem(self) -> str:
@@ -212,7 +213,7 @@ class TalosApi:
 
     async def _open_watch(self, machine: MachineWatch, node_ip: str, open_seconds: float) -> WatchSnapshot:
         async with self._slots:
-            deadline = _now() + open_seconds
+            deadline = loop_time() + open_seconds
             try:
                 channel = await self._session.channel(node_ip, "watches", deadline=deadline)
                 return await machine.open(channel, self._calls.build_headers(node_ip), deadline=deadline)
@@ -284,7 +285,3 @@ async def _cancel_on_first_error(*tasks: asyncio.Task[Any]) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -1,10 +1,10 @@
 """Makes one Talos call to one machine: retries it once after a lost connection, times and parses it."""
 
-import asyncio
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import NoReturn, TypeVar
 
+from libs.common.clocks import loop_time
 from libs.common.contract.machine import FaultKind, MachineFault
 from libs.talos.channel import CallEnded, StreamLost, TalosChannel
 from libs.talos.faults import translate_status
@@ -42,13 +42,13 @@ class TalosCalls:
 
         `deadline` is on the event loop's clock. Raises MachineUnavailable.
         """
-        started = _now()
+        started = loop_time()
         try:
             found = await self._read(ref, machine, deadline, read, absent)
         except MachineUnavailable:  # a cancelled query is not observed
-            self._observe(ref.metric_label, _now() - started, True)
+            self._observe(ref.metric_label, loop_time() - started, True)
             raise
-        self._observe(ref.metric_label, _now() - started, False)
+        self._observe(ref.metric_label, loop_time() - started, False)
         return found
 
     async def _read(
@@ -98,7 +98,7 @@ class TalosCalls:
     ) -> list[bytes]:
         path, request = _encode_request(ref)
         return await channel.collect(
-            path, request, self.build_headers(machine), deadline_seconds=max(0.0, deadline - _now())
+            path, request, self.build_headers(machine), deadline_seconds=max(0.0, deadline - loop_time())
         )
 
     def build_headers(self, machine: str) -> dict[str, str]:
@@ -128,7 +128,3 @@ def _describe_route(channel: TalosChannel, machine: str) -> str:
 @cache
 def _encode_request(ref: ResourceRef) -> tuple[str, bytes]:
     return (GET, ref.get()) if ref.id else (LIST, ref.list())
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

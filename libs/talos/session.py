@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Final, Literal
 
+from libs.common.clocks import loop_time
 from libs.common.contract.machine import CONNECT_STEP, MachineFault
 from libs.talos.channel import TalosChannel
 from libs.talos.connection import classify_connection_error
@@ -65,7 +66,7 @@ class TalosSession:
             candidates = [
                 self._channels[endpoint, purpose]
                 for endpoint in self._endpoint_selector.candidates(
-                    credentials.endpoints, machine, self._now()
+                    credentials.endpoints, machine, loop_time()
                 )
                 if endpoint not in without
             ]
@@ -94,7 +95,7 @@ class TalosSession:
                 )
                 # If the attempt is still running, only the deadline of this call has ended.
                 if not channel.is_connecting and credentials is self._credentials:
-                    self._endpoint_selector.mark_failed(endpoint, fault, self._now())
+                    self._endpoint_selector.mark_failed(endpoint, fault, loop_time())
             else:
                 self._endpoint_selector.mark_healthy(channel.endpoint)
                 return channel
@@ -110,7 +111,7 @@ class TalosSession:
             credentials = self.credentials()
         except MachineUnavailable as error:
             return error.fault.message
-        outage = self._endpoint_selector.get_outage_fault(credentials.endpoints, self._now())
+        outage = self._endpoint_selector.get_outage_fault(credentials.endpoints, loop_time())
         return outage.message if outage else self._store.problem
 
     async def close(self) -> None:
@@ -137,10 +138,6 @@ class TalosSession:
             for purpose in PURPOSES
         }
         self._endpoint_selector.reset()
-
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()
 
 
 _NO_OTHER = MachineFault(

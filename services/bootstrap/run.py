@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from typing import Final
 
+from libs.common.clocks import utc_now
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import KubeConfigError, load_kube_config
 from libs.common.observability.logs import level_of_verbosity
@@ -66,7 +67,7 @@ async def _run(settings: BootstrapSettings) -> int:
             names,
             settings.out.absolute(),
             _make_spec(settings, names),
-            now=lambda: datetime.now(UTC),
+            now=utc_now,
             interval_seconds=settings.reconcile_interval_seconds,
         )
         with log_fields(service="bootstrap"):

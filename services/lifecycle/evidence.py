@@ -3,9 +3,8 @@
 Silence and errors prove nothing.
 """
 
-import re
 from collections.abc import Collection, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -14,9 +13,9 @@ from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import ForeignMachine
 from libs.common.contract.node import Node
 from libs.common.contract.system_uuid import normalize_uuid
+from libs.common.contract.timestamp import parse_time
 
 PROOF_FAULT: Final = "wrong_machine"  # the fault of a poll to which other machines answered
-_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")  # meta/v1 Time
 _MAX_SHOWN_LENGTH: Final = 64  # characters of a text from a kubelet or machine
 
 MachineReport = NodeEnriched | NodeUnreachable  # metadata's last report about a Node
@@ -110,16 +109,6 @@ def is_not_ready(node: Node) -> bool:
     """Whether the condition Ready is False or Unknown; False for a Node without the condition."""
     ready = node.find_condition("Ready")
     return ready is not None and ready.status in ("False", "Unknown")
-
-
-def parse_time(text: str | None) -> datetime | None:
-    """Parse a meta/v1 Time; None for any other text, which a kubelet may write."""
-    if text is None or not _TIME.fullmatch(text):
-        return None
-    try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    except ValueError:
-        return None
 
 
 def _assess_ready(node: Node, now: datetime, min_not_ready: timedelta) -> Assessment:

@@ -73,14 +73,6 @@ def get_talosctl_address(evidence: NodeEvidence) -> str:
     return next((text for text in said if parse_ip(text) is not None and "%" not in text), evidence.node.name)
 
 
-def parse_time(text: str | None) -> datetime | None:
-    """Parse a time of Kubernetes; None if it is missing or invalid."""
-    try:
-        return datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
-
-
 def _strip_prefixes(said: str) -> str:
     """Remove the prefixes that gRPC and csr put before the actual reason."""
     head, found, reason = said.partition(_DIALLING)

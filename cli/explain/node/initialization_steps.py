@@ -7,11 +7,11 @@ from typing import Literal
 import msgspec
 
 from cli.cluster.described_node import DescribedNode
-from cli.explain.node.finding import parse_time
 from cli.explain.node.node_evidence import NodeEvidence
 from libs.common.contract.events import NodeUnreachable
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.services import IPAM, LABELER
+from libs.common.contract.timestamp import parse_time
 
 StepState = Literal["done", "owed", "unknown", "none"]
 

@@ -13,10 +13,10 @@ from cli.explain.node.finding import (
     NodeFinding,
     compute_age,
     make_finding,
-    parse_time,
 )
 from cli.explain.node.initialization_faults import find_initialization_faults
 from cli.explain.node.node_evidence import NodeEvidence
+from libs.common.contract.timestamp import parse_time
 
 VerdictState = Literal["well", "moving", "stuck", "another's", "unknown"]
 

@@ -43,12 +43,12 @@ class Findings:
         return _in_order(self._differences)
 
 
-def truncate_line(text: str) -> str:
-    """Return the text, or its beginning, in one line."""
-    line = text[: _SHOWN + 1]
+def truncate_line(text: str, max_length: int = _SHOWN) -> str:
+    """Return the text, or its beginning, in one line, with a space for each unprintable character."""
+    line = text[: max_length + 1]
     if not line.isprintable():
         line = "".join(each if each.isprintable() else " " for each in line)
-    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
+    return line if len(line) <= max_length else line[: max_length - 1] + "…"
 
 
 def suggest_name(written: str, known: Sequence[str]) -> str:

@@ -3,12 +3,13 @@
 import asyncio
 import ssl
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from libs.common.clocks import utc_now
 from libs.common.kube.kube_config import (
     CredentialSource,
     ExecCredential,
@@ -32,9 +33,7 @@ class Credentials:
     An exec plugin runs when its credential is about to expire, and after a 401.
     """
 
-    def __init__(
-        self, config: KubeConfig, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
+    def __init__(self, config: KubeConfig, *, now: Callable[[], datetime] = utc_now) -> None:
         """Read the files. Raises KubeConfigError on failure. An exec plugin first runs in `refresh`."""
         self._config = config
         self._now = now

@@ -8,11 +8,11 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from libs.common.bus.protocol import Bus
+from libs.common.clocks import utc_now
 from libs.common.contract.services import SERVICES, WATCHER
 from libs.common.observability import telemetry
 from libs.common.service.event_loop_monitor import EventLoopMonitor
@@ -130,7 +130,7 @@ class Application:
             bus=bus,
             kube=kube if run.spec.policy_rules else None,
             monotonic=time.monotonic,
-            now=lambda: datetime.now(UTC),
+            now=utc_now,
             random=random.Random(),  # noqa: S311 - jitter, not secrets
             identity=self._identity,
         )

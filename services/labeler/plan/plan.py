@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from libs.common.cloud_config.findings import truncate_line
 from libs.common.cloud_config.model import ExternalIPs, Ownership
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import (
@@ -21,7 +22,6 @@ from services.labeler.plan.notices import Notice
 from services.labeler.plan.ownership_record import ManagedFields
 from services.labeler.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
 from services.labeler.rules.compilation import NO_RULES, Rules
-from services.labeler.rules.effect_collector import truncate_line
 from services.labeler.rules.effects import RuleEffects
 
 IN_SYNC_REASON: Final = "the Node matches its machine and the rules"

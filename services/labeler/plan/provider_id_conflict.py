@@ -1,7 +1,7 @@
 """Decides whether another Node keeps a Node from getting a providerID, which is immutable. Pure."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -12,6 +12,7 @@ from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
 from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.contract.system_uuid import normalize_uuid
+from libs.common.contract.timestamp import parse_time
 
 # A machine that restarts is silent for some minutes, and returns.
 _RESTART_PERIOD: Final = timedelta(minutes=10)
@@ -70,7 +71,7 @@ def judge_holder(node: Node, facts: MachineFacts, holder: Node, report: Event | 
         return ""
     if not fault and holder.provided_node_ip:
         return "metadata has not reported on the machine of that Node yet"
-    since = _parse_time(ready.last_transition_time) if ready is not None else None
+    since = parse_time(ready.last_transition_time) if ready is not None else None
     if since is not None and facts.queried_at - since < _RESTART_PERIOD:
         return "the machine of that Node may only be restarting"
     return ""
@@ -79,11 +80,3 @@ def judge_holder(node: Node, facts: MachineFacts, holder: Node, report: Event | 
 def _has_address(node: Node, address: str) -> bool:
     provided = parse_node_ips(node.provided_node_ip or "")
     return not isinstance(provided, InvalidNodeIP) and parse_ip(address) in provided
-
-
-def _parse_time(text: str | None) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else None

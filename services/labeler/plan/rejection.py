@@ -9,9 +9,9 @@ from typing import Final, Literal
 
 import msgspec
 
+from libs.common.cloud_config.findings import truncate_line
 from libs.common.contract.node import Node, Taint
 from services.labeler.plan.notices import Notice
-from services.labeler.rules.effect_collector import truncate_line
 from services.labeler.rules.effects import RuleEffects
 
 RejectableKind = Literal["annotation", "label", "taint"]

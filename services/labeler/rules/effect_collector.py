@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
+from libs.common.cloud_config.findings import truncate_line
 from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.node import Taint
 from services.labeler.rules.bounds import MAX_ANNOTATIONS, MAX_SKIPPED_ENTRIES
@@ -90,14 +91,6 @@ class EffectCollector:
             results=results,
             failures=self.failures,
         )
-
-
-def truncate_line(text: str, max_length: int) -> str:
-    """Return the beginning of the text for an Event, with a space for each unprintable character."""
-    line = text[: max_length + 1]
-    if not line.isprintable():
-        line = "".join(each if each.isprintable() else " " for each in line)
-    return line if len(line) <= max_length else line[: max_length - 1] + "…"
 
 
 def _size(key: str, value: str | None) -> int:

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from typing import Final, NamedTuple
 
 from libs.common.bus.delivery import backoff_seconds
+from libs.common.clocks import loop_time
 from libs.common.observability import metrics
 from libs.talos.api import MachineUnavailable, WatchSnapshot
 from services.metadata.machines.query_slots import QuerySlots
@@ -65,7 +66,7 @@ class MachineWatcher:
         if not node_ip:
             return
         self._targets[name] = node_ip
-        self._last_target_at = _now()
+        self._last_target_at = loop_time()
         if len(self._tasks) < self._limit:
             self._start(name, node_ip)
 
@@ -86,7 +87,8 @@ class MachineWatcher:
         """Return the seconds until targets were quiet long enough, or the first watch has waited enough."""
         waits_since = next((turn.since for turn in self._queue if not turn.given.done()), -math.inf)
         return max(
-            0.0, min(self._last_target_at + self._quiet_period, waits_since + _MAX_QUEUE_SECONDS) - _now()
+            0.0,
+            min(self._last_target_at + self._quiet_period, waits_since + _MAX_QUEUE_SECONDS) - loop_time(),
         )
 
     def _open_next(self) -> None:
@@ -154,7 +156,7 @@ class MachineWatcher:
             node.on_watch_ended(_POLL_AFTER_END_SECONDS * self._random.random())
 
     async def _wait_turn(self) -> None:
-        turn = _QueuedWatch(since=_now(), given=asyncio.get_running_loop().create_future())
+        turn = _QueuedWatch(since=loop_time(), given=asyncio.get_running_loop().create_future())
         self._queue.append(turn)
         self._queued.set()
         await turn.given
@@ -167,7 +169,3 @@ class MachineWatcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         metrics.TALOS_MACHINE_WATCHES.set(0)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

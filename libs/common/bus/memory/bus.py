@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from types import MappingProxyType
 from typing import ClassVar, Final
 
@@ -35,6 +35,7 @@ from libs.common.bus.stream_size import (
     message_bytes,
     subtract_headroom,
 )
+from libs.common.clocks import loop_time, utc_now
 from libs.common.contract.events import Event, encode
 from libs.common.contract.service_spec import Durable
 from libs.common.contract.subjects import DEAD_LETTERS, STREAM, subject_of
@@ -50,7 +51,7 @@ class MemoryServer:
     def __init__(
         self,
         *,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = utc_now,
         store_bytes: int = _STORE_BYTES,
     ) -> None:
         """`store_bytes` is the maximum of the stream's limit and the headroom together."""
@@ -104,10 +105,10 @@ class MemoryServer:
         return tuple(self._stats_of(name, work) for name, work in sorted(self._works.items()))
 
     def _stats_of(self, name: str, work: DurableState) -> ConsumerStats:
-        unsettled = work.delivery_counts(_now())
+        unsettled = work.delivery_counts(loop_time())
         return ConsumerStats(
             name=name,
-            pending=work.pending(_now()),
+            pending=work.pending(loop_time()),
             unacknowledged=len(unsettled),
             redelivered=sum(times > 1 for times in unsettled),
             waiting=len(self._listeners.get(name, ())),
@@ -163,7 +164,7 @@ class MemoryBus:
                 headers=MappingProxyType(dict(headers)) if headers else _NO_HEADERS,  # readers share it
                 expected_sequence=expected_sequence,
                 ttl_seconds=ttl_seconds,
-                now=_now(),
+                now=loop_time(),
                 at=self._server.clock(),
             )
         except BusError as error:
@@ -178,7 +179,7 @@ class MemoryBus:
 
     async def get_last(self, subject: str) -> Message | None:
         """Return the last message of a subject, None if there is none. Raises NoStream or BusError."""
-        stored = self._stream(subject).get_last(subject, _now())
+        stored = self._stream(subject).get_last(subject, loop_time())
         return stored.build_message() if stored else None
 
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
@@ -202,7 +203,7 @@ class MemoryBus:
     async def stats(self) -> StreamStats:
         """Return the current counts and sizes. Raises NoStream or BusError."""
         stream = self._stream("look")
-        dead = stream.count(f"{DEAD_LETTERS}.>", _now())
+        dead = stream.count(f"{DEAD_LETTERS}.>", loop_time())
         return StreamStats(
             messages=stream.messages,
             bytes=stream.bytes,
@@ -301,7 +302,7 @@ def _readable(event: Event, payload: bytes) -> Event | UnreadablePayload:
 async def _feed(follower: Follower, backlog: Backlog, exclude: Callable[[str], bool]) -> None:
     """Pass all pending messages to the follower."""
     for fed in itertools.count(1):
-        if (stored := backlog.take(_now())) is None:
+        if (stored := backlog.take(loop_time())) is None:
             return
         if not exclude(stored.subject):
             follower.apply(stored.build_message())
@@ -311,7 +312,3 @@ async def _feed(follower: Follower, backlog: Backlog, exclude: Callable[[str], b
 
 def _missing() -> str:
     return f"stream {STREAM} does not exist, the watcher provisions it"
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -11,6 +11,7 @@ from libs.common.bus.acknowledger import Acknowledger
 from libs.common.bus.delivery import Nak
 from libs.common.bus.memory.stream import DurableState, StoredMessage
 from libs.common.bus.protocol import Message
+from libs.common.clocks import loop_time
 from libs.common.contract.service_spec import Durable
 
 log = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ class ConsumeLoop:
     def _deliver(self, work: DurableState) -> float | None:
         """Start handlers up to the limit; return when to look again, None = when woken."""
         while len(self._handling) < self.in_flight:
-            taken = work.take(_now())
+            taken = work.take(loop_time())
             if taken is None:
                 return work.next_due()
             stored, redelivered = taken
@@ -113,13 +114,9 @@ class ConsumeLoop:
             self._in_hand.clear()
 
     def _again(self, stored: StoredMessage, delay_seconds: float) -> None:
-        self._work().requeue(stored, _now() + max(0.0, delay_seconds))
+        self._work().requeue(stored, loop_time() + max(0.0, delay_seconds))
 
     def _work(self) -> DurableState:
         work = self.registry.find_durable(self.durable.name)
         assert work is not None, "a durable is recreated, never removed"
         return work
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

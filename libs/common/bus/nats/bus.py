@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
@@ -32,6 +32,7 @@ from libs.common.bus.protocol import (
     WrongLastSequence,
 )
 from libs.common.bus.stream_size import message_bytes
+from libs.common.clocks import loop_time, utc_now
 from libs.common.contract.events import Event, encode
 from libs.common.contract.service_spec import Durable
 from libs.common.contract.subjects import STREAM, subject_of
@@ -54,7 +55,7 @@ class NatsBus:
         self._stream_replicas = stream_replicas
         self._stream = CurrentStream()
         self._stream_problem = f"stream {STREAM} has not been read yet"
-        self._answers = LivenessTracker(self._now)
+        self._answers = LivenessTracker(loop_time)
         self._poll_now = asyncio.Event()
         self._resizing = asyncio.Lock()
         self._outstanding = asyncio.Semaphore(_OUTSTANDING)
@@ -71,7 +72,7 @@ class NatsBus:
         tls_ca_file: Path | None = None,
         hooks: BusHooks | None = None,
         timing: Timeouts | None = None,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = utc_now,
         jitter: Callable[[], float] = random.random,
         stream_replicas: int = 0,
     ) -> Self:
@@ -127,11 +128,11 @@ class NatsBus:
         return sequence
 
     async def _publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> int:
-        until = self._now() + self._link.timing.publish_deadline
+        until = loop_time() + self._link.timing.publish_deadline
         await self._room_for_one_more(subject, until)
         try:
-            connection = self._link.current or await self._link.wait_for_connection(until - self._now())
-            sequence = await publish(connection, subject, payload, headers, seconds=until - self._now())
+            connection = self._link.current or await self._link.wait_for_connection(until - loop_time())
+            sequence = await publish(connection, subject, payload, headers, seconds=until - loop_time())
         except StreamFull:
             self._answers.record_response()
             self._problems.record_full(len(subject) + len(payload))
@@ -271,7 +272,3 @@ class NatsBus:
         self._answers.record_response()
         self._stream.record_lost()
         self._stream_problem = f"stream {STREAM} does not exist, the watcher provisions it ({error})"
-
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()

@@ -13,6 +13,7 @@ from libs.common.bus.delivery import exponential_step
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.nats_access import NatsAccess, without_password
 from libs.common.bus.protocol import BusError, BusHooks
+from libs.common.clocks import loop_time
 
 log = logging.getLogger(__name__)
 _VIOLATION_SHOWN_SECONDS: Final = 60.0
@@ -65,13 +66,13 @@ class ConnectionSupervisor:
         turn = int(self.jitter() * len(servers))
         attempt = 0
         while not self._closed:
-            started = self._now()
+            started = loop_time()
             reason = await self._try(servers[turn % len(servers)])
             self._tried.set()
             if reason is None:
                 return
             self._set_reason(reason)
-            is_stable = self._now() - started > self.timing.retry_cap + self.timing.connect
+            is_stable = loop_time() - started > self.timing.retry_cap + self.timing.connect
             attempt = 1 if is_stable else attempt + 1
             turn += 1
             # Try each server once without delay, then wait before the next round.
@@ -131,7 +132,7 @@ class ConnectionSupervisor:
         """Return why there is no connection, and permission violations of the last minute."""
         found = [] if self._connection else [f"{self._reason}, retrying every {self.timing.retry_cap:g} s"]
         text, at = self._violation
-        if text and self._now() - at < _VIOLATION_SHOWN_SECONDS:
+        if text and loop_time() - at < _VIOLATION_SHOWN_SECONDS:
             found.append(f"{self.access} denied permission: {text}")
         return tuple(found)
 
@@ -169,10 +170,6 @@ class ConnectionSupervisor:
         self._reason = reason
 
     def _on_violation(self, text: str) -> None:
-        self._violation = (text, self._now())
+        self._violation = (text, loop_time())
         self.hooks.permission_violation(text)
         log.error("NATS permission violation", extra={"violation": text})
-
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()

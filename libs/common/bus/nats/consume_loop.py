@@ -24,6 +24,7 @@ from libs.common.bus.nats.jetstream import (
 )
 from libs.common.bus.nats.pull_subscription import PullSubscription
 from libs.common.bus.protocol import BusError, Message, NoStream
+from libs.common.clocks import loop_time
 from libs.common.contract.service_spec import Durable
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class ConsumeLoop:
             began = float("inf")
             try:
                 connection = await self.link.wait_for_connection()
-                began = self._now()
+                began = loop_time()
                 reason = await self._pull_from(connection)
             except (NoConsumer, NoStream):
                 reason = "does not exist yet, the watcher provisions it"
@@ -88,7 +89,7 @@ class ConsumeLoop:
             self._consumer = None
             self._pulls.clear()
             self.problem = f"consumer {self.durable.name}: {reason}"
-            is_stable = self._now() - began > cap  # a binding that ends at once is a failure
+            is_stable = loop_time() - began > cap  # a binding that ends at once is a failure
             attempt = 1 if is_stable else attempt + 1
             log.warning(
                 "consuming stopped, will retry", extra={"durable": self.durable.name, "reason": reason}
@@ -189,10 +190,6 @@ class ConsumeLoop:
             await self._pull.drain()
         if self._handling:
             await asyncio.wait(self._handling.values(), timeout=self.link.timing.finish_handlers)
-
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()
 
 
 def _settlement(verdict: Disposition) -> bytes:

@@ -12,6 +12,7 @@ from libs.common.bus.nats.connection import NO_RESPONDERS, Connection, Inbox
 from libs.common.bus.nats.connection_supervisor import Timeouts
 from libs.common.bus.nats.jetstream import API, NANOSECONDS
 from libs.common.bus.protocol import BusError
+from libs.common.clocks import loop_time
 from libs.common.contract.subjects import STREAM
 
 _HEARTBEAT: Final = "100"
@@ -91,7 +92,7 @@ class PullSubscription:
             # Refill at half: one request then fetches many messages, and the server always has an open one.
             if wanted > 0 and self._outstanding <= room // 2:
                 if self._outstanding == 0:
-                    self._heard_at = self._now()  # no heartbeat was due before
+                    self._heard_at = loop_time()  # no heartbeat was due before
                 self._outstanding += wanted
                 payload = msgspec.json.encode({"batch": wanted, **limits})
                 await self.connection.send(subject, payload, reply=inbox)
@@ -101,13 +102,13 @@ class PullSubscription:
     async def _watch_silence(self) -> None:
         while not self._ended.done():
             await asyncio.sleep(self.timing.pull_silence / 5)
-            if self._outstanding and self._now() - self._heard_at > self.timing.pull_silence:
+            if self._outstanding and loop_time() - self._heard_at > self.timing.pull_silence:
                 self.end(f"no heartbeat for {self.timing.pull_silence:g} s")
 
     def _on_message(self, raw: WireMessage) -> None:
         if self._ended.done():
             return
-        self._heard_at = self._now()
+        self._heard_at = loop_time()
         try:
             if raw.status and not raw.data:
                 self._on_status(raw)
@@ -135,7 +136,3 @@ class PullSubscription:
         """Make `run()` return this reason, unless it has another one already."""
         if not self._ended.done():
             self._ended.set_result(reason)
-
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import ForeignMachine, MachineFault
 from libs.common.contract.node import Node, NodeAddress
+from libs.common.contract.timestamp import parse_time
 from services.lifecycle.evidence import (
     Assessment,
     assess_node,
     assess_report,
     build_machine_index,
-    parse_time,
 )
 from tests.builders import NOW, UNINITIALIZED, make_node
 from tests.lifecycle_cases import (
