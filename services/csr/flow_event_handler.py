@@ -6,13 +6,13 @@ from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.contract import events
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_NODE, NETWORKS, OBSERVED_CSR, OBSERVED_NODE, object_name_in
+from libs.common.service.waiting_objects import WaitingObjects
 from services.csr.claim_index import ClaimIndex
 from services.csr.node_events import NodeEvents
-from services.csr.on_csr_enriched import OnCsrEnriched
+from services.csr.on_csr_enriched import OnCsrEnriched, WaitingRequest
 from services.csr.pending_requests import PendingRequests
 from services.csr.service_networks import ServiceNetworks
 from services.csr.waiting_request_reconciler import WaitingRequestReconciler
-from services.csr.waiting_requests import WaitingRequests
 
 
 @dataclass(eq=False, kw_only=True)
@@ -21,7 +21,7 @@ class FlowEventHandler:
 
     claim_index: ClaimIndex
     pending_requests: PendingRequests
-    waiting_requests: WaitingRequests
+    waiting_requests: WaitingObjects[WaitingRequest]
     service_networks: ServiceNetworks
     on_csr_enriched: OnCsrEnriched
     decision_publisher: DecisionPublisher
@@ -71,13 +71,13 @@ class FlowEventHandler:
         self.service_networks.forget_all()
 
     def _on_node_changed(self, node: str) -> None:
-        self.reconciler.enqueue(self.waiting_requests.find_by_node(node))
+        self.reconciler.enqueue(self.waiting_requests.find_by_cause(node))
         if self.on_csr_enriched.take_skipped(node) and (newest := self.pending_requests.find_newest(node)):
             self.reconciler.enqueue([newest])
 
     def _on_node_gone(self, name: str) -> None:
         self.claim_index.remove_node(name)
-        self.waiting_requests.on_node_gone(name)
+        self.waiting_requests.end_wait_of(name)
         self._on_node_changed(name)
 
     def _on_request_observed(self, request: SigningRequest) -> None:

@@ -1,5 +1,6 @@
 """Handles an enriched request: approve it, deny it, or wait for what is missing."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NoReturn
@@ -13,18 +14,42 @@ from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_CSR, object_name_in
 from libs.common.kube.errors import FenceFailed, NotFound
 from libs.common.observability import telemetry
+from libs.common.service.waiting_objects import WaitingObject, WaitingObjects
 from services.csr.approval_writer import ApprovalWriter, build_condition
 from services.csr.decision import Approve, Deny, Wait
 from services.csr.node_events import MAX_RIVALS, NodeEvents
 from services.csr.pending_requests import PendingRequests
 from services.csr.rate_limiter import NodeRateLimiter
 from services.csr.request_evaluator import Drop, Pause, RequestAction, RequestEvaluator, SkipRequest
-from services.csr.waiting_requests import WaitingRequest, WaitingRequests
 
 # only a fallback: the change that a request waits for triggers the next evaluation
 RETRY_SECONDS: Final = 30.0
 FENCE_RETRY_SECONDS: Final = 5.0  # by then the watcher has published the current state in Kubernetes
 _MAX_WAIT_NODES: Final = 64  # that can end one wait; limits the cost of an address that every Node claims
+
+
+class WaitingRequest(WaitingObject, frozen=True, kw_only=True):
+    """A request that csr could not decide yet; its `reason` is the name of a check."""
+
+    requester: str  # the node that filed the request
+    message: str
+    nodes: frozenset[str]  # a change of any of them may end the wait
+    rivals: tuple[str, ...] = ()  # nodes with an equally strong claim
+
+    @property
+    def node(self) -> str:
+        """The requester: its wait continues with its next request."""
+        return self.requester
+
+    @property
+    def causes(self) -> frozenset[str]:
+        """The nodes that can end the wait."""
+        return self.nodes
+
+    @property
+    def episode(self) -> str:
+        """The name of the check."""
+        return self.reason
 
 
 @dataclass(eq=False, kw_only=True)
@@ -35,7 +60,7 @@ class OnCsrEnriched:
     evaluator: RequestEvaluator
     rate_limiter: NodeRateLimiter
     pending_requests: PendingRequests
-    waiting_requests: WaitingRequests
+    waiting_requests: WaitingObjects[WaitingRequest]
     approval_writer: ApprovalWriter
     decision_publisher: DecisionPublisher
     node_events: NodeEvents
@@ -139,7 +164,7 @@ class OnCsrEnriched:
             message=wait.message,
             nodes=_limit_nodes(wait.nodes, request.node_name),
             rivals=wait.rivals[:MAX_RIVALS],
-            retry_at=None if seconds is None else self.clock() + seconds,
+            retry_at=math.inf if seconds is None else self.clock() + seconds,
         )
         self.waiting_requests.add(waits, self.clock())
         await self._publish_decision(request, "waiting", wait.message)

@@ -19,6 +19,7 @@ from libs.common.service.config_reload import OwnershipReloader
 from libs.common.service.leader_gate import LeaderGate
 from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
+from libs.common.service.waiting_objects import WaitingObjects
 from services.csr.api_endpoint_watcher import ApiEndpointWatcher
 from services.csr.approval_writer import ApprovalWriter
 from services.csr.claim_index import ClaimIndex
@@ -27,7 +28,7 @@ from services.csr.decide import ApprovalPolicy
 from services.csr.flow_event_handler import FlowEventHandler
 from services.csr.metadata_reports import MetadataReports
 from services.csr.node_events import COMPONENT, NodeEvents
-from services.csr.on_csr_enriched import OnCsrEnriched
+from services.csr.on_csr_enriched import OnCsrEnriched, WaitingRequest
 from services.csr.pending_requests import PendingRequests
 from services.csr.rate_limiter import NodeRateLimiter
 from services.csr.request_evaluator import RequestEvaluator
@@ -35,7 +36,6 @@ from services.csr.request_readiness import find_readiness_problems
 from services.csr.service_networks import ServiceNetworks
 from services.csr.settings import CsrSettings
 from services.csr.waiting_request_reconciler import WaitingRequestReconciler
-from services.csr.waiting_requests import WaitingRequests
 
 
 class CsrService:
@@ -51,7 +51,7 @@ class CsrService:
             repeat_seconds=settings.republish_interval_seconds, without_talos=settings.without_talos
         )
         self._pending_requests = PendingRequests()
-        self._waiting_requests = WaitingRequests()
+        self._waiting_requests = WaitingObjects[WaitingRequest]()
         self._claim_index = claims = ClaimIndex()
         self._stream_cache = table = StreamCache(
             clock=dependencies.monotonic,

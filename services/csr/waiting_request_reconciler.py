@@ -17,9 +17,10 @@ from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR
 from libs.common.observability import metrics
 from libs.common.service.name_queue import NameQueue
 from libs.common.service.run_together import run_every, run_together
+from libs.common.service.waiting_objects import WaitingObjects
 from services.csr.node_events import NodeEvents
+from services.csr.on_csr_enriched import WaitingRequest
 from services.csr.pending_requests import PendingRequests
-from services.csr.waiting_requests import WaitingRequests
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class WaitingRequestReconciler:
     stream_cache: StreamCache
     cache_sync: CacheSync
     pending_requests: PendingRequests
-    waiting_requests: WaitingRequests
+    waiting_requests: WaitingObjects[WaitingRequest]
     node_events: NodeEvents
     handle: Callable[[Message], Awaitable[Disposition]]  # decides about one request, one at a time
     clock: Callable[[], float]  # monotonic, in seconds
@@ -84,7 +85,7 @@ class WaitingRequestReconciler:
         due = [name for name, when in self._retry_at.items() if when <= at]
         for name in due:
             del self._retry_at[name]
-        self.enqueue([*due, *self.waiting_requests.find_due(at)])
+        self.enqueue([*due, *(wait.name for wait in self.waiting_requests.find_due(at))])
         self._update_metrics()
         if self.cache_sync.problems():
             return  # the cache may be incomplete: draw no conclusions

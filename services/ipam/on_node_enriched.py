@@ -15,6 +15,7 @@ from libs.common.contract.node import Node
 from libs.common.contract.subjects import ENRICHED_NODE, object_name_in
 from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.observability import metrics, telemetry
+from libs.common.service.waiting_objects import WaitingObject, WaitingObjects
 from services.ipam.allocation_plan import AllocationRequest, Assignment, ExistingAssignment, NoBlock
 from services.ipam.allocator import Allocator
 from services.ipam.batcher import Batcher
@@ -22,7 +23,6 @@ from services.ipam.node_events import ASSIGNMENT_FAILED, NOT_AVAILABLE, NodeEven
 from services.ipam.node_index import NodeIndex
 from services.ipam.pool_selection import Pool
 from services.ipam.unallocated_reasons import CannotAllocate, NotManaged, NotReady
-from services.ipam.waiting_nodes import NOT_MANAGED, REMOVED, WRITTEN, WaitingNode, WaitingNodes
 
 RETRY_SECONDS: Final = 30.0  # only a fallback: the change that a Node waits for triggers the next attempt
 MISSING_NODE_WAIT_SECONDS: Final = 5.0  # by then the watcher has published the current state in Kubernetes
@@ -30,7 +30,29 @@ OTHER_REPLICA_WAIT_SECONDS: Final = 3.0  # for the replica that claimed the bloc
 # for the observation of an own write; then the observed state counts: etcd may be restored from a backup
 OWN_WRITE_WAIT_SECONDS: Final = 20.0
 
+NOT_MANAGED: Final = "not-ours"  # another controller's Node; it gets no Event and waits for another file
+WRITTEN: Final = "written"  # its pod CIDRs were written or listed a moment ago, and are not observed yet
+REMOVED: Final = "removed"  # it was observed with pod CIDRs and now has none: etcd was restored from a backup
+
 PoolSelector = Callable[[Node], tuple[Pool, ...] | NotReady | CannotAllocate | NotManaged]
+
+
+class WaitingNode(WaitingObject, frozen=True, kw_only=True):
+    """A Node that got no pod CIDRs yet."""
+
+    # "waiting": a fact is missing; "unserved": an operator must change the configuration; or one of the above
+    outcome: str
+    full_pools: tuple[Pool, ...] = ()  # pools of this Node without a free block
+
+    @property
+    def causes(self) -> tuple[tuple[Pool, ...], ...]:
+        """The full pools: a block of all of them ends the wait."""
+        return (self.full_pools,) if self.full_pools else ()
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the Node lacks pod CIDRs that ipam must allocate."""
+        return self.outcome not in (NOT_MANAGED, WRITTEN, REMOVED)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -40,7 +62,7 @@ class OnNodeEnriched:
     stream_cache: StreamCache
     cache_sync: CacheSync
     node_index: NodeIndex
-    waiting_nodes: WaitingNodes
+    waiting_nodes: WaitingObjects[WaitingNode]
     select_pools: PoolSelector
     # The labels that decide ownership; ipam writes no block if one has changed.
     get_ownership_labels: Callable[[], tuple[str, ...]]
@@ -124,7 +146,8 @@ class OnNodeEnriched:
         waits = self.waiting_nodes.by_name.get(node.name)
         if waits is None or waits.uid != node.uid or waits.outcome != WRITTEN:
             return ""
-        return waits.reason if self.clock() - waits.waiting_since < OWN_WRITE_WAIT_SECONDS else ""
+        waited = self.waiting_nodes.waiting_seconds(node.name, self.clock())
+        return waits.reason if waited < OWN_WRITE_WAIT_SECONDS else ""
 
     def _has_own_claim(self, node: Node) -> bool:
         """Whether this replica wrote that very Node, and no message about it will come again."""
@@ -139,7 +162,7 @@ class OnNodeEnriched:
         """Handle an observation: a Node with podCIDRs waits no longer."""
         if not node.spec.pod_cidrs:
             return
-        self.waiting_nodes.remove(node.name)
+        self.waiting_nodes.finish(node.name, node.name)
         self.node_events.forget(node.uid)
         failed = self._no_blocks.pop(node.name, None)
         if failed is not None and failed.uid == node.uid and failed.pod_cidrs != node.spec.pod_cidrs:
@@ -173,7 +196,7 @@ class OnNodeEnriched:
             await self.allocator.assign(node, assignment, self.get_ownership_labels())
         except (FenceFailed, NotFound) as error:
             # Usually another replica has patched the Node with the same claim.
-            self.waiting_nodes.remove(node.name)
+            self.waiting_nodes.finish(node.name, node.name)
             self._no_blocks[node.name] = assignment
             reason = "fence failed: the Node in Kubernetes differs or has pod CIDRs"
             raise RequeueAfter(reason, str(error), retry_after_seconds=MISSING_NODE_WAIT_SECONDS) from error
@@ -191,7 +214,7 @@ class OnNodeEnriched:
 
     def _await_observed(self, node: Node, reason: str) -> WaitingNode | None:
         """Process the Node again if its pod CIDRs are not observed in time; return its former wait."""
-        waited = self.waiting_nodes.remove(node.name)
+        waited = self.waiting_nodes.finish(node.name, node.name)
         self._mark_waiting(node, WRITTEN, reason, retry_after=OWN_WRITE_WAIT_SECONDS)
         return waited
 
@@ -223,10 +246,9 @@ class OnNodeEnriched:
             outcome=outcome,
             reason=reason,
             full_pools=full_pools,
-            waiting_since=self.clock(),
             retry_at=self.clock() + retry_after,
         )
-        self.waiting_nodes.add(waits)
+        self.waiting_nodes.add(waits, self.clock())
 
 
 def _explain_skip(node: Node | None, current: Node) -> str:

@@ -18,6 +18,7 @@ from libs.common.kube.event_recorder import EventRecorder
 from libs.common.service.leader_gate import LeaderGate
 from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
+from libs.common.service.waiting_objects import WaitingObjects
 from services.ipam.allocation_plan import Exclusions
 from services.ipam.allocator import Allocator
 from services.ipam.batch_claimer import BatchClaimer
@@ -27,13 +28,12 @@ from services.ipam.cluster_view import ClusterView
 from services.ipam.config_reloader import ConfigReloader
 from services.ipam.garbage_collector import GarbageCollector
 from services.ipam.node_events import COMPONENT, NodeEvents
-from services.ipam.on_node_enriched import OnNodeEnriched
+from services.ipam.on_node_enriched import OnNodeEnriched, WaitingNode
 from services.ipam.pool_metrics import PoolMetrics
 from services.ipam.pool_selection import Pool
 from services.ipam.settings import IpamSettings
 from services.ipam.unallocated_reasons import CannotAllocate, NotManaged, NotReady
 from services.ipam.waiting_node_reconciler import WaitingNodeReconciler
-from services.ipam.waiting_nodes import WaitingNodes
 
 
 class IpamService:
@@ -51,7 +51,7 @@ class IpamService:
             on_change=self._on_view_change,
         )
         self._event_applier = EventApplier(self._cluster_view.apply, consequence="addresses may be missing")
-        self._waiting_nodes = WaitingNodes()
+        self._waiting_nodes = WaitingObjects[WaitingNode]()
         self._pool_metrics = PoolMetrics()
         self._stream_cache = StreamCache(
             clock=dependencies.monotonic,
@@ -281,7 +281,7 @@ class IpamService:
         self._waiting_reconciler.enqueue((node.name,))
 
     def _on_node_deleted(self, name: str) -> None:
-        self._waiting_nodes.remove(name)
+        self._waiting_nodes.finish(name, name)
         self._decisions.forget(name)
         self._on_node_enriched.forget_node(name)
         self._garbage_collector.request_sweep()

@@ -15,10 +15,10 @@ from libs.common.contract.subjects import ENRICHED_NODE
 from libs.common.observability import metrics
 from libs.common.service.name_queue import NameQueue
 from libs.common.service.run_together import run_every, run_together
+from libs.common.service.waiting_objects import WaitingObjects
 from services.ipam.node_events import NOT_AVAILABLE, NodeEvents
-from services.ipam.on_node_enriched import OWN_WRITE_WAIT_SECONDS
+from services.ipam.on_node_enriched import OWN_WRITE_WAIT_SECONDS, WRITTEN, WaitingNode
 from services.ipam.pool_selection import Pool
-from services.ipam.waiting_nodes import WRITTEN, WaitingNodes
 
 CHECK_INTERVAL_SECONDS: Final = 1.0
 POOL_RETRY_SECONDS: Final = 3.0  # one Node per full pool retries: other replicas release blocks, too
@@ -31,7 +31,7 @@ class WaitingNodeReconciler:
     """Runs in every replica for the Nodes that it processed; claims are per uid, so races do no harm."""
 
     stream_cache: StreamCache
-    waiting_nodes: WaitingNodes
+    waiting_nodes: WaitingObjects[WaitingNode]
     node_events: NodeEvents
     handle: Callable[[Message], Awaitable[Disposition]]  # processes one message, as for a delivery
     clock: Callable[[], float]  # monotonic, in seconds
@@ -50,7 +50,7 @@ class WaitingNodeReconciler:
 
     def on_pool_freed(self, pools: tuple[Pool, ...]) -> None:
         """Retry the Nodes that wait for these pools: one of them just got a block."""
-        self.enqueue(self.waiting_nodes.group_by_full_pools().get(pools, ()))
+        self.enqueue(self.waiting_nodes.find_by_cause(pools))
 
     def reset(self) -> None:
         """Drop the queue, after the stream was replaced."""
@@ -72,16 +72,16 @@ class WaitingNodeReconciler:
         counts = Counter(node.outcome for node in self.waiting_nodes.by_name.values())
         for outcome in ("waiting", "unserved"):
             metrics.IPAM_NODES_WAITING.labels(outcome).set(counts[outcome])
-        groups = self.waiting_nodes.group_by_full_pools()
+        groups = self.waiting_nodes.by_cause
         metrics.IPAM_EXHAUSTED.set(sum(map(len, groups.values())))
         if self.stream_cache.problems():
             return  # the cache may be incomplete: draw no conclusions
         if groups and (self._pools_tried_at is None or at - self._pools_tried_at >= POOL_RETRY_SECONDS):
             self._pools_tried_at = at
-            self.enqueue([names[0] for names in groups.values()])
-        due = [node for node in self.waiting_nodes.by_name.values() if at >= node.retry_at]
+            self.enqueue([next(iter(names)) for names in groups.values()])
+        due = self.waiting_nodes.find_due(at)
         for node in due:  # the next retry, if this one fails
-            self.waiting_nodes.add(msgspec.structs.replace(node, retry_at=at + OWN_WRITE_WAIT_SECONDS))
+            self.waiting_nodes.add(msgspec.structs.replace(node, retry_at=at + OWN_WRITE_WAIT_SECONDS), at)
         self.enqueue(node.name for node in due)
         for node in islice(self.waiting_nodes.take_unreported(at), _MAX_EVENTS_PER_CHECK):
             self.node_events.record(node.name, node.uid, NOT_AVAILABLE, node.reason)

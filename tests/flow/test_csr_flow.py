@@ -579,7 +579,7 @@ async def test_nothing_is_remembered_of_requests_that_are_gone(flow: CsrServiceF
             await flow.delete_request(request)
         await wait_until(lambda: not csr._waiting_requests.by_name, "forgotten")
         assert not csr._pending_requests.by_name
-        assert not csr._waiting_requests._names_by_node
+        assert not csr._waiting_requests.by_cause
         assert not csr._decision_publisher._published
         await wait_until(lambda: not csr._waiting_request_reconciler._retry_at, "forgotten")
         # for an hour the stream has the events of deleted requests: for a kubelet with a hundred a second it

@@ -7,13 +7,13 @@ from typing import Final
 
 from cli.explain.csr.advice import _AFTER_A_DENIAL, _ENDS_A_WAIT
 from libs.common.contract.signing_request import REQUEST_LIMIT
+from libs.common.service.waiting_objects import LONG_WAIT_SECONDS
 from libs.common.settings.read_settings import list_options
 from services.csr.certificate_request import MAX_SANS
 from services.csr.public_keys import _CURVES, _RSA_BITS
 from services.csr.rate_limiter import BURST
 from services.csr.request_checks import _PASSED_TEXTS
 from services.csr.settings import CsrSettings
-from services.csr.waiting_requests import LONG_WAIT_SECONDS
 from services.metadata.requests.request_state import FRESHNESS_SECONDS
 from services.watcher.kinds import MAX_PENDING_PER_REQUESTER
 from tests.architecture.sources import ROOT, sources

@@ -7,12 +7,12 @@ from libs.common.cloud_config.file_keys import MASK_SIZES, POOL
 from libs.common.cloud_config.read_pools import MAX_POOLS
 from libs.common.contract.subjects import NETWORKS
 from libs.common.observability import metrics
+from libs.common.service.waiting_objects import LONG_WAIT_SECONDS
 from libs.common.settings.flags import POD_CIDRS, SERVICE_NETWORKS
 from libs.common.settings.read_settings import list_options
 from services.ipam.node_events import CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
 from services.ipam.settings import IpamSettings
 from services.ipam.waiting_node_reconciler import CHECK_INTERVAL_SECONDS, POOL_RETRY_SECONDS
-from services.ipam.waiting_nodes import LONG_WAIT_SECONDS
 from tests.architecture.sources import ROOT
 
 PAGE = (ROOT / "docs" / "ipam.md").read_text()
