@@ -81,7 +81,7 @@ def judged(node: Node, **evidence: Any) -> NodeVerdict:
 
 
 def still_tainted(ready_for: timedelta) -> Node:
-    since = (NOW - ready_for).isoformat()
+    since = (NOW - ready_for).strftime("%Y-%m-%dT%H:%M:%SZ")
     ready = NodeCondition(type="Ready", status="True", last_transition_time=since)
     taints = (Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"),)
     return make_node(conditions=(ready,), taints=taints, provider_id="talos://metal/10.0.0.5")
