@@ -77,7 +77,7 @@ class ConfigReloader:
             self._on_file_changed, lambda: run_every(_RECHECK_SECONDS, self._validate_requested)
         )
 
-    def _on_file_changed(self, found: CloudConfig | CloudConfigError) -> None:
+    async def _on_file_changed(self, found: CloudConfig | CloudConfigError) -> None:
         if isinstance(found, CloudConfigError):
             self._requested_pools = None
             self._reject(tuple(found.mistakes))

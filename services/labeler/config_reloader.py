@@ -10,7 +10,6 @@ from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.services import LABELER
 from libs.common.kube.event_recorder import LATEST_ONLY, EventRecorder, EventWriter
-from libs.common.latest_value import LatestValue
 from libs.common.service.config_reload import CloudConfigStatus, ConfigEvents
 from services.labeler.plan import ClusterConfig
 from services.labeler.settings import InvalidConfigError, LabelerSettings
@@ -41,7 +40,6 @@ class ConfigReloader:
         )
         self._status = CloudConfigStatus(LABELER.service, settings, now=now, events=events)
         self._current = settings.config
-        self._found = LatestValue[CloudConfig | CloudConfigError]()
 
     def current(self) -> ClusterConfig:
         """Return the current cluster config: the same object until it changes."""
@@ -53,11 +51,7 @@ class ConfigReloader:
 
     async def run(self) -> None:
         """Poll the file until cancelled; return at once if no file is configured."""
-        await self._status.follow(self._found.put, self._process_changes)
-
-    async def _process_changes(self) -> None:
-        while True:
-            await self._load(await self._found.take())
+        await self._status.follow(self._load)
 
     async def _load(self, found: CloudConfig | CloudConfigError) -> None:
         try:

@@ -23,7 +23,7 @@ SHELL = (
     r"libs\.common\.settings\.(read_settings|cloud_config_reloader|help_text)",
     r"libs\.common\.bus\.(acknowledger|cache_sync|consumer_middleware|(decision|ordered)_publisher|event_applier|follow_flow)",
     r"libs\.common\.observability\.(telemetry|tracing|logs|metrics)",
-    r"libs\.common\.(clocks|latest_value)",  # of the event loop
+    r"libs\.common\.clocks",
     r"libs\.common\.bus\.protocol",  # only declarations
     # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",

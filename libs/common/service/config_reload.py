@@ -1,7 +1,7 @@
 """Reloads of --cloud-config: the status of each service, and the reload of the ownership section."""
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import Any, Final
 
@@ -57,7 +57,7 @@ class CloudConfigStatus:
 
     async def follow(
         self,
-        on_change: Callable[[CloudConfig | CloudConfigError], None],
+        on_change: Callable[[CloudConfig | CloudConfigError], Awaitable[None]],
         *periodic: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         """Poll the file until cancelled, and run `periodic` meanwhile; return at once without a file."""
@@ -143,7 +143,7 @@ class OwnershipReloader:
         """Poll the file until cancelled; return at once if no file is configured."""
         await self._status.follow(self._apply)
 
-    def _apply(self, found: CloudConfig | CloudConfigError) -> None:
+    async def _apply(self, found: CloudConfig | CloudConfigError) -> None:
         if isinstance(found, CloudConfigError):
             self._status.reject(tuple(found.mistakes))
             return

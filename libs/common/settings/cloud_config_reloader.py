@@ -3,7 +3,7 @@
 import asyncio
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -99,13 +99,13 @@ class CloudConfigReloader:
 
     async def watch(
         self,
-        on_change: Callable[[CloudConfig | CloudConfigError], None],
+        on_change: Callable[[CloudConfig | CloudConfigError], Awaitable[None]],
         *,
         poll_seconds: float = _POLL_SECONDS,
     ) -> None:
-        """Poll until cancelled, and pass each change to `on_change`. A new file needs two polls."""
+        """Poll until cancelled, and await `on_change` for each change. A new file needs two polls."""
         while True:
             found = await asyncio.to_thread(self.poll)  # a megabyte of YAML takes a second to read
             if found is not None:
-                on_change(found)
+                await on_change(found)
             await asyncio.sleep(poll_seconds)

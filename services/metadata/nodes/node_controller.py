@@ -181,7 +181,7 @@ class NodeController:
         self.reconcilers.start(name, reconciler)
         self.nodes.notify(name)
 
-    def _on_config_change(self, config: CloudConfig | CloudConfigError) -> None:
+    async def _on_config_change(self, config: CloudConfig | CloudConfigError) -> None:
         if self._requirements.update(config):
             for node in self.reconcilers.values():
                 node.on_requirements_changed(_CONFIG_POLL_SPREAD_SECONDS * self._clock.random())

@@ -158,7 +158,7 @@ async def test_changes_are_called_back_while_the_file_is_watched(tmp_path: Path)
     mounted = MountedConfigMap(tmp_path, ONE)
     heard: asyncio.Queue[CloudConfig | CloudConfigError] = asyncio.Queue()
     watch = CloudConfigReloader(mounted.path, parse_cloud_config(ONE, str(mounted.path)))
-    watching = asyncio.create_task(watch.watch(heard.put_nowait, poll_seconds=0.01))
+    watching = asyncio.create_task(watch.watch(heard.put, poll_seconds=0.01))
     try:
         mounted.replace_text(TWO)
         assert names(await asyncio.wait_for(heard.get(), 10)) == ["two"]
