@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from importlib.metadata import version
 from typing import Final
 
@@ -96,9 +96,7 @@ async def _serve_health(
     readiness.add_check("nats", reconciler.problems)
     readiness.mark_started()
     if settings.secure_port:
-        certificate = (
-            ServingCertificate(None, None, now=datetime.now(UTC)) if settings.secure_serving else None
-        )
+        certificate = ServingCertificate(None, None, now=utc_now()) if settings.secure_serving else None
         server = HealthServer(readiness, certificate)
         await server.start(settings.bind_address, settings.secure_port)
         close_at_exit(endings, "health server", server.stop)

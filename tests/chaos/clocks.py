@@ -15,24 +15,15 @@ from libs.testbed.patched_process import PATCHES
 from libs.testbed.service_start import PROCESS_NAME
 
 CLOCK_DIRECTORY: Final = "TALOS_CCM_CHAOS_CLOCKS"
-# The modules that read the wall clock with `datetime.now`; all others get the time as an argument.
-CLOCK_MODULES: Final = frozenset(
-    {
-        "libs.common.bus.memory.bus",
-        "libs.common.bus.nats.bus",
-        "libs.common.kube.credentials",
-        "libs.common.service.application",
-        "libs.common.service.run_process",
-        "services.bootstrap.run",
-    }
-)
+# The one module that reads the wall clock with `datetime.now`.
+CLOCK_MODULE: Final = "libs.common.clocks"
 _BYTES: Final = 8
 INSTALL_CLOCK: Final = "tests.chaos.clocks:install"  # the patch of a process
 _FOLDER: Final = "clocks"
 
 
 class _JumpingDatetime:
-    """`datetime` in the modules above: the present is later or earlier by the offset."""
+    """`datetime` in that module: the present is later or earlier by the offset."""
 
     def __init__(self, read_offset: Callable[[], float]) -> None:
         self._read_offset = read_offset
@@ -55,9 +46,7 @@ def install() -> None:
     def read_offset() -> float:
         return offsets[0]
 
-    clock = _JumpingDatetime(read_offset)
-    for name in CLOCK_MODULES:
-        vars(import_module(name))["datetime"] = clock
+    vars(import_module(CLOCK_MODULE))["datetime"] = _JumpingDatetime(read_offset)
     read_time, read_nanoseconds = time.time, time.time_ns
     time.time = lambda: read_time() + read_offset()  # the time of log lines
     time.time_ns = lambda: read_nanoseconds() + int(read_offset() * 1e9)  # the time of spans

@@ -4,7 +4,6 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final, TextIO
@@ -12,6 +11,7 @@ from typing import Any, Final, TextIO
 import msgspec
 import uvloop
 
+from libs.common.clocks import utc_now
 from libs.common.observability import telemetry
 from libs.common.observability.logs import level_of_verbosity
 from libs.common.service.application import Application
@@ -122,7 +122,7 @@ def _idle(
 def _certificate(settings: ProcessSettings) -> ServingCertificate | None:
     if settings.secure_port == 0 or not settings.secure_serving:
         return None
-    return ServingCertificate(settings.tls_cert_file, settings.tls_private_key_file, now=datetime.now(UTC))
+    return ServingCertificate(settings.tls_cert_file, settings.tls_private_key_file, now=utc_now())
 
 
 def _list_applicable(runs: Sequence[ServiceDefinition[Any]], options: Sequence[Option]) -> list[Option]:
