@@ -13,8 +13,6 @@ from libs.testbed.service_permissions import ACCOUNT_NAMESPACE
 
 _API: Final = f"/api/v1/namespaces/{ACCOUNT_NAMESPACE}"
 _LIFETIME_SECONDS: Final = 3600
-# The API server accepts a token that it has accepted before without another check for so long.
-REVOKED_WITHIN_SECONDS: Final = 10.0
 
 
 class ServiceAccountTokens:

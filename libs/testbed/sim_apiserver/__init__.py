@@ -3,7 +3,7 @@
 Served: nodes with status, leases, events, configmaps, certificatesigningrequests with approval and status
 (and the signer kubernetes.io/kubelet-serving), access reviews, roles and bindings (enforced); namespaces,
 pods with exec and log, deployments, daemonsets, statefulsets, services and the serviceaccounts of talos.dev,
-as far as an installation needs them; discovery, and nodes as a Table for kubectl.
+as far as an installation needs them; servicecidrs; discovery, and nodes as a Table for kubectl.
 
 Objects are JSON documents: fields without a rule are stored as they come, and the types of the fields that
 this project writes are checked. Rejected as "not simulated" (422 with a cause): unknown query parameters,
