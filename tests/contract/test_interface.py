@@ -104,7 +104,7 @@ def list_commands(command: click.Command, path: str) -> Iterator[str]:
     options = [
         parameter.make_metavar(context) if isinstance(parameter, click.Argument) else "/".join(parameter.opts)
         for parameter in command.get_params(context)
-        if parameter.name != "help"  # every command has it
+        if "--help" not in parameter.opts  # every command has it
     ]
     yield f"{path}  {' '.join(options)}"
     for name, inner in command.commands.items() if isinstance(command, click.Group) else ():
