@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Interface, ip_interface
 
 from libs.common.contract.dns_names import has_service_form
+from libs.common.contract.events.from_watcher import SERVICE_CIDRS_UNKNOWN
 from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import CONTROL_PLANE_LABEL, Node
@@ -16,10 +17,6 @@ from services.csr.decision import ApprovalPolicy, Check
 
 _NETWORKS_UNKNOWN = (
     "the cluster's Service networks are not known: {}, and --service-cluster-ip-range is not given"
-)
-SERVICE_CIDRS_UNKNOWN = (
-    "the ServiceCIDR objects are not known: the watcher has not listed them, or it lacks the RBAC rule to "
-    "list and watch servicecidrs (networking.k8s.io)"
 )
 _IN_CERTIFICATE = "is in the certificate of an API server"
 _NOT_ATTESTED = ", and no machine attests it (no Talos): approve the request by hand if it is right"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from libs.common.contract.events import ClusterNetworksObserved, SnapshotComplete
-from services.csr.endpoint_checks import SERVICE_CIDRS_UNKNOWN
+from libs.common.contract.events.from_watcher import SERVICE_CIDRS_UNKNOWN
 from services.csr.request_checks import parse_networks
 
 _UNKNOWN_WITHOUT_TALOS: Final = (

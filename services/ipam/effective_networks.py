@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from libs.common.contract.events import ClusterNetworksObserved
+from libs.common.contract.events.from_watcher import SERVICE_CIDRS_UNKNOWN
 from services.ipam.network_set import parse_foreign_network
 from services.ipam.networks import Family, explain_no_blocks, parse_network
 from services.ipam.pages import PAGE_LENGTHS
@@ -18,10 +19,6 @@ _BITS: Final[dict[Family, int]] = {4: 32, 6: 128}
 _NETWORKS_UNKNOWN: Final = (
     "the cluster's {} networks are not known yet: no control plane has reported them to metadata, and --{} "
     "is not given"
-)
-_SERVICE_CIDRS_UNKNOWN: Final = (
-    "the ServiceCIDR objects are not known: the watcher has not listed them, or it lacks the RBAC rule to "
-    "list and watch servicecidrs (networking.k8s.io)"
 )
 
 
@@ -51,7 +48,7 @@ def resolve_networks(
     are unknown.
     """
     if added is None:
-        return NotReady(_SERVICE_CIDRS_UNKNOWN)
+        return NotReady(SERVICE_CIDRS_UNKNOWN)
     if observed is None and not flags.service_cidrs:
         return NotReady(_NETWORKS_UNKNOWN.format("service", "service-cluster-ip-range"))
     if observed is None and not flags.cluster_cidrs:

@@ -1,11 +1,19 @@
 """Events of the watcher: the state of Nodes and CSRs in Kubernetes, their completeness, and the leader."""
 
+from typing import Final
+
 import msgspec
 
 from libs.common.contract.events.stream_event import StreamEvent
 from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.timestamp import Timestamp
+
+# Why a service waits while `SnapshotComplete.service_cidrs` is None.
+SERVICE_CIDRS_UNKNOWN: Final = (
+    "the ServiceCIDR objects are not known: the watcher has not listed them, or it lacks the RBAC rule to "
+    "list and watch servicecidrs (networking.k8s.io)"
+)
 
 
 class ObservationOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, order=True):
