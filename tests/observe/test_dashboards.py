@@ -9,9 +9,9 @@ from typing import Any, Final
 import pytest
 
 from libs.common.contract.services import SERVICES
+from libs.testbed.helm.chart import DASHBOARDS
 from tests.bus_actors import wait_until
 from tests.observe.running_fleet import Fleet, a_fleet
-from tools.dashboards.boards import FOLDER
 
 # The values that Grafana substitutes for variables.
 CHOSEN: Final = {"$cluster": ".*", "$job": "talos-ccm", "$__rate_interval": "10m", "$__range": "10m"}
@@ -28,7 +28,7 @@ NEVER_HERE: Final = {
 def targets() -> dict[tuple[str, str, str], dict[str, Any]]:
     """Each PromQL query, by dashboard, panel and letter."""
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for path in sorted(FOLDER.glob("*.json")):
+    for path in sorted(DASHBOARDS.glob("*.json")):
         panel: dict[str, Any]
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel["targets"]:
@@ -44,7 +44,7 @@ WITH_DOTS: Final = sorted({target["expr"] for target in TARGETS.values() if targ
 def steps() -> dict[tuple[str, str, str], list[dict[str, Any]]]:
     """The thresholds of each stat panel, by the place of its query."""
     found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for path in sorted(FOLDER.glob("*.json")):
+    for path in sorted(DASHBOARDS.glob("*.json")):
         for panel in json.loads(path.read_text())["panels"]:
             if panel["type"] == "stat":
                 defaults = panel["fieldConfig"]["defaults"]

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.service_table.chart_memory import render_memory_file
-from tools.service_table.chart_rights import render_permissions_file
-from tools.service_table.chart_services import render_services_file
-from tools.service_table.chart_values_schema import render_values_schema
+from tools.service_table.chart import (
+    render_memory_file,
+    render_permissions_file,
+    render_services_file,
+    render_values_schema,
+)
 from tools.service_table.compose import render_compose_file, render_dockerfile, render_prometheus_file
 from tools.service_table.services_page import render_services_page
 

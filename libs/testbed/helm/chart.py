@@ -23,6 +23,7 @@ HELM: Final = GoProgram(
 )
 KUBERNETES: Final = "1.36.0"  # a helm built from its module would assume 1.20
 CHART: Final = Path(__file__).parents[3] / "deploy" / "k8s" / "chart"
+DASHBOARDS: Final = CHART / "files" / "observability" / "dashboards"
 RELEASE: Final = "talos-cloud-controller-manager"
 # No image is published, so the values must name one. Names below `.invalid` never resolve (RFC 6761).
 PLACEHOLDER: Final = "your-registry.invalid/talos-cloud-controller-manager"

@@ -1,12 +1,13 @@
 """What compose's Grafana and Prometheus are given is there, and where they look for it."""
 
+import json
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from libs.testbed.helm.chart import DASHBOARDS
 from tests.architecture.sources import ROOT
-from tools.dashboards.boards import BOARDS
 
 FOLDER: Final = ROOT / "deploy" / "compose"
 IN_THE_IMAGE: Final = Path("/otel-lgtm")
@@ -32,8 +33,7 @@ def test_everything_that_is_mounted_is_there_and_nobody_writes_it():
 
 def test_grafana_looks_for_boards_where_they_are_mounted():
     (provider,) = read("grafana/dashboards.yaml")["providers"]
-    boards = MOUNTS[Path(provider["options"]["path"])]
-    assert {path.name for path in boards.glob("*.json")} == {f"{board.name}.json" for board in BOARDS}
+    assert MOUNTS[Path(provider["options"]["path"])] == DASHBOARDS
     # Grafana reads the providers that lie in this very folder, and none of those below it.
     providers = [target for target in MOUNTS if target.parent == PROVISIONING / "dashboards"]
     assert MOUNTS[PROVISIONING / "dashboards" / "talos-ccm.yaml"] == FOLDER / "grafana" / "dashboards.yaml"
@@ -49,8 +49,8 @@ def test_there_is_a_source_of_each_kind_that_boards_choose_from_but_jaeger():
     sources = read("grafana/datasources.yaml")["datasources"]
     wanted = {
         variable["query"]
-        for board in BOARDS
-        for variable in (each.model for each in board.variables)
+        for board in DASHBOARDS.glob("*.json")
+        for variable in json.loads(board.read_text())["templating"]["list"]
         if variable["type"] == "datasource"
     }
     assert wanted - {"jaeger"} < {source["type"] for source in sources}

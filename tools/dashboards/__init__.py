@@ -1,1 +1,0 @@
-"""Grafana dashboards, declared once; `make dashboards` writes them into the chart."""
