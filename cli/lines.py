@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import click
+import msgspec
 from rich.console import Console
 from rich.text import Text
 
@@ -38,15 +39,26 @@ def print_lines(lines: Iterable[Line], console: Console) -> None:
             console.print((Text(" " * (line.indent + hanging)) if number else lead) + part, soft_wrap=True)
 
 
+def print_result(output: str, lines: Iterable[Line], document: dict[str, Any]) -> None:
+    """Print the lines, or the JSON document if `output` is json."""
+    if output == "json":
+        print_json(document)
+    else:
+        print_lines(lines, Console(highlight=False))
+
+
 def print_json(document: dict[str, Any]) -> None:
-    """Print a JSON document; control characters are escaped, because they could steer a terminal."""
+    """Print a JSON document of plain values and structs."""
     PROGRESS.end()
-    text = json.dumps(document, indent=2, ensure_ascii=False)
-    if not text.replace("\n", "").isprintable():
-        text = "".join(
-            each if each == "\n" or each.isprintable() else json.dumps(each)[1:-1] for each in text
-        )
-    click.echo(text)
+    click.echo(format_json(document))
+
+
+def format_json(document: dict[str, Any]) -> str:
+    """Return the text of a JSON document; control characters are escaped: they could steer a terminal."""
+    text = json.dumps(msgspec.to_builtins(document), indent=2, ensure_ascii=False)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(each if each == "\n" or each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def print_error(text: str) -> None:

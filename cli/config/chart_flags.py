@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from cli.config.chart_schema import ChartFindings, make_finding
+from cli.config.chart_schema import CHART, ChartFindings, find_value, make_finding
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.services import CHART_ORDER
 from libs.common.settings.process_settings import ProcessSettings
@@ -15,7 +15,6 @@ from libs.common.settings.read_settings import ParsedSettings, list_options, val
 from libs.common.settings.reference_flags import is_service_selected
 from services.definitions import load_settings_types
 
-SettingsType = type[msgspec.Struct]
 SETTINGS_TYPES: Final = load_settings_types(CHART_ORDER)
 _SET_BY_VALUES: Final = {
     "controllers": "does not select the installed services: use enabledControllers",
@@ -27,132 +26,136 @@ _ENDS: Final = "--help and --version end the process"
 _BUS: Final = "--bus=memory works only with daemonSet.enabled: separate processes need NATS"
 
 
-class ChartFlags(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of the values that become flags or environment of the processes."""
+class ChartValues(msgspec.Struct, frozen=True):
+    """The values of one release, and what becomes flags or environment of the processes."""
 
-    controllers: tuple[str, ...]
-    common_flags: tuple[str, ...]  # extraArgs
-    service_flags: Mapping[str, tuple[str, ...]]  # services.<name>.extraArgs
-    environment: Mapping[str, str] = {}  # extraEnv
-    queries_machines: bool = True  # talos.enabled
-    is_single_process: bool = False  # daemonSet.enabled
+    values: dict[str, Any]
+
+    def get(self, path: str) -> Any:
+        """Return the value at a path such as `nats.external.url`; None if there is none."""
+        return find_value(self.values, path)
+
+    @property
+    def controllers(self) -> tuple[str, ...]:
+        named = self.values.get("enabledControllers", CHART["enabledControllers"])
+        return _list_texts(named if isinstance(named, list | None) else CHART["enabledControllers"])
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return extraEnv."""
+        listed = self.get("extraEnv")
+        entries = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        return {str(each.get("name")): str(each["value"]) for each in entries if "value" in each}
+
+    @property
+    def queries_machines(self) -> bool:
+        return self.get("talos.enabled") is not False
+
+    @property
+    def is_single_process(self) -> bool:
+        return self.get("daemonSet.enabled") is True
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Return the names of the services that the chart installs."""
+
+        def is_set(service: str, flag: str) -> bool:
+            return is_switched_on(flag, self.arguments_for(service))
+
+        return tuple(
+            spec.service
+            for spec in CHART_ORDER
+            if is_service_selected(
+                self.controllers, spec.controller, is_switched_on=partial(is_set, spec.service)
+            )
+        )
 
     def arguments_for(self, *names: str) -> tuple[str, ...]:
         """Return the flags of a process that runs these services."""
-        return (*self.common_flags, *(flag for name in names for flag in self.service_flags.get(name, ())))
-
-
-def list_services(given: ChartFlags) -> tuple[str, ...]:
-    """Return the names of the services that the chart installs."""
-    return tuple(
-        spec.service
-        for spec in CHART_ORDER
-        if is_service_selected(
-            given.controllers, spec.controller, is_switched_on=partial(_is_set, given, spec.service)
-        )
-    )
-
-
-def _is_set(given: ChartFlags, service: str, flag: str) -> bool:
-    return is_switched_on(flag, given.arguments_for(service))
+        own = (_list_texts(self.get(f"services.{name}.extraArgs")) for name in names)
+        return (*_list_texts(self.get("extraArgs")), *(flag for flags in own for flag in flags))
 
 
 def is_switched_on(flag: str, arguments: Sequence[str], *, default: bool = False) -> bool:
     """Whether a boolean flag is true; the last occurrence counts."""
-    pattern = re.compile(rf"--?{flag.replace('-', '[-_]')}(=.*)?")
-    found = [word for word in arguments if pattern.fullmatch(word)]
+    found = list_occurrences(flag, arguments)
     return not re.search("=(0|f|false)$", found[-1], re.IGNORECASE) if found else default
 
 
-def check_flags(given: ChartFlags) -> ChartFindings:
+def list_occurrences(flag: str, arguments: Sequence[str]) -> list[str]:
+    """Return the arguments that set a flag, in any of its spellings."""
+    pattern = re.compile(rf"--?{flag.replace('-', '[-_]')}(=.*)?")
+    return [word for word in arguments if pattern.fullmatch(word)]
+
+
+def check_flags(chart: ChartValues) -> ChartFindings:
     """Check the flags of every process that the chart installs."""
-    names = list_services(given)
-    processes = [names] if given.is_single_process else [(name,) for name in names]
-    judged = [_check_process(given, each) for each in processes]
-    mistakes = _group_by_text(zip(processes, (each.mistakes for each in judged), strict=True))
-    warnings = _group_by_text(zip(processes, (each.warnings for each in judged), strict=True))
-    return ChartFindings(
-        [make_finding(path, _name_services(told, who, names)) for (path, told), who in mistakes.items()],
-        [
-            *(make_finding("extraArgs", told) for told in _find_flags_set_by_values(given)),
-            *(
-                make_finding(path, told.replace(_ANOTHER, ": no installed service accepts it"))
-                for (path, told), who in warnings.items()
-                if _ANOTHER not in told or len(who) == len(names)
-            ),
-        ],
-    )
+    names, found = chart.services, ChartFindings([], [])
+    processes = [names] if chart.is_single_process else [(name,) for name in names]
+    reporters: dict[_Message, list[str]] = {}
+    for process in processes:
+        for message in _check_process(chart, process):
+            reporters.setdefault(message, []).extend(process)
+    found.warnings.extend(make_finding("extraArgs", text) for text in _find_flags_set_by_values(chart))
+    for (is_mistake, path, text), services in reporters.items():
+        if is_mistake:
+            found.mistakes.append(make_finding(path, _name_services(text, services, names)))
+        elif _ANOTHER not in text or len(services) == len(names):
+            told = text.replace(_ANOTHER, ": no installed service accepts it")
+            found.warnings.append(make_finding(path, told))
+    return found
 
 
-class _ProcessMessages(msgspec.Struct, frozen=True):
-    """Messages of one process, each with the path of the value."""
-
-    mistakes: list[tuple[str, str]] = []
-    warnings: list[tuple[str, str]] = []
+_Message = tuple[bool, str, str]  # whether it is a mistake, the path of the value, and the text
 
 
-def _check_process(given: ChartFlags, names: Sequence[str]) -> _ProcessMessages:
-    """Return the messages that each source of flags adds, compared with the sources before it."""
-    fixed = [f"--controllers={','.join(given.controllers)}"]
-    if not given.queries_machines and {"metadata", "csr"} & {*names}:
+def _check_process(chart: ChartValues, names: Sequence[str]) -> Iterator[_Message]:
+    """Yield the messages that each source of flags adds, compared with the sources before it."""
+    fixed = [f"--controllers={','.join(chart.controllers)}"]
+    if not chart.queries_machines and {"metadata", "csr"} & {*names}:
         fixed.append("--without-talos")
     stages: list[tuple[str, tuple[str, ...], Mapping[str, str]]] = [
         ("", (), {}),
-        ("extraEnv", (), given.environment),
-        ("extraArgs", given.common_flags, given.environment),
+        ("extraEnv", (), chart.environment),
+        ("extraArgs", chart.arguments_for(), chart.environment),
     ]
     for count, name in enumerate(names, 1):
         path = f"services.{name}.extraArgs"
-        stages.append((path, given.arguments_for(*names[:count]), given.environment))
-    kinds: list[SettingsType] = [*_list_settings_types(names, given), ProcessSettings]
-    found, before = _ProcessMessages([], []), (frozenset[str](), frozenset[str]())
+        stages.append((path, chart.arguments_for(*names[:count]), chart.environment))
+    own = SETTINGS_TYPES.values() if chart.is_single_process else (SETTINGS_TYPES[name] for name in names)
+    kinds = [*own, ProcessSettings]
+    before = set[tuple[bool, str]]()
     for path, arguments, environment in stages:
         reading, mistakes = validate_settings(kinds, [*fixed, *arguments], environment, config=CloudConfig())
-        mistakes = (*map(_strip_suggestion, mistakes), *_find_more_mistakes(reading, given))
+        mistakes = (*map(_strip_suggestion, mistakes), *_find_more_mistakes(reading, chart))
+        messages = [*((True, each) for each in mistakes), *((False, each) for each in reading.warnings)]
         if path:
-            found.mistakes.extend((path, each) for each in mistakes if each not in before[0])
-            found.warnings.extend((path, each) for each in reading.warnings if each not in before[1])
-        before = before[0] | {*mistakes}, before[1] | {*reading.warnings}
-    return found
+            yield from ((kind, path, text) for kind, text in messages if (kind, text) not in before)
+        before.update(messages)
 
 
-def _list_settings_types(names: Sequence[str], given: ChartFlags) -> list[SettingsType]:
-    return [*SETTINGS_TYPES.values()] if given.is_single_process else [SETTINGS_TYPES[name] for name in names]
-
-
-def _find_more_mistakes(reading: ParsedSettings, given: ChartFlags) -> Iterator[str]:
+def _find_more_mistakes(reading: ParsedSettings, chart: ChartValues) -> Iterator[str]:
     if reading.wants_help or reading.wants_version:
         yield _ENDS
-    elif reading.get(ProcessSettings).bus == "memory" and not given.is_single_process:
+    elif reading.get(ProcessSettings).bus == "memory" and not chart.is_single_process:
         yield _BUS
 
 
-def _group_by_text(
-    told: Iterator[tuple[Sequence[str], list[tuple[str, str]]]],
-) -> dict[tuple[str, str], list[str]]:
-    """Return the services that report each message, by path and text."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for names, words in told:
-        for each in words:
-            found.setdefault(each, []).extend(names)
-    return found
-
-
-def _name_services(told: str, who: Sequence[str], names: Sequence[str]) -> str:
+def _name_services(text: str, services: Sequence[str], names: Sequence[str]) -> str:
     """Return the message with the affected services, unless all are; and where the flag belongs."""
-    some = "" if len(who) in (1, len(names)) else f" ({', '.join(who)})"
-    places = " or ".join(f"services.{name}.extraArgs" for name in _list_accepting_services(told))
-    return f"{told}{some}" + (f". Set it in {places}" if places else "")
+    some = "" if len(services) in (1, len(names)) else f" ({', '.join(services)})"
+    places = " or ".join(f"services.{name}.extraArgs" for name in _list_accepting_services(text))
+    return f"{text}{some}" + (f". Set it in {places}" if places else "")
 
 
-def _strip_suggestion(told: str) -> str:
+def _strip_suggestion(text: str) -> str:
     """Remove "did you mean" if another service accepts the flag."""
-    return told.partition(", did you mean")[0] if _list_accepting_services(told) else told
+    return text.partition(", did you mean")[0] if _list_accepting_services(text) else text
 
 
-def _list_accepting_services(told: str) -> list[str]:
+def _list_accepting_services(text: str) -> list[str]:
     """Return the services that accept a flag that another one reports as unknown."""
-    unknown = re.match(r"unknown flag --([^\s,]+)", told)
+    unknown = re.match(r"unknown flag --([^\s,]+)", text)
     return [name for name in SETTINGS_TYPES if unknown and _accepts_flag(name, unknown[1])]
 
 
@@ -160,8 +163,13 @@ def _accepts_flag(service: str, flag: str) -> bool:
     return any(flag in each.flag.spellings for each in list_options(SETTINGS_TYPES[service]))
 
 
-def _find_flags_set_by_values(given: ChartFlags) -> Iterator[str]:
-    words = [word for each in (given.common_flags, *given.service_flags.values()) for word in each]
+def _find_flags_set_by_values(chart: ChartValues) -> Iterator[str]:
+    services = chart.get("services")
+    arguments = chart.arguments_for(*(services if isinstance(services, dict) else ()))
     for flag, why in _SET_BY_VALUES.items():
-        if any(re.fullmatch(rf"--?{flag.replace('-', '[-_]')}(=.*)?", word) for word in words):
+        if list_occurrences(flag, arguments):
             yield f"--{flag} {why}"
+
+
+def _list_texts(value: Any) -> tuple[str, ...]:
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()

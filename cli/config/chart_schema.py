@@ -56,6 +56,13 @@ def make_finding(path: str, sentence: str) -> Finding:
     return Finding(path=f"{path}:", problem=sentence)
 
 
+def find_value(parent: Any, path: str) -> Any:
+    """Return the value at a path of keys such as `nats.external.url`; None if there is none."""
+    for key in path.split("."):
+        parent = parent.get(key) if isinstance(parent, dict) else None
+    return parent
+
+
 def check_schema(values: dict[str, Any]) -> ChartFindings:
     """Check the types, formats and keys of all values."""
     judged = ChartFindings(mistakes=[], warnings=[])

@@ -3,7 +3,7 @@
 docs/differences.md explains each.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cli.config.template_check import (
@@ -19,7 +19,6 @@ from libs.common.cloud_config.model import Rule
 from libs.common.cloud_config.reserved_keys import why_reserved
 from libs.common.cloud_config.selectors import match_selector
 from libs.common.contract.platforms import PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES
-from libs.gotemplate.functions import OWN_FUNCTIONS
 
 _ESCAPED: Final = {"&": "&amp;", "+": "&#43;", "'": "&#39;", '"': "&#34;", "<": "&lt;", ">": "&gt;"}
 _TABLE: Final = str.maketrans(_ESCAPED)
@@ -38,28 +37,25 @@ def report_differences(rules: Sequence[Rule], entries: Sequence[EntryTrials], fi
     if rules:
         findings.add_difference(0, "", _CONTINUOUS)
     for rule in rules:
-        _report_rule(rule, findings)
+        for line, key, text in _list_rule_differences(rule):
+            findings.add_difference(line, f"transformations[{rule.index}].{key}", text)
     for one in entries:
-        if one.template is not None:
-            _report_entry(one, findings)
+        for text in _list_entry_differences(one):
+            findings.add_difference(one.entry.line, one.path, text)
 
 
-def _report_rule(rule: Rule, findings: Findings) -> None:
-    path = f"transformations[{rule.index}]"
-    for term in rule.selector:
-        for requirement in term.requirements:
-            field = find_field(requirement.key)
-            if field is not None and field.in_reference != "selectors and templates":
-                told = f'uses "{truncate_line(requirement.key)}", which the reference treats as absent'
-                findings.add_difference(requirement.line, f"{path}.nodeSelector", told)
+def _list_rule_differences(rule: Rule) -> Iterator[tuple[int, str, str]]:
+    """Yield line, key and text of each."""
+    for requirement in (each for term in rule.selector for each in term.requirements):
+        field = find_field(requirement.key)
+        if field is not None and field.in_reference != "selectors and templates":
+            text = f'uses "{truncate_line(requirement.key)}", which the reference treats as absent'
+            yield requirement.line, "nodeSelector", text
     if rule.sanitize:
-        told = "is unknown to the reference: there, such a label blocks the node's initialization permanently"
-        findings.add_difference(rule.line, f"{path}.sanitize", told)
-    if rule.public_ip_discovery:
-        _report_discovery(rule, f"{path}.features.publicIPDiscovery", findings)
-
-
-def _report_discovery(rule: Rule, path: str, findings: Findings) -> None:
+        text = "is unknown to the reference: there, such a label blocks the node's initialization permanently"
+        yield rule.line, "sanitize", text
+    if not rule.public_ip_discovery:
+        return
     about = {
         platform
         for platform, machine in load_sample_machines().items()
@@ -69,74 +65,61 @@ def _report_discovery(rule: Rule, path: str, findings: Findings) -> None:
     if about and not new:
         return  # the platform discovers addresses anyway
     where = f" (samples: {format_platforms(sorted(new))})" if new else ""
-    told = (
+    text = (
         "takes effect, unlike in the reference: a public address on a link of such a machine "
         f"becomes an ExternalIP of its Node{where}"
     )
-    findings.add_difference(rule.line, path, told)
+    yield rule.line, "features.publicIPDiscovery", text
 
 
-def _report_entry(one: EntryTrials, findings: Findings) -> None:
-    assert one.template is not None
+def _list_entry_differences(one: EntryTrials) -> Iterator[str]:
+    if one.template is None:
+        return
     for name in sorted(one.template.fields & _OURS):
-        told = f"uses .{name}, which the reference does not have: there, the node is not initialized"
-        findings.add_difference(one.entry.line, one.path, told)
-    for name in sorted(one.template.functions & OWN_FUNCTIONS):
-        told = f"calls {name}, which the reference does not have: there, the node is not initialized"
-        findings.add_difference(one.entry.line, one.path, told)
+        yield f"uses .{name}, which the reference does not have: there, the node is not initialized"
     why = why_reserved(one.kind, one.entry.key)
     if why and one.kind in ("labels", "annotations"):
-        findings.add_difference(
-            one.entry.line, one.path, f"is skipped, because {why}; the reference writes it"
-        )
+        yield f"is skipped, because {why}; the reference writes it"
+    elif "{{" not in one.entry.template:
         return
-    if "{{" not in one.entry.template:
-        return
-    if one.kind == "taints":
-        _report_taint(one, findings)
-        return
-    if one.kind == "labels" and (skipped := list_invalid_values(one)):
-        told = (
-            f"{format_example([trial for trial, _ in skipped])}: in the reference, such a value blocks "
-            "the node's initialization permanently; here, the node is initialized without this label"
-        )
+    elif one.kind == "taints":
+        yield _describe_taint(one)
+    elif one.kind == "labels" and (skipped := list_invalid_values(one)):
         if not one.rule.sanitize:
-            findings.add_difference(one.entry.line, one.path, told)
+            yield (
+                f"{format_example([trial for trial, _ in skipped])}: in the reference, such a value blocks "
+                "the node's initialization permanently; here, the node is initialized without this label"
+            )
     else:
-        _report_escapes(one, findings)
+        yield from _list_escapes(one)
 
 
-def _report_taint(one: EntryTrials, findings: Findings) -> None:
+def _describe_taint(one: EntryTrials) -> str:
     good = (
         trial.text for trial in one.matching_trials if not trial.error and not find_value_problem(one, trial)
     )
     given = next(good, "")
     example = f', such as "{truncate_line(given)}"' if given else ""
-    told = (
+    return (
         f"is the result of its template{example}; the reference writes the template itself, which "
         "Kubernetes rejects, so its nodes have no such taint"
     )
-    findings.add_difference(one.entry.line, one.path, told)
 
 
-def _report_escapes(one: EntryTrials, findings: Findings) -> None:
+def _list_escapes(one: EntryTrials) -> Iterator[str]:
+    """Yield the first result that the reference would escape for HTML."""
     literal = _extract_literal_text(one.entry.template)
     for trial in one.matching_trials:
         made = sorted(c for c in _ESCAPED if trial.text.count(c) > literal.count(c))
         if trial.error is not None or not made:
             continue
-        was = trial.text.translate(_TABLE) if not literal.strip() else ""
-        before = (
-            f'"{truncate_line(was)}"'
-            if was
-            else f"{', '.join(_ESCAPED[c] for c in made)} for {' '.join(made)}"
-        )
-        told = (
+        before = f"{', '.join(_ESCAPED[c] for c in made)} for {' '.join(made)}"
+        if not literal.strip():
+            before = f'"{truncate_line(trial.text.translate(_TABLE))}"'
+        yield (
             f'gives "{truncate_line(trial.text)}" for a machine of {trial.platform}; the reference '
-            "escaped it for "
-            f"HTML and wrote {before}"
+            f"escaped it for HTML and wrote {before}"
         )
-        findings.add_difference(one.entry.line, one.path, told)
         return
 
 

@@ -1,6 +1,6 @@
 """Checks the templates of a rule by their results on the samples. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from cli.config.template_trials import EntryTrials, Trial
@@ -25,20 +25,26 @@ _OF_THE_TEMPLATE: Final = (
 
 def check_entry(one: EntryTrials, findings: Findings) -> None:
     """Report the problems of one entry."""
+    for is_mistake, text in _list_problems(one):
+        (findings.add_mistake if is_mistake else findings.add_warning)(one.entry.line, one.path, text)
+
+
+def _list_problems(one: EntryTrials) -> Iterator[tuple[bool, str]]:
+    """Yield each problem, and whether it is a mistake or a warning."""
     if one.parse_error is not None:
-        told = f"is not a valid template: {_describe_error(one.parse_error, one.entry.template)}"
-        findings.add_mistake(one.entry.line, one.path, told)
+        yield True, f"is not a valid template: {_describe_error(one.parse_error, one.entry.template)}"
         return
     unknown = sorted(one.template.fields - set(_NAMES)) if one.template else []
     for name in unknown:
-        told = f"uses .{truncate_line(name)}, which no machine has{suggest_name(name, _NAMES)}"
-        findings.add_mistake(one.entry.line, one.path, told)
+        yield True, f"uses .{truncate_line(name)}, which no machine has{suggest_name(name, _NAMES)}"
     if not unknown:
-        _report_errors(one, findings)
+        yield from _list_errors(one)
     if not why_reserved(one.kind, one.entry.key):  # already reported
-        _report_values(one, findings)
-    if one.is_provider_id:
-        _report_constant_id(one, findings)
+        yield from ((False, text) for text in _list_invalid_results(one))
+    constant = [trial for trial in one.trials if trial.is_constant and not find_value_problem(one, trial)]
+    if constant:
+        text = f"{format_example(constant)}, and the same for every other such machine that the rule selects"
+        yield False, f"{text}: only one Node can have a providerID, and the others stay uninitialized"
 
 
 def find_value_problem(one: EntryTrials, trial: Trial) -> str:
@@ -80,42 +86,28 @@ def format_example(trials: Sequence[Trial]) -> str:
     return f'gives "{truncate_line(first.text)}" for a machine of {first.platform}{likewise}'
 
 
-def _report_errors(one: EntryTrials, findings: Findings) -> None:
+def _list_errors(one: EntryTrials) -> Iterator[tuple[bool, str]]:
     failed = [(trial, trial.error) for trial in one.trials if trial.error is not None]
     always = len(failed) == len(one.trials)
     for reason in dict.fromkeys(error.reason for _, error in failed):
         of_it = [(trial, error) for trial, error in failed if error.reason == reason]
         words = _describe_error(of_it[0][1], one.entry.template)
         if always or any(known in reason for known in _OF_THE_TEMPLATE):
-            findings.add_mistake(one.entry.line, one.path, f"cannot be rendered: {words}")
+            yield True, f"cannot be rendered: {words}"
         elif platforms := [trial.platform for trial, _ in of_it if trial.is_match]:
-            told = f"cannot be rendered for a machine of {format_platforms(platforms)} and is skipped there: "
-            findings.add_warning(one.entry.line, one.path, told + words)
+            where = f"for a machine of {format_platforms(platforms)} and is skipped there"
+            yield False, f"cannot be rendered {where}: {words}"
 
 
-def _report_values(one: EntryTrials, findings: Findings) -> None:
+def _list_invalid_results(one: EntryTrials) -> Iterator[str]:
     if one.kind == "labels" and one.rule.sanitize:
         return
-    for problem, of_it in _group_by_problem(list_invalid_values(one)).items():
-        told = f"{format_example(of_it)} and is skipped there: {problem}"
-        if one.kind == "labels":
-            told += "; sanitize: true on the rule would write the nearest valid value"
-        findings.add_warning(one.entry.line, one.path, told)
-
-
-def _report_constant_id(one: EntryTrials, findings: Findings) -> None:
-    constant = [trial for trial in one.trials if trial.is_constant and not find_value_problem(one, trial)]
-    if constant:
-        told = f"{format_example(constant)}, and the same for every other such machine that the rule selects"
-        told += ": only one Node can have a providerID, and the others stay uninitialized"
-        findings.add_warning(one.entry.line, one.path, told)
-
-
-def _group_by_problem(given: Sequence[tuple[Trial, str]]) -> dict[str, list[Trial]]:
     by_problem: dict[str, list[Trial]] = {}
-    for trial, problem in given:
+    for trial, problem in list_invalid_values(one):
         by_problem.setdefault(problem, []).append(trial)
-    return by_problem
+    hint = "; sanitize: true on the rule would write the nearest valid value" if one.kind == "labels" else ""
+    for problem, trials in by_problem.items():
+        yield f"{format_example(trials)} and is skipped there: {problem}{hint}"
 
 
 def _describe_error(error: TemplateError, source: str) -> str:
@@ -123,10 +115,6 @@ def _describe_error(error: TemplateError, source: str) -> str:
     if "\n" in source.strip():
         where = f"line {error.line}, {where}"
     context = f" in {{{{{truncate_line(error.context)}}}}}" if error.context else ""
-    return f"{format_long_value(error.reason)} ({where} of the template{context})"
-
-
-def format_long_value(text: str) -> str:
-    """Return the text in one line, with a higher limit than for values."""
-    line = " ".join(text.split())
-    return line if len(line) <= 200 else line[:199] + "…"
+    reason = " ".join(error.reason.split())
+    reason = reason if len(reason) <= 200 else reason[:199] + "…"
+    return f"{reason} ({where} of the template{context})"

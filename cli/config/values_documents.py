@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.config.chart_schema import make_finding
+from cli.config.chart_schema import find_value, make_finding
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.cloud_config.model import Finding
 from libs.common.safe_yaml import YamlError, read_yaml, read_yaml_documents
@@ -52,15 +52,15 @@ def _read_document(document: Any) -> Iterator[ValuesDocument]:
     if not (isinstance(kind, str) and isinstance(version, str)):
         yield ValuesDocument(values=document)
         return
-    metadata, spec = _mapping(document, "metadata"), _mapping(document, "spec")
-    name = "/".join(str(metadata[key]) for key in ("namespace", "name") if metadata.get(key))
+    parts = (find_value(document, f"metadata.{key}") for key in ("namespace", "name"))
+    name = "/".join(str(part) for part in parts if part)
     owner = truncate_line(f"{kind} {name}".strip())
     match kind, version.partition("/")[0]:
         case "HelmRelease", "helm.toolkit.fluxcd.io":
-            yield _read_helm_release(owner, spec)
+            yield _read_helm_release(owner, document)
         case "Application", "argoproj.io":
-            listed = spec.get("sources")
-            sources = listed if isinstance(listed, list) and listed else [spec.get("source")]
+            listed = find_value(document, "spec.sources")
+            sources = listed if isinstance(listed, list) and listed else [find_value(document, "spec.source")]
             helm_sources = [each for each in sources if isinstance(each, dict) and _is_helm(each)]
             for source in helm_sources or [{}]:
                 yield _read_argo_source(owner, source)
@@ -68,24 +68,21 @@ def _read_document(document: Any) -> Iterator[ValuesDocument]:
             yield _refuse(owner, f"is no source of values: {_EXPECTED}")
 
 
-def _read_helm_release(owner: str, spec: dict[str, Any]) -> ValuesDocument:
-    chart = _mapping(_mapping(spec, "chart"), "spec").get("chart")
-    if other := _name_other_chart(chart):
+def _read_helm_release(owner: str, document: dict[str, Any]) -> ValuesDocument:
+    if other := _name_other_chart(find_value(document, "spec.chart.spec.chart")):
         return _refuse(owner, f"installs the chart {other}, not {_CHART}")
-    others = ("the values of valuesFrom",) if spec.get("valuesFrom") else ()
-    return _read_values(owner, "spec.values", spec.get("values"), others)
+    others = ("the values of valuesFrom",) if find_value(document, "spec.valuesFrom") else ()
+    return _read_values(owner, "spec.values", find_value(document, "spec.values"), others)
 
 
 def _read_argo_source(owner: str, source: dict[str, Any]) -> ValuesDocument:
     if other := _name_other_chart(source.get("chart")):
         return _refuse(owner, f"installs the chart {other}, not {_CHART}")
-    helm = _mapping(source, "helm")
-    others = tuple(
-        f"the values of helm.{key}" for key in ("valueFiles", "parameters", "fileParameters") if helm.get(key)
-    )
-    text = helm.get("values")
-    if helm.get("valuesObject") is not None:
-        found = _read_values(owner, "helm.valuesObject", helm["valuesObject"], others)
+    keys = [f"helm.{key}" for key in ("valueFiles", "parameters", "fileParameters")]
+    others = tuple(f"the values of {key}" for key in keys if find_value(source, key))
+    text, values = find_value(source, "helm.values"), find_value(source, "helm.valuesObject")
+    if values is not None:
+        found = _read_values(owner, "helm.valuesObject", values, others)
         note = make_finding("helm.values", "has no effect: helm.valuesObject replaces it")
         return msgspec.structs.replace(found, warnings=(note,) if text else ())
     if not isinstance(text, str | None):
@@ -115,8 +112,3 @@ def _name_other_chart(chart: Any) -> str:
 
 def _refuse(owner: str, problem: str) -> ValuesDocument:
     return ValuesDocument(owner=owner, mistakes=(Finding(problem=problem),), is_other_object=True)
-
-
-def _mapping(parent: dict[str, Any], key: str) -> dict[str, Any]:
-    value = parent.get(key)
-    return value if isinstance(value, dict) else {}

@@ -13,14 +13,6 @@ from cli.demo.demo_options import DemoOptions
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class StopSignal(Exception):
-    """The signal that ended the demo."""
-
-    def __init__(self, number: signal.Signals) -> None:
-        super().__init__(number.name)
-        self.signal_number = number
-
-
 def run_to_exit_status(wanted: DemoOptions) -> int:
     """Run the demo and return its exit status.
 
@@ -36,28 +28,24 @@ def run_to_exit_status(wanted: DemoOptions) -> int:
             "make demo"
         ) from None
     try:
-        all_ready = asyncio.run(_run_until_stopped(running.run_demo(wanted, Console())))
+        result = asyncio.run(_run_until_stopped(running.run_demo(wanted, Console())))
     except (ExceptionGroup, RuntimeError, OSError) as error:
         if not (words := _explain_error(error)):
             raise
         raise click.ClickException("\n".join(words)) from None
     except KeyboardInterrupt:  # before anything was started
         return 128 + signal.SIGINT
-    except StopSignal as told:
-        _print_ended(wanted)
-        return 128 + told.signal_number
-    if not wanted.exit_when_ready:
-        _print_ended(wanted)
-    return 0 if all_ready else 1
+    if isinstance(result, signal.Signals) or not wanted.exit_when_ready:
+        kept = f"logs are in {wanted.keep_logs}" if wanted.keep_logs else "all files deleted"
+        click.echo(f"\nStopped all processes; {kept}.", err=True)
+    return 128 + result if isinstance(result, signal.Signals) else int(not result)
 
 
-def _print_ended(wanted: DemoOptions) -> None:
-    kept = f"logs are in {wanted.keep_logs}" if wanted.keep_logs else "all files deleted"
-    click.echo(f"\nStopped all processes; {kept}.", err=True)
+async def _run_until_stopped(running: Coroutine[None, None, bool]) -> bool | signal.Signals:
+    """Run the demo and return its result, or the signal that ended it.
 
-
-async def _run_until_stopped(running: Coroutine[None, None, bool]) -> bool:
-    """Run the demo; SIGTERM and SIGHUP end it as orderly as Ctrl-C does."""
+    SIGTERM and SIGHUP end it as orderly as Ctrl-C does.
+    """
     loop = asyncio.get_running_loop()
     told: list[signal.Signals] = []
     task = asyncio.ensure_future(running)
@@ -73,7 +61,7 @@ async def _run_until_stopped(running: Coroutine[None, None, bool]) -> bool:
         return await task
     except asyncio.CancelledError:
         if told:
-            raise StopSignal(told[0]) from None
+            return told[0]
         raise
 
 

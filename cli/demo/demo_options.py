@@ -6,7 +6,6 @@ from typing import Final, Literal
 import msgspec
 
 MAX_NODES: Final = 5000  # make_machines has addresses for more, but this computer is too slow
-
 MAX_REAL_TALOS_NODES: Final = 50  # each has an apid of its own, with 25 MB of memory
 
 
@@ -49,17 +48,12 @@ def suggest_next_runs(wanted: DemoOptions, *, all_ready: bool) -> list[tuple[str
     if not all_ready:
         longer = f"--patience {2 * wanted.patience_seconds:g}"
         return [(longer, "wait longer"), ("--keep-logs DIRECTORY", "keep the logs of all parts")]
-    runs = []
-    if wanted.bus == "nats":
-        runs.append(('make demo ARGS="--bus memory"', "all services in one process, no NATS"))
-    else:
-        runs.append(("make demo", "one process per service, over NATS"))
-    if not wanted.real:
-        runs.append(("make demo ARGS=--real", "the real control plane, built first"))
-    if not wanted.real_talos:
-        runs.append(("make demo ARGS=--real-talos", "Talos's own API server, built first"))
-    if wanted.cloud_config is None:
-        runs.append(('make demo ARGS="--cloud-config=FILE"', "see the results of your rules"))
-    if wanted.nodes < 500 and not wanted.real_talos:
-        runs.append(('make demo ARGS="--nodes 500"', "more nodes"))
-    return runs
+    runs = [
+        (wanted.bus == "nats", 'make demo ARGS="--bus memory"', "all services in one process, no NATS"),
+        (wanted.bus != "nats", "make demo", "one process per service, over NATS"),
+        (not wanted.real, "make demo ARGS=--real", "the real control plane, built first"),
+        (not wanted.real_talos, "make demo ARGS=--real-talos", "Talos's own API server, built first"),
+        (not wanted.cloud_config, 'make demo ARGS="--cloud-config=FILE"', "see the results of your rules"),
+        (wanted.nodes < 500 and not wanted.real_talos, 'make demo ARGS="--nodes 500"', "more nodes"),
+    ]
+    return [(command, purpose) for is_new, command, purpose in runs if is_new]

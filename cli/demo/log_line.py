@@ -1,4 +1,4 @@
-"""The log lines of the services that show the progress of a node. Pure."""
+"""The log lines of the services that show the progress of a node, or a reload of --cloud-config. Pure."""
 
 from datetime import datetime
 from typing import Final
@@ -7,19 +7,23 @@ import msgspec
 
 from libs.common.contract.services import LABELER
 
+_RELOADS: Final = ("--cloud-config rejected, the previous one stays in use", "cloud-config reloaded")
+
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a JSON log line that the demo uses; a line may lack some."""
 
     time: datetime  # UTC, in milliseconds: when the service wrote the line
     message: str
-    node: str
     service: str
+    node: str = ""
     event: str = ""
     outcome: str = ""
     step: str = ""
     reason: str = ""
     error: str = ""
+    rules: int = 0
+    mistakes: str = ""
 
     @property
     def milestone(self) -> str:
@@ -52,39 +56,22 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return self.outcome == "not-ours"
 
-
-class ConfigLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A JSON log line about the --cloud-config file."""
-
-    time: datetime
-    message: str
-    service: str
-    rules: int = 0
-    mistakes: str = ""
-
-    def __str__(self) -> str:
+    @property
+    def reload(self) -> str:
+        """Return what the labeler did with a changed --cloud-config file; "" if the line does not say."""
+        if self.message not in _RELOADS or self.service != LABELER.service:
+            return ""
         if self.mistakes:
             return f"rejected, the previous one stays in use: {self.mistakes}"
         return f"applied: {self.rules or 'no'} rule{'' if self.rules == 1 else 's'}"
 
 
-_RELOADS: Final = ("--cloud-config rejected, the previous one stays in use", "cloud-config reloaded")
-_CONFIG_DECODER: Final = msgspec.json.Decoder(ConfigLine)
 _DECODER: Final = msgspec.json.Decoder(LogLine)
 
 
 def parse_log_line(line: bytes) -> LogLine | None:
-    """Parse a log line; None if it is not about a node or not JSON."""
+    """Parse a log line; None if it is no JSON of a service."""
     try:
         return _DECODER.decode(line)
     except msgspec.MsgspecError:
         return None
-
-
-def parse_config_line(line: bytes) -> ConfigLine | None:
-    """Parse a log line of the labeler about a changed --cloud-config file; None for any other line."""
-    try:
-        parsed = _CONFIG_DECODER.decode(line)
-    except msgspec.MsgspecError:
-        return None
-    return parsed if parsed.message in _RELOADS and parsed.service == LABELER.service else None

@@ -1,15 +1,16 @@
-"""The progress of each joining node and the time to each milestone. Pure: times are arguments."""
+"""The progress of each joining node and its certificate, and the time to each milestone. Pure."""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from cli.demo.log_line import LogLine
 from libs.common.contract.node import Node
+from libs.common.contract.signing_request import SigningRequest
 
 MILESTONES: Final = ("observed", "answered", "ready")  # in the order in which a node reaches them
 
@@ -26,6 +27,9 @@ class NodeProgress(msgspec.Struct, frozen=True, kw_only=True):
     ready_at: datetime | None = None  # the Node has no uninitialized taint
     trouble: str = ""  # the last reason why it is stuck
     is_excluded: bool = False  # the labeler leaves it to others: `ownership` excludes it
+    certificate_requested_at: datetime | None = None
+    certificate_issued_at: datetime | None = None
+    certificate_trouble: str = ""  # why the request was denied or failed
 
     @property
     def state(self) -> str:
@@ -39,38 +43,42 @@ class NodeProgress(msgspec.Struct, frozen=True, kw_only=True):
         return "answered" if self.answered_at else "observed" if self.observed_at else "joining"
 
     @property
+    def is_settled(self) -> bool:
+        """Whether the node is ready, or `ownership` excludes it."""
+        return self.state in ("ready", "excluded")
+
+    @property
     def why_not_ready(self) -> str:
         """Return why the node is not ready at the timeout."""
-        if self.trouble:
-            return self.trouble
-        return "timeout before it was ready" if self.is_registered else ("timeout before it joined")
+        return self.trouble or f"timeout before it {'was ready' if self.is_registered else 'joined'}"
 
-    def seconds_until(self, milestone: str) -> float | None:
-        """Return the seconds from joining to that milestone; None before it."""
-        passed = getattr(self, f"{milestone}_at")
-        return None if passed is None else max(0.0, (passed - self.joined_at).total_seconds())
+    def seconds_until(self, milestone: str, since: str = "joined") -> float | None:
+        """Return the seconds from one milestone to another; None before it."""
+        passed: datetime | None = getattr(self, f"{milestone}_at")
+        begun: datetime = getattr(self, f"{since}_at")
+        return None if passed is None else max(0.0, (passed - begun).total_seconds())
 
 
 class DemoProgress:
     """The progress of all nodes of a run, in the order in which they joined."""
 
     def __init__(self) -> None:
-        self._journeys: dict[str, NodeProgress] = {}
+        self._nodes: dict[str, NodeProgress] = {}
 
     def __iter__(self) -> Iterator[NodeProgress]:
-        return iter(self._journeys.values())
+        return iter(self._nodes.values())
 
     def __len__(self) -> int:
-        return len(self._journeys)
+        return len(self._nodes)
 
     def add_node(self, name: str, platform: str, at: datetime) -> None:
         """Record that a kubelet starts to register."""
-        self._journeys[name] = NodeProgress(name=name, platform=platform, joined_at=at)
+        self._nodes[name] = NodeProgress(name=name, platform=platform, joined_at=at)
 
     def apply_log_line(self, line: LogLine) -> None:
         """Record a log line; the first line of its kind sets the milestone."""
         if line.milestone:
-            self._record_first(line.node, **{f"{line.milestone}_at": line.time})
+            self._record_first(line.node, f"{line.milestone}_at", line.time)
         if line.trouble is not None:
             self._update(line.node, trouble=line.trouble)
         if line.is_excluded is not None:
@@ -80,30 +88,51 @@ class DemoProgress:
         """Record the current state of a Node in Kubernetes."""
         self._update(node.name, is_registered=True)
         if node.is_initialized:
-            self._record_first(node.name, ready_at=at)
+            self._record_first(node.name, "ready_at", at)
+
+    def add_certificate_request(self, name: str, at: datetime) -> None:
+        """Record that the kubelet of a node creates a request for a serving certificate."""
+        self._update(name, certificate_requested_at=at)
+
+    def apply_certificate_request(self, request: SigningRequest, at: datetime) -> None:
+        """Record the current state of a request in Kubernetes."""
+        if request.status.issued or request.status.certificate:
+            self._record_first(request.node_name, "certificate_issued_at", at)
+        if against := request.find_condition("Denied") or request.find_condition("Failed"):
+            self._update(request.node_name, certificate_trouble=against.message)
 
     def count_states(self) -> Counter[str]:
         """Return the number of nodes per state."""
-        return Counter(journey.state for journey in self._journeys.values())
+        return Counter(node.state for node in self)
 
     @property
     def ready_names(self) -> frozenset[str]:
         """Return the names of the ready nodes."""
-        return frozenset(journey.name for journey in self._journeys.values() if journey.ready_at)
+        return frozenset(node.name for node in self if node.ready_at)
 
     @property
     def are_all_ready(self) -> bool:
         """Whether all nodes are ready, except those that `ownership` excludes."""
-        return all(journey.state in ("ready", "excluded") for journey in self._journeys.values())
+        return all(node.is_settled for node in self)
 
-    def _record_first(self, name: str, **first: datetime) -> None:
-        journey = self._journeys.get(name)
-        if journey is not None:
-            self._update(name, **{k: v for k, v in first.items() if getattr(journey, k) is None})
+    @property
+    def are_certificates_settled(self) -> bool:
+        """Whether each requested certificate is issued or will never be."""
+        requesters = (node for node in self if node.certificate_requested_at)
+        return all(node.certificate_issued_at or node.certificate_trouble for node in requesters)
 
-    def _update(self, name: str, **fields: datetime | str | bool) -> None:
-        if name in self._journeys and fields:
-            self._journeys[name] = msgspec.structs.replace(self._journeys[name], **fields)
+    @property
+    def without_certificate(self) -> list[NodeProgress]:
+        """Return the nodes that requested a certificate and have none."""
+        return [node for node in self if node.certificate_requested_at and not node.certificate_issued_at]
+
+    def _record_first(self, name: str, milestone: str, at: datetime) -> None:
+        if name in self._nodes and getattr(self._nodes[name], milestone) is None:
+            self._update(name, **{milestone: at})
+
+    def _update(self, name: str, **fields: Any) -> None:
+        if name in self._nodes:
+            self._nodes[name] = msgspec.structs.replace(self._nodes[name], **fields)
 
 
 def compute_percentile(values: list[float], percent: float) -> float:
@@ -114,15 +143,3 @@ def compute_percentile(values: list[float], percent: float) -> float:
     if not values:
         return math.nan
     return sorted(values)[max(0, math.ceil(percent / 100 * len(values)) - 1)]
-
-
-def compute_milestone_percentiles(journeys: Iterable[NodeProgress]) -> dict[str, dict[str, float]]:
-    """Return p50, p90, p99 and max of the seconds from joining, per milestone."""
-    passed = list(journeys)
-    result = {}
-    for hop in MILESTONES:
-        times = [seconds for journey in passed if (seconds := journey.seconds_until(hop)) is not None]
-        result[hop] = {f"p{p:g}": compute_percentile(times, p) for p in (50, 90, 99)} | {
-            "max": compute_percentile(times, 100)
-        }
-    return result

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from cli.demo.log_line import ConfigLine, parse_config_line, parse_log_line
+from cli.demo.log_line import LogLine, parse_log_line
 from cli.demo.node_progress import DemoProgress
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
@@ -22,26 +22,26 @@ LOG_FLAGS = ("--v=4", "--logging-format=json")
 class LogFollower:
     """Reads growing log files; each line is read once, when it is complete."""
 
-    def __init__(self, files: Iterable[BinaryIO], journeys: DemoProgress) -> None:
+    def __init__(self, files: Iterable[BinaryIO], progress: DemoProgress) -> None:
         self._rests = dict.fromkeys(files, b"")
-        self._journeys = journeys
-        self.config_lines: list[ConfigLine] = []  # about reloads of the --cloud-config file
+        self._progress = progress
 
-    def read_new_lines(self) -> None:
-        """Pass the new lines to the progress, and keep those about reloads."""
+    def read_new_lines(self) -> list[LogLine]:
+        """Pass the new lines to the progress, and return those about reloads of --cloud-config."""
+        reloads = []
         for file, rest in self._rests.items():
             *lines, self._rests[file] = (rest + file.read()).split(b"\n")
             for line in filter(None, map(parse_log_line, lines)):
-                self._journeys.apply_log_line(line)
-            about_config = [line for line in lines if b"cloud-config" in line]
-            self.config_lines += filter(None, map(parse_config_line, about_config))
+                self._progress.apply_log_line(line)
+                reloads += [line] if line.reload else []
+        return reloads
 
 
 @contextlib.contextmanager
-def follow_logs(paths: Iterable[Path], journeys: DemoProgress) -> Iterator[LogFollower]:
+def follow_logs(paths: Iterable[Path], progress: DemoProgress) -> Iterator[LogFollower]:
     """Open the log files at their beginning."""
     with contextlib.ExitStack() as files:
-        yield LogFollower([files.enter_context(path.open("rb")) for path in paths], journeys)
+        yield LogFollower([files.enter_context(path.open("rb")) for path in paths], progress)
 
 
 @contextlib.asynccontextmanager
@@ -51,23 +51,22 @@ async def watch_objects(
     """Watch objects in Kubernetes and pass each one with the time to the callback."""
     api = KubeApi(load_kube_config(kubeconfig, {}), user_agent="talos-ccm-demo")
 
-    async def see(happening: WatchEvent[Item]) -> None:
-        now = datetime.now(UTC)
-        match happening:
+    async def see(event: WatchEvent[Item]) -> None:
+        match event:
             case ListSnapshot(items=items):
                 for item in items:
-                    on_object(item, now)
+                    on_object(item, datetime.now(UTC))
             case Changed(item=item):
-                on_object(item, now)
+                on_object(item, datetime.now(UTC))
 
     try:
         async with asyncio.TaskGroup() as group:
-            watch = group.create_task(Reflector(api, resource, on_unreadable=_skip_unreadable).run(see))
+            watch = group.create_task(Reflector(api, resource, on_unreadable=_raise_unreadable).run(see))
             yield
             watch.cancel()
     finally:
         await api.close()
 
 
-def _skip_unreadable(unreadable: UnreadableObject) -> None:
+def _raise_unreadable(unreadable: UnreadableObject) -> None:
     raise RuntimeError(f"the API server sent an unreadable object: {unreadable}")

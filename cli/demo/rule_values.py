@@ -8,17 +8,19 @@ from typing import Any
 
 import click
 
+from cli.command_exit import CommandError
+
 
 def read_rule_keys(file: Path) -> frozenset[tuple[str, str]]:
     """Return kind and key of everything that the rules set.
 
     Raises click.UsageError with every mistake of the file.
     """
-    from cli.render.run_render import RenderError, read_config  # noqa: PLC0415 - `--help` need not load all of it
+    from cli.render.compiled_config import read_config  # noqa: PLC0415 - `--help` need not load all of it
 
     try:
         rules = read_config(file).document.rules
-    except RenderError as refused:
+    except CommandError as refused:
         raise click.UsageError(str(refused)) from None
     return frozenset((kind, entry.key) for rule in rules for kind, entry in rule.entries())
 
@@ -34,9 +36,9 @@ def format_rule_values(keys: frozenset[tuple[str, str]], nodes: Iterable[Mapping
 
 async def count_matches(file: Path, kubeconfig: Path, talosconfig: Path) -> list[str]:
     """Return the number of nodes that each rule matches, as `talos-ccm render --all-nodes` evaluates it."""
-    from cli.render.from_cluster import gather_from_cluster  # noqa: PLC0415 - as above
+    from cli.render.compiled_config import read_config  # noqa: PLC0415 - as above
+    from cli.render.from_cluster import gather_from_cluster  # noqa: PLC0415
     from cli.render.node_selection import NodeSelection  # noqa: PLC0415
-    from cli.render.run_render import read_config  # noqa: PLC0415
     from libs.common.cloud_config.required_resources import required_resources  # noqa: PLC0415
     from services.labeler.rules import apply_rules  # noqa: PLC0415
 

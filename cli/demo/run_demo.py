@@ -12,7 +12,6 @@ from rich.live import Live
 from rich.text import Text
 
 from cli.demo import view
-from cli.demo.certificate_progress import CertificateProgress
 from cli.demo.demo_cluster import DemoCluster, start_cluster
 from cli.demo.demo_environment import list_commands, write_environment
 from cli.demo.demo_options import DemoOptions, suggest_next_runs
@@ -67,31 +66,31 @@ async def run_demo(wanted: DemoOptions, console: Console) -> bool:
 async def _join_nodes(wanted: DemoOptions, parts: DemoCluster, console: Console) -> tuple[bool, str]:
     """Return whether all is well, and the node that the output shows as an example."""
     machines = make_machines(wanted.nodes)
-    journeys = DemoProgress()
+    progress = DemoProgress()
     keys = read_rule_keys(wanted.cloud_config) if wanted.cloud_config else None
     logs = [child.log for child in parts.services.children.values()]
     await parts.machines.put_machines(*machines)
-    with follow_logs(logs, journeys) as told:
+    with follow_logs(logs, progress) as told:
         kubeconfig = parts.api_server.kubeconfig()
-        async with watch_objects(kubeconfig, NODES, journeys.apply_node), asyncio.TaskGroup() as group:
-            console.print(Text(f"\n{_pluralize_nodes(wanted.nodes)}", style="bold"))
+        async with watch_objects(kubeconfig, NODES, progress.apply_node), asyncio.TaskGroup() as group:
+            heading = "1 node joins" if wanted.nodes == 1 else f"{wanted.nodes} nodes join"
+            console.print(Text(f"\n{heading}", style="bold"))
             begun = time.monotonic()
             for machine in machines:
-                journeys.add_node(machine.name, _platform(machine), datetime.now(UTC))
+                platform = machine.platform.platform if machine.platform else ""
+                progress.add_node(machine.name, platform, datetime.now(UTC))
             joining = group.create_task(_join_all(parts, machines))
-            await _show_progress(wanted, journeys, told, console, begun)
+            await _show_progress(wanted, progress, told, console, begun)
             took = time.monotonic() - begun
-            if not journeys.are_all_ready:
+            if not progress.are_all_ready:
                 joining.cancel()  # the timeout also limits joins
         told.read_new_lines()
-    console.print(view.format_progress(journeys, seconds=took), highlight=False)
-    certificates = await _request_certificates(wanted, parts, journeys, console)
-    ready = [machine for machine in machines if machine.name in journeys.ready_names]
+    console.print(view.format_progress(progress, seconds=took), highlight=False)
+    ready = [machine for machine in machines if machine.name in progress.ready_names]
+    if ready:
+        await _request_certificates(wanted, parts, progress, ready, console)
     example = min(ready or machines, key=lambda machine: machine.control_plane)  # a worker, if any
-    await _print_result(parts, journeys, console, example)
-    if certificates.missing:
-        console.print()
-        console.print(view.render_missing_certificates(certificates.missing))
+    await _print_result(parts, progress, console, example)
     if keys is not None and wanted.cloud_config is not None:
         nodes = (await parts.kubelets.request("GET", "/api/v1/nodes")).body["items"]
         values = format_rule_values(keys, nodes) or await count_matches(
@@ -99,7 +98,7 @@ async def _join_nodes(wanted: DemoOptions, parts: DemoCluster, console: Console)
         )
         console.print()
         console.print(view.render_list("Results of the rules", values), soft_wrap=True)
-    return journeys.are_all_ready and certificates.are_all_issued, example.name
+    return progress.are_all_ready and not progress.without_certificate, example.name
 
 
 async def _join_all(parts: DemoCluster, machines: list[SimMachineFacts]) -> None:
@@ -117,85 +116,75 @@ async def _join(parts: DemoCluster, machine: SimMachineFacts) -> None:
 
 
 async def _request_certificates(
-    wanted: DemoOptions, parts: DemoCluster, journeys: DemoProgress, console: Console
-) -> CertificateProgress:
+    wanted: DemoOptions,
+    parts: DemoCluster,
+    progress: DemoProgress,
+    ready: list[SimMachineFacts],
+    console: Console,
+) -> None:
     """Request a certificate for each ready node; wait until all are settled, or until the timeout.
 
     Real kubelets request certificates while they join. Here they wait until all nodes are ready, so that the
     times of joins are not distorted.
     """
-    certificates, begun = CertificateProgress(), time.monotonic()
-    kubelets = [
-        make_kubelet(machine)
-        for machine in make_machines(wanted.nodes)
-        if machine.name in journeys.ready_names
-    ]
-    if not kubelets:
-        return certificates
-    settled = asyncio.Event()
+    begun, settled = time.monotonic(), asyncio.Event()
 
     def see(request: SigningRequest, at: datetime) -> None:
-        certificates.update_request(request, at)
-        if certificates.is_settled:
+        progress.apply_certificate_request(request, at)
+        if progress.are_certificates_settled:
             settled.set()
 
-    for kubelet in kubelets:
-        certificates.add_request(kubelet.name, datetime.now(UTC))
+    for machine in ready:
+        progress.add_certificate_request(machine.name, datetime.now(UTC))
     async with watch_objects(parts.api_server.kubeconfig(), SIGNING_REQUESTS, see):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wanted.patience_seconds), asyncio.TaskGroup() as asking:
-                for kubelet in kubelets:
-                    asking.create_task(parts.kubelets.request_certificate(kubelet))
+                for machine in ready:
+                    asking.create_task(parts.kubelets.request_certificate(make_kubelet(machine)))
                 await settled.wait()
-    console.print(f"{time.monotonic() - begun:6.1f} s later: {certificates.summary}", highlight=False)
-    return certificates
-
-
-def _platform(machine: SimMachineFacts) -> str:
-    return machine.platform.platform if machine.platform else ""
-
-
-def _pluralize_nodes(nodes: int) -> str:
-    return "1 node joins" if nodes == 1 else f"{nodes} nodes join"
+    text = f"{time.monotonic() - begun:6.1f} s later: {view.format_certificates(progress)}"
+    console.print(text, highlight=False)
 
 
 async def _show_progress(
-    wanted: DemoOptions, journeys: DemoProgress, logs: LogFollower, console: Console, begun: float
+    wanted: DemoOptions, progress: DemoProgress, logs: LogFollower, console: Console, begun: float
 ) -> None:
     """Show the progress until every node is ready or the timeout: live on a terminal, lines in a pipe."""
     on_terminal = console.is_terminal and not console.is_dumb_terminal
     screen = Live(console=console, auto_refresh=False, transient=True) if on_terminal else None
     next_line = _SECONDS_BETWEEN_LINES
     with screen or contextlib.nullcontext():
-        while not journeys.are_all_ready and (seconds := time.monotonic() - begun) < wanted.patience_seconds:
+        while not progress.are_all_ready and (seconds := time.monotonic() - begun) < wanted.patience_seconds:
             await asyncio.sleep(min(_TICK_SECONDS, wanted.patience_seconds - seconds))
             logs.read_new_lines()
             if screen:
                 picture = view.render_progress(
-                    journeys, seconds=seconds, width=console.width, height=console.height
+                    progress, seconds=seconds, width=console.width, height=console.height
                 )
                 screen.update(picture, refresh=True)
             elif seconds >= next_line:
                 next_line += _SECONDS_BETWEEN_LINES
-                console.print(view.format_progress(journeys, seconds=seconds), highlight=False)
+                console.print(view.format_progress(progress, seconds=seconds), highlight=False)
 
 
 async def _print_result(
-    parts: DemoCluster, journeys: DemoProgress, console: Console, example: SimMachineFacts
+    parts: DemoCluster, progress: DemoProgress, console: Console, example: SimMachineFacts
 ) -> None:
     """Print the summary and the changes of one node, then the nodes that are stuck."""
     console.print()
-    console.print(view.render_summary(journeys))
-    if example.name in journeys.ready_names:
+    console.print(view.render_summary(progress))
+    if example.name in progress.ready_names:
         kubelet = make_kubelet(example)
         before = build_registered_node(kubelet, datetime.now(UTC))  # as the kubelet registered it
         after = await parts.kubelets.request("GET", f"/api/v1/nodes/{kubelet.name}")
         console.print()
         console.print(view.render_node_changes(kubelet.name, diff_node_lines(before, after.body)))
-    stuck = [journey for journey in journeys if journey.state not in ("ready", "excluded")]
-    if stuck:
+    if stuck := [node for node in progress if not node.is_settled]:
         console.print()
         console.print(view.render_problems(stuck))
+    if progress.without_certificate:
+        console.print()
+        console.print(view.render_missing_certificates(progress.without_certificate))
 
 
 async def _keep_running(
@@ -211,10 +200,8 @@ async def _keep_running(
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, told_to_end.set)
     with follow_logs([child.log for child in parts.services.children.values()], DemoProgress()) as logs:
         while not told_to_end.is_set():
-            logs.read_new_lines()
-            while logs.config_lines:
-                line = logs.config_lines.pop(0)
-                text = f"{line.time.astimezone():%H:%M:%S}  --cloud-config {line}"
+            for line in logs.read_new_lines():
+                text = f"{line.time.astimezone():%H:%M:%S}  --cloud-config {line.reload}"
                 console.print(text, markup=False, highlight=False)
             if parts.pods is not None:
                 await parts.pods.report()

@@ -9,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cli.demo.node_progress import MILESTONES, DemoProgress, NodeProgress, compute_milestone_percentiles
+from cli.demo.node_progress import MILESTONES, DemoProgress, NodeProgress, compute_percentile
 
 COLOURS: Final = {
     "joining": "dim", "observed": "cyan", "answered": "blue", "ready": "green", "blocked": "red",
@@ -22,20 +22,21 @@ _MEANINGS: Final = {
     "ready": "ready     taint removed",
 }
 _MARKS: Final = {"+": "green", "-": "red", " ": ""}
+_PERCENTILES: Final = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 _MAX_PROBLEMS = 20
 _LINES_AROUND_ROWS = 5  # bar, states, table heading, hidden, prompt line
 
 
-def render_progress(journeys: DemoProgress, *, seconds: float, width: int, height: int) -> RenderableType:
+def render_progress(progress: DemoProgress, *, seconds: float, width: int, height: int) -> RenderableType:
     """Return the live view: the counts, the unfinished nodes and the latest finished ones."""
     # Unfinished nodes come first; the remaining lines show the latest finished ones.
-    unfinished = [journey for journey in journeys if not journey.ready_at]
-    finished = [journey for journey in journeys if journey.ready_at]
-    finished.sort(key=lambda journey: journey.seconds_until("ready") or 0, reverse=True)
+    unfinished = [node for node in progress if not node.ready_at]
+    finished = [node for node in progress if node.ready_at]
+    finished.sort(key=lambda node: node.seconds_until("ready") or 0, reverse=True)
     shown = (unfinished + finished)[: max(3, height - _LINES_AROUND_ROWS)]
-    hidden = len(journeys) - len(shown)
+    hidden = len(progress) - len(shown)
     return Group(
-        _render_heading(journeys, seconds, width),
+        _render_heading(progress, seconds, width),
         _render_rows(shown, with_trouble=width >= 100),
         Text(f"... and {hidden} more" if hidden > 0 else ""),
     )
@@ -50,20 +51,20 @@ def _render_rows(shown: Iterable[NodeProgress], *, with_trouble: bool) -> Table:
         table.add_column(hop.upper(), justify="right", no_wrap=True, min_width=9)
     if with_trouble:
         table.add_column("", overflow="ellipsis", no_wrap=True)
-    for journey in shown:
+    for node in shown:
         cells: list[RenderableType] = [
-            journey.name,
-            journey.platform,
-            Text(journey.state, style=COLOURS[journey.state]),
-            *(_format_milliseconds(journey.seconds_until(hop)) for hop in MILESTONES),
+            node.name,
+            node.platform,
+            Text(node.state, style=COLOURS[node.state]),
+            *(_format_milliseconds(node.seconds_until(hop)) for hop in MILESTONES),
         ]
-        table.add_row(*cells, *([journey.trouble] if with_trouble else []))
+        table.add_row(*cells, *([node.trouble] if with_trouble else []))
     return table
 
 
-def _render_heading(journeys: DemoProgress, seconds: float, width: int) -> RenderableType:
+def _render_heading(progress: DemoProgress, seconds: float, width: int) -> RenderableType:
     """Return two lines of fixed layout: the overall progress, and the number of nodes per state."""
-    counts, nodes = journeys.count_states(), len(journeys)
+    counts, nodes = progress.count_states(), len(progress)
     grid = Table.grid(padding=(0, 2))
     grid.add_row(
         ProgressBar(total=nodes, completed=counts["ready"], width=max(10, min(60, width - 30))),
@@ -79,27 +80,40 @@ def _render_heading(journeys: DemoProgress, seconds: float, width: int) -> Rende
     return Group(grid, Text.assemble(*states))
 
 
-def format_progress(journeys: DemoProgress, *, seconds: float) -> str:
+def format_progress(progress: DemoProgress, *, seconds: float) -> str:
     """Return the progress in one line, for a pipe."""
-    counts = journeys.count_states()
+    counts = progress.count_states()
     others = ", ".join(
         f"{counts[state]} {_TEXTS.get(state, state)}"
         for state in COLOURS
         if counts[state] and state != "ready"
     )
-    return f"{seconds:6.1f} s  {counts['ready']}/{len(journeys)} ready" + (f"  ({others})" if others else "")
+    return f"{seconds:6.1f} s  {counts['ready']}/{len(progress)} ready" + (f"  ({others})" if others else "")
 
 
-def render_summary(journeys: DemoProgress) -> RenderableType:
+def render_summary(progress: DemoProgress) -> RenderableType:
     """Return the percentiles of the time from joining to each milestone."""
     table = Table(box=None, pad_edge=False, header_style="")
     table.add_column("Time from joining until", no_wrap=True, header_style="bold")
-    percentiles = compute_milestone_percentiles(journeys)
-    for name in percentiles["ready"]:
+    for name in _PERCENTILES:
         table.add_column(name, justify="right", no_wrap=True, min_width=9)
     for hop in MILESTONES:
-        table.add_row(_MEANINGS[hop], *(_format_milliseconds(value) for value in percentiles[hop].values()))
+        times = [seconds for node in progress if (seconds := node.seconds_until(hop)) is not None]
+        figures = (compute_percentile(times, percent) for percent in _PERCENTILES.values())
+        table.add_row(_MEANINGS[hop], *map(_format_milliseconds, figures))
     return table
+
+
+def format_certificates(progress: DemoProgress) -> str:
+    """Return one line: the number of certificates and the time since the request."""
+    requesters = [node for node in progress if node.certificate_requested_at]
+    elapsed = (node.seconds_until("certificate_issued", since="certificate_requested") for node in requesters)
+    times = [seconds for seconds in elapsed if seconds is not None]
+    counts = f"{len(times)} of {len(requesters)} certificates issued"
+    if not times:
+        return counts
+    median, longest = (_format_milliseconds(compute_percentile(times, percent)) for percent in (50, 100))
+    return f"{counts} (p50 {median}, max {longest})"
 
 
 def render_node_changes(name: str, compared: Iterable[tuple[str, str]]) -> RenderableType:
@@ -116,29 +130,28 @@ def render_list(heading: str, lines: Sequence[str]) -> RenderableType:
 def render_commands(heading: str, rows: Sequence[tuple[str, str]]) -> RenderableType:
     """Return two columns with commands to copy; the lines never wrap."""
     width = max(len(left) for left, _ in rows)
-    return Group(Text(heading, style="bold"), *(Text(f"  {left:<{width}}  {right}") for left, right in rows))
+    return render_list(heading, [f"{left:<{width}}  {right}" for left, right in rows])
 
 
-def render_problems(journeys: Sequence[NodeProgress]) -> RenderableType:
+def render_problems(nodes: Sequence[NodeProgress]) -> RenderableType:
     """Return the nodes that are not ready, with the reason."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("NOT READY", no_wrap=True)
-    table.add_column("STATE")
-    table.add_column("WHY", overflow="fold")
-    for journey in journeys[:_MAX_PROBLEMS]:
-        table.add_row(journey.name, journey.state, journey.why_not_ready)
-    hidden = len(journeys) - _MAX_PROBLEMS
-    return Group(table, Text(f"... and {hidden} more")) if hidden > 0 else table
+    rows = [(node.name, node.state, node.why_not_ready) for node in nodes]
+    return _render_reasons(("NOT READY", "STATE", "WHY"), rows)
 
 
-def render_missing_certificates(nodes: Sequence[tuple[str, str]]) -> RenderableType:
+def render_missing_certificates(nodes: Sequence[NodeProgress]) -> RenderableType:
     """Return the nodes without the requested certificate, with the reason."""
+    rows = [(node.name, node.certificate_trouble or "timeout") for node in nodes]
+    return _render_reasons(("NO CERTIFICATE", "WHY"), rows)
+
+
+def _render_reasons(header: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("NO CERTIFICATE", no_wrap=True)
-    table.add_column("WHY", overflow="fold")
-    for node, why in nodes[:_MAX_PROBLEMS]:
-        table.add_row(node, why)
-    hidden = len(nodes) - _MAX_PROBLEMS
+    for title in header:
+        table.add_column(title, no_wrap=title == header[0], overflow="fold")
+    for row in rows[:_MAX_PROBLEMS]:
+        table.add_row(*row)
+    hidden = len(rows) - _MAX_PROBLEMS
     return Group(table, Text(f"... and {hidden} more")) if hidden > 0 else table
 
 

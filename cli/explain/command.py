@@ -1,11 +1,19 @@
-"""The click group `talos-ccm explain`."""
+"""The click commands `talos-ccm explain csr` and `talos-ccm explain node`."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
-from cli.explain.csr.command import csr
-from cli.explain.node.command import node
+from cli import access_options
+from cli.command_exit import run_command
+
+_PROGRESS = "Querying the cluster and the machine"
+_SECONDS: Any = {
+    "metavar": "DURATION", "show_default": True,
+    "help": "Value of the same flag of lifecycle."
+}  # fmt: skip
 
 
 class _ExplainGroup(click.Group):
@@ -26,5 +34,199 @@ def explain() -> None:
     """Explain the state of a Node or a certificate signing request."""
 
 
-explain.add_command(csr)
-explain.add_command(node)
+@explain.command(short_help="Explain a kubelet's request for a serving certificate.")
+@click.argument("name")
+@click.option(
+    "--node", "of_node", is_flag=True, help="NAME is the name of a node: explain its newest request."
+)
+@access_options.KUBERNETES_OPTIONS
+@access_options.TALOS_OPTIONS
+@click.option(
+    "--all-machines",
+    is_flag=True,
+    help="Query every machine of the cluster for the names and addresses, not only the machines of "
+    "Nodes that claim them.",
+)
+@click.option(
+    "--without-talos",
+    is_flag=True,
+    help="Decide as csr does if metadata runs with --without-talos: query no machine.",
+)
+@click.option(
+    "--csr-allowed-networks",
+    "allowed_networks",
+    default="",
+    metavar="NETWORK,...",
+    help="Value of the same flag of csr.",
+)
+@click.option(
+    "--service-cluster-ip-range",
+    "--service-networks",
+    "service_networks",
+    default="",
+    metavar="NETWORK,...",
+    help="Service networks of the cluster, in which no node may have an address: the value of the same "
+    "flag of csr. Default: queried from a control plane through Talos.",
+)
+@click.option(
+    "--csr-min-expiration",
+    "least",
+    default="",
+    metavar="DURATION",
+    help="Value of the same flag of csr.",
+)
+@click.option(
+    "--csr-max-expiration",
+    "most",
+    default="",
+    metavar="DURATION",
+    help="Value of the same flag of csr.",
+)
+@access_options.cloud_config_option(
+    "Path to the --cloud-config file, which configures ownership; - is standard input. Default: all Nodes "
+    "are managed."
+)
+@access_options.output_option()
+def csr(
+    *,
+    output: str,
+    cloud_config: Path | None,
+    allowed_networks: str,
+    service_networks: str,
+    least: str,
+    most: str,
+    **source: Any,
+) -> None:
+    """Explain the CertificateSigningRequest NAME: its content, the result of each check that csr makes
+    now, the decision with its reason, the state in Kubernetes, and suggested actions.
+
+    The command queries the machine of the requesting node through the Talos API, and the machines of Nodes
+    that claim the same names or addresses. Without a talosconfig, the checks that need a machine are
+    unknown. Nothing is changed.
+
+    \b
+    Exit status:
+      0  the request is approved or would be approved
+      1  it is not: it is denied, superseded, waiting, or not handled by csr
+      2  unknown: no access to the cluster, no such request, or invalid
+         arguments
+
+    \b
+    Examples:
+      talos-ccm explain csr csr-x7k2p
+      talos-ccm explain csr web-1 --node -o json
+      talos-ccm explain csr csr-x7k2p --cloud-config ccm-config.yaml
+    """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
+    with run_command(_PROGRESS):
+        import msgspec  # noqa: PLC0415
+
+        from cli.explain.csr.from_cluster import (  # noqa: PLC0415 - `--help` need not load it
+            RequestQuery,
+            gather_request_evidence,
+        )
+        from cli.explain.csr.output import (  # noqa: PLC0415
+            format_request_explanation,
+            request_explanation_to_json,
+        )
+        from cli.explain.csr.request_explanation import explain_request  # noqa: PLC0415
+        from cli.lines import print_result  # noqa: PLC0415
+        from cli.render.compiled_config import read_config  # noqa: PLC0415
+        from libs.common.cloud_config.model import CloudConfig  # noqa: PLC0415
+        from libs.common.contract.controllers import CSR_APPROVAL  # noqa: PLC0415
+        from services.csr.settings import CsrSettings  # noqa: PLC0415
+
+        flags = {
+            "csr-allowed-networks": allowed_networks,
+            "service-cluster-ip-range": service_networks,
+            "csr-min-expiration": least,
+            "csr-max-expiration": most,
+        }
+        settings = access_options.read_service_settings(CsrSettings, flags)
+        services = settings.service_cluster_ip_range or None
+        policy = msgspec.structs.replace(settings.policy, service_networks=services)
+        file = read_config(cloud_config).document if cloud_config else CloudConfig()
+        evidence = gather_request_evidence(
+            RequestQuery(**source), file.ownership.for_controller(CSR_APPROVAL)
+        )
+        explanation = explain_request(evidence, policy)
+        lines = format_request_explanation(explanation, evidence.at)
+        print_result(output, lines, request_explanation_to_json(explanation))
+        sys.exit(explanation.exit_status)
+
+
+@explain.command(short_help="Explain the state of a Node and whether its machine is gone.")
+@click.argument("name")
+@access_options.KUBERNETES_OPTIONS
+@access_options.CHART_OPTIONS
+@access_options.LEASE_OPTIONS
+@access_options.TALOS_OPTIONS
+@click.option(
+    "--delete-preempted-gcp-spot", "gcp_spot", is_flag=True, help="Set it if lifecycle has the same flag."
+)
+@click.option("--lifecycle-not-ready-time", "not_ready_for", default="5m", **_SECONDS)
+@click.option("--lifecycle-evidence-time", "span", default="10m", **_SECONDS)
+@click.option("--lifecycle-start-grace", "grace", default="10m", **_SECONDS)
+@click.option("--without-talos", is_flag=True, help="Query no machine; use only Kubernetes and NATS.")
+@access_options.cloud_config_option(
+    "Path to the --cloud-config file of the services, with rules and ownership. Default: the ConfigMap of "
+    "the chart."
+)
+@access_options.NATS_OPTIONS
+@access_options.output_option()
+def node(
+    *,
+    output: str,
+    gcp_spot: bool,
+    not_ready_for: str,
+    span: str,
+    grace: str,
+    cloud_config: Path | None,
+    **source: Any,
+) -> None:
+    """Explain the state of the Node NAME: its problems with cause and fix, the steps of its initialization,
+    its ownership and providerID, the changes that the labeler would make, the evidence that its machine is
+    gone, and the last messages of the services.
+
+    A kubeconfig is enough: messages are read in the watcher's pod. With a talosconfig, the command also
+    queries the Node's machine as metadata does. If another machine answers instead, it queries the machines
+    of all Nodes. The verdict comes from the code of the services and the present state. Nothing is changed.
+
+    \b
+    Exit status:
+      0  the Node is healthy, or is being initialized; kept keys are no problem
+      1  the Node has a problem: it is blocked, not ready or being deleted, its
+         providerID differs from that of its machine, its pod CIDR or
+         certificate is missing, its machine is unreachable or gone, or the
+         --cloud-config file is invalid
+      2  unknown: no access to the cluster, no such Node, or invalid arguments
+
+    \b
+    Examples:
+      talos-ccm explain node web-1
+      talos-ccm explain node web-1 --cloud-config ccm-config.yaml
+      talos-ccm explain node web-1 -o json | jq .verdict
+    """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
+    with run_command(_PROGRESS):
+        from cli.explain.node.as_json import node_explanation_to_json  # noqa: PLC0415
+        from cli.explain.node.from_cluster import (  # noqa: PLC0415 - `--help` need not load it
+            NodeQuery,
+            gather_node_evidence,
+        )
+        from cli.explain.node.node_explanation import explain_node_evidence  # noqa: PLC0415
+        from cli.explain.node.text import format_explanation  # noqa: PLC0415
+        from cli.lines import print_result  # noqa: PLC0415
+        from cli.render.compiled_config import read_config  # noqa: PLC0415
+        from services.lifecycle.settings import LifecycleSettings  # noqa: PLC0415
+
+        file = read_config(cloud_config) if cloud_config else None
+        flags = {
+            "delete-preempted-gcp-spot": str(gcp_spot).lower(),
+            "lifecycle-not-ready-time": not_ready_for,
+            "lifecycle-evidence-time": span,
+            "lifecycle-start-grace": grace,
+        }
+        policy = access_options.read_service_settings(LifecycleSettings, flags).deletion_policy
+        explanation = explain_node_evidence(gather_node_evidence(NodeQuery(**source), file), policy)
+        lines = format_explanation(explanation, explanation.evidence.at)
+        print_result(output, lines, node_explanation_to_json(explanation))
+        sys.exit(explanation.exit_status)

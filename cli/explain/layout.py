@@ -1,17 +1,34 @@
 """The layout of explanations: labeled fields, and checks with their results. Pure."""
 
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
+import msgspec
 from rich.text import Text
 
-from cli.explain.csr.request_explanation import CheckResult
 from cli.lines import Line
 from services.csr.certificate_request import quote_untrusted
 
-_RESULTS: Final = {"passed": "green", "failed": "red", "waits": "yellow", "unknown": "cyan"}
+CheckOutcome = Literal["passed", "failed", "waits", "unknown"]
+
+_RESULTS: Final[dict[CheckOutcome, str]] = {
+    "passed": "green",
+    "failed": "red",
+    "waits": "yellow",
+    "unknown": "cyan",
+}
 _FIELD: Final = 14  # columns
 _RESULT, _CHECK = 9, 12
+
+
+class CheckResult(msgspec.Struct, frozen=True):
+    """The result of one check."""
+
+    name: str
+    result: CheckOutcome
+    text: str
+    nodes: tuple[str, ...] = ()  # Nodes whose change can resolve it
+    rivals: tuple[str, ...] = ()
 
 
 def format_field(name: str, text: Text) -> Line:

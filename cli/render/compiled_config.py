@@ -1,12 +1,17 @@
-"""A config file, parsed and compiled as in the labeler. Pure."""
+"""A config file, parsed and compiled as in the labeler."""
+
+from pathlib import Path
 
 import msgspec
 
-from libs.common.cloud_config.document import parse_cloud_config
+from cli.command_exit import CommandError
+from cli.input_file import read_input
+from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.controllers import CLOUD_NODE
+from libs.common.settings.cloud_config_reloader import UnreadableFile
 from services.labeler.plan import ClusterConfig
-from services.labeler.rules import compile_rules
+from services.labeler.rules import RulesError, collect_findings, compile_rules
 
 
 class CompiledConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,8 +30,27 @@ class CompiledConfig(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
 
+def read_config(path: Path) -> CompiledConfig:
+    """Read the file at that path, or standard input for `-`. Raises CommandError with every mistake."""
+    source, content = read_input(path)
+    if isinstance(content, UnreadableFile):
+        raise CommandError(f"{source}: cannot be read: {content.reason}")
+    return parse_config(content, source)
+
+
+def parse_config(content: str | bytes, source: str) -> CompiledConfig:
+    """Parse and compile a file. Raises CommandError with every mistake."""
+    try:
+        return compile_config(content, source)
+    except CloudConfigError as error:
+        mistakes = collect_findings(error)
+    except RulesError as error:
+        mistakes = error.findings
+    raise CommandError("\n".join(finding.format(source) for finding in mistakes))
+
+
 def compile_config(text: str | bytes, source: str) -> CompiledConfig:
-    """Parse and compile the file. Raises CloudConfigError or RulesError with all known mistakes."""
+    """Parse and compile a file. Raises CloudConfigError or RulesError with all known mistakes."""
     written = parse_cloud_config(text, source)
     config = ClusterConfig(
         cluster_name=written.cluster_name or "",

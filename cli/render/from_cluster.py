@@ -1,19 +1,15 @@
 """Reads Nodes from the cluster and facts from their machines, with the caller's credentials."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import msgspec
-
-from cli.cluster.credentials import AccessError, open_kube_client, open_talos_client
+from cli.cluster.credentials import open_kube_client, open_talos_client
 from cli.cluster.described_node import DescribedNode
-from cli.cluster.kube_listing import list_managed_nodes
+from cli.cluster.kube_listing import list_managed_nodes, run_gathering
 from cli.cluster.machine_query import describe_node, query_machine
-from cli.render.node_selection import GatheredNodes, NodeSelection, NodesUnavailable, SkippedNode
+from cli.render.node_selection import GatheredNodes, NodeSelection, SkippedNode
 from libs.common.cloud_config.fact_fields import TalosResource
 from libs.common.contract.node import Node, trim_node
-from libs.common.kube.api import KubeApi
-from libs.common.kube.errors import KubeError
 from libs.talos.api import TalosApi
 from services.labeler.plan.node_ownership import why_not_managed
 from services.metadata.machines.query_machine import QueryFailure
@@ -22,15 +18,12 @@ from services.metadata.machines.query_machine import QueryFailure
 def gather_from_cluster(
     wanted: NodeSelection, *, prefer_ipv6: bool, resources: frozenset[TalosResource]
 ) -> GatheredNodes:
-    """Return the selected Nodes; only reads. Raises NodesUnavailable.
+    """Return the selected Nodes; only reads. Raises ClusterUnavailable.
 
     It lists the Nodes once and queries each machine as metadata does. `resources` are the Talos resources
     that the rules need.
     """
-    try:
-        return asyncio.run(_read(wanted, prefer_ipv6, resources))
-    except AccessError as error:
-        raise NodesUnavailable(str(error)) from error
+    return run_gathering(_read(wanted, prefer_ipv6, resources))
 
 
 async def _read(
@@ -41,7 +34,7 @@ async def _read(
     try:
         machines = open_talos_client(cluster.talosconfig, cluster.talos_endpoints)
         try:
-            listed, managed_fields = await _list_all_nodes(kube)
+            listed, managed_fields = await list_managed_nodes(kube)
             nodes = [trim_node(node) for node in listed]
             asked = [node for node in nodes if cluster.all_nodes or node.name in names]
             answers = await asyncio.gather(
@@ -58,13 +51,6 @@ async def _read(
         skipped=(*unknown, *(answer for answer in answers if isinstance(answer, SkippedNode))),
         managed_fields=managed_fields,
     )
-
-
-async def _list_all_nodes(kube: KubeApi) -> tuple[list[Node], Mapping[str, msgspec.Raw]]:
-    try:
-        return await list_managed_nodes(kube)
-    except KubeError as error:
-        raise NodesUnavailable(f"the Kubernetes API request failed: {error}") from error
 
 
 async def _describe_node(

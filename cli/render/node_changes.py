@@ -1,7 +1,7 @@
 """The difference between two states of a Node, key by key. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -15,6 +15,7 @@ from libs.common.contract.node import (
 ChangeKind = Literal[
     "label", "annotation", "taint", "providerID", "address", "order of addresses", "condition", "record"
 ]
+_READING_ORDER: Final[tuple[ChangeKind, ...]] = get_args(ChangeKind)
 
 
 class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,45 +39,35 @@ def diff_nodes(before: Node, after: Node) -> tuple[NodeChange, ...]:
 
     The ownership record appears only if nothing else changes.
     """
-    found = [
-        *_diff_maps(
-            "label",
-            _exclude_keys(FIELD_OWNERSHIP_DIGEST_LABEL, before.labels),
-            _exclude_keys(FIELD_OWNERSHIP_DIGEST_LABEL, after.labels),
-        ),
-        *_diff_maps(
-            "annotation",
-            _exclude_keys(FIELD_OWNERSHIP_ANNOTATION, before.annotations),
-            _exclude_keys(FIELD_OWNERSHIP_ANNOTATION, after.annotations),
-        ),
-        *_diff_maps("taint", _format_taints(before), _format_taints(after)),
-        *_diff_texts("providerID", before.spec.provider_id, after.spec.provider_id),
-        *_diff_addresses(_format_addresses(before), _format_addresses(after)),
-        *_diff_texts("condition", _format_condition(before), _format_condition(after)),
-    ]
-    records = [node.annotations.get(FIELD_OWNERSHIP_ANNOTATION, "") for node in (before, after)]
-    record = _diff_texts("record", *records)
-    return tuple(found or record)
+    old, new = _list_values(before), _list_values(after)
+    changes = [change for kind in old for change in _diff_maps(kind, old[kind], new[kind])]
+    changes += _diff_addresses(_format_addresses(before), _format_addresses(after))
+    changes.sort(key=lambda change: _READING_ORDER.index(change.kind))
+    return tuple([change for change in changes if change.kind != "record"] or changes)
+
+
+def _list_values(node: Node) -> dict[ChangeKind, dict[str, str]]:
+    """Return the values of a Node by kind and key, except addresses; "" is the key of a single value."""
+    is_blocked = node.find_condition(BLOCKED_CONDITION) is not None
+    single: dict[ChangeKind, str] = {
+        "providerID": node.spec.provider_id,
+        "condition": BLOCKED_CONDITION if is_blocked else "",
+        "record": node.annotations.get(FIELD_OWNERSHIP_ANNOTATION, ""),
+    }
+    return {
+        "label": {key: text for key, text in node.labels.items() if key != FIELD_OWNERSHIP_DIGEST_LABEL},
+        "annotation": {
+            key: text for key, text in node.annotations.items() if key != FIELD_OWNERSHIP_ANNOTATION
+        },
+        "taint": {f"{taint.key}:{taint.effect}": taint.value for taint in node.spec.taints},
+        **{kind: {"": text} if text else {} for kind, text in single.items()},
+    }
 
 
 def _diff_maps(kind: ChangeKind, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[NodeChange]:
     for key in sorted({*before, *after}):
         if before.get(key) != after.get(key):
             yield NodeChange(kind=kind, key=key, before=before.get(key), after=after.get(key))
-
-
-def _diff_texts(kind: ChangeKind, before: str, after: str) -> Iterator[NodeChange]:
-    if before != after:
-        yield NodeChange(kind=kind, before=before or None, after=after or None)
-
-
-def _exclude_keys(ours: str, keys: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in keys.items() if key != ours}
-
-
-def _format_taints(node: Node) -> dict[str, str]:
-    """Return the taints by key and effect, because Kubernetes allows a key once per effect."""
-    return {f"{taint.key}:{taint.effect}": taint.value for taint in node.spec.taints}
 
 
 def _diff_addresses(before: Sequence[str], after: Sequence[str]) -> Iterator[NodeChange]:
@@ -92,7 +83,3 @@ def _diff_addresses(before: Sequence[str], after: Sequence[str]) -> Iterator[Nod
 
 def _format_addresses(node: Node) -> list[str]:
     return [f"{each.type} {each.address}" for each in node.status.addresses]
-
-
-def _format_condition(node: Node) -> str:
-    return BLOCKED_CONDITION if node.find_condition(BLOCKED_CONDITION) is not None else ""

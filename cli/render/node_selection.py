@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from cli.cluster.described_node import DescribedNode
+from cli.command_exit import CommandError
 from cli.render.facts_file import FactsError, parse_facts
 from cli.render.samples import load_samples
 from libs.common.cloud_config.fact_fields import TalosResource
@@ -51,14 +52,10 @@ class GatheredNodes(msgspec.Struct, frozen=True, kw_only=True):
 _MAX_BYTES: Final = 256 << 20  # more than --save-facts writes for 10,000 nodes with all facts
 
 
-class NodesUnavailable(Exception):
-    """The nodes cannot be read; the text gives the reason and what to do."""
-
-
 def gather_nodes(
     wanted: NodeSelection, *, prefer_ipv6: bool, resources: frozenset[TalosResource]
 ) -> GatheredNodes:
-    """Return every node, in the order of the command line. Raises NodesUnavailable."""
+    """Return every node, in the order of the command line. Raises CommandError."""
     shipped = load_samples()
     nodes = [shipped[name] for name in (shipped if wanted.all_samples else wanted.samples)]
     for path in wanted.facts:
@@ -79,17 +76,17 @@ def _read_file(path: Path) -> Sequence[DescribedNode]:
         with path.open("rb") as file:  # a pipe is allowed and may be endless
             content = file.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
-            raise NodesUnavailable(f"{path}: larger than {_MAX_BYTES >> 20} MiB")
+            raise CommandError(f"{path}: larger than {_MAX_BYTES >> 20} MiB")
         return parse_facts(content)
     except FactsError as error:
-        raise NodesUnavailable(f"{path}: {error}") from None
+        raise CommandError(f"{path}: {error}") from None
     except OSError as error:
-        raise NodesUnavailable(f"{path}: {error.strerror or error}") from None
+        raise CommandError(f"{path}: {error.strerror or error}") from None
 
 
 def _reject_duplicates(nodes: Sequence[DescribedNode]) -> None:
     seen: set[str] = set()
     for node in nodes:
         if node.name in seen:
-            raise NodesUnavailable(f"node {node.name} is given more than once")
+            raise CommandError(f"node {node.name} is given more than once")
         seen.add(node.name)

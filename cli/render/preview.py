@@ -1,6 +1,6 @@
-"""What the labeler would do to a Node under a config file, by the labeler's own plan. Pure."""
+"""What the labeler would do to a Node under a config file, or a change of it, by its own plan. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -9,6 +9,7 @@ import msgspec
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.kept_keys import NO_MANAGERS, KeptKeyReport, report_kept_keys
 from cli.render.compiled_config import CompiledConfig
+from cli.render.node_changes import NodeChange, diff_nodes
 from libs.common.contract.node import BLOCKED_CONDITION, Node, Taint
 from libs.common.contract.node_patch import (
     NodeChanges,
@@ -17,7 +18,7 @@ from libs.common.contract.node_patch import (
     build_node_patch,
     build_status_patch,
 )
-from services.labeler.plan import Plan, plan_node
+from services.labeler.plan import Notice, Plan, plan_node
 from services.labeler.rules import RuleEffects, apply_rules
 
 _MAX_ROUNDS: Final = 5
@@ -30,9 +31,28 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     effects: RuleEffects
     plan: Plan
     after: Node  # the Node with the patches applied
+    changes: tuple[NodeChange, ...]
     node_patch: list[Operation]
     status_patch: StatusPatch
     kept_keys: tuple[KeptKeyReport, ...]
+
+
+class NodeDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes of one node."""
+
+    name: str
+    platform: str
+    changes: tuple[NodeChange, ...] = ()
+    notices: tuple[Notice, ...] = ()  # Events that only the new file causes
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes of all nodes on which the old file is fully applied."""
+
+    old: str
+    new: str
+    different: tuple[NodeDifference, ...] = ()
+    same: tuple[str, ...] = ()
 
 
 def preview_node(
@@ -45,11 +65,13 @@ def preview_node(
     """Return the preview of a Node. `now` is the time in the status patch."""
     node, facts = described.node, described.facts
     plan = plan_node(node, facts, described.verified_by, used.config)
+    after = apply_plan(node, plan)
     return Preview(
         described=described,
         effects=apply_rules(used.config.rules, facts),
         plan=plan,
-        after=apply_plan(node, plan),
+        after=after,
+        changes=diff_nodes(node, after),
         node_patch=build_node_patch(node, plan.changes),
         status_patch=build_status_patch(
             node,
@@ -59,6 +81,41 @@ def preview_node(
         ),
         kept_keys=report_kept_keys(node, managed_fields, plan.changes),
     )
+
+
+def compare(nodes: Sequence[DescribedNode], old: CompiledConfig, new: CompiledConfig) -> Comparison:
+    """Apply `old` to each node until it is stable, then `new`; the difference is the effect of the change."""
+    judged = [_compare_node(node, old, new) for node in nodes]
+    return Comparison(
+        old=old.source,
+        new=new.source,
+        different=tuple(each for each in judged if each.changes or each.notices),
+        same=tuple(each.name for each in judged if not each.changes and not each.notices),
+    )
+
+
+def group_equal(different: Iterable[NodeDifference]) -> list[list[NodeDifference]]:
+    """Group nodes with equal changes, in the order of their first node."""
+    groups: dict[tuple[tuple[NodeChange, ...], tuple[Notice, ...]], list[NodeDifference]] = {}
+    for each in different:
+        groups.setdefault((each.changes, each.notices), []).append(each)
+    return list(groups.values())
+
+
+def _compare_node(node: DescribedNode, old: CompiledConfig, new: CompiledConfig) -> NodeDifference:
+    before = apply_until_stable(node, old)
+    after = apply_until_stable(before, new)
+    known = _list_notices(before, old)
+    return NodeDifference(
+        name=node.name,
+        platform=node.facts.platform.platform,
+        changes=diff_nodes(before.node, after.node),
+        notices=tuple(notice for notice in _list_notices(after, new) if notice not in known),
+    )
+
+
+def _list_notices(node: DescribedNode, used: CompiledConfig) -> tuple[Notice, ...]:
+    return plan_node(node.node, node.facts, node.verified_by, used.config).notices
 
 
 def apply_until_stable(described: DescribedNode, used: CompiledConfig) -> DescribedNode:

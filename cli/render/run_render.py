@@ -11,27 +11,15 @@ from rich.text import Text
 
 from cli.cluster.kept_keys import NO_MANAGERS
 from cli.command_exit import EXIT_FAILED, CommandError
-from cli.input_file import read_input
 from cli.lines import Line, print_json, print_lines
 from cli.render import text
 from cli.render.as_json import comparison_to_json, previews_to_json
-from cli.render.comparison import compare
-from cli.render.compiled_config import CompiledConfig, compile_config
+from cli.render.compiled_config import CompiledConfig, read_config
 from cli.render.facts_file import encode_facts
-from cli.render.node_changes import diff_nodes
-from cli.render.node_selection import (
-    GatheredNodes,
-    NodeSelection,
-    NodesUnavailable,
-    SkippedNode,
-    gather_nodes,
-)
-from cli.render.preview import preview_node
-from libs.common.cloud_config.document import CloudConfigError
+from cli.render.node_selection import GatheredNodes, NodeSelection, SkippedNode, gather_nodes
+from cli.render.preview import compare, preview_node
 from libs.common.cloud_config.fact_fields import FIELDS, TalosResource
 from libs.common.cloud_config.required_resources import required_resources
-from libs.common.settings.cloud_config_reloader import UnreadableFile
-from services.labeler.rules import RulesError, collect_findings
 
 EXIT_UNCHANGED, EXIT_CHANGES = 0, 1
 _EVERYTHING: Final[frozenset[TalosResource]] = frozenset(field.resource for field in FIELDS if field.resource)
@@ -48,15 +36,16 @@ class RenderOptions(msgspec.Struct, frozen=True, kw_only=True):
     save_facts: Path | None
 
 
-class RenderError(CommandError):
-    """Nothing can be shown; each line of the text gives a reason."""
-
-
 def run_render(asked: RenderOptions) -> int:
-    """Print the previews or the comparison and return the exit status. Raises RenderError."""
+    """Print the previews or the comparison and return the exit status. Raises CommandError."""
     used = read_config(asked.file)
     old = read_config(asked.against) if asked.against else None
-    gathered = _gather_nodes(asked, [each for each in (used, old) if each])
+    rules = [*used.document.rules, *(old.document.rules if old else ())]
+    gathered = gather_nodes(
+        asked.selection,
+        prefer_ipv6=used.config.prefer_ipv6,
+        resources=_EVERYTHING if asked.save_facts else required_resources(rules),
+    )
     if asked.save_facts:
         _save_facts(gathered, asked.save_facts)
     is_different = (
@@ -80,40 +69,11 @@ def print_samples() -> None:
         click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def read_config(path: Path) -> CompiledConfig:
-    """Read the config file at that path, or standard input for `-`. Raises RenderError with every mistake."""
-    source, content = read_input(path)
-    if isinstance(content, UnreadableFile):
-        raise RenderError(f"{source}: cannot be read: {content.reason}")
-    return parse_config(content, source)
-
-
-def parse_config(content: str | bytes, source: str) -> CompiledConfig:
-    """Parse and compile a config file. Raises RenderError with every mistake."""
-    try:
-        return compile_config(content, source)
-    except CloudConfigError as error:
-        mistakes = collect_findings(error)
-    except RulesError as error:
-        mistakes = error.findings
-    raise RenderError("\n".join(finding.format(source) for finding in mistakes))
-
-
-def _gather_nodes(asked: RenderOptions, used: list[CompiledConfig]) -> GatheredNodes:
-    rules = [rule for each in used for rule in each.document.rules]
-    resources = _EVERYTHING if asked.save_facts else required_resources(rules)
-    prefer_ipv6 = used[0].config.prefer_ipv6
-    try:
-        return gather_nodes(asked.selection, prefer_ipv6=prefer_ipv6, resources=resources)
-    except NodesUnavailable as error:
-        raise RenderError(str(error)) from None
-
-
 def _save_facts(gathered: GatheredNodes, path: Path) -> None:
     try:
         path.write_bytes(encode_facts(gathered.nodes))
     except OSError as error:
-        raise RenderError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise CommandError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def _show_previews(asked: RenderOptions, gathered: GatheredNodes, used: CompiledConfig) -> bool:
@@ -132,7 +92,7 @@ def _show_previews(asked: RenderOptions, gathered: GatheredNodes, used: Compiled
         _print_skipped(gathered.skipped)
         if asked.selection.all_nodes or len(previews) + len(gathered.skipped) > 1:
             print_lines(text.format_summary(previews, gathered.skipped), console)
-    return any(diff_nodes(each.described.node, each.after) for each in previews)
+    return any(each.changes for each in previews)
 
 
 def _show_comparison(

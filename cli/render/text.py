@@ -8,11 +8,10 @@ from rich.text import Text
 
 from cli.cluster.kept_keys import format_kept_key
 from cli.lines import Line
-from cli.render.comparison import Comparison, NodeDifference, group_equal
 from cli.render.compiled_config import CompiledConfig
-from cli.render.node_changes import NodeChange, diff_nodes
+from cli.render.node_changes import NodeChange
 from cli.render.node_selection import SkippedNode
-from cli.render.preview import Preview
+from cli.render.preview import Comparison, NodeDifference, Preview, group_equal
 from libs.common.cloud_config.findings import truncate_line
 from services.labeler.plan import Notice
 from services.labeler.rules import EntryResult, RuleResult
@@ -49,7 +48,7 @@ def format_summary(previews: Sequence[Preview], untold: Sequence[SkippedNode]) -
         NodeDifference(
             name=each.described.name,
             platform=each.described.facts.platform.platform,
-            changes=diff_nodes(each.described.node, each.after),
+            changes=each.changes,
             notices=each.plan.notices,
         )
         for each in previews
@@ -105,10 +104,9 @@ def _format_plan(preview: Preview) -> Iterator[Line]:
             yield Line(2, Text.assemble(("Not managed", "yellow"), f": {plan.reason}"))
         case "blocked":
             yield Line(2, Text.assemble(("Not initialized yet", "red"), f": {plan.reason}"))
-    found = diff_nodes(preview.described.node, preview.after)
-    if found:
+    if preview.changes:
         yield Line(2, Text("Changes", style="bold"))
-        yield from _format_changes(found)
+        yield from _format_changes(preview.changes)
     elif plan.outcome not in ("not-ours", "blocked"):
         yield Line(2, Text("No changes; kept keys stay as they are" if preview.kept_keys else "No changes"))
     if preview.kept_keys:

@@ -1,4 +1,4 @@
-"""The functions of templates: those of text/template and of the reference controller, and our own."""
+"""The functions of templates: those of text/template and of the reference controller."""
 
 import base64
 import binascii
@@ -147,6 +147,4 @@ REFUSED: Final = {
     "urlquery": "use replace or regexReplaceAll for the characters that must not appear",
     "call": "no value of a machine is a function",
 }
-_OURS: Final[Mapping[str, Function]] = {}
-OWN_FUNCTIONS: Final = frozenset(_OURS)  # which the reference does not have; `config check` reports their use
-FUNCTIONS: Final[Mapping[str, Function]] = MappingProxyType({**_OF_GO, **_OF_THE_REFERENCE, **_OURS})
+FUNCTIONS: Final[Mapping[str, Function]] = MappingProxyType({**_OF_GO, **_OF_THE_REFERENCE})

@@ -1,10 +1,8 @@
-"""Finds the fields and functions that a template uses, so that a configuration can be checked."""
+"""Finds the fields that a template uses, so that a configuration can be checked."""
 
 from collections.abc import Mapping
 
-import msgspec
-
-from libs.gotemplate.tree import Action, Block, Call, Dot, Identifier, Items, Operand, Path, Pipe, Variable
+from libs.gotemplate.tree import Action, Block, Call, Dot, Items, Operand, Path, Pipe, Variable
 
 
 def fields_read(definitions: Mapping[str, Items], root: str) -> frozenset[str]:
@@ -15,21 +13,6 @@ def fields_read(definitions: Mapping[str, Items], root: str) -> frozenset[str]:
     reader = _Reader(definitions)
     reader.items(definitions[root], dot=True, dollar=True)
     return frozenset(reader.names)
-
-
-def functions_named(definitions: Mapping[str, Items]) -> frozenset[str]:
-    """Return the functions that all definitions name, called or not: Go parses every definition."""
-    names: set[str] = set()
-    remaining: list[object] = [*definitions.values()]
-    while remaining:
-        match remaining.pop():
-            case Identifier(name=name):
-                names.add(name)
-            case tuple() as parts:
-                remaining.extend(parts)
-            case msgspec.Struct() as node:
-                remaining.extend(getattr(node, field) for field in node.__struct_fields__)
-    return frozenset(names)
 
 
 class _Reader:

@@ -8,7 +8,7 @@ from libs.gotemplate.bounds import MAX_SOURCE, Budget
 from libs.gotemplate.errors import Places, TemplateError
 from libs.gotemplate.executor import execute
 from libs.gotemplate.parser import ROOT, parse_source
-from libs.gotemplate.reading import fields_read, functions_named
+from libs.gotemplate.reading import fields_read
 from libs.gotemplate.runes import encoded, valid
 from libs.gotemplate.tree import Items
 from libs.gotemplate.values import Record
@@ -19,7 +19,6 @@ class Template(msgspec.Struct, frozen=True):
 
     source: str
     fields: frozenset[str]  # the fields of its data that it reads, as far as they are known before rendering
-    functions: frozenset[str]  # the functions that it names, even where it does not call them
     definitions: Mapping[str, Items]  # the template itself and those that it defines
     places: Places
 
@@ -36,7 +35,7 @@ def parse(source: str) -> Template:
     places = Places(source)
     definitions = parse_source(source, places)
     fields = fields_read(definitions, ROOT)
-    return Template(source, fields, functions_named(definitions), definitions, places)
+    return Template(source, fields, definitions, places)
 
 
 def render(

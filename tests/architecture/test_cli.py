@@ -124,13 +124,10 @@ def test_modules_that_explain_query_nothing():
         "cli.explain.node.context_from_cluster",
     }
     assert importers_of(gathering, "cli") == {
-        "cli.explain.csr.command",
-        "cli.explain.csr.run_explain_csr",
+        "cli.explain.command",
         "cli.explain.csr.from_cluster",
         "cli.render.from_cluster",
         "cli.status.ipam.from_cluster",
-        "cli.explain.node.command",
-        "cli.explain.node.run_explain_node",
         "cli.explain.node.from_cluster",
         "cli.cluster.pod_commands",
         "cli.inside.flow_client",

@@ -19,6 +19,7 @@ from cli.explain.csr.request_evidence import (
     find_contested_addresses,
 )
 from cli.name_suggestion import suggest_name
+from libs.common.cloud_config.model import Ownership
 from libs.common.contract.node import Node, trim_node
 from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube.errors import KubeError, NotFound
@@ -49,12 +50,12 @@ class RequestQuery(msgspec.Struct, frozen=True, kw_only=True):
     all_machines: bool = False
 
 
-def gather_request_evidence(source: RequestQuery) -> RequestEvidence:
+def gather_request_evidence(source: RequestQuery, ownership: Ownership) -> RequestEvidence:
     """Return the evidence; reads only: lists from Kubernetes, and queries machines as metadata does.
 
-    Raises ClusterUnavailable.
+    `ownership` is that of csr. Raises ClusterUnavailable.
     """
-    return run_gathering(_gather(source))
+    return msgspec.structs.replace(run_gathering(_gather(source)), ownership=ownership)
 
 
 async def _gather(source: RequestQuery) -> RequestEvidence:

@@ -6,6 +6,7 @@ from datetime import datetime
 import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest
+from cli.explain.machine_events import make_enriched, make_unreachable
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.events import CsrEnriched, NodeEnriched, NodeUnreachable
 from libs.common.contract.ip_addresses import canonical_ip
@@ -111,24 +112,8 @@ def find_contested_addresses(evidence: RequestEvidence) -> Iterator[str]:
             yield ip
 
 
-def _make_machine_event(node: Node, look: FactsResult, at: datetime) -> NodeEnriched | NodeUnreachable:
-    if isinstance(look, MachineFault):
-        return NodeUnreachable(
-            stream_id="",
-            observed_sequence=0,
-            node=node,
-            fault=look,
-            attempt=1,
-            retry_at=at,
-            observed_at=at,
-            enriched_at=at,
-        )
-    return NodeEnriched(
-        stream_id="",
-        observed_sequence=0,
-        node=node,
-        facts=look,
-        verified_by="nodename" if look.node_name == node.name else "system-uuid",
-        observed_at=at,
-        enriched_at=at,
-    )
+def _make_machine_event(node: Node, result: FactsResult, at: datetime) -> NodeEnriched | NodeUnreachable:
+    if isinstance(result, MachineFault):
+        return make_unreachable(node, result, at)
+    verified_by = "nodename" if result.node_name == node.name else "system-uuid"
+    return make_enriched(node, result, verified_by, at)

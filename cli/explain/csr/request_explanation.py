@@ -7,6 +7,7 @@ import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition
 from cli.explain.csr.request_evidence import RequestEvidence, find_claimants
+from cli.explain.layout import CheckOutcome, CheckResult
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.machine import MachineFault
@@ -15,7 +16,6 @@ from services.csr.decide import ApprovalPolicy, Approve, Check, Decision, Deny, 
 from services.csr.endpoint_checks import depends_on_endpoint
 from services.csr.pending_requests import PendingRequests
 
-CheckOutcome = Literal["passed", "failed", "waits", "unknown"]
 RequestVerdict = Literal["approve", "deny", "wait", "unknown", "ignore", "foreign"]
 RequestPhase = Literal["pending", "superseded", "approved", "denied", "failed"]
 
@@ -29,16 +29,6 @@ _ENDPOINT_UNKNOWN: Final = (
     "unknown which names and addresses csr finds in the API server's certificate: your "
     "connection ends at a proxy, or the certificate is unreadable"
 )
-
-
-class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one check."""
-
-    name: str
-    result: CheckOutcome
-    text: str
-    nodes: tuple[str, ...] = ()  # Nodes whose change can resolve it
-    rivals: tuple[str, ...] = ()
 
 
 class RequestExplanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,13 +97,7 @@ def explain_request(evidence: RequestEvidence, policy: ApprovalPolicy) -> Reques
 
 def _make_check_result(check: Check) -> CheckResult:
     result: CheckOutcome = "waits" if check.passed is None else "passed" if check.passed else "failed"
-    return CheckResult(
-        name=check.name,
-        result=result,
-        text=check.text,
-        nodes=tuple(sorted(check.nodes)),
-        rivals=check.rivals,
-    )
+    return CheckResult(check.name, result, check.text, tuple(sorted(check.nodes)), check.rivals)
 
 
 def _decide_verdict(decision: Decision) -> tuple[RequestVerdict, str, str]:
@@ -133,11 +117,11 @@ def _list_unknown_checks(
 ) -> Iterator[CheckResult]:
     """Yield checks that depend on facts that csr has and this command lacks."""
     if isinstance(decision, Wait) and decision.reason == "asking" and evidence.talos_problem:
-        yield CheckResult(name="machine", result="unknown", text=evidence.talos_problem)
+        yield CheckResult("machine", "unknown", evidence.talos_problem)
         for name, what in (("names", "DNS names"), ("addresses", "IP addresses")):
-            yield CheckResult(name=name, result="unknown", text=f"unknown whether the machine has the {what}")
+            yield CheckResult(name, "unknown", f"unknown whether the machine has the {what}")
     if isinstance(decision, Wait) and decision.reason in _UNTOLD_WITHOUT_TALOS and lacks_networks:
-        yield CheckResult(name="networks", result="unknown", text=_NETWORKS_UNKNOWN)
+        yield CheckResult("networks", "unknown", _NETWORKS_UNKNOWN)
     if not isinstance(decision, Approve) or evidence.without_talos:
         return
     for name in sorted(find_claimants(evidence)):
@@ -145,7 +129,7 @@ def _list_unknown_checks(
         if isinstance(look, MachineFault):
             text = f"Node {name} also claims one of these and does not answer now ({look.message}): "
             text += "only the running csr knows its earlier addresses"
-            yield CheckResult(name="former", result="unknown", text=text, nodes=(name,))
+            yield CheckResult("former", "unknown", text, (name,))
 
 
 def _check_unknown_endpoint(
@@ -162,7 +146,7 @@ def _check_unknown_endpoint(
         return
     if _rests_on_endpoint(decision) and depends_on_endpoint(asked, name):
         why = f" ({quote_untrusted(endpoint.fault, _FAULT_SHOWN)})" if endpoint.fault else ""
-        yield CheckResult(name="endpoint", result="unknown", text=_ENDPOINT_UNKNOWN + why)
+        yield CheckResult("endpoint", "unknown", _ENDPOINT_UNKNOWN + why)
 
 
 def _rests_on_endpoint(decision: Decision) -> bool:

@@ -2,48 +2,57 @@
 
 from typing import Any
 
-import msgspec
-
 from cli.cluster.kept_keys import kept_keys_to_json
-from cli.explain.node.deletion_forecast import DeletionForecast
-from cli.explain.node.last_messages import LastMessages
 from cli.explain.node.node_explanation import NodeExplanation
 from libs.common.contract.node import BLOCKED_CONDITION
 from services.labeler.plan import Plan
-from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT, ShutdownTaintChange
+from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT
 
 
 def node_explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
     """Return the same content as the text output. Kubernetes names are as in Kubernetes."""
-    node, words = explanation.node, explanation.evidence.last_messages
-    verdict = explanation.verdict
+    evidence, node, deletion = explanation.evidence, explanation.node, explanation.deletion
+    messages, taint = evidence.last_messages, deletion.taint
     return {
         "name": node.name,
         "uid": node.uid,
-        "creationTimestamp": msgspec.to_builtins(node.metadata.creation_timestamp),
-        "verdict": {"state": verdict.state, "findings": msgspec.to_builtins(verdict.findings)},
-        "journey": msgspec.to_builtins(explanation.steps),
+        "creationTimestamp": node.metadata.creation_timestamp,
+        "verdict": explanation.verdict,
+        "journey": explanation.steps,
         "state": explanation.state,
         "providerID": node.spec.provider_id or None,
-        "addresses": msgspec.to_builtins(node.status.addresses),
-        "podCIDRs": list(node.spec.pod_cidrs),
-        "taints": msgspec.to_builtins(node.spec.taints),
-        "ready": msgspec.to_builtins(node.find_condition("Ready")),
-        "blocked": msgspec.to_builtins(node.find_condition(BLOCKED_CONDITION)),
+        "addresses": node.status.addresses,
+        "podCIDRs": node.spec.pod_cidrs,
+        "taints": node.spec.taints,
+        "ready": node.find_condition("Ready"),
+        "blocked": node.find_condition(BLOCKED_CONDITION),
         "owners": [
             {"controller": each.controller, "owned": not each.why_not, "why": each.why_not or None}
             for each in explanation.owners
         ],
-        "machineAsked": explanation.evidence.machine_result is not None
-        and not explanation.evidence.is_from_bus,
+        "machineAsked": evidence.machine_result is not None and not evidence.is_from_bus,
         "checks": [
             {"name": check.name, "result": check.result, "text": check.text} for check in explanation.checks
         ],
         "labeler": _plan_to_json(explanation.plan) if explanation.plan else None,
         "keptKeys": kept_keys_to_json(explanation.kept_keys),
-        "lifecycle": _deletion_to_json(explanation.deletion),
-        "lastWords": _last_messages_to_json(words) if words else None,
-        "notRead": list(explanation.evidence.context.unavailable_parts),
+        "lifecycle": {
+            "outcome": deletion.outcome,
+            "reason": deletion.reason,
+            "evidence": deletion.evidence,
+            "taint": {"taint": SHUTDOWN_TAINT.key, "set": taint.is_set, "reason": taint.reason}
+            if taint
+            else None,
+        },
+        "lastWords": {  # the messages are as stored in the stream
+            "problem": messages.problem or None,
+            "observed": messages.observed,
+            "ofMachine": messages.machine_event,
+            "decided": messages.decisions,
+            "dead": messages.dead_letters,
+            "unreadable": messages.unreadable,
+        },
+        "notRead": evidence.context.unavailable_parts,
     }
 
 
@@ -52,31 +61,6 @@ def _plan_to_json(plan: Plan) -> dict[str, Any]:
         "outcome": plan.outcome,
         "reason": plan.reason,
         "blocked": plan.blocker.reason if plan.blocker else None,
-        "writes": list(plan.summary),
+        "writes": plan.summary,
         "events": [{"reason": notice.reason, "message": notice.message} for notice in plan.notices],
-    }
-
-
-def _deletion_to_json(gone: DeletionForecast) -> dict[str, Any]:
-    return {
-        "outcome": gone.outcome,
-        "reason": gone.reason,
-        "evidence": msgspec.to_builtins(gone.evidence),
-        "taint": _taint_to_json(gone.taint) if gone.taint else None,
-    }
-
-
-def _taint_to_json(change: ShutdownTaintChange) -> dict[str, Any]:
-    return {"taint": SHUTDOWN_TAINT.key, "set": change.is_set, "reason": change.reason}
-
-
-def _last_messages_to_json(words: LastMessages) -> dict[str, Any]:
-    """Return `observed`, `ofMachine`, `decided` and `dead` as stored in the stream."""
-    return {
-        "problem": words.problem or None,
-        "observed": msgspec.to_builtins(words.observed),
-        "ofMachine": msgspec.to_builtins(words.machine_event),
-        "decided": msgspec.to_builtins(words.decisions),
-        "dead": msgspec.to_builtins(words.dead_letters),
-        "unreadable": list(words.unreadable),
     }

@@ -12,16 +12,22 @@ from libs.common.contract.machine import FaultKind
 
 
 class FaultText(msgspec.Struct, frozen=True):
-    """The cause and the fix of one fault.
+    """The cause, the fix and the effect of one fault.
 
+    Without an effect of its own, the Node is not initialized, or its machine does not confirm it.
     Placeholders: {node} is its name, {ip} its address, {said} the reported detail, {namespace} that of the
     chart's pods. {csr} is the kubelet's newest request for a certificate.
     """
 
     cause: str
     fix: str
+    what: str = ""  # what the Node is, or what it lacks
 
 
+NO_INITIALIZER: Final = "not initialized by any controller"
+WITHOUT_POD_CIDR: Final = "without a pod CIDR"
+_FOREIGN: Final = "managed by another controller"
+_WITHOUT_CERTIFICATE: Final = "without a serving certificate"
 _EXTERNAL: Final = (
     "Set cluster.externalCloudProvider.enabled: true in its machine config (talosctl -n {ip} "
     "edit machineconfig): its kubelet then restarts with --cloud-provider=external."
@@ -37,6 +43,7 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         "the annotation alpha.kubernetes.io/provided-node-ip, so no controller initializes the "
         "Node.",
         _EXTERNAL,
+        NO_INITIALIZER,
     ),
     "no-node-ip": FaultText(
         "It has the taint but no annotation alpha.kubernetes.io/provided-node-ip, so its machine is "
@@ -59,14 +66,17 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
     "not-ready": FaultText(
         "Its kubelet is not ready: {said}.",
         "For details: talosctl -n {ip} service kubelet; talosctl -n {ip} logs kubelet.",
+        "not ready",
     ),
     "not-ready-taint": FaultText(
         "Its kubelet is ready, but it still has the taint {said}, which keeps pods away.",
         "kube-controller-manager removes this taint. Check that it runs: kubectl -n kube-system get pods.",
+        "not schedulable",
     ),
     "kubelet-silent": FaultText(
         "Its kubelet has stopped reporting: {said}.",
         "Check that the machine runs and reaches the API server: talosctl -n {ip} logs kubelet.",
+        "not reporting",
     ),
     "taint-in-machine-config": FaultText(
         "Talos itself sets the taint again: {said}.",
@@ -128,31 +138,37 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         "The --cloud-config file is invalid and has no effect: {said}.",
         "List the mistakes: talos-ccm config check FILE. Correct config and transformations in the chart's "
         "values, then upgrade.",
+        "not updated to the current rules",
     ),
     # ownership
     "of-another": FaultText(
         "The labeler does not manage it: {said}.",
         "Another controller manages it. If this controller should, correct ownership in --cloud-config.",
+        _FOREIGN,
     ),
     "of-another-controller": FaultText(
         "The labeler does not manage it: {said}.",
         "If another controller has set it, keep it that way, or let this controller take over: stop the "
         "other one, then kubectl delete node {node} and talosctl -n {ip} service kubelet restart.",
+        _FOREIGN,
     ),
     "of-whom-is-not-known": FaultText(
         "The labeler does not manage it until its machine answers: {said}.",
         "Check that control planes reach its port 50000: talosctl -n {ip} version. If another "
         "controller manages it, exclude it by ownership in --cloud-config.",
+        _FOREIGN,
     ),
     "provider-id": FaultText(
         "Its providerID differs from that of its machine: {said}.",
         "A providerID is immutable: drain the Node, kubectl delete node {node}, talosctl -n {ip} "
         "service kubelet restart",
+        "registered with a different providerID",
     ),
     "being-deleted": FaultText(
         "It is being deleted, so the labeler writes nothing: {said}.",
         "See which finalizers block the deletion: kubectl get node {node} -o "
         "jsonpath={{.metadata.finalizers}}.",
+        "being deleted",
     ),
     # services
     "no-leader": FaultText(
@@ -199,23 +215,27 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         "The serving certificate {csr} is denied. kubectl logs and exec fail on the Node once it "
         "has no older certificate: {said}.",
         "See what to correct: talos-ccm explain csr {csr}. Then talosctl -n {ip} service kubelet restart.",
+        _WITHOUT_CERTIFICATE,
     ),
     "certificate-waits": FaultText(
         "The serving certificate {csr} is not approved yet. kubectl logs and exec fail on the Node "
         "once it has no older certificate: {said}.",
         "See what csr waits for: talos-ccm explain csr {csr}.",
+        _WITHOUT_CERTIFICATE,
     ),
     "certificate-not-signed": FaultText(
         "The serving certificate {csr} is approved but not signed. kubectl logs and exec fail on "
         "the Node once it has no older certificate{said}.",
         "kube-controller-manager signs: check that its controller csrsigning runs, with "
         "--cluster-signing-cert-file.",
+        _WITHOUT_CERTIFICATE,
     ),
     # pod CIDRs
     "no-pod-cidr": FaultText(
         "It has no pod CIDR, so its pods get no addresses: {said}.",
         "Delete Nodes whose machines are gone, or extend --cluster-cidr of ipam (pools: talos-ccm "
         "status ipam), or of kube-controller-manager where ipam does not run.",
+        WITHOUT_POD_CIDR,
     ),
     # caller
     "not-told": FaultText(

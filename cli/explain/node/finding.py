@@ -6,16 +6,14 @@ from typing import Final
 
 import msgspec
 
-from cli.explain.node.fault_texts import FAULT_TEXTS
+from cli.explain.node.fault_texts import FAULT_TEXTS, NO_INITIALIZER, WITHOUT_POD_CIDR
 from cli.explain.node.node_evidence import NodeEvidence
 from libs.common.contract.ip_addresses import parse_ip
-from libs.common.contract.machine import MachineFault
 from services.labeler.plan import Plan
 
-UNINITIALIZED: Final = "not initialized"
-NO_INITIALIZER: Final = "not initialized by any controller"
-WITHOUT_POD_CIDR: Final = "without a pod CIDR"
-_FROM_THE_FIRST: Final = frozenset({UNINITIALIZED, NO_INITIALIZER, WITHOUT_POD_CIDR})
+_UNINITIALIZED: Final = "not initialized"
+_UNCONFIRMED: Final = "initialized, but its machine does not confirm it"
+_FROM_THE_FIRST: Final = frozenset({_UNINITIALIZED, NO_INITIALIZER, WITHOUT_POD_CIDR})
 _DIALLING: Final = 'UNAVAILABLE: connection error: desc = "transport: Error while dialing: '
 _DENIED: Final = "by Talos Cloud Controller Manager, Reason: "
 
@@ -39,12 +37,11 @@ class NodeCase(msgspec.Struct, frozen=True, kw_only=True):
     mismatch: str = ""  # the mismatch of the providerID
 
 
-def make_finding(
-    case: NodeCase, fault: str, said: str, *, what: str, since: datetime | None = None
-) -> NodeFinding:
+def make_finding(case: NodeCase, fault: str, said: str = "", since: datetime | None = None) -> NodeFinding:
     """Return the finding with the texts of FAULT_TEXTS; `said` is the reported detail."""
     evidence, words = case.evidence, FAULT_TEXTS[fault]
     request = evidence.context.request
+    what = words.what or (_UNCONFIRMED if evidence.node.is_initialized else _UNINITIALIZED)
     if since is None and what in _FROM_THE_FIRST:
         since = evidence.node.metadata.creation_timestamp
     given = {
@@ -79,22 +76,6 @@ def _strip_prefixes(said: str) -> str:
     said = head + reason.replace('"', "") if found else said
     said = said.partition(_DENIED)[2] or said
     return said.strip().rstrip(".")
-
-
-def describe_fault(fault: MachineFault) -> str:
-    """Return step, endpoint and message of a fault in one line."""
-    where = f" at {fault.endpoint}" if fault.endpoint and fault.endpoint not in fault.message else ""
-    return f"{fault.step}{where}: {fault.message}"
-
-
-def append_unready_pods(case: NodeCase, said: str, *services: str) -> str:
-    """Return the text, followed by the unready pods of these services."""
-    return "; ".join(filter(None, (said, *case.evidence.context.list_unready_pods(*services))))
-
-
-def describe_down_pods(case: NodeCase, *services: str) -> str:
-    """Return the unready pods of these services if none is ready; "" if one is ready."""
-    return append_unready_pods(case, "", *services) if case.evidence.context.are_all_down(*services) else ""
 
 
 def compute_age(since: datetime | None, at: datetime) -> timedelta:

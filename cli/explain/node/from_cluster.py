@@ -12,16 +12,20 @@ from cli.cluster.described_node import DescribedNode
 from cli.cluster.kube_listing import ClusterUnavailable, list_managed_nodes, run_gathering
 from cli.cluster.machine_query import describe_node, find_replacement_machines, query_machine
 from cli.cluster.server_clock import measure_clock_offset
-from cli.explain.node.bus_fallback import choose_machine_result, fall_back_to_bus
+from cli.command_exit import CommandError
 from cli.explain.node.context_from_cluster import gather_context
 from cli.explain.node.node_context import NodeContext
-from cli.explain.node.node_evidence import MachineResult, NodeEvidence
+from cli.explain.node.node_evidence import (
+    MachineResult,
+    NodeEvidence,
+    choose_machine_result,
+    fall_back_to_bus,
+)
 from cli.inside import flow_client
 from cli.inside.flow_query import LeaseQuery
 from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable
 from cli.name_suggestion import suggest_name
-from cli.render.compiled_config import CompiledConfig
-from cli.render.run_render import RenderError, parse_config
+from cli.render.compiled_config import CompiledConfig, parse_config
 from libs.common.cloud_config.fact_fields import TalosResource
 from libs.common.cloud_config.required_resources import required_resources
 from libs.common.contract.machine import MachineFacts
@@ -102,7 +106,7 @@ def _compile_config(around: NodeContext) -> tuple[CompiledConfig | None, str]:
     """Compile the file of the chart's ConfigMap; return the config, or None and its mistakes."""
     try:
         return parse_config(around.file, around.file_source), ""
-    except RenderError as error:
+    except CommandError as error:
         first, *others = str(error).splitlines()
         return None, first + (f" (and {len(others)} more)" if others else "")
 

@@ -5,19 +5,9 @@ from datetime import timedelta
 from typing import Final
 
 from cli.explain.node.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND
-from cli.explain.node.finding import (
-    NO_INITIALIZER,
-    UNINITIALIZED,
-    NodeCase,
-    NodeFinding,
-    append_unready_pods,
-    compute_age,
-    describe_down_pods,
-    describe_fault,
-    format_age,
-    make_finding,
-)
-from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
+from cli.explain.node.finding import NodeCase, NodeFinding, compute_age, format_age, make_finding
+from cli.explain.node.node_evidence import describe_fault
+from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapshot
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
 from libs.common.contract.services import LABELER
@@ -33,23 +23,19 @@ _WRITING: Final = "writing the Node: "
 _OF_SERVICES: Final = frozenset({"metadata-silent", "write-refused", "defect"})
 # faults that depend on a file that this command does not have
 _OF_THE_FILE: Final = frozenset({"rule-fails", "no-native-provider-id"})
-_PODS_OF: Final = {"metadata-silent": ("metadata",)}
 
 
 def find_initialization_faults(case: NodeCase) -> Iterator[NodeFinding]:
     """Yield why the Node is not initialized; for an initialized Node, why its machine does not confirm it."""
-    evidence = case.evidence
-    node = evidence.node
+    node = case.evidence.node
     if not node.provided_node_ip and not _is_foreign(case):
         yield from _check_kubelet_flags(case)
     elif case.not_managed_reason:
-        yield make_finding(
-            case, _name_owner(case), case.not_managed_reason, what="managed by another controller"
-        )
+        yield make_finding(case, _name_owner(case), case.not_managed_reason)
     elif node.is_initialized:
-        yield from _check_machine(case, what="initialized, but its machine does not confirm it")
+        yield from _check_machine(case)
     else:
-        own = tuple(_check_machine(case, what=UNINITIALIZED)) if not evidence.is_from_bus else ()
+        own = tuple(_check_machine(case)) if not case.evidence.is_from_bus else ()
         both = own + tuple(_check_flow(case))
         yield from both or tuple(_check_blocker(case)) or tuple(_check_services(case))
 
@@ -82,64 +68,48 @@ def _is_excluded(case: NodeCase) -> bool:
 def _check_kubelet_flags(case: NodeCase) -> Iterator[NodeFinding]:
     node = case.evidence.node
     if not node.is_initialized:
-        yield make_finding(case, "no-node-ip", "", what=UNINITIALIZED)
+        yield make_finding(case, "no-node-ip")
     elif not node.spec.provider_id:
-        yield make_finding(case, "kubelet-not-external", "", what=NO_INITIALIZER)
+        yield make_finding(case, "kubelet-not-external")
 
 
-def _check_machine(case: NodeCase, *, what: str) -> Iterator[NodeFinding]:
+def _check_machine(case: NodeCase) -> Iterator[NodeFinding]:
     look = case.evidence.machine_result
     if isinstance(look, MachineFault):
-        yield make_finding(case, FAULT_BY_KIND[look.kind], describe_fault(look), what=what)
+        yield make_finding(case, FAULT_BY_KIND[look.kind], describe_fault(look))
 
 
 def _check_flow(case: NodeCase) -> Iterator[NodeFinding]:
     """Yield the faults that affect every Node: no leader, NATS, or the stream."""
-    evidence, flow = case.evidence, case.evidence.flow
-    leads = isinstance(flow, FlowSnapshot) and flow.leading is not None
-    lease = evidence.context.lease
-    why = lease.why_not_held(evidence.at) if lease is not None and not leads else ""
+    flow, context = case.evidence.flow, case.evidence.context
+    is_led = isinstance(flow, FlowSnapshot) and flow.leading is not None
+    why = context.lease.why_not_held(case.evidence.at) if context.lease is not None and not is_led else ""
     if why:
-        yield make_finding(case, "no-leader", append_unready_pods(case, why, "watcher"), what=UNINITIALIZED)
-    if isinstance(flow, FlowUnavailable) and flow.nats_error is not None:
-        said = append_unready_pods(case, flow.nats_error, NATS)
-        yield make_finding(case, "nats-silent", said, what=UNINITIALIZED)
-    elif (
-        isinstance(flow, FlowUnavailable)
-        and not flow.is_all_in_one
-        and (down := describe_down_pods(case, NATS))
-    ):
-        yield make_finding(case, "nats-silent", down, what=UNINITIALIZED)
-    elif isinstance(flow, FlowSnapshot) and flow.stream is None and not why:
-        yield make_finding(case, "no-stream", "", what=UNINITIALIZED)
-    elif (
-        isinstance(flow, FlowSnapshot)
-        and flow.stream
-        and 0 < flow.stream.max_bytes * _FULL < flow.stream.bytes
-    ):
-        full = f"{flow.stream.bytes} of {flow.stream.max_bytes} bytes"
-        yield make_finding(case, "stream-full", full, what=UNINITIALIZED)
+        yield make_finding(case, "no-leader", context.append_unready_pods(why, "watcher"))
+    match flow:
+        case FlowUnavailable(nats_error=str(error)):
+            yield make_finding(case, "nats-silent", context.append_unready_pods(error, NATS))
+        case FlowUnavailable(is_all_in_one=False) if down := context.describe_down_pods(NATS):
+            yield make_finding(case, "nats-silent", down)
+        case FlowSnapshot(stream=None) if not why:
+            yield make_finding(case, "no-stream")
+        case FlowSnapshot(stream=StreamSnapshot(bytes=used, max_bytes=most)) if 0 < most * _FULL < used:
+            yield make_finding(case, "stream-full", f"{used} of {most} bytes")
 
 
 def _check_blocker(case: NodeCase) -> Iterator[NodeFinding]:
     """Yield the labeler's blocker: by its plan, its last decision, or the condition on the Node."""
-    evidence, plan = case.evidence, case.plan
+    evidence, blocker = case.evidence, case.plan.blocker if case.plan else None
     if isinstance(evidence.machine_result, MachineFault):
-        yield from _check_machine(case, what=UNINITIALIZED)
+        yield from _check_machine(case)
         return
-    if plan is not None and plan.blocker is not None and plan.blocker.reason in FAULT_BY_BLOCK_REASON:
-        yield make_finding(
-            case, FAULT_BY_BLOCK_REASON[plan.blocker.reason], plan.blocker.message, what=UNINITIALIZED
-        )
+    if blocker is not None and blocker.reason in FAULT_BY_BLOCK_REASON:
+        yield make_finding(case, FAULT_BY_BLOCK_REASON[blocker.reason], blocker.message)
         return
     condition = evidence.node.find_condition(BLOCKED_CONDITION)
-    decided = (
-        evidence.last_messages.find_decision(LABELER.service, evidence.node)
-        if evidence.last_messages
-        else None
-    )
+    decided = evidence.find_decision(LABELER)
     if decided is not None and decided.reason.startswith(_WRITING):
-        yield make_finding(case, "write-refused", decided.reason.removeprefix(_WRITING), what=UNINITIALIZED)
+        yield make_finding(case, "write-refused", decided.reason.removeprefix(_WRITING))
     elif condition is not None:
         yield from _check_blocked_condition(case, condition)
 
@@ -152,57 +122,37 @@ def _check_blocked_condition(case: NodeCase, condition: NodeCondition) -> Iterat
     believed = _OF_SERVICES if case.evidence.config_file else _OF_SERVICES | _OF_THE_FILE
     if fault is None or (answered and fault not in believed):
         return  # the condition is outdated
-    said = append_unready_pods(case, condition.message.removeprefix(_WRITING), *_PODS_OF.get(fault, ()))
-    yield make_finding(case, fault, said, what=UNINITIALIZED)
+    services = ("metadata",) if fault == "metadata-silent" else ()
+    said = case.evidence.context.append_unready_pods(condition.message.removeprefix(_WRITING), *services)
+    yield make_finding(case, fault, said)
 
 
 def _check_services(case: NodeCase) -> Iterator[NodeFinding]:
     """Yield which service is late, if nothing blocks the Node."""
-    evidence = case.evidence
-    words, node, at = evidence.last_messages, evidence.node, evidence.at
-    if compute_age(node.metadata.creation_timestamp, at) < WRITE_DEADLINE:
+    evidence, context = case.evidence, case.evidence.context
+    messages, node, at = evidence.last_messages, evidence.node, evidence.at
+    age = compute_age(node.metadata.creation_timestamp, at)
+    if age < WRITE_DEADLINE:
         return
-    if words is None or words.problem:
-        if down := describe_down_pods(case, "metadata"):
-            yield make_finding(case, "metadata-silent", down, what=UNINITIALIZED)
-        elif down := describe_down_pods(case, "labeler"):
-            yield make_finding(case, "labeler-silent", down, what=UNINITIALIZED)
-        elif compute_age(node.metadata.creation_timestamp, at) >= JOIN_DEADLINE:
-            why = "; ".join(filter(None, (evidence.not_queried_reason, words.problem if words else "")))
-            yield make_finding(
-                case,
-                "not-told",
-                why or "neither the machine nor the services were queried",
-                what=UNINITIALIZED,
-            )
-    elif words.observed is None or words.observed.node.uid != node.uid:
+    if messages.problem:
+        if down := context.describe_down_pods("metadata"):
+            yield make_finding(case, "metadata-silent", down)
+        elif down := context.describe_down_pods("labeler"):
+            yield make_finding(case, "labeler-silent", down)
+        elif age >= JOIN_DEADLINE:
+            why = "; ".join(filter(None, (evidence.not_queried_reason, messages.problem)))
+            yield make_finding(case, "not-told", why)
+    elif messages.observed is None or messages.observed.node.uid != node.uid:
         yield make_finding(
-            case,
-            "watcher-silent",
-            append_unready_pods(case, "it is not in NATS", "watcher"),
-            what=UNINITIALIZED,
+            case, "watcher-silent", context.append_unready_pods("it is not in NATS", "watcher")
         )
-    elif words.find_machine_event(node) is None:
-        if compute_age(words.observed.observed_at, at) >= WRITE_DEADLINE:
-            ago = f"the watcher published it {format_age(words.observed.observed_at, at)} ago"
-            yield make_finding(
-                case, "metadata-silent", append_unready_pods(case, ago, "metadata"), what=UNINITIALIZED
-            )
-    else:
-        yield from _check_labeler(case)
-
-
-def _check_labeler(case: NodeCase) -> Iterator[NodeFinding]:
-    evidence = case.evidence
-    said = evidence.last_messages.find_machine_event(evidence.node) if evidence.last_messages else None
-    if said is None or compute_age(said.enriched_at, evidence.at) < WRITE_DEADLINE:
-        return
-    why = f"metadata published it {format_age(said.enriched_at, evidence.at)} ago"
-    flow = evidence.flow
-    seen = (
-        [one for one in flow.services if one.service == LABELER.service]
-        if isinstance(flow, FlowSnapshot)
-        else []
-    )
-    why = "; ".join((why, *(one.why for one in seen if one.why)))
-    yield make_finding(case, "labeler-silent", append_unready_pods(case, why, "labeler"), what=UNINITIALIZED)
+    elif evidence.machine_event is None:
+        if compute_age(messages.observed.observed_at, at) >= WRITE_DEADLINE:
+            ago = f"the watcher published it {format_age(messages.observed.observed_at, at)} ago"
+            yield make_finding(case, "metadata-silent", context.append_unready_pods(ago, "metadata"))
+    elif compute_age(evidence.machine_event.enriched_at, at) >= WRITE_DEADLINE:
+        ago = f"metadata published it {format_age(evidence.machine_event.enriched_at, at)} ago"
+        listed = evidence.flow.services if isinstance(evidence.flow, FlowSnapshot) else ()
+        absent = (each.why for each in listed if each.service == LABELER.service and each.why)
+        said = context.append_unready_pods("; ".join((ago, *absent)), "labeler")
+        yield make_finding(case, "labeler-silent", said)

@@ -6,7 +6,6 @@ from typing import Literal
 
 import msgspec
 
-from cli.cluster.described_node import DescribedNode
 from cli.explain.node.node_evidence import NodeEvidence
 from libs.common.contract.events import NodeUnreachable
 from libs.common.contract.machine import MachineFault
@@ -16,7 +15,7 @@ from libs.common.contract.timestamp import parse_time
 StepState = Literal["done", "owed", "unknown", "none"]
 
 
-class InitializationStep(msgspec.Struct, frozen=True, kw_only=True):
+class InitializationStep(msgspec.Struct, frozen=True):
     """One step: done (with its time if known), owed, unknown from here, or not needed."""
 
     who: str  # the component that does the step
@@ -26,123 +25,98 @@ class InitializationStep(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-def list_initialization_steps(evidence: NodeEvidence, *, is_foreign: bool) -> tuple[InitializationStep, ...]:
-    """Return the steps in order. For a foreign Node the labeler owes nothing."""
-    return tuple(_list_steps(evidence, is_anothers=is_foreign))
+Steps = Iterator[InitializationStep]
 
 
-def _list_steps(evidence: NodeEvidence, *, is_anothers: bool) -> Iterator[InitializationStep]:
+def list_initialization_steps(evidence: NodeEvidence, *, is_foreign: bool) -> Steps:
+    """Yield the steps in order. For a foreign Node the labeler owes nothing."""
     node = evidence.node
-    created = node.metadata.creation_timestamp
-    yield InitializationStep(who="kubelet", what="Node created", state="done", at=created)
+    yield InitializationStep("kubelet", "Node created", "done", node.metadata.creation_timestamp)
     yield _make_observed_step(evidence)
     yield _make_queried_step(evidence)
-    if is_anothers:
-        yield InitializationStep(
-            who=LABELER.service, what="not managed", state="none", note="another controller manages the Node"
-        )
+    if is_foreign:
+        yield InitializationStep("labeler", "not managed", "none", note="another controller manages the Node")
     else:
         yield from _list_write_steps(evidence)
     yield from _list_certificate_steps(evidence)
     yield _make_pod_cidr_step(evidence)
     ready = node.find_condition("Ready")
-    is_ready = ready is not None and ready.status == "True"
-    yield InitializationStep(
-        who="kubelet",
-        what="ready",
-        state="done" if is_ready else "owed",
-        at=parse_time(ready.last_transition_time) if ready is not None and is_ready else None,
-    )
+    if ready is not None and ready.status == "True":
+        yield InitializationStep("kubelet", "ready", "done", parse_time(ready.last_transition_time))
+    else:
+        yield InitializationStep("kubelet", "ready", "owed")
 
 
 def _make_observed_step(evidence: NodeEvidence) -> InitializationStep:
-    words = evidence.last_messages
-    if words is None or words.problem:
-        return InitializationStep(who="watcher", what="observed", state="unknown")
-    seen = words.observed
-    if seen is None or seen.node.uid != evidence.node.uid:
-        return InitializationStep(who="watcher", what="observed", state="owed")
-    return InitializationStep(who="watcher", what="last observed", state="done", at=seen.observed_at)
+    messages = evidence.last_messages
+    if messages.problem:
+        return InitializationStep("watcher", "observed", "unknown")
+    if messages.observed is None or messages.observed.node.uid != evidence.node.uid:
+        return InitializationStep("watcher", "observed", "owed")
+    return InitializationStep("watcher", "last observed", "done", messages.observed.observed_at)
 
 
 def _make_queried_step(evidence: NodeEvidence) -> InitializationStep:
-    node, words, what = evidence.node, evidence.last_messages, "machine queried"
-    if not node.provided_node_ip:
-        return InitializationStep(
-            who="metadata", what=what, state="none", note="the Node announces no address"
-        )
-    said = words.find_machine_event(node) if words is not None else None
-    if isinstance(said, NodeUnreachable):
-        note = f"attempt {said.attempt} failed at {said.enriched_at:%H:%M:%S}; metadata retries"
-        return InitializationStep(who="metadata", what=what, state="owed", note=note)
-    if said is not None:
-        return InitializationStep(who="metadata", what=what, state="done", at=said.facts.queried_at)
-    if words is not None and not words.problem:
-        return InitializationStep(who="metadata", what=what, state="owed")
-    if isinstance(evidence.machine_result, DescribedNode | MachineFault):
-        verb = "does not answer" if isinstance(evidence.machine_result, MachineFault) else "answers"
-        note = f"it {verb} this command"
-        return InitializationStep(who="metadata", what=what, state="unknown", note=note)
-    return InitializationStep(who="metadata", what=what, state="unknown")
+    event, at, note = evidence.machine_event, None, ""
+    state: StepState = "owed"
+    if not evidence.node.provided_node_ip:
+        state, note = "none", "the Node announces no address"
+    elif isinstance(event, NodeUnreachable):
+        note = f"attempt {event.attempt} failed at {event.enriched_at:%H:%M:%S}; metadata retries"
+    elif event is not None:
+        state, at = "done", event.facts.queried_at
+    elif evidence.last_messages.problem:
+        state = "unknown"
+        if evidence.machine_result is not None:
+            is_silent = isinstance(evidence.machine_result, MachineFault)
+            note = f"it {'does not answer' if is_silent else 'answers'} this command"
+    return InitializationStep("metadata", "machine queried", state, at, note)
 
 
-def _list_write_steps(evidence: NodeEvidence) -> Iterator[InitializationStep]:
-    node, words = evidence.node, evidence.last_messages
-    decided = words.find_decision(LABELER.service, node) if words is not None else None
+def _list_write_steps(evidence: NodeEvidence) -> Steps:
+    node, decided = evidence.node, evidence.find_decision(LABELER)
     synced = evidence.context.find_event("Synced")
-    at = decided.decided_at if decided is not None and decided.outcome in ("initialized", "updated") else None
-    at = synced.at if at is None and synced is not None else at
-    written = bool(node.spec.provider_id) and node.is_initialized
-    yield InitializationStep(
-        who=LABELER.service,
-        what="addresses, labels and providerID written",
-        state="done" if written else "owed",
-        at=at if written else None,
-    )
-    at = synced.at if synced is not None else at
-    never = node.is_initialized and not node.spec.provider_id
-    yield InitializationStep(
-        who=LABELER.service,
-        what="taint removed",
-        state="none" if never else "done" if node.is_initialized else "owed",
-        at=at if node.is_initialized and not never else None,
-        note="it has no taint" if never else "",
-    )
+    event_at = synced.at if synced is not None else None
+    is_write = decided is not None and decided.outcome in ("initialized", "updated")
+    written_at = decided.decided_at if decided is not None and is_write else event_at
+    what = "addresses, labels and providerID written"
+    if node.spec.provider_id and node.is_initialized:
+        yield InitializationStep("labeler", what, "done", written_at)
+    else:
+        yield InitializationStep("labeler", what, "owed")
+    if not node.is_initialized:
+        yield InitializationStep("labeler", "taint removed", "owed")
+    elif node.spec.provider_id:
+        yield InitializationStep("labeler", "taint removed", "done", event_at or written_at)
+    else:
+        yield InitializationStep("labeler", "taint removed", "none", note="it has no taint")
 
 
-def _list_certificate_steps(evidence: NodeEvidence) -> Iterator[InitializationStep]:
+def _list_certificate_steps(evidence: NodeEvidence) -> Steps:
     request = evidence.context.request
     if request is None:
         note = "Kubernetes has no request; it deletes a decided one after an hour"
-        yield InitializationStep(who="kubelet", what="certificate requested", state="none", note=note)
+        yield InitializationStep("kubelet", "certificate requested", "none", note=note)
         return
     filed = request.metadata.creation_timestamp
-    yield InitializationStep(
-        who="kubelet", what="certificate requested", state="done", at=filed, note=request.name
-    )
-    for kind, word in (("Approved", "approved"), ("Denied", "denied")):
+    yield InitializationStep("kubelet", "certificate requested", "done", filed, request.name)
+    for kind in ("Approved", "Denied"):
         if condition := request.find_condition(kind):
-            yield InitializationStep(
-                who="csr", what=f"certificate {word}", state="done", at=condition.last_update_time
-            )
+            what = f"certificate {kind.lower()}"
+            yield InitializationStep("csr", what, "done", condition.last_update_time)
             break
     else:
-        yield InitializationStep(who="csr", what="certificate approved", state="owed")
+        yield InitializationStep("csr", "certificate approved", "owed")
     if request.find_condition("Denied") is None:
-        standing: StepState = "done" if request.is_issued else "owed"
-        yield InitializationStep(who="signer", what="certificate issued", state=standing)
+        yield InitializationStep("signer", "certificate issued", "done" if request.is_issued else "owed")
 
 
 def _make_pod_cidr_step(evidence: NodeEvidence) -> InitializationStep:
-    node, words = evidence.node, evidence.last_messages
-    decided = words.find_decision(IPAM.service, node) if words is not None else None
+    node, decided, what = evidence.node, evidence.find_decision(IPAM), "pod CIDR allocated"
     if node.spec.pod_cidrs:
         at = decided.decided_at if decided is not None and decided.outcome == "allocated" else None
-        note = ", ".join(node.spec.pod_cidrs)
-        return InitializationStep(who=IPAM.service, what="pod CIDR allocated", state="done", at=at, note=note)
+        return InitializationStep("ipam", what, "done", at, ", ".join(node.spec.pod_cidrs))
     event = evidence.context.find_event("CIDRNotAvailable", "CIDRAssignmentFailed")
     if decided is None and event is None:
-        return InitializationStep(
-            who=IPAM.service, what="pod CIDR allocated", state="none", note="none allocated, none expected"
-        )
-    return InitializationStep(who=IPAM.service, what="pod CIDR allocated", state="owed")
+        return InitializationStep("ipam", what, "none", note="none allocated, none expected")
+    return InitializationStep("ipam", what, "owed")

@@ -1,6 +1,6 @@
 """The Kubernetes objects around a Node: Events, watcher Lease, certificate request, pods, config. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -29,17 +29,17 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
         """Return the newest Event with one of these reasons."""
         return next((told for told in self.events if told.reason in reasons), None)
 
-    def are_all_down(self, *services: str) -> bool:
-        """Whether no pod of these services is ready. During a rollout, other replicas still work."""
-        return not any(
-            pod.is_ready and pod.metadata.labels.get(COMPONENT, "") in ("", *services) for pod in self.pods
-        )
+    def describe_down_pods(self, *services: str) -> str:
+        """Return the unready pods of these services if none is ready: in a rollout, other replicas work."""
+        own = (pod for pod in self.pods if pod.metadata.labels.get(COMPONENT, "") in ("", *services))
+        return "" if any(pod.is_ready for pod in own) else self.append_unready_pods("", *services)
 
-    def list_unready_pods(self, *services: str) -> Iterator[str]:
-        """Yield the unready pods of these services with the reason.
+    def append_unready_pods(self, text: str, *services: str) -> str:
+        """Return the text, followed by the unready pods of these services."""
+        return "; ".join(filter(None, (text, *self._list_unready_pods(services))))
 
-        A service without any pod is reported, too, if other services have pods.
-        """
+    def _list_unready_pods(self, services: Sequence[str]) -> Iterator[str]:
+        """Yield the unready pods; a service without any pod is reported, too, if other services have pods."""
         named = {pod.metadata.labels.get(COMPONENT, ""): pod for pod in self.pods}
         for wiring in SERVICES:  # without NATS, which may run elsewhere
             if wiring.service in services and any(named) and wiring.service not in named:

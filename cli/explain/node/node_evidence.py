@@ -1,23 +1,42 @@
 """The evidence about a Node: Kubernetes objects, its machine, and the last messages of the services. Pure."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.kept_keys import NO_MANAGERS
-from cli.explain.node.last_messages import LastMessages, select_last_messages
+from cli.explain.machine_events import make_enriched, make_unreachable
 from cli.explain.node.node_context import NodeContext
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
 from cli.render.compiled_config import CompiledConfig
 from libs.common.cloud_config.model import OwnershipConfig
-from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.events import DeadLetter, Decided, NodeEnriched, NodeObserved, NodeUnreachable
 from libs.common.contract.machine import ForeignMachine, MachineFault
 from libs.common.contract.node import Node
+from libs.common.contract.service_spec import ServiceSpec
 from services.labeler.plan import ClusterConfig
 from services.lifecycle.evidence import MachineReport
 
 MachineResult = DescribedNode | MachineFault
+
+# Faults of the caller's own access to Talos: metadata may have the access that the caller lacks.
+_OWN_ACCESS: Final = frozenset({"certificate", "permission", "no_endpoint"})
+# on the way to a control plane, which a laptop may be unable to reach
+_OWN_WAY: Final = frozenset({"refused", "timeout"})
+_FRESH: Final = timedelta(minutes=15)  # metadata polls every five minutes
+
+
+class LastMessages(msgspec.Struct, frozen=True, kw_only=True):
+    """The last messages; `problem` says why they could not be read."""
+
+    observed: NodeObserved | None = None  # from the watcher
+    machine_event: NodeEnriched | NodeUnreachable | None = None  # from metadata
+    decisions: tuple[Decided, ...] = ()
+    dead_letters: tuple[DeadLetter, ...] = ()
+    unreadable: tuple[str, ...] = ()  # subjects
+    problem: str = ""
 
 
 class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,14 +57,27 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
     file_mistakes: str = ""  # mistakes in the file of the chart's ConfigMap
     is_from_bus: bool = False  # `machine_result` is from metadata's last message
     context: NodeContext = NodeContext()
-    flow: FlowSnapshot | FlowUnavailable | None = None  # None: not queried
+    flow: FlowSnapshot | FlowUnavailable = FlowUnavailable(reason="not queried")
     namespace: str = "kube-system"  # of the chart's pods
     at: datetime
 
     @property
-    def last_messages(self) -> LastMessages | None:
+    def last_messages(self) -> LastMessages:
         """Return the last message of each service about the Node."""
         return select_last_messages(self.flow, self.node.name)
+
+    @property
+    def machine_event(self) -> NodeEnriched | NodeUnreachable | None:
+        """Return the last event of metadata about this Node's machine, matched by UID."""
+        event = self.last_messages.machine_event
+        return event if event is not None and event.node.uid == self.node.uid else None
+
+    def find_decision(self, service: ServiceSpec) -> Decided | None:
+        """Return the last decision of a service about this Node, matched by UID."""
+        about = (service.service, self.node.uid)
+        return next(
+            (each for each in self.last_messages.decisions if (each.service, each.uid) == about), None
+        )
 
     @property
     def config(self) -> ClusterConfig:
@@ -72,33 +104,94 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
         own = (self.machine_report,) if self.machine_report is not None else ()
         return (*own, *map(self._make_enriched_event, self.other_machines))
 
-    def _make_enriched_event(self, look: DescribedNode) -> NodeEnriched:
-        return NodeEnriched(
-            stream_id="",
-            observed_sequence=0,
-            node=look.node,
-            facts=look.facts,
-            verified_by=look.verified_by,
-            observed_at=self.at,
-            enriched_at=self.at,
-        )
-
     @property
     def unreachable(self) -> NodeUnreachable | None:
         """Return the NodeUnreachable event that metadata would publish now; None without a fault."""
         if not isinstance(self.machine_result, MachineFault):
             return None
-        said = self.last_messages.find_machine_event(self.node) if self.last_messages else None
-        before = said.last_known if isinstance(said, NodeUnreachable) else said.facts if said else None
-        return NodeUnreachable(
-            stream_id="",
-            observed_sequence=0,
-            node=self.node,
-            fault=self.machine_result,
-            last_known=before,
-            attempt=1,
-            retry_at=self.at,
-            foreign_machines=self.answered_by,
-            observed_at=self.at,
-            enriched_at=self.at,
+        event = self.machine_event
+        before = event.last_known if isinstance(event, NodeUnreachable) else event.facts if event else None
+        return make_unreachable(
+            self.node, self.machine_result, self.at, last_known=before, foreign_machines=self.answered_by
         )
+
+    def _make_enriched_event(self, described: DescribedNode) -> NodeEnriched:
+        return make_enriched(described.node, described.facts, described.verified_by, self.at)
+
+
+def select_last_messages(seen: FlowSnapshot | FlowUnavailable, name: str) -> LastMessages:
+    """Return the last messages about the Node."""
+    if isinstance(seen, FlowUnavailable):
+        return LastMessages(problem=seen.reason)
+    if seen.stream is None:
+        return LastMessages(problem="NATS has no stream TALOSCCM; the leading watcher creates it")
+    found = seen.find_object("node", name)
+    if found is None:
+        return LastMessages()
+    messages = tuple(filter(None, (found.observed, found.enriched, *found.decided, *found.dead)))
+    events = [message.event for message in messages]
+    return LastMessages(
+        observed=next((event for event in events if isinstance(event, NodeObserved)), None),
+        machine_event=next(
+            (event for event in events if isinstance(event, NodeEnriched | NodeUnreachable)), None
+        ),
+        decisions=tuple(event for event in events if isinstance(event, Decided)),
+        dead_letters=tuple(event for event in events if isinstance(event, DeadLetter)),
+        unreadable=tuple(message.subject for message in messages if message.unreadable),
+    )
+
+
+def choose_machine_result(evidence: NodeEvidence) -> NodeEvidence:
+    """Return the evidence with the result to trust.
+
+    A machine is not reported as failed because the caller lacks access. In that case the last message of
+    metadata counts, if there is one.
+    """
+    look = evidence.machine_result
+    if look is None:
+        return fall_back_to_bus(evidence)
+    if not isinstance(look, MachineFault):
+        return evidence
+    if look.kind in _OWN_ACCESS:
+        return fall_back_to_bus(
+            msgspec.structs.replace(evidence, machine_result=None, not_queried_reason=describe_fault(look))
+        )
+    if look.kind in _OWN_WAY and not evidence.answered_by and _is_reachable_by_metadata(evidence):
+        return fall_back_to_bus(
+            msgspec.structs.replace(_add_unavailable_part(evidence, look), machine_result=None)
+        )
+    return evidence
+
+
+def fall_back_to_bus(evidence: NodeEvidence) -> NodeEvidence:
+    """Use the last message of metadata about the machine, if there is one."""
+    said = evidence.machine_event
+    if said is None:
+        return evidence
+    if isinstance(said, NodeUnreachable):
+        return msgspec.structs.replace(
+            evidence, machine_result=said.fault, answered_by=said.foreign_machines, is_from_bus=True
+        )  # fmt: skip
+    described = DescribedNode(node=evidence.node, facts=said.facts, verified_by=said.verified_by)
+    return msgspec.structs.replace(evidence, machine_result=described, is_from_bus=True)
+
+
+def _is_reachable_by_metadata(evidence: NodeEvidence) -> bool:
+    """Whether metadata reported facts recently and the kubelet still reports to Kubernetes."""
+    ready, said = evidence.node.find_condition("Ready"), evidence.machine_event
+    is_on = ready is not None and ready.status != "Unknown"
+    return is_on and isinstance(said, NodeEnriched) and evidence.at - said.facts.queried_at < _FRESH
+
+
+def _add_unavailable_part(evidence: NodeEvidence, fault: MachineFault) -> NodeEvidence:
+    around = evidence.context
+    untold = (*around.unavailable_parts, f"its machine, queried by this command: {describe_fault(fault)}")
+    return msgspec.structs.replace(
+        evidence, context=msgspec.structs.replace(around, unavailable_parts=untold)
+    )
+
+
+def describe_fault(fault: MachineFault) -> str:
+    """Return step, endpoint and message of a fault in one line."""
+    where = f" at {fault.endpoint}" if fault.endpoint and fault.endpoint not in fault.message else ""
+    return f"{fault.step}{where}: {fault.message}"

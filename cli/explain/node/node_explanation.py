@@ -7,7 +7,7 @@ import msgspec
 
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.kept_keys import KeptKeyReport, report_kept_keys
-from cli.explain.csr.request_explanation import CheckOutcome, CheckResult
+from cli.explain.layout import CheckOutcome, CheckResult
 from cli.explain.node.deletion_forecast import DeletionForecast, forecast_deletion
 from cli.explain.node.finding import NodeCase
 from cli.explain.node.initialization_steps import InitializationStep, list_initialization_steps
@@ -93,7 +93,7 @@ def explain_node_evidence(evidence: NodeEvidence, terms: DeletionPolicy) -> Node
         plan=plan,
         deletion=gone,
         verdict=judge_node(case),
-        steps=list_initialization_steps(evidence, is_foreign=bool(owners[0].why_not)),
+        steps=tuple(list_initialization_steps(evidence, is_foreign=bool(owners[0].why_not))),
         kept_keys=_report_kept_keys(case),
     )
 
@@ -150,13 +150,8 @@ def _why_not_managed_by_labeler(evidence: NodeEvidence) -> str:
 
 def _find_reported_reason(evidence: NodeEvidence) -> str:
     """Return the reason of the running labeler, if its --cloud-config is unknown here."""
-    decided = (
-        evidence.last_messages.find_decision(LABELER.service, evidence.node)
-        if evidence.last_messages
-        else None
-    )
-    is_said = decided is not None and decided.outcome == "not-ours" and evidence.config_file is None
-    return decided.reason if decided is not None and is_said else ""
+    decided = evidence.find_decision(LABELER) if evidence.config_file is None else None
+    return decided.reason if decided is not None and decided.outcome == "not-ours" else ""
 
 
 def _list_checks(evidence: NodeEvidence, plan: Plan | None) -> Iterator[CheckResult]:
@@ -169,13 +164,13 @@ def _list_checks(evidence: NodeEvidence, plan: Plan | None) -> Iterator[CheckRes
 def _check_ready(node: Node, *, is_starting: bool) -> CheckResult:
     condition, result = node.find_condition("Ready"), _NOT_READY[is_starting]
     if condition is None:
-        return CheckResult(name="ready", result=result, text="its kubelet has not reported yet")
+        return CheckResult("ready", result, "its kubelet has not reported yet")
     since = f" since {condition.last_transition_time}" if condition.last_transition_time else ""
     if condition.status == "True":
-        return CheckResult(name="ready", result="passed", text=f"its kubelet reports Ready{since}")
+        return CheckResult("ready", "passed", f"its kubelet reports Ready{since}")
     said = ": ".join(filter(None, (condition.reason, condition.message)))
     text = f"Ready is {condition.status}{since}" + (f", {said}" if said else "")
-    return CheckResult(name="ready", result=result, text=text)
+    return CheckResult("ready", result, text)
 
 
 def _check_machine(evidence: NodeEvidence) -> Iterator[CheckResult]:
@@ -187,42 +182,32 @@ def _check_machine(evidence: NodeEvidence) -> Iterator[CheckResult]:
             text += "" if by == "nodename" else ", identified by its systemUUID"
             text += f"; its stage is {facts.stage!r}" if facts.stage not in ("", "running") else ""
             text += _describe_bus_source(evidence)
-            yield CheckResult(name="machine", result="passed", text=text)
+            yield CheckResult("machine", "passed", text)
         case MachineFault(step=step, endpoint=endpoint, message=message):
             where = f" at {endpoint}" if endpoint else ""
-            yield CheckResult(
-                name="machine",
-                result="failed",
-                text=f"{step}{where}: {message}{_describe_bus_source(evidence)}",
-            )
+            text = f"{step}{where}: {message}{_describe_bus_source(evidence)}"
+            yield CheckResult("machine", "failed", text)
         case _ if not evidence.is_query_skipped:
-            yield CheckResult(name="machine", result="unknown", text=evidence.not_queried_reason)
+            yield CheckResult("machine", "unknown", evidence.not_queried_reason)
 
 
 def _describe_bus_source(evidence: NodeEvidence) -> str:
-    said = (
-        evidence.last_messages.find_machine_event(evidence.node)
-        if evidence.is_from_bus and evidence.last_messages
-        else None
-    )
-    return f"; reported by metadata at {said.enriched_at:%Y-%m-%d %H:%M:%S} UTC" if said is not None else ""
+    event = evidence.machine_event if evidence.is_from_bus else None
+    return f"; reported by metadata at {event.enriched_at:%Y-%m-%d %H:%M:%S} UTC" if event is not None else ""
 
 
 def _check_provider_id(evidence: NodeEvidence, plan: Plan | None) -> Iterator[CheckResult]:
     existing = evidence.node.spec.provider_id
     if mismatch := _describe_mismatch(plan):
-        yield CheckResult(name="providerID", result="failed", text=mismatch)
+        yield CheckResult("providerID", "failed", mismatch)
     elif existing:
-        yield CheckResult(
-            name="providerID", result="passed", text=f"{existing}{_describe_reported_id(evidence, plan)}"
-        )
+        yield CheckResult("providerID", "passed", f"{existing}{_describe_reported_id(evidence, plan)}")
     elif plan and plan.changes.provider_id:
         text = f"none yet; the labeler writes {plan.changes.provider_id}"
-        yield CheckResult(name="providerID", result="waits", text=text)
+        yield CheckResult("providerID", "waits", text)
     elif evidence.node.is_initialized:
-        yield CheckResult(
-            name="providerID", result="passed", text="none; the controller that initialized the Node set none"
-        )
+        text = "none; the controller that initialized the Node set none"
+        yield CheckResult("providerID", "passed", text)
 
 
 def _describe_mismatch(plan: Plan | None) -> str:
@@ -244,18 +229,18 @@ def _describe_reported_id(evidence: NodeEvidence, plan: Plan | None) -> str:
 def _check_initialized(evidence: NodeEvidence, plan: Plan | None) -> Iterator[CheckResult]:
     node, name = evidence.node, "initialized"
     if node.is_initialized:
-        yield CheckResult(name=name, result="passed", text="no taint of this controller remains")
+        yield CheckResult(name, "passed", "no taint of this controller remains")
     elif plan is None and not evidence.is_query_skipped:
-        yield CheckResult(name=name, result="unknown", text="unknown until its machine is queried")
+        yield CheckResult(name, "unknown", "unknown until its machine is queried")
     elif plan is None:
         # The caller disabled the query, so a missing answer is no failure.
         result: CheckOutcome = "unknown" if node.provided_node_ip else "failed"
-        yield CheckResult(name=name, result=result, text=f"the taint remains; {evidence.not_queried_reason}")
+        yield CheckResult(name, result, f"the taint remains; {evidence.not_queried_reason}")
     elif plan.outcome == "initialized":
-        yield CheckResult(name=name, result="waits", text=f"nothing blocks it: {plan.reason}")
+        yield CheckResult(name, "waits", f"nothing blocks it: {plan.reason}")
     elif plan.blocker and isinstance(evidence.machine_result, MachineFault):
         text = f"the taint remains until its machine answers ({plan.blocker.reason})"
-        yield CheckResult(name=name, result="failed", text=text)
+        yield CheckResult(name, "failed", text)
     else:
         left = "not managed by the labeler: " if plan.outcome == "not-ours" else ""
-        yield CheckResult(name=name, result="failed", text=f"{left}{plan.reason}")
+        yield CheckResult(name, "failed", f"{left}{plan.reason}")

@@ -7,15 +7,10 @@ from typing import Final, Literal
 import msgspec
 
 from cli.cluster.kube_events import find_config_rejection
-from cli.explain.node.finding import (
-    WITHOUT_POD_CIDR,
-    NodeCase,
-    NodeFinding,
-    compute_age,
-    make_finding,
-)
+from cli.explain.node.finding import NodeCase, NodeFinding, compute_age, make_finding
 from cli.explain.node.initialization_faults import find_initialization_faults
 from cli.explain.node.node_evidence import NodeEvidence
+from libs.common.contract.services import IPAM
 from libs.common.contract.timestamp import parse_time
 
 VerdictState = Literal["well", "moving", "stuck", "another's", "unknown"]
@@ -59,29 +54,21 @@ def _has_not_ready_taint(evidence: NodeEvidence) -> bool:
 
 
 def _list_findings(case: NodeCase) -> Iterator[NodeFinding]:
-    node = case.evidence.node
-    if node.metadata.deletion_timestamp is not None:
-        held = f"since {node.metadata.deletion_timestamp:%Y-%m-%d %H:%M:%S} UTC"
-        yield make_finding(
-            case, "being-deleted", held, what="being deleted", since=node.metadata.deletion_timestamp
-        )
+    deleted = case.evidence.node.metadata.deletion_timestamp
+    if deleted is not None:
+        yield make_finding(case, "being-deleted", f"since {deleted:%Y-%m-%d %H:%M:%S} UTC", deleted)
         return
     yield from find_initialization_faults(case)
     if case.mismatch:
-        yield make_finding(case, "provider-id", case.mismatch, what="registered with a different providerID")
+        yield make_finding(case, "provider-id", case.mismatch)
     yield from _check_kubelet(case)
     yield from _check_pod_cidr(case)
     yield from _check_certificate(case)
-    yield from _check_config_file(case)
-
-
-def _check_config_file(case: NodeCase) -> Iterator[NodeFinding]:
-    evidence, what = case.evidence, "not updated to the current rules"
-    told = find_config_rejection(evidence.context.cluster_events)
-    if evidence.file_mistakes:
-        yield make_finding(case, "cloud-config-refused", evidence.file_mistakes, what=what)
-    elif told is not None:
-        yield make_finding(case, "cloud-config-refused", told.message, what=what, since=told.at)
+    rejected = find_config_rejection(case.evidence.context.cluster_events)
+    if case.evidence.file_mistakes:
+        yield make_finding(case, "cloud-config-refused", case.evidence.file_mistakes)
+    elif rejected is not None:
+        yield make_finding(case, "cloud-config-refused", rejected.message, rejected.at)
 
 
 def _check_kubelet(case: NodeCase) -> Iterator[NodeFinding]:
@@ -89,54 +76,44 @@ def _check_kubelet(case: NodeCase) -> Iterator[NodeFinding]:
     ready = evidence.node.find_condition("Ready")
     if is_starting(evidence):
         return
-    if ready is not None and ready.status == "True":
-        since = parse_time(ready.last_transition_time)
-        if _has_not_ready_taint(evidence) and compute_age(since, evidence.at) >= SOON:
-            yield make_finding(case, "not-ready-taint", _NOT_READY_TAINT, what="not schedulable", since=since)
-        return
     if ready is None:
-        yield make_finding(case, "not-ready", "its kubelet has not reported yet", what="not ready")
+        yield make_finding(case, "not-ready", "its kubelet has not reported yet")
         return
-    said = ": ".join(filter(None, (ready.reason, ready.message))) or f"Ready is {ready.status}"
-    fault = "kubelet-silent" if ready.status == "Unknown" else "not-ready"
-    what = "not reporting" if fault == "kubelet-silent" else "not ready"
-    yield make_finding(case, fault, said, what=what, since=parse_time(ready.last_transition_time))
+    since = parse_time(ready.last_transition_time)
+    if ready.status != "True":
+        said = ": ".join(filter(None, (ready.reason, ready.message))) or f"Ready is {ready.status}"
+        yield make_finding(case, "kubelet-silent" if ready.status == "Unknown" else "not-ready", said, since)
+    elif _has_not_ready_taint(evidence) and compute_age(since, evidence.at) >= SOON:
+        yield make_finding(case, "not-ready-taint", _NOT_READY_TAINT, since)
 
 
 def _check_pod_cidr(case: NodeCase) -> Iterator[NodeFinding]:
     evidence = case.evidence
     if evidence.node.spec.pod_cidrs:
         return
-    words = evidence.last_messages
-    decided = words.find_decision("ipam", evidence.node) if words else None
+    decided = evidence.find_decision(IPAM)
     event = evidence.context.find_event("CIDRNotAvailable", "CIDRAssignmentFailed")
     if decided is not None and decided.outcome == "unserved":
-        yield make_finding(case, "no-pod-cidr", decided.reason, what=WITHOUT_POD_CIDR)
+        yield make_finding(case, "no-pod-cidr", decided.reason)
     elif event is not None and (decided is None or decided.decided_at < event.at):
         told = event.message.partition(f"{event.reason}: ")[2] or event.message
-        yield make_finding(case, "no-pod-cidr", told, what=WITHOUT_POD_CIDR)
+        yield make_finding(case, "no-pod-cidr", told)
 
 
 def _check_certificate(case: NodeCase) -> Iterator[NodeFinding]:
-    around, at = case.evidence.context, case.evidence.at
-    request = around.request
+    request = case.evidence.context.request
     if request is None or request.is_issued:
         return
     filed = request.metadata.creation_timestamp
-    what, denied = (
-        ("without a serving certificate"),
-        request.find_condition("Denied") or request.find_condition("Failed"),
-    )
+    denied = request.find_condition("Denied") or request.find_condition("Failed")
     if denied is not None:
-        yield make_finding(
-            case, "certificate-denied", denied.message or denied.reason, what=what, since=filed
-        )
-    elif compute_age(filed, at) < SOON / 2:
+        yield make_finding(case, "certificate-denied", denied.message or denied.reason, filed)
+    elif compute_age(filed, case.evidence.at) < SOON / 2:
         return
     elif request.find_condition("Approved") is not None:
-        yield make_finding(case, "certificate-not-signed", "", what=what, since=filed)
+        yield make_finding(case, "certificate-not-signed", "", filed)
     else:
-        event = around.find_event("CSRWaiting")
-        own = event is not None and request.name in event.message
-        said = event.message if event is not None and own else "csr has not decided yet"
-        yield make_finding(case, "certificate-waits", said, what=what, since=filed)
+        event = case.evidence.context.find_event("CSRWaiting")
+        is_own = event is not None and request.name in event.message
+        said = event.message if event is not None and is_own else "csr has not decided yet"
+        yield make_finding(case, "certificate-waits", said, filed)

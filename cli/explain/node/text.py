@@ -11,7 +11,7 @@ from cli.explain.layout import blank_line, format_check, format_field, format_ti
 from cli.explain.node.deletion_forecast import DeletionForecast, EvidenceState
 from cli.explain.node.deletion_forecast import DeletionOutcome as Fate
 from cli.explain.node.initialization_steps import InitializationStep, StepState
-from cli.explain.node.last_messages import LastMessages
+from cli.explain.node.node_evidence import LastMessages
 from cli.explain.node.node_explanation import ControllerOwnership, NodeExplanation
 from cli.lines import Line
 from libs.common.contract.events import NodeUnreachable
@@ -70,38 +70,16 @@ def format_explanation(explanation: NodeExplanation, now: datetime) -> Iterator[
         )
     yield blank_line()
     yield from _format_deletion(explanation.deletion)
-    if explanation.evidence.last_messages is not None:
-        yield blank_line()
-        yield from _format_last_messages(explanation.evidence.last_messages, now)
+    yield blank_line()
+    yield from _format_last_messages(explanation.evidence.last_messages, now)
     for each in explanation.evidence.context.unavailable_parts:
         yield format_field("Unavailable", Text(_shorten(each), style="cyan"))
 
 
 def format_verdict(explanation: NodeExplanation, now: datetime) -> Iterator[Line]:
     """Yield the first lines: each problem with start, cause and fix."""
-    name, verdict = (explanation.node.name, "bold"), explanation.verdict
-    created = explanation.node.metadata.creation_timestamp
-    match verdict.state:
-        case "well":
-            if explanation.kept_keys:
-                but = (f"but {count_kept_keys(explanation.kept_keys)}", "yellow")
-                yield Line(0, Text.assemble(name, " is initialized and ready, ", but))
-            else:
-                yield Line(0, Text.assemble(name, " is ", ("healthy", "green"), ": initialized and ready"))
-        case "moving":
-            is_ours = explanation.node.is_initialized and bool(explanation.node.spec.provider_id)
-            doing = ("starting" if is_ours else "being initialized", "yellow")
-            yield Line(0, Text.assemble(name, " is ", doing, f" since {format_time(created, now)}"))
-        case "another's":
-            yield Line(
-                0,
-                Text.assemble(name, " is ", ("managed by another controller", "yellow"), ", and initialized"),
-            )
-        case "unknown" | "stuck":
-            first = verdict.findings[0]
-            since = f" since {format_time(first.since, now)}" if first.since else ""
-            yield Line(0, Text.assemble(name, " is ", (first.what, "red"), since))
-    for number, finding in enumerate(verdict.findings):
+    yield Line(0, Text.assemble((explanation.node.name, "bold"), " is ", *_describe_state(explanation, now)))
+    for number, finding in enumerate(explanation.verdict.findings):
         if number:
             yield format_field("Also", Text(finding.what, style="red"))
         yield format_field("Cause", Text(_shorten(finding.cause)))
@@ -110,6 +88,25 @@ def format_verdict(explanation: NodeExplanation, now: datetime) -> Iterator[Line
         fact, fix = format_kept_key(report)
         yield fact._replace(label=format_field("Kept key", Text()).label)
         yield fix._replace(indent=0, label=format_field("", Text()).label)
+
+
+def _describe_state(explanation: NodeExplanation, now: datetime) -> tuple[str | tuple[str, str], ...]:
+    node, verdict = explanation.node, explanation.verdict
+    match verdict.state:
+        case "well" if explanation.kept_keys:
+            return "initialized and ready, ", (f"but {count_kept_keys(explanation.kept_keys)}", "yellow")
+        case "well":
+            return ("healthy", "green"), ": initialized and ready"
+        case "moving":
+            is_written = node.is_initialized and bool(node.spec.provider_id)
+            doing = ("starting" if is_written else "being initialized", "yellow")
+            return doing, f" since {format_time(node.metadata.creation_timestamp, now)}"
+        case "another's":
+            return ("managed by another controller", "yellow"), ", and initialized"
+        case "unknown" | "stuck":
+            first = verdict.findings[0]
+            since = f" since {format_time(first.since, now)}" if first.since else ""
+            return (first.what, "red"), since
 
 
 def _format_step(step: InitializationStep) -> Line:

@@ -3,8 +3,8 @@
 import os
 from contextlib import suppress
 
+from cli.config.check_files import format_report, report_to_json
 from cli.config.config_check import check_config
-from cli.config.report_output import format_report, report_to_json
 from cli.render.as_json import previews_to_json
 from cli.render.compiled_config import compile_config
 from cli.render.preview import preview_node

@@ -13,6 +13,7 @@ from cli.cluster.kept_keys import ManagedNode, format_kept_key, report_kept_keys
 from cli.explain.node.as_json import node_explanation_to_json
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import explain_node_evidence
+from cli.lines import format_json
 from cli.render.compiled_config import compile_config
 from cli.render.facts_file import encode_facts
 from cli.render.preview import preview_node
@@ -78,7 +79,7 @@ def test_explain_tells_it_and_calls_the_node_not_healthy(node: Node):
     described = DescribedNode(node=node, facts=FACTS)
     found = NodeEvidence(node=node, machine_result=described, managed_fields=MANAGED, at=NOW)
     explanation = explain_node_evidence(found, DeletionPolicy())
-    said = node_explanation_to_json(explanation)
+    said = json.loads(format_json(node_explanation_to_json(explanation)))
     [told] = said["keptKeys"]
     assert (told["manager"], told["since"], told["fix"]) == ("kubectl-label", "2026-03-01T11:45:00Z", FIX)
     assert (told["kind"], told["key"], told["current"], told["desired"]) == (

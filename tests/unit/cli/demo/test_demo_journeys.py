@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli.demo.log_line import parse_log_line
-from cli.demo.node_progress import DemoProgress, compute_milestone_percentiles, compute_percentile
+from cli.demo.node_progress import DemoProgress, compute_percentile
 from cli.demo.progress_sources import LogFollower
 from cli.demo.rule_values import format_rule_values
 from cli.demo.simulated_machines import diff_node_lines, make_kubelet, make_machines
@@ -122,8 +122,7 @@ def test_a_reload_of_the_rules_is_told_once_by_the_labeler():
         for service in ("csr", "labeler")
     ]
     logs = LogFollower([io.BytesIO(b"".join(lines))], a_run())
-    logs.read_new_lines()
-    assert [str(each) for each in logs.config_lines] == [
+    assert [each.reload for each in logs.read_new_lines()] == [
         "rejected, the previous one stays in use: line 3: no",
         "applied: 2 rules",
         "applied: no rules",
@@ -178,7 +177,7 @@ def test_percentiles_are_values_that_were_measured(percent, expected):
 
 
 def test_percentiles_of_nothing_are_not_a_number():
-    assert math.isnan(compute_milestone_percentiles([])["ready"]["p50"])
+    assert math.isnan(compute_percentile([], 50))
 
 
 def test_what_became_of_a_node_is_what_was_added_and_removed_around_its_addresses():

@@ -14,10 +14,9 @@ from cli.__main__ import main
 from cli.cluster.described_node import DescribedNode
 from cli.lines import print_lines
 from cli.render import text
-from cli.render.comparison import compare
 from cli.render.compiled_config import compile_config
 from cli.render.facts_file import encode_facts as facts_file
-from cli.render.preview import apply_plan, apply_until_stable, preview_node
+from cli.render.preview import apply_plan, apply_until_stable, compare, preview_node
 from cli.render.samples import load_samples
 from libs.common.contract.node import Node
 from services.labeler.plan import plan_node

@@ -140,17 +140,3 @@ def test_a_variable_whose_declaration_was_not_evaluated_is_an_error():
 )
 def test_the_fields_that_a_template_reads_are_known_unrendered(source: str, fields: set[str]):
     assert parse(source).fields == fields
-
-
-@pytest.mark.parametrize(
-    ("source", "functions"),
-    [
-        ("{{ .Hostname }} upper", set()),
-        ("{{ if eq .Zone `lower` }}{{ .Hostname | upper | trim }}{{ end }}", {"eq", "upper", "trim"}),
-        ("{{ range .Tags }}{{ $x := (lower .).A }}{{ end }}", {"lower"}),
-        ('{{ define "unused" }}{{ len .Tags }}{{ end }}{{ .Zone }}', {"len"}),
-        ('{{ define "a" }}{{ . }}{{ end }}{{ template "a" upper .Zone }}', {"upper"}),
-    ],
-)
-def test_the_functions_of_a_template_are_known_before_it_is_rendered(source: str, functions: set[str]):
-    assert parse(source).functions == functions

@@ -16,10 +16,10 @@ from cli.cluster.certificate_signing_request import (
     find_newest,
 )
 from cli.explain.csr.advice import suggest_actions
-from cli.explain.csr.as_json import request_explanation_to_json
+from cli.explain.csr.output import format_request_explanation, request_explanation_to_json
 from cli.explain.csr.request_evidence import RequestEvidence, find_claimants, find_contested_addresses
 from cli.explain.csr.request_explanation import RequestExplanation, explain_request
-from cli.explain.csr.text import format_request_explanation
+from cli.lines import format_json
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.contract.node import NodeAddress
@@ -196,7 +196,7 @@ def test_of_each_hostile_and_odd_request_it_tells_what_csr_decides_and_why(case:
         assert any(check.result != "passed" for check in explanation.checks)
     assert list(suggest_actions(explanation))
     assert shown(explanation, 80).replace("\n", "").isprintable()
-    json.dumps(request_explanation_to_json(explanation))
+    assert json.loads(format_json(request_explanation_to_json(explanation)))
 
 
 def test_a_request_of_a_node_that_does_not_exist_is_not_denied_while_it_may_be_anothers():
@@ -256,7 +256,7 @@ def test_the_newest_request_of_a_node_is_the_last_filed_decided_or_not():
 
 
 def test_json_has_each_check_and_the_advice():
-    told = request_explanation_to_json(explained("stolen"))
+    told = json.loads(format_json(request_explanation_to_json(explained("stolen"))))
     assert told["node"] == "web-5"
     assert told["ipAddresses"] == ["10.0.0.5", "10.0.0.6"]
     assert told["decision"]["now"] == "deny"

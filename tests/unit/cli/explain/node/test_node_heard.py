@@ -7,9 +7,8 @@ import msgspec
 import pytest
 
 from cli.cluster.server_clock import compute_clock_offset
-from cli.explain.node.bus_fallback import choose_machine_result
 from cli.explain.node.node_context import NodeContext
-from cli.explain.node.node_evidence import NodeEvidence
+from cli.explain.node.node_evidence import NodeEvidence, choose_machine_result
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
 from cli.inside import flow_snapshot
 from libs.common.contract.events import Event

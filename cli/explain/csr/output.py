@@ -1,8 +1,8 @@
-"""The explanation of a request as text, the same on a terminal and in a pipe. Pure."""
+"""The explanation of a request as text, the same on a terminal and in a pipe, or as JSON. Pure."""
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from rich.text import Text
 
@@ -118,3 +118,34 @@ def _format_decision(explanation: RequestExplanation) -> Iterator[Line]:
 def _format_values(values: tuple[str, ...]) -> str:
     more = f" and {len(values) - _MOST_NAMES} more" if len(values) > _MOST_NAMES else ""
     return ", ".join(map(quote_text, values[:_MOST_NAMES])) + more or "none"
+
+
+def request_explanation_to_json(explanation: RequestExplanation) -> dict[str, Any]:
+    """Return the same content as the text output. Kubernetes names are as in Kubernetes."""
+    filed, asked = explanation.csr, explanation.certificate_request
+    return {
+        "name": filed.name,
+        "node": filed.signing_request.node_name or None,
+        "username": filed.spec.username,
+        "signerName": filed.spec.signer_name,
+        "creationTimestamp": filed.metadata.creation_timestamp,
+        "dnsNames": asked.dns_names if asked else None,
+        "ipAddresses": asked.ips if asked else None,
+        "otherNames": asked.other_sans if asked else None,
+        "key": asked.key if asked else None,
+        "usages": filed.spec.usages,
+        "expirationSeconds": filed.spec.expiration_seconds,
+        "conditions": filed.status.conditions,
+        "issued": filed.is_issued,
+        "state": explanation.state,
+        "supersededBy": explanation.superseded_by or None,
+        "machinesAsked": explanation.machines,
+        "machinesNotAsked": explanation.unqueried_machines,
+        "checks": explanation.checks,
+        "decision": {
+            "now": explanation.verdict,
+            "check": explanation.check or None,
+            "reason": explanation.reason,
+        },
+        "advice": list(suggest_actions(explanation)),
+    }

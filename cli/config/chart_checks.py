@@ -1,0 +1,146 @@
+"""Checks of the chart's values beyond types and flags: image, memory, and what the templates reject. Pure."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from cli.config.chart_flags import ChartValues, is_switched_on, list_occurrences
+from cli.config.chart_schema import CHART, make_finding
+from libs.common.cloud_config.findings import truncate_line
+from libs.common.cloud_config.model import Finding
+from libs.common.contract.services import ALL_IN_ONE_PEAK_MEBIBYTES, SERVICES
+from libs.common.settings.reference_flags import list_wildcard_differences
+
+_REFERENCE_IMAGE: Final = re.compile(r"(^|/)siderolabs/talos-cloud-controller-manager([:@].*)?$")
+_VERSION: Final = re.compile(r"v[0-9]+([.-]|$)|[0-9]+\.[0-9]")
+_NUMBER: Final = re.compile(r"[0-9]+")
+_QUANTITY: Final = re.compile(
+    r"\+?(\d{1,20}\.?\d{0,20}|\.\d{1,20})([KMGTPE]i|[mkMGTPE]|[eE][+-]?\d{1,2})?", re.ASCII
+)
+_DECIMAL: Final = {"": 1.0, "m": 1e-3, **{unit: 1000.0**power for power, unit in enumerate("kMGTPE", 1)}}
+_BINARY: Final = {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)}
+_PEAKS: Final = {spec.service: spec.peak_mebibytes for spec in SERVICES}
+_LOOPBACK: Final = re.compile(r"127\.|::1$|localhost$")
+_NEED_TALOS: Final = {spec.service for spec in SERVICES if spec.needs_talos}
+_PROVEN: Final = "cloud-node-lifecycle deletes a Node only after proof that its machine is gone"
+_SPOT_KEPT: Final = (
+    "cloud-node-lifecycle keeps the Nodes of preempted GCP spot machines. The reference deletes them. "
+    "To delete them, add --delete-preempted-gcp-spot to extraArgs"
+)
+
+
+def find_image_mistakes(chart: ChartValues) -> Iterator[Finding]:
+    """Yield an image that the chart rejects."""
+    repository = chart.get("image.repository")
+    # A digest names one exact image; the schema rejects other types.
+    if chart.get("image.digest") or not isinstance(repository, str):
+        return
+    if _REFERENCE_IMAGE.search(repository):
+        problem = f"{truncate_line(repository)} is the reference's image. Set your own image"
+        if not repository.startswith("ghcr.io/"):
+            problem += ". If your own image has this name, set image.digest"
+        yield make_finding("image.repository", problem)
+
+
+def find_image_warnings(chart: ChartValues) -> Iterator[Finding]:
+    """Yield a tag that may not exist."""
+    tag = chart.get("image.tag")
+    if chart.get("image.digest") or not isinstance(tag, str) or tag in ("", CHART["appVersion"]):
+        return
+    # another major number than that of this chart, by the chart's own rule
+    is_other = _VERSION.match(tag) and _NUMBER.findall(tag)[0] != _NUMBER.findall(CHART["appVersion"])[0]
+    why = f" is not a version of this controller ({CHART['appVersion']})" if is_other else ""
+    yield make_finding(
+        "image.tag", f"{truncate_line(tag)}{why}: remove it unless you have pushed an image with this tag"
+    )
+
+
+def find_low_limits(chart: ChartValues) -> Iterator[Finding]:
+    """Yield a warning for each memory limit below a measured peak.
+
+    Services without resources of their own inherit the common ones.
+    """
+    common: dict[str, int] = {"one process": ALL_IN_ONE_PEAK_MEBIBYTES}
+    own: list[str] = []
+    if not chart.is_single_process:
+        own = [name for name in chart.services if chart.get(f"services.{name}.resources")]
+        common = {name: _PEAKS[name] for name in chart.services if name not in own}
+    yield from _check_limit(chart, "resources", common)
+    for name in own:
+        yield from _check_limit(chart, f"services.{name}.resources", {name: _PEAKS[name]})
+
+
+def parse_mebibytes(quantity: Any) -> float | None:
+    """Return a Kubernetes quantity of bytes in MiB; None for an invalid one, which Kubernetes rejects."""
+    match = _QUANTITY.fullmatch(str(quantity))
+    if match is None or isinstance(quantity, bool):
+        return None
+    number, unit = float(match[1]), match[2] or ""
+    factor = _DECIMAL.get(unit) or _BINARY.get(unit) or float(f"1{unit}")
+    return number * factor / 2**20
+
+
+def _check_limit(chart: ChartValues, path: str, peaks: Mapping[str, int]) -> Iterator[Finding]:
+    limit = chart.get(f"{path}.limits.memory")
+    mebibytes = parse_mebibytes(limit)
+    if mebibytes is None:
+        return
+    higher = [f"{peak} MiB ({name})" for name, peak in peaks.items() if peak > mebibytes]
+    if higher:
+        text = f"{truncate_line(str(limit))} is less than the peak of 1000 joining nodes: {', '.join(higher)}"
+        yield make_finding(f"{path}.limits.memory", f"{text}. The kernel may kill the process")
+
+
+def find_template_mistakes(chart: ChartValues) -> Iterator[Finding]:
+    """Yield values that the chart's templates reject."""
+    names = chart.services
+    args = chart.arguments_for("metadata")
+    is_without = is_switched_on("without-talos", args, default=not chart.queries_machines)
+    if not chart.queries_machines and {*names} & _NEED_TALOS:
+        yield make_finding("talos.enabled", "false allows node-csr-approval alone in enabledControllers")
+    elif is_without and "ipam" in names:
+        yield make_finding("extraArgs", "--without-talos does not work with node-ipam-controller")
+    of_csr = ("watcher", "metadata", "csr") if chart.is_single_process else ("csr",)
+    networks = list_occurrences("service-cluster-ip-range", chart.arguments_for(*of_csr))
+    if is_without and "csr" in names and all(each.endswith("=") for each in networks):
+        yield make_finding(
+            "services.csr.extraArgs", "--service-cluster-ip-range is missing: machines are not queried"
+        )
+    yield from _check_reachability(chart)
+    is_external = chart.get("nats.enabled") is False and not chart.is_single_process
+    if is_external and not chart.get("nats.external.url"):
+        yield make_finding("nats.external.url", "is missing: nats.enabled is false")
+
+
+def _check_reachability(chart: ChartValues) -> Iterator[Finding]:
+    """Yield metrics that Prometheus cannot reach, and servers that the pods cannot reach."""
+    if chart.is_single_process:
+        flags = list_occurrences("bind-address", chart.arguments_for(*chart.services))
+        address = flags[-1].partition("=")[2] if flags else chart.get("daemonSet.bindAddress") or "127.0.0.1"
+        if chart.get("metrics.podMonitor.enabled") is True and _LOOPBACK.match(str(address)):
+            yield make_finding(
+                "metrics.podMonitor.enabled", "needs daemonSet.bindAddress, such as $(NODE_IP)"
+            )
+        return
+    is_restricted = (
+        chart.get("networkPolicy.enabled") is not False and chart.get("networkPolicy.egress.enabled") is True
+    )
+    is_elsewhere = chart.get("otlpEndpoint") or chart.get("nats.enabled") is False
+    if is_restricted and is_elsewhere and not chart.get("networkPolicy.egress.extra"):
+        yield make_finding("networkPolicy.egress.extra", "must allow otlpEndpoint and nats.external.url")
+
+
+def find_controller_differences(chart: ChartValues) -> Iterator[Finding]:
+    """Yield what controllers of the reference do otherwise."""
+    yield from report_controllers(list_wildcard_differences(chart.controllers))
+    if "lifecycle" not in chart.services:
+        return
+    yield make_finding("enabledControllers", _PROVEN)
+    names = chart.services if chart.is_single_process else ("lifecycle",)
+    if not list_occurrences("delete-preempted-gcp-spot", chart.arguments_for(*names)):
+        yield make_finding("enabledControllers", _SPOT_KEPT)
+
+
+def report_controllers(told: Iterable[str]) -> Iterator[Finding]:
+    """Yield the messages about --controllers as findings."""
+    return (make_finding("enabledControllers", each.removeprefix("--controllers: ")) for each in told)
