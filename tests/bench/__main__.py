@@ -33,7 +33,6 @@ from tests.bench.results import (
     select_scenarios,
 )
 from tests.bench.run_bench import run_bench
-from tests.bench.scale_plot import draw_scale
 from tests.bench.tables import format_host, render_comparison, render_results
 from tests.interruptible_run import run_until_signal
 
@@ -68,16 +67,7 @@ _PROGRAM = click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=
     callback=lambda _context, _option, text: parse_sizes(text),
     help="scale: nodes of each burst.",
 )
-@click.option(
-    "--soak-faults", type=int, metavar="SEED", help="soak: two random faults of make chaos an hour."
-)
 @click.option("--json", "json_file", type=_NEW_FILE, help="Write the results to this file.")
-@click.option(
-    "--plot",
-    type=_NEW_FILE,
-    metavar="FILE.svg",
-    help="scale: draw CPU per node and peak memory over the number of nodes.",
-)
 @click.option("--compare", type=_FILE, metavar="FILE", help="Then compare with the results in this file.")
 @click.option(
     "--show", type=_FILE, metavar="FILE", help="Do not measure: show (or compare) the results in this file."
@@ -94,29 +84,22 @@ _PROGRAM = click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=
     metavar="DIRECTORY",
     help="Keep the logs of all processes, and the audit log.",
 )
-def main(
-    json_file: Path | None, plot: Path | None, compare: Path | None, show: Path | None, **options: Any
-) -> None:
+def main(json_file: Path | None, compare: Path | None, show: Path | None, **options: Any) -> None:
     """Measure the speed and cost of our services on a real control plane with simulated machines.
 
     Scenarios: burst: many nodes join at once.  single: nodes join one after the other.  steady:
     initialized nodes send heartbeats.  change: the address of a machine changes.  rules: a rule for most
-    nodes changes.  certificates: many nodes request their serving certificate at once.  early: each node
-    files two requests before its Node exists.  pod-cidrs-killed: a burst with three replicas of ipam, of
-    which the bench kills one; mode separate only.  leader-killed: each node files two requests at once,
-    then the bench kills the leading watcher; not with --mode all-in-one-memory.  scale: bursts of growing
-    size.  soak: simulated hours with changes, replaced nodes and reconnects, in which nothing may grow.
-    Without an argument all run except the last six, which takes about ten minutes on two cores. The first
-    run builds the control plane (six more minutes, needs Go).
+    nodes changes.  certificates: many nodes request their serving certificate at once.  leader-killed:
+    each node files two requests at once, then the bench kills the leading watcher; not with --mode
+    all-in-one-memory.  scale: bursts of growing size.  soak: simulated hours with changes, replaced nodes
+    and reconnects, in which nothing may grow. Without an argument all run except the last four, which takes
+    about ten minutes on two cores. The first run builds the control plane (six more minutes, needs Go).
     """
     console = _open_console()
     errors = Console(stderr=True)
     old = _read_results(compare) if compare else None
-    for option, file in (("--json", json_file), ("--plot", plot)):
-        if file:
-            check_writable(option, file)
-    if plot and not show and "scale" not in options["scenarios"]:
-        raise click.UsageError("--plot requires the scenario scale")
+    if json_file:
+        check_writable("--json", json_file)
     results = (
         select_scenarios(_read_results(show), options["scenarios"])
         if show
@@ -128,8 +111,6 @@ def main(
         console.print(render_comparison(old, results))
     if json_file:
         json_file.write_bytes(encode_results(results))
-    if plot:
-        _write_plot(plot, results)
     for problem in results.problems:
         errors.print(f"[red]failed:[/] {problem}", highlight=False)
     if not results.complete:
@@ -148,13 +129,6 @@ def _read_results(path: Path) -> BenchResults:
         return decode_results(path.read_bytes())
     except InvalidResults as error:
         raise click.UsageError(f"{path}: {error}") from None
-
-
-def _write_plot(file: Path, results: BenchResults) -> None:
-    plot = draw_scale(results)
-    if not plot:
-        raise click.UsageError(f"--plot {file}: these results have no run of the scenario scale")
-    file.write_text(plot)
 
 
 def _measure(options: BenchOptions, console: Console) -> BenchResults:

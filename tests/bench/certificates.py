@@ -1,11 +1,11 @@
-"""The scenarios `certificates` and `early`: many nodes request their serving certificate."""
+"""The scenario `certificates`: many nodes request their serving certificate."""
 
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from libs.testbed.approve_everything import ApproveEverything
-from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
+from libs.testbed.kubelets_in_go import GoCertificateRequest
 from libs.testbed.service_processes import measure_process_usage
 from tests.bench import costs
 from tests.bench.figures import (
@@ -13,7 +13,6 @@ from tests.bench.figures import (
     Figures,
     compute_issued_figures,
     compute_ratio,
-    compute_times,
     find_begin,
     list_broken,
 )
@@ -23,11 +22,6 @@ _BASELINE: Final = "approve everything: "
 _RATIO: Final = "issued / approve everything"
 _MAX_RATIO: Final = 2  # promised: relative to the loop that approves everything
 _ALL: Final = frozenset({"list", "watch"})
-_EARLY_PROMISES: Final = {
-    "never issued": "nodes did not get the certificate of their newest request",
-    "older written": "older requests were written although a newer one existed",
-    "issued before the node joined": "certificates were issued to nodes that did not exist",
-}
 _MIN_COUNT: Final = 1000  # fewer requests measure latency, not throughput
 
 
@@ -53,20 +47,6 @@ async def measure_certificates(m: Measurement) -> BenchRun:
     }
     problems = find_certificate_problems(figures, cost.requests, count=count, settled=cost.settled)
     return m.make_run("certificates", figures, problems)
-
-
-async def measure_early_requests(m: Measurement) -> BenchRun:
-    """Every kubelet files two requests before its Node exists, then joins; only the last one is decided."""
-    kubelets, count = m.stage.kubelets, m.options.certificate_nodes
-    machines = make_fleet(m.name, count)
-    async with m.start_services() as controlled, run_machines(m.stage, machines, certificates=2) as names:
-        await kubelets.file_requests(names, certificates=2, until_issued=False)
-        async with costs.measure_costs(m.stage, controlled) as cost:
-            joins = await m.join_nodes(names, alone=False)
-            asked = await kubelets.wait_until_issued(names, seconds=m.options.patience)
-    figures = compute_early_figures(joins.nodes, asked.requests) | cost.compute_figures(count)
-    figures["context: watch restarts of the observer"] = float(joins.restarts + asked.restarts)
-    return m.make_run("early", figures, find_early_problems(figures, settled=cost.settled))
 
 
 async def measure_unconditional_approval(m: Measurement) -> Figures:
@@ -101,18 +81,6 @@ def compute_filed_figures(requests: Sequence[GoCertificateRequest], prefix: str 
     return figures
 
 
-def compute_early_figures(nodes: Sequence[GoNodeJoin], requests: Sequence[GoCertificateRequest]) -> Figures:
-    """Figures of nodes that filed requests before they joined: time to the certificate, requests written."""
-    newest = {request.node: request for request in requests}
-    older = [request for request in requests if request is not newest[request.node]]
-    spans = [(node.begun, newest[node.name].issued) for node in nodes]
-    return compute_times("issued", spans, find_begin(nodes), each="join to issued") | {
-        "older": float(len(older)),
-        "older written": float(sum(request.writes > 0 for request in older)),
-        "issued before the node joined": float(sum(0 < issued < joined for joined, issued in spans)),
-    }
-
-
 def find_certificate_problems(
     figures: Figures, asked: Counter[str], *, count: int, settled: bool
 ) -> list[str]:
@@ -128,9 +96,3 @@ def find_certificate_problems(
     if sum(each) > count:
         found.append(f"{sum(each)} API requests for {count} certificates")
     return found
-
-
-def find_early_problems(figures: Figures, *, settled: bool) -> list[str]:
-    """The promises that did not hold."""
-    found = [] if settled else ["the services were not idle before the joins, or after the last"]
-    return found + list_broken(figures, _EARLY_PROMISES)

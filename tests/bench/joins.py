@@ -52,7 +52,6 @@ _SCALED: Final = {
     "all issued s": "all issued s",
 }
 SCALE_CPU: Final = _SCALED["controller: CPU per node ms"]
-SCALE_MEMORY: Final = _SCALED["controller: peak RSS MB"]
 GROWTH: Final = "scale: CPU per node, most / least"
 
 

@@ -20,8 +20,6 @@ Scenario = Literal[
     "change",
     "rules",
     "certificates",
-    "early",
-    "pod-cidrs-killed",
     "leader-killed",
     "scale",
     "soak",
@@ -37,7 +35,7 @@ NATS_MODES: Final[tuple[Mode, ...]] = ("separate", "all-in-one-nats")
 class ScenarioSpec(NamedTuple):
     """What the command and the tables know of a scenario."""
 
-    title: str  # a format of the fields of BenchOptions, and of `pace`, `asking`, `pods` and `faults`
+    title: str  # a format of the fields of BenchOptions, and of `pace`, `asking` and `pods`
     is_default: bool = False
     is_comparable: bool = False  # --against measures it, too
     modes: tuple[Mode, ...] = MODES  # fewer for a scenario that kills one of several processes
@@ -54,18 +52,12 @@ SCENARIOS: Final[Mapping[Scenario, ScenarioSpec]] = {
         "a rule for most of {rule_nodes} nodes changes {rule_changes} times", is_default=True
     ),
     "certificates": ScenarioSpec("{certificate_nodes} ready nodes request their certificate at once"),
-    "early": ScenarioSpec("{certificate_nodes} nodes file two requests each, then join"),
-    "pod-cidrs-killed": ScenarioSpec(
-        "{nodes} nodes join, {pace}, one of three replicas of ipam is killed", modes=("separate",)
-    ),
     "leader-killed": ScenarioSpec(
         "{nodes} nodes file two requests each, the leader is killed (Lease {lease_seconds} s)",
         modes=NATS_MODES,
     ),
     "scale": ScenarioSpec("bursts of {sizes} nodes, {pace}{asking}", is_comparable=True),
-    "soak": ScenarioSpec(
-        "{soak_nodes} nodes, {soak_hours} simulated hours of {soak_hour_seconds:g} s, with {faults}"
-    ),
+    "soak": ScenarioSpec("{soak_nodes} nodes, {soak_hours} simulated hours of {soak_hour_seconds:g} s"),
 }
 
 
@@ -104,7 +96,7 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Meta(description="burst: compare it with the same burst with dual-stack pod CIDRs from ipam."),
     ] = False
-    certificate_nodes: Annotated[int, _count("certificates, early: nodes that request certificates.")] = 2000
+    certificate_nodes: Annotated[int, _count("certificates: nodes that request certificates.")] = 2000
     sizes: tuple[int, ...] = (100, 300, 1000, 3000, 5000)
     lease_seconds: Annotated[int, _count("leader-killed: duration of the watcher's Lease.", least=6)] = 15
     soak_nodes: Annotated[int, _count("soak: nodes.", least=10)] = 50
@@ -112,7 +104,6 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
     soak_hour_seconds: Annotated[
         float, Meta(description="soak: seconds of a simulated hour; 3600 = no simulation.", ge=1)
     ] = 25
-    soak_faults: int | None = None  # the seed of random faults; None: four in turn
     against: Path | None = None
     patience: Annotated[
         float,
@@ -153,8 +144,6 @@ def make_options(options: dict[str, Any]) -> BenchOptions:
     for scenario in scenarios:
         if not {*(possible := SCENARIOS[scenario].modes)} & {*modes}:
             raise click.UsageError(f"{scenario} requires --mode {' or '.join(possible)}")
-    if options["soak_faults"] is not None and not {*modes} <= {*NATS_MODES}:
-        raise click.UsageError(f"--soak-faults requires --mode {' or '.join(NATS_MODES)}")
     if (program := options["against"]) is not None:
         if not os.access(program, os.X_OK):
             raise click.UsageError(f"--against {program}: not executable; run: chmod +x {program}")

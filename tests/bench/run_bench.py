@@ -16,7 +16,7 @@ from libs.testbed.error_messages import list_messages
 from libs.testbed.kubelets_in_go import GoNodeJoin
 from libs.testbed.run_directory import open_run_directory
 from tests.bench.bench_cluster import OTHER_CONTROLLER, BenchCluster, start_cluster
-from tests.bench.certificates import measure_certificates, measure_early_requests
+from tests.bench.certificates import measure_certificates
 from tests.bench.changes import measure_address_change, measure_rule_changes, measure_steady
 from tests.bench.figures import BenchRun
 from tests.bench.joins import measure_burst, measure_scale, measure_single
@@ -24,7 +24,6 @@ from tests.bench.leader_killed import measure_leader_killed
 from tests.bench.measurement import Measure, Measurement, make_fleet, run_machines
 from tests.bench.options import AGAINST_MODES, SCENARIOS, BenchOptions, Mode, Scenario
 from tests.bench.other_controller import OtherControllerFailed
-from tests.bench.pod_cidrs import measure_pod_cidrs_killed
 from tests.bench.soak import measure_soak
 
 _WARM_UP_NODES: Final = 100
@@ -38,8 +37,6 @@ MEASURE_BY_SCENARIO: Final[Mapping[Scenario, Measure]] = {
     "change": measure_address_change,
     "rules": measure_rule_changes,
     "certificates": measure_certificates,
-    "early": measure_early_requests,
-    "pod-cidrs-killed": measure_pod_cidrs_killed,
     "leader-killed": measure_leader_killed,
     "scale": measure_scale,
     "soak": measure_soak,
@@ -122,7 +119,7 @@ def format_headline(run: BenchRun) -> str:
 
 async def _warm_up_cluster(stage: BenchCluster, wanted: BenchOptions) -> None:
     """Let some nodes join and leave: a new API server and a new signer handle the first ones slowly."""
-    asking = wanted.certificates or bool({"certificates", "early", "leader-killed"} & {*wanted.scenarios})
+    asking = wanted.certificates or bool({"certificates", "leader-killed"} & {*wanted.scenarios})
     async with run_machines(stage, make_fleet("warm-up", _WARM_UP_NODES), certificates=int(asking)) as names:
         await stage.kubelets.join(names, concurrency=wanted.concurrency, until_untainted=False)
         if asking:

@@ -6,37 +6,31 @@ pause before watches open stay as they are. The Lease of the watcher outlasts a 
 """
 
 import asyncio
-import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from libs.testbed.child_process import ChildExited, ChildProcess, wait_until
+from libs.testbed.child_process import ChildProcess, wait_until
 from libs.testbed.machine_fleet import SimMachineFacts
 from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, measure_process_usage
 from tests.bench import metrics
 from tests.bench.bench_cluster import BenchCluster, BenchServices, wait_until_quiet
 from tests.bench.figures import BenchRun
 from tests.bench.measurement import Measurement, make_fleet, move_external_address, run_machines
-from tests.bench.soak_faults import SoakedServices, start_with_faults_in_turn, start_with_random_faults
 from tests.bench.soak_figures import (
     HourSample,
     ProcessSample,
     compute_soak_figures,
-    count_restarts,
     find_soak_problems,
 )
 
 _HOUR_SECONDS: Final = 3600.0
 _HEARTBEATS_PER_HOUR: Final = 12  # the kubelet's nodeStatusReportFrequency is five minutes
 _CHANGED_SHARE: Final = 10  # in each hour, one machine of so many gets another address
-_RECOVERY_SECONDS: Final = 90.0  # a random fault lasts up to 20 s, and its recovery 60 s
-_SAMPLE_ATTEMPTS: Final = 3  # a process may end, and start again, while it is sampled
-_RESTART_SECONDS: Final = 1.0
+_RECOVERY_SECONDS: Final = 90.0
 _CLAIMS: Final = "/api/v1/namespaces/kube-system/configmaps"
 _REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
@@ -48,29 +42,49 @@ async def measure_soak(m: Measurement) -> BenchRun:
     samples: list[HourSample] = []
     problems: list[str] = []
     running = run_machines(m.stage, machines, certificates=1 + wanted.soak_hours)
-    async with _start_services(m) as (controlled, disturb), running as names:
+    starting = m.start_services(pod_cidrs=True, own_flags=build_period_flags(wanted.soak_hour_seconds))
+    async with starting as controlled, running as names:
+        faults = _list_faults(m.stage, controlled)
         await m.join_nodes(names, alone=False, certificates=True, pod_cidrs=True)
         for hour in range(wanted.soak_hours):
-            begun, ended = time.monotonic(), len(controlled.restarts)
-            what, failed = await disturb(hour, partial(_live_an_hour, m, machines, hour))
+            begun = time.monotonic()
+            what, fault = faults[hour % len(faults)]
+            await fault()
+            failed = await _live_an_hour(m, machines, hour)
             samples.append(await _sample(m.stage, controlled))
             problems += [f"hour {hour + 1} ({what}): {problem}" for problem in failed]
             m.report(
                 f"hour {hour + 1} of {wanted.soak_hours}: {what}; {_format_sample(samples[-1])}"
-                + "".join(f"; {name} restarted" for name in controlled.restarts[ended:])
                 + "".join(f"; {problem}" for problem in failed)
             )
             await asyncio.sleep(max(0.0, wanted.soak_hour_seconds - (time.monotonic() - begun)))
-    figures = compute_soak_figures(samples) | count_restarts(controlled.restarts)
-    return m.make_run("soak", figures, problems + find_soak_problems(samples))
+    return m.make_run("soak", compute_soak_figures(samples), problems + find_soak_problems(samples))
 
 
-def _start_services(m: Measurement) -> contextlib.AbstractAsyncContextManager[SoakedServices]:
-    flags = build_period_flags(m.options.soak_hour_seconds)
-    if m.options.soak_faults is not None:
-        return start_with_random_faults(m, m.options.soak_faults, flags)
-    starting = m.start_services(pod_cidrs=True, own_flags=flags)
-    return start_with_faults_in_turn(starting, m.stage)
+def _list_faults(
+    stage: BenchCluster, controlled: BenchServices
+) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
+    """What happens at the start of an hour, in turn: each fault breaks connections that must come back."""
+
+    async def restart_apiserver() -> None:
+        await stage.control_plane.apiserver.kill()
+        await stage.control_plane.restart_apiserver()
+
+    async def cut_talos() -> None:
+        await stage.machines.cut_endpoint(0)
+        await stage.machines.restore_endpoint(0)
+
+    async def renew_credentials() -> None:
+        stage.machines.write_talosconfig()
+
+    faults: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+        ("kube-apiserver restarted", restart_apiserver),
+        ("Talos connections cut", cut_talos),
+        ("Talos credentials renewed", renew_credentials),
+    ]
+    if controlled.nats is not None:
+        faults.append(("nats-server restarted", controlled.nats.restart))
+    return faults
 
 
 def build_period_flags(hour_seconds: float) -> Mapping[str, Sequence[str]]:
@@ -150,28 +164,17 @@ async def _replace_nodes(m: Measurement, machines: list[SimMachineFacts]) -> lis
 
 
 async def _sample(stage: BenchCluster, controlled: BenchServices) -> HourSample:
-    for _ in range(_SAMPLE_ATTEMPTS):
-        ended = len(controlled.restarts)
-        try:
-            return await _sample_once(stage, controlled)
-        except ChildExited:
-            await asyncio.sleep(_RESTART_SECONDS)
-            if len(controlled.restarts) == ended:  # no keeper restarts it
-                raise
-    return await _sample_once(stage, controlled)
-
-
-async def _sample_once(stage: BenchCluster, controlled: BenchServices) -> HourSample:
     await controlled.services.wait_until_ready()
-    children = controlled.services.children
     pages = await controlled.fetch_metrics()
-    processes = {name: await _sample_process(child, controlled.counts) for name, child in children.items()}
     answer = await stage.admin.request("GET", _CLAIMS)
     kept = {"ConfigMaps in kube-system": len(answer.body["items"])}
     if controlled.nats is not None:
         kept |= await controlled.nats.count_kept()
     return HourSample(
-        processes=processes,
+        processes={
+            name: await _sample_process(child, controlled.counts)
+            for name, child in controlled.services.children.items()
+        },
         kept=kept,
         loop_lag={name: metrics.parse_histogram(page) for name, page in pages.items()},
     )
@@ -189,7 +192,6 @@ async def _sample_process(child: ChildProcess, counts: Path) -> ProcessSample:
     proc = Path(f"/proc/{child.pid}")
     pages = int((proc / "statm").read_text().split()[1])
     return ProcessSample(
-        pid=child.pid,
         rss_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
         files=len(list((proc / "fd").iterdir())),
         tasks=int(file.read_text()),

@@ -156,9 +156,6 @@ def _format_title(wanted: BenchOptions, scenario: Scenario) -> str:
         "pace": f"{wanted.concurrency} at a time" if wanted.concurrency else "all at once",
         "asking": ", each requests its certificate" if wanted.certificates else "",
         "pods": ", each gets pod CIDRs" if wanted.pod_cidrs else "",
-        "faults": "reconnects"
-        if wanted.soak_faults is None
-        else f"random faults of seed {wanted.soak_faults}",
     }
     return f"{scenario}: {SCENARIOS[scenario].title.format_map(words)}"
 

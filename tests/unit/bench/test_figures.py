@@ -10,17 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.testbed.control_plane.node_history import WriteRequest
 from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
 from libs.testbed.service_processes import ProcessUsage
 from services.labeler.rules import apply_rules, compile_rules
 from tests.bench import costs, metrics
-from tests.bench.certificates import (
-    compute_early_figures,
-    compute_filed_figures,
-    find_certificate_problems,
-    find_early_problems,
-)
+from tests.bench.certificates import compute_filed_figures, find_certificate_problems
 from tests.bench.changes import (
     compute_expected_labels,
     compute_rule_figures,
@@ -36,16 +30,13 @@ from tests.bench.figures import (
     compute_untainted_figures,
     summarize_runs,
 )
+from tests.bench.joins import GROWTH, compute_growth, select_scale_figures
 from tests.bench.measurement import make_fleet
 from tests.bench.pod_cidrs import (
     RATIO,
-    IpamWrites,
     compare_bursts,
     compute_carried_figures,
-    compute_killed_figures,
     compute_served_figures,
-    count_writes,
-    find_killed_problems,
     find_pod_cidr_problems,
 )
 from tests.builders import make_facts
@@ -63,11 +54,9 @@ def joined(name: str, begun: float, at: float, untainted: float, served: float =
     return GoNodeJoin(name=name, begun=begun, joined=at, untainted=untainted, served=served)
 
 
-def asked(node: str, begun: float, *, writes: int = 0, **steps: float) -> GoCertificateRequest:
+def asked(node: str, begun: float, **steps: float) -> GoCertificateRequest:
     times = {"begun": begun, "filed": begun, **steps}
-    return msgspec.convert(
-        {"name": f"csr-{node}-{begun}", "node": node, "writes": writes, **times}, GoCertificateRequest
-    )
+    return msgspec.convert({"name": f"csr-{node}-{begun}", "node": node, **times}, GoCertificateRequest)
 
 
 def a_run(number: int, **figures: float) -> BenchRun:
@@ -133,6 +122,14 @@ def test_requests_are_counted_per_node_without_those_for_the_lease():
     }
 
 
+def test_only_the_compared_figures_of_a_size_are_kept_and_the_growth_is_most_by_least():
+    burst = {"controller: CPU per node ms": 4.0, "controller: peak RSS MB": 80.0, "all joined s": 9.0}
+    small = select_scale_figures(burst, 100)
+    assert small == {"scale: 100 nodes: CPU per node ms": 4.0, "scale: 100 nodes: peak RSS MB": 80.0}
+    large = select_scale_figures(burst | {"controller: CPU per node ms": 6.0}, 1000)
+    assert compute_growth(small | large, (100, 1000)) == {GROWTH: 1.5}
+
+
 def test_a_rule_change_is_timed_to_the_last_node_and_nodes_that_never_change_are_counted():
     figures = compute_rule_figures([1.0, 2.0, None, 4.0])
     assert figures["all applied s"] == 4.0
@@ -193,34 +190,6 @@ def test_requests_sent_together_are_timed_from_the_first_one():
     )
     assert figures["us: all issued s"] == pytest.approx(3.0)
     assert figures["us: all filed s"] == pytest.approx(1.0)
-
-
-def test_a_write_to_the_older_of_two_early_requests_is_a_problem():
-    nodes = (joined("a", 10.0, 10.1, 12.0), joined("b", 10.5, 10.6, 12.0), joined("c", 10.5, 10.6, 12.0))
-    requests = [
-        asked("a", 1.0),
-        asked("a", 2.0, issued=11.0),
-        asked("b", 1.0, writes=1),
-        asked("b", 2.0, issued=12.5),
-        asked("c", 1.0),
-        asked("c", 2.0),
-    ]
-    figures = compute_early_figures(nodes, requests)
-    assert figures["all issued s"] == pytest.approx(2.5)
-    assert figures["join to issued p50 ms"] == pytest.approx(1000)
-    assert (figures["older"], figures["older written"], figures["never issued"]) == (3, 1, 1)
-    assert find_early_problems(figures, settled=True) == [
-        "1 nodes did not get the certificate of their newest request",
-        "1 older requests were written although a newer one existed",
-    ]
-
-
-def test_a_certificate_issued_before_its_node_joined_is_a_problem():
-    figures = compute_early_figures((joined("a", 10.0, 10.1, 12.0),), [asked("a", 2.0, issued=9.0)])
-    assert find_early_problems(figures, settled=True) == [
-        "1 certificates were issued to nodes that did not exist"
-    ]
-    assert "not idle" in find_early_problems(figures, settled=False)[0]
 
 
 def test_promises_about_certificates_that_do_not_hold_are_problems():
@@ -368,58 +337,5 @@ def test_promises_about_pod_cidrs_that_do_not_hold_are_problems():
     assert find_pod_cidr_problems(broken, nodes=1000) == [
         *always,
         "with pod CIDRs it took more than 1.3 times as long",
-        "more than 0.1 writes of claims per node",
-    ]
-
-
-def write(verb: str, resource: str, name: str, code: int, user: str = "talos-ccm-ipam") -> WriteRequest:
-    return WriteRequest(user, verb, resource, name, code, "")
-
-
-def test_writes_of_ipam_are_counted_by_node_and_by_outcome():
-    writes = count_writes(
-        [
-            write("create", "configmaps", "p", 201),
-            write("update", "configmaps", "p", 409),
-            write("update", "configmaps", "p", 200, user="another"),
-            write("patch", "nodes", "a", 200),
-            write("patch", "nodes", "b", 422),
-            write("patch", "nodes", "c", 504),
-        ]
-    )
-    assert (writes.claims, writes.claims_refused) == (1, 1)
-    assert writes.patched == {"a": 1}
-    assert writes.patches_refused == {"b": 1}
-    assert writes.patches_cut_off == {"c": 1}
-
-
-def killed_figures_of(writes: IpamWrites, carried: list[tuple[str, ...]], **more: float) -> dict[str, float]:
-    served = compute_served_figures([joined("a", 10.0, 10.1, 11.0, 13.0)])
-    figures = compute_killed_figures(writes, 1000) | served | compute_carried_figures(carried)
-    return figures | {"pod CIDRs: nodes served before the kill": 340.0} | more
-
-
-def test_a_burst_that_a_killed_replica_did_not_disturb_has_no_problem():
-    writes = IpamWrites(claims=60, claims_refused=39, patched=Counter(a=1, b=1))
-    figures = killed_figures_of(writes, [("10.0.0.0/24", "fd00::/80")])
-    assert figures["pod CIDRs: writes of claims per node, refused ones too"] == pytest.approx(0.099)
-    assert find_killed_problems(figures, nodes=1000, settled=True) == []
-
-
-def test_promises_that_fail_when_a_replica_is_killed_are_problems():
-    writes = IpamWrites(claims=60, claims_refused=41, patched=Counter(a=2, b=1))
-    wrong = {"never with pod CIDRs": 1.0, "pod CIDRs: nodes served before the kill": 990.0}
-    figures = killed_figures_of(writes, [("10.0.0.0/24", "fd00::/80")] * 2, **wrong)
-    always = [
-        "our services still sent requests 20 s after the last join",
-        "1 nodes did not get pod CIDRs in time",
-        "2 pod CIDRs overlap another one",
-    ]
-    again = "1 nodes were patched more than once"
-    assert find_killed_problems(figures, nodes=999, settled=False) == [*always, again]
-    assert find_killed_problems(figures, nodes=1000, settled=False) == [
-        *always,
-        "the bench killed a replica too late, when 990 nodes were served",
-        again,
         "more than 0.1 writes of claims per node",
     ]

@@ -111,14 +111,6 @@ def test_another_controller_runs_only_where_the_comparison_is_meaningful():
     ]
 
 
-def test_a_replica_is_killed_only_in_mode_separate():
-    wanted = BenchOptions(scenarios=("pod-cidrs-killed",), modes=("all-in-one-memory", "separate"), runs=1)
-    assert plan_runs(wanted) == [("pod-cidrs-killed", "separate", 1)]
-    rejected = CliRunner().invoke(main, ["pod-cidrs-killed", "--mode", "all-in-one-memory"])
-    assert rejected.exit_code == 2
-    assert "pod-cidrs-killed requires --mode separate" in rejected.output
-
-
 @pytest.mark.parametrize("groups", [0, 1, 2], ids=["alone", "beside our services", "in a group of groups"])
 async def test_a_run_in_which_kube_apiserver_keeps_rejecting_requests_has_that_problem(groups: int):
     rejected = CommandRejected("kubelets rejected beat: 429: too many requests")
@@ -155,6 +147,8 @@ def test_no_two_machines_of_a_fleet_share_a_name_or_an_address():
         (["--against", __file__], f"{__file__}: not executable; run: chmod +x {__file__}"),
         (["steady", "--against", sys.executable], "requires one of the scenarios burst, single"),
         (["--mode", "against-tuned"], "--mode against-tuned requires --against PROGRAM"),
+        (["leader-killed", "--mode", "all-in-one-memory"], "leader-killed requires --mode separate or"),
+        (["--keep-logs", str(Path(__file__).parent)], "name an empty or a new directory"),
     ],
 )
 def test_a_wrong_argument_is_named(arguments: list[str], words: str):

@@ -1,7 +1,6 @@
 """A soak: periods that shrink with the hour, growth over the hours, and the verdict."""
 
 import math
-import random
 from collections.abc import Callable
 
 import msgspec
@@ -9,7 +8,6 @@ import pytest
 
 from tests.bench.metrics import Histogram
 from tests.bench.soak import build_period_flags
-from tests.bench.soak_faults import choose_faults
 from tests.bench.soak_figures import (
     WARM_UP_HOURS,
     HourSample,
@@ -29,9 +27,8 @@ def sample(
     tasks: int = 200,
     threads: int = 3,
     consumers: int = 7,
-    pid: int = 9,
 ) -> HourSample:
-    process = ProcessSample(pid=pid, rss_bytes=int(rss), files=files, tasks=tasks, threads=threads)
+    process = ProcessSample(rss_bytes=int(rss), files=files, tasks=tasks, threads=threads)
     return HourSample(processes={"all-in-one": process}, kept={"NATS consumers": consumers})
 
 
@@ -69,33 +66,6 @@ def test_what_grows_is_reported(of_hour: Callable[[int], HourSample], problem: s
     assert find_soak_problems(day(of_hour)) == [problem]
 
 
-def test_growth_is_found_in_each_life_of_a_process_that_restarts():
-    """Every ten hours the memory and the files are those of a new process."""
-    growing = day(lambda hour: sample(rss=100e6 + hour % 10 * 1e6, files=40 + hour % 10, pid=hour // 10))
-    assert find_soak_problems(growing) == [
-        "the memory of all-in-one grows by 24.0 MB per simulated day",
-        "files of all-in-one grow by 24 per simulated day, to 49",
-    ]
-    figures = compute_soak_figures(growing)
-    assert figures["ours: all-in-one RSS MB"] == 103.0
-    assert figures["ours: all-in-one RSS MB, growth per day"] == pytest.approx(24.0)
-
-
-def test_the_first_hours_after_a_restart_are_no_leak_and_no_growth_spans_it():
-    def of_hour(hour: int) -> HourSample:
-        life, age = divmod(hour, 12)
-        return sample(rss=1e6 * (100 + 20 * life + 10 * min(age, WARM_UP_HOURS)), pid=life)
-
-    assert find_soak_problems(day(of_hour)) == []
-
-
-def test_a_process_that_never_runs_for_long_proves_nothing():
-    restarting = day(lambda hour: sample(pid=hour // (WARM_UP_HOURS + 1)))
-    assert find_soak_problems(restarting) == [
-        "all-in-one restarted so often that it never ran for more than 5 hours"
-    ]
-
-
 def test_subjects_may_grow_because_deletions_stay_in_the_stream_for_an_hour():
     processes = sample().processes
     growing = day(lambda hour: HourSample(processes=processes, kept={"NATS subjects": 100 + hour}))
@@ -126,23 +96,6 @@ def test_the_lag_of_the_event_loop_counts_after_the_first_hours():
     in_each_hour = lagging(lambda hour: 2 * hour)
     assert compute_soak_figures(in_each_hour)["loop lag: all-in-one p99 at most ms"] == 250
     assert find_soak_problems(in_each_hour) == ["the event loop of all-in-one lags by up to 250 ms (p99)"]
-
-
-def test_the_lag_of_a_process_that_started_again_counts_from_zero():
-    samples = lagging(lambda hour: 0)
-    again = {0.1: 0.0, 0.25: 10.0, math.inf: 10.0}
-    samples[-1] = msgspec.structs.replace(samples[-1], loop_lag={"all-in-one": again})
-    assert compute_soak_figures(samples)["loop lag: all-in-one max at most ms"] == 250
-
-
-@pytest.mark.parametrize("hour", range(100))
-def test_the_faults_of_an_hour_follow_from_the_seed_and_have_an_effect_in_a_soak(hour: int):
-    one, other = (choose_faults("all-in-one", random.Random(hour)) for _ in range(2))
-    assert one == other
-    targets = [fault.target for fault in one]
-    assert len(set(targets)) == 2
-    without_effect = ("process-", "machine-", "clock", "collector-", "webhook", "installation")
-    assert not any(target.startswith(without_effect) for target in targets)
 
 
 def test_periods_shrink_as_much_as_the_hour_but_not_below_a_second():
