@@ -16,12 +16,12 @@ from libs.common.contract.node import Node
 from libs.common.contract.ordering import epoch_of
 from libs.common.contract.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE
 from libs.common.kube.service_cidrs import ServiceCidr
+from libs.common.observability import metrics
+from libs.common.service.leader_elector import BusReachability, LeaderElector, LeadershipLost
 from libs.common.service.service import Dependencies
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
 from services.metadata.service import MetadataService
-from services.watcher.bus_reachability import BusReachability
-from services.watcher.leader_elector import LeadershipLost, LeaseElector
 from services.watcher.service import WatcherService
 from services.watcher.settings import WatcherSettings
 from tests.builders import make_facts, make_node
@@ -223,18 +223,22 @@ class HandoverRun:
             return MetadataService(dependencies, CALM, talos=self._talos)
         if process == "labeler":
             return LabelerService(dependencies, LabelerSettings())
-        elector = LeaseElector(
+        elector = LeaderElector(
             InMemoryLock(
                 self._lease,
                 identity,
                 renew_deadline_seconds=_SETTINGS.renew_deadline_seconds,
                 reach=bus.reach,
             ),
+            set_gauge=metrics.LEADER.set,
             retry_seconds=_SETTINGS.retry_period_seconds,
             clock=self._clock,
             jitter=dependencies.random.random,
             reachability=BusReachability(
-                bus.server_liveness, lambda: 0.0, candidate_seconds=2.0, leader_seconds=3.0
+                contact=bus.server_liveness,
+                leader_silence=lambda: 0.0,
+                candidate_seconds=2.0,
+                leader_seconds=3.0,
             ),
         )
         return WatcherService(

@@ -32,10 +32,10 @@ from libs.common.kube.errors import KubeError
 from libs.common.kube.objects import UnreadableObject
 from libs.common.kube.service_cidrs import ServiceCidr, ServiceCidrSpec
 from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
+from libs.common.service.leader_elector import LeaderElector
 from libs.common.service.service import Dependencies
 from services.watcher.informer import ObjectSourceFactory
 from services.watcher.kinds import Kind
-from services.watcher.leader_elector import LeaderElector
 from services.watcher.observation_publisher import ObservationPublisher
 from services.watcher.publish_decision import FencingToken
 from services.watcher.published_state import PublishedState

@@ -1,7 +1,6 @@
 """The record of deletions on lifecycle's Lease, which counts across restarts and leaders."""
 
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -18,7 +17,9 @@ from services.lifecycle.deletion_limit import (
     grant_deletion,
 )
 
-_MAX_ATTEMPTS: Final = 3  # without leader election, another replica may write the Lease at the same time
+_MAX_ATTEMPTS: Final = (
+    3  # a renewal, or another replica without leader election, may write the Lease meanwhile
+)
 
 
 class LeaseClient(Protocol):
@@ -53,17 +54,15 @@ class LeaseDeletionBudget:
     namespace: str
     name: str
     holder: str  # must hold the Lease; "": no holder is required
-    write_lock: AbstractAsyncContextManager[object]
     limit: int
     request_timeout_seconds: float  # limits each request
     now: Callable[[], datetime]
 
     async def spend(self, node: str) -> str:
-        async with self.write_lock:
-            try:
-                return await self._spend(node)
-            except KubeError as error:
-                return f"cannot write the record of deletions: {error}"
+        try:
+            return await self._spend(node)
+        except KubeError as error:
+            return f"cannot write the record of deletions: {error}"
 
     async def _spend(self, node: str) -> str:
         for _ in range(_MAX_ATTEMPTS):

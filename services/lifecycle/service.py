@@ -13,13 +13,13 @@ from libs.common.contract.services import LIFECYCLE
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, is_csr_subject, object_name_in
 from libs.common.kube.api import KubeApi
 from libs.common.kube.event_recorder import EventRecorder
-from libs.common.service.build_lease_lock import build_lease_lock
+from libs.common.observability import metrics
 from libs.common.service.config_reload import OwnershipReloader
+from libs.common.service.leader_elector import build_leader_elector
 from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.lifecycle.decide import Delete, DeletionCase, Keep, ReplicaStatus, decide, explain_exclusion
 from services.lifecycle.deletion_budget import DeletionBudget, InMemoryDeletionBudget, LeaseDeletionBudget
-from services.lifecycle.leader_elector import LeaderElector
 from services.lifecycle.node_deleter import COMPONENT, NodeDeleter
 from services.lifecycle.node_index import NodeIndex
 from services.lifecycle.node_reconciler import NodeReconciler
@@ -50,12 +50,11 @@ class LifecycleService:
         )
         kube = dependencies.require_kube()
         self._lease_client = kube.with_own_connections(connections=_MAX_LEASE_CONNECTIONS)
-        self._leader_elector = LeaderElector(
-            build_lease_lock(self._lease_client, settings, dependencies) if settings.uses_lease else None,
-            on_started_leading=self._restart_evidence,
-            retry_seconds=settings.retry_period_seconds,
-            clock=dependencies.monotonic,
-            jitter=dependencies.random.random,
+        self._leader_elector = build_leader_elector(
+            self._lease_client if settings.uses_lease else None,
+            settings,
+            dependencies,
+            set_gauge=metrics.LIFECYCLE_LEADER.set,
         )
         self._ownership_reloader = OwnershipReloader(
             settings,
@@ -86,7 +85,7 @@ class LifecycleService:
             bus = self._dependencies.bus
             await run_together(
                 follow_flow(bus, LIFECYCLE.service, self._stream_cache, exclude=is_csr_subject),
-                self._leader_elector.run(),
+                self._leader_elector.run(self._on_started_leading),
                 self._ownership_reloader.run(),
                 self._event_recorder.run(),
                 self._reconciler.run(),
@@ -151,10 +150,8 @@ class LifecycleService:
             namespace=settings.lease_namespace,
             name=settings.lease_name,
             holder=self._dependencies.identity if settings.uses_lease else "",
-            write_lock=self._leader_elector.write_lock,
             limit=settings.max_deletions_per_hour,
-            request_timeout_seconds=settings.renew_deadline_seconds
-            / 4,  # as for a renewal, which waits for it
+            request_timeout_seconds=settings.renew_deadline_seconds / 4,
             now=now,
         )
 
@@ -186,6 +183,9 @@ class LifecycleService:
 
     def _enqueue_all(self) -> None:
         self._reconciler.enqueue_all()
+
+    async def _on_started_leading(self, lease_transitions: int) -> None:
+        self._restart_evidence()
 
     def _restart_evidence(self) -> None:
         """Drop the poll histories: contradicting messages may have been missed."""

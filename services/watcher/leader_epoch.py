@@ -1,17 +1,25 @@
 """The epoch of this leader, and whether another leader or a restored etcd invalidates it."""
 
+from typing import Final
+
 from libs.common.contract.events import Leading, SnapshotComplete
 from services.watcher.publish_decision import FencingToken, compute_next_epoch
 from services.watcher.published_state import PublishedState
+
+_REPEATED_SECONDS: Final = 60.0
 
 
 class LeaderEpoch:
     """Keeps one epoch for the whole term, unless another leader or a restored etcd invalidates it."""
 
-    def __init__(self, published: PublishedState, *, identity: str, lease_transitions: int) -> None:
+    def __init__(
+        self, published: PublishedState, *, identity: str, has_lease: bool, lease_transitions: int
+    ) -> None:
         self._published = published
         self._identity = identity
+        self._has_lease = has_lease
         self._transitions = lease_transitions
+        self._deposed_at = float("-inf")
         self._token: FencingToken | None = None
         self._is_rejected = False
         self._is_rewound = False
@@ -40,6 +48,29 @@ class LeaderEpoch:
     def mark_rewound(self) -> None:
         """Record that resourceVersions went back: followers would ignore new messages of this epoch."""
         self._is_rewound = True
+
+    def find_conflict(self, now: float, *, silence_seconds: float) -> str:
+        """Return why this leader must wait, although it holds its Lease; "" if it may publish again.
+
+        Call it when the leader is deposed, at that monotonic time. Another leader no longer leads after
+        `silence_seconds` without a heartbeat. A former leader of the same Lease can depose this one once,
+        with a late message. The leader of another Lease does it again. Without a limit both would publish
+        every object several times a second, each with a higher epoch than the other. Without a Lease the
+        watcher that started later leads.
+        """
+        last, self._deposed_at = self._deposed_at, now
+        heartbeat = self._published.leader_heartbeat
+        other = "another watcher"
+        if heartbeat is not None and heartbeat.holder != self._identity:
+            other = heartbeat.holder
+        elif self._has_lease:
+            return ""
+        if self._has_lease and now - last > _REPEATED_SECONDS:
+            return ""
+        if self._published.seconds_since_leader_heartbeat() >= silence_seconds:
+            return ""
+        hint = ", and has another Lease" if self._has_lease else ": without a Lease run only one watcher"
+        return f"{other} publishes to this stream, too{hint}"
 
     def next_token(self) -> FencingToken:
         """Return a token for the current stream, with a new epoch if the present one is not current."""

@@ -11,11 +11,11 @@ from libs.common.bus.protocol import BusError, NoStream
 from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import SNAPSHOT
+from libs.common.service.leader_elector import LeaderElector
 from libs.common.service.service import Dependencies
 from services.watcher.informer import ObjectSourceFactory, ObjectSources
 from services.watcher.kind_controller import KindController
 from services.watcher.kinds import CSR, NODE, Kind, ObjectT
-from services.watcher.leader_elector import LeaderElector
 from services.watcher.leader_epoch import LeaderEpoch
 from services.watcher.published_state import PublishedState
 from services.watcher.resync import Resync
@@ -51,7 +51,10 @@ class LeadershipTerm:
         self._published = published
         self._publisher = publisher
         self._leader_epoch = LeaderEpoch(
-            published, identity=dependencies.identity, lease_transitions=lease_transitions
+            published,
+            identity=dependencies.identity,
+            has_lease=settings.uses_lease,
+            lease_transitions=lease_transitions,
         )
         self._nodes = self._build_controller(NODE, sources.nodes)
         self._requests = self._build_controller(CSR, sources.requests) if settings.watches_requests else None
@@ -74,7 +77,6 @@ class LeadershipTerm:
             on_stats=self._resync.on_stats,
         )
         self._node_stats = NodeStatsCollector(lambda: self._nodes.objects, dependencies.now)
-        self._renewed = asyncio.Event()
 
     def _build_controller(
         self, kind: Kind[ObjectT], source: ObjectSourceFactory[ObjectT]
@@ -104,7 +106,7 @@ class LeadershipTerm:
     def _controllers(self) -> Iterable[KindController[Node] | KindController[SigningRequest]]:
         return (self._nodes,) if self._requests is None else (self._nodes, self._requests)
 
-    async def run(self) -> NoReturn:
+    async def run(self) -> None:
         """Lead until cancelled. Raises an exception group with LeadershipLost and any other errors."""
         async with asyncio.TaskGroup() as tasks:
             for kind in self._controllers():
@@ -116,8 +118,6 @@ class LeadershipTerm:
             tasks.create_task(self._publish_heartbeats())
             tasks.create_task(self._collect_stream_stats())
             tasks.create_task(self._node_stats.run())
-            await self._elector.renew(self._renewed.set)
-        raise AssertionError("unreachable: renew() ends only by an exception")
 
     def wake(self) -> None:
         """Reevaluate after a change, or a loss, of the known state of the cluster or the stream."""
@@ -151,8 +151,8 @@ class LeadershipTerm:
     async def _publish_heartbeats(self) -> NoReturn:
         """Publish a heartbeat at each renewal only: a missing heartbeat shows that the renewal failed."""
         while True:
-            await self._renewed.wait()
-            self._renewed.clear()
+            await self._elector.renewed.wait()
+            self._elector.renewed.clear()
             try:
                 await self._resync.publish_heartbeat()
             except NoStream:

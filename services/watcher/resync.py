@@ -19,11 +19,10 @@ from libs.common.contract.services import DURABLES
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import SNAPSHOT
 from libs.common.observability import metrics
+from libs.common.service.leader_elector import LeaderElector
 from libs.common.service.service import Dependencies
 from services.watcher.kind_controller import KindController
-from services.watcher.leader_elector import LeaderElector
 from services.watcher.leader_epoch import LeaderEpoch
-from services.watcher.lease_conflict import LeaseConflict
 from services.watcher.publish_decision import FencingToken, estimate_stream_bytes
 from services.watcher.published_state import PublishedState
 from services.watcher.service_cidr_informer import ServiceCidrInformer
@@ -71,7 +70,6 @@ class Resync:
 
     def __post_init__(self) -> None:
         self._controllers = (self.nodes,) if self.requests is None else (self.nodes, self.requests)
-        self._lease_conflict = LeaseConflict(self.published, self.dependencies, self.heartbeat_ttl_seconds)
         self._ttl_seconds = max(1, int(self.heartbeat_ttl_seconds))
         self._completed_round: ResyncRound | None = None
         self._published_cidrs: tuple[str, ...] | None = None  # in the last snapshot of this leader
@@ -184,8 +182,9 @@ class Resync:
         await self._wait_until_followed(await self._provision())
         if self.leader_epoch.is_deposed:
             await self.elector.confirm_leadership()
-            if problem := self._lease_conflict.find_problem():
-                raise ResyncInterrupted(problem)
+            now = self.dependencies.monotonic()
+            if conflict := self.leader_epoch.find_conflict(now, silence_seconds=self.heartbeat_ttl_seconds):
+                raise ResyncInterrupted(conflict)
         current = ResyncRound(self.leader_epoch.next_token(), self.published.follow_generation)
         await self.publish_heartbeat()
         await self._wait_for_own_leading(current)

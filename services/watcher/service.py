@@ -1,9 +1,7 @@
 """The watcher service: a candidate for leadership; the leader publishes the state of the cluster."""
 
-import asyncio
-import logging
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import Final
 
 from libs.common.bus.follow_flow import follow_flow
 from libs.common.bus.ordered_publisher import OrderedPublisher
@@ -15,19 +13,21 @@ from libs.common.kube.api import NODES, SIGNING_REQUESTS, KubeApi
 from libs.common.kube.objects import Item, Resource, UnreadableObject
 from libs.common.kube.reflector import ItemCollector, Reflector
 from libs.common.kube.service_cidrs import SERVICE_CIDRS, ServiceCidr
-from libs.common.service.build_lease_lock import build_lease_lock
+from libs.common.observability import metrics
+from libs.common.service.leader_elector import (
+    LeaderElector,
+    LeadershipLost,
+    build_leader_elector,
+    find_root_cause,
+)
 from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
-from services.watcher.bus_reachability import BusReachability
 from services.watcher.informer import ObjectSourceFactory, ObjectSources
 from services.watcher.kinds import CSR, NODE
-from services.watcher.leader_elector import LeaderElector, LeadershipLost, LeaseElector, StreamElector
 from services.watcher.leadership_term import LeadershipTerm
 from services.watcher.published_state import PublishedState
 from services.watcher.settings import WatcherSettings
 from services.watcher.store import Store
-
-log = logging.getLogger(__name__)
 
 # One for the Lease; for Nodes and for CSRs a watch, a concurrent list, and a list that confirms an absence;
 # for ServiceCIDRs a watch and a concurrent list.
@@ -38,8 +38,7 @@ class WatcherService:
     """Always follows the stream, so that it can lead at once; lists and watches only while it leads.
 
     Losing the Lease ends the process, as in the reference controller. In the all-in-one process no other
-    service may go on writing, and a new process keeps no state of its time as leader. Without a Lease, a
-    deposed leader waits until it may lead again.
+    service may go on writing, and a new process keeps no state of its time as leader.
     """
 
     spec = WATCHER
@@ -79,10 +78,11 @@ class WatcherService:
         try:
             bus = self._dependencies.bus
             await run_together(
-                follow_flow(bus, WATCHER.service, self._published, exclude=_is_enriched), self._lead()
+                follow_flow(bus, WATCHER.service, self._published, exclude=_is_enriched),
+                self._elector.run_term(self._lead),
             )
         except* LeadershipLost as lost:
-            raise _root_cause(lost) from None
+            raise find_root_cause(lost) from None
         finally:
             if self._watch_client is not None:
                 await self._watch_client.close()
@@ -91,26 +91,12 @@ class WatcherService:
         """Return why the stream is not up to date; a standby keeps nothing up to date and is ready."""
         return (*self._elector.problems(), *(self._term.problems() if self._term is not None else ()))
 
-    async def _lead(self) -> NoReturn:
-        while True:
-            transitions = await self._elector.acquire()
-            try:
-                await self._serve(transitions)
-            except* LeadershipLost as lost:
-                if self._settings.takes_lease:
-                    raise
-                log.warning("standing by", extra={"reason": str(_root_cause(lost))})
-            finally:
-                self._term = None
-                await self._elector.release()
-            _raise_if_cancelled()
-
-    async def _serve(self, transitions: int) -> NoReturn:
+    async def _lead(self, lease_transitions: int) -> None:
         self._term = LeadershipTerm(
             self._dependencies,
             self._settings,
             elector=self._elector,
-            lease_transitions=transitions,
+            lease_transitions=lease_transitions,
             published=self._published,
             publisher=self._publisher,
             sources=self._sources,
@@ -166,48 +152,18 @@ class WatcherService:
         )
 
     def _build_elector(self) -> LeaderElector:
-        parts, settings = self._dependencies, self._settings
-        if not settings.takes_lease:
-            return StreamElector(
-                self._published,
-                retry_seconds=settings.retry_period_seconds,
-                silence_seconds=settings.renew_deadline_seconds,
-            )
-        return LeaseElector(
-            build_lease_lock(self._get_watch_client(), settings, parts),
-            retry_seconds=settings.retry_period_seconds,
-            clock=parts.monotonic,
-            jitter=parts.random.random,
-            reachability=BusReachability(
-                parts.bus.server_liveness,
-                self._published.seconds_since_leader_heartbeat,
-                candidate_seconds=settings.renew_deadline_seconds,
-                leader_seconds=settings.lease_duration_seconds,
-            ),
+        return build_leader_elector(
+            self._get_watch_client() if self._settings.uses_lease else None,
+            self._settings,
+            self._dependencies,
+            set_gauge=metrics.LEADER.set,
+            leader_silence=self._published.seconds_since_leader_heartbeat,
         )
 
 
 def _is_enriched(subject: str) -> bool:
     """Whether the subject has enrichments, which double the traffic and which the watcher does not need."""
     return subject.startswith((ENRICHED_NODE, ENRICHED_CSR))
-
-
-def _raise_if_cancelled() -> None:
-    """Raise CancelledError if the current task was cancelled.
-
-    Before Python 3.13, a task group that ends by an exception drops a cancellation that arrives with it.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
-
-
-def _root_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first exception inside nested groups, so that the process logs one sentence, not a tree."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 WATCHER_DEFINITION = ServiceDefinition(spec=WATCHER, settings=WatcherSettings, build=WatcherService)

@@ -41,7 +41,7 @@ class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.resync_seconds, MAX_REPUBLISH_INTERVAL.total_seconds())
 
     @property
-    def takes_lease(self) -> bool:
+    def uses_lease(self) -> bool:
         """Whether a Lease elects the leader; an observe-only watcher writes nothing to Kubernetes."""
         return self.leader_elect and not self.observe_only
 

@@ -28,7 +28,7 @@ SHELL = (
     # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|\w+_api)",
-    r"services\.watcher\.(cooldown_timer|informer|leader_elector|leadership_term|observation_publisher|publish_decider|resync|service_cidr_informer|stats_collectors)",
+    r"services\.watcher\.(cooldown_timer|informer|leadership_term|observation_publisher|publish_decider|resync|service_cidr_informer|stats_collectors)",
     r"services\.metadata\.(clock|cluster_networks_poller|enriched_messages|enrichment_publisher|reconciler_pool)",
     r"services\.metadata\.machines\.(query_machine|query_slots|replacement_detector|talos_client)",
     r"services\.metadata\.nodes\.(machine_poller|machine_watcher|node_controller|on_node_observed)",
@@ -38,7 +38,7 @@ SHELL = (
     r"services\.csr\.(api_endpoint_watcher|approval_writer|waiting_request_reconciler)",
     r"services\.ipam\.(allocator|batch_claimer|batcher|config_reloader|garbage_collector|pool_metrics)",
     r"services\.ipam\.waiting_node_reconciler",
-    r"services\.lifecycle\.(deletion_budget|leader_elector|node_deleter|node_reconciler|shutdown_taint_writer)",
+    r"services\.lifecycle\.(deletion_budget|node_deleter|node_reconciler|shutdown_taint_writer)",
     r"services\.bootstrap\.((directory|kubernetes)_key_store|run|server_files|server_reconciler)",
     # the simulated machines: process, connections, calls
     r"libs\.testbed\.sim_machines\.(__main__|client|connection|control|endpoints|sim_machine|talos_service)",

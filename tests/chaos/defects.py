@@ -17,6 +17,7 @@ import services.ipam.allocator
 import services.labeler.plan.addresses
 import services.labeler.plan.labels
 import services.lifecycle.decide
+from libs.common.service.leader_elector import LeaderElector
 from libs.talos.credentials import CredentialStore
 from services.csr.decision import Deny
 from services.labeler.config_reloader import ConfigReloader
@@ -24,7 +25,6 @@ from services.labeler.node_writer import NodeWriter
 from services.labeler.plan.rejection import NO_REJECTION
 from services.lifecycle.deletion_budget import LeaseDeletionBudget
 from services.lifecycle.evidence import assess_node
-from services.lifecycle.leader_elector import LeaderElector
 from tests.chaos.mutants import DEFECT
 
 _Replacement = Callable[..., Any]
@@ -88,8 +88,7 @@ def assess_silence(_: Any, case: Any, policy: Any, *, now: Any, monotonic_now: f
 @replaces("lifecycle-deletes-without-its-lease", LeaderElector, "leading_since")
 def lead_as_standby(_: Any, elector: Any) -> float | None:
     """Only the standby deletes: the leader could otherwise delete each Node first."""
-    is_leading = elector.lock is not None and elector.lock.is_leading
-    return None if is_leading else elector.clock() - 60.0
+    return None if elector.clock() < elector.lock.leading_until else elector.clock() - 60.0
 
 
 @replaces("lifecycle-deletes-without-its-lease", LeaseDeletionBudget, "_spend")

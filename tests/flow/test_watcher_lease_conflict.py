@@ -1,14 +1,18 @@
 """Two installations by mistake on one stream: two leaders, each with a Lease of its own."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from libs.common.bus.protocol import Bus
 from libs.common.contract.events import Leading
+from libs.common.observability import metrics
+from libs.common.service.leader_elector import LeaderElector
 from services.watcher.service import WatcherService
 from tests.builders import make_node
 from tests.bus_actors import run_during, wait_until
+from tests.in_memory_lease import InMemoryLease, InMemoryLock
 from tests.watcher_actors import QUICK, ScriptedNodes, WatcherFlow, make_watcher
 
 Connect = Callable[..., Awaitable[Bus]]
@@ -17,24 +21,17 @@ NODES = 3
 PATIENT: dict[str, Any] = {"lease_duration_seconds": 9.0, "renew_deadline_seconds": 6.0}
 
 
-class OwnLease:
-    """The Lease of one installation, which no other watcher takes."""
-
-    async def acquire(self) -> int:
-        return 0
-
-    async def renew(self, on_renewed: Callable[[], None]) -> None:
-        while True:
-            await asyncio.sleep(QUICK["retry_period_seconds"])
-            on_renewed()
-
-    async def confirm_leadership(self) -> None:
-        """The Lease is held."""
-
-    async def release(self) -> None: ...
-
-    def problems(self) -> tuple[str, ...]:
-        return ()
+def elect(identity: str) -> LeaderElector:
+    """Elect the watcher of one installation, whose Lease no other watcher takes."""
+    deadline = PATIENT["renew_deadline_seconds"]
+    lease = InMemoryLease(time.monotonic, duration_seconds=PATIENT["lease_duration_seconds"])
+    return LeaderElector(
+        InMemoryLock(lease, identity, renew_deadline_seconds=deadline, reach=lambda: asyncio.sleep(0)),
+        set_gauge=metrics.LEADER.set,
+        retry_seconds=QUICK["retry_period_seconds"],
+        clock=time.monotonic,
+        jitter=lambda: 0.0,
+    )
 
 
 def nodes() -> list[Any]:
@@ -56,8 +53,10 @@ async def test_one_of_two_leaders_with_their_own_leases_waits_until_the_other_on
     connect: Connect,
 ):
     script, flow = ScriptedNodes(*nodes()), WatcherFlow()
-    first = make_watcher(await connect(), script.source, identity="first", candidacy=OwnLease(), **PATIENT)
-    second = make_watcher(await connect(), script.source, identity="second", candidacy=OwnLease(), **PATIENT)
+    first, second = [
+        make_watcher(await connect(), script.source, identity=name, candidacy=elect(name), **PATIENT)
+        for name in ("first", "second")
+    ]
     async with flow.follow(await connect("flow")), run_during(first.run()):
         await flow.wait_for(lambda f: f.snapshots(), "the first leads")
         async with run_during(second.run()):

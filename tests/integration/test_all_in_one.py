@@ -138,7 +138,7 @@ async def test_a_second_replica_on_its_own_memory_stands_by_ready_and_goes_on_wh
     await machines.put_machines(before, after)
     first = await start_services("first", **MEMORY)
     second = await start_services("second", **MEMORY)
-    assert "standing by, another watcher leads" in second.children["all-in-one"].log.read_text()
+    assert "standing by, another replica leads" in second.children["all-in-one"].log.read_text()
     await kubelets.join(SimKubelet.of_machine(before))
     await wait_until(lambda: _initialized(kubelets, before.name), "initialized by the first", 30)
     await first.children["all-in-one"].stop(30)

@@ -169,7 +169,7 @@ async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_leas
                 )
             )  # fmt: skip
             leader = services.children.get("watcher") or services.children["all-in-one"]
-            standing_by = "standing by, another watcher leads"
+            standing_by = "standing by, another replica leads"
             await wait_until(lambda: standing_by in leader.log.read_text(), "ours stands by")
             await kubelets.join(SimKubelet.of_machine(done))
             await reference.initialise(done)

@@ -10,10 +10,10 @@ import pytest
 from libs.common.kube.api import KubeApi
 from libs.common.kube.lease_lock import STANDBY_REPORT_ANNOTATION
 from libs.common.kube.load_kube_config import load_kube_config
+from libs.common.service.leader_elector import LeadershipLost
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.nats_server import NatsServer
-from services.watcher.leader_elector import LeadershipLost
 from tests.bus_actors import run_during, wait_until
 from tests.chaos.links import CUT, HEALTHY, FaultProxy
 from tests.integration.conftest import ConnectBus

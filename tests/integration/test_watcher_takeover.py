@@ -17,12 +17,12 @@ from libs.common.contract.events import NodeGone
 from libs.common.contract.node import Node
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
+from libs.common.service.leader_elector import LeadershipLost
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.ports import allocate_port
-from services.watcher.leader_elector import LeadershipLost
 from services.watcher.service import WatcherService
 from tests.bus_actors import run_during, wait_until
 from tests.integration.conftest import ConnectBus

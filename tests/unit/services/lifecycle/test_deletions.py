@@ -1,6 +1,5 @@
 """What is asked at the moment of a deletion, in which order, and what is asked no more afterwards."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -159,7 +158,6 @@ async def test_a_deletion_counts_only_once_it_is_written(times: int, *, counted:
         namespace="kube-system",
         name="l",
         holder="me",
-        write_lock=asyncio.Lock(),
         limit=10,
         request_timeout_seconds=1.0,
         now=lambda: NOW,

@@ -213,7 +213,7 @@ def test_an_own_message_whose_acknowledgement_comes_after_its_replacement_is_voi
 
 
 def a_reign(flow: PublishedState, transitions: int = 0) -> LeaderEpoch:
-    return LeaderEpoch(flow, identity="us", lease_transitions=transitions)
+    return LeaderEpoch(flow, identity="us", has_lease=True, lease_transitions=transitions)
 
 
 def test_a_reign_begins_above_all_that_the_stream_and_the_lease_remember():

@@ -240,7 +240,7 @@ def test_a_snapshot_says_how_many_requests_there_are_or_that_nobody_knows():
     held = PublishedState(clock=ManualClock())
     held.start_replay(builders.make_position())
     held.finish_replay()
-    reign = LeaderEpoch(held, identity="us", lease_transitions=0)
+    reign = LeaderEpoch(held, identity="us", has_lease=True, lease_transitions=0)
     reign.next_token()
     assert reign.build_snapshot(3, None, ()) == builders.make_snapshot(nodes=3)
     assert reign.build_snapshot(3, 0, ()) == msgspec.structs.replace(
