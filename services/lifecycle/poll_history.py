@@ -73,11 +73,11 @@ def append_poll(history: PollHistory | None, uid: str, poll: PollResult) -> Poll
 def assess_history(history: PollHistory | None, *, min_polls: int, min_span: timedelta) -> Assessment:
     """Assess whether there are enough polls over enough time."""
     if history is None:
-        return Assessment(missing=(f"{min_polls} looks that show it",))
+        return Assessment(missing=(f"{min_polls} polls that show it",))
     since = f"since {history.first.started_at:%Y-%m-%dT%H:%M:%SZ}"
     minutes = f"{min_span.total_seconds() / 60:g} min"
     if history.count < min_polls:
-        return Assessment(missing=(f"{history.count} of {min_polls} looks show it {since}",))
+        return Assessment(missing=(f"{history.count} of {min_polls} polls show it {since}",))
     if history.span < min_span:
         return Assessment(missing=(f"it has been so {since}, for less than {minutes}",))
-    return Assessment(proven=(f"it has been so in {min_polls} looks over {minutes} and more, {since}",))
+    return Assessment(proven=(f"it has been so in {min_polls} polls over {minutes} and more, {since}",))

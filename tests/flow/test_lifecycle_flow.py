@@ -46,7 +46,7 @@ async def test_a_node_whose_machine_was_replaced_is_deleted_after_three_looks_an
         assert await flow.get_node("web-1") is None
         assert flow.count_requests(mark)["delete", "nodes"] == 1
         told = await flow.wait_for_decision(
-            "web-1", "deleted", "another UUID", "no machine known to us", "3 looks"
+            "web-1", "deleted", "another UUID", "no machine known to us", "3 polls"
         )
         assert told.uid == node.uid
         assert "web-1" in (await flow.get_lease())["metadata"]["annotations"][ANNOTATION]
@@ -105,7 +105,7 @@ async def test_a_node_that_somebody_wrote_at_the_last_moment_is_kept_and_all_pro
         await flow.publish_proof(node, then="kept")
         await flow.wait_for_decision("web-1", "kept", "its deletion failed", "another client wrote it")
         await flow.publish_replacement(node, minutes=1)
-        await flow.wait_for_decision("web-1", "kept", "1 of 3 looks")
+        await flow.wait_for_decision("web-1", "kept", "1 of 3 polls")
     assert await flow.get_node("web-1") is not None
     assert sorted(await flow.list_event_reasons("web-1")) == ["DeletingNode", "DeletingNodeFailed"]
 
@@ -147,11 +147,11 @@ async def test_any_contrary_word_begins_the_looks_anew(flow: LifecycleFlow):
         node = await flow.add_lost_node()
         await flow.publish_replacement(node)
         await flow.publish_replacement(node)
-        await flow.wait_for_decision("web-1", "kept", "2 of 3 looks")
+        await flow.wait_for_decision("web-1", "kept", "2 of 3 polls")
         await flow.publish_poll_result(node)  # silence
         await flow.wait_for_decision("web-1", "kept", "silence and errors prove nothing")
         await flow.publish_replacement(node)
-        await flow.wait_for_decision("web-1", "kept", "1 of 3 looks")
+        await flow.wait_for_decision("web-1", "kept", "1 of 3 polls")
         await flow.publish(make_answering(node, stream_id=flow.stream_id))
         await flow.wait_for_decision("web-1", "kept", "its machine answers")
         await flow.publish_proof(node)
@@ -162,12 +162,12 @@ async def test_another_stream_begins_the_looks_anew(tmp_path: Path):
         node = await flow.add_lost_node()
         await flow.publish_replacement(node)
         await flow.publish_replacement(node)
-        await flow.wait_for_decision("web-1", "kept", "2 of 3 looks")
+        await flow.wait_for_decision("web-1", "kept", "2 of 3 polls")
         await flow.wipe()
         await wait_until_ready(service, flow.bus)
         await flow.observe_node("web-1")
         await flow.publish_replacement(node)
-        await flow.wait_for_decision("web-1", "kept", "1 of 3 looks")
+        await flow.wait_for_decision("web-1", "kept", "1 of 3 polls")
         assert await flow.get_node("web-1") is not None
 
 
@@ -177,13 +177,13 @@ async def test_a_stream_that_was_out_of_sight_begins_the_looks_anew(tmp_path: Pa
         node = await flow.add_lost_node()
         await flow.publish_replacement(node)
         await flow.publish_replacement(node)
-        await flow.wait_for_decision("web-1", "kept", "2 of 3 looks")
+        await flow.wait_for_decision("web-1", "kept", "2 of 3 polls")
         await flow.buses.nats.kill()
         await wait_until(lambda: bool(service.problems()), "it is noticed")
         await flow.buses.nats.restart()
         await wait_until(lambda: not service.problems(), "it is followed again")
         await flow.publish_replacement(node)
-        await flow.wait_for_decision("web-1", "kept", "1 of 3 looks")
+        await flow.wait_for_decision("web-1", "kept", "1 of 3 polls")
         assert await flow.get_node("web-1") is not None
 
 
@@ -217,11 +217,11 @@ async def test_a_standby_deletes_nothing_and_after_a_takeover_all_proofs_are_nee
             flow.clock.advance(GRACE)
             await flow.publish_replacement(node)
             await flow.publish_replacement(node)
-            await flow.wait_for_decision("web-1", "kept", "2 of 3 looks")
+            await flow.wait_for_decision("web-1", "kept", "2 of 3 polls")
             assert second.replica_status().leading_for is None
         await wait_until(lambda: second.replica_status().leading_for is not None, "the other one leads")
         await flow.publish_replacement(node)
-        told = await flow.wait_for_decision("web-1", "kept", "1 of 3 looks")
+        told = await flow.wait_for_decision("web-1", "kept", "1 of 3 polls")
         assert "10 min since this lifecycle leads" in told.reason
         assert await flow.get_node("web-1") is not None
 
@@ -241,7 +241,7 @@ async def test_a_lease_that_cannot_be_renewed_ends_the_lead_and_the_looks_begin_
         node = await flow.add_lost_node()
         await flow.publish_replacement(node)
         await flow.publish_replacement(node)
-        await flow.wait_for_decision("web-1", "kept", "2 of 3 looks")
+        await flow.wait_for_decision("web-1", "kept", "2 of 3 polls")
         flow.server.faults.inject(EmptyClose(), resource="leases")
         await wait_until(lambda: any("Lease" in problem for problem in service.problems()), "it is reported")
         flow.clock.advance(10_001)
@@ -251,7 +251,7 @@ async def test_a_lease_that_cannot_be_renewed_ends_the_lead_and_the_looks_begin_
         flow.server.faults.clear()
         await wait_until(lambda: service.replica_status().leading_for is not None, "it leads again")
         await flow.publish_replacement(node, minutes=1)
-        await flow.wait_for_decision("web-1", "kept", "1 of 3 looks", "since this lifecycle leads")
+        await flow.wait_for_decision("web-1", "kept", "1 of 3 polls", "since this lifecycle leads")
         assert await flow.get_node("web-1") is not None
 
 

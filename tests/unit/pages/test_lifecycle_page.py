@@ -59,7 +59,7 @@ def test_the_flags_are_those_of_lifecycle_with_their_defaults():
 def test_the_terms_of_a_deletion_are_those_of_the_code():
     terms, text = DeletionPolicy(), " ".join(section("When a Node is deleted").split())
     assert f"for more than {in_words(terms.min_not_ready.total_seconds())}" in text
-    assert f"{terms.min_polls} looks over {in_words(terms.min_span.total_seconds())}" in text
+    assert f"{terms.min_polls} polls over {in_words(terms.min_span.total_seconds())}" in text
     assert f"heard for {in_words(terms.startup_grace.total_seconds())}" in text
     assert f"fewer than {SETTINGS.max_deletions_per_hour} deletions in the last hour" in text
     assert f"older than {MIN_AGE.total_seconds():g} s" in text

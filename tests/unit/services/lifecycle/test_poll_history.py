@@ -55,19 +55,19 @@ def history_of(*looks: PollResult) -> PollHistory:
 def test_three_looks_over_ten_minutes_are_enough():
     judged = assess_history(history_of(a_look(0), a_look(5), a_look(10.1)), min_polls=3, min_span=SPAN)
     assert judged.missing == ()
-    assert judged.proven == ("it has been so in 3 looks over 10 min and more, since 2026-03-01T12:00:00Z",)
+    assert judged.proven == ("it has been so in 3 polls over 10 min and more, since 2026-03-01T12:00:00Z",)
 
 
 @pytest.mark.parametrize(
     ("looks", "lack"),
     [
-        ((a_look(0),), "1 of 3 looks"),
-        ((a_look(0), a_look(9.9)), "2 of 3 looks"),
+        ((a_look(0),), "1 of 3 polls"),
+        ((a_look(0), a_look(9.9)), "2 of 3 polls"),
         ((a_look(0), a_look(5), a_look(10)), "for less than 10 min"),  # the first one took a second
-        ((a_look(0), a_look(5), a_look(20, heard=590.0)), "1 of 3 looks"),  # further apart than may be
+        ((a_look(0), a_look(5), a_look(20, heard=590.0)), "1 of 3 polls"),  # further apart than may be
         ((a_look(0), a_look(5), a_look(10.5, heard=590.0)), "for less than 10 min"),  # by our clock
-        ((a_look(0), a_look(0), a_look(10.1)), "1 of 3 looks"),  # the same one, told twice
-        ((a_look(0), a_look(5, attempt=1), a_look(10.1)), "2 of 3 looks"),  # a success in between
+        ((a_look(0), a_look(0), a_look(10.1)), "1 of 3 polls"),  # the same one, told twice
+        ((a_look(0), a_look(5, attempt=1), a_look(10.1)), "2 of 3 polls"),  # a success in between
     ],
 )
 def test_less_is_not(looks: tuple[PollResult, ...], lack: str):
@@ -75,7 +75,7 @@ def test_less_is_not(looks: tuple[PollResult, ...], lack: str):
 
 
 def test_no_look_is_no_history():
-    assert assess_history(None, min_polls=3, min_span=SPAN).missing == ("3 looks that show it",)
+    assert assess_history(None, min_polls=3, min_span=SPAN).missing == ("3 polls that show it",)
 
 
 def test_a_look_that_is_told_again_is_no_news():
@@ -229,5 +229,5 @@ def test_the_history_of_a_former_node_says_nothing_of_this_one():
     )
     now = NOW + timedelta(minutes=11)
     assert assess_case(case, DeletionPolicy(), now=now, monotonic_now=606.0).missing == (
-        "3 looks that show it",
+        "3 polls that show it",
     )

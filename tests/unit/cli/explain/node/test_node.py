@@ -326,7 +326,7 @@ def test_what_one_look_can_show_is_told_apart_from_what_only_time_can():
     replaced = explained("replaced")
     assert any("answers the machine of web-9 with another UUID" in text for text in found(replaced, "has"))
     assert not found(replaced, "lacks")
-    assert any("3 looks that show it, over 10 min" in text for text in found(replaced, "later"))
+    assert any("3 polls that show it, over 10 min" in text for text in found(replaced, "later"))
     silent = explained("silent")
     assert any("silence and errors prove nothing" in text for text in found(silent, "lacks"))
     assert not found(silent, "later")
