@@ -89,9 +89,12 @@ class Cluster:
     async def asks(self, machine: SimMachineFacts, **wanted: Any) -> str:
         return await self.kubelets.request_certificate(SimKubelet.of_machine(machine), **wanted)
 
-    async def explain(self, *arguments: str, **environment: str) -> CommandResult:
+    async def run(self, *arguments: str | Path, **environment: str) -> CommandResult:
         environment = {"TALOSCONFIG": str(self.machines.write_talosconfig()), **environment}
-        return await talos_ccm(self.home, self.server, "explain", self.kind, *arguments, **environment)
+        return await talos_ccm(self.home, self.server, *map(str, arguments), **environment)
+
+    async def explain(self, *arguments: str, **environment: str) -> CommandResult:
+        return await self.run("explain", self.kind, *arguments, **environment)
 
     async def explained(self, *arguments: str) -> Any:
         """The JSON output of `explain`."""

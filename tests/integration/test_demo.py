@@ -300,25 +300,6 @@ def test_a_signal_ends_it_in_order_whenever_it_comes(
         assert "all files deleted" in demo.ends(128 + number)
 
 
-def test_on_a_terminal_a_spinner_turns_while_the_components_start(tmp_path: Path):
-    with a_demo(tmp_path, "--nodes=1", "--bus=memory", "--exit-when-ready", terminal=True) as demo:
-        said = demo.ends(0)
-
-    started, joined = said.split("1 node joins")
-    assert "starting the next component" in started
-    assert "starting the next component" not in joined
-
-
-def test_patience_bounds_the_joins_and_nodes_that_are_not_ready_are_named(tmp_path: Path):
-    with a_demo(tmp_path, "--nodes=200", "--patience=0.1", "--exit-when-ready", "--bus=memory") as demo:
-        said = demo.ends(1)
-
-    assert float(re.findall(r"([\d.]+) s +\d+/200 ready", said)[-1]) < 2
-    assert "NOT READY" in said
-    assert "timeout before it joined" in said
-    assert "more" in said  # only the first of them are listed
-
-
 def test_a_service_that_dies_ends_the_demo_and_its_last_words_are_told(tmp_path: Path):
     with a_demo(tmp_path, "--nodes=1", "--bus=memory") as demo:
         demo.says(_STAYS)
@@ -371,11 +352,3 @@ def test_what_cannot_be_had_is_refused_in_words(
     refused = CliRunner().invoke(main, ["demo", *flags(tmp_path)])
     assert refused.exit_code == 2
     assert words in " ".join(refused.output.split())
-
-
-def test_help_names_every_option_within_80_columns():
-    shown = CliRunner().invoke(main, ["demo", "--help"], terminal_width=80).output
-    assert max(map(len, shown.splitlines())) <= 80
-    switches = ("--all-in-one / --separate", "--real", "--real-talos")
-    for option in ("--nodes", "--bus [nats|memory]", *switches, "--patience"):
-        assert f"  {option} " in shown

@@ -24,7 +24,6 @@ from tests.integration.doctor_cluster import (
     installed,
     kube_controller_manager,
     manifests,
-    set_ready,
 )
 
 BINDINGS = f"/apis/{RBAC}/v1/namespaces/default/rolebindings"
@@ -138,53 +137,6 @@ async def test_four_faults_at_once_are_four_checks_each_with_its_fix(cluster: In
     assert "kubectl apply --server-side" in told["versions"]
 
 
-async def test_a_pod_that_gets_no_image_is_named_with_what_kubernetes_says(cluster: Installed):
-    labeler = manifest("Deployment", f"{PREFIX}-labeler")
-    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image: not found"}
-    container = {"name": "labeler", "ready": False, "restartCount": 0, "image": "", "imageID": ""}
-    ready = [{"type": "Ready", "status": "True"}]
-    ill = {
-        "phase": "Pending",
-        "conditions": [{"type": "Ready", "status": "False"}],
-        "containerStatuses": [{**container, "state": {"waiting": waiting}}],
-    }
-    well = {"phase": "Running", "conditions": ready, "containerStatuses": [{**container, "ready": True}]}
-    await set_ready(cluster, labeler, 0)
-    try:
-        path = f"{PODS}/{PREFIX}-labeler-0/status"
-        async with cluster.changed(path, {"status": ill}, {"status": well}):
-            told = wrong(await cluster.diagnosis())
-    finally:
-        await set_ready(cluster, labeler, 1)
-    assert set(told) == {"services"}
-    assert "ImagePullBackOff: Back-off pulling image: not found" in told["services"]
-    assert "image.repository" in told["services"]
-
-
-async def test_the_leader_of_another_installation_and_the_references_deployment_are_named(
-    cluster: Installed,
-):
-    reference = json.loads(json.dumps(manifest("Deployment", f"{PREFIX}-watcher")))
-    reference["metadata"] = {"name": "reference", "namespace": "default"}
-    spec = reference["spec"]["template"]["spec"]
-    spec["containers"] = [
-        {"name": "ccm", "image": "ghcr.io/siderolabs/talos-cloud-controller-manager:v1.12.0"}
-    ]
-    spec["volumes"] = []
-    await cluster.apply(reference)
-    lease = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/cloud-controller-manager-talos"
-    holder = f"{PREFIX}-watcher-0_b0c1"
-    foreign, ours = ({"spec": {"holderIdentity": one}} for one in ("reference-7d9f_c0de", holder))
-    try:
-        async with cluster.changed(lease, foreign, ours):
-            told = wrong(await cluster.diagnosis())
-    finally:
-        await cluster.request("DELETE", "/apis/apps/v1/namespaces/default/deployments/reference")
-    assert set(told) == {"controllers"}
-    assert "held by reference-7d9f_c0de" in told["controllers"]
-    assert "kubectl --namespace default delete deployment reference" in told["controllers"]
-
-
 async def test_who_may_do_nothing_is_told_which_rights_it_takes_and_the_rest(
     cluster: Installed,
 ):
@@ -225,9 +177,3 @@ async def test_the_role_of_the_page_suffices(cluster: Installed):
         return {check.state for check in diagnosis.checks} == {"ok"}
 
     await wait_until(may, "these rights suffice for every check", 60)
-
-
-async def test_only_what_is_asked_for_is_told(cluster: Installed):
-    said = await cluster.doctor("--only", "kubelets", "--only", "clock", "-o", "json")
-    assert said.status == 0
-    assert [check["name"] for check in json.loads(said.out)["checks"]] == ["kubelets", "clock"]

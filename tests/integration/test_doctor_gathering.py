@@ -1,5 +1,6 @@
 """What `talos-ccm doctor` asks an API server, and what it makes of refusals, odd answers and clocks."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -157,3 +158,27 @@ async def test_who_may_not_ask_about_others_asks_about_itself(loopback: Loopback
     own = {one.request.service_account for one in reviewed if not one.error}
     assert own == {f"{PREFIX}-watcher"}
     assert {one.request.resource for one in reviewed if one.is_allowed} == {"nodes"}
+
+
+async def test_a_kubelet_that_hangs_keeps_no_other_from_answering(tmp_path: Path):
+    others: set[str] = set()
+    answered = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        node = request.path.split("/")[4]
+        if node == "hangs":
+            await answered.wait()
+        else:
+            others.add(node)
+            if len(others) == 2:
+                answered.set()
+        return web.json_response({"kubeletconfig": {"serverTLSBootstrap": True}})
+
+    nodes = tuple(make_node(name, uid=name, conditions=READY) for name in ("hangs", "a", "b"))
+    async with LoopbackServer.start() as loopback, open_api(loopback.url, tmp_path, connections=1) as api:
+        loopback.answer = answer
+        assert await query_serving_certificates(KubeReader(api), make_snapshot(nodes=nodes)) == {
+            "hangs": True,
+            "a": True,
+            "b": True,
+        }

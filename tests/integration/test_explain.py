@@ -1,13 +1,19 @@
-"""`talos-ccm explain csr`: Kubernetes and machines are read, nothing is written, and csr does the same."""
+"""`talos-ccm explain`: Kubernetes, machines and NATS are read, nothing is written, services agree."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from libs.testbed.control_plane.control_plane import ControlPlane
-from libs.testbed.kubelets import KubeletFleet, SimKubelet
-from libs.testbed.machine_fleet import MachineFleet, make_machine
-from libs.testbed.signing_requests import CSRS, make_request_pem
+from libs.common.contract.node import UNINITIALIZED_TAINT
+from libs.common.contract.services import DEFAULT_SERVICES, LEASE_NAMESPACE, LIFECYCLE, WATCHER_LEASE_NAME
+from libs.common.kube.lease import new_lease_document
+from libs.testbed.kubelets import SimKubelet
+from libs.testbed.machine_fleet import SimMachineFacts, make_machine, make_member
+from libs.testbed.nats_server import NatsServer
+from libs.testbed.signing_requests import CSRS
 from tests.bus_actors import wait_until
 from tests.integration.operator_shell import Cluster, assert_refused
 from tests.integration.service_cluster import MEMORY, ServiceCluster, run_services
@@ -18,78 +24,42 @@ ONE, TWO, THREE = (make_machine(f"asks-{number}", f"10.231.0.{number}") for numb
 HEAD = make_machine("asks-head", "10.231.255.1", control_plane=True)  # which reports the Service networks
 
 
+_LIFECYCLE_SECONDS = 180  # lifecycle wants three looks, which may come a minute apart
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"
+NOW_SUFFICES = "--lifecycle-not-ready-time=1s"
+
+
 @pytest.fixture
-async def cluster(separate_cluster: ServiceCluster) -> Cluster:
+async def requests(separate_cluster: ServiceCluster) -> Cluster:
     await separate_cluster.machines.put_machines(HEAD)
     return Cluster.of("csr", separate_cluster)
 
 
-async def test_a_good_request_would_be_approved_and_nothing_is_written(cluster: Cluster):
-    await cluster.join(ONE, TWO)
-    name = await cluster.asks(ONE)
-    mark = cluster.server.audit_mark()
-    said = await cluster.explain(name)
+async def test_a_good_request_would_be_approved_and_nothing_is_written(requests: Cluster):
+    await requests.join(ONE, TWO)
+    name = await requests.asks(ONE)
+    mark = requests.server.audit_mark()
+    said = await requests.explain(name)
     assert (said.status, said.err) == (0, "")
     assert f"{name}  requested by node asks-1\n" in said.out
     assert "the machine at 10.231.0.1 answers as asks-1" in said.out
     assert "Machines queried: asks-1; 1 other was not queried (--all-machines)" in said.out
-    assert {request.verb for request in cluster.server.audit_counts(mark)} == {"list"}
-    assert (await cluster.explain("asks-1", "--node")).out.splitlines()[0] == said.out.splitlines()[0]
+    assert {request.verb for request in requests.server.audit_counts(mark)} == {"list"}
+    assert (await requests.explain("asks-1", "--node")).out.splitlines()[0] == said.out.splitlines()[0]
 
 
-async def test_a_stolen_address_would_be_denied_and_the_owner_is_asked_as_well(cluster: Cluster):
-    await cluster.join(ONE, TWO, THREE)
-    name = await cluster.asks(ONE, ips=("10.231.0.1", "10.231.0.2"))
-    told = await cluster.explained(name)
-    assert told["machinesAsked"] == ["asks-1", "asks-2"]
-    assert told["decision"]["now"] == "deny"
-    assert "10.231.0.2 is Node asks-2's" in told["decision"]["reason"]
-    assert (await cluster.explain(name)).status == 1
-    assert (await cluster.explained(name, "--all-machines"))["machinesNotAsked"] == 0
-
-
-async def test_where_two_machines_have_an_address_the_one_that_answers_there_gets_it(cluster: Cluster):
-    shared = "10.231.0.99"
-    there = ("10.231.0.10", shared)
-    owner = make_machine("owner", "10.231.0.10", external_ips=(shared,), reachable_at=there, platform="aws")
-    liar = make_machine("liar", "10.231.0.11", external_ips=(shared,), platform="aws")
-    await cluster.machines.put_machines(owner, liar)
-    kubelets = [SimKubelet(name="owner", ips=("10.231.0.10",)), SimKubelet(name="liar", ips=("10.231.0.11",))]
-    await cluster.kubelets.join_all(kubelets)
-    told = {}
-    for kubelet in kubelets:
-        name = await cluster.kubelets.request_certificate(kubelet, ips=(*kubelet.ips, shared))
-        told[kubelet.name] = (await cluster.explained(name, "--all-machines"))["decision"]
-    assert told["owner"]["now"] == "approve"
-    assert (told["liar"]["now"], told["liar"]["check"]) == ("wait", "rivals")
-
-
-async def test_a_node_that_is_none_of_ours_is_not_asked_and_withholds_nothing(cluster: Cluster):
-    await cluster.join(ONE)
-    await cluster.kubelets.join(SimKubelet(name="foreign", ips=("10.231.0.1",), is_uninitialized=False))
-    told = await cluster.explained(await cluster.asks(ONE))
-    assert (told["machinesAsked"], told["decision"]["now"]) == (["asks-1"], "approve")
-
-
-async def test_an_address_of_the_service_networks_that_are_named_would_be_denied(cluster: Cluster):
-    await cluster.join(ONE)
-    told = await cluster.explained(await cluster.asks(ONE), "--service-networks=10.231.0.0/24")
-    assert told["decision"]["now"] == "deny"
-    assert "10.231.0.1 is a Service's" in told["decision"]["reason"]
-
-
-async def test_without_a_talosconfig_it_says_what_is_not_known_and_how_to_give_access(cluster: Cluster):
-    await cluster.join(ONE)
-    said = await cluster.explain(await cluster.asks(ONE), TALOSCONFIG="none")
+async def test_without_a_talosconfig_it_says_what_is_not_known_and_how_to_give_access(requests: Cluster):
+    await requests.join(ONE)
+    said = await requests.explain(await requests.asks(ONE), TALOSCONFIG="none")
     assert said.status == 2
     assert "unknown  machine     cannot access the Talos API: no talosconfig" in said.out
     assert "Give access to Talos with --talosconfig" in said.out
     assert "passed   signature" in said.out
-    said = await cluster.explain(
+    said = await requests.explain(
         "asks-1", "--node", "--without-talos", "--csr-allowed-networks=10.231.0.0/16", TALOSCONFIG="none"
     )
     assert (said.status, "waits    networks" in said.out) == (1, True)
-    said = await cluster.explain(
+    said = await requests.explain(
         "asks-1",
         "--node",
         "--without-talos",
@@ -101,76 +71,29 @@ async def test_without_a_talosconfig_it_says_what_is_not_known_and_how_to_give_a
     assert "attested by the Node object only" in said.out
 
 
-async def test_a_machine_that_is_silent_is_told_with_what_ends_the_wait(cluster: Cluster):
-    await cluster.join(ONE)
-    name = await cluster.asks(ONE)
-    await cluster.machines.set_faults(ONE.id, unavailable=True)
-    said = await cluster.explain(name)
-    assert said.status == 1
-    assert "waits    unreachable" in said.out
-    assert "Make the Talos API (port 50000) of " in said.out
-
-
-async def test_a_request_of_another_signer_is_none_of_ours_and_no_machine_is_asked(cluster: Cluster):
-    await cluster.join(ONE)
-    pem = make_request_pem(common_name="jane", dns=(), ips=(), organizations=())
-    name = await cluster.kubelets.file_request(
-        pem,
-        user="admin",
-        groups=("system:masters",),
-        signer="kubernetes.io/kube-apiserver-client",
-        usages=("digital signature", "client auth"),
-    )
-    said = await cluster.explain(name)
-    assert (said.status, said.err) == (1, "")
-    assert f"{name}  not handled by csr\n" in said.out
-    assert "csr does not handle this signer or user" in said.out
-    assert not [call for call in await cluster.machines.count_calls() if call.node]
-
-
-async def test_what_the_node_wrote_steers_no_terminal(cluster: Cluster):
-    await cluster.join(ONE)
-    name = await cluster.asks(ONE, dns=("asks-1", "\x1b[2Jgone"))
+async def test_what_the_node_wrote_steers_no_terminal(requests: Cluster):
+    await requests.join(ONE)
+    name = await requests.asks(ONE, dns=("asks-1", "\x1b[2Jgone"))
     for arguments in ((name,), (name, "-o", "json")):
-        said = await cluster.explain(*arguments)
+        said = await requests.explain(*arguments)
         assert said.status == 1
         assert said.out.replace("\n", "").isprintable()
         assert "[2Jgone" in said.out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "environment", "words"),
-    [
-        (("none",), {}, "CertificateSigningRequest none not found"),
-        (("none", "--node"), {}, "no request for a serving certificate of node none"),
-        (("none",), {"KUBECONFIG": ""}, "cannot access the Kubernetes API: no API server is configured"),
-    ],
-)
-async def test_what_cannot_be_asked_is_said_with_what_to_do(
-    cluster: Cluster, arguments: tuple[str, ...], environment: dict[str, str], words: str
-):
-    assert_refused(await cluster.explain(*arguments, **environment), words)
-
-
-async def test_who_may_not_list_requests_is_told_so(cluster: Cluster):
-    assert_refused(
-        await cluster.explain("any", KUBECONFIG=str(cluster.server.kubeconfig("stranger"))), "forbidden"
-    )
-
-
-async def test_what_is_explained_is_what_csr_then_does(tmp_path: Path, cluster: Cluster):
+async def test_what_is_explained_is_what_csr_then_does(tmp_path: Path, requests: Cluster):
     """Explains a good request, a stolen address, a strange name, a waiting and a superseded request."""
     machines = [make_machine(f"does-{number}", f"10.231.1.{number}") for number in range(1, 7)]
-    await cluster.join(*machines)
+    await requests.join(*machines)
     names = [
-        await cluster.asks(machines[0]),
-        await cluster.asks(machines[1], ips=("10.231.1.2", "10.231.1.3")),
-        await cluster.asks(machines[2], dns=("does-3", "api.example.com")),
-        await cluster.asks(machines[3], ips=("10.231.1.4", "10.231.1.200")),
-        await cluster.asks(machines[4], ips=("10.231.1.201",)),
-        await cluster.asks(machines[4]),
+        await requests.asks(machines[0]),
+        await requests.asks(machines[1], ips=("10.231.1.2", "10.231.1.3")),
+        await requests.asks(machines[2], dns=("does-3", "api.example.com")),
+        await requests.asks(machines[3], ips=("10.231.1.4", "10.231.1.200")),
+        await requests.asks(machines[4], ips=("10.231.1.201",)),
+        await requests.asks(machines[4]),
     ]
-    before = {name: await cluster.explained(name) for name in names}
+    before = {name: await requests.explained(name) for name in names}
     said = [(told["state"], told["decision"]["now"]) for told in before.values()]
     assert said[:4] == [
         ("pending", "approve"), ("pending", "deny"), ("pending", "deny"), ("pending", "wait")
@@ -178,44 +101,173 @@ async def test_what_is_explained_is_what_csr_then_does(tmp_path: Path, cluster: 
     assert said[4][0] == "superseded"
     assert said[5] == ("pending", "approve")
     async with run_services(
-        tmp_path / "services", cluster.server, cluster.kubelets, cluster.machines, **MEMORY
+        tmp_path / "services", requests.server, requests.kubelets, requests.machines, **MEMORY
     ):
         conditions: dict[str, list[str]] = {}
 
         async def as_explained() -> bool:
             for name in names:
-                found = await cluster.kubelets.request("GET", f"{CSRS}/{name}")
+                found = await requests.kubelets.request("GET", f"{CSRS}/{name}")
                 status = found.body.get("status", {})
                 conditions[name] = [one["type"] for one in status.get("conditions", [])]
             expected = [["Approved"], ["Denied"], ["Denied"], [], [], ["Approved"]]
             return [conditions[name] for name in names] == expected
 
         await wait_until(as_explained, "csr decides as explained", _SECONDS)
-    after = await cluster.explained(names[1])
+    after = await requests.explained(names[1])
     assert (after["state"], after["decision"]) == ("denied", before[names[1]]["decision"])
     assert after["conditions"][0]["message"] == before[names[1]]["decision"]["reason"]
-    said_of_good = await cluster.explain(names[0])
+    said_of_good = await requests.explain(names[0])
     assert said_of_good.status == 0
     assert "Approved by TalosCloudControllerManager" in said_of_good.out
 
 
-async def test_the_real_api_server_is_asked_in_the_same_way(
-    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet, machines: MachineFleet
+@pytest.mark.parametrize(
+    ("kind", "arguments", "words"),
+    [
+        ("csr", ("none",), "CertificateSigningRequest none not found"),
+        ("csr", ("none", "--node"), "no request for a serving certificate of node none"),
+        ("node", ("none",), "Node none not found"),
+    ],
+)
+async def test_what_does_not_exist_is_named(
+    requests: Cluster, kind: str, arguments: tuple[str, ...], words: str
 ):
-    cluster = Cluster("csr", tmp_path, control_plane, machines, kubelets)
-    machine = make_machine("asks-really", "10.231.2.1")
-    await cluster.join(machine)
-    name = await cluster.asks(machine)
-    try:
-        said = await cluster.explain(name)
-        assert (said.status, "unknown  networks" in said.out) == (2, True)
-        await machines.put_machines(HEAD)
-        said = await cluster.explain(name)
-        assert (said.status, said.err) == (0, "")
-        assert f"{name}  requested by node asks-really\n" in said.out
-        assert (await cluster.explain("asks-really", "--node", "--all-machines")).status == 0
-        assert (await cluster.explain("none")).status == 2
-    finally:
-        await kubelets.request("DELETE", f"{CSRS}/{name}")
-        await machines.delete_machines(machine.id, HEAD.id)
-        await kubelets.delete_node(machine.name)
+    assert_refused(await requests.run("explain", kind, *arguments), words)
+
+
+@pytest.mark.parametrize(
+    "command", ["explain csr any", "explain node any", "render rules.yaml --all-nodes", "status ipam"]
+)
+async def test_who_cannot_read_the_cluster_is_told_why(requests: Cluster, command: str):
+    (requests.home / "rules.yaml").write_text("transformations: []")
+    refused = await requests.run(*command.split(), KUBECONFIG="")
+    assert_refused(refused, "cannot access the Kubernetes API: no API server is configured")
+    stranger = str(requests.server.kubeconfig("stranger"))
+    assert_refused(await requests.run(*command.split(), KUBECONFIG=stranger), "forbidden")
+
+
+@pytest.fixture
+async def nodes(separate_cluster: ServiceCluster) -> Cluster:
+    made = Cluster.of("node", separate_cluster)
+    await lead(made)
+    return made
+
+
+async def lead(nodes: Cluster) -> None:
+    """A watcher that leads for as long as the test runs, as far as its Lease says."""
+    lease = new_lease_document(LEASE_NAMESPACE, WATCHER_LEASE_NAME, "watcher-1", 3600, datetime.now(UTC))
+    assert (await nodes.kubelets.request("POST", LEASES, body=lease)).status == 201
+
+
+async def initialized(nodes: Cluster, machine: SimMachineFacts) -> None:
+    """As the labeler leaves it, as far as that matters here."""
+    path = f"/api/v1/nodes/{machine.name}"
+    found = (await nodes.kubelets.request("GET", path)).body
+    taints = [taint for taint in found["spec"].get("taints", []) if taint["key"] != UNINITIALIZED_TAINT]
+    body = {"spec": {"taints": taints, "providerID": f"talos://metal/{machine.reachable_at[0]}"}}
+    answer = await nodes.kubelets.request(
+        "PATCH", path, body=body, content_type="application/merge-patch+json"
+    )
+    assert answer.status == 200, answer.body
+
+
+async def replace(nodes: Cluster, old: SimMachineFacts, new: SimMachineFacts) -> None:
+    """The machine is gone, and another one that is TWO's neighbour answers at its address."""
+    present = [machine for machine in (TWO, THREE, new) if machine.id != old.id]
+    members = tuple(map(make_member, present))
+    await nodes.machines.delete_machines(old.id)
+    await nodes.machines.put_machines(
+        *(
+            msgspec.structs.replace(machine, members=members, control_plane=machine.id == TWO.id)
+            for machine in present
+        )
+    )
+
+
+def texts(told: Any, kind: str) -> list[str]:
+    return [piece["text"] for piece in told["lifecycle"]["evidence"] if piece["found"] == kind]
+
+
+async def test_a_joining_node_is_told_what_would_be_written_and_nothing_is(nodes: Cluster):
+    await nodes.join(ONE, TWO)
+    mark = nodes.server.audit_mark()
+    said = await nodes.explain("asks-1")
+    assert (said.status, said.err) == (0, "")
+    assert said.out.startswith("asks-1 is being initialized since ")
+    assert "the machine at 10.231.0.1 answers as asks-1 (metal)" in said.out
+    assert "providerID talos://metal/10.231.0.1" in said.out
+    assert {request.verb for request in nodes.server.audit_counts(mark)} == {"list", "get"}
+    assert {call.node for call in await nodes.machines.count_calls() if call.node} == {"10.231.0.1"}
+
+
+async def replace_first_of_three(nodes: Cluster) -> None:
+    """Three initialized Nodes; the machine of the first is replaced by `newcomer`, which joins."""
+    await nodes.join(ONE, TWO, THREE)
+    for machine in (ONE, TWO, THREE):
+        await initialized(nodes, machine)
+    await nodes.kubelets.set_unreachable("asks-1", ago=timedelta(seconds=5))
+    newcomer = make_machine("newcomer", "10.231.0.1")
+    await replace(nodes, ONE, newcomer)
+    await nodes.kubelets.join(SimKubelet.of_machine(newcomer))
+
+
+async def test_of_a_node_it_says_what_is_not_known_without_a_talosconfig(nodes: Cluster):
+    await nodes.join(ONE)
+    said = await nodes.explain("asks-1", TALOSCONFIG="none")
+    assert said.status == 2
+    assert "unknown  machine     cannot access the Talos API: no talosconfig" in said.out
+    await initialized(nodes, ONE)
+    assert (await nodes.explain("asks-1", "--without-talos", TALOSCONFIG="none")).status == 0
+
+
+async def test_a_stream_that_is_not_there_is_told(nodes: Cluster, nats_server: NatsServer):
+    await nodes.join(ONE)
+    told = await nodes.explained("asks-1", f"--nats-url={nats_server.url}")
+    assert "no stream TALOSCCM" in told["lastWords"]["problem"]
+
+
+async def test_what_is_explained_of_nodes_is_what_the_services_then_do_and_say(
+    tmp_path: Path, nodes: Cluster, nats_server: NatsServer
+):
+    """A node that joins, and one whose machine is gone; lifecycle runs dry, with short terms."""
+    await replace_first_of_three(nodes)
+    before = {name: await nodes.explained(name, NOW_SUFFICES) for name in ("newcomer", "asks-1")}
+    assert before["newcomer"]["labeler"]["outcome"] == "initialized"
+    assert before["asks-1"]["lifecycle"]["outcome"] == "deletable"
+    await nodes.kubelets.request("DELETE", f"{LEASES}/{WATCHER_LEASE_NAME}")
+    nats, terms = f"--nats-url={nats_server.url}", ("not-ready-time", "evidence-time", "start-grace")
+    async with run_services(
+        tmp_path / "services",
+        nodes.server,
+        nodes.kubelets,
+        nodes.machines,
+        nats_url=nats_server.url,
+        all_in_one=True,
+        flags=(
+            "--controllers=*,cloud-node-lifecycle",
+            "--lifecycle-dry-run",
+            *(f"--lifecycle-{term}=1s" for term in terms),
+        ),
+        wirings=(*DEFAULT_SERVICES, LIFECYCLE),
+    ):
+        for name, service, outcome in (
+            ("newcomer", "labeler", "initialized"),
+            ("asks-1", "lifecycle", "would-delete"),
+        ):
+
+            async def has_decided(name: str = name, service: str = service, outcome: str = outcome) -> bool:
+                words = (await nodes.explained(name, nats))["lastWords"]
+                return (service, outcome) in [(each["service"], each["outcome"]) for each in words["decided"]]
+
+            await wait_until(has_decided, f"{service} says {outcome}", _LIFECYCLE_SECONDS)
+        told = await nodes.explained("asks-1", nats, NOW_SUFFICES)
+        words = await nodes.explain("asks-1", nats)
+    [decided] = [each for each in told["lastWords"]["decided"] if each["service"] == "lifecycle"]
+    for proof in texts(before["asks-1"], "has"):
+        assert proof in decided["reason"]
+    assert told["lastWords"]["ofMachine"]["foreign_machines"][0]["node_name"] == "newcomer"
+    assert "\n  lifecycle   would-delete, " in words.out
+    after = await nodes.explained("newcomer")
+    assert (after["state"], after["providerID"]) == ("initialized", "talos://metal/10.231.0.1")
+    assert after["labeler"]["writes"] == []

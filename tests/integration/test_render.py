@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,11 @@ import pytest
 from cli.render.node_changes import diff_nodes
 from libs.common.contract.node import Node
 from libs.common.contract.platforms import PLATFORMS
-from libs.testbed.control_plane.control_plane import ControlPlane
-from libs.testbed.kubelets import KubeletFleet, SimKubelet
-from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
+from libs.testbed.machine_fleet import make_machine
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.bus_actors import wait_until
-from tests.integration.operator_shell import CommandResult, talos_ccm
-from tests.integration.service_cluster import MEMORY, ApiServer, ServiceCluster, run_services
+from tests.integration.operator_shell import Cluster
+from tests.integration.service_cluster import MEMORY, ServiceCluster, run_services
 
 _SECONDS = 60
 FIFTY = [
@@ -67,129 +64,75 @@ transformations:
 """
 
 
-@dataclass
-class Operator:
-    """A shell with a kubeconfig and a talosconfig where kubectl and talosctl look for them."""
-
-    home: Path
-    api_server: ApiServer
-    machines: MachineFleet
-    kubelets: KubeletFleet
-
-    def __post_init__(self) -> None:
-        (self.home / "rules.yaml").write_text(RULES)
-        (self.home / "changed.yaml").write_text(CHANGED)
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment of every command."""
-        return {
-            "HOME": str(self.home),
-            "PATH": os.environ["PATH"],
-            "KUBECONFIG": str(self.api_server.kubeconfig()),
-            "TALOSCONFIG": str(self.machines.write_talosconfig()),
-        }
-
-    async def join(self, *machines: SimMachineFacts) -> None:
-        """These machines run, and their kubelets register."""
-        await self.machines.put_machines(*machines)
-        await self.kubelets.join_all(map(SimKubelet.of_machine, machines))
-
-    async def start(self, *arguments: str | Path, **environment: str) -> asyncio.subprocess.Process:
-        """Begin a `talos-ccm render`."""
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "cli", "render", *map(str, arguments)),
-            cwd=self.home,
-            env={**self.environment, "PYTHONPATH": str(Path.cwd()), **environment},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-
-    async def render(self, *arguments: str | Path, **environment: str) -> CommandResult:
-        """Run it to its end."""
-        variables = {"TALOSCONFIG": str(self.machines.write_talosconfig()), **environment}
-        return await talos_ccm(self.home, self.api_server, "render", *map(str, arguments), **variables)
-
-    async def render_json(self, *arguments: str | Path) -> Any:
-        """What it says to programs."""
-        said = await self.render(*arguments, "-o", "json")
-        assert (said.status, said.err) == (0, "")
-        return json.loads(said.out)
-
-
 @pytest.fixture
-def operator(separate_cluster: ServiceCluster, tmp_path: Path) -> Operator:
-    home = tmp_path / "home"
-    home.mkdir()
-    return Operator(home, separate_cluster.server, separate_cluster.machines, separate_cluster.kubelets)
+def operator(separate_cluster: ServiceCluster) -> Cluster:
+    shell = Cluster.of("node", separate_cluster)
+    (shell.home / "rules.yaml").write_text(RULES)
+    (shell.home / "changed.yaml").write_text(CHANGED)
+    return shell
+
+
+async def start_render(operator: Cluster, *arguments: str) -> asyncio.subprocess.Process:
+    """A `talos-ccm render` in a process of its own."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "cli", "render", *arguments),
+        cwd=operator.home,
+        env={
+            "HOME": str(operator.home),
+            "PATH": os.environ["PATH"],
+            "KUBECONFIG": str(operator.server.kubeconfig()),
+            "TALOSCONFIG": str(operator.machines.write_talosconfig()),
+            "PYTHONPATH": str(Path.cwd()),
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def render_json(operator: Cluster, *arguments: str) -> Any:
+    """The JSON output."""
+    said = await operator.run("render", *arguments, "-o", "json")
+    assert (said.status, said.err) == (0, "")
+    return json.loads(said.out)
 
 
 def requests_since(server: SimApiServer, mark: int) -> set[str]:
     return {f"{request.verb} {request.resource}" for request in server.audit_counts(mark)}
 
 
-async def test_a_node_of_the_cluster_is_shown_with_what_its_machine_says_now(operator: Operator):
+async def test_a_node_of_the_cluster_is_shown_with_what_its_machine_says_now(operator: Cluster):
     await operator.join(make_machine("rendered", "10.230.1.1", platform="hcloud", talos_version="v1.13.9"))
-    server = operator.api_server
+    server = operator.server
     assert isinstance(server, SimApiServer)
     mark = server.audit_mark()
-    said = await operator.render("rules.yaml", "--from-cluster", "rendered")
+    said = await operator.run("render", "rules.yaml", "--from-cluster", "rendered")
     assert (said.status, said.err) == (0, "")
     assert 'Rule worker matches: machinetype is "worker"' in said.out
     assert "+ label example.com/talos = v1.13.9" in said.out
     assert requests_since(server, mark) == {"list nodes"}
 
 
-async def test_a_change_is_shown_for_every_node_of_the_cluster_and_nothing_is_written(operator: Operator):
+async def test_a_change_is_shown_for_every_node_of_the_cluster_and_nothing_is_written(operator: Cluster):
     await operator.join(*FIFTY)
-    server = operator.api_server
+    server = operator.server
     assert isinstance(server, SimApiServer)
     mark = server.audit_mark()
-    told = await operator.render_json("changed.yaml", "--against", "rules.yaml", "--all-nodes")
+    told = await render_json(operator, "changed.yaml", "--against", "rules.yaml", "--all-nodes")
     assert [node["name"] for node in told["nodes"]] == [machine.name for machine in FIFTY]
     metal = {"kind": "label", "key": "example.com/talos", "before": "v1.13.5", "after": None}
     assert [node["changes"] for node in told["nodes"]][20:] == [[metal]] * 30
-    said = await operator.render("changed.yaml", "--against", "rules.yaml", "--all-nodes", "--exit-code")
+    said = await operator.run(
+        "render", "changed.yaml", "--against", "rules.yaml", "--all-nodes", "--exit-code"
+    )
     assert said.status == 1
     assert "rendered-21, rendered-22" in said.out
     assert "50 of 50 nodes would change from rules.yaml to changed.yaml" in said.out
     assert requests_since(server, mark) == {"list nodes"}
 
 
-async def test_nodes_whose_machines_do_not_answer_are_left_out_and_said(operator: Operator):
-    await operator.join(*FIFTY[:3])
-    await operator.machines.set_faults(FIFTY[1].id, unavailable=True)
-    said = await operator.render("rules.yaml", "--all-nodes")
-    assert said.status == 2
-    assert "rendered-01  hcloud" in said.out
-    assert "rendered-03  hcloud" in said.out
-    assert "rendered-02  hcloud" not in said.out
-    assert said.err.startswith("Skipped: rendered-02: PlatformMetadata: ")
-    assert said.out.endswith("\n\n3 nodes: 2 would change, 1 skipped\n")
-
-
-async def test_a_node_that_is_not_ours_is_left_out_without_an_error(operator: Operator):
-    await operator.kubelets.join(SimKubelet(name="foreign", is_uninitialized=False))
-    said = await operator.render("rules.yaml", "--all-nodes")
-    assert (said.status, said.out) == (0, "1 node: 0 would change, 1 not managed\n")
-    assert said.err.startswith(
-        "Skipped: foreign: not managed: it has no annotation alpha.kubernetes.io/provided-"
-    )
-
-
-async def test_facts_that_were_kept_are_shown_without_the_cluster(operator: Operator):
-    await operator.join(*FIFTY[:2])
-    first = await operator.render("rules.yaml", "--all-nodes", "--save-facts", "nodes.json")
-    again = await operator.render("rules.yaml", "--facts", "nodes.json", KUBECONFIG="", TALOSCONFIG="")
-    assert again == first
-    other = await operator.render("changed.yaml", "--facts", "nodes.json")
-    assert "example.com/zone" in other.out
-
-
 @pytest.mark.parametrize(
     ("options", "environment", "reason"),
     [
-        ((), {"KUBECONFIG": ""}, "cannot access the Kubernetes API: no API server is configured"),
         ((), {"KUBECONFIG": "none"}, "cannot access the Kubernetes API: "),
         (("--context", "other"), {}, "cannot access the Kubernetes API: "),
         (
@@ -202,35 +145,27 @@ async def test_facts_that_were_kept_are_shown_without_the_cluster(operator: Oper
     ],
 )
 async def test_what_is_missing_is_said_with_what_to_do(
-    operator: Operator, options: tuple[str, ...], environment: dict[str, str], reason: str
+    operator: Cluster, options: tuple[str, ...], environment: dict[str, str], reason: str
 ):
     await operator.join(FIFTY[0])
-    said = await operator.render("rules.yaml", "--from-cluster", FIFTY[0].name, *options, **environment)
+    said = await operator.run(
+        "render", "rules.yaml", "--from-cluster", FIFTY[0].name, *options, **environment
+    )
     assert said.status == 2
     assert reason in said.err
 
 
-async def test_who_may_not_list_nodes_is_told_so(operator: Operator):
-    server = operator.api_server
-    assert isinstance(server, SimApiServer)
-    stranger = str(server.kubeconfig("stranger"))
-    said = await operator.render("rules.yaml", "--all-nodes", KUBECONFIG=stranger)
-    assert said.status == 2
-    assert "the Kubernetes API request failed: " in said.err
-    assert "forbidden" in said.err
-
-
-async def test_an_expired_talosconfig_is_told_before_machines_are_asked(operator: Operator):
+async def test_an_expired_talosconfig_is_told_before_machines_are_asked(operator: Cluster):
     old = datetime.now(UTC) - timedelta(days=2)
     expired = operator.machines.write_talosconfig(operator.home / "expired", issued_at=old)
     await operator.join(FIFTY[0])
-    said = await operator.render("rules.yaml", "--all-nodes", "--talosconfig", expired)
+    said = await operator.run("render", "rules.yaml", "--all-nodes", "--talosconfig", expired)
     assert said.status == 2
     assert "cannot access the Talos API: " in said.err
     assert "expired" in said.err
 
 
-async def nodes_of(operator: Operator) -> dict[str, Node]:
+async def nodes_of(operator: Cluster) -> dict[str, Node]:
     """All Nodes as they are; what the node controller says of their readiness is not ours."""
     items = (await operator.kubelets.request("GET", "/api/v1/nodes")).body["items"]
     nodes = {}
@@ -241,7 +176,7 @@ async def nodes_of(operator: Operator) -> dict[str, Node]:
     return nodes
 
 
-async def until_as_predicted(operator: Operator, before: dict[str, Node], told: Any) -> None:
+async def until_as_predicted(operator: Cluster, before: dict[str, Node], told: Any) -> None:
     """The Nodes become what was shown, each of them and in everything."""
     predicted = {node["name"]: node["changes"] for node in told["nodes"]}
     differing: dict[str, Any] = {}
@@ -260,7 +195,7 @@ async def until_as_predicted(operator: Operator, before: dict[str, Node], told: 
         raise
 
 
-async def test_what_is_shown_is_what_the_services_then_do(tmp_path: Path, operator: Operator):
+async def test_what_is_shown_is_what_the_services_then_do(tmp_path: Path, operator: Cluster):
     """With rules on joining nodes of every platform, and when the rules change under them."""
     everywhere = [
         make_machine(f"shown-{n}", f"10.230.3.{n}", platform=platform)
@@ -271,11 +206,11 @@ async def test_what_is_shown_is_what_the_services_then_do(tmp_path: Path, operat
     (operator.home / "changed.yaml").write_text(LIVELY_CHANGED)
     await operator.join(*everywhere)
     before = await nodes_of(operator)
-    told = await operator.render_json("rules.yaml", "--all-nodes")
+    told = await render_json(operator, "rules.yaml", "--all-nodes")
     assert all(node["changes"] for node in told["nodes"])
     async with run_services(
         tmp_path / "services",
-        operator.api_server,
+        operator.server,
         operator.kubelets,
         operator.machines,
         **MEMORY,
@@ -283,22 +218,22 @@ async def test_what_is_shown_is_what_the_services_then_do(tmp_path: Path, operat
     ):
         await until_as_predicted(operator, before, told)
         before = await nodes_of(operator)
-        told = await operator.render_json("changed.yaml", "--against", "rules.yaml", "--all-nodes")
+        told = await render_json(operator, "changed.yaml", "--against", "rules.yaml", "--all-nodes")
         assert len(told["nodes"]) == len(everywhere)
         rules.write_text(LIVELY_CHANGED)
         await until_as_predicted(operator, before, told)
-    again = await operator.render("changed.yaml", "--all-nodes", "--exit-code")
+    again = await operator.run("render", "changed.yaml", "--all-nodes", "--exit-code")
     assert again.status == 0, again.out
 
 
-async def test_an_interrupt_ends_it_quietly_while_a_machine_keeps_it_waiting(operator: Operator):
+async def test_an_interrupt_ends_it_quietly_while_a_machine_keeps_it_waiting(operator: Cluster):
     await operator.join(FIFTY[0])
     await operator.machines.set_faults(FIFTY[0].id, hang=True)
 
     async def interrupted() -> bool:
         """Whether the interrupt came while it waited: it gives a machine 5 s, which a busy test may miss."""
         await operator.machines.reset_calls()
-        process = await operator.start("rules.yaml", "--all-nodes")
+        process = await start_render(operator, "rules.yaml", "--all-nodes")
 
         async def is_asking() -> bool:
             calls = await operator.machines.count_calls()
@@ -316,22 +251,3 @@ async def test_an_interrupt_ends_it_quietly_while_a_machine_keeps_it_waiting(ope
         return True
 
     await wait_until(interrupted, "the interrupt came in time", 2 * _SECONDS)
-
-
-async def test_the_real_parts_are_read_as_the_simulated_ones(
-    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet, machines: MachineFleet
-):
-    operator = Operator(tmp_path, control_plane, machines, kubelets)
-    machine = make_machine("rendered-real", "10.230.2.1", platform="hcloud")
-    await operator.join(machine)
-    try:
-        mark = control_plane.audit_mark()
-        told = await operator.render_json("rules.yaml", "--from-cluster", machine.name)
-        (node,) = told["nodes"]
-        change = {"kind": "label", "key": "example.com/talos", "before": None, "after": "v1.13.5"}
-        assert change in node["changes"]
-        ours = [r for r in control_plane.audit_counts(mark) if r.user == "admin"]
-        assert {request.verb for request in ours} <= {"list"}
-    finally:
-        await machines.delete_machines(machine.id)
-        await kubelets.request("DELETE", f"/api/v1/nodes/{machine.name}")
