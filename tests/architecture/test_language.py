@@ -1,4 +1,4 @@
-"""No path of a machine, no registry host, no module named `utils`; docstrings and what texts name exist."""
+"""No path of a machine, no registry, no module named `utils`; what pages and docstrings name exists."""
 
 import ast
 import re
@@ -71,3 +71,38 @@ def test_every_path_in_a_page_or_makefile_exists():
         if not (ROOT / path).exists() and not (ROOT / f"{path}.py").exists()
     }
     assert not missing
+
+
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading():
+    broken = set[str]()
+    for name in list_tracked_files():
+        if not name.endswith(".md"):
+            continue
+        page = ROOT / name
+        for target, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text()):
+            file = page.parent / target if target else page
+            if not file.exists() or (anchor and anchor not in _list_anchors(file.read_text())):
+                broken.add(f"{name}: {target}#{anchor}")
+    assert not broken
+
+
+def _list_anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each).lower().replace(" ", "-") for each in headings}
+
+
+def test_every_function_on_the_way_of_a_node_exists():
+    way = (ROOT / "CONTRIBUTING.md").read_text().partition("## From watch to write: one Node")[2]
+    rows = re.findall(r"^\| [\w ]+ \| `([^`]+\.py)` \| ([^|]+) \|", way.partition("\n## ")[0], re.MULTILINE)
+    assert len(rows) > 15
+    for path, names in rows:
+        tree = ast.parse((ROOT / path).read_text())
+        methods = {
+            f"{each.name}.{method.name}"
+            for each in tree.body
+            if isinstance(each, ast.ClassDef)
+            for method in each.body
+            if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        missing = set(re.findall(r"`([^`]+)`", names)) - _names_in(tree) - methods
+        assert not missing, path

@@ -9,11 +9,10 @@ import pytest
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.protocol import BusError, BusHooks
 from libs.common.contract.services import DURABLES
-from libs.common.contract.subjects import STREAM, subject_of
+from libs.common.contract.subjects import subject_of
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.small_volume import SmallVolume
 from tests.bus_actors import MAX_BYTES, make_event, wait_until
-from tests.chaos.nats_servers import JetStreamRejected, NatsServers, NoLeader, VolumeNotFull
+from tests.chaos.nats_servers import NatsServers, NoLeader
 from tests.integration.conftest import ConnectBus
 
 ELECTION_SECONDS = 60
@@ -140,14 +139,6 @@ async def test_rotated_keys_end_only_the_connections_with_the_old_ones(
     assert await watcher.get_last(subject_of(make_event("after"))) is not None
 
 
-async def test_every_server_reloads_and_keeps_its_routes(cluster: NatsServers):
-    def have_reloaded() -> bool:
-        return all("Reloaded server configuration" in log for log in read_logs(cluster))
-
-    await wait_until(have_reloaded, "the sidecars have reloaded the servers")
-    assert not [log for log in read_logs(cluster) if "headless" in log], "no server looks up a name"
-
-
 def read_logs(cluster: NatsServers) -> list[str]:
     return [server.child.log.read_text() for server in cluster.servers]
 
@@ -176,70 +167,3 @@ async def test_one_server_with_a_full_disk_accepts_nothing_until_it_is_restarted
         await servers.restart_unhealthy()
         await wait_until_published(metadata, "after")
         assert await watcher.get_last(subject_of(make_event("before"))) is not None
-
-
-async def test_a_cluster_with_full_disks_accepts_messages_once_they_have_room_and_servers_are_restarted(
-    cluster: NatsServers, connect_bus: ConnectBus
-):
-    watcher = await connect(connect_bus, cluster, "watcher")
-    await wait_until_provisioned(watcher)
-    metadata = await connect(connect_bus, cluster, "metadata")
-    cluster.fill()
-    await wait_until(lambda: is_rejected(metadata), "the disks are full")
-    cluster.make_room()
-
-    async def is_accepted() -> bool:
-        await cluster.restart_unhealthy()  # a server takes seconds to disable JetStream
-        return not await is_rejected(metadata)
-
-    await wait_until(is_accepted, "the stream accepts messages", ELECTION_SECONDS)
-
-
-async def test_a_server_is_restarted_when_it_has_ended_or_is_silent_but_not_when_it_is_healthy(
-    tmp_path: Path,
-):
-    async with NatsServers.start(tmp_path / "healthy", is_cluster=False) as servers:
-        server = servers.servers[0]
-        healthy = server.child.pid
-        await servers.restart_unhealthy()
-        assert server.child.pid == healthy
-        await server.kill()
-        await servers.restart_unhealthy()
-        killed = server.child.pid
-        assert killed != healthy
-        assert server.child.is_running
-        server.pause()
-        await servers.restart_unhealthy()
-        assert server.child.pid != killed
-
-
-async def test_a_fault_of_the_stream_or_a_consumer_that_does_not_exist_fails(
-    connect_bus: ConnectBus, tmp_path: Path
-):
-    async with NatsServers.start(tmp_path / "nats", is_cluster=False) as servers:
-        delete_consumer = f"CONSUMER.DELETE.{STREAM}.{DURABLES[0].name}"
-        with pytest.raises(JetStreamRejected, match="not found"):
-            await servers.call_jetstream(f"STREAM.DELETE.{STREAM}")
-        await wait_until_provisioned(await connect(connect_bus, servers, "watcher"))
-        await servers.call_jetstream(delete_consumer)
-        with pytest.raises(JetStreamRejected, match="not found"):
-            await servers.call_jetstream(delete_consumer)
-        await servers.call_jetstream(f"STREAM.DELETE.{STREAM}")
-
-
-class LeakyVolume(SmallVolume):
-    """A volume on which something is removed as soon as it is full."""
-
-    def fill(self) -> None:
-        super().fill()
-        self.make_room()
-
-
-async def test_a_store_that_is_not_full_after_it_was_filled_is_an_error(
-    nats_server: NatsServer, tmp_path: Path
-):
-    with pytest.raises(VolumeNotFull, match="no volume"):
-        NatsServers([nats_server]).fill()
-    async with LeakyVolume.start(tmp_path, 2**20) as volume:
-        with pytest.raises(VolumeNotFull, match="1048576 free bytes"):
-            NatsServers([nats_server], None, [volume]).fill()

@@ -8,7 +8,7 @@ import pytest
 
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
-from libs.testbed.machine_fleet import Address, MachineFleet, SimMachineFacts, make_machine
+from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.signing_requests import CSRS, SigningOutcome, read_outcome
 from services.csr.on_csr_enriched import RETRY_SECONDS
@@ -87,39 +87,10 @@ def approvals(control_plane: ControlPlane, since: int) -> int:
     )
 
 
-async def test_a_request_before_its_node_and_its_address_is_issued_2_s_after_they_are_there(
-    in_one: ServiceProcesses, kubelets: KubeletFleet, machines: MachineFleet, put
-):
-    (machine,) = some_machines(1)
-    (kubelet,) = await put(machine)
-    later = kubelet.ips[0].replace("10.222.", "10.223.")
-    name = await kubelets.request_certificate(kubelet, ips=[*kubelet.ips, later])
-    await until_said(in_one, ALL_IN_ONE, name, "there is no Node")
-    await kubelets.join(kubelet)
-    await until_said(in_one, ALL_IN_ONE, name, f"{later} is not on the machine")
-    await until_watched(machines, kubelet)
-    assert not (await state_of(kubelets, name)).conditions
-    second = Address(address=f"{later}/24", local=later)
-    await machines.change_machine(machine.id, addresses=(*machine.addresses, second))
-    outcome = await kubelets.wait_for_outcome(name, seconds=WITHIN_SECONDS)
-    assert names_in(outcome) == ([kubelet.name], [*kubelet.ips, later])
-
-
 def are_known(services: ServiceProcesses, names: list[str]) -> bool:
     """Whether the log mentions each of these requests."""
     text = services.children[ALL_IN_ONE].log.read_text()
     return all(name in text for name in names)
-
-
-async def until_watched(machines: MachineFleet, kubelet: SimKubelet) -> None:
-    """Its changes are known at once from here on: metadata opens watches a second after the joining."""
-
-    async def watched() -> bool:
-        return any(
-            call.node in kubelet.ips and call.method == "Watch" for call in await machines.count_calls()
-        )
-
-    await wait_until(watched, f"the machine of {kubelet.name} is watched")
 
 
 async def test_requests_during_an_outage_of_talos_are_issued_2_s_after_their_machines_are_heard(

@@ -1,18 +1,15 @@
 """A node's way to the certificate that its kubelet serves with, through our processes as they are run."""
 
 from collections import Counter
-from typing import Any
 
 import pytest
-from cryptography import x509
 
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.kubelets import SimKubelet
 from libs.testbed.machine_fleet import make_machine
-from libs.testbed.nats_server import NatsServer
 from libs.testbed.signing_requests import CSRS
 from tests.bus_actors import wait_until
-from tests.integration.service_cluster import FORMS, MEMORY, ServiceCluster
+from tests.integration.service_cluster import MEMORY, ServiceCluster
 
 COUNT = 5
 
@@ -34,48 +31,6 @@ def count_approvals(cluster: ServiceCluster, mark: int) -> Counter[tuple[str, bo
     done = cluster.server.audit_counts(mark).items()
     wanted = "certificatesigningrequests/approval"
     return Counter({(r.user, r.succeeded): n for r, n in done if r.resource == wanted})
-
-
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
-async def test_a_node_that_joins_gets_the_certificate_that_it_asks_for(
-    cluster: ServiceCluster, nats_server: NatsServer, form: dict[str, Any]
-):
-    await cluster.serve(**{"nats_url": nats_server.url} | form)
-    joining = [await start_machine(cluster, f"serving-{n}", f"10.221.0.{n}") for n in range(1, COUNT + 1)]
-    mark = cluster.server.audit_mark()
-    await cluster.kubelets.join_all(joining)
-    names = [await cluster.kubelets.request_certificate(kubelet) for kubelet in joining]
-    for kubelet, name in zip(joining, names, strict=True):
-        outcome = await cluster.kubelets.wait_for_outcome(name, seconds=30)
-        certificate = x509.load_pem_x509_certificate(outcome.certificate)
-        sans = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        assert sans.get_values_for_type(x509.DNSName) == [kubelet.name]
-        assert [str(ip) for ip in sans.get_values_for_type(x509.IPAddress)] == list(kubelet.ips)
-        assert outcome.conditions["Approved"]["reason"] == "Approved by TalosCloudControllerManager"
-    user = "talos-ccm" if form else "talos-ccm-csr"
-    assert count_approvals(cluster, mark) == {(user, True): COUNT}
-
-
-async def test_a_request_that_comes_before_its_node_is_issued_once_the_node_is_there(cluster: ServiceCluster):
-    await cluster.serve(**MEMORY)
-    kubelet = await start_machine(cluster, "serving-early", "10.221.1.1")
-    name = await cluster.kubelets.request_certificate(kubelet)
-    await cluster.kubelets.join(kubelet)
-    outcome = await cluster.kubelets.wait_for_outcome(name, seconds=30)
-    assert outcome.certificate
-
-
-async def test_another_nodes_address_is_not_certified(cluster: ServiceCluster):
-    services = await cluster.serve(**MEMORY)
-    honest = await start_machine(cluster, "serving-honest", "10.221.2.1")
-    thief = await start_machine(cluster, "serving-thief", "10.221.2.2")
-    await cluster.kubelets.join_all([honest, thief])
-    name = await cluster.kubelets.request_certificate(thief, ips=["10.221.2.2", "10.221.2.1"])
-    outcome = await cluster.kubelets.wait_for_outcome(name, seconds=30)
-    assert "10.221.2.1" in outcome.conditions["Denied"]["message"]
-    assert not outcome.certificate
-    page = await services.fetch_page("all-in-one", "/metrics")
-    assert 'talosccm_csr_approval_count{status="deny"} 1.0' in page
 
 
 async def test_without_the_controller_no_request_is_looked_at(cluster: ServiceCluster):

@@ -190,24 +190,3 @@ async def test_without_a_pod_of_the_watcher_it_is_told_whether_all_is_in_one(
     assert isinstance(unknown, FlowUnavailable)
     assert unknown.is_all_in_one
     await kubelet.delete_pod(kubelets, namespace=NAMESPACE, name="all")
-
-
-async def test_a_pod_of_an_older_version_is_told(
-    control_plane: ControlPlane, kubelets: KubeletFleet, kubelet: ExecKubelet, tmp_path: Path
-):
-    (tmp_path / "cli").mkdir()
-    older = "import sys; sys.exit(\"Error: No such command 'inside'.\")"
-    (tmp_path / "cli" / "__init__.py").touch()
-    (tmp_path / "cli" / "__main__.py").write_text(older)
-    await kubelet.run_pod(
-        kubelets,
-        namespace=NAMESPACE,
-        name="old",
-        labels=WATCHER,
-        container="watcher",
-        env=ENV | {"PYTHONPATH": str(tmp_path)},
-    )
-    unknown = await query_flow(a_source(control_plane))
-    assert isinstance(unknown, FlowUnavailable)
-    assert "upgrade the chart" in unknown.reason
-    await kubelet.delete_pod(kubelets, namespace=NAMESPACE, name="old")

@@ -107,30 +107,32 @@ async def assert_probes_succeed(port: int) -> None:
     assert not failed, f"{len(failed)} of {PROBES} probes failed"
 
 
+@pytest.fixture(scope="module")
+async def process(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Process]:
+    run_dir = tmp_path_factory.mktemp("flood")
+    async with a_process(run_dir, "services.metadata", "--bind-address=127.0.0.1") as running:
+        await running.serves()
+        yield running
+
+
 @pytest.mark.parametrize("kind", SAYS)
-async def test_probes_succeed_during_a_flood_that_does_not_end(kind: str, tmp_path: Path):
-    async with a_process(tmp_path, "services.metadata", "--bind-address=127.0.0.1") as process:
-        await process.serves()
-        async with flood(process.port, [POD] * CALLERS, SAYS[kind], again=True):
-            await assert_probes_succeed(process.port)
+async def test_probes_succeed_during_a_flood_that_does_not_end(kind: str, process: Process):
+    async with flood(process.port, [POD] * CALLERS, SAYS[kind], again=True):
+        await assert_probes_succeed(process.port)
 
 
 @pytest.mark.parametrize("kind", ["never starts TLS", "sends no request", "never completes the headers"])
 async def test_probes_succeed_while_idle_callers_come_from_the_address_of_the_kubelet(
-    kind: str, tmp_path: Path
+    kind: str, process: Process
 ):
-    async with a_process(tmp_path, "services.metadata", "--bind-address=127.0.0.1") as process:
-        await process.serves()
-        async with flood(process.port, [KUBELET] * CALLERS, SAYS[kind], again=False):
-            await assert_probes_succeed(process.port)
+    async with flood(process.port, [KUBELET] * CALLERS, SAYS[kind], again=False):
+        await assert_probes_succeed(process.port)
 
 
-async def test_probes_succeed_while_each_idle_caller_comes_from_an_address_of_its_own(tmp_path: Path):
+async def test_probes_succeed_while_each_idle_caller_comes_from_an_address_of_its_own(process: Process):
     sources = [f"127.0.1.{number}" for number in range(1, CALLERS + 1)]
-    async with a_process(tmp_path, "services.metadata", "--bind-address=127.0.0.1") as process:
-        await process.serves()
-        async with flood(process.port, sources, SAYS["sends no request"], again=True):
-            await assert_probes_succeed(process.port)
+    async with flood(process.port, sources, SAYS["sends no request"], again=True):
+        await assert_probes_succeed(process.port)
 
 
 def descriptors(process: Process) -> int:

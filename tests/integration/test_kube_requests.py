@@ -1,7 +1,6 @@
 """One request to an API server that is busy, slow, gone, a stranger, or does not know us (any more)."""
 
 import asyncio
-import base64
 import os
 import time
 from collections import Counter
@@ -216,28 +215,6 @@ async def test_a_port_that_speaks_no_tls_is_told_as_such(server: LoopbackServer,
 
 
 # ---- who we are
-
-
-def b64_of(path: str) -> str:
-    return base64.b64encode(Path(path).read_bytes()).decode()
-
-
-async def test_certificates_written_into_the_kubeconfig_open_the_real_server(
-    control_plane: ControlPlane, tmp_path: Path
-):
-    document = msgspec.yaml.decode(control_plane.kubeconfig().read_bytes())
-    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
-    for holder, field in (
-        (cluster, "certificate-authority"),
-        (user, "client-certificate"),
-        (user, "client-key"),
-    ):
-        holder[f"{field}-data"] = b64_of(holder.pop(field))
-    path = tmp_path / "config"
-    path.write_bytes(msgspec.yaml.encode(document))
-    api = KubeApi(load_kube_config(path, {}), user_agent="t")
-    assert [page.resource_version async for page in api.list_nodes()]
-    await api.close()
 
 
 async def test_a_name_in_the_certificate_that_is_not_the_address_can_be_given(

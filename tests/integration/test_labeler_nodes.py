@@ -16,7 +16,7 @@ import pytest
 
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.machine import MachineFacts, MachineFault
-from libs.common.contract.node import BLOCKED_CONDITION, UNINITIALIZED_TAINT, Node
+from libs.common.contract.node import UNINITIALIZED_TAINT, Node
 from libs.common.contract.services import LABELER
 from libs.common.kube.api import KubeApi
 from libs.testbed.control_plane.control_plane import ControlPlane
@@ -35,7 +35,6 @@ from tests.platform_cases import PLATFORMS, PlatformCase
 
 USER = get_user_name(LABELER)
 OF_A_PERSON = {"example.com/rack": "r-7"}
-_PUBLIC = next(case for case in CASES if case.name == "a public address on a link is discovered")
 TIMEOUT = MachineFault(kind="timeout", step="PlatformMetadata", endpoint="cp:50000", message="no answer")
 
 
@@ -174,39 +173,6 @@ async def _ends_with_addresses(fleet: Fleet, case: AddressCase) -> None:
     ]
 
 
-async def test_a_node_whose_addresses_are_right_already_costs_one_write_less(fleet: Fleet):
-    before = await fleet.join("lab-right", provided="10.0.0.5")
-    since = fleet.control_plane.audit_mark()
-    await fleet.flow.enrich(before, make_facts(node_name="lab-right"))
-    await fleet.flow.wait_for_decision("lab-right", "initialized")
-    assert ("patch", "nodes/status") not in fleet.requests(since)
-    await wait_until(lambda: fleet.has_events("lab-right"), "its event comes behind the writes")
-
-
-async def test_fifty_nodes_cost_two_writes_and_one_event_each_and_a_resync_costs_nothing(fleet: Fleet):
-    names = [f"lab-many-{number}" for number in range(50)]
-    nodes = await asyncio.gather(*(fleet.join(name, provided="10.0.0.5") for name in names))
-    facts = {name: _PUBLIC.facts(name) for name in names}
-    since = fleet.control_plane.audit_mark()
-    for node in nodes:
-        await fleet.flow.enrich(node, facts[node.name])
-    for name in names:
-        await fleet.flow.wait_for_decision(name, "initialized")
-    await wait_until(lambda: fleet.requests(since)["create", "events"] >= 50, "events come behind the writes")
-    asked = fleet.requests(since)
-    failed_fences = asked.pop(("get", "nodes"), 0)  # the node lifecycle controller rewrites taints meanwhile
-    assert asked == {
-        ("patch", "nodes/status"): 50,
-        ("patch", "nodes"): 50 + failed_fences,
-        ("create", "events"): 50,
-    }
-    since = fleet.control_plane.audit_mark()
-    for name in names:
-        await fleet.flow.enrich(await fleet.kube.get_node(name), facts[name])
-    await fleet.flow.wait_until_handled()
-    assert fleet.requests(since) == {("get", "nodes"): 50}  # ours, above
-
-
 async def test_the_synced_event_is_the_references(fleet: Fleet):
     joined = await fleet.initialize("lab-event", make_facts(node_name="lab-event"))
     await wait_until(lambda: fleet.has_events("lab-event"), "its event")
@@ -245,29 +211,3 @@ async def test_a_built_in_label_follows_the_machine_until_a_person_changes_it(fl
     assert exclude_record_label(after) == exclude_record_label(joined.after.labels) | {
         "example.com/rack": "r-8"
     }
-
-
-async def test_a_node_whose_machine_is_silent_bears_the_reason_until_it_speaks(fleet: Fleet):
-    before = await fleet.join("lab-silent", provided="10.0.0.5")
-    await fleet.flow.publish_unreachable(before, TIMEOUT)
-
-    async def says_why() -> bool:
-        fleet.clock.advance(0.05)  # the random while passes at several times its speed
-        await fleet.flow.publish_leading()
-        condition = (await fleet.kube.get_node("lab-silent")).find_condition(BLOCKED_CONDITION)
-        return condition is not None and condition.reason == "TalosTimeout"
-
-    await wait_until(says_why, "the condition")
-    blocked = await fleet.kube.get_node("lab-silent")
-    await wait_until(lambda: fleet.has_events("lab-silent"), "its event")
-    assert [event["reason"] for event in await fleet.events("lab-silent")] == ["TalosTimeout"]
-    await fleet.flow.enrich(blocked, make_facts(node_name="lab-silent"))
-    await fleet.flow.wait_for_decision("lab-silent", "initialized")
-    after = await fleet.kube.get_node("lab-silent")
-    others = [each.type for each in blocked.status.conditions if each.type != BLOCKED_CONDITION]
-    assert [each.type for each in after.status.conditions] == others
-
-    async def both_told() -> bool:
-        return {event["reason"] for event in await fleet.events("lab-silent")} == {"TalosTimeout", "Synced"}
-
-    await wait_until(both_told, "both events")

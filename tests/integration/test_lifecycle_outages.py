@@ -38,20 +38,8 @@ async def _let_machines_go_on(cluster: Cluster) -> None:
     cluster.machines.child.resume()
 
 
-async def _kill_metadata(cluster: Cluster) -> None:
-    await cluster.services.children["metadata"].kill()
-
-
-async def _start_metadata(cluster: Cluster) -> None:
-    cluster.services.restart("metadata")
-
-
 async def _kill_nats(cluster: Cluster) -> None:
     await cluster.nats.kill()
-
-
-async def _start_nats(cluster: Cluster) -> None:
-    await cluster.nats.restart()
 
 
 async def _wipe_nats(cluster: Cluster) -> None:
@@ -68,8 +56,6 @@ async def _let_nats_go_on(cluster: Cluster) -> None:
 
 OUTAGES = (
     Outage("all-machines-are-silent", _stop_machines, _let_machines_go_on),
-    Outage("metadata-is-dead", _kill_metadata, _start_metadata),
-    Outage("nats-is-dead", _kill_nats, _start_nats),
     Outage("nats-is-dead-and-loses-everything", _kill_nats, _wipe_nats),
     Outage("nats-is-silent", _stop_nats, _let_nats_go_on),
 )

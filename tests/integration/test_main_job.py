@@ -15,17 +15,10 @@ from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machi
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import wait_until
 from tests.integration.conftest import StartServices
-from tests.watcher_actors import WATCHED_RESOURCES
+from tests.integration.service_cluster import FORMS, MEMORY
 
 Form = dict[str, Any]
-in_every_form = pytest.mark.parametrize(
-    "form",
-    [{}, {"all_in_one": True}, {"all_in_one": True, "bus": "memory"}],
-    ids=["separate-processes", "all-in-one-nats", "all-in-one-memory"],
-)
-apart_and_in_memory = pytest.mark.parametrize(
-    "form", [{}, {"all_in_one": True, "bus": "memory"}], ids=["separate-processes", "all-in-one-memory"]
-)
+both_forms = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 WRITES = (("patch", "nodes"), ("patch", "nodes/status"), ("create", "events"))
 _numbers = itertools.count(1)
 
@@ -103,7 +96,7 @@ async def until_synced(control_plane: ControlPlane, since: int, nodes: int) -> N
     )
 
 
-@in_every_form
+@both_forms
 async def test_joining_nodes_become_usable_at_two_node_writes_and_one_event_each(
     start_services: StartServices, join, kubelets: KubeletFleet, control_plane: ControlPlane, form: Form
 ):
@@ -121,24 +114,10 @@ async def test_joining_nodes_become_usable_at_two_node_writes_and_one_event_each
     assert writes(control_plane, since) == dict.fromkeys(WRITES, count)
 
 
-async def test_each_process_makes_only_the_requests_that_its_wiring_allows(
-    start_services: StartServices, join, kubelets: KubeletFleet, control_plane: ControlPlane
-):
-    since = control_plane.audit_mark()
-    await start_services()
-    await until_usable(kubelets, await join(some_machines(3)))
-    ours = requests_of(control_plane, since)
-    assert {user for user, _, _ in ours} == {"watcher", "labeler"}  # metadata has no Kubernetes right at all
-    of_watcher = {(verb, resource) for user, verb, resource in ours if user == "watcher"}
-    watched = {(verb, resource) for verb in ("list", "watch") for resource in WATCHED_RESOURCES}
-    assert of_watcher <= watched | {(verb, "leases") for verb in ("get", "create", "update")}
-
-
-@apart_and_in_memory
 async def test_a_node_whose_machine_is_down_says_why_within_30_s_and_stops_saying_so_when_it_is_up(
-    start_services: StartServices, join, kubelets: KubeletFleet, machines: MachineFleet, form: Form
+    start_services: StartServices, join, kubelets: KubeletFleet, machines: MachineFleet
 ):
-    await start_services(**form)
+    await start_services()
     (machine,) = some_machines(1)
     await machines.put_machines(machine)
     await machines.set_faults(machine.id, unavailable=True)
@@ -170,11 +149,10 @@ async def test_nodes_that_join_while_nats_is_wiped_become_usable(
     await until_usable(kubelets, names)
 
 
-@apart_and_in_memory
 async def test_a_machine_that_changes_changes_its_node(
-    start_services: StartServices, join, kubelets: KubeletFleet, machines: MachineFleet, form: Form
+    start_services: StartServices, join, kubelets: KubeletFleet, machines: MachineFleet
 ):
-    await start_services(**form)
+    await start_services(**MEMORY)
     (machine,) = some_machines(1)
     (name,) = await join([machine])
     await until_usable(kubelets, [name])
@@ -189,11 +167,10 @@ async def test_a_machine_that_changes_changes_its_node(
     await wait_until(moved, "in zone z2", 30)
 
 
-@apart_and_in_memory
 async def test_a_quiet_cluster_is_left_alone(
-    start_services: StartServices, join, kubelets: KubeletFleet, control_plane: ControlPlane, form: Form
+    start_services: StartServices, join, kubelets: KubeletFleet, control_plane: ControlPlane
 ):
-    await start_services(**form)
+    await start_services()
     begun = control_plane.audit_mark()
     names = await join(some_machines(3))
     await until_usable(kubelets, names)

@@ -2,22 +2,18 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.contract.events import ClusterNetworksObserved, NodeEnriched, NodeUnreachable
+from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import Inventory, Processors
-from libs.common.contract.subjects import NETWORKS
 from libs.testbed.machine_fleet import (
     Extension,
     MachineFleet,
     Processor,
-    Route,
-    SystemInformation,
     make_machine,
 )
 from services.metadata.service import MetadataService
@@ -45,21 +41,6 @@ def looked_since_watched(service: MetadataService, name: str) -> bool:
     """Whether the watch is open, and the look that it asked for, if it did, is over."""
     known = service._node_controller.reconcilers[name].state
     return known.is_watched and known.polled_at > known.machine_changed_at
-
-
-async def test_a_node_is_enriched_with_what_a_talos_machine_says(nats_server, stream, talos, settings):
-    await talos.put_machines(
-        make_machine("web-1", "10.0.0.5", platform="hcloud", region="fsn1", cluster_name="prod")
-    )
-    async with run_metadata(nats_server.url, None, settings) as service:
-        await stream.publish_snapshot()
-        await stream.publish_node(make_node())
-        event = await stream.wait_for_enriched("web-1", NodeEnriched)
-        assert event.facts.platform.provider_id.startswith("hcloud://")
-        assert event.facts.platform.region == "fsn1"
-        assert event.facts.node_name == "web-1"
-        assert "10.0.0.5" in {status.address.partition("/")[0] for status in event.facts.addresses}
-        await wait_until(lambda: service.problems() == ())
 
 
 async def test_what_rules_name_is_asked_of_real_machines_and_an_upgrade_is_noticed(
@@ -93,58 +74,6 @@ async def test_what_rules_name_is_asked_of_real_machines_and_an_upgrade_is_notic
         event = await stream.wait_for_enriched("web-1", NodeEnriched, seconds=15.0)
         assert event.facts.inventory is not None
         assert event.facts.inventory.talos_version == "v1.14.0"
-
-
-async def test_networks_of_the_cluster_and_gateways_are_those_of_real_machines(
-    nats_server, stream, talos, settings
-):
-    allocating = msgspec.structs.replace(settings, controllers=("*", "node-ipam-controller"))
-    await talos.put_machines(
-        make_machine("control-1", "10.0.0.1", control_plane=True, pod_cidrs=("10.8.0.0/16",))
-    )
-    await talos.put_machines(make_machine("web-1", "10.0.0.5", routes=(Route(gateway="10.0.0.254"),)))
-
-    async def are_told() -> bool:
-        message = await stream.bus.get_last(NETWORKS)
-        event = message.event if message else None
-        return isinstance(event, ClusterNetworksObserved) and event.pod_cidrs == ("10.8.0.0/16",)
-
-    async with run_metadata(nats_server.url, None, allocating):
-        await stream.publish_node(make_node())
-        event = await stream.wait_for_enriched("web-1", NodeEnriched)
-        assert event.facts.gateways == ("10.0.0.254",)
-        await wait_until(are_told)
-
-
-async def test_a_machine_that_changes_reaches_its_node_within_a_second(nats_server, stream, talos, settings):
-    await talos.put_machines(make_machine("web-1", "10.0.0.5", platform="hcloud", region="fsn1"))
-    async with run_metadata(nats_server.url, None, settings) as service:
-        await stream.publish_node(make_node())
-        await stream.wait_for_enriched("web-1", NodeEnriched)
-        await wait_until(lambda: looked_since_watched(service, "web-1"))
-        for i in range(5):
-            platform = talos.get_machine("web-1").platform
-            await talos.change_machine("web-1", platform=msgspec.structs.replace(platform, zone=f"zone-{i}"))
-            await stream.wait_for_enriched(
-                "web-1", NodeEnriched, lambda event, i=i: event.facts.platform.zone == f"zone-{i}"
-            )
-
-
-async def test_a_machine_that_is_off_is_told_and_enriched_when_it_is_back(
-    nats_server, stream, talos, settings
-):
-    machine = make_machine("web-1", "10.0.0.5")
-    async with run_metadata(nats_server.url, None, settings):
-        await stream.publish_node(make_node())
-        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert event.fault.kind == "refused"
-        assert "10.0.0.5" in event.fault.message + event.fault.endpoint
-        await talos.put_machines(machine)
-        await stream.wait_for_enriched("web-1", NodeEnriched)
-        await talos.delete_machines("web-1")
-        gone = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert gone.last_known is not None
-        assert gone.last_known.node_name == "web-1"
 
 
 async def test_an_endpoint_that_is_away_makes_us_unready_and_its_return_heals_all(
@@ -185,60 +114,6 @@ async def test_without_credentials_it_waits_and_goes_on_when_they_come(nats_serv
         talos.write_talosconfig(late)
         await stream.wait_for_enriched("web-1", NodeEnriched, seconds=15.0)
         await wait_until(lambda: service.problems() == ())
-
-
-async def test_an_expired_certificate_is_told_with_the_file_and_replaced_without_a_restart(
-    nats_server, stream, talos, tmp_path
-):
-    await talos.put_machines(make_machine("web-1", "10.0.0.5"))
-    day = timedelta(days=1)
-    file = talos.write_talosconfig(tmp_path / "config", issued_at=datetime.now(UTC) - day, lifetime=day / 2)
-    async with run_metadata(nats_server.url, None, MetadataSettings(talosconfig=file)) as service:
-        await stream.publish_snapshot()
-        await stream.publish_node(make_node())
-        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert event.fault.kind in {"certificate", "no_endpoint"}
-        assert "expired" in event.fault.message
-        await wait_until(lambda: any("expired" in problem for problem in service.problems()))
-        talos.write_talosconfig(file)
-        await stream.wait_for_enriched("web-1", NodeEnriched, seconds=15.0)
-
-
-async def test_a_node_renamed_by_its_kubelet_is_recognized_by_smbios(nats_server, stream, talos, settings):
-    await talos.put_machines(
-        make_machine("talos-abc", "10.0.0.5", system_information=SystemInformation(uuid=UUID), id="renamed")
-    )
-    async with run_metadata(nats_server.url, None, settings):
-        await stream.publish_node(make_node(system_uuid=UUID.upper()))
-        await stream.publish_snapshot()
-        event = await stream.wait_for_enriched("web-1", NodeEnriched)
-        assert event.verified_by == "system-uuid"
-
-
-async def test_container_mode_has_no_smbios_and_is_enriched_all_the_same(
-    nats_server, stream, talos, settings
-):
-    await talos.put_machines(make_machine("web-1", "10.0.0.5", platform="container", system_information=None))
-    async with run_metadata(nats_server.url, None, settings):
-        await stream.publish_node(make_node())
-        assert (await stream.wait_for_enriched("web-1", NodeEnriched)).facts.system is None
-
-
-async def test_a_half_open_watch_is_found_out_by_the_look_that_comes_all_the_same(
-    nats_server, stream, talos, settings
-):
-    await talos.put_machines(make_machine("web-1", "10.0.0.5", platform="hcloud"))
-    often = msgspec.structs.replace(settings, talos_resync_seconds=2.0)
-    async with run_metadata(nats_server.url, None, often) as service:
-        await stream.publish_node(make_node())
-        await stream.wait_for_enriched("web-1", NodeEnriched)
-        await wait_until(lambda: looked_since_watched(service, "web-1"))
-        await talos.mute_watches("web-1")
-        platform = talos.get_machine("web-1").platform
-        await talos.change_machine("web-1", platform=msgspec.structs.replace(platform, zone="elsewhere"))
-        await stream.wait_for_enriched(
-            "web-1", NodeEnriched, lambda event: event.facts.platform.zone == "elsewhere"
-        )
 
 
 async def test_a_joining_node_costs_a_known_number_of_calls(nats_server, stream, talos, settings):

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
 from nats.js.errors import NotFoundError
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
@@ -39,10 +38,6 @@ AN_APPROVAL: Final = {("patch", "certificatesigningrequests/approval", ""): 1}
 WRITES: Final = ("create", "update", "patch", "delete")
 RECORD: Final = ("metadata.annotations[node.cloudprovider.", "metadata.labels[talos-ccm.node-restriction.")
 EXTERNAL: Final = "203.0.113.1"
-FORMS: Final[dict[str, dict[str, Any]]] = {
-    "all-in-one-memory": {"all_in_one": True, "bus": "memory"},
-    "separate-processes": {},
-}
 
 
 class Reference:
@@ -147,12 +142,11 @@ async def seconds_between_renewal_and_takeover(kubelets: KubeletFleet, renewed: 
     return (now - then).total_seconds()
 
 
-@pytest.mark.parametrize("form", FORMS)
 async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_lease_and_gives_back_at_once(
-    form: str, control_plane: ControlPlane, tmp_path: Path, machines: MachineFleet, nats_server: NatsServer
+    control_plane: ControlPlane, tmp_path: Path, machines: MachineFleet, nats_server: NatsServer
 ):
     names = ("done-by-it", "left-over", "after-it", "back-again")
-    there = [machine(f"{form}-{name}", n) for n, name in enumerate(names, 1 + 10 * list(FORMS).index(form))]
+    there = [machine(name, n) for n, name in enumerate(names, 1)]
     done, left, after, back = there
     async with AsyncExitStack() as stack:
         kubelets = await stack.enter_async_context(KubeletFleet.start(control_plane))
@@ -165,10 +159,10 @@ async def test_ours_writes_nothing_beside_the_reference_takes_over_within_a_leas
             services = await stack.enter_async_context(
                 ServiceProcesses.start(
                     tmp_path / "services", control_plane, kubelets,
-                    nats_url=nats_server.url, talosconfig=machines.write_talosconfig(), **FORMS[form],
+                    nats_url=nats_server.url, talosconfig=machines.write_talosconfig(),
                 )
             )  # fmt: skip
-            leader = services.children.get("watcher") or services.children["all-in-one"]
+            leader = services.children["watcher"]
             standing_by = "standing by, another replica leads"
             await wait_until(lambda: standing_by in leader.log.read_text(), "ours stands by")
             await kubelets.join(SimKubelet.of_machine(done))

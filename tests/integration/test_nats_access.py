@@ -9,15 +9,14 @@ import nats
 import nkeys  # type: ignore[import-untyped]
 import pytest
 
-from libs.common.bus.delivery import Reject
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.protocol import BusError, BusHooks, UnreadablePayload
 from libs.common.contract.events import encode
-from libs.common.contract.subjects import DEAD_LETTERS, DECIDED, ENRICHED_NODE, FLOW, subject_of
+from libs.common.contract.subjects import DECIDED, ENRICHED_NODE, subject_of
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.pki import CertificateAuthority
 from tests.builders import make_csr_enriched, make_request
-from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, make_event, run_during, wait_until
+from tests.bus_actors import MAX_BYTES, NODES, make_event, wait_until
 from tests.integration.conftest import QUICK, ConnectBus
 from tests.tcp_server import serve_tcp
 
@@ -116,36 +115,6 @@ async def with_least_rights(server: NatsServer, directory: Path) -> dict[str, Pa
     """)
     await server.restart()
     return seeds
-
-
-async def test_these_rights_are_all_that_following_consuming_and_deciding_need(
-    nats_server: NatsServer, connect_bus: ConnectBus, tmp_path: Path
-):
-    seeds = await with_least_rights(nats_server, tmp_path)
-    violations: list[str] = []
-    hooks = BusHooks(permission_violation=violations.append)
-    watcher = await connect_bus("watcher", nkey_seed_file=seeds["watcher"], hooks=hooks)
-    await watcher.provision((NODES,), max_bytes=MAX_BYTES)
-    metadata = await connect_bus("metadata", nkey_seed_file=seeds["metadata"], hooks=hooks)
-    labeler = await connect_bus("labeler", nkey_seed_file=seeds["labeler"], hooks=hooks)
-    worker, recorder = Worker(lambda message: Reject("to see the letter")), Recorder()
-    async with (
-        worker.consume(labeler),
-        run_during(labeler.follow("flow", f"{FLOW}.>", recorder)),
-    ):
-        await metadata.publish(make_event())
-        await wait_until(lambda: len(recorder.messages) == 1)
-        held = await labeler.get_last(f"{ENRICHED_NODE}.web-1")
-        assert held is not None
-        assert held.event == recorder.messages[0].event
-
-        async def letter_written() -> bool:
-            return await watcher.get_last(f"{DEAD_LETTERS}.labeler.node.web-1") is not None
-
-        await wait_until(letter_written)
-    await watcher.provision((NODES,), max_bytes=2 * MAX_BYTES)
-    assert violations == []
-    assert labeler.problems() == ()
 
 
 @pytest.mark.parametrize("options", [b"", b'{"no_hdr":true}'], ids=["plain", "without-headers"])

@@ -16,8 +16,6 @@ from tests.bus_actors import (
     MAX_BYTES,
     NODES,
     Worker,
-    consume_beside_parked,
-    consume_replaced,
     make_event,
     run_during,
     wait_until,
@@ -61,16 +59,6 @@ async def test_bytes_that_are_no_event_reach_the_handler_and_end_as_a_dead_lette
     assert "not an event of this schema" in letter.event.reason
 
 
-async def test_two_thousand_parked_retries_do_not_starve_the_healthy(
-    nats_bus: NatsBus, nats_server: NatsServer
-):
-    async with (
-        consume_beside_parked(nats_bus, parked=2000, in_flight=16),
-        operating(nats_server) as operator,
-    ):
-        assert (await operator.consumer_info(STREAM, NODES.name)).num_ack_pending >= 2000
-
-
 async def test_a_parked_retry_survives_the_death_of_the_server(nats_bus: NatsBus, nats_server: NatsServer):
     # Whether the server had written the delay down or not when it died: ack_wait is the latest.
     durable = msgspec.structs.replace(NODES, ack_wait_seconds=1.5)
@@ -84,32 +72,6 @@ async def test_a_parked_retry_survives_the_death_of_the_server(nats_bus: NatsBus
         await wait_until(lambda: len(worker.finished) == 2)
         assert worker.seen[1].redelivered
         await wait_until(lambda: settled(nats_server))
-
-
-async def test_a_parked_message_that_is_replaced_never_comes_back(nats_bus: NatsBus, nats_server: NatsServer):
-    async with consume_replaced(nats_bus) as worker:
-        await wait_until(lambda: settled(nats_server))
-        after = make_event("after-the-delay")
-        await asyncio.sleep(0.7)  # the delay of the parked one has passed: it had its chance to come back
-        await nats_bus.publish(after)
-        await wait_until(lambda: len(worker.finished) == 3)
-    assert [message.event for message in worker.seen] == [make_event(order=1), make_event(order=2), after]
-    assert not any(message.redelivered for message in worker.seen)
-
-
-async def test_verdicts_on_a_replaced_message_harm_nothing(nats_bus: NatsBus, nats_server: NatsServer):
-    for verdict in (Ack(), Nak(0.1, "late"), Reject("late")):
-        worker = Worker(lambda message, late=verdict: late if message.event == make_event(order=1) else Ack())  # type: ignore[misc]
-        worker.gate.clear()
-        async with worker.consume(nats_bus):
-            await nats_bus.publish(make_event(order=1))
-            await wait_until(lambda w=worker: w.in_flight == 1)  # type: ignore[misc]
-            await nats_bus.publish(make_event(order=2))
-            await wait_until(lambda w=worker: w.in_flight == 2)  # type: ignore[misc]
-            worker.gate.set()
-            await wait_until(lambda w=worker: len(w.finished) == 2)  # type: ignore[misc]
-            await wait_until(lambda: settled(nats_server))
-        assert [message.event for message in worker.seen] == [make_event(order=1), make_event(order=2)]
 
 
 async def test_a_deleted_consumer_is_noticed_and_replays_the_present_state_when_restored(
@@ -131,18 +93,6 @@ async def test_a_deleted_consumer_is_noticed_and_replays_the_present_state_when_
         make_event("web-2"),
         make_event("web-1", order=2),
     ]
-
-
-async def test_a_stream_made_anew_under_a_consumer_is_consumed(nats_bus: NatsBus, nats_server: NatsServer):
-    worker = Worker()
-    async with worker.consume(nats_bus):
-        await nats_bus.publish(make_event("web-1"))
-        await wait_until(lambda: worker.list_names() == ["web-1"])
-        async with operating(nats_server) as operator:
-            await operator.delete_stream(STREAM)
-        await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
-        await nats_bus.publish(make_event("web-2"))
-        await wait_until(lambda: worker.list_names() == ["web-1", "web-2"])
 
 
 async def test_a_server_that_lost_everything_is_consumed_once_it_is_provisioned(

@@ -21,24 +21,6 @@ async def ephemerals(server: NatsServer) -> set[str]:
         return {info.name for info in await operator.consumers_info(STREAM)} - {NODES.name}
 
 
-async def test_a_stream_deleted_and_made_anew_is_followed_from_its_beginning(
-    nats_bus: NatsBus, nats_server: NatsServer
-):
-    recorder = Recorder()
-    async with run_during(nats_bus.follow("test", EVERYTHING, recorder)):
-        await nats_bus.publish(make_event("web-1"))
-        await wait_until(lambda: len(recorder.messages) == 1)
-        first = nats_bus.stream_id
-        async with operating(nats_server) as operator:
-            await operator.delete_stream(STREAM)
-        await wait_until(lambda: bool(recorder.disconnects))
-        second = await nats_bus.provision((NODES,), max_bytes=MAX_BYTES)
-        await nats_bus.publish(make_event("web-2"))
-        await wait_until(lambda: recorder.subjects == {f"{ENRICHED_NODE}.web-2"} and recorder.is_caught_up)
-    assert recorder.opened[0].stream_id == first
-    assert recorder.opened[-1].stream_id == second != first
-
-
 async def test_who_has_long_waited_for_a_stream_follows_it_as_soon_as_it_is_there(connect_bus: ConnectBus):
     patient = msgspec.structs.replace(QUICK, retry_first=60.0, follow_retry_cap=60.0)
     watcher, other = await connect_bus(timing=patient), await connect_bus("labeler", timing=patient)

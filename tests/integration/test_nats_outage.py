@@ -10,7 +10,7 @@ from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import BusError, BusHooks
-from libs.common.contract.subjects import FLOW, subject_of
+from libs.common.contract.subjects import FLOW
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, NODES, Recorder, Worker, make_event, run_during, wait_until
 from tests.integration.conftest import QUICK, ConnectBus
@@ -168,17 +168,3 @@ async def test_handlers_that_do_not_finish_in_time_are_ended_and_their_messages_
     async with other.consume(hasty):
         await wait_until(lambda: len(other.finished) == 1)
     assert other.seen[0].redelivered
-
-
-async def test_the_observer_hears_what_is_published_and_what_is_not(connect_bus: ConnectBus):
-    heard: list[str] = []
-    hooks = BusHooks(
-        published=lambda subject: heard.append(f"published {subject}"),
-        publish_failed=lambda subject, error: heard.append(f"failed {type(error).__name__}"),
-    )
-    bus = await connect_bus(hooks=hooks)
-    with pytest.raises(BusError):
-        await bus.publish(make_event())
-    await bus.provision((NODES,), max_bytes=MAX_BYTES)
-    await bus.publish(make_event())
-    assert heard == ["failed NoStream", f"published {subject_of(make_event())}"]

@@ -1,26 +1,19 @@
 """NATS as the bootstrap configures it: each user can do its part, and nothing else."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
-from cli.explain.node.node_evidence import select_last_messages
-from cli.inside.flow_reader import query_nats
-from cli.inside.flow_snapshot import FlowObject
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.protocol import BusError, BusHooks
 from libs.common.contract.services import DURABLES, SERVICES
 from libs.common.contract.subjects import FLOW, OBSERVED_NODE, STREAM, subject_of
-from libs.common.observability import metrics
-from libs.common.service.observers import bus_hooks
 from libs.testbed.kubelets import SimKubelet
 from libs.testbed.machine_fleet import make_machine
 from services.bootstrap.resource_names import KEY_USERS
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
-from tests.builders import make_decided
 from tests.bus_actors import MAX_BYTES, Recorder, make_event, run_during, wait_until
 from tests.integration.conftest import ConnectBus
 from tests.integration.service_cluster import ServiceCluster
@@ -120,24 +113,6 @@ async def test_the_watcher_and_who_only_looks_see_how_the_queues_stand(
     labeler = await connect_bus("labeler", **nats_as_installed.bus_options("labeler"))
     with pytest.raises(BusError, match=r"(?i)permissions violation"):
         await labeler.stats()
-
-
-async def test_explain_reads_what_was_decided_with_the_readers_key(
-    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus
-):
-    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
-    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    labeler = await connect_bus("labeler", **nats_as_installed.bus_options("labeler"))
-    said = make_decided(
-        outcome="waits",
-        reason="r",
-        decided_at=datetime.now(UTC),
-    )
-    await labeler.publish(said)
-    access = nats_as_installed.nats_access("reader")
-    words = select_last_messages(await query_nats(access, (FlowObject("node", "web-1"),)), "web-1")
-    assert words.problem == ""
-    assert words.decisions == (said,)
 
 
 # ---- nothing else is
@@ -292,36 +267,6 @@ async def test_a_consumer_hears_no_more_than_the_subject_by_which_it_was_asked_f
     answer = msgspec.json.decode((await client.request(subject, request, seconds=10)).data)
     await client.abort("done")
     assert answer["error"]["code"] == 400
-
-
-async def test_without_a_key_nobody_gets_in(
-    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus
-):
-    bus = await connect_bus(servers=(nats_as_installed.url,), tls_ca_file=nats_as_installed.ca_file)
-    (problem,) = bus.problems()
-    assert "authorization violation" in problem.lower()
-
-
-async def test_a_refusal_is_counted_and_shown(
-    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus
-):
-    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
-    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    before = counted()
-    labeler = await connect_bus(
-        "labeler", **nats_as_installed.bus_options("labeler"), hooks=bus_hooks(["labeler"])
-    )
-    await wait_until(lambda: labeler.stream_id != "")
-    with pytest.raises(BusError, match="permissions violation"):
-        await labeler.publish(make_event())
-    assert counted() == before + 1
-    assert any("denied permission" in problem for problem in labeler.problems())
-
-
-def counted() -> float:
-    value = metrics.REGISTRY.get_sample_value("talosccm_nats_permission_violations_total")
-    assert value is not None
-    return value
 
 
 @pytest.mark.parametrize("reading", ["multi_last", "next_by_subj", "last_by_subj"])

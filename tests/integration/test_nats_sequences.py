@@ -1,14 +1,12 @@
 """Expected sequences on a real server: what the ordering rule of the messages leans on."""
 
-import asyncio
-
 import msgspec
 import pytest
 
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.bus.protocol import BusError, WrongLastSequence
-from libs.common.contract.subjects import ALL_SUBJECTS, ENRICHED_NODE, LEADING, STREAM
+from libs.common.contract.subjects import ENRICHED_NODE, LEADING, STREAM
 from libs.testbed.nats_server import NatsServer
 from tests.builders import make_leading
 from tests.bus_actors import MAX_BYTES, NODES, make_event, wait_until
@@ -83,14 +81,6 @@ async def test_what_aged_out_while_the_server_was_down_leaves_nothing_to_expect(
     await nats_bus.publish(make_leading(), expected_sequence=0, ttl_seconds=1)
 
 
-async def test_a_second_leader_with_a_stale_sequence_is_refused_although_messages_expire(nats_bus: NatsBus):
-    first = await nats_bus.publish(make_leading(holder="a"), expected_sequence=0, ttl_seconds=10)
-    second = await nats_bus.publish(make_leading(holder="b"), expected_sequence=first, ttl_seconds=10)
-    with pytest.raises(WrongLastSequence):
-        await nats_bus.publish(make_leading(holder="a"), expected_sequence=first, ttl_seconds=10)
-    assert second > first
-
-
 async def test_no_message_id_is_sent_so_the_same_words_are_stored_again(
     nats_bus: NatsBus, nats_server: NatsServer
 ):
@@ -124,23 +114,3 @@ async def test_a_publish_whose_acknowledgement_was_lost_is_recognised_as_ones_ow
     message = await impatient.get_last(WEB_1)
     assert message is not None
     assert message.sequence == 1, "stored once, not twice"
-
-
-async def test_of_two_enrichments_the_stale_one_never_replaces_the_newer(
-    nats_bus: NatsBus, connect_bus: ConnectBus
-):
-    other = await connect_bus("metadata")
-    await wait_until(lambda: other.stream_id == nats_bus.stream_id)
-    newer = make_event(order=9, stream_id=nats_bus.stream_id)
-    stale = make_event(order=3, stream_id=nats_bus.stream_id)
-    outcomes = await asyncio.gather(
-        OrderedPublisher(nats_bus).publish(newer), OrderedPublisher(other).publish(stale)
-    )
-    message = await nats_bus.get_last(WEB_1)
-    assert message is not None
-    assert message.event == newer
-    assert outcomes[0] is PublishOutcome.PUBLISHED
-
-
-async def test_an_absent_subject_is_none_also_under_the_root(nats_bus: NatsBus):
-    assert await nats_bus.get_last(f"{ALL_SUBJECTS.removesuffix('.>')}.no.such.subject") is None

@@ -64,9 +64,8 @@ async def until_shut_down_and_gone(cluster: Cluster, native: NativeCcm, name: st
     await cluster.until_deleted(name)
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["all-in-one-memory", "separate-processes"])
 async def test_beside_a_native_manager_with_nodes_of_its_own_neither_writes_to_the_others(
-    control_plane: ControlPlane, cluster: Cluster, nats_server: NatsServer, tmp_path: Path, *, apart: bool
+    control_plane: ControlPlane, cluster: Cluster, nats_server: NatsServer, tmp_path: Path
 ):
     since = control_plane.audit_mark()
     clouds = [make_machine(f"apart-cloud-{n}", f"10.243.0.{n}", platform="hcloud") for n in range(1, 4)]
@@ -75,10 +74,9 @@ async def test_beside_a_native_manager_with_nodes_of_its_own_neither_writes_to_t
     await cluster.join(make_machine(CONTROL_PLANE, "10.243.8.1", control_plane=True))
     everything = "*,node-ipam-controller,cloud-node-lifecycle"
     ours: dict[str, Any] = {"ownership": {"providerIDSchemes": ["talos"]}, "controllers": everything}
-    ours |= {"nats": nats_server} if apart else {}
     instances = [instance_of(machine) for machine in clouds]
     async with (
-        running(control_plane, cluster, tmp_path, **ours, flags=POD_CIDRS),
+        running(control_plane, cluster, tmp_path, **ours, nats=nats_server, flags=POD_CIDRS),
         NativeCcm.start(
             tmp_path / "native", control_plane, scheme="hcloud", instances=instances, monitor_seconds=0.5
         ) as native,

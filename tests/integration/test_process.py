@@ -169,18 +169,6 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path):
     assert seconds < AT_ONCE_SECONDS
 
 
-async def test_a_collector_that_swallows_everything_does_not_delay_the_end(tmp_path: Path):
-    with socket.create_server(("127.0.0.1", 0)) as black_hole:
-        endpoint = f"http://127.0.0.1:{black_hole.getsockname()[1]}"
-        async with a_new_interpreter(
-            tmp_path, PROBE, "metadata", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint
-        ) as process:
-            await built(process)
-            code, seconds = await process.ends_after_sigterm()
-    assert code == 0
-    assert seconds < AT_ONCE_SECONDS
-
-
 async def test_metadata_never_loads_a_kubernetes_client_and_nobody_loads_what_is_off(tmp_path: Path):
     async with a_new_interpreter(tmp_path, PROBE, "metadata", "--how=tells") as process:
         line = ""
@@ -222,34 +210,15 @@ def test_every_mistake_of_the_command_line_is_one_line():
     ]
 
 
-def test_every_mistake_of_the_config_file_is_one_line_with_its_place(tmp_path: Path):
-    file = tmp_path / "ccm.yaml"
-    file.write_text("globl: {}\ntransformations:\n- labels: {a b: x}\n- taints: {a: Never}\n")
-    code, told = refusal("metadata", f"--cloud-config={file}")
-    assert code == 2
-    assert [
-        line.partition(": ")[2].partition(" is ")[0].partition(", only")[0] for line in told.splitlines()
-    ] == [
-        f'--cloud-config: {file}, line 1: the file has no key "globl"',
-        f'--cloud-config: {file}, line 3: transformations[0].labels["a b"]',
-        f'--cloud-config: {file}, line 4: transformations[1].taints["a"]',
-    ]
-
-
 def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path):
     broken = tmp_path / "broken"
     broken.write_text("clusters: [")
-    for file, arguments, environment in (
-        (tmp_path / "absent", ["--kubeconfig", str(tmp_path / "absent")], {}),
-        (broken, ["--kubeconfig", str(broken)], {}),
-        (broken, [], {"KUBECONFIG": str(broken)}),
-    ):
-        code, told = refusal("labeler", "--secure-port=0", *arguments, **environment)
-        last = told.splitlines()[-1]
-        assert code == 2, told
-        assert last.startswith("probe: ")
-        assert str(file) in last
-        assert "Traceback" not in told
+    code, told = refusal("labeler", "--secure-port=0", "--kubeconfig", str(broken))
+    assert code == 2, told
+    last = told.splitlines()[-1]
+    assert last.startswith("probe: ")
+    assert str(broken) in last
+    assert "Traceback" not in told
 
 
 def test_a_port_that_is_taken_is_named():
@@ -260,42 +229,9 @@ def test_a_port_that_is_taken_is_named():
     assert f"probe: --secure-port: cannot listen on 127.0.0.1:{port}: " in told
 
 
-def test_metrics_that_should_be_protected_are_not_served():
-    code, told = refusal("metadata", "--authorization-always-allow-paths=/healthz,/livez,/readyz")
-    assert code == 2
-    assert told.startswith("probe: --authorization-always-allow-paths lacks /metrics, and no path can be ")
-    assert len(told.splitlines()) == 1
-
-
 def test_a_serving_certificate_that_cannot_be_used_is_named(tmp_path: Path):
     nonsense = tmp_path / "tls.crt"
     nonsense.write_text("nonsense")
     code, told = refusal("metadata", f"--tls-cert-file={nonsense}", f"--tls-private-key-file={nonsense}")
     assert code == 2
     assert f"--tls-cert-file {nonsense}" in told
-
-
-def test_help_goes_to_stdout_and_is_no_mistake():
-    ran = subprocess.run(
-        [sys.executable, "-m", PROBE, "metadata", "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert ran.stdout.startswith("Usage: probe [flags]\n")
-    assert "--how waits|fails|ends|returns|misconfigured|clings|tells" in ran.stdout
-
-
-@pytest.mark.parametrize(("service", "asks_kubernetes"), [("metadata", False), ("labeler", True)])
-def test_help_offers_a_kubeconfig_only_where_kubernetes_is_asked(service: str, asks_kubernetes: bool):
-    ran = subprocess.run(
-        [sys.executable, "-m", f"services.{service}", "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert ("--kubeconfig" in ran.stdout.split()) is asks_kubernetes

@@ -77,36 +77,22 @@ async def let_go(kubelets: KubeletFleet) -> None:
 
 
 @pytest.mark.usefixtures("renamed")
-async def test_status_names_the_holder_of_the_lease_that_the_watcher_was_told(
+async def test_status_explain_and_doctor_read_the_lease_that_the_watcher_was_told(
     tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet
 ):
-    found = await told(tmp_path, control_plane, "status")
-    assert found["leader"]["holder"] == "watcher-7"
-    await let_go(kubelets)
-    found = await told(tmp_path, control_plane, "status")
-    assert (found["leader"]["holder"], found["leader"]["state"]) == (None, "wrong")
+    explain = ("explain", "node", NODE, "--without-talos")
+    status = await told(tmp_path, control_plane, "status")
+    assert status["leader"]["holder"] == "watcher-7"
+    explained = await told(tmp_path, control_plane, *explain)
+    assert "no-leader" not in {finding["fault"] for finding in explained["verdict"]["findings"]}
 
-
-@pytest.mark.usefixtures("renamed")
-async def test_explain_says_that_nobody_leads_only_where_nobody_holds_that_lease(
-    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet
-):
-    words = ("explain", "node", NODE, "--without-talos")
-    found = await told(tmp_path, control_plane, *words)
-    assert "no-leader" not in {finding["fault"] for finding in found["verdict"]["findings"]}
     await let_go(kubelets)
-    found = await told(tmp_path, control_plane, *words)
-    (said,) = [each for each in found["verdict"]["findings"] if each["fault"] == "no-leader"]
+    status = await told(tmp_path, control_plane, "status")
+    assert (status["leader"]["holder"], status["leader"]["state"]) == (None, "wrong")
+    explained = await told(tmp_path, control_plane, *explain)
+    (said,) = [each for each in explained["verdict"]["findings"] if each["fault"] == "no-leader"]
     assert f"the Lease {LEASES}/{NAME} has no holder" in json.dumps(said)
-
-
-@pytest.mark.usefixtures("renamed")
-async def test_doctor_names_that_lease_and_asks_for_the_right_to_it_where_it_is(
-    tmp_path: Path, control_plane: ControlPlane, kubelets: KubeletFleet
-):
-    await let_go(kubelets)
-    found = await told(tmp_path, control_plane, "doctor")
-    said = json.dumps(found)
-    assert f"no watcher leads: Lease {LEASES}/{NAME} has no holder" in said
-    assert f"leases.coordination.k8s.io {NAME} in {LEASES}" in said
-    assert "leases.coordination.k8s.io cloud-controller-manager-talos in kube-system" not in said
+    diagnosis = json.dumps(await told(tmp_path, control_plane, "doctor"))
+    assert f"no watcher leads: Lease {LEASES}/{NAME} has no holder" in diagnosis
+    assert f"leases.coordination.k8s.io {NAME} in {LEASES}" in diagnosis
+    assert "leases.coordination.k8s.io cloud-controller-manager-talos in kube-system" not in diagnosis

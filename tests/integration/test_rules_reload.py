@@ -1,15 +1,9 @@
 """Rules in real processes: a mounted file that changes, a bad one in between, a bad one at the start."""
 
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
-from libs.testbed.service_start import ROOT
 from tests.bus_actors import wait_until
 from tests.integration.conftest import StartServices
 from tests.mounted_config_map import MountedConfigMap
@@ -23,26 +17,16 @@ def rules(team: str) -> str:
     return f"transformations:\n- name: team\n  labels: {{team: {team}, node-role.kubernetes.io/web: ''}}\n"
 
 
-@pytest.mark.parametrize(
-    "form",
-    [{"all_in_one": True, "bus": "memory"}, {}],
-    ids=["all-in-one-memory", "separate-processes"],
-)
 async def test_a_mounted_file_that_changes_is_obeyed_and_a_bad_one_is_told_of(
-    tmp_path: Path,
-    start_services: StartServices,
-    kubelets: KubeletFleet,
-    machines: MachineFleet,
-    form: dict[str, Any],
+    tmp_path: Path, start_services: StartServices, kubelets: KubeletFleet, machines: MachineFleet
 ):
-    labeler = "all-in-one" if form else "labeler"
     await kubelets.request("DELETE", f"{EVENTS}?fieldSelector={REJECTED}")  # one is written in a minute
     folder = tmp_path / "config"
     folder.mkdir()
     mounted = MountedConfigMap(folder, rules("red"))
-    machine = make_machine(f"ruled-{labeler}.example.com", "10.211.0.1", platform="metal")
+    machine = make_machine("ruled.example.com", "10.211.0.1", platform="metal")
     await machines.put_machines(machine)
-    services = await start_services(flags=[f"--cloud-config={mounted.path}"], **form)
+    services = await start_services(flags=[f"--cloud-config={mounted.path}"])
     await kubelets.join(SimKubelet.of_machine(machine))
 
     async def labels() -> dict[str, str]:
@@ -58,12 +42,12 @@ async def test_a_mounted_file_that_changes_is_obeyed_and_a_bad_one_is_told_of(
     mounted.replace_text(BAD)
 
     async def is_unready() -> bool:
-        report = await services.fetch_page(labeler, "/readyz?verbose")
+        report = await services.fetch_page("labeler", "/readyz?verbose")
         return "[-]labeler failed: " in report and 'line 3: transformations[0].labels["team"]' in report
 
     await wait_until(is_unready, "the mistake is reported")
     assert ('talosccm_rules_reload_success{service="labeler"} 0.0') in await services.fetch_page(
-        labeler, "/metrics"
+        "labeler", "/metrics"
     )
 
     async def is_told() -> bool:
@@ -77,17 +61,3 @@ async def test_a_mounted_file_that_changes_is_obeyed_and_a_bad_one_is_told_of(
     await services.wait_until_ready()
     await kubelets.delete_node(machine.name)
     await machines.delete_machines(machine.id)
-
-
-def test_a_process_that_starts_with_a_bad_file_ends_at_once_and_tells_every_mistake(tmp_path: Path):
-    file = tmp_path / "ccm.yaml"
-    file.write_text(BAD + '- labels: {a: "{{ shout .Zone }}"}\n')
-    ran = subprocess.run(
-        [sys.executable, "-m", "services.labeler", f"--cloud-config={file}"],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-    assert ran.returncode == 2
-    first, second = ran.stderr.splitlines()
-    told = f"python -m services.labeler: --cloud-config: {file}, line"
-    assert first.startswith(f'{told} 3: transformations[0].labels["team"] is not a valid template: ')
-    assert second.startswith(f'{told} 4: transformations[1].labels["a"] is not a valid template: ')

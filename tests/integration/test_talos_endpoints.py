@@ -13,7 +13,6 @@ from hyperframe.frame import GoAwayFrame, SettingsFrame
 from libs.talos.api import MachineUnavailable, TalosApi
 from libs.talos.credentials import CredentialStore
 from libs.testbed.machine_fleet import MachineFleet, make_machine
-from libs.testbed.ports import allocate_port
 from tests.bus_actors import wait_until
 from tests.talos_actors import query_fault
 from tests.tcp_server import serve_tcp
@@ -99,19 +98,6 @@ async def test_the_only_endpoint_cut_is_a_refusal_that_ends_when_it_is_back(
             assert "Connect call failed" in api.problem()
         await wait_until(lambda: answers(api, "10.73.0.2"), "the machine answers", 10)
         assert api.problem() == ""
-
-
-async def test_an_endpoint_that_refuses_is_left_alone_between_attempts(pair: MachineFleet, tmp_path: Path):
-    attempts = 0
-
-    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal attempts
-        attempts += 1
-
-    async with serve_tcp(hang_up) as port, asking(pair, tmp_path, f"127.0.0.1:{port}") as api:
-        faults = [await query_fault(api, f"10.73.0.{i}") for i in (1, 2, 3, 4)]
-    assert attempts == 1
-    assert {fault.kind for fault in faults} == {"refused"}
 
 
 async def test_a_watch_on_the_endpoint_that_is_cut_ends_and_opens_on_the_other(
@@ -216,14 +202,6 @@ async def test_a_machine_that_is_not_reached_is_asked_by_the_other_endpoint_next
         finally:
             await pair.set_faults("pair-6")
         assert {fault.endpoint.split(" ")[0] for fault in faults} == set(pair.endpoints)
-
-
-async def test_nothing_listens_at_an_unused_port(pair: MachineFleet, tmp_path: Path):
-    async with asking(pair, tmp_path, f"127.0.0.1:{allocate_port()}") as api:
-        fault = await query_fault(api, "10.73.0.7")
-        assert fault.kind == "refused"
-        with pytest.raises(MachineUnavailable):
-            await api.fetch_cluster_networks(deadline_seconds=2)
 
 
 async def test_a_closed_api_does_not_connect_again(pair: MachineFleet, tmp_path: Path):

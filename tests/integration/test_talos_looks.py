@@ -107,11 +107,6 @@ async def test_a_look_without_smbios_is_three_calls(machines: MachineFleet, talo
     assert of_machine == {"PlatformMetadatas": 1, "AddressStatuses": 1, "Nodenames": 1}
 
 
-async def test_a_machine_by_its_ipv6_address(machines: MachineFleet, talos: TalosApi):
-    await machines.put_machines(make_machine("looks-3", "10.70.1.3", ip6="2001:db8:70::3"))
-    assert (await talos.fetch_facts("2001:db8:70::3", deadline_seconds=5)).node_name == "looks-3"
-
-
 async def test_a_container_has_no_smbios_and_that_is_no_fault(
     machines: MachineFleet, talos: TalosApi, observed: Observed
 ):
@@ -165,12 +160,6 @@ async def test_a_machine_that_hangs_ends_at_the_deadline(machines: MachineFleet,
     assert fault.kind == "timeout"
     assert fault.step in {"PlatformMetadata", "SystemInformation", "AddressStatus", "Nodename"}
     await machines.set_faults("looks-9")
-
-
-async def test_a_machine_that_is_slow_but_in_time_is_looked_at(machines: MachineFleet, talos: TalosApi):
-    await machines.put_machines(make_machine("looks-10", "10.70.1.10"))
-    await machines.set_faults("looks-10", delay_ms=300)
-    assert (await talos.fetch_facts("10.70.1.10", deadline_seconds=5)).node_name == "looks-10"
 
 
 async def test_a_resource_we_may_not_read_is_a_permission_fault(machines: MachineFleet, talos: TalosApi):
@@ -239,16 +228,6 @@ async def test_a_text_without_end_is_invalid(machines: MachineFleet, talos: Talo
         assert (fault.kind, fault.step) == ("invalid", "PlatformMetadata")
         assert told in fault.message
     await machines.delete_machines("looks-16")
-
-
-async def test_many_looks_at_once_all_answer(machines: MachineFleet, talos: TalosApi):
-    fleet = [make_machine(f"looks-many-{i}", f"10.71.{i // 250}.{i % 250 + 1}") for i in range(300)]
-    await machines.put_machines(*fleet)
-    facts = await asyncio.gather(
-        *(talos.fetch_facts(machine.reachable_at[0], deadline_seconds=5) for machine in fleet)
-    )
-    assert [each.node_name for each in facts] == [machine.name for machine in fleet]
-    await machines.delete_machines(*(machine.id for machine in fleet))
 
 
 async def test_a_cancelled_look_leaves_nothing_running(machines: MachineFleet, talos: TalosApi):

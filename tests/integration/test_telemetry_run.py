@@ -270,21 +270,6 @@ def test_the_watcher_shows_queues_and_nodes_and_the_others_do_not(told: Telemetr
         )
 
 
-def test_writes_are_counted_for_each_service(told: TelemetryRun):
-    for service, resource in (
-        ("labeler", "nodes"),
-        ("labeler", "nodes/status"),
-        ("labeler", "events"),
-        ("csr", "certificatesigningrequests/approval"),
-        ("ipam", "nodes"),
-        ("ipam", "configmaps"),
-    ):
-        labels = f'{{resource="{resource}",service="{service}"}}'
-        assert re.search(
-            rf"^talosccm_node_writes_total{re.escape(labels)} [1-9]", told.pages[service], re.MULTILINE
-        ), labels
-
-
 def test_a_fleet_does_not_become_a_fleet_of_series(told: TelemetryRun):
     for service, page in told.pages.items():
         series = [line.partition(" # ")[0] for line in page.splitlines() if not line.startswith("#")]

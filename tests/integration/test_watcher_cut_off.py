@@ -114,18 +114,3 @@ async def test_the_lease_stays_while_nats_is_down_for_everybody(
         lease = await the_lease(kubelets)
         assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == ("leader", before)
         assert STANDBY_REPORT_ANNOTATION not in lease["metadata"].get("annotations", {})
-
-
-async def test_a_standby_beside_another_program_that_holds_the_lease_reports_nothing(
-    connect_bus: ConnectBus, kube: KubeApi, kubelets: KubeletFleet
-):
-    spec = {"holderIdentity": "reference", "leaseDurationSeconds": 600, "leaseTransitions": 1}
-    document = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE}}
-    answer = await kubelets.request("POST", PATH.rpartition("/")[0], body={**document, "spec": spec})
-    assert answer.status == 201, answer
-    standby = make_watcher(await connect_bus(), kube=kube, identity="standby", **PATIENT)
-    async with run_during(standby.run()):
-        began = asyncio.get_running_loop().time()
-        await wait_until(lambda: asyncio.get_running_loop().time() - began > 2 * LEASE_SECONDS)
-        assert standby.problems() == ()
-    assert STANDBY_REPORT_ANNOTATION not in (await the_lease(kubelets))["metadata"].get("annotations", {})

@@ -1,6 +1,6 @@
 """Kubelets' requests, filed at an API server and said by the watcher: a simulated one and the real one."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -9,18 +9,13 @@ from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import BusHooks
 from libs.common.contract.events import CsrGone, CsrObserved
 from libs.common.contract.services import WATCHER
-from libs.common.contract.signing_request import SigningRequest
-from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
+from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.kube.reflector import Reflector
-from libs.common.kube.watch_events import ListSnapshot, WatchEvent
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.service_permissions import build_role_objects, get_collection_path, get_user_name
 from libs.testbed.signing_requests import CSRS, make_request_pem
 from libs.testbed.sim_apiserver.server import SimApiServer
-from services.watcher.kinds import CSR, MAX_PENDING_PER_REQUESTER
-from services.watcher.store import Store
 from tests.builders import make_request
 from tests.bus_actors import run_during, wait_until
 from tests.integration.conftest import ConnectBus
@@ -92,54 +87,6 @@ def _is_issued(flow: WatcherFlow, name: str) -> bool:
     return (
         isinstance(said, CsrObserved) and said.request.status.issued and not said.request.status.certificate
     )
-
-
-async def test_a_kubelet_that_asks_again_and_again_has_no_more_than_its_share(
-    admin: KubeletFleet, kube: KubeApi
-):
-    noisy, quiet = SimKubelet(name="noisy", ips=("10.7.0.3",)), SimKubelet(name="quiet", ips=("10.7.0.4",))
-    first = [await admin.request_certificate(noisy) for _ in range(MAX_PENDING_PER_REQUESTER + 4)]
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    async with run_during(make_watcher(bus, kube=kube, observe_only=True).run()), flow.follow(bus):
-        await flow.wait_for(lambda f: f.snapshots())
-        assert flow.snapshots()[0].requests == MAX_PENDING_PER_REQUESTER == len(flow.existing_requests())
-        then = [await admin.request_certificate(noisy) for _ in range(4)]
-        last = await admin.request_certificate(quiet)
-        await flow.wait_for(lambda f: last in f.existing_requests())
-        await flow.wait_for(lambda f: len(f.existing_requests()) == MAX_PENDING_PER_REQUESTER + 1)
-        assert flow.existing_requests() <= {*first, *then, last}
-
-
-async def test_of_a_long_list_only_what_is_worth_saying_is_remembered_until_its_end(
-    admin: KubeletFleet, kube: KubeApi
-):
-    noisy = SimKubelet(name="noisy", ips=("10.7.0.3",))
-    filed = [await admin.request_certificate(noisy) for _ in range(2 * MAX_PENDING_PER_REQUESTER)]
-    held: list[int] = []
-
-    class Counted(Store[SigningRequest]):
-        def extend(self, told: Iterable[SigningRequest]) -> None:
-            super().extend(told)
-            held.append(len(self))
-
-    heard: list[WatchEvent[SigningRequest]] = []
-
-    async def hear(happening: WatchEvent[SigningRequest]) -> None:
-        heard.append(happening)
-
-    reflector = Reflector(
-        kube,
-        SIGNING_REQUESTS,
-        on_unreadable=lambda unreadable: None,
-        new_collector=lambda: Counted(CSR),
-        page_size=10,
-    )
-    async with run_during(reflector.run(hear)):
-        await wait_until(lambda: bool(heard))
-    listed = heard[0]
-    assert isinstance(listed, ListSnapshot)
-    assert {request.name for request in listed.items} < set(filed)
-    assert held == [10, MAX_PENDING_PER_REQUESTER, MAX_PENDING_PER_REQUESTER, MAX_PENDING_PER_REQUESTER]
 
 
 async def test_an_old_cluster_role_costs_no_node_its_initialization_and_the_new_one_is_noticed(

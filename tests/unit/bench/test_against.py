@@ -1,22 +1,15 @@
 """Our services in relation to another controller: flags of the program, pairs of runs, ratios."""
 
-import math
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import pytest
-from rich.console import Console
 
 from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
 from libs.testbed.service_processes import ProcessUsage
 from tests.bench.costs import CostReading, compute_controller_figures
 from tests.bench.figures import BenchRun, Pairing, compare_with_other
-from tests.bench.options import BenchOptions, Mode, Scenario
-from tests.bench.other_controller import build_flags
-from tests.bench.results import BenchResults, HostInfo
+from tests.bench.options import Mode, Scenario
 from tests.bench.run_bench import find_first_join_problem
-from tests.bench.tables import render_results
 
 OURS: Final[Mode] = "all-in-one-memory"
 TUNED: Final[Mode] = "against-tuned"
@@ -29,10 +22,6 @@ def a_run(mode: Mode, number: int, scenario: Scenario = "burst", **figures: floa
 
 def a_request(*, approved: float = 0, denied: float = 0, issued: float = 0) -> GoCertificateRequest:
     return GoCertificateRequest(name="c", node="n", approved=approved, denied=denied, issued=issued)
-
-
-def flags_of(mode: Mode) -> list[str]:
-    return build_flags(mode, kubeconfig=Path("/k"), cloud_config=Path("/c"), port=5)
 
 
 def a_reading(*, controller: set[str], cpu: dict[str, float], rss: int = 0) -> CostReading:
@@ -51,47 +40,6 @@ def test_a_ratio_is_the_median_over_the_pairs_of_runs():
     (row,) = compare_with_other(runs)[Pairing(OURS, TUNED)]
     assert (row.title, row.ours, row.other) == ("all untainted, s", 8.0, 8.0)
     assert (row.ratio.median, row.ratio.least, row.ratio.most) == (1.5, 1.0, 2.0)
-
-
-def test_a_run_without_its_pair_and_a_figure_that_is_nan_change_no_ratio():
-    runs = [
-        a_run(OURS, 1, all_untainted_s=6.0, all_issued_s=math.nan),
-        a_run(OURS, 2, all_untainted_s=99.0),
-        a_run(TUNED, 1, all_untainted_s=4.0, all_issued_s=5.0),
-    ]
-    (row,) = compare_with_other(runs)[Pairing(OURS, TUNED)]
-    assert (row.title, row.ratio.median) == ("all untainted, s", 1.5)
-
-
-def test_runs_of_one_controller_alone_are_not_compared():
-    assert compare_with_other([a_run(OURS, 1, all_untainted_s=6.0)]) == {}
-    assert compare_with_other([a_run(TUNED, 1, all_untainted_s=6.0)]) == {}
-
-
-def test_the_table_has_a_ratio_for_each_of_our_modes():
-    runs = (
-        a_run(OURS, 1, "single", untainted_p50_ms=15.0),
-        a_run("separate", 1, "single", untainted_p50_ms=30.0),
-        a_run(TUNED, 1, "single", untainted_p50_ms=10.0),
-    )
-    host = HostInfo(processor="P", cores=2, memory_gb=8, python="3.11", kubernetes="v1", load_before=0.1)
-    results = BenchResults(
-        begun_at=datetime(2026, 1, 2, tzinfo=UTC), host=host, wanted=BenchOptions(), runs=runs
-    )
-    console = Console(width=200, color_system=None)
-    with console.capture() as captured:
-        console.print(render_results(results))
-    _, _, ratios = captured.get().partition("ours / against-tuned")
-    line = next(line for line in ratios.splitlines() if "one at a time: untainted, p50 ms" in line)
-    assert [cell.strip() for cell in line.strip("│").split("│")][1:] == ["10", "15", "1.5", "30", "3"]
-
-
-def test_a_tuned_program_has_more_workers_and_requests_and_nothing_else():
-    default, tuned = flags_of("against-default"), flags_of("against-tuned")
-    added = {"--concurrent-node-syncs=64", "--kube-api-qps=2000", "--kube-api-burst=4000"}
-    assert {*tuned} - {*default} == added
-    assert {*default} <= {*tuned}
-    assert {"--leader-elect=false", "--kubeconfig=/k", "--cloud-config=/c", "--secure-port=5"} <= {*default}
 
 
 def test_the_cost_of_a_controller_includes_its_nats_server_and_excludes_the_parts_of_the_bench():

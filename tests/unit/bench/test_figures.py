@@ -2,24 +2,19 @@
 
 import math
 from collections import Counter
-from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.cloud_config.document import parse_cloud_config
 from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
 from libs.testbed.service_processes import ProcessUsage
-from services.labeler.rules import apply_rules, compile_rules
-from tests.bench import costs, metrics
-from tests.bench.certificates import compute_filed_figures, find_certificate_problems
+from tests.bench import metrics
+from tests.bench.certificates import find_certificate_problems
 from tests.bench.changes import (
-    compute_expected_labels,
     compute_rule_figures,
     find_rule_problems,
-    write_rule,
 )
 from tests.bench.costs import compute_cpu_figures, compute_per
 from tests.bench.figures import (
@@ -28,10 +23,8 @@ from tests.bench.figures import (
     compute_join_figures,
     compute_percentile,
     compute_untainted_figures,
-    summarize_runs,
 )
 from tests.bench.joins import GROWTH, compute_growth, select_scale_figures
-from tests.bench.measurement import make_fleet
 from tests.bench.pod_cidrs import (
     RATIO,
     compare_bursts,
@@ -39,7 +32,6 @@ from tests.bench.pod_cidrs import (
     compute_served_figures,
     find_pod_cidr_problems,
 )
-from tests.builders import make_facts
 
 PAGE = """\
 # TYPE talosccm_event_loop_lag_seconds histogram
@@ -86,40 +78,11 @@ def test_a_node_that_kept_its_taint_is_counted_and_changes_no_other_figure():
     assert figures["untainted p99 ms"] == pytest.approx(2000)
 
 
-def test_runs_are_summarized_as_median_minimum_and_maximum():
-    runs = [a_run(1, seconds=3.0), a_run(2, seconds=1.0), a_run(3, seconds=2.5)]
-    summary = summarize_runs(runs)["burst", "separate"]["seconds"]
-    assert (summary.median, summary.least, summary.most) == (2.5, 1.0, 3.0)
-
-
-def test_a_figure_that_a_run_does_not_have_is_left_out_of_its_median():
-    runs = [a_run(1, seconds=math.nan), a_run(2, seconds=4.0), a_run(3)]
-    assert summarize_runs(runs)["burst", "separate"]["seconds"].median == 4.0
-
-
-def test_lag_is_the_upper_bound_of_its_bucket():
-    page = metrics.parse_histogram(PAGE)
-    assert metrics.compute_percentile_bound(page, 50) == 0.001
-    assert metrics.compute_percentile_bound(page, 99) == 0.25
-    assert metrics.compute_percentile_bound(page, 100) == math.inf
-
-
 def test_only_the_lag_during_the_measurement_counts():
     before = metrics.parse_histogram(PAGE)
     after = {**before, 0.25: 104.0, math.inf: 105.0}
     assert metrics.compute_percentile_bound(metrics.subtract_histogram(before, after), 100) == 0.25
     assert math.isnan(metrics.compute_percentile_bound(metrics.subtract_histogram(before, before), 99))
-
-
-def test_requests_are_counted_per_node_without_those_for_the_lease():
-    counts = Counter({"patch nodes": 20, "create events": 10, "update leases": 7, "Version": 5})
-    figures = compute_per("Kubernetes", counts, 10)
-    assert figures == {
-        "Kubernetes: all per node": 3.5,
-        "Kubernetes: Version per node": 0.5,
-        "Kubernetes: create events per node": 1.0,
-        "Kubernetes: patch nodes per node": 2.0,
-    }
 
 
 def test_only_the_compared_figures_of_a_size_are_kept_and_the_growth_is_most_by_least():
@@ -130,14 +93,6 @@ def test_only_the_compared_figures_of_a_size_are_kept_and_the_growth_is_most_by_
     assert compute_growth(small | large, (100, 1000)) == {GROWTH: 1.5}
 
 
-def test_a_rule_change_is_timed_to_the_last_node_and_nodes_that_never_change_are_counted():
-    figures = compute_rule_figures([1.0, 2.0, None, 4.0])
-    assert figures["all applied s"] == 4.0
-    assert figures["first applied s"] == 1.0
-    assert figures["applied p50 s"] == 2.0
-    assert figures["never applied"] == 1
-
-
 def test_promises_about_a_changed_rule_that_do_not_hold_are_problems():
     kept = compute_rule_figures([1.0, 14.0])
     assert find_rule_problems(kept, writes=4, changed=2, settled=True) == []
@@ -146,19 +101,6 @@ def test_promises_about_a_changed_rule_that_do_not_hold_are_problems():
     late, missing = compute_rule_figures([15.1]), compute_rule_figures([None, 1.0])
     assert "after more than 15 s" in find_rule_problems(late, writes=1, changed=1, settled=True)[0]
     assert "1 nodes did not have" in find_rule_problems(missing, writes=1, changed=2, settled=True)[0]
-
-
-def test_the_rule_of_the_bench_sets_the_expected_labels_except_on_one_platform(tmp_path: Path):
-    file = tmp_path / "rules.yaml"
-    write_rule(file, revision=7)
-    rules = compile_rules(parse_cloud_config(file.read_bytes(), "rules.yaml"))
-    machines = make_fleet("n", 8)
-    wanted = compute_expected_labels(machines, 7)
-    assert len(wanted) == 7
-    for machine in machines:
-        assert machine.platform is not None
-        given = apply_rules(rules, make_facts(platform=machine.platform.platform)).labels
-        assert list(given.values()) == [wanted[name] for name in wanted if name == machine.name]
 
 
 def test_a_certificate_is_timed_from_filing_and_all_certificates_from_the_begin():
@@ -173,23 +115,6 @@ def test_a_certificate_is_timed_from_filing_and_all_certificates_from_the_begin(
     assert figures["filed to approved p50 ms"] == pytest.approx(100)
     assert figures["approved to issued p50 ms"] == pytest.approx(300)
     assert figures["never issued"] == 0
-
-
-def test_a_request_that_was_never_issued_is_counted_and_changes_no_other_figure():
-    figures = compute_issued_figures(
-        [asked("a", 1.0, approved=1.1, issued=1.2), asked("b", 1.0, denied=1.1)], 1.0
-    )
-    assert figures["never issued"] == 1
-    assert figures["all issued s"] == pytest.approx(0.2)
-    assert math.isnan(compute_issued_figures([asked("b", 1.0)], 1.0)["all issued s"])
-
-
-def test_requests_sent_together_are_timed_from_the_first_one():
-    figures = compute_filed_figures(
-        [asked("a", 5.0, issued=8.0), asked("b", 5.5, filed=6.0, issued=7.0)], "us: "
-    )
-    assert figures["us: all issued s"] == pytest.approx(3.0)
-    assert figures["us: all filed s"] == pytest.approx(1.0)
 
 
 def test_promises_about_certificates_that_do_not_hold_are_problems():
@@ -217,13 +142,6 @@ def test_a_node_is_usable_without_its_taint_and_with_pod_cidrs_in_any_order():
     assert figures["all with pod CIDRs s"] == pytest.approx(3.0)
     assert figures["usable p50 ms"] == pytest.approx(2000)
     assert figures["never with pod CIDRs"] == 0
-
-
-def test_a_node_without_pod_cidrs_is_counted_and_changes_no_other_figure():
-    figures = compute_served_figures([joined("a", 10.0, 10.1, 11.0, 12.0), joined("b", 10.0, 10.1, 15.0)])
-    assert figures["never with pod CIDRs"] == 1
-    assert figures["all usable s"] == pytest.approx(2.0)
-    assert math.isnan(compute_served_figures([joined("b", 10.0, 10.1, 15.0)])["all usable s"])
 
 
 @pytest.mark.parametrize(
@@ -305,14 +223,6 @@ def test_the_cost_of_pod_cidrs_is_the_difference_to_the_burst_without():
         "without pod CIDRs: all untainted s": 10.0,
     }
     assert {name: figures[name] for name in expected} == pytest.approx(expected)
-
-
-def test_cpu_is_compared_without_the_observer():
-    figures = pod_cidr_figures_of()
-    assert figures[costs.CPU_RATIO] == pytest.approx(1.5)
-    assert figures[costs.UNTIL_QUIET] == pytest.approx(18 / 15)
-    assert figures["CPU until the last node: kube-apiserver s"] == pytest.approx(9.0)
-    assert figures["without pod CIDRs: CPU of kube-apiserver s"] == pytest.approx(6.0)
 
 
 def test_promises_about_pod_cidrs_that_do_not_hold_are_problems():

@@ -2,15 +2,12 @@
 
 import importlib
 import inspect
-import os
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.bench.instrumentation import COUNT_DIRECTORY, FOLLOWERS
+from tests.bench.instrumentation import FOLLOWERS
 from tests.bench.metrics import MessageCounts, compute_message_figures, read_message_counts
 
 ROOT = Path(__file__).parents[3]
@@ -58,24 +55,6 @@ def test_only_what_was_added_counts_and_streams_are_no_calls():
         "per node: Talos streams": 2.0,
         "per node: log lines": 2.0,
     }
-
-
-def test_a_process_of_a_bench_counts_what_its_caches_apply(tmp_path: Path):
-    program = (
-        "from tests.bench.instrumentation import install\n"
-        "install()\n"
-        "from datetime import datetime\n"
-        "from libs.common.bus.protocol import Message, UnreadablePayload\n"
-        "from libs.common.bus.stream_cache import StreamCache\n"
-        "event = UnreadablePayload(payload=b'', reason='')\n"
-        "cache = StreamCache(clock=lambda: 0.0)\n"
-        "for number in (1, 2, 3):\n"
-        "    cache.apply(Message(subject='a', event=event, sequence=number, published_at=datetime.now()))\n"
-        "assert cache.sequence == 3\n"
-    )
-    environment = os.environ | {"PYTHONPATH": str(ROOT), COUNT_DIRECTORY: str(tmp_path)}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
-    assert read_message_counts([], tmp_path.iterdir(), []).applied == 3
 
 
 def test_the_counted_followers_exist_and_apply_one_message_at_a_time():

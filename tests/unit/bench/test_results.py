@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from libs.testbed.command_channel import CommandRejected
 from tests.bench.__main__ import main
 from tests.bench.figures import BenchRun
-from tests.bench.measurement import Measurement, make_fleet
+from tests.bench.measurement import Measurement
 from tests.bench.options import BenchOptions
 from tests.bench.results import (
     BenchResults,
@@ -24,7 +24,6 @@ from tests.bench.results import (
     encode_results,
 )
 from tests.bench.run_bench import measure_run, plan_runs
-from tests.bench.tables import format_number, render_comparison, render_results
 
 HOST = HostInfo(processor="P", cores=2, memory_gb=8, python="3.11", kubernetes="v1", load_before=0.1)
 WANTED = BenchOptions()
@@ -62,36 +61,6 @@ def test_a_file_of_another_kind_is_rejected_with_the_reason():
         decode_results(b'{"a": 1}')
 
 
-def test_the_table_shows_median_minimum_and_maximum():
-    text = text_of(
-        render_results(results(a_burst(1, seconds=1.0), a_burst(2, seconds=2.0), a_burst(3, seconds=9.0)))
-    )
-    assert row(text, "seconds") == ["seconds", "2  1..9"]
-
-
-def test_a_comparison_shows_the_change_of_each_median():
-    old, new = results(a_burst(seconds=2.0, writes=0.0)), results(a_burst(seconds=3.0, writes=4.0))
-    text = text_of(render_comparison(old, new))
-    assert row(text, "seconds") == ["seconds", "2", "3", "1.5"]
-    assert row(text, "writes") == ["writes", "0", "4", "was none"]
-
-
-def test_a_comparison_starts_with_the_differences_of_environment_and_options():
-    other = msgspec.structs.replace(HOST, cores=8)
-    text = text_of(
-        render_comparison(
-            results(a_burst(s=1.0), host=other), results(a_burst(s=1.0), wanted=BenchOptions(nodes=10))
-        )
-    )
-    assert "cores differ: 8 then, 2 now" in text
-    assert "nodes differ: 1000 then, 10 now" in text
-
-
-def test_numbers_have_three_significant_digits():
-    shown = [format_number(value) for value in (0.01234, 12.345, 1234.5, math.nan, math.inf)]
-    assert shown == ["0.0123", "12.3", "1234", "-", "> 5000"]
-
-
 def test_modes_alternate_within_a_scenario_and_every_second_round_is_reversed():
     wanted = BenchOptions(scenarios=("burst",), modes=("separate", "all-in-one-memory"), runs=2)
     assert [(mode, number) for _, mode, number in plan_runs(wanted)] == [
@@ -99,15 +68,6 @@ def test_modes_alternate_within_a_scenario_and_every_second_round_is_reversed():
         ("all-in-one-memory", 1),
         ("all-in-one-memory", 2),
         ("separate", 2),
-    ]
-
-
-def test_another_controller_runs_only_where_the_comparison_is_meaningful():
-    wanted = BenchOptions(scenarios=("burst", "steady"), modes=("all-in-one-memory", "against-tuned"), runs=1)
-    assert plan_runs(wanted) == [
-        ("burst", "all-in-one-memory", 1),
-        ("burst", "against-tuned", 1),
-        ("steady", "all-in-one-memory", 1),
     ]
 
 
@@ -125,13 +85,6 @@ async def test_a_run_in_which_kube_apiserver_keeps_rejecting_requests_has_that_p
     measuring = Measurement(stage=stage, options=WANTED, mode="all-in-one-memory", number=1, name="n")
     run = await measure_run(measuring, "steady", reject)
     assert (run.figures, run.problems) == ({}, (str(rejected),))
-
-
-def test_no_two_machines_of_a_fleet_share_a_name_or_an_address():
-    machines = make_fleet("n", 1500)
-    addresses = [each.address for machine in machines for each in machine.addresses if each.link != "lo"]
-    assert len({machine.name for machine in machines}) == 1500
-    assert len(set(addresses)) == len(addresses)
 
 
 @pytest.mark.parametrize(
@@ -155,23 +108,3 @@ def test_a_wrong_argument_is_named(arguments: list[str], words: str):
     answer = CliRunner().invoke(main, arguments)
     assert answer.exit_code == 2
     assert words in answer.output
-
-
-def test_a_result_file_is_shown_without_measuring_and_problems_exit_with_status_1(tmp_path: Path):
-    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
-    good.write_bytes(encode_results(results(a_burst(seconds=1.5))))
-    bad.write_bytes(encode_results(results(a_burst(seconds=3.0, problems=("it broke",)))))
-    shown = CliRunner().invoke(main, ["--show", str(good)])
-    assert shown.exit_code == 0
-    assert row(shown.output, "seconds") == ["seconds", "1.5"]
-    compared = CliRunner().invoke(main, ["--show", str(bad), "--compare", str(good)])
-    assert compared.exit_code == 1
-    assert "it broke" in compared.output
-
-
-def test_results_of_an_interrupted_bench_are_marked(tmp_path: Path):
-    part = tmp_path / "part.json"
-    part.write_bytes(encode_results(msgspec.structs.replace(results(a_burst(seconds=1.5)), complete=False)))
-    shown = CliRunner().invoke(main, ["--show", str(part)])
-    assert shown.exit_code == 130
-    assert "not complete" in shown.output

@@ -71,24 +71,3 @@ def test_a_certificate_request_has_the_state_that_each_write_left():
     ]
     assert found.requests[0].conditions == {"Approved"}
     assert found.requests[0].is_issued
-
-
-def test_requests_of_our_processes_are_counted_without_leases_and_a_watch_once():
-    watch: dict[str, Any] = {"verb": "watch", "responseObject": None}
-    lines = [
-        a_line(),
-        a_line("admin"),
-        a_line(**watch, stage="ResponseStarted"),
-        a_line(**watch),
-        a_line(objectRef={"resource": "leases", "name": "l"}, verb="update"),
-    ]
-    assert read_audit_log(lines).request_counts == {"patch nodes": 1, "watch nodes": 1}
-
-
-def test_an_impersonated_user_counts_as_the_writer():
-    found = read_audit_log([a_line(impersonatedUser={"username": "system:node:web-1"})])
-    assert found.writes[0].user == "system:node:web-1"
-
-
-def test_an_incomplete_last_line_is_ignored():
-    assert len(read_audit_log([a_line(), a_line()[:40]]).writes) == 1

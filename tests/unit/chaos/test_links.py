@@ -4,21 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import aiohttp
 import pytest
 
-from tests.bus_actors import wait_until
 from tests.chaos.links import (
     BLACK_HOLE,
     CUT,
     HEALTHY,
-    Collector,
     FaultProxy,
     Link,
     Links,
     LinkState,
     LinkTarget,
-    UnknownLink,
 )
 from tests.tcp_server import serve_tcp
 
@@ -79,20 +75,6 @@ async def is_ended(connection: Connection) -> bool:
         return True
 
 
-async def test_a_healthy_link_carries_a_megabyte_and_its_end_from_its_own_address(
-    proxy: FaultProxy, echo: tuple[EchoServer, int]
-):
-    async with connected(proxy) as connection:
-        reader, writer = connection
-        data = bytes(range(256)) * 4096
-        answer = asyncio.create_task(reader.read(-1))
-        writer.write(data)
-        writer.write_eof()
-        async with asyncio.timeout(10):
-            assert await answer == data
-    assert echo[0].peers == ["127.0.0.9"]
-
-
 async def test_a_cut_ends_open_connections_and_new_ones_until_it_is_healed(proxy: FaultProxy):
     async with connected(proxy) as connection:
         assert await ask(connection, b"before") == b"before"
@@ -120,19 +102,6 @@ async def test_blocked_bytes_arrive_in_order_once_nothing_blocks_them(
             assert await connection[0].readexactly(2) == b"23"
 
 
-async def test_a_new_connection_of_a_black_hole_reaches_the_server_only_after_it(
-    proxy: FaultProxy, echo: tuple[EchoServer, int]
-):
-    proxy.set_state(BLACK_HOLE)
-    async with connected(proxy) as connection:
-        with pytest.raises(TimeoutError):
-            await ask(connection, b"x", SHORT)
-        assert echo[0].peers == []
-        proxy.set_state(HEALTHY)
-        async with asyncio.timeout(10):
-            assert await connection[0].readexactly(1) == b"x"
-
-
 async def test_a_one_way_link_carries_requests_and_no_answers(
     proxy: FaultProxy, echo: tuple[EchoServer, int]
 ):
@@ -152,46 +121,6 @@ async def test_a_delay_counts_in_each_direction(proxy: FaultProxy):
         begun = clock()
         assert await ask(connection, b"b") == b"b"
         assert clock() - begun >= 2 * SHORT
-
-
-async def test_a_throttled_link_carries_no_more_than_its_rate(proxy: FaultProxy):
-    proxy.set_state(LinkState(bytes_per_second=20_000))
-    clock = asyncio.get_running_loop().time
-    async with connected(proxy) as connection:
-        begun = clock()
-        assert await ask(connection, b"z" * 6_000) == b"z" * 6_000
-        assert clock() - begun >= 0.25
-
-
-async def test_connections_go_to_several_servers_in_turn(echo: tuple[EchoServer, int]):
-    hosts = ("127.0.0.1", "127.0.0.7")  # the second one is down
-    async with FaultProxy.start(echo[1], hosts=hosts) as proxy:
-        for _ in range(2):
-            async with connected(proxy) as connection:
-                assert await ask(connection, b"q") == b"q"
-            async with connected(proxy) as connection:
-                assert await is_ended(connection)
-
-
-async def test_a_server_that_is_down_ends_the_connection(echo: tuple[EchoServer, int]):
-    async with FaultProxy.start(1) as proxy, connected(proxy) as connection:
-        assert await is_ended(connection)
-
-
-async def test_ended_connections_leave_nothing_open(proxy: FaultProxy):
-    for _ in range(5):
-        async with connected(proxy) as connection:
-            assert await ask(connection, b"q") == b"q"
-    await wait_until(lambda: proxy.connection_count == 0, "every connection is closed")
-
-
-async def test_the_end_of_the_proxy_ends_its_connections(echo: tuple[EchoServer, int]):
-    async with FaultProxy.start(echo[1]) as proxy:
-        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-        assert await ask((reader, writer), b"q") == b"q"
-        proxy.set_state(BLACK_HOLE)
-    assert await is_ended((reader, writer))
-    writer.close()
 
 
 @pytest.fixture
@@ -227,24 +156,3 @@ async def test_a_link_of_one_process_or_of_all_is_cut_and_healed(links: Links):
     links.set_state("nats", HEALTHY)
     assert await is_healthy(links, "nats", "csr")
     assert await is_healthy(links, "nats", "metadata")
-
-
-@pytest.mark.parametrize(("link", "process"), [("nats", "watcher"), ("talos", "csr")])
-async def test_a_fault_of_a_link_that_no_process_has_fails(links: Links, link: Link, process: str):
-    with pytest.raises(UnknownLink, match=f"{process} has no link '{link}'"):
-        links.set_state(link, CUT, process)
-
-
-async def test_an_export_is_accepted_and_none_through_a_black_hole():
-    async with (
-        Collector.start() as collector,
-        FaultProxy.start(collector.port) as proxy,
-        aiohttp.ClientSession() as session,
-    ):
-        url = f"http://127.0.0.1:{proxy.port}/v1/traces"
-        async with session.post(url, data=b"spans") as answer:
-            assert answer.status == 200
-        proxy.set_state(BLACK_HOLE)
-        with pytest.raises(TimeoutError):
-            await session.post(url, data=b"spans", timeout=aiohttp.ClientTimeout(total=0.1))
-    assert collector.exports == 1

@@ -8,10 +8,6 @@ from tests.chaos.results import (
     Results,
     RunRecord,
     UndisturbedRecord,
-    list_recoveries,
-    list_violations,
-    render_recoveries,
-    render_violations,
 )
 from tests.chaos.schedule import Occurrence, Schedule, plan_pair
 
@@ -46,32 +42,3 @@ def test_nothing_is_compared_with_a_run_without_faults_that_has_a_violation(tmp_
     results = Results(tmp_path / "results.jsonl")
     results.add(UndisturbedRecord(seed=7, mode="separate", seconds=20, violations=(VIOLATION,), left=LEFT))
     assert results.find_undisturbed(7, "separate") is None
-
-
-def test_the_recovery_of_a_pair_counts_for_the_fault_healed_last():
-    runs = [
-        a_run(1, ("nats-killed", 9.0), ("api-link-cut", 5.0), recovery=2.0),
-        a_run(2, ("nats-killed", 9.0), recovery=None),
-    ]
-    assert list_recoveries(runs) == {"nats-killed": [2.0, None]}
-    table = render_recoveries(runs)
-    assert [list(column.cells) for column in table.columns] == [
-        ["nats-killed"],
-        ["2"],
-        ["2.0"],
-        ["never"],
-        ["60"],
-    ]
-
-
-def test_a_violation_names_its_seed_its_run_and_its_logs():
-    run = a_run(3, ("nats-killed", 9.0), violations=(VIOLATION,), logs="/logs/3")
-    (line,) = list_violations([run])
-    for part in (
-        "seed 7 run 3",
-        "nats-killed 2-9 s",
-        "pod CIDRs are disjoint: web-1: shares a block",
-        "/logs/3",
-    ):
-        assert part in line
-    assert render_violations([run]).endswith("1 violations in 1 runs")

@@ -13,13 +13,9 @@ from services.labeler.on_node_enriched import TRANSFORMER_TYPE
 from services.lifecycle.decide import REPLACED, SPOT
 from tools.metrics_page import OF_THE_REFERENCE, PAGE, describe_label_values, render_metrics_page
 from tools.registered_metrics import (
-    ALL_SERVICES,
-    IN_EVERY_PROCESS,
     RegisteredMetric,
-    list_importers,
     list_registered_metrics,
     list_services,
-    list_setters,
     read_modules,
 )
 
@@ -105,14 +101,6 @@ def test_a_row_has_the_labels_words_and_services_of_its_metric(metric: Registere
                 assert any(f'"{word}"' in text for text in read_modules().values()), f"nothing says {word}"
 
 
-def test_a_part_of_libs_common_that_sets_metrics_is_imported_by_services_themselves():
-    """Else `list_services` would miss who sets them."""
-    setters = {setter for constant in BY_CONSTANT for setter in list_setters(constant)}
-    for setter in setters:
-        if setter.startswith("libs.") and not IN_EVERY_PROCESS.match(setter):
-            assert not [each for each in list_importers(setter) if not each.startswith("services.")]
-
-
 def test_every_word_that_the_code_gives_a_label_is_on_the_page():
     said = list(said_in_code())
     assert {"deny", "skipped", "would-delete", "removed"} <= {word for _, _, word in said}
@@ -151,11 +139,3 @@ def test_the_transformer_metrics_have_the_type_of_the_reference_s_code():
         re.findall(r'^talosccm_transformer_\w+_(?:count|total)\{type="(\w+)"\}', shown, re.MULTILINE)
     )
     assert series == {"transformer"}
-
-
-def test_who_sets_what_is_found_where_it_is_set():
-    assert list_services("TALOS_CERTIFICATE_EXPIRY") == ("metadata",)
-    assert list_services("NATS_CERTIFICATE_EXPIRES") == ("bootstrap",)
-    assert list_services("DEAD_LETTERS") == ("labeler", "csr", "ipam")
-    assert "metadata" not in list_services("KUBE_REQUESTS")
-    assert list_services("LOOP_LAG") == ALL_SERVICES

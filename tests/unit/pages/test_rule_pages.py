@@ -1,4 +1,4 @@
-"""docs/rules.md and rules-reference.md: their examples are tested, their tables are complete."""
+"""docs/rules.md, rules-reference.md and ownership.md: their examples are tested, their tables complete."""
 
 import re
 from typing import Final
@@ -8,6 +8,7 @@ import pytest
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE, fact_values
 from libs.common.cloud_config.reserved_keys import _KEYS, _PREFIXES
+from libs.common.contract.controllers import CLOUD_NODE, NODE_CONTROLLER_NAMES
 from libs.common.contract.machine import (
     Inventory,
     MachineFacts,
@@ -15,13 +16,14 @@ from libs.common.contract.machine import (
     Processors,
     SystemInformation,
 )
+from libs.common.contract.node import Node
 from libs.gotemplate import parse, record, render
-from libs.gotemplate.bounds import MAX_STEPS
 from libs.gotemplate.functions import FUNCTIONS
-from services.labeler.rules import RuleEffects, apply_rules, compile_rules
-from services.labeler.rules.bounds import MAX_ANNOTATION, MAX_ENTRIES, MAX_NODE_STEPS, MAX_RULES
+from services.labeler.plan import ClusterConfig, plan_node, plan_unreachable_node
+from services.labeler.rules import NO_RULES, RuleEffects, apply_rules, compile_rules
 from tests.architecture.sources import ROOT
-from tests.builders import NOW
+from tests.builders import NOW, make_facts, make_node
+from tests.unreachable import make_unreachable
 
 PREVIEW: Final = "\n## Preview rules\n"  # its example: tests/unit/cli/render/test_render.py
 GUIDE: Final = (ROOT / "docs" / "rules.md").read_text().partition(PREVIEW)[0]
@@ -82,11 +84,6 @@ def test_a_template_of_the_table_gives_what_stands_beside_it(template: str, give
     assert render(parse(source), record("Machine", fact_values(MACHINE).values)) == gives
 
 
-def test_the_page_has_the_examples_that_are_tested():
-    assert PAGE.count("```yaml") == len(EXAMPLES) == 3
-    assert PAGE.count("| `{{") == len(ROWS)
-
-
 def test_every_field_every_function_and_every_refused_key_is_named():
     missing = [field.name for field in FIELDS if f"`.{field.name}`" not in PAGE]
     missing += [name for name in FUNCTIONS if not re.search(rf"[` ]{name}[` ]", PAGE)]
@@ -103,8 +100,70 @@ def test_every_field_is_marked_as_the_reference_has_it():
         assert ("*new*" not in in_selectors) == (field.in_reference == "selectors and templates"), field.name
 
 
-def test_the_bounds_are_those_of_the_code():
-    for number in (MAX_RULES, MAX_ANNOTATION):
-        assert re.search(rf"\b{number}\b", PAGE)
-    for number in (MAX_ENTRIES, MAX_NODE_STEPS, MAX_STEPS):
-        assert f"{number:,}" in PAGE
+# ---- ownership
+
+
+OWNERSHIP: Final = (ROOT / "docs" / "ownership.md").read_text()
+OWNERSHIP_EXAMPLES: Final = re.findall(
+    r"```yaml\n(.*?)```\n\n```text\nours: (.*?)\n```", OWNERSHIP, re.DOTALL
+)
+OWNERSHIP_ROW: Final = re.compile(r"^\| `([a-z]+-[0-9])` \|(.*)\|(.*)\|(.*)\|$", re.MULTILINE)
+
+
+def bare(cell: str) -> str:
+    """What stands in backquotes, "" without."""
+    return cell.strip().strip("`") if "`" in cell else ""
+
+
+def the_nodes() -> list[tuple[Node, MachineFacts | None]]:
+    """Those of the table, and what their machines say."""
+    found: list[tuple[Node, MachineFacts | None]] = []
+    for name, team, has, gets in OWNERSHIP_ROW.findall(OWNERSHIP):
+        provider_id = bare(has) or bare(gets)
+        ip = provider_id.rpartition("/")[2] if provider_id.startswith("talos") else "10.0.0.9"
+        node = make_node(
+            name, ip=ip, labels={"team": bare(team)} if bare(team) else {}, provider_id=bare(has)
+        )
+        facts = None
+        if provider_id:
+            native = "" if provider_id.startswith("talos") else provider_id
+            platform = "hcloud" if native else "metal"
+            facts = make_facts(node_name=name, node_ip=ip, platform=platform, provider_id=native)
+        found.append((node, facts))
+    return found
+
+
+@pytest.mark.parametrize(("text", "ours"), OWNERSHIP_EXAMPLES)
+def test_the_labeler_has_the_nodes_that_stand_below_the_example(text: str, ours: str):
+    config = parse_cloud_config(text, "f")
+    assert config.warnings == ()
+    everything = ClusterConfig(rules=NO_RULES, ownership=config.ownership.for_controller(CLOUD_NODE))
+    planned = {
+        node.name: plan_node(node, facts, "nodename", everything)
+        if facts
+        else plan_unreachable_node(node, make_unreachable(node), everything)
+        for node, facts in the_nodes()
+    }
+    assert [name for name, plan in planned.items() if plan.outcome != "not-ours"] == ours.split()
+
+
+def test_what_the_nodes_of_the_table_would_be_given_they_are_given():
+    for node, facts in the_nodes():
+        if facts is not None and not node.spec.provider_id:
+            given = plan_node(node, facts, "nodename", ClusterConfig()).changes.provider_id
+            assert given is not None
+            assert f"`{given}`" in OWNERSHIP
+
+
+def test_names_and_reasons_of_the_page_on_ownership_exist():
+    for name in ("cloud-node", "node-csr-approval", "node-ipam-controller", "cloud-node-lifecycle"):
+        assert f"`{name}`" in OWNERSHIP
+        assert name in NODE_CONTROLLER_NAMES
+    blocked = plan_node(
+        make_node(),
+        make_facts(),
+        "nodename",
+        ClusterConfig(ownership=parse_cloud_config(OWNERSHIP_EXAMPLES[2][0], "f").ownership.default),
+    ).blocker
+    assert blocked is not None
+    assert f"`{blocked.reason}`" in OWNERSHIP

@@ -1,17 +1,21 @@
-"""A forked program behaves as one that a new Python runs, and ends with the process that started it."""
+"""Processes of the testbed: forked or not they end with who started them, and no port is given twice."""
 
+import asyncio
 import json
-import signal
+import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from libs.testbed.child_process import ChildExited, ChildProcess
-from libs.testbed.child_process import wait_until as wait_for_child
+from libs.testbed.child_process import ChildProcess
 from libs.testbed.fork_server import ForkServer
-from libs.testbed.service_start import ROOT
+from libs.testbed.ports import allocate_port, release_ports
+from libs.testbed.process_keeper import keep_running
+from libs.testbed.service_processes import ServiceProcesses
 from tests.bus_actors import wait_until
 
 REPORT = """
@@ -77,47 +81,6 @@ async def test_the_exit_status_is_that_of_the_program(
     assert ("RuntimeError: no such flux" in child.tail()) is (status == 1)
 
 
-async def test_a_program_that_ends_early_is_reported_with_its_log(server: ForkServer, tmp_path: Path):
-    async def never() -> bool:
-        return False
-
-    child = start(server, tmp_path, "raise SystemExit('no such disk')")
-    with pytest.raises(ChildExited, match=r"status 1[\s\S]*no such disk"):
-        await wait_for_child(never, child, what="ready", seconds=30)
-
-
-async def test_a_program_is_paused_resumed_and_stopped(server: ForkServer, tmp_path: Path):
-    child = start(server, tmp_path, WAIT)
-    await wait_until(lambda: "waiting" in child.tail(), "started")
-    child.pause()
-    assert read_state(child.pid) == "T"
-    child.resume()
-    await wait_until(lambda: read_state(child.pid) != "T", "resumed")
-    await child.stop()
-    assert child.process.returncode == -signal.SIGTERM
-    await child.kill()  # no effect
-
-
-async def test_programs_of_one_server_end_in_any_order(server: ForkServer, tmp_path: Path):
-    folders = [tmp_path / name for name in ("one", "other")]
-    for folder in folders:
-        folder.mkdir()
-    one, other = (start(server, folder, WAIT) for folder in folders)
-    await other.kill()
-    assert one.is_running
-    assert other.process.returncode == -signal.SIGKILL
-    await one.kill()
-
-
-async def test_a_program_runs_the_sitecustomize_of_its_pythonpath(server: ForkServer, tmp_path: Path):
-    folder = tmp_path / "customizing"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text("import sys\nprint('customized', sys.orig_argv[1:])\n")
-    child = start(server, tmp_path, "print('main')", "word", PYTHONPATH=f"{ROOT}:{folder}")
-    assert await child.wait() == 0
-    assert child.tail() == "customized ['-m', 'program', 'word']\nmain"
-
-
 async def test_programs_end_with_their_server(tmp_path: Path):
     with ForkServer.open(tmp_path) as own:
         child = start(own, tmp_path, WAIT)
@@ -131,3 +94,74 @@ def read_state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         return ""
+
+
+async def test_the_error_of_a_restart_ends_the_block(tmp_path: Path):
+    services = ServiceProcesses()
+    ended = services.children["csr"] = ChildProcess.start("csr", ["true"], tmp_path)
+    await ended.wait()
+    with pytest.raises(KeyError, match="csr"):  # nothing tells how to start it
+        async with keep_running(services) as restarted:
+            await wait_until(lambda: restarted == ["csr"], "the restart is tried")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills the children of a killed parent")
+async def test_children_die_with_a_parent_that_is_killed(tmp_path: Path):
+    program = (
+        "import pathlib, sys, time\n"
+        "from libs.testbed.child_process import ChildProcess\n"
+        f"child = ChildProcess.start('sleeper', ['sleep', '600'], pathlib.Path({str(tmp_path)!r}))\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[4]
+    )
+    assert parent.stdout is not None
+    pid = int(await parent.stdout.readline())
+    assert read_state(pid) not in ("", "Z")
+    parent.kill()
+    await parent.wait()
+
+    await wait_until(lambda: read_state(pid) in ("", "Z"), "dead with its parent", 20)
+
+
+def test_no_port_of_a_process_is_handed_out_by_another_one():
+    program = (
+        "import random; from libs.testbed.ports import allocate_port; random.seed(5); print(allocate_port())"
+    )
+    state = random.getstate()
+    try:
+        random.seed(5)
+        ours = allocate_port()
+    finally:
+        random.setstate(state)
+    theirs = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert int(theirs.stdout) != ours
+
+
+def test_no_port_is_handed_out_twice_even_before_its_server_listens():
+    state = random.getstate()
+    try:
+        random.seed(4)
+        first = allocate_port()
+        random.seed(4)
+        assert allocate_port() != first
+    finally:
+        random.setstate(state)
+
+
+def list_reservations() -> set[str]:
+    """The reservations that the kernel knows, of all processes."""
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    return {line.rpartition("-")[2] for line in lines if "@talos-ccm-port-" in line}
+
+
+def test_the_ports_of_a_block_are_released_at_its_end_and_no_others():
+    kept = allocate_port()
+    with release_ports():
+        ports = [allocate_port() for _ in range(3)]
+        assert {str(port) for port in (kept, *ports)} <= list_reservations()
+    left = list_reservations()
+    assert str(kept) in left
+    assert not left & {str(port) for port in ports}

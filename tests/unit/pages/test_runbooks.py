@@ -1,7 +1,8 @@
-"""The alerts read metrics that there are, and each has its runbook and its trial."""
+"""Each alert reads metrics that there are and has a runbook and a trial; each stuck Node has its words."""
 
+import ast
 import re
-from typing import Final
+from typing import Final, get_args
 
 import click
 import msgspec
@@ -10,10 +11,13 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from cli.__main__ import main
 from cli.doctor.check_names import CHECK_NAMES as CHECKS
+from cli.explain.node.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND, FAULT_TEXTS
+from libs.common.contract.machine import FaultKind
 from libs.common.contract.services import SERVICES
 from libs.common.observability import metrics
 from libs.testbed.helm.chart import parse_manifests
-from tests.architecture.sources import ROOT
+from services.labeler.blocker import FAULT_REASONS
+from tests.architecture.sources import ROOT, sources
 
 FOLDER: Final = ROOT / "deploy" / "k8s" / "chart" / "files" / "observability"
 RUNBOOKS: Final = ROOT / "docs" / "runbooks"
@@ -161,3 +165,49 @@ def test_a_trial_fires_each_alert_and_has_it_quiet(alert: str):
 def test_the_trials_are_of_the_alerts():
     assert {trial["name"] for trial in TRIALS["tests"]} == set(RULES)
     assert TRIALS["rule_files"] == ["../../deploy/k8s/chart/files/observability/rules.yaml"]
+
+
+# ---- stuck Nodes
+
+
+STUCK_NODES: Final = (ROOT / "docs" / "stuck-nodes.md").read_text()
+GIVEN: Final = {
+    "node": "web-5",
+    "ip": "10.0.0.5",
+    "said": "...",
+    "namespace": "kube-system",
+    "csr": "csr-x7k2p",
+}
+
+
+def constants(module: str) -> set[str]:
+    [source] = [each for each in sources("cli", "services") if each.module == module]
+    return {
+        node.value for node in source.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+@pytest.mark.parametrize("fault", FAULT_TEXTS)
+def test_the_page_tells_it_in_the_words_of_the_command(fault: str):
+    section = STUCK_NODES.partition(f"\n### `{fault}`\n")[2].partition("\n### ")[0]
+    words = FAULT_TEXTS[fault]
+    assert f"\n{words.cause.format(**GIVEN)}\n{words.fix.format(**GIVEN)}\n" in section
+
+
+def test_the_page_has_no_other_fault():
+    assert sorted(re.findall(r"^### `([\w-]+)`$", STUCK_NODES, re.MULTILINE)) == sorted(FAULT_TEXTS)
+
+
+def test_each_fault_is_told_by_somebody():
+    code = constants("cli.explain.node.node_verdict") | constants("cli.explain.node.initialization_faults")
+    told = code | set(FAULT_BY_KIND.values()) | set(FAULT_BY_BLOCK_REASON.values())
+    assert set(FAULT_TEXTS) <= told
+
+
+def test_whatever_a_machine_or_the_labeler_calls_a_fault_has_its_words():
+    assert set(FAULT_BY_KIND) == set(get_args(FaultKind))
+    said = {
+        each for each in constants("services.labeler.blocker") if re.fullmatch(r"([A-Z][A-Za-z]+){2,}", each)
+    }
+    assert said - set(FAULT_REASONS.values()) == set(FAULT_BY_BLOCK_REASON)
+    assert {*FAULT_BY_KIND.values(), *FAULT_BY_BLOCK_REASON.values()} <= set(FAULT_TEXTS)
