@@ -10,7 +10,6 @@ from libs.testbed.helm.chart import (
     ChartValues,
     Manifest,
     render_manifests,
-    render_text,
     select_service_deployments,
 )
 from libs.testbed.helm.renders import PROFILES as FOLDER
@@ -48,12 +47,6 @@ DEPLOYED = [name for name in PROFILES if "daemonset" not in name and name != "al
 WITH_NATS = [name for name in DEPLOYED if name != "external-nats"]
 POLICY = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", *POLICY}
-
-
-@functools.cache
-def rendered_text(profile: str) -> str:
-    """The YAML of that profile."""
-    return render_text(PROFILES[profile])
 
 
 @functools.cache

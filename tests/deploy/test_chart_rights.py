@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from libs.common.contract.service_spec import PolicyRule, ServiceSpec
-from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, SERVICES
+from libs.common.contract.services import SERVICES
 from libs.testbed.helm.chart import ChartValues, render_manifests, select_kind
 from services.bootstrap.policy_rules import list_policy_rules as bootstrap_rights
 from services.bootstrap.resource_names import ResourceNames
@@ -164,23 +164,6 @@ def test_the_chart_creates_no_account_if_the_operator_has_one():
     assert not [m for m in found if m["kind"] == "ServiceAccount" and m["apiVersion"] == "v1"]
     watcher = select_kind(found, "Deployment")[f"{prefix('default')}-watcher"]
     assert watcher["spec"]["template"]["spec"]["serviceAccountName"] == "mine-watcher"
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_no_account_can_create_tokens_and_only_the_bootstrap_can_read_secrets(profile: str):
-    for account, rules in granted(profile).items():
-        resources = {resource for _, _, resource, _, _ in rules}
-        assert not resources & {"serviceaccounts", "serviceaccounts/token", "pods/exec", "*"}
-        assert not {verb for *_, verb, _ in rules} & {"*", "impersonate", "bind", "escalate"}
-        assert ("secrets" in resources) == account[1].endswith("-nats")
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_services_can_only_write_config_maps_in_the_namespace_of_claims(profile: str):
-    """Write access to the ConfigMaps of CoreDNS, NATS or ours would allow a privilege escalation."""
-    for account, rules in granted(profile).items():
-        places = {rule[0] for rule in rules if rule[2] == "configmaps"}
-        assert places <= ({account[0]} if account[1].endswith("-nats") else {CLAIM_PAGES_NAMESPACE})
 
 
 @pytest.mark.parametrize("profile", PROFILES)

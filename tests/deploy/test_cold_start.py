@@ -34,14 +34,11 @@ TAINTS = (
 )
 
 
-@pytest.mark.parametrize("profile", ["daemonset", "all-in-one"])
-async def test_a_node_without_network_dns_or_nats_is_initialized_by_the_daemonset_s_pod(
-    profile: str, tmp_path: Path
-):
+async def test_a_node_without_network_dns_or_nats_is_initialized_by_the_daemonset_s_pod(tmp_path: Path):
     async with AsyncExitStack() as stack:
         control_plane = await stack.enter_async_context(ControlPlane.start(tmp_path / "control-plane"))
         machines = await stack.enter_async_context(MachineFleet.start(tmp_path / "machines"))
-        found = await asyncio.to_thread(render_manifests, at_port_of(control_plane, PROFILES[profile]))
+        found = await asyncio.to_thread(render_manifests, at_port_of(control_plane, PROFILES["all-in-one"]))
         installed = await stack.enter_async_context(Installation.applied(control_plane, machines, found))
         machine = make_machine(NODE, NODE_IP, control_plane=True)
         await machines.put_machines(machine)
@@ -63,8 +60,8 @@ async def test_a_node_without_network_dns_or_nats_is_initialized_by_the_daemonse
         assert taints(after) == {CONTROL_PLANE, NOT_READY}, "taints of other controllers stay"
         request = await installed.kubelets.request_certificate(kubelet)
         assert (await installed.kubelets.wait_for_outcome(request, seconds=60)).certificate
-        if profile == "all-in-one":  # its network plugin needs the pod CIDR
-            await wait_until(lambda: has_pod_cidr(installed), "the Node has its pod CIDR", 60)
+        # Its network plugin needs the pod CIDR.
+        await wait_until(lambda: has_pod_cidr(installed), "the Node has its pod CIDR", 60)
         peers = set(connected_to(pod.children[workload["metadata"]["name"]].pid))
         wanted = {control_plane.server.removeprefix("https://"), *machines.endpoints}
         assert peers == wanted, "it needs only the API server and the machines"

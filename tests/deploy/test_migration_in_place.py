@@ -114,8 +114,7 @@ async def there(kubelets: KubeletFleet) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("api_server")
-@pytest.mark.parametrize("port", [10458, 50258])
-@pytest.mark.parametrize("kind", ["Deployment", "DaemonSet"])
+@pytest.mark.parametrize(("kind", "port"), [("Deployment", 10458), ("DaemonSet", 50258)])
 async def test_helm_upgrades_the_references_release_in_place(
     kind: str, port: int, helm: Helm, kubelets: KubeletFleet, tmp_path: Path
 ):

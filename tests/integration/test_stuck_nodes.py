@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from libs.common.contract.services import DEFAULT_SERVICES, IPAM, LABELER
-from libs.testbed.kubelets import SimKubelet
-from libs.testbed.machine_fleet import MachineFleet, make_machine
+from libs.testbed.kubelets import MERGE, SimKubelet
+from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import get_user_name
 from libs.testbed.service_processes import ServiceProcesses
@@ -105,116 +105,106 @@ async def stuck(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stuck
         yield Stuck(Cluster.of("node", cluster), services, nats, talosconfig)
 
 
-# ---- its kubelet
+class Case(NamedTuple):
+    """A kubelet that joins, machines with their faults, and what is said of the Node."""
+
+    kubelet: SimKubelet
+    cause: str
+    fix: str
+    what: str = "not initialized"
+    machines: tuple[SimMachineFacts, ...] = ()
+    faults: dict[str, Any] | None = None  # of the first machine
+    provider_id: str = ""  # which another controller gives it
+    detail: str = ""
 
 
-async def test_a_kubelet_without_external_cloud_provider(stuck: Stuck):
-    await stuck.cluster.kubelets.join(SimKubelet(name="plain", ips=("10.233.0.1",), is_uninitialized=False))
-    await stuck.told(
-        "plain",
+def joined(number: int, name: str, **more: Any) -> dict[str, Any]:
+    """The kubelet of a machine, and the machine."""
+    machine = make_machine(name, f"10.233.0.{number}")
+    labels = more.pop("labels", {})
+    return {"kubelet": SimKubelet.of_machine(machine, labels=labels), "machines": (machine,), **more}
+
+
+ANNOUNCER: Final = make_machine("announcer", "10.233.0.17", ip6="fd00:233::17")
+CASES: Final = (
+    Case(
+        SimKubelet(name="plain", ips=("10.233.0.1",), is_uninitialized=False),
         "Its kubelet runs without --cloud-provider=external",
         "Set cluster.externalCloudProvider.enabled: true",
         what="not initialized by any controller",
-    )
-
-
-async def test_a_kubelet_that_gives_no_address(stuck: Stuck):
-    await stuck.cluster.kubelets.join(SimKubelet(name="no-ip", ips=("10.233.0.2",), provided_node_ip=""))
-    await stuck.told(
-        "no-ip",
+    ),
+    Case(
+        SimKubelet(name="no-ip", ips=("10.233.0.2",), provided_node_ip=""),
         "It has the taint but no annotation alpha.kubernetes.io/provided-node-ip",
         "Set cluster.externalCloudProvider.enabled: true",
-    )
-
-
-async def test_a_kubelet_that_gives_an_address_which_nobody_may_ask(stuck: Stuck):
-    await stuck.cluster.kubelets.join(
-        SimKubelet(name="bad-ip", ips=("10.233.0.3",), provided_node_ip="127.0.0.1")
-    )
-    await stuck.told("bad-ip", "it is a loopback address", "machine.kubelet.nodeIP.validSubnets")
-
-
-# ---- its machine
-
-
-async def test_a_machine_whose_talos_does_not_answer(stuck: Stuck):
-    machine = make_machine("silent", "10.233.0.4")
-    await stuck.cluster.machines.put_machines(machine)
-    await stuck.cluster.machines.set_faults(machine.id, unavailable=True)
-    await stuck.cluster.kubelets.join(SimKubelet.of_machine(machine))
-    said = await stuck.told(
-        "silent", "Its machine does not answer the Talos API: ", "talosctl -n 10.233.0.4 version"
-    )
-    assert "  pending              metadata    machine queried: attempt " in said.out
-
-
-async def test_a_role_that_talos_refuses(stuck: Stuck):
-    machine = make_machine("refused", "10.233.0.5")
-    await stuck.cluster.machines.put_machines(machine)
-    await stuck.cluster.machines.set_faults(machine.id, permission_denied=True)
-    await stuck.cluster.kubelets.join(SimKubelet.of_machine(machine))
-    await stuck.told(
-        "refused", "Talos rejects the role of metadata's credential", "allowedRoles: [os:reader]"
-    )
-
-
-async def test_another_machine_at_its_address(stuck: Stuck):
-    await stuck.cluster.machines.put_machines(make_machine("newcomer", "10.233.0.6"))
-    await stuck.cluster.kubelets.join(SimKubelet(name="replaced", ips=("10.233.0.6",)))
-    await stuck.told(
-        "replaced",
+    ),
+    Case(
+        SimKubelet(name="bad-ip", ips=("10.233.0.3",), provided_node_ip="127.0.0.1"),
+        "it is a loopback address",
+        "machine.kubelet.nodeIP.validSubnets",
+    ),
+    Case(
+        cause="Its machine does not answer the Talos API: ",
+        fix="talosctl -n 10.233.0.4 version",
+        detail="  pending              metadata    machine queried: attempt ",
+        **joined(4, "silent", faults={"unavailable": True}),
+    ),
+    Case(
+        cause="Talos rejects the role of metadata's credential",
+        fix="allowedRoles: [os:reader]",
+        **joined(5, "refused", faults={"permission_denied": True}),
+    ),
+    Case(
+        SimKubelet(name="replaced", ips=("10.233.0.6",)),
         "Another machine answers at its address: ",
         "is gone for good: kubectl delete node replaced",
-    )
-
-
-async def test_a_kubelet_that_announces_an_address_of_another_machine(stuck: Stuck):
-    other = make_machine("announcer", "10.233.0.17", ip6="fd00:233::17")
-    await stuck.cluster.machines.put_machines(make_machine("rightful", "10.233.0.16"), other)
-    await stuck.cluster.kubelets.join(SimKubelet.of_machine(other, ips=("10.233.0.16", "fd00:233::17")))
-    said = await stuck.told(
-        "announcer",
+        machines=(make_machine("newcomer", "10.233.0.6"),),
+    ),
+    Case(
+        SimKubelet.of_machine(ANNOUNCER, ips=("10.233.0.16", "fd00:233::17")),
         "Its kubelet announces an address of another machine: ",
         "Correct machine.kubelet.nodeIP.validSubnets",
-    )
-    assert "machine rightful answers at 10.233.0.16" in said.out
-
-
-# ---- the config file and ownership
-
-
-async def test_a_rule_that_fails(stuck: Stuck):
-    await stuck.join("by-rule", "10.233.0.7")
-    await stuck.told(
-        "by-rule",
-        "A rule of --cloud-config should set its providerID but fails: ",
-        "talos-ccm render FILE --from-cluster by-rule",
-    )
-
-
-async def test_a_node_of_others(stuck: Stuck):
-    await stuck.join("theirs", "10.233.0.8", labels={"team": "others"})
-    await stuck.told(
-        "theirs",
-        "The labeler does not manage it: ownership.nodeSelector",
-        "correct ownership",
+        machines=(make_machine("rightful", "10.233.0.16"), ANNOUNCER),
+        detail="machine rightful answers at 10.233.0.16",
+    ),
+    Case(
+        cause="A rule of --cloud-config should set its providerID but fails: ",
+        fix="talos-ccm render FILE --from-cluster by-rule",
+        **joined(7, "by-rule"),
+    ),
+    Case(
+        cause="The labeler does not manage it: ownership.nodeSelector",
+        fix="correct ownership",
         what="managed by another controller",
-    )
-
-
-async def test_a_node_that_another_controller_has(stuck: Stuck):
-    await stuck.cluster.kubelets.join(SimKubelet(name="hetzner", ips=("10.233.0.9",)))
-    body = {"spec": {"providerID": "hcloud://7"}}
-    await stuck.cluster.kubelets.request(
-        "PATCH", "/api/v1/nodes/hetzner", body=body, content_type="application/merge-patch+json"
-    )
-    await stuck.cluster.machines.put_machines(make_machine("hetzner", "10.233.0.9"))
-    await stuck.told(
-        "hetzner",
-        "belongs to another cloud controller manager",
-        "stop the other one",
+        **joined(8, "theirs", labels={"team": "others"}),
+    ),
+    Case(
+        cause="belongs to another cloud controller manager",
+        fix="stop the other one",
         what="managed by another controller",
-    )
+        **joined(9, "hetzner", provider_id="hcloud://7"),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.kubelet.name)
+async def test_a_node_says_what_is_wrong_with_its_kubelet_machine_or_owner(case: Case, stuck: Stuck):
+    machines, kubelets = stuck.cluster.machines, stuck.cluster.kubelets
+    if case.provider_id:  # before its machine answers
+        await kubelets.join(case.kubelet)
+        await kubelets.request(
+            "PATCH",
+            f"/api/v1/nodes/{case.kubelet.name}",
+            body={"spec": {"providerID": case.provider_id}},
+            content_type=MERGE,
+        )
+    await machines.put_machines(*case.machines)
+    if case.faults:
+        await machines.set_faults(case.machines[0].id, **case.faults)
+    if not case.provider_id:
+        await kubelets.join(case.kubelet)
+    said = await stuck.told(case.kubelet.name, case.cause, case.fix, what=case.what)
+    assert case.detail in said.out
 
 
 # ---- its certificate, its pod CIDR
