@@ -19,15 +19,16 @@ from libs.talos.calls import Observe, TalosCalls, TraceHeaders
 from libs.talos.cluster_name import ClusterNameCache
 from libs.talos.credentials import CredentialStore
 from libs.talos.inventory_reading import InventoryResponse, merge_inventories, read_part
-from libs.talos.lifecycle_reading import read_member_names, read_stage
 from libs.talos.machine_events import WatchSnapshot
 from libs.talos.machine_reading import (
     MachineConfigNetworks,
     read_addresses,
     read_cluster_name,
     read_cluster_networks,
+    read_member_names,
     read_node_name,
     read_platform,
+    read_stage,
     read_system,
 )
 from libs.talos.machine_watch import MachineWatch

@@ -19,9 +19,8 @@ from h2.settings import SettingCodes, Settings
 
 from libs.talos.batched_transport import BatchedTransport
 from libs.talos.header_encoder import HeaderEncoder
-from libs.talos.stream_buffer import StreamBuffer
+from libs.talos.stream_buffer import StreamBuffer, WaiterEvent
 from libs.talos.validation import MAX_BUFFERED_BYTES, MAX_MESSAGE_BYTES, InvalidResponse
-from libs.talos.waiter_event import WaiterEvent
 
 # TCP detects dead peers, because a Talos server answers HTTP/2 PINGs with GOAWAY (too_many_pings).
 _TCP: Final = (

@@ -11,9 +11,9 @@ from h2.exceptions import ProtocolError
 from libs.talos.connection import Connection
 from libs.talos.credentials import Credentials
 from libs.talos.faults import Status
+from libs.talos.stream_buffer import WaiterEvent
 from libs.talos.talosconfig import Endpoint
 from libs.talos.validation import MAX_MESSAGES, MAX_RESPONSE_BYTES, InvalidResponse
-from libs.talos.waiter_event import WaiterEvent
 
 
 class CallEnded(Exception):

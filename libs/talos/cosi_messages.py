@@ -1,12 +1,12 @@
 """Decodes the COSI messages around a resource.
 
 A generic decoder would spend more time on unused fields (versions, timestamps, the same spec as YAML) than
-on the facts. Field numbers: proto/cosi/resource.proto.
+on the facts. Field numbers: proto/talos.proto.
 """
 
 from typing import Final, NamedTuple
 
-from libs.talos.proto.generated.cosi.resource import EventType
+from libs.talos.proto.generated import EventType
 from libs.talos.proto.strict import Malformed, fields
 
 _NAMES: Final = {1: "namespace", 2: "type", 3: "id"}

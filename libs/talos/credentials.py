@@ -13,12 +13,14 @@ from typing import Final
 import msgspec
 
 from libs.common.client_tls import make_client_context
-from libs.talos.client_certificate import (
+from libs.talos.talosconfig import (
     ClientCertificate,
+    CredentialsError,
+    Endpoint,
     describe_validity_problem,
+    parse_talosconfig,
     read_client_certificate,
 )
-from libs.talos.talosconfig import CredentialsError, Endpoint, parse_talosconfig
 
 MAX_FILE_BYTES: Final = 1 << 20
 

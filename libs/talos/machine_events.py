@@ -7,14 +7,15 @@ import msgspec
 
 from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata
 from libs.talos.cosi_messages import Event, Resource, decode_events
-from libs.talos.lifecycle_reading import decode_stage, read_stage_resource
 from libs.talos.machine_reading import (
     MAX_ADDRESSES,
+    decode_stage,
     read_address_resources,
     read_node_name_resource,
     read_platform_resource,
+    read_stage_resource,
 )
-from libs.talos.proto.generated.cosi.resource import EventType
+from libs.talos.proto.generated import EventType
 from libs.talos.proto.strict import Malformed
 from libs.talos.resources import MACHINE_STATUS, NODENAME, PLATFORM_METADATA, ResourceRef
 from libs.talos.validation import MAX_MESSAGES, MAX_RESPONSE_BYTES, MAX_TEXT_CHARS, InvalidResponse

@@ -9,24 +9,22 @@ import msgspec
 
 from libs.common.contract.machine import AddressStatus, PlatformMetadata, SystemInformation
 from libs.talos.cosi_messages import Resource
-from libs.talos.proto.generated.common import NetIpPrefix
-from libs.talos.proto.generated.talos.resource.definitions.cluster import InfoSpec
-from libs.talos.proto.generated.talos.resource.definitions.hardware import (
+from libs.talos.proto.generated import (
+    AddressStatusSpec,
+    ControllerManagerConfigSpec,
+    InfoSpec,
+    NetIpPrefix,
+    NodenameSpec,
+    PlatformMetadataSpec,
     SystemInformationSpec,
 )
-from libs.talos.proto.generated.talos.resource.definitions.k8s import (
-    ControllerManagerConfigSpec,
-    NodenameSpec,
-)
-from libs.talos.proto.generated.talos.resource.definitions.network import AddressStatusSpec
-from libs.talos.proto.generated.talos.resource.definitions.runtime import (
-    PlatformMetadataSpec,
-)
-from libs.talos.proto.strict import Malformed, Message, parse
+from libs.talos.proto.strict import Malformed, Message, fields, parse
 from libs.talos.resources import (
     ADDRESSES,
     CLUSTER_INFO,
     CONTROLLER_MANAGER,
+    MACHINE_STATUS,
+    MEMBERS,
     NODENAME,
     PLATFORM_METADATA,
     SYSTEM_INFORMATION,
@@ -203,3 +201,45 @@ def _cidrs(values: object, what: str) -> tuple[str, ...]:
         except ValueError as error:
             raise InvalidResponse(f"{cidr[:80]!r} is not a {what}") from error
     return texts
+
+
+MAX_MEMBERS: Final = 2048  # the discovery service accepts 1024 per cluster
+_STAGE: Final = 1  # field number in MachineStatusSpec
+_LARGEST: Final = 2**32 - 1
+_STAGES: Final = {
+    1: "booting",
+    2: "installing",
+    3: "maintenance",
+    4: "running",
+    5: "rebooting",
+    6: "shutting down",
+    7: "resetting",
+    8: "upgrading",
+}
+
+
+def read_stage(answer: bytes) -> str:
+    """Return the stage of a GetResponse, "" if unknown. As all functions here, raises InvalidResponse."""
+    return read_stage_resource(parse_resource(answer))
+
+
+def read_stage_resource(resource: Resource) -> str:
+    """Return the stage of a resource."""
+    require_id(resource, MACHINE_STATUS)
+    return decode_stage(resource.spec)
+
+
+def decode_stage(spec: bytes) -> str:
+    """Return the stage of an encoded MachineStatusSpec, without the readiness."""
+    try:
+        stage = dict(fields(spec)).get(_STAGE, 0)
+    except Malformed as error:
+        raise InvalidResponse(str(error)) from error
+    return _STAGES.get(require_number(stage, "stage", 0, _LARGEST), "")
+
+
+def read_member_names(answers: Sequence[bytes]) -> frozenset[str]:
+    """Return the node names of all members from ListResponses: the id of a member is its node name."""
+    if len(answers) > MAX_MEMBERS:
+        raise InvalidResponse(f"more than {MAX_MEMBERS} members")
+    return frozenset(require_id(parse_resource(answer), MEMBERS) for answer in answers)

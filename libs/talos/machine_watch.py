@@ -17,8 +17,8 @@ from libs.talos.machine_events import (
 )
 from libs.talos.resources import WATCH, WATCHED_RESOURCES, ResourceRef
 from libs.talos.session import MachineUnavailable
+from libs.talos.stream_buffer import WaiterEvent
 from libs.talos.validation import InvalidResponse
-from libs.talos.waiter_event import WaiterEvent
 
 PAUSE_SECONDS: Final = 0.05  # flow control limits a machine that floods its watch
 

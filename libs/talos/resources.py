@@ -6,7 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from libs.common.cloud_config.fact_fields import TalosResource
-from libs.talos.proto.generated.cosi.resource import (
+from libs.talos.proto.generated import (
     GetOptions,
     GetRequest,
     IdQuery,

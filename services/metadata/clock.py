@@ -4,7 +4,7 @@ import asyncio
 from datetime import datetime
 
 from libs.common.service.service import Dependencies
-from libs.talos.waiter_event import WaiterEvent
+from libs.talos.stream_buffer import WaiterEvent
 from services.metadata.object_state import NEVER
 from services.metadata.poll_schedule import PollIntervals, Timing
 

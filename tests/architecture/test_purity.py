@@ -17,7 +17,7 @@ SHELL = (
     r"libs\.common\.bus\.nats\.\w+",
     r"libs\.common\.bus\.memory\.(bus|consume_loop)",
     r"libs\.talos\.(api|batched_transport|bounded_protocol|calls|channel|cluster_name|connection|credentials)",
-    r"libs\.talos\.(machine_watch|session|stream_buffer|waiter_event)",
+    r"libs\.talos\.(machine_watch|session|stream_buffer)",
     # the process: clock, environment, logs, metrics
     r"libs\.common\.service\.(?!startup_gate)\w+",
     r"libs\.common\.settings\.(read_settings|cloud_config_reloader|help_text)",

@@ -7,11 +7,11 @@ import pytest
 from libs.common.contract.machine import AddressStatus, PlatformMetadata
 from libs.talos import resources
 from libs.talos.machine_reading import read_addresses, read_platform
-from libs.talos.proto.generated.common import NetIp
-from libs.talos.proto.generated.cosi.resource import (
+from libs.talos.proto.generated import (
     GetResponse,
     ListResponse,
     Metadata,
+    NetIpPrefix,
     Resource,
     Spec,
     WatchOptions,
@@ -102,7 +102,7 @@ def test_addresses_are_read(spec: str, want: AddressStatus):
 
 
 def test_an_address_with_a_zone_is_twenty_bytes():
-    assert NetIp.parse(bytes.fromhex("0a14fe80000000000000000000000000000165746830")).ip[16:] == b"eth0"
+    assert NetIpPrefix.parse(bytes.fromhex("0a14fe80000000000000000000000000000165746830")).ip[16:] == b"eth0"
 
 
 @pytest.mark.parametrize(

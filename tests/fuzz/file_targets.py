@@ -14,8 +14,7 @@ from libs.common.kube.kubeconfig import load_context
 from libs.common.safe_yaml import YamlError, read_yaml
 from libs.gotemplate import Given, TemplateError, parse, record, render
 from libs.gotemplate.bounds import MAX_TEXT
-from libs.talos.client_certificate import read_client_certificate
-from libs.talos.talosconfig import CredentialsError, parse_talosconfig
+from libs.talos.talosconfig import CredentialsError, parse_talosconfig, read_client_certificate
 from tests.cloud_config_mutations import SEEDS
 from tests.fuzz.request_targets import encode_self_signed
 from tests.fuzz.target import Target

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.talos import lifecycle_reading, machine_reading
+from libs.talos import machine_reading
 from libs.talos.channel import CallEnded, StreamLost
 from libs.talos.inventory_reading import MAX_EXTENSION_CHARS, read_part
 from libs.talos.machine_events import WatchErrored, WatchOpening
-from libs.talos.proto.generated.talos.resource.definitions.runtime import PlatformMetadataSpec
+from libs.talos.proto.generated import PlatformMetadataSpec
 from libs.talos.proto.strict import Malformed, parse
 from libs.talos.resources import ADDRESSES, INVENTORY, MACHINE_STATUS, MEMBERS, NODENAME, Part, ResourceRef
 from libs.talos.validation import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, InvalidResponse
@@ -93,11 +93,11 @@ def _inventory(part: Part) -> Callable[[bytes], None]:
 
 
 def _stage(data: bytes) -> None:
-    assert lifecycle_reading.read_stage(data).isascii()
+    assert machine_reading.read_stage(data).isascii()
 
 
 def _members(data: bytes) -> None:
-    assert _has_bounded_texts(list(lifecycle_reading.read_member_names(data.split(_BETWEEN))))
+    assert _has_bounded_texts(list(machine_reading.read_member_names(data.split(_BETWEEN))))
 
 
 def _watch(data: bytes) -> None:

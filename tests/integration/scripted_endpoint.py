@@ -19,7 +19,7 @@ from h2.events import (
 )
 from h2.exceptions import ProtocolError
 
-from libs.talos.proto.generated.cosi.resource import (
+from libs.talos.proto.generated import (
     GetRequest,
     GetResponse,
     Metadata,

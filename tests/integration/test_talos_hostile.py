@@ -12,7 +12,7 @@ from h2.settings import SettingCodes
 from libs.common.contract.machine import FaultKind
 from libs.talos.api import MachineUnavailable, TalosApi, WatchSnapshot
 from libs.talos.credentials import CredentialStore
-from libs.talos.proto.generated.cosi.resource import (
+from libs.talos.proto.generated import (
     Event,
     EventType,
     GetResponse,

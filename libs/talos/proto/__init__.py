@@ -1,1 +1,1 @@
-"""Messages of the Talos API. `make protos` generates `generated` from our .proto files."""
+"""Messages of the Talos API. `make protos` generates `generated` from talos.proto."""

@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.talos.channel import CallEnded, StreamLost
-from libs.talos.stream_buffer import StreamBuffer
+from libs.talos.stream_buffer import StreamBuffer, WaiterEvent
 from libs.talos.validation import MAX_MESSAGE_BYTES, InvalidResponse
-from libs.talos.waiter_event import WaiterEvent
 from tests.bus_actors import wait_until
 from tests.talos_conversation import BEGIN, OK, Conversation, prefixed
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.talos.client_certificate import describe_validity_problem
 from libs.talos.credentials import CredentialStore
-from libs.talos.talosconfig import CredentialsError
+from libs.talos.talosconfig import CredentialsError, describe_validity_problem
 from libs.testbed.talos_pki import TalosPki
 
 NOW = datetime.now(UTC).replace(microsecond=0)

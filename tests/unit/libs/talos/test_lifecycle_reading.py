@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.talos.lifecycle_reading import MAX_MEMBERS, read_member_names, read_stage
 from libs.talos.machine_events import WatchOpening
-from libs.talos.proto.generated.cosi.resource import (
+from libs.talos.machine_reading import MAX_MEMBERS, read_member_names, read_stage
+from libs.talos.proto.generated import (
     Event,
     EventType,
     GetResponse,

@@ -3,7 +3,7 @@
 import pytest
 
 from libs.talos.machine_events import WatchOpening
-from libs.talos.proto.generated.cosi.resource import (
+from libs.talos.proto.generated import (
     Event,
     EventType,
     Metadata,

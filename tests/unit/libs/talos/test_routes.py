@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.talos.route_reading import read_gateways
+from libs.talos.inventory_reading import read_gateways
 from libs.talos.validation import InvalidResponse
 from libs.testbed.sim_machines.protobuf_wire import Field, encode
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.talos.proto.generated.talos.resource.definitions.k8s import NodenameSpec
+from libs.talos.proto.generated import NodenameSpec
 from libs.talos.proto.strict import Malformed, parse
 from libs.testbed.sim_machines.protobuf_wire import encode
 

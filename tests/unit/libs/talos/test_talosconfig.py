@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.talos.client_certificate import ClientCertificate
 from libs.talos.talosconfig import (
+    ClientCertificate,
     CredentialsError,
     Endpoint,
     list_candidate_files,
