@@ -15,8 +15,8 @@ from libs.common.contract.node import Node, NodeAddress
 from libs.common.contract.signing_request import KUBELET_SERVING, NODES_GROUP, SigningRequest
 from libs.common.kube.server_identity import ServerIdentity
 from libs.testbed.kube_credentials import API_SERVER_HOSTS
-from services.csr.api_endpoint import ApiEndpoint
-from services.csr.decide import ApprovalPolicy
+from services.csr.core.decide import ApprovalPolicy
+from services.csr.core.decision import ApiEndpoint
 from tests.builders import make_facts, make_node, make_node_enriched, make_request
 from tests.csr_der import (
     BASIC_CONSTRAINTS,

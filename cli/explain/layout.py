@@ -7,7 +7,7 @@ import msgspec
 from rich.text import Text
 
 from cli.lines import Line
-from services.csr.certificate_request import quote_untrusted
+from services.csr.core.certificate_request import quote_untrusted
 
 CheckOutcome = Literal["passed", "failed", "waits", "unknown"]
 

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from libs.common.bus.delivery import backoff_seconds
 from libs.common.kube.errors import KubeError
 from libs.common.kube.server_identity import ServerIdentity
-from services.csr.api_endpoint import ApiEndpoint, ServerIdentityCache
+from services.csr.core.decision import ApiEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +19,9 @@ READ_INTERVAL_SECONDS: Final = 60.0  # each handshake may reach another API serv
 FIRST_READS: Final = 10
 FIRST_READ_INTERVAL_SECONDS: Final = 1.0
 _MAX_BACKOFF_SECONDS: Final = 30.0
+# since the last handshake that showed an identity; a load balancer may hide a server for hours
+RETENTION_SECONDS: Final = 86_400.0
+_MAX_IDENTITIES: Final = 32  # a cluster has up to seven API servers, which renew rarely
 _NOT_READ: Final = "the certificate of the API server has not been read yet"
 
 
@@ -79,3 +82,22 @@ class ApiEndpointWatcher:
         if why != self.endpoint.fault:
             log.warning("cannot read the certificate of the API server", extra={"reason": why})
         self.endpoint = ApiEndpoint(identities=self.endpoint.identities, fault=why)
+
+
+class ServerIdentityCache:
+    """Server identities with the monotonic time of their last handshake. The newest one never expires."""
+
+    def __init__(self) -> None:
+        self._seen_at: dict[ServerIdentity, float] = {}
+
+    def add(self, identity: ServerIdentity, now: float) -> None:
+        """Record a handshake and expire the identities of which no handshake happened for a day."""
+        self._seen_at.pop(identity, None)
+        others = list(self._seen_at.items())[1 - _MAX_IDENTITIES :]
+        self._seen_at = {each: seen_at for each, seen_at in others if now - seen_at < RETENTION_SECONDS}
+        self._seen_at[identity] = now
+
+    @property
+    def identities(self) -> tuple[ServerIdentity, ...]:
+        """The identities in the order of their last handshakes."""
+        return tuple(self._seen_at)

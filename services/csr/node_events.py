@@ -8,6 +8,7 @@ from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import node_reference
+from services.csr.core.flow_state import WaitingRequest
 
 COMPONENT: Final = "talos-ccm-csr"
 MAX_RIVALS: Final = 4  # other Nodes that get an Event for one wait: some addresses are on every machine
@@ -28,26 +29,24 @@ class NodeEvents:
             about = node_reference(node.name, node.uid)
             self.recorder.record_once(about, DENIED, f"{request.name}: {message}", cause=cause)
 
-    def record_waiting(
-        self, request: SigningRequest, cause: str, message: str, other_nodes: tuple[str, ...]
-    ) -> None:
+    def record_waiting(self, request: SigningRequest, waiting: WaitingRequest) -> None:
         """Record a wait on the requesting Node and on the first few Nodes with the same claim.
 
         The Event's time is the creation time of the request: all replicas then use one Event name, and only
         one Event is created.
         """
-        rivals = [node for node in other_nodes if node != request.node_name]
+        rivals = [node for node in waiting.rivals if node != request.node_name]
         for node in map(self.get_node, (request.node_name, *rivals[:MAX_RIVALS])):
             if node is not None:
                 self.recorder.record_once(
                     node_reference(node.name, node.uid),
                     WAITING,
-                    f"{request.name} of {request.node_name} waits: {message}",
-                    cause=f"{request.node_name}: {cause}",
+                    f"{request.name} of {request.node_name} waits: {waiting.message}",
+                    cause=f"{request.node_name}: {waiting.reason}",
                     at=request.metadata.creation_timestamp,
                 )
 
-    def forget_reasons(self, request: SigningRequest) -> None:
-        """Forget the requesting Node's recorded causes, so that a returning cause is recorded again."""
-        if (node := self.get_node(request.node_name)) is not None:
+    def forget_reasons(self, node_name: str) -> None:
+        """Forget the recorded causes of an approved Node, so that a returning cause is recorded again."""
+        if (node := self.get_node(node_name)) is not None:
             self.recorder.forget(node.uid, DENIED, WAITING)

@@ -8,8 +8,8 @@ import msgspec
 
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.settings import flags
-from services.csr.decide import ApprovalPolicy
-from services.csr.request_checks import parse_networks
+from services.csr.core.decide import ApprovalPolicy
+from services.csr.core.request_checks import parse_networks
 
 
 class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):

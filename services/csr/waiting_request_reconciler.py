@@ -1,6 +1,6 @@
 """Evaluates waiting requests again when a change may end the wait, and records Events for long waits."""
 
-import logging
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -17,12 +17,8 @@ from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR
 from libs.common.observability import metrics
 from libs.common.service.name_queue import NameQueue
 from libs.common.service.run_together import run_every, run_together
-from libs.common.service.waiting_objects import WaitingObjects
+from services.csr.core.flow_state import FlowState
 from services.csr.node_events import NodeEvents
-from services.csr.on_csr_enriched import WaitingRequest
-from services.csr.pending_requests import PendingRequests
-
-log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_SECONDS: Final = 1.0
 BATCH_SECONDS: Final = 0.1  # changes within it lead to one evaluation
@@ -37,8 +33,7 @@ class WaitingRequestReconciler:
 
     stream_cache: StreamCache
     cache_sync: CacheSync
-    pending_requests: PendingRequests
-    waiting_requests: WaitingObjects[WaitingRequest]
+    state: FlowState
     node_events: NodeEvents
     handle: Callable[[Message], Awaitable[Disposition]]  # decides about one request, one at a time
     clock: Callable[[], float]  # monotonic, in seconds
@@ -46,23 +41,11 @@ class WaitingRequestReconciler:
 
     def __post_init__(self) -> None:
         self._queue = NameQueue()
-        # requests that the bus will not redeliver -> time of the next evaluation
-        self._retry_at: dict[str, float] = {}
         self._reasons: set[str] = set()
 
     def enqueue(self, names: Iterable[str]) -> None:
         """Evaluate these requests soon."""
         self._queue.add(names)
-
-    def forget(self, name: str) -> None:
-        """Forget a request that is deleted or decided."""
-        self._queue.discard(name)
-        self._retry_at.pop(name, None)
-
-    def forget_all(self) -> None:
-        """Forget everything."""
-        self._queue.clear()
-        self._retry_at.clear()
 
     async def run(self) -> None:
         """Run the workers and the periodic checks until cancelled."""
@@ -71,39 +54,37 @@ class WaitingRequestReconciler:
 
     async def _reconcile(self, name: str) -> None:
         message = self.stream_cache.get(f"{ENRICHED_CSR}.{name}")
-        if message is None or name not in self.pending_requests.by_name:
+        if message is None or name not in self.state.requests.by_name:
             return
         disposition = await self.handle(message)
-        if isinstance(disposition, Nak) and name in self.pending_requests.by_name:
-            self._retry_at[name] = self.clock() + min(disposition.delay_seconds, _MAX_RETRY_SECONDS)
-        else:
-            self._retry_at.pop(name, None)
+        if pending := self.state.requests.by_name.get(name):
+            pending.retry_at = math.inf
+            if isinstance(disposition, Nak):
+                pending.retry_at = self.clock() + min(disposition.delay_seconds, _MAX_RETRY_SECONDS)
 
     def run_periodic_checks(self) -> None:
         """Enqueue the due requests, record Events for long waits and update the metrics."""
-        at = self.clock()
-        due = [name for name, when in self._retry_at.items() if when <= at]
+        at, pending = self.clock(), self.state.requests.by_name
+        due = [name for name, request in pending.items() if request.retry_at <= at]
         for name in due:
-            del self._retry_at[name]
-        self.enqueue([*due, *(wait.name for wait in self.waiting_requests.find_due(at))])
+            pending[name].retry_at = math.inf
+        self.enqueue([*due, *(wait.name for wait in self.state.waiting.find_due(at))])
         self._update_metrics()
         if self.cache_sync.problems():
             return  # the cache may be incomplete: draw no conclusions
-        for waiting in islice(self.waiting_requests.take_unreported(at), _MAX_EVENTS_PER_CHECK):
+        for waiting in islice(self.state.waiting.take_unreported(at), _MAX_EVENTS_PER_CHECK):
             observed = self.stream_cache.get_event(f"{OBSERVED_CSR}.{waiting.name}")
             if isinstance(observed, CsrObserved) and observed.request.uid == waiting.uid:
-                self.node_events.record_waiting(
-                    observed.request, waiting.reason, waiting.message, waiting.rivals
-                )
+                self.node_events.record_waiting(observed.request, waiting)
 
     def _update_metrics(self) -> None:
-        counts = Counter(waiting.reason for waiting in self.waiting_requests.by_name.values())
+        counts = Counter(waiting.reason for waiting in self.state.waiting.by_name.values())
         for reason in self._reasons | counts.keys():
             metrics.CSR_WAITING.labels(reason).set(counts[reason])
         self._reasons |= counts.keys()
-        newest = list(self.pending_requests.iterate_newest())
-        metrics.CSR_SUPERSEDED.set(len(self.pending_requests.by_name) - len(newest))
-        metrics.CSR_APPROVED_NOT_ISSUED.set(len(self.pending_requests.awaiting_signer))
+        newest = self.state.requests.list_newest()
+        metrics.CSR_SUPERSEDED.set(len(self.state.requests.by_name) - len(newest))
+        metrics.CSR_APPROVED_NOT_ISSUED.set(len(self.state.requests.awaiting_signer))
         oldest = min((pending.order.created_at for pending in newest), default=None)
         age = (self.now() - oldest).total_seconds() if oldest else 0.0
         metrics.CSR_OLDEST_PENDING_AGE.set(max(0.0, age))  # the API server's clock may be ahead of ours

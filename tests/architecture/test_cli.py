@@ -55,7 +55,7 @@ def test_render_uses_the_labelers_own_code():
 
 def test_explain_csr_uses_the_decision_of_csr():
     imported = {name for source in sources("cli/explain") for name in imported_services(source)}
-    assert {"services.csr.decide.decide", "services.csr.claim_index.ClaimIndex"} <= imported
+    assert {"services.csr.core.decide.decide", "services.csr.core.claim_index.ClaimIndex"} <= imported
 
 
 def test_explain_node_uses_the_decisions_of_the_services():

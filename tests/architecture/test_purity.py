@@ -35,7 +35,7 @@ SHELL = (
     r"services\.metadata\.nodes\.(outage_prober|poll_requirements)",
     r"services\.metadata\.requests\.(dial_back|on_csr_observed|request_controller)",
     r"services\.labeler\.(config_(reloader|rollout)|node_(decision_publisher|writer)|uninitialized_node_monitor)",
-    r"services\.csr\.(api_endpoint_watcher|approval_writer|waiting_request_reconciler)",
+    r"services\.csr\.(?!core\b)\w+",
     r"services\.ipam\.(allocator|batch_claimer|batcher|config_reloader|garbage_collector|pool_metrics)",
     r"services\.ipam\.waiting_node_reconciler",
     r"services\.lifecycle\.(deletion_budget|node_deleter|node_reconciler|shutdown_taint_writer)",

@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-import services.csr.decide
+import services.csr.core.decide
 import services.ipam.allocator
 import services.labeler.plan.addresses
 import services.labeler.plan.labels
 import services.lifecycle.decide
 from libs.common.service.leader_elector import LeaderElector
 from libs.talos.credentials import CredentialStore
-from services.csr.decision import Deny
+from services.csr.core.decision import Deny
 from services.labeler.config_reloader import ConfigReloader
 from services.labeler.node_writer import NodeWriter
 from services.labeler.plan.rejection import NO_REJECTION
@@ -63,12 +63,12 @@ def lack_nothing(_: Any, ips: Any, facts: Any) -> bool:
     return False
 
 
-@replaces("csr-ignores-failed-checks", services.csr.decide, "_make_decision")
+@replaces("csr-ignores-failed-checks", services.csr.core.decide, "_make_decision")
 def decide_without_checks(make: Any, checks: Any, enriched: Any) -> Any:
     return make((), enriched)
 
 
-@replaces("csr-denies-what-must-wait", services.csr.decide, "_make_wait")
+@replaces("csr-denies-what-must-wait", services.csr.core.decide, "_make_wait")
 def deny(_: Any, checks: Any, request: Any) -> Any:
     return Deny(reason="Denied", message="", check=checks[0].name)
 

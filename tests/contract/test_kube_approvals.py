@@ -15,7 +15,7 @@ from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.kubelets import JSON_PATCH, HttpResponse, KubeletFleet, SimKubelet
 from libs.testbed.service_permissions import RBAC, build_role_objects, get_collection_path, get_user_name
 from libs.testbed.signing_requests import APPROVED, CSRS, make_request_pem
-from services.csr.approval_patch import build_approval_patch
+from services.csr.approval_writer import build_approval_patch
 from tests.bus_actors import wait_until
 from tests.contract.conftest import ApiServer
 

@@ -13,7 +13,7 @@ from libs.common.contract.signing_request import KUBELET_SERVING
 from libs.testbed.kubelets import KubeletFleet, RequestRejected
 from libs.testbed.signing_requests import CSRS, SigningOutcome
 from libs.testbed.sim_apiserver.server import SimApiServer
-from services.csr.certificate_request import CertificateRequest, parse_request
+from services.csr.core.certificate_request import CertificateRequest, parse_request
 from tests.contract.conftest import ApiServer
 from tests.csr_cases import CASES, CsrCase
 from tests.integration.csr_cluster import names_in, request_case

@@ -12,10 +12,10 @@ from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import Node, NodeAddress
 from libs.common.contract.public_addresses import EXTERNAL_LINK
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
-from services.csr.claim_index import ClaimIndex
-from services.csr.compact_message import compact_message
-from services.csr.decide import decide
-from services.csr.decision import Approve, Decision, Wait
+from services.csr.core.claim_index import ClaimIndex
+from services.csr.core.decide import decide
+from services.csr.core.decision import Approve, Decision, Wait
+from services.csr.core.flow_state import compact_message
 from services.metadata.requests import request_controller
 from tests.builders import make_facts, make_node
 from tests.bus_actors import MAX_BYTES, wait_until

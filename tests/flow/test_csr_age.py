@@ -61,7 +61,7 @@ async def test_while_metadata_is_down_nothing_is_approved_by_facts_of_55_minutes
         await flow.publish_node_gone(RIVAL)
         await waits_for_metadata(flow)
         assert flow.kube.patched == []
-        assert csr._waiting_requests.by_name["csr-1"].reason == "age"
+        assert csr._state.waiting.by_name["csr-1"].reason == "age"
         # unchanged, said again
         await flow.enrich_request(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)

@@ -21,8 +21,8 @@ from libs.common.contract.signing_request import (
 from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR
 from libs.common.kube.errors import Unreachable
 from libs.common.observability import metrics
+from services.csr.core.pending_requests import BURST
 from services.csr.on_csr_enriched import RETRY_SECONDS
-from services.csr.rate_limiter import BURST
 from tests.builders import NOW, make_csr_enriched, make_facts, make_message, make_node
 from tests.bus_actors import wait_until
 from tests.bus_server import make_flow_fixtures
@@ -400,7 +400,7 @@ async def test_a_wait_that_somebody_else_ended_is_over_and_the_next_one_is_told_
         await wait_until(lambda: flow.kube.list_event_reasons("web-1") == ["CSRWaiting"], "it is reported")
         # another replica, or a person
         await flow.observe_request(decided_by_somebody(flow.kube.request("csr-1")))
-        await wait_until(lambda: not csr._pending_requests.by_name, "csr has received it")
+        await wait_until(lambda: not csr._state.requests.by_name, "csr has received it")
         await flow.file_and_enrich(make_serving_request("csr-2"), fault=REFUSED, node_uid="uid-1")
         await flow.wait_for_decision("csr-2", "waiting")
         csr._waiting_request_reconciler.run_periodic_checks()
@@ -543,7 +543,7 @@ async def test_a_second_replica_that_writes_too_fails_at_the_fence_and_lets_it_b
         await flow.enrich_request(make_serving_request(), observed=place, facts=HONEST, node_uid="uid-1")
         await wait_until(lambda: flow.kube.patched == ["csr-1"], "it was tried")
         await flow.observe_request(flow.kube.request("csr-1"))
-        await wait_until(lambda: not csr._pending_requests.by_name, "csr has received it")
+        await wait_until(lambda: not csr._state.requests.by_name, "csr has received it")
     assert flow.kube.patched == ["csr-1"]
     [condition] = flow.kube.request("csr-1").status.conditions
     assert condition.message == "by hand"
@@ -574,14 +574,13 @@ async def test_nothing_is_remembered_of_requests_that_are_gone(flow: CsrServiceF
             await flow.file_and_enrich(request)
         for request in requests:
             await flow.wait_for_decision(request.name, "waiting")
-        assert len(csr._waiting_requests.by_name) == 50
+        assert len(csr._state.waiting.by_name) == 50
         for request in requests:
             await flow.delete_request(request)
-        await wait_until(lambda: not csr._waiting_requests.by_name, "forgotten")
-        assert not csr._pending_requests.by_name
-        assert not csr._waiting_requests.by_cause
+        await wait_until(lambda: not csr._state.waiting.by_name, "forgotten")
+        assert not csr._state.requests.by_name
+        assert not csr._state.waiting.by_cause
         assert not csr._decision_publisher._published
-        await wait_until(lambda: not csr._waiting_request_reconciler._retry_at, "forgotten")
         # for an hour the stream has the events of deleted requests: for a kubelet with a hundred a second it
         # holds hundreds of thousands by then
         assert not csr._stream_cache.list_under(OBSERVED_CSR)
@@ -634,7 +633,7 @@ async def test_a_message_that_no_sense_can_be_made_of_ends_nothing_and_approves_
             raise ValueError("a defect")
 
         with monkeypatch.context() as patched:
-            patched.setattr(csr._claim_index, "upsert_node", fails)
+            patched.setattr(csr._state.claims, "upsert_node", fails)
             await flow.publish_node(make_node("odd-1", uid="uid-odd"))
             await wait_until(lambda: "odd-1" in "; ".join(csr.problems()), "it is reported")
         await flow.enrich(make_node(), HONEST)
@@ -656,11 +655,11 @@ async def test_gauges_tell_what_waits_for_how_long_and_what_the_signer_owes(flow
         )
         await flow.wait_for_decision("csr-new", "waiting")
         await flow.observe_request(decided_by_somebody(make_serving_request("csr-2", node="web-2")))
-        await wait_until(lambda: bool(csr._pending_requests.awaiting_signer), "csr has received it")
+        await wait_until(lambda: bool(csr._state.requests.awaiting_signer), "csr has received it")
         await wait_until(
-            lambda: csr._waiting_requests.by_name.keys() == {"csr-new"}, "the older one waits no more"
+            lambda: csr._state.waiting.by_name.keys() == {"csr-new"}, "the older one waits no more"
         )
-        [waiting] = csr._waiting_requests.by_name.values()
+        [waiting] = csr._state.waiting.by_name.values()
         csr._waiting_request_reconciler.run_periodic_checks()
         assert metrics.CSR_WAITING.labels(waiting.reason)._value.get() == 1
         assert metrics.CSR_SUPERSEDED._value.get() == 1
@@ -668,14 +667,14 @@ async def test_gauges_tell_what_waits_for_how_long_and_what_the_signer_owes(flow
         assert metrics.CSR_APPROVED_NOT_ISSUED._value.get() == 1
         await flow.delete_request(flow.kube.request("csr-new"))
         await flow.delete_request(flow.kube.request("csr-old"))
-        await wait_until(lambda: not csr._pending_requests.by_name, "both are gone")
+        await wait_until(lambda: not csr._state.requests.by_name, "both are gone")
         ahead = make_serving_request("csr-ahead", age_seconds=-60)
         await flow.file_request(ahead)
-        await wait_until(lambda: bool(csr._pending_requests.by_name), "csr has received it")
+        await wait_until(lambda: bool(csr._state.requests.by_name), "csr has received it")
         csr._waiting_request_reconciler.run_periodic_checks()
         assert metrics.CSR_OLDEST_PENDING_AGE._value.get() == 0, "the API server's clock is ahead of ours"
         await flow.delete_request(ahead)
-        await wait_until(lambda: not csr._pending_requests.by_name, "it is gone")
+        await wait_until(lambda: not csr._state.requests.by_name, "it is gone")
         csr._waiting_request_reconciler.run_periodic_checks()
         assert metrics.CSR_WAITING.labels(waiting.reason)._value.get() == 0
         assert metrics.CSR_OLDEST_PENDING_AGE._value.get() == 0

@@ -72,7 +72,7 @@ async def test_a_request_waits_for_the_first_report_on_every_machine_that_was_th
         decided = await flow.wait_for_decision("csr-1", "waiting", "approved")
         assert decided.reason == "not every machine is known yet: csr waits for metadata's first reports"
         assert flow.kube.patched == []
-        assert [waiting.reason for waiting in csr._waiting_requests.by_name.values()] == ["startup"]
+        assert [waiting.reason for waiting in csr._state.waiting.by_name.values()] == ["startup"]
         assert csr.problems() == ("waits for metadata's first report on 1 machine, such as db-1",)
         await flow.enrich(DB, facts_of("db-1", "10.0.0.9"))
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
@@ -89,7 +89,8 @@ async def test_a_further_report_does_not_change_the_message_of_a_waiting_request
         first = await flow.wait_for_decision("csr-1", "waiting")
         await flow.publish_unreachable(nodes[0])
         await wait_until(lambda: "2 machines" in "".join(csr.problems()), "one is reported")
-        assert csr._reports.explain_missing_reports() == first.reason
+        [waiting] = csr._state.waiting.by_name.values()
+        assert waiting.message == first.reason
 
 
 async def wait_with_contested(flow: CsrServiceFlow) -> None:

@@ -9,7 +9,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from libs.common.contract.signing_request import REQUEST_LIMIT
 from libs.common.kube.server_identity import parse_server_identity
-from services.csr.certificate_request import MAX_SANS, CertificateRequest, MalformedRequest, parse_request
+from services.csr.core.certificate_request import (
+    MAX_SANS,
+    CertificateRequest,
+    MalformedRequest,
+    parse_request,
+)
 from services.metadata.requests.requested_addresses import parse_requested_addresses
 from tests.builders import NOW, make_request
 from tests.csr_der import (

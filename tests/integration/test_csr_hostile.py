@@ -15,7 +15,7 @@ from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.signing_requests import CSRS, SigningOutcome
-from services.csr.certificate_request import CertificateRequest, parse_request
+from services.csr.core.certificate_request import CertificateRequest, parse_request
 from tests.bus_actors import wait_until
 from tests.csr_cases import AMONG_OTHERS, CASES, CsrCase
 from tests.csr_twins import TwinNode

@@ -26,8 +26,8 @@ from libs.common.kube.errors import KubeError, NotFound
 from libs.common.kube.objects import Resource, UnreadableObject
 from libs.common.kube.service_cidrs import SERVICE_CIDRS
 from libs.talos.api import MachineUnavailable, TalosApi
-from services.csr.api_endpoint import ApiEndpoint
-from services.csr.request_checks import explain_ignored
+from services.csr.core.decision import ApiEndpoint
+from services.csr.core.request_checks import find_ignore
 from services.metadata.machines.query_machine import QueryFailure
 from services.metadata.requests.contested_addresses import MAX_DIALLED
 
@@ -64,7 +64,7 @@ async def _gather(source: RequestQuery) -> RequestEvidence:
         evidence = await _gather_kubernetes(kube, source)
     finally:
         await kube.close()
-    if source.without_talos or explain_ignored(evidence.csr.signing_request) or evidence.node is None:
+    if source.without_talos or find_ignore(evidence.csr.signing_request) or evidence.node is None:
         return evidence
     try:
         machines = open_talos_client(source.talosconfig, source.talos_endpoints)
@@ -101,7 +101,7 @@ async def _gather_kubernetes(kube: KubeApi, source: RequestQuery) -> RequestEvid
                 "after an hour. To explain the newest request of a node, add --node"
             )
         filed = found[0]
-        ours = not explain_ignored(filed.signing_request)
+        ours = not find_ignore(filed.signing_request)
         requests = (
             _select_node_requests(await _list_requests(kube, query), filed.signing_request.node_name)
             if ours

@@ -10,7 +10,7 @@ from cli.explain.csr.advice import suggest_actions
 from cli.explain.csr.request_explanation import RequestExplanation, RequestPhase, RequestVerdict
 from cli.explain.layout import blank_line, format_check, format_field, format_time, quote_text
 from cli.lines import Line
-from services.csr.request_checks import format_list
+from services.csr.core.request_checks import format_list
 
 _MOST_NAMES: Final = 20
 _LONGEST: Final = 1200  # maximum characters of a condition's or a decision's text

@@ -12,11 +12,14 @@ from libs.common.contract.events import CsrEnriched, NodeEnriched, NodeUnreachab
 from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node
-from services.csr.api_endpoint import ApiEndpoint
-from services.csr.attested_identity import collect_answered_ips, collect_attested_ips
-from services.csr.certificate_request import MalformedRequest, parse_request
-from services.csr.claim_index import ClaimIndex, parse_provided_ips
-from services.csr.decision import ApprovalPolicy
+from services.csr.core.certificate_request import MalformedRequest, parse_request
+from services.csr.core.claim_index import (
+    ClaimIndex,
+    collect_answered_ips,
+    collect_attested_ips,
+    parse_provided_ips,
+)
+from services.csr.core.decision import ApiEndpoint, ApprovalPolicy
 
 FactsResult = MachineFacts | MachineFault
 
@@ -104,7 +107,7 @@ def find_contested_addresses(evidence: RequestEvidence) -> Iterator[str]:
         return
     claims, attested = evidence.claims, collect_attested_ips(facts)
     listed = {canonical_ip(status.address) for status in facts.addresses} - collect_answered_ips(facts)
-    node_ips = parse_provided_ips(evidence.node) if evidence.node is not None else frozenset()
+    node_ips = parse_provided_ips(evidence.node.provided_node_ip if evidence.node is not None else "")
     for ip in asked.ips:
         others = [claim for claim in claims.find_by_address(ip) if claim.node != name]
         is_doubtful = ip not in attested or claims.find_pod_cidr_owner(ip, name)

@@ -11,10 +11,10 @@ from cli.explain.layout import CheckOutcome, CheckResult
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.machine import MachineFault
-from services.csr.certificate_request import CertificateRequest, parse_request, quote_untrusted
-from services.csr.decide import ApprovalPolicy, Approve, Check, Decision, Deny, Ignore, Wait, decide
-from services.csr.endpoint_checks import depends_on_endpoint
-from services.csr.pending_requests import PendingRequests
+from services.csr.core.certificate_request import CertificateRequest, parse_request, quote_untrusted
+from services.csr.core.decide import ApprovalPolicy, Approve, Check, Decision, Deny, Ignore, Wait, decide
+from services.csr.core.endpoint_checks import depends_on_endpoint
+from services.csr.core.pending_requests import PendingRequests
 
 RequestVerdict = Literal["approve", "deny", "wait", "unknown", "ignore", "foreign"]
 RequestPhase = Literal["pending", "superseded", "approved", "denied", "failed"]

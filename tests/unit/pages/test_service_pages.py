@@ -15,7 +15,7 @@ from libs.common.contract.controllers import CSR_APPROVAL, NODE_LIFECYCLE
 from libs.common.observability import metrics
 from libs.common.settings.flags import LIFECYCLE, POD_CIDRS, SERVICE_NETWORKS
 from libs.common.settings.read_settings import list_options
-from services.csr.request_checks import _PASSED_TEXTS
+from services.csr.core.request_checks import PASSED_TEXTS
 from services.csr.settings import CsrSettings
 from services.ipam.node_events import CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
 from services.ipam.settings import IpamSettings
@@ -26,7 +26,7 @@ from tests.unit.cli.explain.node.test_node import explained, shown
 
 NAMERS: Final[dict[str, str | int]] = {
     "Check": "name",
-    "_make_undecided": 0,
+    "make_undecided": 0,
     "_check_rivals": 1,
 }  # where each has a check's name
 
@@ -104,7 +104,7 @@ def test_a_metric_that_a_page_names_exists():
 def checks_in(*modules: str) -> Iterator[str]:
     """Every name that this code gives a check."""
     for source in sources("services/csr"):
-        if source.module.removeprefix("services.csr.") not in modules:
+        if source.module.removeprefix("services.csr.core.") not in modules:
             continue
         for node in source.nodes:
             place = NAMERS.get(getattr(node.func, "id", "")) if isinstance(node, ast.Call) else None
@@ -118,10 +118,9 @@ def checks_in(*modules: str) -> Iterator[str]:
 
 def _waits_of_judge() -> set[str]:
     """Reasons of waits that concern what csr itself knows, but for the budget's, which no operator ends."""
-    [module] = (
-        source for source in sources("services/csr") if source.module == "services.csr.request_evaluator"
-    )
-    calls = [node for node in module.nodes if isinstance(node, ast.Call)]
+    modules = ("services.csr.core.evaluation", "services.csr.core.metadata_reports")
+    nodes = (node for each in sources("services/csr") if each.module in modules for node in each.nodes)
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
     waits = (call for call in calls if getattr(call.func, "id", "") == "Wait")
     reasons = [word.value for call in waits for word in call.keywords if word.arg == "reason"]
     return {str(each.value) for each in reasons if isinstance(each, ast.Constant)} - {"node"}
@@ -129,7 +128,7 @@ def _waits_of_judge() -> set[str]:
 
 def test_the_tables_name_each_check_of_the_code_and_no_other():
     of_request, by_machine = section("certificates", "What is checked").split("By the machine", maxsplit=1)
-    assert named(of_request) == ["requester", *_PASSED_TEXTS]
+    assert named(of_request) == ["requester", *PASSED_TEXTS]
     assert set(checks_in("decide")) == {"requester", "request"}
     reserved = set(checks_in("endpoint_checks"))
     assert set(named(by_machine)) == {*checks_in("attestation"), *reserved, *_waits_of_judge()}
@@ -140,7 +139,7 @@ def test_the_tables_name_each_check_of_the_code_and_no_other():
 def test_whatever_is_waited_for_has_an_advice_and_no_advice_is_for_nothing():
     waits = {*checks_in("attestation"), *checks_in("node_object_checks"), *checks_in("endpoint_checks")}
     assert set(_ENDS_A_WAIT) == waits
-    assert set(_AFTER_A_DENIAL) <= {*waits, *_PASSED_TEXTS}
+    assert set(_AFTER_A_DENIAL) <= {*waits, *PASSED_TEXTS}
 
 
 def test_the_example_of_pools_is_a_good_file_in_which_every_pool_is_used():

@@ -8,10 +8,9 @@ import msgspec
 import pytest
 
 from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition
-from services.csr.approval_patch import build_approval_patch
-from services.csr.approval_writer import MAX_CONCURRENT_WRITES, ApprovalWriter
-from services.csr.decision import Approve
-from services.csr.request_evaluator import SkipRequest
+from services.csr.approval_writer import MAX_CONCURRENT_WRITES, ApprovalWriter, build_approval_patch
+from services.csr.core.decision import Approve
+from services.csr.core.evaluation import SkipRequest
 from tests import json_patch
 from tests.builders import make_request
 from tests.bus_actors import wait_until

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.contract.signing_request import REQUEST_LIMIT
-from services.csr import certificate_request as reading
-from services.csr.certificate_request import CertificateRequest, MalformedRequest, parse_request
+from services.csr.core import certificate_request as reading
+from services.csr.core.certificate_request import CertificateRequest, MalformedRequest, parse_request
 from tests.csr_cases import CASES
 from tests.csr_der import (
     ORGANIZATION,

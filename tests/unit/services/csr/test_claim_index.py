@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.contract.node import Node, NodeAddress
-from services.csr.claim_index import Claim, ClaimIndex, ClaimRank
+from services.csr.core.claim_index import Claim, ClaimIndex, ClaimRank
 from tests.builders import make_facts, make_node, make_node_enriched
 from tests.unreachable import make_unreachable
 

@@ -7,8 +7,8 @@ import msgspec
 from libs.common.contract.events import Event
 from libs.common.contract.node import Node, ObjectMeta
 from libs.common.contract.signing_request import SigningRequestCondition
-from services.csr.compact_message import compact_message
-from services.csr.decide import decide
+from services.csr.core.decide import decide
+from services.csr.core.flow_state import compact_message
 from tests.builders import make_csr_enriched, make_csr_observed, make_facts, make_message, make_request
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, make_metadata_events
 from tests.unit.services.csr.test_claim_index import claims_of

@@ -9,9 +9,9 @@ from libs.common.contract.events import CsrEnriched
 from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from libs.common.kube.server_identity import ServerIdentity
-from services.csr.api_endpoint import ApiEndpoint
-from services.csr.claim_index import ClaimIndex
-from services.csr.decide import ApprovalPolicy, Approve, Decision, Deny, Evaluation, Ignore, Wait, decide
+from services.csr.core.claim_index import ClaimIndex
+from services.csr.core.decide import ApprovalPolicy, Approve, Decision, Deny, Evaluation, Ignore, Wait, decide
+from services.csr.core.decision import ApiEndpoint
 from tests.builders import make_csr_enriched, make_node, make_node_enriched, make_request
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO, CsrCase, make_metadata_events
 from tests.csr_der import CN, ORGANIZATION, RequestFields, encode_dns_name, encode_ip, encode_pem

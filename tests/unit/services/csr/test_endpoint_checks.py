@@ -13,22 +13,28 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contract.events import CsrEnriched
+from libs.common.contract.events import CsrEnriched, SnapshotComplete
+from libs.common.contract.events.from_watcher import SERVICE_CIDRS_UNKNOWN
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import CONTROL_PLANE_LABEL, NodeAddress
+from libs.common.contract.subjects import NETWORKS
 from libs.common.kube.server_identity import ServerIdentity, parse_server_identity
 from libs.testbed.pki import CertificateAuthority
-from services.csr.api_endpoint import ApiEndpoint, ServerIdentityCache
-from services.csr.claim_index import ClaimIndex
-from services.csr.decide import ApprovalPolicy, Approve, Decision, Deny, Wait, decide
-from services.csr.service_networks import ServiceNetworks, merge_service_networks
+from services.csr.api_endpoint_watcher import ServerIdentityCache
+from services.csr.core.claim_index import ClaimIndex
+from services.csr.core.decide import ApprovalPolicy, Approve, Decision, Deny, Wait, decide
+from services.csr.core.decision import ApiEndpoint
+from services.csr.core.flow_state import FlowState, ServiceNetworks
 from tests.builders import (
     NOW,
+    STREAM_ID,
     make_cluster_networks,
     make_csr_enriched,
+    make_csr_observed,
     make_facts,
     make_node,
     make_node_enriched,
+    make_request,
 )
 from tests.csr_actors import make_serving_request
 
@@ -413,29 +419,46 @@ def test_without_talos_unknown_networks_wait_and_name_the_flag():
 # ---- where the knowledge comes from
 
 
-def test_service_networks_are_those_of_the_flag_the_report_and_service_cidrs():
-    report, added = ("fd00:96::/108",), ("10.200.0.0/16",)
-    assert merge_service_networks((), (), added) is None
-    assert merge_service_networks(SERVICES, (), ()) == SERVICES
-    assert merge_service_networks((), report, added) == (*report, *added)
-    assert merge_service_networks(SERVICES, report, added) == (*SERVICES, *report, *added)
+def networks(
+    configured: tuple[str, ...] = (), reported: tuple[str, ...] = (), added: tuple[str, ...] | None = ()
+) -> ServiceNetworks:
+    snapshot = SnapshotComplete(stream_id=STREAM_ID, epoch=1, nodes=0, service_cidrs=added)
+    return ServiceNetworks(configured, reported, snapshot)
 
 
-@pytest.mark.parametrize("cidrs", [(), ("odd",), ("odd", "10.96.0.0/12")], ids=str)
-def test_a_report_of_no_network_or_of_one_that_cannot_be_read_is_no_knowledge(cidrs: tuple[str, ...]):
-    assert merge_service_networks((), cidrs, ("10.200.0.0/16",)) is None
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        (networks(SERVICES), SERVICES),
+        (networks((), ("fd00:96::/108",), ("10.200.0.0/16",)), ("fd00:96::/108", "10.200.0.0/16")),
+        (
+            networks(SERVICES, ("fd00:96::/108",), ("10.200.0.0/16",)),
+            (*SERVICES, "fd00:96::/108", "10.200.0.0/16"),
+        ),
+        # a report of no network, or of an invalid one, is no knowledge
+        (networks((), (), ("10.200.0.0/16",)), None),
+        (networks((), ("odd",), ("10.200.0.0/16",)), None),
+        (networks((), ("odd", "10.96.0.0/12"), ("10.200.0.0/16",)), None),
+    ],
+)
+def test_service_networks_are_those_of_the_flag_the_report_and_service_cidrs(
+    known: ServiceNetworks, expected: tuple[str, ...] | None
+):
+    assert known.cidrs == expected
 
 
-def test_where_no_machine_is_asked_missing_networks_are_a_problem_and_else_they_are_awaited():
-    changes: list[int] = []
-    networks = ServiceNetworks((), on_change=lambda: changes.append(1))
-    assert not networks.problems(without_talos=False)
-    assert any("--service-cluster-ip-range" in problem for problem in networks.problems(without_talos=True))
-    networks.apply(make_cluster_networks(service_cidrs=SERVICES))
-    networks.apply(make_cluster_networks(service_cidrs=SERVICES))
-    assert (networks.problems(without_talos=True), networks.cidrs, changes) == ((), SERVICES, [1])
-    networks.forget_report()
-    assert (networks.cidrs, changes) == (None, [1, 1])
+def test_missing_networks_are_a_problem_where_only_an_operator_can_name_them():
+    assert not networks().find_problems(without_talos=False)
+    assert "--service-cluster-ip-range" in networks().find_problems(without_talos=True)[0]
+    assert not networks(SERVICES).find_problems(without_talos=True)
+    assert SERVICE_CIDRS_UNKNOWN in networks(SERVICES, added=None).find_problems(without_talos=False)[0]
+
+
+def test_a_change_of_the_networks_evaluates_all_pending_requests():
+    state, report = FlowState(), make_cluster_networks(service_cidrs=SERVICES)
+    state.apply(make_csr_observed(make_request("csr-1")))
+    assert [list(state.apply(report)), list(state.apply(report))] == [["csr-1"], []]
+    assert (list(state.handle_expired(NETWORKS)), state.networks.cidrs) == (["csr-1"], None)
 
 
 DAY = 86_400.0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from libs.common.bus.protocol import Message
 from libs.common.contract.events import EnrichedCsrGone, Event
-from services.csr.enrichment_ages import EnrichmentAges
+from services.csr.core.metadata_reports import EnrichmentAges
 from tests.builders import (
     NOW,
     STREAM_ID,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.csr.rate_limiter import BURST, REFILL_SECONDS, NodeRateLimiter
+from services.csr.core.pending_requests import BURST, REFILL_SECONDS, NodeRateLimiter
 
 
 def test_a_node_has_a_burst_and_one_more_each_minute_and_others_have_their_own():

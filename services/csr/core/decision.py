@@ -1,8 +1,12 @@
 """The possible decisions about a request, with their reasons and all checks."""
 
+from typing import Final
+
 import msgspec
 
-from services.csr.api_endpoint import ApiEndpoint
+from libs.common.kube.server_identity import ServerIdentity
+
+_SERVICE_NAME: Final = "kubernetes.default.svc"  # in-cluster clients verify this name
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,6 +17,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     text: str  # the result, in words that an operator can act on
     nodes: frozenset[str] = frozenset()  # a change of one of these nodes can make it pass
     rivals: tuple[str, ...] = ()  # Nodes with the same claim, sorted
+
+
+def make_undecided(check: str, text: str, *nodes: str) -> Check:
+    """Return a check that a change of one of these nodes can make pass."""
+    return Check(name=check, passed=None, text=text, nodes=frozenset(nodes))
 
 
 class Approve(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +46,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: str  # name of the check that waits
     message: str
-    nodes: frozenset[str]
+    nodes: frozenset[str] = frozenset()
     rivals: tuple[str, ...] = ()
     # seconds until it can pass without a change; None: it needs a change
     retry_after_seconds: float | None = None
@@ -57,6 +66,33 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     decision: Decision
     checks: tuple[Check, ...] = ()
+
+
+class ApiEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The endpoint of the Kubernetes API; unknown while it has no identities."""
+
+    identities: tuple[ServerIdentity, ...] = ()
+    fault: str = ""  # why the last attempt to read a certificate failed
+
+    @property
+    def is_api_server(self) -> bool:
+        """Whether a certificate is kube-apiserver's own, not that of a proxy that terminates TLS."""
+        return self.has_name(_SERVICE_NAME)
+
+    @property
+    def cluster_domains(self) -> frozenset[str]:
+        """The domains of the cluster's Services, such as "cluster.local"."""
+        prefix = f"{_SERVICE_NAME}."
+        names = (name for each in self.identities for name in each.names)
+        return frozenset(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
+    def has_name(self, dns: str) -> bool:
+        """Whether a certificate contains that DNS name, in any case."""
+        return any(dns.lower() in each.names for each in self.identities)
+
+    def has_address(self, ip: str) -> bool:
+        """Whether a certificate contains that address, in canonical form."""
+        return any(ip in each.addresses for each in self.identities)
 
 
 class ApprovalPolicy(msgspec.Struct, frozen=True, kw_only=True):

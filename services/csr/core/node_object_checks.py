@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from libs.common.contract.node import Node
-from services.csr.attestation import check_pod_cidrs
-from services.csr.certificate_request import CertificateRequest, quote_untrusted
-from services.csr.claim_index import ClaimIndex, collect_object_ips, collect_object_names
-from services.csr.decision import ApprovalPolicy, Check
-from services.csr.endpoint_checks import check_endpoint_without_talos
-from services.csr.request_checks import parse_networks
+from services.csr.core.attestation import check_pod_cidrs
+from services.csr.core.certificate_request import CertificateRequest, quote_untrusted
+from services.csr.core.claim_index import ClaimIndex, collect_object_ips, collect_object_names
+from services.csr.core.decision import ApprovalPolicy, Check, make_undecided
+from services.csr.core.endpoint_checks import check_endpoint_without_talos
+from services.csr.core.request_checks import parse_networks
 
 
 def check_against_node_object(
@@ -22,10 +22,10 @@ def check_against_node_object(
     """Check the Node first; if it exists, check each name and each address separately."""
     node = claim_index.get_node(name)
     if node is None:
-        yield _make_undecided("node", f"there is no Node {name} yet", name)
+        yield make_undecided("node", f"there is no Node {name} yet", name)
         return
     if not policy.allowed_networks:
-        yield _make_undecided(
+        yield make_undecided(
             "no-talos", "no machine is queried (no Talos), and --csr-allowed-networks is not given", name
         )
         return
@@ -46,9 +46,9 @@ def _check_name(dns: str, node: Node, claim_index: ClaimIndex) -> Check:
     if not lower.startswith(name + "."):
         return Check(name="names", passed=False, text=theirs or f"{what} is neither {name} nor below it")
     if lower not in collect_object_names(node):
-        return _make_undecided("names", f"{what} is not in the status of Node {name} (yet)", name)
+        return make_undecided("names", f"{what} is not in the status of Node {name} (yet)", name)
     if theirs:
-        return _make_undecided("rivals", theirs, name, lower)
+        return make_undecided("rivals", theirs, name, lower)
     return _check_rivals(what, "names", name, others)
 
 
@@ -59,7 +59,7 @@ def _check_address(
     if not any(ip_address(ip) in network for network in networks):
         return Check(name="addresses", passed=False, text=f"{what} is not within --csr-allowed-networks")
     if ip not in collect_object_ips(node):
-        return _make_undecided("addresses", f"{what} is not in the status of Node {name} (yet)", name)
+        return make_undecided("addresses", f"{what} is not in the status of Node {name} (yet)", name)
     return check_pod_cidrs(ip, node, claim_index) or _check_rivals(
         what, "addresses", name, tuple(c.node for c in claim_index.find_by_address(ip) if c.node != name)
     )
@@ -70,7 +70,3 @@ def _check_rivals(what: str, check: str, name: str, others: tuple[str, ...]) -> 
         return Check(name=check, passed=True, text=f"{what} is in the Node object, and in no other")
     text = f"{what} is in the status of Node {others[0]}, too"
     return Check(name="rivals", passed=None, text=text, nodes=frozenset({name, *others}), rivals=others)
-
-
-def _make_undecided(check: str, text: str, *nodes: str) -> Check:
-    return Check(name=check, passed=None, text=text, nodes=frozenset(nodes))

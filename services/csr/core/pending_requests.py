@@ -1,6 +1,6 @@
-"""Tracks pending requests, and the newest one of each node: csr decides only that one."""
+"""Tracks pending requests, and limits decisions. csr decides only the newest request of each node."""
 
-from collections.abc import Iterator
+import math
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -9,6 +9,8 @@ import msgspec
 from libs.common.contract.signing_request import SigningRequest
 
 MAX_REQUESTERS: Final = 50_000  # requesters whose requests are long deleted must not accumulate
+BURST: Final = 20  # decisions in a row for one node
+REFILL_SECONDS: Final = 60.0  # until one more decision
 _NO_TIMESTAMP: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -33,19 +35,22 @@ class _DecidedRequest(NamedTuple):
         return self.order.created_at > pending.created_at and self.order.version >= pending.version
 
 
-class PendingCsr(msgspec.Struct, frozen=True, kw_only=True):
-    """A request without a decision."""
+class PendingRequest(msgspec.Struct, kw_only=True):
+    """A request without a decision, and what this replica did about it. Times are monotonic, in seconds."""
 
     uid: str
     node: str  # the requester
     order: RequestOrder
+    written_at: float = -math.inf  # own write, which the watcher has not reported yet
+    fence_failed_sequence: int = 0  # of the message for which a write failed; 0: of none
+    retry_at: float = math.inf  # next evaluation, if the bus will not redeliver the message
 
 
 class PendingRequests:
     """Follows the watcher's observations of requests."""
 
     def __init__(self) -> None:
-        self.by_name: dict[str, PendingCsr] = {}  # by the name of the request
+        self.by_name: dict[str, PendingRequest] = {}  # by the name of the request
         self.awaiting_signer: set[str] = set()  # approved, and the signer has not issued the certificate yet
         self._orders_by_node: dict[str, dict[str, RequestOrder]] = {}
         self._decided: dict[str, _DecidedRequest] = {}  # by node; the request may be deleted since
@@ -95,28 +100,24 @@ class PendingRequests:
         newest = self.find_newest(pending.node) or self._decided[pending.node].order.name
         return newest if newest != name else ""
 
-    def count_superseded(self) -> int:
-        """Return the number of superseded pending requests."""
-        return len(self.by_name) - sum(1 for _ in self.iterate_newest())
-
-    def iterate_newest(self) -> Iterator[PendingCsr]:
-        """Yield the requests to decide, one per node."""
-        for node in self._orders_by_node:
-            if name := self.find_newest(node):
-                yield self.by_name[name]
+    def list_newest(self) -> list[PendingRequest]:
+        """Return the requests to decide, one per node; all other pending ones are superseded."""
+        names = map(self.find_newest, self._orders_by_node)
+        return [self.by_name[name] for name in names if name]
 
     def clear(self) -> None:
         """Drop everything."""
         for known in (self.by_name, self.awaiting_signer, self._orders_by_node, self._decided):
             known.clear()
 
-    def _add_pending(self, request: SigningRequest, known: PendingCsr | None) -> None:
+    def _add_pending(self, request: SigningRequest, known: PendingRequest | None) -> None:
         self.awaiting_signer.discard(request.name)
-        place = known.order if known else _request_order(request)
-        self.by_name[request.name] = PendingCsr(uid=request.uid, node=request.node_name, order=place)
-        self._orders_by_node.setdefault(request.node_name, {})[request.name] = place
+        if known is None:
+            node, order = request.node_name, _request_order(request)
+            self.by_name[request.name] = PendingRequest(uid=request.uid, node=node, order=order)
+            self._orders_by_node.setdefault(node, {})[request.name] = order
 
-    def _add_decided(self, request: SigningRequest, known: PendingCsr | None) -> None:
+    def _add_decided(self, request: SigningRequest, known: PendingRequest | None) -> None:
         self._forget(request.name)
         (self.awaiting_signer.add if request.is_awaiting_certificate else self.awaiting_signer.discard)(
             request.name
@@ -127,7 +128,7 @@ class PendingRequests:
         if len(self._decided) > MAX_REQUESTERS:
             del self._decided[next(iter(self._decided))]
 
-    def _forget(self, name: str) -> PendingCsr | None:
+    def _forget(self, name: str) -> PendingRequest | None:
         pending = self.by_name.pop(name, None)
         if pending is not None:
             places = self._orders_by_node[pending.node]
@@ -146,3 +147,30 @@ def _request_order(request: SigningRequest) -> RequestOrder:
     # naive and aware times cannot be compared
     created = created if created.tzinfo else created.replace(tzinfo=UTC)
     return RequestOrder(request.resource_version_number, created, request.name)
+
+
+class NodeRateLimiter:
+    """Limits the decisions per node: a noisy kubelet slows down only itself.
+
+    Stores when each node's budget is full again. A node without an entry has a full budget.
+    """
+
+    def __init__(self) -> None:
+        self._full_at: dict[str, float] = {}
+
+    def seconds_until_allowed(self, node: str, now: float) -> float:
+        """Return the seconds until csr may write again for that node; `now` is monotonic, in seconds."""
+        missing = self._full_at.get(node, now) - now
+        return max(0.0, missing - (BURST - 1) * REFILL_SECONDS)
+
+    def record_write(self, node: str, now: float) -> None:
+        """Record one write."""
+        full_at = max(now, self._full_at.pop(node, now)) + REFILL_SECONDS
+        self._full_at[node] = full_at
+        if len(self._full_at) > MAX_REQUESTERS:
+            self._evict_full(now)
+
+    def _evict_full(self, now: float) -> None:
+        self._full_at = {node: full_at for node, full_at in self._full_at.items() if full_at > now}
+        while len(self._full_at) > MAX_REQUESTERS:
+            del self._full_at[next(iter(self._full_at))]

@@ -8,16 +8,18 @@ from libs.common.contract.events import CsrEnriched
 from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts, why_metadata_incomplete
 from libs.common.contract.node import Node
-from services.csr.api_endpoint import ApiEndpoint
-from services.csr.attested_identity import (
+from services.csr.core.certificate_request import CertificateRequest, quote_untrusted
+from services.csr.core.claim_index import (
+    Claim,
+    ClaimIndex,
+    ClaimRank,
     collect_answered_ips,
     collect_attested_ips,
     collect_attested_names,
+    parse_provided_ips,
 )
-from services.csr.certificate_request import CertificateRequest, quote_untrusted
-from services.csr.claim_index import Claim, ClaimIndex, ClaimRank, parse_provided_ips
-from services.csr.decision import Check
-from services.csr.endpoint_checks import check_endpoint_address, check_endpoint_name
+from services.csr.core.decision import ApiEndpoint, Check, make_undecided
+from services.csr.core.endpoint_checks import check_endpoint_address, check_endpoint_name
 
 _MAX_FAULT_LENGTH: Final = 300  # characters of a fault's message, which quotes the machine's response
 _RANK_TEXTS: Final = {
@@ -40,7 +42,7 @@ def check_against_machine(
     node = claim_index.get_node(name)
     why_not = _check_facts(enriched, node)
     if why_not is not None or facts is None or node is None:
-        yield why_not or _make_undecided("machine", "no facts of its machine", name)
+        yield why_not or make_undecided("machine", "no facts of its machine", name)
         return
     yield Check(
         name="machine", passed=True, text=f"the machine at {canonical_ip(facts.node_ip)} answers as {name}"
@@ -70,36 +72,36 @@ def check_pod_cidrs(
     A node IP at which the machine answered passes: some CNIs ignore podCIDRs.
     """
     owner = claim_index.find_pod_cidr_owner(ip, node.name)
-    if not owner or ip in answered & parse_provided_ips(node):
+    if not owner or ip in answered & parse_provided_ips(node.provided_node_ip):
         return None
     text = (
         f"IP address {ip} is in a podCIDR of Node {owner}, and is no node IP at which the machine of "
         f"{node.name} answered"
     )
-    return _make_undecided("pod-cidrs", text, node.name, owner)
+    return make_undecided("pod-cidrs", text, node.name, owner)
 
 
 def _check_facts(enriched: CsrEnriched, node: Node | None) -> Check | None:
     name, facts = enriched.request.node_name, enriched.facts
     if node is None:
-        return _make_undecided("node", f"there is no Node {name} yet", name)
+        return make_undecided("node", f"there is no Node {name} yet", name)
     if enriched.fault is not None:
         fault = enriched.fault
-        return _make_undecided(
+        return make_undecided(
             "unreachable",
             f"{fault.step} ({fault.kind}): {quote_untrusted(fault.message, _MAX_FAULT_LENGTH)}",
             name,
         )
     if facts is None:
-        return _make_undecided("asking", f"the machine of Node {name} has not been queried yet", name)
+        return make_undecided("asking", f"the machine of Node {name} has not been queried yet", name)
     if enriched.node_uid != node.uid:
-        return _make_undecided("asking", f"the facts are about the machine of an earlier Node {name}", name)
+        return make_undecided("asking", f"the facts are about the machine of an earlier Node {name}", name)
     if facts.node_name != name:
         text = (
             f"the machine at {quote_untrusted(facts.node_ip)} is node "
             f"{quote_untrusted(facts.node_name)}, not {name}"
         )
-        return _make_undecided("machine", text, name)
+        return make_undecided("machine", text, name)
     return None
 
 
@@ -128,14 +130,14 @@ def _check_name(
     result = _check_rivals(what, "names", name, rank, others)
     if result.passed and may_be_short_service_name(dns, name):
         text = f"{what} may be a Service's: its first label is not that of the node name {name}"
-        return _make_undecided("names", text, name)
+        return make_undecided("names", text, name)
     return result
 
 
 def _check_unattested_name(what: str, name: str, facts: MachineFacts) -> Check:
     text = f"{what} is not attested by the machine of {name}"
     if more := why_metadata_incomplete(facts.platform):
-        return _make_undecided("names", f"{text}: {quote_untrusted(more)}", name)
+        return make_undecided("names", f"{text}: {quote_untrusted(more)}", name)
     return Check(name="names", passed=False, text=text)
 
 
@@ -146,7 +148,7 @@ def _check_address(ip: str, name: str, rank: ClaimRank, claim_index: ClaimIndex)
     former = tuple(claim for claim in others if claim.was_answered)
     if former:
         text = f"{what} was Node {former[0].node}'s, which does not answer any more and still exists"
-        return _make_undecided("former", text, name, *(claim.node for claim in former))
+        return make_undecided("former", text, name, *(claim.node for claim in former))
     return _check_rivals(what, "addresses", name, rank, others, mine=mine)
 
 
@@ -164,8 +166,8 @@ def _check_missing_address(ip: str, name: str, facts: MachineFacts, claim_index:
             "machine has not answered there"
         )
     if owner is None:
-        return _make_undecided("addresses", text, name)
-    return _make_undecided(
+        return make_undecided("addresses", text, name)
+    return make_undecided(
         "addresses", f"{text}; Node {owner.node} {_RANK_TEXTS[owner.rank]}", name, owner.node
     )
 
@@ -214,7 +216,3 @@ def _is_holder(claim: Claim, other: Claim | None) -> bool:
 def _split_own_claim(claims: tuple[Claim, ...], name: str) -> tuple[Claim | None, tuple[Claim, ...]]:
     mine = next((claim for claim in claims if claim.node == name), None)
     return mine, tuple(claim for claim in claims if claim.node != name)
-
-
-def _make_undecided(check: str, text: str, *nodes: str) -> Check:
-    return Check(name=check, passed=None, text=text, nodes=frozenset(nodes))

@@ -1,25 +1,20 @@
 """Indexes the addresses and names that Nodes claim, by the Node objects and the facts of the machines."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from enum import IntEnum
-from typing import Final
+from typing import NamedTuple
 
 import msgspec
 
 from libs.common.contract.address_history import AddressHistory, FirstShown
+from libs.common.contract.dns_names import MAX_NAME_LENGTH
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node, NodeAddress
 from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.contract.pod_cidrs import PodCidrIndex
-from libs.common.contract.public_addresses import parse_public_ip
-from services.csr.attested_identity import (
-    collect_answered_ips,
-    collect_attested_ips,
-    collect_attested_names,
-    is_possible_name,
-)
+from libs.common.contract.public_addresses import counts, parse_public_ip
 
 
 class ClaimRank(IntEnum):
@@ -44,15 +39,18 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     first_shown: FirstShown = FirstShown()  # addresses only: when the flow first showed the claim
 
 
-class _IndexEntry(msgspec.Struct, frozen=True):
-    """The last known Node and the last report about its machine, for one node name."""
+class _ClaimSources(NamedTuple):
+    """All that the claims of one existing Node depend on."""
 
-    node: Node | None = None
-    enriched: NodeEnriched | NodeUnreachable | None = None
+    node: str
+    provided_node_ip: str
+    addresses: tuple[NodeAddress, ...]
+    facts: MachineFacts | None = None  # the last ones of its machine
+    is_unreachable: bool = False  # the machine does not answer now
+    history: AddressHistory = AddressHistory()
 
 
-_NO_ENTRY: Final = _IndexEntry()
-_NO_HISTORY: Final = AddressHistory()
+_Report = NodeEnriched | NodeUnreachable
 _ClaimsByKey = dict[str, Claim]  # address or name -> the claim of a node
 _Keys = tuple[str, ...]
 # Address or name -> its only claim, as nearly always, or the claims by node. Every machine has the loopback
@@ -64,7 +62,9 @@ class ClaimIndex:
     """Indexes the last known state of each Node, in any order. Only existing Nodes have claims."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, _IndexEntry] = {}
+        self._nodes: dict[str, Node] = {}
+        self._reports: dict[str, _Report] = {}  # metadata's last one, by node
+        self._sources: dict[str, _ClaimSources] = {}  # of the claims in the indexes
         self._keys_by_node: dict[str, tuple[_Keys, _Keys]] = {}  # node -> addresses and names it claims
         self._by_address: _Index = {}
         self._by_name: _Index = {}
@@ -72,37 +72,43 @@ class ClaimIndex:
 
     def upsert_node(self, node: Node) -> None:
         """Store the Node's current state."""
+        self._nodes[node.name] = node
         self._pod_cidrs.update(node.name, node.spec.pod_cidrs)
-        self._update(node.name, msgspec.structs.replace(self._entry(node.name), node=node))
+        self._update(node.name)
 
     def remove_node(self, name: str) -> None:
         """Record that no Node of that name exists."""
+        self._nodes.pop(name, None)
         self._pod_cidrs.update(name, ())
-        self._update(name, msgspec.structs.replace(self._entry(name), node=None))
+        self._update(name)
 
-    def upsert_report(self, event: NodeEnriched | NodeUnreachable) -> None:
+    def upsert_report(self, event: _Report) -> None:
         """Store metadata's last report about the Node's machine."""
-        self._update(event.node.name, msgspec.structs.replace(self._entry(event.node.name), enriched=event))
+        self._reports[event.node.name] = event
+        self._update(event.node.name)
 
     def remove_report(self, name: str) -> None:
         """Drop metadata's report about a Node of that name."""
-        self._update(name, msgspec.structs.replace(self._entry(name), enriched=None))
+        self._reports.pop(name, None)
+        self._update(name)
 
     def clear(self) -> None:
         """Drop all Nodes and reports."""
-        for index in (self._entries, self._keys_by_node, self._by_address, self._by_name, self._pod_cidrs):
+        for known in (self._nodes, self._reports, self._sources, self._keys_by_node):
+            known.clear()
+        for index in (self._by_address, self._by_name, self._pod_cidrs):
             index.clear()
 
     def get_node(self, name: str) -> Node | None:
         """Return the Node of that name; None if there is none."""
-        return self._entry(name).node
+        return self._nodes.get(name)
 
     def find_by_address(self, ip: str) -> tuple[Claim, ...]:
         """Return every Node's claim to an address in canonical form, sorted by node."""
         return _sort_by_node(_list_claims(self._by_address, ip))
 
-    def find_pod_cidr_owner(self, ip: str, name: str) -> str:
-        """Return a Node other than `name` whose pods may have the address; "" if there is none.
+    def find_pod_cidr_owner(self, ip: str, name: str) -> str | None:
+        """Return a Node other than `name` whose pods may have the address; None if there is none.
 
         A podCIDR does not count for a public IPv4 address that the flow showed on the machine of `name`
         before: every holder of the join token can register a Node with any podCIDR.
@@ -110,15 +116,14 @@ class ClaimIndex:
         others = self._pod_cidrs.find_others(ip, name)
         if others and (public := parse_public_ip(ip)) is not None and public.version == 4:
             others = [other for other in others if not self._precedes_pod_cidrs(ip, name, other)]
-        return others[0] if others else ""
+        return others[0] if others else None
 
     def _precedes_pod_cidrs(self, ip: str, name: str, other: str) -> bool:
         claims = (claim for claim in _list_claims(self._by_address, ip) if claim.node == name)
-        mine, entry = next(claims, None), self._entry(other)
-        if mine is None or mine.rank < ClaimRank.ATTESTED or entry.node is None:
+        mine, theirs, node = next(claims, None), self._sources.get(other), self.get_node(other)
+        if mine is None or mine.rank < ClaimRank.ATTESTED or theirs is None or node is None:
             return False
-        history = _select_history(entry.node, entry.enriched)
-        return all(mine.first_shown.precedes(history.get(cidr)) for cidr in entry.node.spec.pod_cidrs)
+        return all(mine.first_shown.precedes(theirs.history.get(cidr)) for cidr in node.spec.pod_cidrs)
 
     def find_by_name(self, dns: str) -> tuple[Claim, ...]:
         """Return each Node's strongest claim to a DNS name in any case, sorted by node."""
@@ -129,22 +134,19 @@ class ClaimIndex:
                 claims[owner] = Claim(node=owner, rank=ClaimRank.NODE_NAME_PREFIX)
         return _sort_by_node(claims.values())
 
-    def _entry(self, name: str) -> _IndexEntry:
-        return self._entries.get(name, _NO_ENTRY)
-
-    def _update(self, name: str, entry: _IndexEntry) -> None:
-        replaced = self._entry(name)
-        if entry == _NO_ENTRY:
-            self._entries.pop(name, None)
-        else:
-            self._entries[name] = entry
-        if _select_claim_sources(entry) == _select_claim_sources(replaced):
+    def _update(self, name: str) -> None:
+        sources = _select_sources(self._nodes.get(name), self._reports.get(name))
+        if sources == self._sources.get(name):
             return  # most events report something else, such as a heartbeat or a label
-        before = self._keys_by_node.pop(name, ((), ()))
-        by_address, by_name = _derive_claims(entry)
-        _update_index(self._by_address, name, before[0], by_address)
-        _update_index(self._by_name, name, before[1], by_name)
-        if by_address or by_name:
+        self._sources.pop(name, None)
+        addresses, names = self._keys_by_node.pop(name, ((), ()))
+        by_address, by_name = (
+            (_derive_address_claims(sources), _derive_name_claims(sources)) if sources else ({}, {})
+        )
+        _update_index(self._by_address, name, addresses, by_address)
+        _update_index(self._by_name, name, names, by_name)
+        if sources is not None:
+            self._sources[name] = sources
             self._keys_by_node[name] = (tuple(by_address), tuple(by_name))
 
 
@@ -179,101 +181,80 @@ def _set_claim(index: _Index, key: str, claim: Claim) -> None:
         index[key] = {found.node: found, claim.node: claim}
 
 
-def _select_claim_sources(
-    entry: _IndexEntry,
-) -> tuple[str, tuple[NodeAddress, ...], MachineFacts | None, bool, AddressHistory] | None:
-    """Return all that the claims of one node name depend on; None if no Node of that name exists."""
-    if entry.node is None:
-        return None
-    facts, unreachable = _select_facts(entry.node, entry.enriched)
-    history = _select_history(entry.node, entry.enriched)
-    return entry.node.provided_node_ip, entry.node.status.addresses, facts, unreachable, history
+def _select_sources(node: Node | None, report: _Report | None) -> _ClaimSources | None:
+    """Return the sources of the claims of one node name; None if no Node of that name exists.
 
-
-def _select_facts(
-    node: Node, report: NodeEnriched | NodeUnreachable | None
-) -> tuple[MachineFacts | None, bool]:
-    """Return the last facts of the Node's machine, and whether it is unreachable now."""
-    if report is None or report.node.uid != node.uid:
-        return None, False  # a report about an earlier Node of that name does not apply to this Node
-    if isinstance(report, NodeEnriched):
-        return report.facts, False
-    return report.last_known, True
-
-
-def _select_history(node: Node, report: NodeEnriched | NodeUnreachable | None) -> AddressHistory:
-    is_about_node = report is not None and report.node.uid == node.uid
-    return report.address_history if report is not None and is_about_node else _NO_HISTORY
-
-
-def _derive_claims(entry: _IndexEntry) -> tuple[_ClaimsByKey, _ClaimsByKey]:
-    node = entry.node
+    A report about an earlier Node of that name does not apply to this Node.
+    """
     if node is None:
-        return {}, {}
-    facts, unreachable = _select_facts(node, entry.enriched)
-    history = _select_history(node, entry.enriched)
-    by_address = _derive_address_claims(node, facts, unreachable, history)
-    return by_address, _derive_name_claims(node, facts, unreachable)
+        return None
+    facts, is_unreachable, history = None, False, AddressHistory()
+    if report is not None and report.node.uid == node.uid:
+        is_unreachable, history = isinstance(report, NodeUnreachable), report.address_history
+        facts = report.last_known if isinstance(report, NodeUnreachable) else report.facts
+    addresses = node.status.addresses
+    return _ClaimSources(node.name, node.provided_node_ip, addresses, facts, is_unreachable, history)
 
 
-def _derive_address_claims(
-    node: Node, facts: MachineFacts | None, unreachable: bool, history: AddressHistory
-) -> _ClaimsByKey:
-    ranks = dict.fromkeys(_iterate_object_ips(node), ClaimRank.NODE_OBJECT if facts else ClaimRank.UNVERIFIED)
+def _derive_address_claims(sources: _ClaimSources) -> _ClaimsByKey:
+    facts = sources.facts
+    by_object = ClaimRank.NODE_OBJECT if facts else ClaimRank.UNVERIFIED
+    ips = _iterate_object_ips(sources.provided_node_ip, sources.addresses)
+    ranks = dict.fromkeys(ips, by_object)
     answered: frozenset[str] = frozenset()
     if facts is not None:
         ranks.update(dict.fromkeys(collect_attested_ips(facts), ClaimRank.ATTESTED))
         # A machine that is identified only by its UUID has not answered as this node.
-        if facts.node_name == node.name:
+        if facts.node_name == sources.node:
             answered = collect_answered_ips(facts)
-            rank = ClaimRank.ATTESTED if unreachable else ClaimRank.ANSWERED
+            rank = ClaimRank.ATTESTED if sources.is_unreachable else ClaimRank.ANSWERED
             ranks.update(dict.fromkeys(answered, rank))
     return {
         ip: Claim(
-            node=node.name,
+            node=sources.node,
             rank=rank,
-            is_unreachable=unreachable,
-            was_answered=unreachable and ip in answered,
-            first_shown=history.get(ip),
+            is_unreachable=sources.is_unreachable,
+            was_answered=sources.is_unreachable and ip in answered,
+            first_shown=sources.history.get(ip),
         )
         for ip, rank in ranks.items()
     }
 
 
-def _derive_name_claims(node: Node, facts: MachineFacts | None, unreachable: bool) -> _ClaimsByKey:
-    ranks = dict.fromkeys(
-        _iterate_object_names(node), ClaimRank.NODE_OBJECT if facts else ClaimRank.UNVERIFIED
-    )
+def _derive_name_claims(sources: _ClaimSources) -> _ClaimsByKey:
+    name, facts, is_unreachable = sources.node, sources.facts, sources.is_unreachable
+    by_object = ClaimRank.NODE_OBJECT if facts else ClaimRank.UNVERIFIED
+    ranks = dict.fromkeys(_iterate_object_names(sources.addresses), by_object)
     if facts is not None:
         ranks.update(dict.fromkeys(collect_attested_names(facts), ClaimRank.ATTESTED))
-    answers = facts is not None and facts.node_name == node.name and not unreachable
-    ranks[node.name.lower()] = ClaimRank.ANSWERED_NODE_NAME if answers else ClaimRank.NODE_NAME
-    return {dns: Claim(node=node.name, rank=rank, is_unreachable=unreachable) for dns, rank in ranks.items()}
+    answers = facts is not None and facts.node_name == name and not is_unreachable
+    ranks[name.lower()] = ClaimRank.ANSWERED_NODE_NAME if answers else ClaimRank.NODE_NAME
+    return {dns: Claim(node=name, rank=rank, is_unreachable=is_unreachable) for dns, rank in ranks.items()}
 
 
-def parse_provided_ips(node: Node) -> frozenset[str]:
+def parse_provided_ips(provided_node_ip: str) -> frozenset[str]:
     """Return the node IPs in the kubelet's annotation, in canonical form; none if it is malformed."""
-    provided = parse_node_ips(node.provided_node_ip) if node.provided_node_ip else ()
+    provided = parse_node_ips(provided_node_ip) if provided_node_ip else ()
     return frozenset() if isinstance(provided, InvalidNodeIP) else frozenset(map(str, provided))
 
 
 def collect_object_ips(node: Node) -> frozenset[str]:
     """Return every address in a Node object, in canonical form."""
-    return frozenset(_iterate_object_ips(node))
+    return frozenset(_iterate_object_ips(node.provided_node_ip, node.status.addresses))
 
 
-def _iterate_object_ips(node: Node) -> Iterator[str]:
-    yield from parse_provided_ips(node)
-    yield from (ip for address in node.status.addresses if (ip := canonical_ip(address.address)))
+def _iterate_object_ips(provided_node_ip: str, addresses: tuple[NodeAddress, ...]) -> Iterator[str]:
+    yield from parse_provided_ips(provided_node_ip)
+    yield from (ip for address in addresses if (ip := canonical_ip(address.address)))
 
 
 def collect_object_names(node: Node) -> frozenset[str]:
     """Return every DNS name in a Node object's status, in lower case."""
-    return frozenset(_iterate_object_names(node))
+    return frozenset(_iterate_object_names(node.status.addresses))
 
 
-def _iterate_object_names(node: Node) -> Iterator[str]:
-    for address in node.status.addresses:
+def _iterate_object_names(addresses: tuple[NodeAddress, ...]) -> Iterator[str]:
+    for address in addresses:
         if is_possible_name(address.address) and not canonical_ip(address.address):
             yield address.address.lower()
 
@@ -288,3 +269,29 @@ def _iterate_prefixes(name: str) -> Iterator[str]:
 
 def _sort_by_node(claims: Iterable[Claim]) -> tuple[Claim, ...]:
     return tuple(sorted(claims, key=lambda claim: claim.node))
+
+
+def collect_attested_ips(facts: MachineFacts, answered: Container[str] = ()) -> frozenset[str]:
+    """Return every address on the machine that counts, in canonical form, without invalid ones.
+
+    Those in `answered` count in any case: the machine answered there.
+    """
+    listed = ((canonical_ip(status.address), status) for status in facts.addresses)
+    return frozenset(ip for ip, status in listed if ip and (ip in answered or counts(status, facts)))
+
+
+def collect_answered_ips(facts: MachineFacts) -> frozenset[str]:
+    """Return the node IPs at which the machine answered, in canonical form."""
+    return frozenset(ip for text in (facts.node_ip, *facts.answering_addresses) if (ip := canonical_ip(text)))
+
+
+def collect_attested_names(facts: MachineFacts) -> frozenset[str]:
+    """Return every reported name of the machine, in lower case; a bare first label only if reported."""
+    platform = facts.platform
+    reported_names = (facts.node_name, platform.hostname, platform.internal_dns, platform.external_dns)
+    return frozenset(name.lower() for name in reported_names if is_possible_name(name))
+
+
+def is_possible_name(text: str) -> bool:
+    """Whether the text is short enough to index as a claim to a name, and not empty."""
+    return 0 < len(text) <= MAX_NAME_LENGTH

@@ -9,11 +9,9 @@ from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import CONTROL_PLANE_LABEL, Node
 from libs.common.contract.public_addresses import EXTERNAL_LINK
-from services.csr.api_endpoint import ApiEndpoint
-from services.csr.attested_identity import collect_attested_ips
-from services.csr.certificate_request import CertificateRequest, quote_untrusted
-from services.csr.claim_index import parse_provided_ips
-from services.csr.decision import ApprovalPolicy, Check
+from services.csr.core.certificate_request import CertificateRequest, quote_untrusted
+from services.csr.core.claim_index import collect_attested_ips, parse_provided_ips
+from services.csr.core.decision import ApiEndpoint, ApprovalPolicy, Check, make_undecided
 
 _NETWORKS_UNKNOWN = (
     "the cluster's Service networks are not known: {}, and --service-cluster-ip-range is not given"
@@ -33,20 +31,20 @@ def check_cluster_knowledge(
 ) -> Iterator[Check]:
     """Check that the cluster data that these names and addresses require is available."""
     if requested.ips and not policy.has_service_cidrs:
-        yield _make_undecided("networks", SERVICE_CIDRS_UNKNOWN, name)
+        yield make_undecided("networks", SERVICE_CIDRS_UNKNOWN, name)
     elif requested.ips and policy.service_networks is None:
         text = _NETWORKS_UNKNOWN.format(_UNREPORTED_WITHOUT_TALOS if without_talos else _NOT_REPORTED_YET)
-        yield _make_undecided("networks", text, name)
+        yield make_undecided("networks", text, name)
     if not depends_on_endpoint(requested, name):
         return
     endpoint = policy.api_endpoint
     if not endpoint.identities:
         why = f": {quote_untrusted(endpoint.fault, 300)}" if endpoint.fault else ""
-        yield _make_undecided(
+        yield make_undecided(
             "endpoint", f"the certificate of the API server has not been read yet{why}", name
         )
     elif not endpoint.is_api_server and (names := tuple(filter(has_service_form, requested.dns_names))):
-        yield _make_undecided("endpoint", _DOMAIN_UNKNOWN.format(quote_untrusted(names[0])), name)
+        yield make_undecided("endpoint", _DOMAIN_UNKNOWN.format(quote_untrusted(names[0])), name)
 
 
 def depends_on_endpoint(requested: CertificateRequest, name: str) -> bool:
@@ -68,7 +66,7 @@ def check_endpoint_name(dns: str, node: Node, api_endpoint: ApiEndpoint) -> Chec
         return _deny_name(dns)
     if is_control_plane(node):
         return None
-    return _make_undecided(
+    return make_undecided(
         "endpoint",
         f"DNS name {quote_untrusted(dns)} {_IN_CERTIFICATE}, {_describe_missing_label(node)}",
         node.name,
@@ -91,10 +89,10 @@ def check_endpoint_address(
             f"{text}, is no node IP at which the machine of {node.name} answered, "
             f"{_describe_missing_label(node)}"
         )
-        return _make_undecided("endpoint", text, node.name)
+        return make_undecided("endpoint", text, node.name)
     if _is_virtual_ip(ip, facts.addresses):
         text = f"{text} and looks like a virtual IP: a /32 inside the subnet of another address of its link"
-        return _make_undecided("endpoint", text, node.name)
+        return make_undecided("endpoint", text, node.name)
     return None
 
 
@@ -105,11 +103,11 @@ def check_endpoint_without_talos(
     if dns and api_endpoint.has_name(dns):
         if not _is_below(dns, name):
             return _deny_name(dns)
-        return _make_undecided(
+        return make_undecided(
             "endpoint", f"DNS name {quote_untrusted(dns)} {_IN_CERTIFICATE}{_NOT_ATTESTED}", name
         )
     if ip and api_endpoint.has_address(ip):
-        return _make_undecided("endpoint", f"IP address {ip} {_IN_CERTIFICATE}{_NOT_ATTESTED}", name)
+        return make_undecided("endpoint", f"IP address {ip} {_IN_CERTIFICATE}{_NOT_ATTESTED}", name)
     return None
 
 
@@ -137,7 +135,7 @@ def _node_ips(node: Node, facts: MachineFacts, answered: frozenset[str]) -> froz
     only for control planes; the machine of any other Node must have answered at the address.
     """
     known = answered | collect_attested_ips(facts) if is_control_plane(node) else answered
-    return frozenset({canonical_ip(facts.node_ip)}) | (parse_provided_ips(node) & known)
+    return frozenset({canonical_ip(facts.node_ip)}) | (parse_provided_ips(node.provided_node_ip) & known)
 
 
 def _is_virtual_ip(ip: str, statuses: tuple[AddressStatus, ...]) -> bool:
@@ -169,7 +167,3 @@ def _parse_ipv4(text: str) -> IPv4Interface | None:
     except ValueError:
         return None
     return found if isinstance(found, IPv4Interface) else None
-
-
-def _make_undecided(check: str, text: str, name: str) -> Check:
-    return Check(name=check, passed=None, text=text, nodes=frozenset({name}))

@@ -4,13 +4,22 @@ from typing import Final
 
 from libs.common.contract.events import CsrEnriched
 from libs.common.contract.signing_request import SigningRequest
-from services.csr.attestation import check_against_machine
-from services.csr.certificate_request import MalformedRequest, parse_request
-from services.csr.claim_index import ClaimIndex
-from services.csr.decision import ApprovalPolicy, Approve, Check, Decision, Deny, Evaluation, Ignore, Wait
-from services.csr.endpoint_checks import check_cluster_knowledge
-from services.csr.node_object_checks import check_against_node_object
-from services.csr.request_checks import check_request, explain_ignored
+from services.csr.core.attestation import check_against_machine
+from services.csr.core.certificate_request import MalformedRequest, parse_request
+from services.csr.core.claim_index import ClaimIndex
+from services.csr.core.decision import (
+    ApprovalPolicy,
+    Approve,
+    Check,
+    Decision,
+    Deny,
+    Evaluation,
+    Ignore,
+    Wait,
+)
+from services.csr.core.endpoint_checks import check_cluster_knowledge
+from services.csr.core.node_object_checks import check_against_node_object
+from services.csr.core.request_checks import check_request, find_ignore
 
 __all__ = ["ApprovalPolicy", "Approve", "Check", "Decision", "Deny", "Evaluation", "Ignore", "Wait", "decide"]
 
@@ -26,9 +35,8 @@ _MAX_MESSAGE_LENGTH: Final = 1000  # characters of a condition's message
 
 def decide(enriched: CsrEnriched, claim_index: ClaimIndex, policy: ApprovalPolicy) -> Evaluation:
     """Return the decision about a pending request, with every check. No input raises."""
-    ignore_reason = explain_ignored(enriched.request)
-    if ignore_reason:
-        return Evaluation(decision=Ignore(reason=ignore_reason))
+    if ignore := find_ignore(enriched.request):
+        return Evaluation(decision=ignore)
     checks = _run_checks(enriched, claim_index, policy)
     return Evaluation(decision=_make_decision(checks, enriched), checks=checks)
 
