@@ -46,7 +46,6 @@ from libs.talos.resources import (
     Part,
 )
 from libs.talos.session import MachineUnavailable, TalosSession
-from libs.talos.validation import InvalidResponse
 
 __all__ = [
     "InventoryResponse",
@@ -117,17 +116,13 @@ class TalosApi:
         self, node_ip: str, queried_at: datetime, deadline: float, *, with_system: bool
     ) -> MachineFacts:
         query = self._calls.query
-        platform = asyncio.create_task(
-            query(PLATFORM_METADATA, node_ip, deadline, _read_single(read_platform))
-        )
+        platform = asyncio.create_task(query(PLATFORM_METADATA, node_ip, deadline, read_platform))
         # There is no SMBIOS in container mode.
         system = with_system and asyncio.create_task(
-            query(SYSTEM_INFORMATION, node_ip, deadline, _read_single(read_system), absent=SystemInformation)
+            query(SYSTEM_INFORMATION, node_ip, deadline, read_system, absent=SystemInformation)
         )
         addresses = asyncio.create_task(query(ADDRESSES, node_ip, deadline, read_addresses))
-        name = asyncio.create_task(
-            query(NODENAME, node_ip, deadline, _read_single(read_node_name), absent=str)
-        )
+        name = asyncio.create_task(query(NODENAME, node_ip, deadline, read_node_name, absent=str))
         cluster = asyncio.create_task(self._get_cluster_name(deadline))
         stage = self._with_stage and asyncio.create_task(self._fetch_stage(node_ip, deadline))
         further = tuple(task for task in (system, stage) if task)
@@ -182,9 +177,7 @@ class TalosApi:
     async def fetch_cluster_networks(self, *, deadline_seconds: float) -> MachineConfigNetworks:
         """Query a control plane for the pod and service networks. Raises MachineUnavailable."""
         return await _run_in_task(
-            self._calls.query(
-                CONTROLLER_MANAGER, "", loop_time() + deadline_seconds, _read_single(read_cluster_networks)
-            )
+            self._calls.query(CONTROLLER_MANAGER, "", loop_time() + deadline_seconds, read_cluster_networks)
         )
 
     async def list_member_names(self, *, deadline_seconds: float) -> frozenset[str]:
@@ -225,9 +218,7 @@ class TalosApi:
     async def _fetch_stage(self, node_ip: str, deadline: float) -> str:
         """Return the stage, "" if it is unavailable, which must not fail the whole query."""
         try:
-            return await self._calls.query(
-                MACHINE_STATUS, node_ip, deadline, _read_single(read_stage), absent=str
-            )
+            return await self._calls.query(MACHINE_STATUS, node_ip, deadline, read_stage, absent=str)
         except MachineUnavailable:  # counted by TalosCalls
             return ""
 
@@ -239,9 +230,7 @@ class TalosApi:
         return await self._cluster_name.get(credentials.digest, deadline)
 
     async def _fetch_cluster_name(self, deadline: float) -> str:
-        return await self._calls.query(
-            CLUSTER_INFO, "", deadline, _read_single(read_cluster_name), absent=str
-        )
+        return await self._calls.query(CLUSTER_INFO, "", deadline, read_cluster_name, absent=str)
 
     def _record_fault(self, node_ip: str, fault: MachineFault) -> None:
         if fault.kind in {"refused", "timeout"} and fault.step != CONNECT_STEP:
@@ -252,19 +241,8 @@ def _require_address(node_ip: str) -> None:
     try:
         ipaddress.ip_address(node_ip)
     except ValueError as error:
-        fault = MachineFault(
-            kind="bad_node_ip", step="node IP", message=f"{node_ip[:80]!r} is not an address"
-        )
-        raise MachineUnavailable(fault) from error
-
-
-def _read_single(read: Callable[[bytes], T]) -> Callable[[list[bytes]], T]:
-    def read_only_one(answers: list[bytes]) -> T:
-        if len(answers) != 1:
-            raise InvalidResponse(f"{len(answers)} answers to one question")
-        return read(answers[0])
-
-    return read_only_one
+        message = f"{node_ip[:80]!r} is not an address"
+        raise MachineUnavailable.because("bad_node_ip", "node IP", message) from error
 
 
 async def _run_in_task(call: Coroutine[Any, Any, T]) -> T:

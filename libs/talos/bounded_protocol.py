@@ -19,8 +19,9 @@ from h2.settings import SettingCodes, Settings
 
 from libs.talos.batched_transport import BatchedTransport
 from libs.talos.header_encoder import HeaderEncoder
+from libs.talos.proto.strict import InvalidResponse
 from libs.talos.stream_buffer import StreamBuffer, WaiterEvent
-from libs.talos.validation import MAX_BUFFERED_BYTES, MAX_MESSAGE_BYTES, InvalidResponse
+from libs.talos.validation import MAX_BUFFERED_BYTES, MAX_MESSAGE_BYTES
 
 # TCP detects dead peers, because a Talos server answers HTTP/2 PINGs with GOAWAY (too_many_pings).
 _TCP: Final = (

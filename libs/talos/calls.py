@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from libs.common.clocks import loop_time
-from libs.common.contract.machine import FaultKind, MachineFault
+from libs.common.contract.machine import MachineFault
 from libs.talos.channel import CallEnded, StreamLost, TalosChannel
+from libs.talos.cosi_messages import Resource
 from libs.talos.faults import translate_status
+from libs.talos.proto.strict import InvalidResponse
 from libs.talos.resources import GET, LIST, ResourceRef
 from libs.talos.session import MachineUnavailable, TalosSession
 from libs.talos.talosconfig import Endpoint
-from libs.talos.validation import InvalidResponse
+from libs.talos.validation import parse_resources
 
 T = TypeVar("T")
 
@@ -32,7 +34,7 @@ class TalosCalls:
         ref: ResourceRef,
         machine: str,
         deadline: float,
-        read: Callable[[list[bytes]], T],
+        read: Callable[[list[Resource]], T],
         *,
         absent: Callable[[], T] | None = None,
     ) -> T:
@@ -56,32 +58,34 @@ class TalosCalls:
         ref: ResourceRef,
         machine: str,
         deadline: float,
-        read: Callable[[list[bytes]], T],
+        read: Callable[[list[Resource]], T],
         absent: Callable[[], T] | None,
     ) -> T:
         refusing: dict[Endpoint, MachineFault] = {}
         lost: StreamLost | None = None
         while True:
             channel = await self._channel(machine, deadline, refusing)
+            route = f"{channel.endpoint} for {machine}" if machine else str(channel.endpoint)
             try:
-                return read(await self._collect(channel, ref, machine, deadline))
+                answers = await self._collect(channel, ref, machine, deadline)
+                return read(parse_resources(ref, answers))
             except CallEnded as ended:
                 if ended.status.is_absent and absent is not None:
                     return absent()
-                fault = translate_status(ended.status, step=ref.step, asked=_describe_route(channel, machine))
+                fault = translate_status(ended.status, step=ref.step, asked=route)
                 if not ended.status.is_endpoint_error:
                     raise MachineUnavailable(fault) from ended
                 refusing[channel.endpoint] = fault
             except StreamLost as error:
                 if lost is not None:
-                    raise_unavailable(
-                        "refused", ref, channel, machine, f"connection lost twice: {error}", error
-                    )
+                    message = f"connection lost twice: {error}"
+                    raise MachineUnavailable.because("refused", ref.step, message, route) from error
                 lost = error
             except InvalidResponse as error:
-                raise_unavailable("invalid", ref, channel, machine, str(error), error)
+                raise MachineUnavailable.because("invalid", ref.step, str(error), route) from error
             except TimeoutError as error:
-                raise_unavailable("timeout", ref, channel, machine, "no answer in time", error)
+                message = "no answer in time"
+                raise MachineUnavailable.because("timeout", ref.step, message, route) from error
 
     async def _channel(
         self, machine: str, deadline: float, refusing: dict[Endpoint, MachineFault]
@@ -104,25 +108,6 @@ class TalosCalls:
     def build_headers(self, machine: str) -> dict[str, str]:
         """Return the headers of a call: apid routes by `node` and forwards all other headers."""
         return {**self._trace_headers(), **({"node": machine} if machine else {})}
-
-
-def raise_unavailable(  # noqa: PLR0917 - the order of a fault's parts
-    kind: FaultKind,
-    ref: ResourceRef,
-    channel: TalosChannel,
-    machine: str,
-    message: str,
-    cause: Exception | None,
-) -> NoReturn:
-    """Raise MachineUnavailable for that query."""
-    fault = MachineFault(
-        kind=kind, step=ref.step, endpoint=_describe_route(channel, machine), message=message
-    )
-    raise MachineUnavailable(fault) from cause
-
-
-def _describe_route(channel: TalosChannel, machine: str) -> str:
-    return f"{channel.endpoint} for {machine}" if machine else str(channel.endpoint)
 
 
 @cache

@@ -11,9 +11,10 @@ from h2.exceptions import ProtocolError
 from libs.talos.connection import Connection
 from libs.talos.credentials import Credentials
 from libs.talos.faults import Status
+from libs.talos.proto.strict import InvalidResponse
 from libs.talos.stream_buffer import WaiterEvent
 from libs.talos.talosconfig import Endpoint
-from libs.talos.validation import MAX_MESSAGES, MAX_RESPONSE_BYTES, InvalidResponse
+from libs.talos.validation import MAX_MESSAGES, MAX_RESPONSE_BYTES
 
 
 class CallEnded(Exception):

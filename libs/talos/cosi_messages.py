@@ -7,7 +7,7 @@ on the facts. Field numbers: proto/talos.proto.
 from typing import Final, NamedTuple
 
 from libs.talos.proto.generated import EventType
-from libs.talos.proto.strict import Malformed, fields
+from libs.talos.proto.strict import InvalidResponse, fields
 
 _NAMES: Final = {1: "namespace", 2: "type", 3: "id"}
 
@@ -31,21 +31,21 @@ class Event(NamedTuple):
 
 
 def decode_response(data: bytes) -> Resource:
-    """Return the resource of a GetResponse or ListResponse. Raises Malformed."""
+    """Return the resource of a GetResponse or ListResponse. Raises InvalidResponse."""
     found: bytes | None = None
     for number, value in fields(data):
         if number == 1:
             found = _require_bytes(value, "resource")
     if found is None:
-        raise Malformed("an answer without a resource")
+        raise InvalidResponse("an answer without a resource")
     return _decode_resource(found)
 
 
 def decode_events(data: bytes, limit: int) -> list[Event]:
-    """Return the events of a WatchResponse, at most `limit`. Raises Malformed."""
+    """Return the events of a WatchResponse, at most `limit`. Raises InvalidResponse."""
     encoded = [_require_bytes(value, "event") for number, value in fields(data) if number == 1]
     if len(encoded) > limit:
-        raise Malformed(f"more than {limit} events in one message")
+        raise InvalidResponse(f"more than {limit} events in one message")
     return [_decode_event(one) for one in encoded]
 
 
@@ -59,7 +59,7 @@ def _decode_event(data: bytes) -> Event:
                 resource = _decode_resource(_require_bytes(value, "resource"))
             case 2:
                 if not isinstance(value, int):
-                    raise Malformed("an event type that is not a number")
+                    raise InvalidResponse("an event type that is not a number")
                 kind = value
             case 3:
                 old = _decode_resource(_require_bytes(value, "old resource"))
@@ -77,7 +77,7 @@ def _decode_resource(data: bytes) -> Resource:
         elif number == 2:
             spec = _decode_proto_spec(_require_bytes(value, "spec"))
     if metadata is None:
-        raise Malformed("a resource without metadata")
+        raise InvalidResponse("a resource without metadata")
     texts = {"namespace": "", "type": "", "id": ""}
     for number, value in fields(metadata):
         if number in _NAMES:
@@ -95,7 +95,7 @@ def _decode_proto_spec(data: bytes) -> bytes:
 
 def _require_bytes(value: int | bytes, what: str) -> bytes:
     if not isinstance(value, bytes):
-        raise Malformed(f"{what} is not made of bytes")
+        raise InvalidResponse(f"{what} is not made of bytes")
     return value
 
 
@@ -103,4 +103,4 @@ def _require_text(value: int | bytes, what: str) -> str:
     try:
         return _require_bytes(value, what).decode()
     except UnicodeDecodeError as error:
-        raise Malformed(f"{what} is not text") from error
+        raise InvalidResponse(f"{what} is not text") from error

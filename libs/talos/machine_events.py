@@ -8,17 +8,16 @@ import msgspec
 from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata
 from libs.talos.cosi_messages import Event, Resource, decode_events
 from libs.talos.machine_reading import (
-    MAX_ADDRESSES,
     decode_stage,
-    read_address_resources,
-    read_node_name_resource,
-    read_platform_resource,
-    read_stage_resource,
+    read_addresses,
+    read_node_name,
+    read_platform,
+    read_stage,
 )
 from libs.talos.proto.generated import EventType
-from libs.talos.proto.strict import Malformed
+from libs.talos.proto.strict import InvalidResponse
 from libs.talos.resources import MACHINE_STATUS, NODENAME, PLATFORM_METADATA, ResourceRef
-from libs.talos.validation import MAX_MESSAGES, MAX_RESPONSE_BYTES, MAX_TEXT_CHARS, InvalidResponse
+from libs.talos.validation import MAX_MESSAGES, MAX_RESPONSE_BYTES, MAX_TEXT_CHARS, select_resources
 
 MAX_EVENTS: Final = 1024
 _STATE_EVENTS: Final = frozenset({EventType.CREATED, EventType.UPDATED, EventType.DESTROYED})
@@ -105,28 +104,25 @@ class WatchOpening:
             self._found.append(event.resource)
         if self.ref.id:
             self._is_open = True
-        elif len(self._found) > MAX_ADDRESSES:
-            raise InvalidResponse(f"more than {MAX_ADDRESSES} of {self.ref.step}")
+        elif len(self._found) > self.ref.limit:
+            raise InvalidResponse(f"more than {self.ref.limit} of {self.ref.step}")
 
 
 def build_snapshot(openings: dict[ResourceRef, WatchOpening]) -> WatchSnapshot:
     """Return the state that the watches found. Raises InvalidResponse."""
-    found = {asked: opening.initial_resources for asked, opening in openings.items()}
+    found = {ref: select_resources(ref, opening.initial_resources) for ref, opening in openings.items()}
     platform, name, status = found.pop(PLATFORM_METADATA), found.pop(NODENAME), found.pop(MACHINE_STATUS, [])
     (addresses,) = found.values()
     return WatchSnapshot(
-        platform=read_platform_resource(platform[0]) if platform else None,
-        addresses=read_address_resources(addresses),
-        node_name=read_node_name_resource(name[0]) if name else "",
-        stage=read_stage_resource(status[0]) if status else "",
+        platform=read_platform(platform) if platform else None,
+        addresses=read_addresses(addresses),
+        node_name=read_node_name(name) if name else "",
+        stage=read_stage(status) if status else "",
     )
 
 
 def _events(answer: bytes) -> list[Event]:
-    try:
-        found = decode_events(answer, MAX_EVENTS)
-    except Malformed as error:
-        raise InvalidResponse(str(error)) from error
+    found = decode_events(answer, MAX_EVENTS)
     for event in found:
         if event.kind == EventType.ERRORED:
             raise WatchErrored((event.error or "no reason given")[:MAX_TEXT_CHARS])

@@ -1,9 +1,9 @@
-"""Reads facts from the responses of a machine. Any other response raises InvalidResponse."""
+"""Reads facts from resources that `select_resources` has checked; other content raises InvalidResponse."""
 
 import ipaddress
 import re
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -18,34 +18,28 @@ from libs.talos.proto.generated import (
     PlatformMetadataSpec,
     SystemInformationSpec,
 )
-from libs.talos.proto.strict import Malformed, Message, fields, parse
-from libs.talos.resources import (
-    ADDRESSES,
-    CLUSTER_INFO,
-    CONTROLLER_MANAGER,
-    MACHINE_STATUS,
-    MEMBERS,
-    NODENAME,
-    PLATFORM_METADATA,
-    SYSTEM_INFORMATION,
-    ResourceRef,
-)
+from libs.talos.proto.strict import InvalidResponse, fields, parse
 from libs.talos.validation import (
-    InvalidResponse,
-    parse_resource,
     require_bool,
     require_bytes,
-    require_id,
     require_number,
     require_smbios_text,
     require_text,
 )
 
-M = TypeVar("M", bound=Message)
-
 MAX_TAGS: Final = 512
-MAX_ADDRESSES: Final = 1024
 MAX_CIDRS: Final = 16
+_STAGE: Final = 1  # field number in MachineStatusSpec
+_STAGES: Final = {
+    1: "booting",
+    2: "installing",
+    3: "maintenance",
+    4: "running",
+    5: "rebooting",
+    6: "shutting down",
+    7: "resetting",
+    8: "upgrading",
+}
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")
 
 
@@ -58,14 +52,9 @@ class MachineConfigNetworks(msgspec.Struct, frozen=True, kw_only=True):
     node_cidr_mask_size_ipv6: int | None = None
 
 
-def read_platform(answer: bytes) -> PlatformMetadata:
-    """Return PlatformMetadata from a GetResponse."""
-    return read_platform_resource(parse_resource(answer))
-
-
-def read_platform_resource(resource: Resource) -> PlatformMetadata:
+def read_platform(resources: Sequence[Resource]) -> PlatformMetadata:
     """Return PlatformMetadata from its resource."""
-    spec = _spec_of(resource, PLATFORM_METADATA, PlatformMetadataSpec)
+    spec = parse(PlatformMetadataSpec, resources[0].spec)
     if len(spec.tags) > MAX_TAGS:
         raise InvalidResponse(f"more than {MAX_TAGS} tags")
     return PlatformMetadata(
@@ -85,56 +74,37 @@ def read_platform_resource(resource: Resource) -> PlatformMetadata:
     )
 
 
-def read_system(answer: bytes) -> SystemInformation:
-    """Return SystemInformation from a GetResponse; invalid UTF-8 becomes the replacement character."""
-    spec = _get(answer, SYSTEM_INFORMATION, SystemInformationSpec)
+def read_system(resources: Sequence[Resource]) -> SystemInformation:
+    """Return SystemInformation; invalid UTF-8 becomes the replacement character."""
+    spec = parse(SystemInformationSpec, resources[0].spec)
     texts = {
         name: require_smbios_text(getattr(spec, name), name) for name in SystemInformation.__struct_fields__
     }
     return SystemInformation(**texts)
 
 
-def read_addresses(answers: Sequence[bytes]) -> tuple[AddressStatus, ...]:
-    """Return the AddressStatus of ListResponses, sorted by id, without entries whose address is not set."""
-    if len(answers) > MAX_ADDRESSES:
-        raise InvalidResponse(f"more than {MAX_ADDRESSES} addresses")
-    return read_address_resources([parse_resource(answer) for answer in answers])
+def read_addresses(resources: Sequence[Resource]) -> tuple[AddressStatus, ...]:
+    """Return the AddressStatus of these resources, without those whose address is not set."""
+    statuses = (_address_status(parse(AddressStatusSpec, each.spec), each.id) for each in resources)
+    return tuple(status for status in statuses if status is not None)
 
 
-def read_address_resources(resources: Sequence[Resource]) -> tuple[AddressStatus, ...]:
-    """Return the AddressStatus of resources, sorted by id."""
-    if len(resources) > MAX_ADDRESSES:
-        raise InvalidResponse(f"more than {MAX_ADDRESSES} addresses")
-    statuses: dict[str, AddressStatus | None] = {}
-    for resource in resources:
-        identifier = require_id(resource, ADDRESSES)
-        if identifier in statuses:
-            raise InvalidResponse(f"two resources with the id {identifier!r}")
-        statuses[identifier] = _address_status(_parse(AddressStatusSpec, resource.spec), identifier)
-    return tuple(status for _, status in sorted(statuses.items()) if status is not None)
-
-
-def read_node_name(answer: bytes) -> str:
+def read_node_name(resources: Sequence[Resource]) -> str:
     """Return the name under which the kubelet registers; "" if it is not known yet."""
-    return read_node_name_resource(parse_resource(answer))
-
-
-def read_node_name_resource(resource: Resource) -> str:
-    """Return the name under which the kubelet registers, from its resource."""
-    name = require_text(_spec_of(resource, NODENAME, NodenameSpec).nodename, "nodename")
+    name = require_text(parse(NodenameSpec, resources[0].spec).nodename, "nodename")
     if name and not _NODE_NAME.match(name):
         raise InvalidResponse(f"{name[:80]!r} is not a node name")
     return name
 
 
-def read_cluster_name(answer: bytes) -> str:
+def read_cluster_name(resources: Sequence[Resource]) -> str:
     """Return the cluster name of the machine config; "" without one."""
-    return require_text(_get(answer, CLUSTER_INFO, InfoSpec).cluster_name, "cluster_name")
+    return require_text(parse(InfoSpec, resources[0].spec).cluster_name, "cluster_name")
 
 
-def read_cluster_networks(answer: bytes) -> MachineConfigNetworks:
+def read_cluster_networks(resources: Sequence[Resource]) -> MachineConfigNetworks:
     """Return pod and service networks from a control plane's ControllerManagerConfig."""
-    spec = _get(answer, CONTROLLER_MANAGER, ControllerManagerConfigSpec)
+    spec = parse(ControllerManagerConfigSpec, resources[0].spec)
     return MachineConfigNetworks(
         pod_cidrs=_cidrs(spec.pod_cid_rs, "pod CIDR"),
         service_cidrs=_cidrs(spec.service_cid_rs, "service CIDR"),
@@ -143,22 +113,6 @@ def read_cluster_networks(answer: bytes) -> MachineConfigNetworks:
         node_cidr_mask_size_ipv6=require_number(spec.node_cidr_mask_size_i_pv6, "IPv6 mask size", 0, 128)
         or None,
     )
-
-
-def _get(answer: bytes, ref: ResourceRef, spec: type[M]) -> M:
-    return _spec_of(parse_resource(answer), ref, spec)
-
-
-def _spec_of(resource: Resource, ref: ResourceRef, spec: type[M]) -> M:
-    require_id(resource, ref)
-    return _parse(spec, resource.spec)
-
-
-def _parse(message: type[M], data: bytes) -> M:
-    try:
-        return parse(message, data)
-    except Malformed as error:
-        raise InvalidResponse(str(error)) from error
 
 
 def _address_status(spec: AddressStatusSpec, identifier: str) -> AddressStatus | None:
@@ -203,43 +157,17 @@ def _cidrs(values: object, what: str) -> tuple[str, ...]:
     return texts
 
 
-MAX_MEMBERS: Final = 2048  # the discovery service accepts 1024 per cluster
-_STAGE: Final = 1  # field number in MachineStatusSpec
-_LARGEST: Final = 2**32 - 1
-_STAGES: Final = {
-    1: "booting",
-    2: "installing",
-    3: "maintenance",
-    4: "running",
-    5: "rebooting",
-    6: "shutting down",
-    7: "resetting",
-    8: "upgrading",
-}
-
-
-def read_stage(answer: bytes) -> str:
-    """Return the stage of a GetResponse, "" if unknown. As all functions here, raises InvalidResponse."""
-    return read_stage_resource(parse_resource(answer))
-
-
-def read_stage_resource(resource: Resource) -> str:
-    """Return the stage of a resource."""
-    require_id(resource, MACHINE_STATUS)
-    return decode_stage(resource.spec)
+def read_stage(resources: Sequence[Resource]) -> str:
+    """Return the stage of a machine, "" if unknown."""
+    return decode_stage(resources[0].spec)
 
 
 def decode_stage(spec: bytes) -> str:
     """Return the stage of an encoded MachineStatusSpec, without the readiness."""
-    try:
-        stage = dict(fields(spec)).get(_STAGE, 0)
-    except Malformed as error:
-        raise InvalidResponse(str(error)) from error
-    return _STAGES.get(require_number(stage, "stage", 0, _LARGEST), "")
+    stage = dict(fields(spec)).get(_STAGE, 0)
+    return _STAGES.get(require_number(stage, "stage", 0, 2**32 - 1), "")
 
 
-def read_member_names(answers: Sequence[bytes]) -> frozenset[str]:
-    """Return the node names of all members from ListResponses: the id of a member is its node name."""
-    if len(answers) > MAX_MEMBERS:
-        raise InvalidResponse(f"more than {MAX_MEMBERS} members")
-    return frozenset(require_id(parse_resource(answer), MEMBERS) for answer in answers)
+def read_member_names(resources: Sequence[Resource]) -> frozenset[str]:
+    """Return the node names of all members: the id of a member is its node name."""
+    return frozenset(resource.id for resource in resources)

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from functools import cache
 from types import TracebackType
-from typing import Final, NoReturn, Self
+from typing import Final, Self
 
-from libs.common.contract.machine import FaultKind, MachineFault
+from libs.common.contract.machine import FaultKind
 from libs.talos.channel import CallEnded, MessageStream, StreamLost, TalosChannel
 from libs.talos.faults import translate_status
 from libs.talos.machine_events import (
@@ -15,10 +15,10 @@ from libs.talos.machine_events import (
     WatchSnapshot,
     build_snapshot,
 )
+from libs.talos.proto.strict import InvalidResponse
 from libs.talos.resources import WATCH, WATCHED_RESOURCES, ResourceRef
 from libs.talos.session import MachineUnavailable
 from libs.talos.stream_buffer import WaiterEvent
-from libs.talos.validation import InvalidResponse
 
 PAUSE_SECONDS: Final = 0.05  # flow control limits a machine that floods its watch
 
@@ -75,13 +75,13 @@ class MachineWatch:
                 while self._list_unopened() and not self._has_ended():
                     await self._read_arrived()
         except TimeoutError as error:
-            self._unavailable("timeout", self._list_unopened()[0], "no watch in time", error)
+            raise self._make_error("timeout", self._list_unopened()[0], "no watch in time") from error
         if unopened := self._list_unopened():
-            self._unavailable("internal", unopened[0], "the watch ended at once", None)
+            raise self._make_error("internal", unopened[0], "the watch ended at once")
         try:
             return build_snapshot(self._openings)
         except InvalidResponse as error:
-            self._unavailable("invalid", self._resources[0], str(error), error)
+            raise self._make_error("invalid", self._resources[0], str(error)) from error
         finally:
             for opening in self._openings.values():
                 opening.release()
@@ -115,18 +115,15 @@ class MachineWatch:
                     fault = translate_status(error.status, step=asked.step, asked=self._endpoint)
                     raise MachineUnavailable(fault) from error
                 case StreamLost():
-                    self._unavailable("refused", asked, f"the watch was lost: {error}", error)
+                    raise self._make_error("refused", asked, f"the watch was lost: {error}") from error
                 case WatchErrored():
-                    self._unavailable("internal", asked, f"the watch is broken: {error}", error)
+                    raise self._make_error("internal", asked, f"the watch is broken: {error}") from error
                 case _:
-                    self._unavailable("invalid", asked, str(error), error)
+                    raise self._make_error("invalid", asked, str(error)) from error
         return bool(self._ended)
 
-    def _unavailable(
-        self, kind: FaultKind, ref: ResourceRef, message: str, cause: Exception | None
-    ) -> NoReturn:
-        fault = MachineFault(kind=kind, step=ref.step, endpoint=self._endpoint, message=message)
-        raise MachineUnavailable(fault) from cause
+    def _make_error(self, kind: FaultKind, ref: ResourceRef, message: str) -> MachineUnavailable:
+        return MachineUnavailable.because(kind, ref.step, message, self._endpoint)
 
     async def _open_stream(self, channel: TalosChannel, headers: dict[str, str], asked: ResourceRef) -> None:
         try:

@@ -40,6 +40,7 @@ class ResourceRef(msgspec.Struct, frozen=True):
     type: str
     id: str = ""
     id_regexp: str = ""
+    limit: int = 1  # of resources in a response
     inventory_field: str = ""  # the field of Inventory that has its content
 
     def get(self) -> bytes:
@@ -83,7 +84,12 @@ SYSTEM_INFORMATION: Final = ResourceRef(
     id="systeminformation",
 )
 ADDRESSES: Final = ResourceRef(
-    "AddressStatus", "addresses", "network", "AddressStatuses.net.talos.dev", id_regexp=NOT_KUBE_IPVS
+    "AddressStatus",
+    "addresses",
+    "network",
+    "AddressStatuses.net.talos.dev",
+    id_regexp=NOT_KUBE_IPVS,
+    limit=1024,
 )
 NODENAME: Final = ResourceRef("Nodename", "nodename", "k8s", "Nodenames.kubernetes.talos.dev", id="nodename")
 CLUSTER_INFO: Final = ResourceRef(
@@ -100,7 +106,8 @@ CONTROLLER_MANAGER: Final = ResourceRef(
 MACHINE_STATUS: Final = ResourceRef(
     "MachineStatus", "machinestatus", "runtime", "MachineStatuses.runtime.talos.dev", id="machine"
 )
-MEMBERS: Final = ResourceRef("Member", "members", "cluster", "Members.cluster.talos.dev")
+# The discovery service accepts 1024 members per cluster.
+MEMBERS: Final = ResourceRef("Member", "members", "cluster", "Members.cluster.talos.dev", limit=2048)
 # The inventory. Rules name its parts as in `libs.common.cloud_config.fact_fields`.
 INVENTORY: Final[Mapping[Part, ResourceRef]] = {
     "Version": ResourceRef(
@@ -124,6 +131,7 @@ INVENTORY: Final[Mapping[Part, ResourceRef]] = {
         "extensions",
         "runtime",
         "ExtensionStatuses.runtime.talos.dev",
+        limit=512,
         inventory_field="extensions",
     ),
     "Processor": ResourceRef(
@@ -131,6 +139,7 @@ INVENTORY: Final[Mapping[Part, ResourceRef]] = {
         "processors",
         "hardware",
         "Processors.hardware.talos.dev",
+        limit=512,
         inventory_field="processors",
     ),
     "MemoryModule": ResourceRef(
@@ -138,6 +147,7 @@ INVENTORY: Final[Mapping[Part, ResourceRef]] = {
         "memorymodules",
         "hardware",
         "MemoryModules.hardware.talos.dev",
+        limit=512,
         inventory_field="memory_mib",
     ),
     "RouteStatus": ResourceRef(
@@ -146,6 +156,7 @@ INVENTORY: Final[Mapping[Part, ResourceRef]] = {
         "network",
         "RouteStatuses.net.talos.dev",
         id_regexp=NOT_LOCAL_ROUTES,
+        limit=2048,
         inventory_field="gateways",
     ),
 }

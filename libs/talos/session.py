@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 from libs.common.clocks import loop_time
-from libs.common.contract.machine import CONNECT_STEP, MachineFault
+from libs.common.contract.machine import CONNECT_STEP, FaultKind, MachineFault
 from libs.talos.channel import TalosChannel
 from libs.talos.connection import classify_connection_error
 from libs.talos.credentials import Credentials, CredentialStore
@@ -26,6 +26,11 @@ class MachineUnavailable(Exception):
     def __init__(self, fault: MachineFault) -> None:
         super().__init__(f"{fault.kind}: {fault.step}: {fault.message}")
         self.fault = fault
+
+    @classmethod
+    def because(cls, kind: FaultKind, step: str, message: str, endpoint: str = "") -> Self:
+        """Return the error with the fault of these parts."""
+        return cls(MachineFault(kind=kind, step=step, endpoint=endpoint, message=message))
 
 
 class TalosSession:
@@ -47,9 +52,7 @@ class TalosSession:
         try:
             found = self._store.current(self._clock())
         except CredentialsError as error:
-            raise MachineUnavailable(
-                MachineFault(kind="no_endpoint", step="credentials", message=str(error))
-            ) from error
+            raise MachineUnavailable.because("no_endpoint", "credentials", str(error)) from error
         if self._credentials is None or found.digest != self._credentials.digest:
             self._adopt(found)
         return found

@@ -1,9 +1,10 @@
-"""Validates responses of machines; any other value raises InvalidResponse."""
+"""Validates responses of machines. Each function raises InvalidResponse for any other value."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from libs.talos.cosi_messages import Resource, decode_response
-from libs.talos.proto.strict import Malformed
+from libs.talos.proto.strict import InvalidResponse
 from libs.talos.resources import ResourceRef
 
 MAX_TEXT_CHARS: Final = 1024
@@ -15,20 +16,24 @@ MAX_RESPONSE_BYTES: Final = 512 * 1024  # all messages of one call, or of the be
 MAX_MESSAGES: Final = 2048
 
 
-class InvalidResponse(Exception):
-    """A response that no Talos would send; the text gives the reason."""
+def parse_resources(ref: ResourceRef, answers: Sequence[bytes]) -> list[Resource]:
+    """Return the resources of the responses to Get or List, as `select_resources` does."""
+    if ref.id and not answers:
+        raise InvalidResponse("no answer")
+    return select_resources(ref, [decode_response(answer) for answer in answers])
 
 
-def parse_resource(answer: bytes) -> Resource:
-    """Return the resource of a GetResponse or ListResponse. Raises InvalidResponse, as all functions here."""
-    try:
-        return decode_response(answer)
-    except Malformed as error:
-        raise InvalidResponse(str(error)) from error
+def select_resources(ref: ResourceRef, resources: Sequence[Resource]) -> list[Resource]:
+    """Return the resources sorted by id. Raises InvalidResponse unless they are the requested ones."""
+    if len(resources) > ref.limit:
+        raise InvalidResponse(f"more than {ref.limit} of {ref.step}")
+    found = {_require_id(resource, ref): resource for resource in resources}
+    if len(found) < len(resources):
+        raise InvalidResponse(f"two of {ref.step} have the same id")
+    return [found[identifier] for identifier in sorted(found)]
 
 
-def require_id(resource: Resource, ref: ResourceRef) -> str:
-    """Return the id of a resource; raise if it is not the requested one."""
+def _require_id(resource: Resource, ref: ResourceRef) -> str:
     received = (
         require_text(resource.namespace, "namespace"),
         require_text(resource.type, "type"),

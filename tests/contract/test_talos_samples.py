@@ -1,5 +1,6 @@
 """Bytes made by Talos's and COSI's own Go types (see talos_samples/generate) read as what they mean."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,10 +11,22 @@ from hypothesis import strategies as st
 
 from libs.common.contract.machine import Inventory, Processors
 from libs.talos import machine_reading
+from libs.talos.cosi_messages import Resource
 from libs.talos.inventory_reading import read_part
 from libs.talos.machine_events import WatchErrored, WatchOpening
-from libs.talos.resources import NODENAME, Part
-from libs.talos.validation import InvalidResponse
+from libs.talos.proto.strict import InvalidResponse
+from libs.talos.resources import (
+    ADDRESSES,
+    CLUSTER_INFO,
+    CONTROLLER_MANAGER,
+    INVENTORY,
+    NODENAME,
+    PLATFORM_METADATA,
+    SYSTEM_INFORMATION,
+    Part,
+    ResourceRef,
+)
+from libs.talos.validation import parse_resources
 from services.metadata.nodes.inventory_state import get_part
 
 FOLDER = Path(__file__).parent / "talos_samples"
@@ -53,22 +66,28 @@ INVALID = [case for case in CASES if case.sample.invalid]
 AN_EMPTY_EVENT = b"\x0a\x00"  # with which a watch on one resource opens
 
 
+READERS: dict[str, tuple[ResourceRef, Callable[[list[Resource]], Any]]] = {
+    "platform": (PLATFORM_METADATA, machine_reading.read_platform),
+    "system": (SYSTEM_INFORMATION, machine_reading.read_system),
+    "nodename": (NODENAME, machine_reading.read_node_name),
+    "cluster_name": (CLUSTER_INFO, machine_reading.read_cluster_name),
+    "cluster_networks": (CONTROLLER_MANAGER, machine_reading.read_cluster_networks),
+    "address": (ADDRESSES, lambda found: next(iter(machine_reading.read_addresses(found)), None)),
+}
+
+
+def read_inventory(part: Part, messages: Sequence[bytes]) -> Inventory:
+    return read_part(part, parse_resources(INVENTORY[part], messages))
+
+
 def read(reads: str, message: bytes) -> Any:
+    if reads in READERS:
+        ref, reader = READERS[reads]
+        value = reader(parse_resources(ref, [message]))
+        return every_field(value) if isinstance(value, msgspec.Struct) else value
     match reads:
-        case "platform":
-            return every_field(machine_reading.read_platform(message))
-        case "system":
-            return every_field(machine_reading.read_system(message))
-        case "address":
-            return next((every_field(status) for status in machine_reading.read_addresses([message])), None)
-        case "nodename":
-            return machine_reading.read_node_name(message)
-        case "cluster_name":
-            return machine_reading.read_cluster_name(message)
-        case "cluster_networks":
-            return every_field(machine_reading.read_cluster_networks(message))
         case "Version" | "MachineType" | "ExtensionStatus" | "Processor" | "MemoryModule" | "RouteStatus":
-            value = get_part(read_part(reads, [message]), reads)
+            value = get_part(read_inventory(reads, [message]), reads)
             value = list(value) if isinstance(value, tuple) else value
             return every_field(value) if isinstance(value, msgspec.Struct) else value
         case "watch":
@@ -136,7 +155,7 @@ def test_any_mutation_is_read_or_refused_and_nothing_else_happens(data: st.DataO
     msgspec.json.encode(facts)  # whatever was read can go on a bus
 
 
-ADDRESSES = {
+SAMPLE_ADDRESSES = {
     case.sample.name: case.sample.message
     for case in VALID
     if case.talos == "1.13.5" and case.sample.reads == "address"
@@ -152,10 +171,10 @@ def test_an_inventory_sums_up_what_is_there():
     epyc, module = PARTS["Processor", "a processor"], PARTS["MemoryModule", "a module"]
     second = epyc.replace(b"CPU-0", b"CPU-1")
     empty = PARTS["Processor", "an empty socket"].replace(b"CPU-0", b"CPU-2")
-    read_twice = read_part("Processor", [empty, second, epyc]).processors
+    read_twice = read_inventory("Processor", [empty, second, epyc]).processors
     assert read_twice == Processors(manufacturer="AMD", model="EPYC 9354P", sockets=2, cores=60, threads=120)
     both = [module, module.replace(b"DIMM-0", b"DIMM-7"), PARTS["MemoryModule", "an empty slot"]]
-    assert read_part("MemoryModule", both).memory_mib == 65536
+    assert read_inventory("MemoryModule", both).memory_mib == 65536
 
 
 def test_a_machine_without_any_is_told_from_one_that_was_not_asked():
@@ -171,9 +190,9 @@ def test_a_machine_without_any_is_told_from_one_that_was_not_asked():
 def test_an_inventory_is_bounded_and_names_nothing_twice(part: Part):
     message = next(message for (reads, _), message in PARTS.items() if reads == part)
     with pytest.raises(InvalidResponse, match="same id"):
-        read_part(part, [message, message])
-    with pytest.raises(InvalidResponse, match="513 answers"):
-        read_part(part, [message] * 513)
+        read_inventory(part, [message, message])
+    with pytest.raises(InvalidResponse, match="more than 512 of"):
+        read_inventory(part, [message] * 513)
 
 
 def test_gateways_are_sorted_and_told_once_however_many_routes_lead_to_them():
@@ -181,24 +200,25 @@ def test_gateways_are_sorted_and_told_once_however_many_routes_lead_to_them():
     second = default.replace(b"/1024", b"/2048")  # the priority in its id
     of_link = PARTS["RouteStatus", "a default route of a link"]
     assert second != default
-    told_twice = read_part("RouteStatus", [network, second, of_link, default]).gateways
+    told_twice = read_inventory("RouteStatus", [network, second, of_link, default]).gateways
     assert told_twice == ("10.0.0.1", "2001:db8::ff")
     with pytest.raises(InvalidResponse, match="same id"):
-        read_part("RouteStatus", [default, default])
-    with pytest.raises(InvalidResponse, match="more than 8192 routes"):
-        read_part("RouteStatus", [default] * 8193)
+        read_inventory("RouteStatus", [default, default])
+    with pytest.raises(InvalidResponse, match="more than 2048 of RouteStatus"):
+        read_inventory("RouteStatus", [default] * 2049)
 
 
 def test_the_same_resource_twice_is_refused():
-    message = ADDRESSES["IPv6"]
-    with pytest.raises(InvalidResponse, match="two resources with the id"):
-        machine_reading.read_addresses([message, message])
+    message = SAMPLE_ADDRESSES["IPv6"]
+    with pytest.raises(InvalidResponse, match="same id"):
+        parse_resources(ADDRESSES, [message, message])
 
 
 def test_addresses_come_out_by_id_whatever_their_order():
     names = ("scope host", "IPv6", "from cloud metadata", "the default prefix", "IPv4-mapped IPv6")
-    messages = [ADDRESSES[name] for name in names]
-    assert machine_reading.read_addresses(messages) == machine_reading.read_addresses(messages[::-1])
-    found = [f"{status.link}/{status.address}" for status in machine_reading.read_addresses(messages)]
+    messages = [SAMPLE_ADDRESSES[name] for name in names]
+    statuses = machine_reading.read_addresses(parse_resources(ADDRESSES, messages))
+    assert statuses == machine_reading.read_addresses(parse_resources(ADDRESSES, messages[::-1]))
+    found = [f"{status.link}/{status.address}" for status in statuses]
     assert found == sorted(found)
     assert len(found) == len(names)

@@ -17,6 +17,7 @@ from libs.talos.proto.generated import (
     WatchOptions,
     WatchRequest,
 )
+from libs.talos.validation import parse_resources
 
 EVERYTHING = (
     resources.PLATFORM_METADATA,
@@ -83,7 +84,8 @@ EXTERNAL = "0a080a04cb00710710203a0865787465726e616c4002"
 
 
 def test_platform_metadata_are_read():
-    assert read_platform(_get(resources.PLATFORM_METADATA, PLATFORM)) == PlatformMetadata(
+    answers = [_get(resources.PLATFORM_METADATA, PLATFORM)]
+    assert read_platform(parse_resources(resources.PLATFORM_METADATA, answers)) == PlatformMetadata(
         platform="aws", instance_id="i-1", provider_id="aws:///us-east-1a/i-1", spot=True
     )
 
@@ -98,7 +100,8 @@ def test_platform_metadata_are_read():
 )
 def test_addresses_are_read(spec: str, want: AddressStatus):
     resource = _resource(resources.ADDRESSES, "eth0/some", spec)
-    assert read_addresses([bytes(ListResponse(resource=resource))]) == (want,)
+    answers = [bytes(ListResponse(resource=resource))]
+    assert read_addresses(parse_resources(resources.ADDRESSES, answers)) == (want,)
 
 
 def test_an_address_with_a_zone_is_twenty_bytes():

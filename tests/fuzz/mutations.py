@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final, TypeVar
 
-from libs.talos.proto.strict import Malformed, fields
+from libs.talos.proto.strict import InvalidResponse, fields
 from libs.testbed.sim_machines.protobuf_wire import encode
 from tests.csr_der import encode_tlv
 
@@ -156,7 +156,7 @@ def _change_protobuf(data: bytes, other: bytes, chance: Random) -> bytes:
     """Replace, remove, repeat or descend into one field; the lengths around it stay right."""
     try:
         found = list(fields(data))
-    except Malformed:
+    except InvalidResponse:
         return data
     if not found:
         return data

@@ -10,24 +10,44 @@ import msgspec
 
 from libs.talos import machine_reading
 from libs.talos.channel import CallEnded, StreamLost
+from libs.talos.cosi_messages import Resource
 from libs.talos.inventory_reading import MAX_EXTENSION_CHARS, read_part
 from libs.talos.machine_events import WatchErrored, WatchOpening
 from libs.talos.proto.generated import PlatformMetadataSpec
-from libs.talos.proto.strict import Malformed, parse
-from libs.talos.resources import ADDRESSES, INVENTORY, MACHINE_STATUS, MEMBERS, NODENAME, Part, ResourceRef
-from libs.talos.validation import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, InvalidResponse
+from libs.talos.proto.strict import InvalidResponse, parse
+from libs.talos.resources import (
+    ADDRESSES,
+    CLUSTER_INFO,
+    CONTROLLER_MANAGER,
+    INVENTORY,
+    MACHINE_STATUS,
+    MEMBERS,
+    NODENAME,
+    PLATFORM_METADATA,
+    SYSTEM_INFORMATION,
+    Part,
+    ResourceRef,
+)
+from libs.talos.validation import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, parse_resources
 from libs.testbed.sim_machines.protobuf_wire import encode
 from tests.fuzz.target import Target
 from tests.talos_conversation import BEGIN, Conversation, prefixed
 
 _SAMPLES: Final = Path(__file__).parents[1] / "contract" / "talos_samples"
 _BETWEEN: Final = b"\n--\n"  # separates the messages of an input
+
+
+def _reader(ref: ResourceRef, read: Callable[[list[Resource]], Any]) -> Callable[[bytes], Any]:
+    """Reads the messages of an input, as the responses about that resource."""
+    return lambda data: read(parse_resources(ref, data.split(_BETWEEN)))
+
+
 _READERS: Final[dict[str, Callable[[bytes], Any]]] = {
-    "platform": machine_reading.read_platform,
-    "system": machine_reading.read_system,
-    "nodename": machine_reading.read_node_name,
-    "cluster_name": machine_reading.read_cluster_name,
-    "cluster_networks": machine_reading.read_cluster_networks,
+    "platform": _reader(PLATFORM_METADATA, machine_reading.read_platform),
+    "system": _reader(SYSTEM_INFORMATION, machine_reading.read_system),
+    "nodename": _reader(NODENAME, machine_reading.read_node_name),
+    "cluster_name": _reader(CLUSTER_INFO, machine_reading.read_cluster_name),
+    "cluster_networks": _reader(CONTROLLER_MANAGER, machine_reading.read_cluster_networks),
 }
 
 
@@ -79,25 +99,25 @@ def _reads(reader: Callable[[bytes], object]) -> Callable[[bytes], None]:
 
 
 def _addresses(data: bytes) -> None:
-    found = machine_reading.read_addresses(data.split(_BETWEEN))
+    found = _reader(ADDRESSES, machine_reading.read_addresses)(data)
     assert _has_bounded_texts(found)
     assert all("/" in status.address for status in found)
 
 
 def _inventory(part: Part) -> Callable[[bytes], None]:
     def run(data: bytes) -> None:
-        found = read_part(part, data.split(_BETWEEN))
+        found = read_part(part, parse_resources(INVENTORY[part], data.split(_BETWEEN)))
         assert len(msgspec.json.encode(found)) < 8 * MAX_EXTENSION_CHARS
 
     return run
 
 
 def _stage(data: bytes) -> None:
-    assert machine_reading.read_stage(data).isascii()
+    assert _reader(MACHINE_STATUS, machine_reading.read_stage)(data).isascii()
 
 
 def _members(data: bytes) -> None:
-    assert _has_bounded_texts(list(machine_reading.read_member_names(data.split(_BETWEEN))))
+    assert _has_bounded_texts(list(_reader(MEMBERS, machine_reading.read_member_names)(data)))
 
 
 def _watch(data: bytes) -> None:
@@ -210,7 +230,7 @@ TARGETS: Final = (
         format="protobuf",
         run=_strict,
         seeds=_samples("platform"),
-        errors=(Malformed,),
+        errors=(InvalidResponse,),
         max_bytes=MAX_MESSAGE_BYTES,
     ),
     Target(

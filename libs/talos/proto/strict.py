@@ -18,24 +18,26 @@ class Message(Protocol):
 M = TypeVar("M", bound=Message)
 
 
-class Malformed(Exception):
-    """The bytes are not the expected protobuf message."""
+class InvalidResponse(Exception):
+    """A response that no Talos would send; the text gives the reason."""
 
 
 def parse(message: type[M], data: bytes) -> M:
-    """Decode a message. Raises Malformed and no other exception; fields may have the wrong Python type."""
+    """Decode a message; fields may have the wrong Python type. Raises InvalidResponse and nothing else."""
     for _ in fields(data):
         pass  # rejects truncated fields
     try:
         return message.parse(data)
     except Exception as error:  # hostile bytes make the library raise many types (KeyError, EOFError, ...)
-        raise Malformed(f"{message.__name__} is not decodable: {type(error).__name__}: {error}") from error
+        raise InvalidResponse(
+            f"{message.__name__} is not decodable: {type(error).__name__}: {error}"
+        ) from error
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield number and value of each field in order: an int, or bytes if the length is known.
 
-    Raises Malformed.
+    Raises InvalidResponse.
     """
     at, size = 0, len(data)
     while at < size:
@@ -46,7 +48,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
         if not number:
-            raise Malformed(f"field number 0 of wire type {wire}")
+            raise InvalidResponse(f"field number 0 of wire type {wire}")
         if wire == 0:
             value, at = _varint(data, at)
             yield number, value
@@ -59,9 +61,9 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         elif wire in _FIXED:
             length = _FIXED[wire]
         else:
-            raise Malformed(f"wire type {wire}")
+            raise InvalidResponse(f"wire type {wire}")
         if at + length > size:
-            raise Malformed(f"field {number} is cut off: {size} bytes of at least {at + length}")
+            raise InvalidResponse(f"field {number} is cut off: {size} bytes of at least {at + length}")
         yield number, data[at : at + length]
         at += length
 
@@ -72,10 +74,10 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if position >= len(data):
-            raise Malformed("cut off inside a number")
+            raise InvalidResponse("cut off inside a number")
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < _ONE_BYTE:
             return value, position
-    raise Malformed("a number of more than ten bytes")
+    raise InvalidResponse("a number of more than ten bytes")

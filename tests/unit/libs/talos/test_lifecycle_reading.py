@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.talos.machine_events import WatchOpening
-from libs.talos.machine_reading import MAX_MEMBERS, read_member_names, read_stage
+from libs.talos.machine_reading import read_member_names, read_stage
 from libs.talos.proto.generated import (
     Event,
     EventType,
@@ -16,8 +16,9 @@ from libs.talos.proto.generated import (
     Spec,
     WatchResponse,
 )
+from libs.talos.proto.strict import InvalidResponse
 from libs.talos.resources import MACHINE_STATUS, MEMBERS
-from libs.talos.validation import InvalidResponse
+from libs.talos.validation import parse_resources
 
 RUNNING, RUNNING_AND_READY, SHUTTING_DOWN = b"\x08\x04", b"\x08\x04\x12\x02\x08\x01", b"\x08\x06"
 
@@ -27,13 +28,18 @@ def a_status(spec: bytes, *, identifier: str = "machine") -> Resource:
     return Resource(metadata=metadata, spec=Spec(proto_spec=spec))
 
 
-def answered(spec: bytes, **asked: str) -> bytes:
-    return bytes(GetResponse(resource=a_status(spec, **asked)))
+def read(spec: bytes, **asked: str) -> str:
+    answer = bytes(GetResponse(resource=a_status(spec, **asked)))
+    return read_stage(parse_resources(MACHINE_STATUS, [answer]))
 
 
 def a_member(name: str, *, namespace: str = "cluster") -> bytes:
     metadata = Metadata(namespace=namespace, type=MEMBERS.type, id=name)
     return bytes(ListResponse(resource=Resource(metadata=metadata, spec=Spec(proto_spec=b"\x0a\x01x"))))
+
+
+def read_members(answers: list[bytes]) -> frozenset[str]:
+    return read_member_names(parse_resources(MEMBERS, answers))
 
 
 def updated(new: bytes, old: bytes) -> bytes:
@@ -52,41 +58,41 @@ def updated(new: bytes, old: bytes) -> bytes:
     ],
 )
 def test_the_stage_is_told_in_talos_own_words(spec: bytes, stage: str):
-    assert read_stage(answered(spec)) == stage
+    assert read(spec) == stage
 
 
 @pytest.mark.parametrize("spec", [b"\x08", b"\x0a\x01x", b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"])
 def test_a_stage_that_no_talos_would_send_is_unreadable(spec: bytes):
     with pytest.raises(InvalidResponse):
-        read_stage(answered(spec))
+        read(spec)
 
 
 def test_the_status_of_something_else_is_unreadable():
     with pytest.raises(InvalidResponse):
-        read_stage(answered(RUNNING, identifier="another"))
+        read(RUNNING, identifier="another")
 
 
 @given(st.binary(max_size=64))
 def test_any_bytes_are_a_stage_or_unreadable(spec: bytes):
     try:
-        assert isinstance(read_stage(answered(spec)), str)
+        assert isinstance(read(spec), str)
     except InvalidResponse:
         return
 
 
 def test_members_are_known_by_the_names_of_their_nodes():
-    assert read_member_names([a_member("web-1"), a_member("web-2")]) == {"web-1", "web-2"}
-    assert read_member_names([]) == frozenset()
+    assert read_members([a_member("web-1"), a_member("web-2")]) == {"web-1", "web-2"}
+    assert read_members([]) == frozenset()
 
 
 @pytest.mark.parametrize(
     "answers",
-    [[a_member("")], [a_member("web-1", namespace="cluster-raw")], [a_member("web-1")] * (MAX_MEMBERS + 1)],
+    [[a_member("")], [a_member("web-1", namespace="cluster-raw")], [a_member("web-1")] * (MEMBERS.limit + 1)],
     ids=["nameless", "raw", "too many"],
 )
 def test_members_that_no_talos_would_send_are_unreadable(answers: list[bytes]):
     with pytest.raises(InvalidResponse):
-        read_member_names(answers)
+        read_members(answers)
 
 
 def test_a_watched_status_is_news_when_the_stage_changes_and_not_when_readiness_does():

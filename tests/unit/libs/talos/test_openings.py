@@ -11,8 +11,8 @@ from libs.talos.proto.generated import (
     Spec,
     WatchResponse,
 )
+from libs.talos.proto.strict import InvalidResponse
 from libs.talos.resources import ADDRESSES
-from libs.talos.validation import InvalidResponse
 
 NOTHING = WatchResponse()
 NOOP = WatchResponse(event=[Event(event_type=EventType.NOOP)])

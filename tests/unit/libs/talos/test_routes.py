@@ -2,8 +2,10 @@
 
 import pytest
 
-from libs.talos.inventory_reading import read_gateways
-from libs.talos.validation import InvalidResponse
+from libs.talos.inventory_reading import read_part
+from libs.talos.proto.strict import InvalidResponse
+from libs.talos.resources import INVENTORY
+from libs.talos.validation import parse_resources
 from libs.testbed.sim_machines.protobuf_wire import Field, encode
 
 FIRST, SECOND = bytes((10, 0, 0, 1)), bytes((10, 0, 0, 2))
@@ -18,6 +20,12 @@ def an_answer(spec: dict[int, Field], name: str = "inet4///1024") -> bytes:
         6: "running",
     }
     return encode({1: {1: metadata, 2: {1: encode(spec)}}})
+
+
+def read_gateways(answers: list[bytes]) -> tuple[str, ...]:
+    gateways = read_part("RouteStatus", parse_resources(INVENTORY["RouteStatus"], answers)).gateways
+    assert gateways is not None
+    return gateways
 
 
 def test_each_next_hop_of_a_route_is_a_gateway():
