@@ -3,8 +3,6 @@
 from datetime import timedelta
 from typing import Any
 
-import msgspec
-
 from cli.cluster.installation import Installation, Process
 from cli.cluster.kube_objects import (
     Condition,
@@ -205,7 +203,3 @@ def format_observations(name: str, what: InstallationSnapshot, state: str = "wro
     for finding in check.findings:
         assert finding.state == "ok" or finding.fix, "a finding that is not ok needs a fix"
     return "\n".join(line for f in check.findings for line in (f.observation, f.fix, *f.commands))
-
-
-def replace_fields(what: InstallationSnapshot, **changed: Any) -> InstallationSnapshot:
-    return msgspec.structs.replace(what, **changed)

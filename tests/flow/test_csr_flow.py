@@ -10,7 +10,6 @@ import pytest
 from libs.common.bus import cache_sync
 from libs.common.bus.delivery import Nak
 from libs.common.bus.stream_cache import FORMER_STREAM
-from libs.common.contract.events import ClusterNetworksObserved
 from libs.common.contract.machine import AddressStatus
 from libs.common.contract.signing_request import (
     SigningRequest,
@@ -23,7 +22,7 @@ from libs.common.kube.errors import Unreachable
 from libs.common.observability import metrics
 from services.csr.core.pending_requests import BURST
 from services.csr.on_csr_enriched import RETRY_SECONDS
-from tests.builders import NOW, make_csr_enriched, make_facts, make_message, make_node
+from tests.builders import make_csr_enriched, make_facts, make_message, make_node
 from tests.bus_actors import wait_until
 from tests.bus_server import make_flow_fixtures
 from tests.csr_actors import CsrServiceFlow, make_serving_request
@@ -160,20 +159,6 @@ async def test_without_talos_the_node_object_counts_within_the_allowed_networks_
 
 
 # ---- newest and older ones
-
-
-async def test_an_address_of_the_service_network_is_denied_once_the_networks_are_told(flow: CsrServiceFlow):
-    facts = make_facts(addresses=(AddressStatus(address="10.96.0.1/32", link="eth0"),))
-    async with flow.run_csr(service_cluster_ip_range=()):
-        await flow.publish(
-            ClusterNetworksObserved(
-                stream_id=flow.stream_id, service_cidrs=("10.96.0.0/12",), observed_at=NOW
-            )
-        )
-        await flow.enrich(make_node(), facts)
-        await flow.file_and_enrich(make_serving_request(ips=("10.96.0.1",)), facts=facts, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "denied")
-    assert flow.kube.get_decision("csr-1") == "Denied"
 
 
 async def test_only_the_newest_of_a_nodes_requests_is_answered(flow: CsrServiceFlow):

@@ -58,13 +58,6 @@ async def test_a_request_of_a_foreign_node_is_left_alone_whatever_its_state(stat
     assert 'team is "b", not "a"' in decided.reason
 
 
-async def test_a_request_of_our_node_is_answered_as_ever(flow: CsrServiceFlow):
-    async with flow.run_csr(**by(TEAM_A)):
-        await flow.enrich(OURS, HONEST)
-        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "approved")
-
-
 async def test_a_request_is_answered_when_its_node_becomes_ours(flow: CsrServiceFlow):
     async with flow.run_csr(**by(TEAM_A)):
         await flow.enrich(THEIRS, HONEST)
@@ -107,12 +100,6 @@ async def test_nothing_is_denied_before_its_node_says_whose_it_is(flow: CsrServi
         assert "Node web-1 does not exist, so its owner is unknown" in waiting.reason
         assert flow.kube.patched == []
         await flow.publish_node(OURS)
-        await flow.wait_for_decision("csr-1", "denied")
-
-
-async def test_without_ownership_it_is_denied_at_once(flow: CsrServiceFlow):
-    async with flow.run_csr():
-        await flow.file_and_enrich(EVIL)
         await flow.wait_for_decision("csr-1", "denied")
 
 

@@ -15,8 +15,6 @@ from libs.common.contract.subjects import DEAD_LETTERS, ENRICHED_NODE, OBSERVED_
 from libs.common.kube.errors import FenceFailed, Forbidden, Invalid, KubeError
 from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
-from services.labeler.blocker import block_on_fault, build_condition
-from services.labeler.plan import IN_SYNC_REASON
 from services.labeler.service import LabelerService
 from tests.builders import NOW, UNINITIALIZED, make_facts, make_message, make_node, make_node_enriched
 from tests.bus_actors import wait_until
@@ -309,24 +307,6 @@ async def test_an_older_word_that_is_still_in_flight_is_not_followed_either(
     assert len(kube.list_writes()) == 4
 
 
-async def test_a_node_that_somebody_else_initializes_between_our_two_writes_is_not_told_as_ours(
-    flow: FlowActor, nats_server: NatsServer
-):
-    kube = InMemoryNodes(make_node())
-
-    def somebody_initializes(resource: str) -> None:
-        node = kube.node("web-1")
-        kube.put(msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=())))
-
-    kube.before = somebody_initializes
-    async with run_labeler(nats_server.url, kube):
-        await flow.enrich(make_node(), make_facts())
-        await flow.wait_for_decision("web-1", "updated")
-        await flow.wait_until_handled()
-    assert kube.list_writes() == ["nodes/status", "nodes"]
-    assert kube.events == []
-
-
 async def test_word_of_another_stream_id_of_the_stream_is_dropped(flow: FlowActor, nats_server: NatsServer):
     kube = InMemoryNodes(make_node())
     async with run_labeler(nats_server.url, kube):
@@ -415,48 +395,6 @@ async def test_a_machine_that_does_not_answer_blocks_its_node_and_the_next_try_i
     assert "connection refused" in decided.reason
 
 
-async def test_an_initialized_node_whose_machine_does_not_answer_is_left_as_it_is(
-    flow: FlowActor, nats_server: NatsServer
-):
-    kube = InMemoryNodes(make_node())
-    async with run_labeler(nats_server.url, kube):
-        await flow.enrich(make_node(), make_facts())
-        await flow.wait_for_decision("web-1", "initialized")
-        await flow.publish_unreachable(kube.node("web-1"), REFUSED)
-        decided = await flow.wait_for_decision("web-1", "unchanged")
-        assert decided.reason.startswith("left as it is")
-        await flow.enrich(kube.node("web-1"), make_facts())
-        await wait_until(lambda: _says(flow, IN_SYNC_REASON), "the recovery is published")
-    assert kube.list_writes() == TWO_WRITES_AND_AN_EVENT
-
-
-async def test_a_node_that_another_controller_initialized_while_its_machine_is_silent_is_not_called_blocked(
-    flow: FlowActor, nats_server: NatsServer
-):
-    node = make_node(
-        taints=(), provider_id="hcloud://7", conditions=(build_condition(block_on_fault(REFUSED)),)
-    )
-    kube = InMemoryNodes(node)
-    async with run_labeler(nats_server.url, kube):
-        await flow.publish_unreachable(node, REFUSED)
-        decided = await flow.wait_for_decision("web-1", "not-ours")
-        assert decided.changes == ("condition TalosInitializationBlocked removed",)
-        await flow.publish_unreachable(kube.node("web-1"), REFUSED)
-        await flow.wait_until_handled()
-    assert kube.requests == [("patch", "nodes/status")]
-    assert kube.node("web-1").find_condition(BLOCKED_CONDITION) is None
-
-
-async def test_a_node_that_is_not_ours_is_told_and_left_alone(flow: FlowActor, nats_server: NatsServer):
-    foreign = make_node(provider_id="kind://docker/k/w")
-    kube = InMemoryNodes(foreign)
-    async with run_labeler(nats_server.url, kube):
-        await flow.enrich(foreign, make_facts())
-        decided = await flow.wait_for_decision("web-1", "not-ours")
-    assert "kind://docker/k/w" in decided.reason
-    assert kube.requests == []
-
-
 async def test_a_notice_is_one_event_however_often_the_node_is_looked_at(
     flow: FlowActor, nats_server: NatsServer
 ):
@@ -537,11 +475,6 @@ async def test_replicas_share_the_work_and_write_each_node_once(flow: FlowActor,
 def _heard(labeler: LabelerService, place: int) -> bool:
     heard = labeler._stream_cache.get(f"{OBSERVED_NODE}.web-1")
     return heard is not None and heard.sequence == place
-
-
-async def _says(flow: FlowActor, reason: str) -> bool:
-    decided = await flow.get_decision("web-1")
-    return decided is not None and decided.reason == reason
 
 
 async def _of_uid(flow: FlowActor, uid: str) -> bool:

@@ -12,12 +12,10 @@ from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
 from libs.testbed.nats_server import NatsServer
-from services.labeler.plan import ClusterConfig
-from tests.builders import make_facts, make_node, make_node_enriched, make_node_observed
-from tests.flow.test_labeler_waiting import Stage
+from tests.builders import make_facts, make_node
 from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes, run_labeler
-from tests.unreachable import FAULT, make_unreachable
+from tests.unreachable import FAULT
 
 TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
 TALOS_ONLY: Final = "ownership: {providerIDSchemes: [talos]}"
@@ -65,57 +63,6 @@ async def test_a_foreign_node_costs_no_request_whatever_its_state(
         await flow.wait_until_handled()
     assert kube.requests == []
     assert 'ownership.nodeSelector does not select it: team is "b", not "a"' in decided.reason
-
-
-@pytest.mark.parametrize("state", STATES)
-async def test_nor_is_it_told_anything_when_it_has_waited_for_long(state: str, flow: FlowActor):
-    node, said = STATES[state]
-    config = ClusterConfig(ownership=file(TEAM_A).ownership.for_controller(CLOUD_NODE))
-    stage = Stage(flow, InMemoryNodes(node), config=config)
-    stage.hear(make_node_observed(node))
-    await stage.second(40)
-    is_told = isinstance(said, MachineFacts)
-    stage.hear(make_node_enriched(node, said) if is_told else make_unreachable(node, fault=said))  # type: ignore[arg-type]
-    await stage.second(40)
-    assert stage.kube.requests == []
-
-
-async def test_its_neighbour_is_served_meanwhile(flow: FlowActor, nats_server: NatsServer):
-    ours, theirs = make_node(labels={"team": "a"}), make_node("db-1", uid="uid-2", labels=THEIRS)
-    kube = InMemoryNodes(ours, theirs)
-    untouched = kube.node("db-1")
-    async with run_labeler(nats_server.url, kube, file=file(TEAM_A)):
-        await flow.enrich(theirs, make_facts(node_name="db-1"))
-        await flow.enrich(ours, make_facts())
-        await flow.wait_for_decision("web-1", "initialized")
-        await flow.wait_for_decision("db-1", "not-ours")
-    assert kube.node("web-1").is_initialized
-    assert kube.node("db-1") == untouched
-    assert {event.regarding.name for event in kube.events} == {"web-1"}
-
-
-async def test_by_schemes_a_joining_node_is_touched_only_when_its_provider_id_will_be_ours(
-    flow: FlowActor, nats_server: NatsServer
-):
-    metal, cloud = make_node("metal-1", uid="uid-1"), make_node("cloud-1", uid="uid-2")
-    kube = InMemoryNodes(metal, cloud)
-    booting = make_facts(node_name="cloud-1", platform="hcloud")
-    answered = make_facts(node_name="cloud-1", platform="hcloud", provider_id="hcloud://7")
-    async with run_labeler(nats_server.url, kube, file=file(TALOS_ONLY)):
-        await flow.publish_unreachable(cloud, FAULT)
-        await flow.wait_for_decision("cloud-1", "not-ours")
-        for said in (booting, answered):
-            await flow.enrich(cloud, said)
-            await flow.wait_until_handled()
-        assert kube.requests == []
-        await flow.enrich(metal, make_facts(node_name="metal-1"))
-        await flow.wait_for_decision("metal-1", "initialized")
-        decided = await flow.get_decision("cloud-1")
-    assert kube.node("metal-1").spec.provider_id == "talos://metal/10.0.0.5"
-    assert not kube.node("cloud-1").is_initialized
-    assert decided is not None
-    assert decided.outcome == "not-ours"
-    assert "'hcloud://7' has none of ownership.providerIDSchemes" in decided.reason
 
 
 async def test_when_the_file_gives_us_a_node_it_is_served_and_when_it_takes_it_back_left_as_it_is(

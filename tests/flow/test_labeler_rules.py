@@ -11,7 +11,7 @@ import pytest
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.contract.subjects import DEAD_LETTERS, OBSERVED_NODE
-from libs.common.kube.errors import Forbidden, Invalid, KubeError
+from libs.common.kube.errors import Forbidden, Invalid
 from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
 from services.labeler.replica_conflicts import ROLLOUT_SECONDS
@@ -66,18 +66,6 @@ async def ruled(
     running = run_labeler(nats_server.url, kube, cloud_config=mounted.path, file=file, **(quick | settings))
     async with running as labeler:
         yield labeler
-
-
-def refuse_patches_of(kube: InMemoryNodes, path: str, error: KubeError) -> None:
-    """As an admission webhook refuses patches of that path."""
-    patch_node = kube.patch_node
-
-    async def refuse(name: str, json_patch: Any, /, *, is_urgent: bool = False) -> Node:
-        if any(operation["path"] == path for operation in json_patch):
-            raise error
-        return await patch_node(name, json_patch, is_urgent=is_urgent)
-
-    kube.patch_node = refuse  # type: ignore[method-assign]
 
 
 async def joined(flow: FlowActor, nodes: list[Node]) -> None:
@@ -277,41 +265,6 @@ async def test_observe_only_tells_mistakes_to_everybody_but_kubernetes(
     assert kube.requests == []
 
 
-async def test_each_key_that_a_rule_cannot_set_is_an_event_of_its_own_and_the_rest_is_set(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
-):
-    [node] = fleet(1)
-    kube = InMemoryNodes(node)
-
-    def skipped() -> list[str]:
-        return [event.message for event in kube.events if event.reason == "LabelSkipped"]
-
-    mounted.replace_text(
-        'transformations:\n- {name: odd, labels: {team: red, one: "{{ .Zone }}", two: "{{ .Region }}"}}\n'
-    )
-    async with ruled(nats_server, kube, mounted) as labeler:
-        facts = make_facts(node_name="n0", hostname="n0", zone="a b", region="c d")
-        await flow.enrich(node, facts)
-        await flow.wait_for_decision("n0", "initialized")
-        assert says(kube, "red", node)()
-        told = [
-            "rule 'odd': label 'one' with the value 'a b' is left out",
-            "rule 'odd': label 'two' with the value 'c d' is left out",
-        ]
-
-        def both_are_reported() -> bool:
-            return all(any(said.startswith(line) for said in skipped()) for line in told)
-
-        await wait_until(both_are_reported, "both are reported")
-        before = len(skipped())
-        mounted.replace_text(
-            'transformations:\n- {name: odd, labels: {team: red, one: "{{ .Zone }}", two: repaired}}\n'
-        )
-        await wait_until(lambda: kube.node("n0").labels.get("two") == "repaired", "one of them is repaired")
-        await wait_until_rolled_out(labeler)
-        assert len(skipped()) == before, "what holds as before is not told again"
-
-
 # ---- trouble
 
 
@@ -351,42 +304,6 @@ async def test_a_node_that_kubernetes_refuses_for_good_is_put_aside_and_stops_no
         letter = await flow.bus.get_last(f"{DEAD_LETTERS}.labeler.node.n1")
     assert letter is not None
     assert "metadata.labels: Invalid value" in str(letter.event)
-
-
-@pytest.mark.parametrize("refusal", [Invalid, Forbidden])
-async def test_what_kubernetes_refuses_of_rules_alone_is_told_and_a_joining_node_is_initialised(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap, refusal: type[KubeError]
-):
-    [node] = nodes = fleet(1)
-    kube = InMemoryNodes(node)
-    patch_node = kube.patch_node
-    refuse_patches_of(kube, "/metadata/labels/team", refusal("admission webhook says no", status=403))
-    mounted.replace_text(team("red"))
-    async with ruled(nats_server, kube, mounted):
-        await joined(flow, nodes)
-        assert kube.node("n0").is_initialized
-        assert says(kube, None, node)()
-        await wait_until(
-            lambda: kube.list_event_reasons("n0") == ["Synced", "RulesRefused"], "it is reported"
-        )
-        kube.patch_node = patch_node  # type: ignore[method-assign]
-        await flow.enrich(kube.node("n0"), make_facts(node_name="n0", hostname="n0"))
-        await wait_until(says(kube, "red", node), "the rule is obeyed as soon as Kubernetes lets it")
-
-
-async def test_an_annotation_that_is_forbidden_stops_no_other_key_of_a_node_in_use(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
-):
-    [node] = nodes = fleet(1)
-    kube = InMemoryNodes(node)
-    async with ruled(nats_server, kube, mounted):
-        await joined(flow, nodes)
-        no = Forbidden("admission webhook says no", status=403)
-        refuse_patches_of(kube, "/metadata/annotations/note", no)
-        rest = "  annotations: {note: a}\n  taints: {apart: 'yes:NoExecute'}\n"
-        mounted.replace_text(team("red") + rest)
-        await wait_until(says(kube, "red", node), "the label is set")
-        assert "apart" in {taint.key for taint in kube.node("n0").spec.taints}
 
 
 async def test_a_node_waits_and_says_why_while_the_taint_of_a_rule_is_forbidden(

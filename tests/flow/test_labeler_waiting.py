@@ -25,7 +25,6 @@ from tests.builders import (
     make_message,
     make_node,
     make_node_enriched,
-    make_node_gone,
     make_node_observed,
     make_snapshot,
 )
@@ -179,14 +178,6 @@ async def test_a_condition_that_somebody_removes_is_written_again(flow: FlowActo
     assert stage.blocked() == "TalosUnreachable"
 
 
-async def test_nothing_is_written_on_an_initialized_node(flow: FlowActor):
-    node = make_node(taints=())
-    stage = Stage(flow, InMemoryNodes(node))
-    stage.hear(make_node_observed(node), make_unreachable(node))
-    await stage.second(40)
-    assert stage.kube.requests == []
-
-
 async def test_a_node_that_kubernetes_has_answered_to_be_initialized_does_not_wait(flow: FlowActor):
     stage = Stage(flow, InMemoryNodes(make_node()))
     stage.hear(make_node_observed(make_node()), make_node_enriched(make_node(), make_facts()))
@@ -195,16 +186,6 @@ async def test_a_node_that_kubernetes_has_answered_to_be_initialized_does_not_wa
     stage.hear(make_unreachable())  # the watcher has not told of it yet
     await stage.second(6)
     assert stage.kube.requests == []
-
-
-async def test_a_node_whose_platform_has_not_answered_says_what_it_waits_for(flow: FlowActor):
-    stage = Stage(flow, InMemoryNodes(make_node()))
-    stage.hear(
-        make_node_observed(make_node()), make_node_enriched(make_node(), make_facts(platform="hcloud"))
-    )
-    stage.waiting.record_write("web-1")  # so its handler says: nothing could be written
-    await stage.second(6)
-    assert stage.blocked() == "WaitingForPlatformMetadata"
 
 
 async def test_a_node_whose_word_another_replica_has_handled_says_what_it_waits_for_within_16_s(
@@ -218,14 +199,6 @@ async def test_a_node_whose_word_another_replica_has_handled_says_what_it_waits_
     assert stage.blocked() == ""  # its event may still come: no second plan for it
     await stage.second(7)
     assert stage.blocked() == "WaitingForPlatformMetadata"
-
-
-async def test_a_node_that_kubernetes_does_not_let_us_write_says_so(flow: FlowActor):
-    stage = Stage(flow, InMemoryNodes(make_node()))
-    stage.hear(make_node_observed(make_node()), make_node_enriched(make_node(), make_facts()))
-    stage.waiting.record_failed_write("web-1", "uid-1", "patch nodes: 403 Forbidden: no right")
-    await stage.second(6)
-    assert stage.blocked() == "NodeWriteFailed"
 
 
 async def test_what_kubernetes_does_not_let_us_write_at_all_is_told_as_a_decision(flow: FlowActor):
@@ -267,17 +240,6 @@ async def test_a_condition_that_cannot_be_written_is_tried_again(flow: FlowActor
     stage.kube.failing.clear()
     await stage.second(11)
     assert stage.blocked() == "TalosUnreachable"
-
-
-async def test_a_node_that_is_gone_or_replaced_is_not_written(flow: FlowActor):
-    stage = Stage(flow, InMemoryNodes(make_node(uid="uid-2")))
-    stage.hear(make_node_observed(make_node()), make_unreachable())
-    await stage.second(6)  # the flow does not know of the successor: the uid fences it
-    assert stage.blocked() == ""
-    stage.hear(make_node_gone(make_node()))
-    await stage.second(6)
-    assert stage.kube.list_writes() == ["nodes/status"]
-    assert stage.waiting.by_name == {}
 
 
 async def test_nothing_is_concluded_while_the_flow_is_not_complete(flow: FlowActor):
@@ -371,15 +333,6 @@ async def test_an_outage_that_ends_is_no_problem_any_more(flow: FlowActor):
     assert stage.watch.problems() == ()
 
 
-async def test_trouble_of_a_few_nodes_is_told_on_each(flow: FlowActor):
-    nodes = some_nodes(5)
-    stage = Stage(flow, InMemoryNodes(*nodes))
-    stage.hear(*(make_node_observed(node) for node in nodes), *(make_unreachable(node) for node in nodes))
-    await stage.second(6)
-    assert sorted(event.regarding.name for event in stage.kube.events) == [node.name for node in nodes]
-    assert stage.watch.problems() == ()
-
-
 # ---- not ours
 
 
@@ -428,11 +381,3 @@ async def test_a_node_that_waits_with_another_controllers_provider_id_is_told_of
     assert stage.kube.list_event_reasons("web-1") == ["ProviderIDOfAnother"]
     assert "proxmox://cluster/101" in stage.kube.events[0].message
     assert stage.blocked() == ""
-
-
-async def test_a_node_with_a_foreign_provider_id_and_a_silent_machine_is_not_touched(flow: FlowActor):
-    node = make_node(provider_id="kind://docker/k/w")
-    stage = Stage(flow, InMemoryNodes(node))
-    stage.hear(make_node_observed(node), make_unreachable(node))
-    await stage.second(60)
-    assert stage.kube.requests == []

@@ -67,17 +67,6 @@ async def test_a_request_is_published_with_the_facts_of_the_first_poll(flow, tal
     assert (talos.looks, flow.count_enriched()) == (["10.0.0.5"], 1)
 
 
-async def test_a_request_without_its_node_is_published_without_facts(flow, talos):
-    async with flow.metadata(talos):
-        await flow.publish_snapshot()
-        await flow.file_request(make_request())
-        event = await flow.wait_for_enriched()
-        assert (event.facts, event.fault, event.node_uid) == (None, None, "")
-        await flow.observe_node(make_node())
-        await flow.wait_for_enriched(has_facts)
-    assert (talos.looks, flow.count_enriched()) == (["10.0.0.5"], 2)
-
-
 async def test_a_request_a_moment_before_its_node_is_published_once(flow, talos):
     async with flow.metadata(talos):
         await flow.publish_snapshot()
@@ -85,19 +74,6 @@ async def test_a_request_a_moment_before_its_node_is_published_once(flow, talos)
         await flow.observe_node(make_node())
         await flow.wait_for_enriched(has_facts)
         assert flow.count_enriched() == 1
-
-
-async def test_a_request_waits_for_the_poll_in_progress(flow, talos):
-    talos.held["10.0.0.5"] = asyncio.Event()
-    async with flow.metadata(talos) as (service, _):
-        await flow.observe_node(make_node())
-        await wait_until(lambda: talos.looking["10.0.0.5"] == 1)
-        await flow.file_request(make_request())
-        await wait_until(lambda: "csr-1" in service._request_controller._reconcilers)
-        assert await flow.get_enriched() is None
-        talos.held["10.0.0.5"].set()
-        await flow.wait_for_enriched(has_facts)
-    assert (talos.looks, flow.count_enriched()) == (["10.0.0.5"], 1)
 
 
 async def test_in_an_outage_the_fault_is_published_and_the_facts_within_a_second_of_the_poll(flow, talos):
@@ -178,23 +154,6 @@ async def test_a_request_in_the_name_of_a_node_takes_no_facts_from_the_nodes_own
         assert event.facts is not None
 
 
-async def test_under_a_live_watch_facts_of_any_age_are_published_at_once(flow, talos):
-    async with flow.metadata(talos, CALM) as (service, _):
-        await flow.observe_node(make_node())
-        await wait_until(
-            lambda: (
-                "web-1" in service._node_controller.reconcilers
-                and service._node_controller.reconcilers["web-1"].state.is_watched
-            )
-        )
-        aged(service)
-        node = service._node_controller.reconcilers["web-1"]
-        node.state = msgspec.structs.replace(node.state, machine_changed_at=node.state.polled_at - 1.0)
-        await flow.file_request(make_request())
-        await flow.wait_for_enriched(has_facts)
-    assert talos.looks == ["10.0.0.5"]
-
-
 async def test_a_change_on_the_machine_is_published_for_every_request(flow, talos):
     async with flow.metadata(talos, CALM):
         await flow.observe_node(make_node())
@@ -209,38 +168,6 @@ async def test_a_change_on_the_machine_is_published_for_every_request(flow, talo
                 lambda event: event.facts and event.facts.platform.zone == "b", f"csr-{i}"
             )
         assert len(talos.looks) == looks + 1
-
-
-async def test_a_node_with_another_uid_is_polled_and_published_again(flow, talos):
-    async with flow.metadata(talos):
-        await flow.observe_node(make_node())
-        await flow.file_request(make_request())
-        await flow.wait_for_enriched(has_facts)
-        talos.put(make_facts(zone="new"))
-        await flow.observe_node(make_node(uid="uid-2"))
-        event = await flow.wait_for_enriched(lambda event: event.node_uid == "uid-2")
-        assert event.facts is not None
-        assert event.facts.platform.zone == "new"
-
-
-async def test_the_facts_of_a_node_end_with_it(flow, talos):
-    async with flow.metadata(talos):
-        await flow.observe_node(make_node())
-        await flow.file_request(make_request())
-        await flow.wait_for_enriched(has_facts)
-        await flow.publish_node_gone(make_node())
-        event = await flow.wait_for_enriched(lambda event: not has_facts(event))
-        assert (event.node_uid, event.fault) == ("", None)
-
-
-async def test_a_node_whose_machine_is_never_dialled_is_published_as_a_fault(flow, talos):
-    async with flow.metadata(talos):
-        await flow.observe_node(make_node(ip=""))
-        await flow.file_request(make_request())
-        event = await flow.wait_for_enriched(has_fault)
-        assert event.fault is not None
-        assert (event.fault.kind, event.fault.step) == ("bad_node_ip", "provided-node-ip")
-    assert talos.looks == []
 
 
 async def test_a_decided_request_is_forgotten_and_its_end_is_published(flow, talos):
@@ -378,22 +305,6 @@ async def test_a_request_with_a_reused_sequence_is_received(flow, talos):
         assert event.observed_sequence == 4
 
 
-async def test_a_failed_publish_is_repeated_later(flow, talos):
-    async with flow.metadata(talos) as (service, bus):
-        await flow.observe_node(make_node())
-        await flow.wait_for_node()
-        bus.refuses = True
-        await flow.file_request(make_request())
-        await wait_until(
-            lambda: (
-                "csr-1" in service._request_controller._reconcilers
-                and service._request_controller._reconcilers["csr-1"].state.publication.failures >= 2
-            )
-        )
-        bus.refuses = False
-        await flow.wait_for_enriched(has_facts)
-
-
 async def test_two_replicas_with_the_same_facts_publish_once(flow, talos):
     async with flow.metadata(talos) as (one, _), flow.metadata(talos, seed=2) as (other, _):
         await flow.observe_node(make_node())
@@ -422,15 +333,6 @@ async def test_two_replicas_settle_with_the_facts_published(flow, talos):
         for i in range(20):
             assert has_facts(await flow.get_enriched(f"csr-{i}"))
             assert flow.count_enriched(f"csr-{i}") <= 3
-
-
-async def test_an_unchanged_message_is_republished_before_it_expires(flow, talos):
-    settings = msgspec.structs.replace(UNWATCHED, republish_interval_seconds=1.0)
-    async with flow.metadata(talos, settings):
-        await flow.observe_node(make_node())
-        await flow.file_request(make_request())
-        await wait_until(lambda: flow.count_enriched() >= 2)
-    assert talos.looks == ["10.0.0.5"]
 
 
 async def test_a_pending_request_is_republished_whatever_it_waits_for(flow, talos):
@@ -462,24 +364,6 @@ async def until_said(stream: FlowActor, after: int = 0) -> int:
 
     await wait_until(is_said)
     return await sequence_of(stream)
-
-
-async def test_over_nats_a_restart_publishes_only_what_has_changed(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos):
-        await stream.publish_snapshot()
-        await stream.publish_node(make_node())
-        await stream.bus.publish(make_csr_observed(make_request(), stream_id=stream.stream_id))
-        first = await until_said(stream)
-    async with run_metadata(nats_server.url, talos, seed=2) as service:
-        await wait_until(lambda: "csr-1" in service._request_controller._reconcilers)
-        request = service._request_controller._reconcilers["csr-1"]
-        await wait_until(lambda: request.state.dialled_facts is not None, "it was compared with the facts")
-        assert await sequence_of(stream) == first
-        talos.put(make_facts(zone="b"))
-        await stream.publish_node(
-            make_node(ip="10.0.0.5,fd00::5")
-        )  # it has another address now, which causes a poll
-        await until_said(stream, first)
 
 
 async def test_a_new_stream_gets_messages_only_about_its_own_requests(nats_server, stream, talos):

@@ -13,9 +13,9 @@ from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.bus.protocol import BusError
 from libs.common.contract.address_history import FirstShown
 from libs.common.contract.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
-from libs.common.contract.machine import AddressStatus, MachineFacts, why_metadata_incomplete
+from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.subjects import ENRICHED_NODE
-from libs.common.observability import metrics, telemetry
+from libs.common.observability import metrics
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import make_facts, make_node, make_node_enriched
@@ -81,20 +81,6 @@ def measured() -> float:
     return metrics.REGISTRY.get_sample_value("talosccm_hop_latency_seconds_count", HOP) or 0.0
 
 
-async def test_an_observation_without_changes_is_measured_when_it_arrives(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos) as service:
-        await stream.publish_snapshot(0)
-        await wait_until(lambda: not service.problems(), "what comes now is heard live")
-        before = measured()
-        await stream.publish_node(make_node())
-        await stream.wait_for_enriched("web-1", NodeEnriched)
-        assert measured() == before + 1
-        await stream.publish_node(make_node())  # the watcher's resync
-        await wait_until(lambda: measured() == before + 2)
-        await stream.publish_node(make_node(pod_cidrs=("10.244.1.0/24",)))
-        await wait_until(lambda: measured() == before + 3)
-
-
 async def test_nodes_published_before_the_start_are_enriched(nats_server, stream, talos):
     names = [f"web-{i}" for i in range(30)]
     for i, name in enumerate(names):
@@ -105,15 +91,6 @@ async def test_nodes_published_before_the_start_are_enriched(nats_server, stream
         for name in names:
             assert (await stream.wait_for_enriched(name, NodeEnriched)).facts.node_name == name
         await wait_until(lambda: not service.problems())
-
-
-async def test_a_node_without_provided_node_ip_is_not_ours_and_not_dialled(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos):
-        await stream.publish_node(make_node("theirs", uid="theirs", ip=""))
-        await stream.publish_node(make_node())
-        await stream.wait_for_enriched("web-1", NodeEnriched)
-        assert await stream.get_enriched("theirs") is None
-        assert talos.looks == ["10.0.0.5"]
 
 
 @pytest.mark.parametrize(
@@ -150,30 +127,6 @@ async def test_an_unreachable_machine_is_published_once_and_enriched_when_it_is_
         await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
-async def test_changed_labels_are_published_at_once_with_the_known_facts(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos):
-        await stream.publish_node(make_node())
-        await stream.wait_for_enriched("web-1", NodeEnriched)
-        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
-        sequence = await stream.publish_node(make_node(labels={"team": "a"}))
-        event = await stream.wait_for_enriched(
-            "web-1", NodeEnriched, lambda event: event.node.labels == {"team": "a"}
-        )
-        assert event.observed_sequence == sequence
-        assert len(talos.looks) == 1
-
-
-async def test_a_change_before_the_watch_opened_is_polled(nats_server, stream, talos):
-    late = msgspec.structs.replace(CALM, watches_opened_after_seconds=0.5)
-    async with run_metadata(nats_server.url, talos, late):
-        await stream.publish_node(make_node())
-        await stream.wait_for_enriched("web-1", NodeEnriched)
-        assert talos.watching["10.0.0.5"] == 0
-        talos.put(make_facts(zone="b"))  # no watch reports it
-        await stream.wait_for_enriched("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
-        assert (talos.watching["10.0.0.5"], len(talos.looks)) == (1, 2)
-
-
 async def test_watches_wait_until_no_more_nodes_join(nats_server, stream, talos):
     late = msgspec.structs.replace(CALM, watches_opened_after_seconds=1.0)
     async with run_metadata(nats_server.url, talos, late):
@@ -199,19 +152,6 @@ async def test_a_newer_observation_during_a_poll_gets_its_facts(nats_server, str
         assert event.observed_sequence == newest
         assert event.node.labels == {"team": "b"}
         assert (talos.looks, talos.most_at_once["10.0.0.5"]) == (["10.0.0.5"], 1)
-
-
-async def test_a_node_that_moved_during_a_poll_is_polled_at_its_new_address(nats_server, stream, talos):
-    talos.held["10.0.0.5"] = asyncio.Event()
-    talos.put(make_facts(node_ip="10.0.0.6"))
-    async with run_metadata(nats_server.url, talos) as service:
-        await stream.publish_node(make_node())
-        await wait_until(lambda: talos.looking["10.0.0.5"] == 1)
-        newest = await stream.publish_node(make_node(ip="10.0.0.6"))
-        await wait_until(lambda: heard(service, "web-1") == newest)
-        talos.held["10.0.0.5"].set()
-        event = await stream.wait_for_enriched("web-1", NodeEnriched)
-        assert event.facts.node_ip == "10.0.0.6"
 
 
 def is_queried(talos: ScriptedTalos, address: str) -> bool:
@@ -268,20 +208,6 @@ async def test_a_machine_that_changes_under_a_watch_reaches_its_node(nats_server
         assert len(talos.looks) == 2, "a flock of changes is one look"
 
 
-async def test_a_change_outside_the_facts_is_polled_and_not_published(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos):
-        await stream.publish_node(make_node())
-        await stream.wait_for_enriched("web-1", NodeEnriched)
-        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
-        told_at = await stream.get_sequence("web-1")
-        talos.put(make_facts())
-        await wait_until(lambda: len(talos.looks) == 2)
-        await stream.publish_node(make_node("web-2", uid="uid-2"))
-        talos.fail_queries("10.0.0.5")  # a fault, once all polls before it are done
-        await stream.wait_for_enriched("web-2", NodeUnreachable)
-        assert await stream.get_sequence("web-1") == told_at
-
-
 async def test_an_ended_watch_is_reopened_and_missed_changes_are_found(nats_server, stream, talos):
     async with run_metadata(nats_server.url, talos):
         await stream.publish_node(make_node())
@@ -290,21 +216,6 @@ async def test_an_ended_watch_is_reopened_and_missed_changes_are_found(nats_serv
         talos.machines["10.0.0.5"] = make_facts(zone="b")  # while no watch is open
         talos.cut_watch("10.0.0.5")
         await stream.wait_for_enriched("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
-        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
-
-
-async def test_the_last_known_facts_are_published_until_a_poll_succeeds_again(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos):
-        await stream.publish_node(make_node())
-        good = await stream.wait_for_enriched("web-1", NodeEnriched)
-        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
-        talos.fail_queries("10.0.0.5", "refused")
-        talos.cut_watch("10.0.0.5")
-        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert event.last_known is not None
-        assert event.last_known.addresses == good.facts.addresses
-        talos.clear_fault("10.0.0.5")
-        await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
 
 
@@ -398,18 +309,6 @@ async def test_the_end_of_a_node_is_published_and_the_node_forgotten(nats_server
         await wait_until(lambda: not service._node_controller.reconcilers and talos.watching["10.0.0.5"] == 0)
 
 
-async def test_a_new_uid_inherits_nothing(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos):
-        await stream.publish_node(make_node())
-        await stream.wait_for_enriched("web-1", NodeEnriched)
-        await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
-        talos.fail_queries("10.0.0.5", "timeout")
-        await stream.publish_node(make_node(uid="uid-2"))
-        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert event.node.uid == "uid-2"
-        assert event.last_known is None
-
-
 async def test_a_node_recreated_during_a_poll_is_polled_again(nats_server, stream, talos):
     talos.held["10.0.0.5"] = asyncio.Event()
     async with run_metadata(nats_server.url, talos) as service:
@@ -449,15 +348,6 @@ async def test_two_replicas_settle_with_the_current_facts(nats_server, stream, t
         await stream.wait_for_enriched("n-0", NodeEnriched, lambda event: event.facts.platform.zone == "z")
         last = (await stream.bus.get_last(f"{ENRICHED_NODE}.n-0")).sequence
     assert last < sum(newest.values()), "no endless to and fro"
-
-
-async def test_a_replica_that_reaches_no_machine_does_not_overwrite_the_other(nats_server, stream, talos):
-    blind = ScriptedTalos()
-    async with run_metadata(nats_server.url, talos), run_metadata(nats_server.url, blind, seed=2):
-        await stream.publish_node(make_node())
-        await stream.wait_for_enriched("web-1", NodeEnriched)
-        await wait_until(lambda: len(blind.looks) >= 4)
-        assert await stream.get_sequence("web-1") < 8, "each says what it has to say, and that is that"
 
 
 async def test_another_machine_at_the_address_is_never_used_for_the_node(nats_server, stream, talos):
@@ -511,24 +401,6 @@ async def test_the_second_address_is_queried_when_the_first_fails(nats_server, s
         assert talos.looks[:2] == ["10.0.0.5", "fd00::5"]
 
 
-async def test_incomplete_cloud_metadata_is_polled_again_soon(nats_server, stream, talos):
-    talos.put(make_facts(platform="hcloud"))
-    settings = MetadataSettings(watched_machines=0)
-    async with run_metadata(nats_server.url, talos, settings):
-        await stream.publish_node(make_node())
-        event = await stream.wait_for_enriched("web-1", NodeEnriched)
-        assert why_metadata_incomplete(event.facts.platform)
-        talos.put(make_facts(platform="hcloud", provider_id="hcloud://1"))
-        await stream.wait_for_enriched(
-            "web-1", NodeEnriched, lambda event: event.facts.platform.provider_id == "hcloud://1"
-        )
-        talos.put(make_facts(platform="hcloud"))  # it boots and reports less than before
-        await stream.publish_node(make_node("web-1", ip="10.0.0.5, 10.0.0.5"))
-        told = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert told.last_known is not None
-        assert told.last_known.platform.provider_id == "hcloud://1"
-
-
 async def test_an_outage_of_talos_ends_for_all_within_seconds(nats_server, stream, talos):
     names = [f"w-{i}" for i in range(40)]
     for i, name in enumerate(names):
@@ -562,33 +434,6 @@ async def test_a_hanging_machine_delays_no_other(nats_server, stream, talos):
         gate.set()
 
 
-async def test_an_answer_continues_the_trace_of_its_observation(nats_server, stream, talos):
-    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-    telemetry.setup_tracing("metadata", "http://127.0.0.1:9")  # no collector: that must not matter
-    try:
-        async with run_metadata(nats_server.url, talos):
-            await stream.publish_node(make_node(), headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"})
-            await stream.wait_for_enriched("web-1", NodeEnriched)
-            message = await stream.bus.get_last(f"{ENRICHED_NODE}.web-1")
-            assert message.headers["traceparent"].split("-")[1] == trace
-    finally:
-        telemetry.setup_tracing("metadata", None)
-
-
-async def test_an_unchanged_message_is_republished_before_it_expires(nats_server, stream, talos):
-    settings = MetadataSettings(republish_interval_seconds=1.0, watched_machines=0)
-    async with run_metadata(nats_server.url, talos, settings):
-        await stream.publish_node(make_node())
-        await stream.wait_for_enriched("web-1", NodeEnriched)
-        first = await stream.get_sequence("web-1")
-
-        async def again():
-            return await stream.get_sequence("web-1") > first
-
-        await wait_until(again)
-        assert talos.looks == ["10.0.0.5"], "said again, not asked again"
-
-
 async def test_metadata_is_not_ready_while_it_cannot_query_talos(nats_server, stream, talos):
     talos.trouble = "talosconfig: field crt: expired"
     async with run_metadata(nats_server.url, talos) as service:
@@ -598,17 +443,6 @@ async def test_metadata_is_not_ready_while_it_cannot_query_talos(nats_server, st
         )
         talos.trouble = ""
         assert service.problems() == ()
-
-
-async def test_facts_too_large_for_a_message_are_a_fault(nats_server, stream, talos):
-    talos.put(make_facts(tags={f"tag-{i}": "x" * 1000 for i in range(300)}))
-    async with run_metadata(nats_server.url, talos):
-        await stream.publish_node(make_node())
-        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert (event.fault.kind, event.fault.step) == ("invalid", "facts")
-        assert event.last_known is None
-        talos.put(make_facts())
-        await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
 async def test_an_unexpected_error_in_a_poll_is_a_fault_and_the_node_is_not_lost(nats_server, stream, talos):

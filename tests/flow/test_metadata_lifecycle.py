@@ -84,25 +84,6 @@ async def test_without_discovery_no_foreign_machine_is_published(nats_server, st
         assert talos.questions_for_members >= 1
 
 
-async def test_another_machine_must_answer_at_every_internal_ip(nats_server, stream, talos):
-    internal = tuple(NodeAddress(type="InternalIP", address=ip) for ip in ("10.0.0.5", "10.1.0.5"))
-    async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
-        await join(stream, WEB_9)
-        await stream.publish_node(make_node(addresses=internal))
-        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert event.foreign_machines == ()
-        talos.put(make_facts(node_name="web-8", node_ip="10.1.0.5"))
-        talos.members = frozenset({"web-8", "web-9"})
-        await join(stream, make_node("web-8", uid="uid-8", ip="10.1.0.5"))
-        event = await stream.wait_for_enriched(
-            "web-1", NodeUnreachable, lambda event: bool(event.foreign_machines)
-        )
-        assert [(one.address, one.node_name) for one in event.foreign_machines] == [
-            ("10.0.0.5", "web-9"),
-            ("10.1.0.5", "web-8"),
-        ]
-
-
 @pytest.mark.parametrize("where", ["its node IP", "a further address", "the first of its two node IPs"])
 async def test_a_machine_that_answers_at_another_node_is_not_replaced_though_discovery_lost_it(
     nats_server, stream, talos, where
@@ -131,17 +112,6 @@ async def test_a_machine_that_answers_at_another_node_is_not_replaced_though_dis
         assert (event.fault.kind, event.foreign_machines) == ("wrong_machine", ())
         await wait_until(lambda: talos.looks.count("10.0.0.5") >= 4)
         assert service._node_controller.reconcilers["web-1"].state.foreign_machines == ()
-
-
-async def test_changed_addresses_remove_the_foreign_machines(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
-        await join(stream, WEB_9)
-        await stream.publish_node(make_node())
-        await stream.wait_for_enriched("web-1", NodeUnreachable, lambda event: bool(event.foreign_machines))
-        moved = make_node(addresses=(NodeAddress(type="InternalIP", address="10.1.0.5"),))
-        await stream.publish_node(moved)
-        event = await stream.wait_for_enriched("web-1", NodeUnreachable, lambda event: event.node == moved)
-        assert event.foreign_machines == ()
 
 
 async def test_without_lifecycle_neither_other_machines_nor_discovery_are_queried(nats_server, stream, talos):

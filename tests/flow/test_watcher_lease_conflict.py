@@ -1,12 +1,17 @@
-"""Two installations by mistake on one stream: two leaders, each with a Lease of its own."""
+"""Two leaders on one stream, and a publisher of a former stream whose expected sequence fits."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+import pytest
+
 from libs.common.bus.protocol import Bus
-from libs.common.contract.events import Leading
+from libs.common.bus.stream_cache import StreamCache
+from libs.common.contract.events import Event, Leading, NodeGone, NodeObserved, SnapshotComplete
+from libs.common.contract.subjects import FLOW
 from libs.common.observability import metrics
 from libs.common.service.leader_elector import LeaderElector
 from services.watcher.service import WatcherService
@@ -71,3 +76,29 @@ async def test_one_of_two_leaders_with_their_own_leases_waits_until_the_other_on
         assert isinstance(last, Leading)
         assert (last.holder, last.epoch > settled.epoch) == ("first", True)
         await wait_until(lambda: not first.problems(), "the first is ready")
+
+
+@pytest.mark.parametrize("kind", [NodeObserved, NodeGone, SnapshotComplete])
+async def test_the_leader_publishes_again_what_a_message_for_a_former_stream_replaces(
+    connect: Connect, kind: type[Event]
+):
+    script, flow = ScriptedNodes(make_node("stays"), make_node("goes", uid="uid-goes")), WatcherFlow()
+    async with (
+        flow.follow(await connect("flow")),
+        run_during(make_watcher(await connect(), script.source).run()),
+    ):
+        await flow.wait_for(lambda f: f.snapshots())
+        script.delete("goes")
+        await flow.wait_for(lambda f: isinstance(f.last("goes"), NodeGone))
+        last = {message.subject: message for message in flow.messages}.values()
+        valid = next(message for message in last if isinstance(message.event, kind))
+        assert isinstance(valid.event, NodeObserved | NodeGone | SnapshotComplete)
+        event = msgspec.structs.replace(valid.event, stream_id="the former one")
+        late = await (await connect()).publish(event, expected_sequence=valid.sequence)
+        await flow.wait_for(lambda f: f.messages[-1].sequence >= late, "the stream takes it")
+        later = StreamCache(clock=time.monotonic)
+        async with run_during((await connect("csr")).follow("csr", f"{FLOW}.>", later)):
+            await wait_until(
+                lambda: isinstance(later.get_event(valid.subject), kind), "the leader publishes its own again"
+            )
+            assert later.sequence > late

@@ -1,12 +1,27 @@
-"""What /readyz says of observations that could not be published, on the bus of the all-in-one."""
+"""What waits before it is published, what is told of that in readiness, gauges and traces."""
 
 import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
 
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
+
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.bus.protocol import BusError, StreamStats
+from libs.common.bus.stream_size import limit_for_bytes
+from libs.common.contract.events import CsrObserved, NodeGone
 from libs.common.contract.node import Node
-from services.watcher.kinds import NODE
-from tests.builders import make_node
-from tests.bus_actors import wait_until
-from tests.watcher_actors import PublisherActor, run_publisher
+from libs.common.contract.signing_request import SigningRequestCondition
+from libs.common.observability import metrics, telemetry
+from services.watcher.kinds import CSR, NODE
+from services.watcher.stats_collectors import StreamStatsCollector
+from services.watcher.work_queue import COOLDOWN_SECONDS, compute_cooldown
+from tests.builders import make_node, make_request
+from tests.bus_actors import MAX_BYTES, NODES, make_event, run_during, wait_until
+from tests.collector import OtlpCollector, export_traces_to, get_attributes, run_collector
+from tests.watcher_actors import PublisherActor, ScriptedNodes, WatcherFlow, make_watcher, run_publisher
 
 
 async def test_an_outage_is_over_once_all_that_failed_was_said_whoever_rests_with_news():
@@ -50,3 +65,212 @@ async def test_a_timer_that_fires_while_the_publisher_ends_starts_nothing():
 
 def labelled(name: str, label: str) -> Node:
     return make_node(name, uid=name, labels={"is": label}, taints=())
+
+
+APPROVED = SigningRequestCondition(type="Approved")
+
+
+def joining(version: int, **fields: Any) -> Node:
+    return make_node(resource_version=str(version), **fields)
+
+
+def has_arrived(actor: PublisherActor, node: Node) -> Callable[[], bool]:
+    return lambda: actor.flow.observed("web-1").node == node
+
+
+async def assert_one_message(first: dict[str, Any], last: dict[str, Any]) -> None:
+    """Change a joining Node to `first`, to `last`, and end its join: only the final state is published."""
+    async with run_publisher(NODE, joining(100)) as actor:
+        actor.put(joining(101, **first))
+        await actor.wait_until_settling("web-1")
+        actor.put(joining(102, **last))
+        initialized = joining(103, taints=(), **last)
+        actor.put(initialized)
+        await wait_until(has_arrived(actor, initialized), "the end of its join")
+        assert len(actor.flow.list_node_events("web-1")) == 2
+
+
+async def test_the_changes_of_a_joining_node_are_one_message_once_it_is_initialized():
+    labels = {"a": "kubelet's"}
+    await assert_one_message({"labels": labels}, {"labels": labels, "provider_id": "talos://metal/10.0.0.5"})
+
+
+async def test_a_node_that_nobody_initializes_is_published_soon():
+    async with run_publisher(NODE, joining(100)) as actor:
+        changed = joining(101, labels={"a": "b"})
+        actor.put(changed)
+        await wait_until(has_arrived(actor, changed), "it waits a second at most")
+
+
+async def test_a_label_that_somebody_removes_during_the_wait_is_missing_in_the_message():
+    await assert_one_message({"labels": {"a": "ours"}}, {"labels": {}})
+
+
+async def test_the_deletion_of_a_settling_node_is_published_at_once():
+    async with run_publisher(NODE, joining(100)) as actor:
+        changed = joining(101, labels={"a": "b"})
+        actor.put(changed)
+        await actor.wait_until_settling("web-1")
+        actor.remove(changed, 102)
+        await wait_until(lambda: isinstance(actor.flow.last("web-1"), NodeGone))
+        assert len(actor.flow.list_node_events("web-1")) == 2, "the state between was never published"
+
+
+async def test_the_successor_of_a_settling_node_is_published_at_once():
+    async with run_publisher(NODE, joining(100)) as actor:
+        actor.put(joining(101, labels={"a": "b"}))
+        await actor.wait_until_settling("web-1")
+        successor = joining(102, uid="uid-2")
+        actor.put(successor)
+        await wait_until(has_arrived(actor, successor))
+        assert len(actor.flow.list_node_events("web-1")) == 2
+
+
+@pytest.mark.parametrize("is_issued", [True, False])
+async def test_an_approval_and_its_certificate_are_one_message(is_issued: bool):
+    async with run_publisher(CSR, make_request(resource_version="100")) as actor:
+        actor.put(make_request(resource_version="101", conditions=(APPROVED,)))
+        await actor.wait_until_settling("csr-1")
+        if is_issued:
+            actor.put(make_request(resource_version="102", conditions=(APPROVED,), certificate="pem"))
+        await wait_until(lambda: len(actor.flow.list_request_events("csr-1")) > 1)
+        [_, decided] = actor.flow.list_request_events("csr-1")
+        assert isinstance(decided, CsrObserved)
+        assert decided.request.status.issued is is_issued
+
+
+async def test_the_first_node_of_a_burst_cools_down_as_long_as_the_others():
+    crowd = 100
+    async with run_publisher(NODE, joining(100)) as actor:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        for number in range(crowd):
+            actor.put(make_node(f"crowd-{number}", uid=f"uid-{number}"))
+        changed = joining(101, taints=())
+        actor.put(changed)
+        await wait_until(has_arrived(actor, changed))
+        least = compute_cooldown(crowd, at_most=NODE.max_cooldown_seconds)
+        assert clock() - began > (COOLDOWN_SECONDS + least) / 2
+
+
+async def test_only_the_first_state_and_the_end_of_a_node_are_logged_by_default(
+    caplog: pytest.LogCaptureFixture,
+):
+    caplog.set_level(logging.INFO, "services.watcher.observation_publisher")
+    async with run_publisher(NODE, joining(100)) as actor:
+        changed = joining(101, taints=())
+        actor.put(changed)
+        await wait_until(has_arrived(actor, changed))
+        actor.remove(changed, 102)
+        await wait_until(lambda: isinstance(actor.flow.last("web-1"), NodeGone))
+    assert [record.__dict__["reason"] for record in caplog.records] == ["new to the stream", "deleted"]
+
+
+class UnwatchedBus(MemoryBus):
+    """A look at it fails, or never ends."""
+
+    def __init__(self, server: MemoryServer, *, hangs: bool = False) -> None:
+        super().__init__(server)
+        self._hangs = hangs
+        self.looks = 0
+
+    async def stats(self) -> StreamStats:
+        self.looks += 1
+        if self._hangs:
+            await asyncio.Event().wait()
+        raise BusError("the server does not answer")
+
+
+def shown(name: str, **labels: str) -> float | None:
+    return metrics.REGISTRY.get_sample_value(name, labels)
+
+
+async def test_the_leader_shows_queues_stream_and_nodes_and_nobody_after_it():
+    bus = MemoryBus(MemoryServer())
+    source = ScriptedNodes(make_node("web-1"), make_node("web-2", taints=()))
+    assert shown("talosccm_stream_messages") is None
+    async with run_during(make_watcher(bus, source.source).run()):
+        await wait_until(lambda: shown("talosccm_stream_messages") is not None, "it has looked")
+        assert shown("talosccm_stream_max_bytes") == limit_for_bytes(0)
+        assert shown("talosccm_dead_letters_in_stream") == 0
+        assert shown("talosccm_queue_pending", durable="labeler-nodes") == 0
+        assert shown("talosccm_queue_stalled_seconds", durable="labeler-nodes") == 0
+        assert shown("talosccm_queue_pending", durable="ipam-nodes") is None, "ipam is not asked for"
+        await wait_until(lambda: shown("talosccm_nodes", state="uninitialized") == 1, "Nodes are counted")
+        assert shown("talosccm_nodes", state="usable") == 1
+        assert (shown("talosccm_oldest_uninitialized_seconds") or 0) > 0
+        source.put(make_node("web-1", taints=()))
+        await wait_until(lambda: shown("talosccm_nodes", state="usable") == 2, "counted again")
+        assert shown("talosccm_oldest_uninitialized_seconds") == 0
+    assert shown("talosccm_stream_messages") is None
+    assert shown("talosccm_queue_pending", durable="labeler-nodes") is None
+    assert shown("talosccm_nodes", state="usable") is None
+    assert shown("talosccm_oldest_uninitialized_seconds") is None
+
+
+async def test_it_looks_at_once_and_again_and_a_failed_look_is_told_once_and_shows_nothing(
+    caplog: pytest.LogCaptureFixture,
+):
+    bus = MemoryBus(MemoryServer())
+    await bus.provision((NODES,), max_bytes=MAX_BYTES)
+    queues = StreamStatsCollector(
+        bus, expected_durables=frozenset({NODES.name}), clock=lambda: 0.0, interval_seconds=0.01
+    )
+    async with run_during(queues.run()):
+        await wait_until(lambda: shown("talosccm_queue_pending", durable=NODES.name) == 0, "at once")
+        await bus.publish(make_event())
+        await wait_until(lambda: shown("talosccm_queue_pending", durable=NODES.name) == 1, "and again")
+    unwatched = UnwatchedBus(MemoryServer())
+    queues = StreamStatsCollector(
+        unwatched, expected_durables=frozenset(), clock=lambda: 0.0, interval_seconds=0.01
+    )
+    with caplog.at_level(logging.INFO, "services.watcher.stats_collectors"):
+        async with run_during(queues.run()):
+            await wait_until(lambda: unwatched.looks > 3, "it goes on")
+            assert shown("talosccm_stream_messages") is None
+    assert [record.message for record in caplog.records] == ["cannot read stream stats"]
+
+
+@pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "fails"])
+async def test_a_look_that_fails_or_hangs_delays_neither_leading_nor_publishing(hangs: bool):
+    bus, source, flow = (
+        UnwatchedBus(MemoryServer(), hangs=hangs),
+        ScriptedNodes(make_node("web-1")),
+        WatcherFlow(),
+    )
+    async with flow.follow(bus), run_during(make_watcher(bus, source.source).run()):
+        await flow.wait_for(lambda flow: flow.snapshots(), "the snapshot is complete")
+        await wait_until(lambda: bus.looks > 0, "a look is under way or has failed")
+        led = len(flow.leadings())
+        source.put(make_node("web-2"))
+        await flow.wait_for(lambda flow: "web-2" in flow.existing(), "news")
+        await flow.wait_for(lambda flow: len(flow.leadings()) > led, "it leads on")
+        await wait_until(lambda: shown("talosccm_nodes", state="uninitialized") == 2, "Nodes are counted")
+
+
+def watch_events(collector: OtlpCollector) -> list[ExportedSpan]:
+    found = [span for span in collector.all if span.name == "watch event"]
+    return sorted(found, key=lambda span: span.start_time_unix_nano)
+
+
+async def test_a_resync_begins_a_trace_and_names_the_one_in_which_the_node_was_said_before():
+    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
+    async with run_collector() as collector:
+        with export_traces_to(collector.url):
+            watcher = make_watcher(bus, ScriptedNodes(make_node("web-1")).source, resync_seconds=1.0)
+            async with flow.follow(bus), run_during(watcher.run()):
+                await wait_until(lambda: len(flow.list_node_events("web-1")) >= 3, "said again, twice")
+            await telemetry.flush(5)
+        first, second, third = watch_events(collector)[:3]
+        assert get_attributes(first)["talosccm.reason"] == "new to the stream"
+        assert get_attributes(second)["talosccm.reason"] == "republished"
+        assert len({span.trace_id for span in (first, second, third)}) == 3
+        assert not first.links
+        assert [link.trace_id for link in second.links] == [first.trace_id]
+        assert [link.trace_id for link in third.links] == [second.trace_id]
+        headers = {
+            message.headers["traceparent"].split("-")[1]
+            for message in flow.messages
+            if "node" in message.subject
+        }
+        assert headers <= {span.trace_id.hex() for span in collector.all}

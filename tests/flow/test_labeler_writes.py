@@ -1,14 +1,22 @@
-"""Events that report the labeler's own writes: what is planned for them on a real bus, and what is not."""
+"""The labeler plans no echo of its own writes, and writes joining Nodes first."""
 
-import msgspec
+import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
+from libs.common.kube.transport import CONNECTIONS
 from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
-from tests.builders import make_facts, make_node
+from services.labeler.mutation_cache import MutationCache
+from services.labeler.node_writer import NodeWriter
+from services.labeler.plan import ClusterConfig
+from tests.builders import NOW, make_facts, make_node
+from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes, run_labeler
+from tests.node_plans import FactsPlanner, compile_one_rule
 
 FACTS = make_facts(platform="hcloud", provider_id="hcloud://7", region="fsn1", zone="fsn1-dc14")
 OWN_LABEL = "topology.kubernetes.io/region"
@@ -70,27 +78,6 @@ async def test_a_label_that_somebody_removes_after_the_echo_is_restored(
     assert kube.node("web-1").labels[OWN_LABEL] == "fsn1"
 
 
-async def test_facts_that_change_with_the_echo_are_planned(flow: FlowActor, nats_server: NatsServer):
-    kube = InMemoryNodes(make_node())
-    async with run_labeler(nats_server.url, kube):
-        await join(flow)
-        platform = msgspec.structs.replace(FACTS.platform, zone="fsn1-dc8")
-        await report(flow, kube.node("web-1"), msgspec.structs.replace(FACTS, platform=platform))
-        await flow.wait_for_decision("web-1", "updated")
-    assert kube.node("web-1").labels["topology.kubernetes.io/zone"] == "fsn1-dc8"
-
-
-async def test_the_periodic_message_about_a_node_is_planned(flow: FlowActor, nats_server: NatsServer):
-    kube, before = InMemoryNodes(make_node()), count_plans()
-    async with run_labeler(nats_server.url, kube):
-        observed = await flow.publish_node(make_node())
-        await flow.enrich(make_node(), FACTS, observed=observed)
-        await flow.wait_for_decision("web-1", "initialized")
-        await flow.enrich(make_node(), FACTS, observed=observed)
-        await flow.wait_until_handled()
-    assert count_plans() == before + 3
-
-
 async def test_a_new_replica_plans_the_echo_of_the_former_one(flow: FlowActor, nats_server: NatsServer):
     kube = InMemoryNodes(make_node())
     async with run_labeler(nats_server.url, kube):
@@ -131,3 +118,70 @@ async def test_two_replicas_restore_what_somebody_removes_whoever_wrote_it(
         for node in nodes:
             await flow.wait_for_decision(node.name, "updated")
     assert {kube.node(node.name).labels[OWN_LABEL] for node in nodes} == {"fsn1"}
+
+
+class SlowNodes(InMemoryNodes):
+    """An API server that answers one write for each `answer`."""
+
+    def __init__(self, *nodes: Node) -> None:
+        super().__init__(*nodes)
+        self.arrived: list[tuple[str, str]] = []  # (resource, name)
+        self._answers = asyncio.Semaphore(0)
+
+    def answer(self, writes: int = 1) -> None:
+        for _ in range(writes):
+            self._answers.release()
+
+    async def patch_node(
+        self, name: str, json_patch: Sequence[dict[str, Any]], /, *, is_urgent: bool = False
+    ) -> Node:
+        await self._arrive("nodes", name)
+        return await super().patch_node(name, json_patch, is_urgent=is_urgent)
+
+    async def patch_node_status(self, name: str, strategic_merge: dict[str, Any], /) -> Node:
+        await self._arrive("nodes/status", name)
+        return await super().patch_node_status(name, strategic_merge)
+
+    async def _arrive(self, resource: str, name: str) -> None:
+        self.arrived.append((resource, name))
+        await self._answers.acquire()
+
+
+def make_writer(kube: InMemoryNodes) -> NodeWriter:
+    return NodeWriter(kube, MutationCache(clock=lambda: 0.0), now=lambda: NOW, observe_only=False)
+
+
+def planner(node: Node, config: ClusterConfig | None = None) -> FactsPlanner:
+    return FactsPlanner(make_facts(node_name=node.name), config or ClusterConfig())
+
+
+async def test_a_node_that_has_its_addresses_is_initialized_before_others_get_theirs():
+    nodes = [make_node(f"n{number}", uid=f"uid-{number}") for number in range(CONNECTIONS)]
+    kube = SlowNodes(*nodes)
+    writer = make_writer(kube)
+    async with asyncio.TaskGroup() as tasks:
+        for node in nodes:
+            tasks.create_task(writer.apply(node, planner(node)))
+        at_once = CONNECTIONS - 4
+        await wait_until(lambda: len(kube.arrived) == at_once, "as many writes as may be at once")
+        assert {resource for resource, _ in kube.arrived} == {"nodes/status"}
+        kube.answer()
+        # The freed slot goes to the next Node in order. The first Node's second write is the next of all.
+        await wait_until(lambda: len(kube.arrived) == at_once + 1, "the next write")
+        kube.answer()
+        await wait_until(lambda: len(kube.arrived) == at_once + 2, "the write after it")
+        kube.answer(2 * CONNECTIONS)
+    assert kube.arrived[at_once:][:2] == [("nodes/status", f"n{at_once}"), ("nodes", "n0")]
+    assert all(kube.node(node.name).is_initialized for node in nodes)
+
+
+async def test_only_the_write_that_removes_the_uninitialized_taint_is_urgent():
+    node = make_node("web-1")
+    kube = InMemoryNodes(node)
+    writer = make_writer(kube)
+    await writer.apply(node, planner(node))
+    assert kube.urgent_patches == ["web-1"]
+    labels = compile_one_rule(labels="{example.com/team: web}")
+    await writer.apply(kube.node("web-1"), planner(node, labels))
+    assert kube.node("web-1").labels["example.com/team"] == "web"
+    assert kube.urgent_patches == ["web-1"]
