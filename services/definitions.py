@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from libs.common.contract.service_spec import ServiceSpec
-from libs.common.contract.services import SERVICES
+from libs.common.contract.services import SERVICES, ServiceSpec
 from libs.common.service.service import ServiceDefinition
 
 

@@ -12,7 +12,7 @@ from libs.common.bus.delivery import Ack, Disposition, Nak
 from libs.common.bus.protocol import Bus, Message, StreamFull, StreamPosition
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import EnrichedNodeGone, Leading
-from libs.common.contract.service_spec import Durable
+from libs.common.contract.services import Durable
 from libs.common.contract.subjects import ENRICHED_NODE, LEADING
 
 NODES = Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>")

@@ -8,7 +8,7 @@ from libs.common.bus.delivery import Disposition
 from libs.common.bus.memory.bus import MemoryBus
 from libs.common.bus.protocol import BusError, Follower, Message, StreamPosition
 from libs.common.contract.events import Event
-from libs.common.contract.service_spec import Durable
+from libs.common.contract.services import Durable
 
 ReplyT = TypeVar("ReplyT")
 

@@ -15,7 +15,7 @@ from libs.common.contract.events import NodeEnriched, NodeGone, NodeObserved
 from libs.common.contract.node import Node
 from libs.common.contract.ordering import epoch_of
 from libs.common.contract.subjects import ENRICHED_NODE, FLOW, OBSERVED_NODE
-from libs.common.kube.service_cidrs import ServiceCidr
+from libs.common.kube.objects import ServiceCidr
 from libs.common.observability import metrics
 from libs.common.service.leader_elector import BusReachability, LeaderElector, LeadershipLost
 from libs.common.service.service import Dependencies

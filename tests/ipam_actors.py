@@ -15,9 +15,8 @@ from libs.common.bus.protocol import Bus
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import Node
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
-from libs.common.kube.config_maps import ConfigMap
 from libs.common.kube.errors import AlreadyExists, Conflict, FenceFailed, KubeError, NotFound
-from libs.common.kube.objects import Page
+from libs.common.kube.objects import ConfigMap, Page
 from services.ipam.service import IpamService
 from services.ipam.settings import IpamSettings
 from tests.builders import (

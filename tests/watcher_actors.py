@@ -29,8 +29,7 @@ from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import FLOW, OBSERVED_NODE
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError
-from libs.common.kube.objects import UnreadableObject
-from libs.common.kube.service_cidrs import ServiceCidr, ServiceCidrSpec
+from libs.common.kube.objects import ServiceCidr, ServiceCidrSpec, UnreadableObject
 from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.service.leader_elector import LeaderElector
 from libs.common.service.service import Dependencies

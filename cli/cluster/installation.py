@@ -18,8 +18,15 @@ from cli.cluster.kube_objects import (
     Workload,
     WorkloadSpec,
 )
-from libs.common.contract.service_spec import ElectionLease, ServiceSpec
-from libs.common.contract.services import DEFAULT_SERVICES, LEASE_NAMESPACE, SERVICES, WATCHER, WATCHER_LEASE
+from libs.common.contract.services import (
+    DEFAULT_SERVICES,
+    LEASE_NAMESPACE,
+    SERVICES,
+    WATCHER,
+    WATCHER_LEASE,
+    ElectionLease,
+    ServiceSpec,
+)
 from libs.common.settings.reference_flags import is_service_selected
 
 PLACEHOLDER: Final = "your-registry.invalid/"  # the registry in the rendered files

@@ -160,7 +160,7 @@ def _list_accepting_services(text: str) -> list[str]:
 
 
 def _accepts_flag(service: str, flag: str) -> bool:
-    return any(flag in each.flag.spellings for each in list_options(SETTINGS_TYPES[service]))
+    return any(flag == each.flag.name for each in list_options(SETTINGS_TYPES[service]))
 
 
 def _find_flags_set_by_values(chart: ChartValues) -> Iterator[str]:

@@ -15,8 +15,8 @@ from cli.config.template_check import (
 from cli.config.template_trials import EntryTrials, load_sample_machines
 from libs.common.cloud_config.fact_fields import FIELDS, find_field
 from libs.common.cloud_config.findings import Findings, truncate_line
+from libs.common.cloud_config.kubernetes_names import why_reserved
 from libs.common.cloud_config.model import Rule
-from libs.common.cloud_config.reserved_keys import why_reserved
 from libs.common.cloud_config.selectors import match_selector
 from libs.common.contract.platforms import PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES
 

@@ -6,8 +6,7 @@ from typing import Final
 from cli.config.template_trials import EntryTrials, Trial
 from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE
 from libs.common.cloud_config.findings import Findings, suggest_name, truncate_line
-from libs.common.cloud_config.kubernetes_names import label_value_problem
-from libs.common.cloud_config.reserved_keys import why_reserved
+from libs.common.cloud_config.kubernetes_names import label_value_problem, why_reserved
 from libs.gotemplate import TemplateError
 from services.labeler.rules.value_validation import (
     InvalidValueError,

@@ -39,7 +39,7 @@ async def count_matches(file: Path, kubeconfig: Path, talosconfig: Path) -> list
     from cli.render.compiled_config import read_config  # noqa: PLC0415 - as above
     from cli.render.from_cluster import gather_from_cluster  # noqa: PLC0415
     from cli.render.node_selection import NodeSelection  # noqa: PLC0415
-    from libs.common.cloud_config.required_resources import required_resources  # noqa: PLC0415
+    from libs.common.cloud_config.fact_fields import required_resources  # noqa: PLC0415
     from services.labeler.rules import apply_rules  # noqa: PLC0415
 
     used = read_config(file)

@@ -38,8 +38,8 @@ from cli.inside.flow_client import FlowQuery, query_flow
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
 from libs.common.contract.node import Node
 from libs.common.kube.api import SIGNING_REQUESTS
-from libs.common.kube.config_maps import ConfigMap
 from libs.common.kube.errors import KubeError, NotFound
+from libs.common.kube.objects import ConfigMap
 
 SYSTEM: Final = "kube-system"
 _CONNECTIONS: Final = 8

@@ -10,8 +10,8 @@ from cli.cluster.installation import Installation
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import RemoteClock, Unavailable
 from cli.doctor.talos_credential_report import TalosCredentialReport, decode_report
+from libs.common.contract.ip_addresses import InvalidNodeIP, parse_node_ips
 from libs.common.contract.node import Node
-from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, KubeError
 from libs.common.kube.pod_exec import exec_in_pod

@@ -6,10 +6,9 @@ from typing import Final
 import msgspec
 
 from cli.cluster.installation import Installation, Process, get_lease_name
-from libs.common.contract.service_spec import PolicyRule
-from libs.common.contract.services import LEASES, WATCHER_LEASE
-from services.bootstrap.policy_rules import list_policy_rules as bootstrap_rights
+from libs.common.contract.services import LEASES, WATCHER_LEASE, PolicyRule
 from services.bootstrap.resource_names import ResourceNames
+from services.bootstrap.resource_names import list_policy_rules as bootstrap_rights
 
 
 class AccessReviewRequest(msgspec.Struct, frozen=True, kw_only=True):

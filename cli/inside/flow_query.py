@@ -8,7 +8,7 @@ import msgspec
 from cli.inside.flow_snapshot import FlowObject
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.contract.services import READER_USER
-from libs.common.settings.flag_values import parse_list
+from libs.common.settings.command_line import parse_list
 
 
 class FlowQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,8 +27,7 @@ from libs.common.bus.nats.jetstream import NoConsumer, call, fetch_last
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import BusError, NoStream, UnreadablePayload
 from libs.common.clocks import utc_now
-from libs.common.contract.service_spec import Durable
-from libs.common.contract.services import DURABLES, SERVICES
+from libs.common.contract.services import DURABLES, SERVICES, Durable
 from libs.common.contract.subjects import (
     DEAD_LETTERS,
     DECIDED,

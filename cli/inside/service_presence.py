@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from cli.inside.flow_snapshot import ConsumerSnapshot, LastMessage, ServicePresence
-from libs.common.contract.service_spec import ServiceSpec
-from libs.common.contract.services import SERVICES
+from libs.common.contract.services import SERVICES, ServiceSpec
 
 
 def list_service_presence(

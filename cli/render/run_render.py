@@ -18,8 +18,7 @@ from cli.render.compiled_config import CompiledConfig, read_config
 from cli.render.facts_file import encode_facts
 from cli.render.node_selection import GatheredNodes, NodeSelection, SkippedNode, gather_nodes
 from cli.render.preview import compare, preview_node
-from libs.common.cloud_config.fact_fields import FIELDS, TalosResource
-from libs.common.cloud_config.required_resources import required_resources
+from libs.common.cloud_config.fact_fields import FIELDS, TalosResource, required_resources
 
 EXIT_UNCHANGED, EXIT_CHANGES = 0, 1
 _EVERYTHING: Final[frozenset[TalosResource]] = frozenset(field.resource for field in FIELDS if field.resource)

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from cli import access_options
 from cli.command_exit import run_command
-from libs.common.settings.flag_values import parse_list
+from libs.common.settings.command_line import parse_list
 
 _MAX_SECONDS = 360_000_000  # a timedelta of this size can still be added to a date
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from libs.common.contract.service_spec import PolicyRule, ServiceSpec
-from libs.common.contract.services import WATCHER_LEASE_NAME
+from libs.common.contract.services import WATCHER_LEASE_NAME, PolicyRule, ServiceSpec
 
 RBAC = "rbac.authorization.k8s.io"
 ACCOUNT_NAMESPACE = "kube-system"

@@ -12,8 +12,7 @@ from typing import Final, Literal, NamedTuple, NoReturn, Protocol, Self
 import aiohttp
 import msgspec
 
-from libs.common.contract.service_spec import ServiceSpec
-from libs.common.contract.services import DEFAULT_SERVICES, SERVICES, WATCHER
+from libs.common.contract.services import DEFAULT_SERVICES, SERVICES, WATCHER, ServiceSpec
 from libs.testbed.child_process import ChildExited, ChildProcess, make_directory, wait_until
 from libs.testbed.kubelets import KubeletFleet, RequestRejected
 from libs.testbed.ports import allocate_port

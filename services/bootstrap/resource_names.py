@@ -1,10 +1,10 @@
-"""The names of the Kubernetes objects and hosts of NATS. The chart uses the same names."""
+"""The names of the Kubernetes objects and hosts of NATS, as in the chart, and the rights of the bootstrap."""
 
 from typing import Final
 
 import msgspec
 
-from libs.common.contract.services import READER_USER, SERVICES
+from libs.common.contract.services import READER_USER, SERVICES, PolicyRule
 
 KEY_USERS: Final = (*(wiring.service for wiring in SERVICES), READER_USER)
 SEED: Final = "seed.nk"
@@ -54,3 +54,23 @@ class ResourceNames(msgspec.Struct, frozen=True, kw_only=True):
             return ()
         tail = f"{self.nats}-headless.{self.namespace}.svc.{self.cluster_domain}"
         return tuple(f"{self.nats}-{number}.{tail}" for number in range(replicas))
+
+
+def list_policy_rules(names: ResourceNames) -> tuple[PolicyRule, ...]:
+    """Return its RBAC rules, all in the namespace of the installation."""
+    namespace = names.namespace
+    return (
+        PolicyRule(
+            group="", resource="secrets", verbs=("get",), resource_names=names.secrets, namespace=namespace
+        ),
+        # RBAC cannot restrict `create` by name: the name is not known to the authorizer.
+        PolicyRule(group="", resource="secrets", verbs=("create",), namespace=namespace),
+        PolicyRule(
+            group="",
+            resource="configmaps",
+            verbs=("get", "update"),
+            resource_names=(names.authority,),
+            namespace=namespace,
+        ),
+        PolicyRule(group="", resource="configmaps", verbs=("create",), namespace=namespace),
+    )

@@ -18,16 +18,14 @@ from libs.common.observability.logs import level_of_verbosity
 from libs.common.observability.telemetry import log_fields, setup_logging
 from libs.common.service.health import HealthServer
 from libs.common.service.readiness import Readiness
+from libs.common.service.service_supervisor import close_at_exit, run_in_background
 from libs.common.service.serving_certificate import ServingCertificate
-from libs.common.service.shutdown import close_at_exit, run_in_background
 from libs.common.settings.help_text import format_help
 from libs.common.settings.read_settings import SettingsError, list_options, read_settings
-from services.bootstrap.directory_key_store import DirectoryKeyStore
-from services.bootstrap.kubernetes_key_store import KubernetesKeyStore
+from services.bootstrap.key_stores import DirectoryKeyStore, KubernetesKeyStore
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.server_config import NatsServerConfig
-from services.bootstrap.server_files import KeyStore, ServerSpec
-from services.bootstrap.server_reconciler import ServerReconciler
+from services.bootstrap.server_reconciler import KeyStore, ServerReconciler, ServerSpec
 from services.bootstrap.settings import BootstrapSettings
 
 EXIT_CONFIGURATION: Final = 2

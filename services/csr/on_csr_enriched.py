@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from libs.common.bus.cache_sync import CacheSync
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import PermanentError, RequeueAfter, TemporaryError
+from libs.common.bus.follow_flow import CacheSync
 from libs.common.bus.protocol import Message
 from libs.common.contract.events import CsrEnriched, EnrichedCsrGone
 from libs.common.contract.signing_request import SigningRequest

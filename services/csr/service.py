@@ -3,12 +3,10 @@
 from collections.abc import Iterable
 from typing import Final
 
-from libs.common.bus.cache_sync import CacheSync
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import TemporaryError
-from libs.common.bus.event_applier import EventApplier
-from libs.common.bus.follow_flow import follow_flow
+from libs.common.bus.follow_flow import CacheSync, EventApplier, LeaderGate, follow_flow
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.cloud_config.ownership import why_not_owned
@@ -18,7 +16,6 @@ from libs.common.contract.services import CSR
 from libs.common.contract.subjects import SNAPSHOT
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.service.config_reload import OwnershipReloader
-from libs.common.service.leader_gate import LeaderGate
 from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.csr.api_endpoint_watcher import ApiEndpointWatcher

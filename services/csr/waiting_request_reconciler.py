@@ -8,15 +8,15 @@ from datetime import datetime
 from itertools import islice
 from typing import Final
 
-from libs.common.bus.cache_sync import CacheSync
 from libs.common.bus.delivery import Disposition, Nak
+from libs.common.bus.follow_flow import CacheSync
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import CsrObserved
 from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR
 from libs.common.observability import metrics
-from libs.common.service.name_queue import NameQueue
 from libs.common.service.run_together import run_every, run_together
+from libs.common.service.waiting_objects import NameQueue
 from services.csr.core.flow_state import FlowState
 from services.csr.node_events import NodeEvents
 

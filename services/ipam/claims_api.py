@@ -6,9 +6,8 @@ from typing import Any, Final, Protocol
 
 from libs.common.contract.node import Node, ObjectMeta
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
-from libs.common.kube.config_maps import ConfigMap
 from libs.common.kube.errors import NotFound
-from libs.common.kube.objects import Page
+from libs.common.kube.objects import ConfigMap, Page
 from services.ipam.pages import NAME_PREFIX, StoredPage
 
 LABELS: Final = {

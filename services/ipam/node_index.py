@@ -6,10 +6,9 @@ from functools import lru_cache
 import msgspec
 
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
-from libs.common.contract.ip_addresses import canonical_ip
+from libs.common.contract.ip_addresses import InvalidNodeIP, canonical_ip, parse_node_ips
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
-from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from services.ipam.allocation_plan import Exclusions
 from services.ipam.network_set import parse_foreign_network
 

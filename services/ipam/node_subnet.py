@@ -1,9 +1,8 @@
 """Finds the IPv6 subnet of a Node's machine, from which CloudAllocator allocates addresses for pods."""
 
-from libs.common.contract.ip_addresses import IP
+from libs.common.contract.ip_addresses import IP, InvalidNodeIP, parse_node_ips
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import Node
-from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.contract.public_addresses import (
     counts,
     is_permanent,

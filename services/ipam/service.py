@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping
 
-from libs.common.bus.cache_sync import CacheSync
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import TemporaryError
-from libs.common.bus.event_applier import EventApplier
-from libs.common.bus.follow_flow import follow_flow
+from libs.common.bus.follow_flow import CacheSync, EventApplier, LeaderGate, follow_flow
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import NodeObserved, SnapshotComplete
@@ -15,7 +13,6 @@ from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
 from libs.common.contract.subjects import is_csr_subject
 from libs.common.kube.event_recorder import EventRecorder
-from libs.common.service.leader_gate import LeaderGate
 from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
 from libs.common.service.waiting_objects import WaitingObjects

@@ -13,9 +13,8 @@ from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.subjects import ENRICHED_NODE
 from libs.common.observability import metrics
-from libs.common.service.name_queue import NameQueue
 from libs.common.service.run_together import run_every, run_together
-from libs.common.service.waiting_objects import WaitingObjects
+from libs.common.service.waiting_objects import NameQueue, WaitingObjects
 from services.ipam.node_events import NOT_AVAILABLE, NodeEvents
 from services.ipam.on_node_enriched import OWN_WRITE_WAIT_SECONDS, WRITTEN, WaitingNode
 from services.ipam.pool_selection import Pool

@@ -11,12 +11,13 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from libs.common.bus.acknowledger import Acknowledger
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
+from libs.common.bus.dead_letters import settle
 from libs.common.bus.delivery import Disposition, Nak
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
@@ -67,8 +68,8 @@ class ConfigRollout:
         self._stream_cache = stream_cache
         self._handler = handler
         handle = middleware.wrap(self._handle, is_repeat=True)
-        self._acknowledger = Acknowledger(
-            handle, service=LABELER.service, publish_dead_letter=publish_dead_letter, now=now
+        self._settle = partial(
+            settle, handle=handle, service=LABELER.service, publish=publish_dead_letter, now=now
         )
         self._why_paused = why_paused
         self._in_flight = min(in_flight, MAX_IN_FLIGHT)
@@ -141,7 +142,7 @@ class ConfigRollout:
             telemetry.log_fields(why=self._requested_reason),
             telemetry.span("look at a node again", links=(message.headers,)),
         ):
-            return await self._acknowledger.settle(msgspec.structs.replace(message, headers={}))
+            return await self._settle(msgspec.structs.replace(message, headers={}))
 
     async def _handle(self, message: Message) -> None:
         if await self._handler.reconcile(message) in _WRITTEN_OUTCOMES:

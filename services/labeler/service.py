@@ -3,13 +3,12 @@
 import logging
 
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
-from libs.common.bus.follow_flow import follow_flow
+from libs.common.bus.follow_flow import LeaderGate, follow_flow
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import NodeGone, NodeObserved
 from libs.common.contract.services import LABELER
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, is_csr_subject
-from libs.common.service.leader_gate import LeaderGate
 from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.labeler.compact_message import compact_message

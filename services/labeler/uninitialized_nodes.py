@@ -8,8 +8,7 @@ from typing import Final
 import msgspec
 
 from libs.common.contract.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
-from libs.common.contract.node import Node
-from libs.common.contract.planned_fields import has_same_planned_fields
+from libs.common.contract.node import Node, has_same_planned_fields
 from services.labeler.blocker import Blocker, block_on_failed_write, block_on_missing_facts
 from services.labeler.plan import (
     ClusterConfig,

@@ -10,8 +10,7 @@ import msgspec
 
 from libs.common.contract.events import NodeEnriched
 from libs.common.contract.machine import MachineFacts, has_same_facts
-from libs.common.contract.node import Node, trim_node
-from libs.common.contract.planned_fields import has_same_planned_fields
+from libs.common.contract.node import Node, has_same_planned_fields, trim_node
 from services.labeler.mutation_cache import ENTRY_TTL_SECONDS
 from services.labeler.plan import ClusterConfig
 

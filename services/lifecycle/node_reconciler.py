@@ -6,8 +6,8 @@ from dataclasses import KW_ONLY, dataclass
 
 from libs.common.bus.delivery import PermanentError, TemporaryError
 from libs.common.observability import metrics
-from libs.common.service.name_queue import NameQueue
 from libs.common.service.run_together import run_every, run_together
+from libs.common.service.waiting_objects import NameQueue
 from services.lifecycle.node_index import NodeIndex
 from services.lifecycle.on_node_enriched import OnNodeEnriched
 

@@ -3,8 +3,7 @@
 from datetime import timedelta
 
 from libs.common.bus.decision_publisher import DecisionPublisher
-from libs.common.bus.event_applier import EventApplier
-from libs.common.bus.follow_flow import follow_flow
+from libs.common.bus.follow_flow import EventApplier, follow_flow
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract import events
 from libs.common.contract.controllers import NODE_LIFECYCLE

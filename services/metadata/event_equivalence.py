@@ -12,8 +12,7 @@ from libs.common.contract.events import (
     NodeUnreachable,
 )
 from libs.common.contract.machine import MachineFault, has_same_facts
-from libs.common.contract.node import Node, is_same_node
-from libs.common.contract.planned_fields import has_same_planned_fields
+from libs.common.contract.node import Node, has_same_planned_fields, is_same_node
 from libs.common.contract.signing_request import is_same_request
 
 

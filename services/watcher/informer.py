@@ -14,8 +14,7 @@ from libs.common.contract.services import WATCHER
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ROOT
 from libs.common.kube.errors import Forbidden, KubeError
-from libs.common.kube.objects import Item, UnreadableObject
-from libs.common.kube.service_cidrs import ServiceCidr
+from libs.common.kube.objects import Item, ServiceCidr, UnreadableObject
 from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.observability import metrics
 from services.watcher.kinds import Kind, ObjectT

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus.stream_size import limit_for_bytes
+from libs.common.bus.stream_limits import limit_for_bytes
 from libs.common.contract.events import ObservationOrder
 from libs.common.contract.subjects import is_publishable_name
 from services.watcher.kinds import Kind, ObjectT, ObservedEvent

@@ -7,9 +7,9 @@ from math import nan
 
 import msgspec
 
-from libs.common.bus.message_age import has_expired
 from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
 from libs.common.bus.stream_cache import connection_problems
+from libs.common.bus.stream_limits import has_expired
 from libs.common.contract.events import (
     CsrGone,
     CsrObserved,

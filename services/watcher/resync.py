@@ -12,7 +12,7 @@ import msgspec
 from libs.common.bus.delivery import TemporaryError, backoff_seconds
 from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.bus.protocol import BusError, StreamFull, StreamStats
-from libs.common.bus.stream_size import HEADROOM_BYTES, is_half_full
+from libs.common.bus.stream_limits import HEADROOM_BYTES, is_half_full
 from libs.common.contract.events import Leading, SnapshotComplete
 from libs.common.contract.node import Node
 from libs.common.contract.services import DURABLES

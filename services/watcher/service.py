@@ -10,9 +10,8 @@ from libs.common.contract.services import WATCHER
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE
 from libs.common.kube.api import NODES, SIGNING_REQUESTS, KubeApi
-from libs.common.kube.objects import Item, Resource, UnreadableObject
+from libs.common.kube.objects import SERVICE_CIDRS, Item, Resource, ServiceCidr, UnreadableObject
 from libs.common.kube.reflector import ItemCollector, Reflector
-from libs.common.kube.service_cidrs import SERVICE_CIDRS, ServiceCidr
 from libs.common.observability import metrics
 from libs.common.service.leader_elector import (
     LeaderElector,

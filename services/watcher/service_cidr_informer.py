@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from libs.common.kube.errors import Forbidden, NotFound
-from libs.common.kube.objects import UnreadableObject
-from libs.common.kube.service_cidrs import SERVICE_CIDRS, ServiceCidr
+from libs.common.kube.objects import SERVICE_CIDRS, ServiceCidr, UnreadableObject
 from libs.common.kube.watch_events import Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.observability import metrics
 from services.watcher.informer import ObjectSourceFactory, describe_missing_rule

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from libs.common.bus.message_age import MAX_REPUBLISH_INTERVAL
+from libs.common.bus.stream_limits import MAX_REPUBLISH_INTERVAL
 from libs.common.contract.services import LEASE_NAMESPACE as OUR_NAMESPACE
 from libs.common.contract.services import WATCHER_LEASE_NAME as OUR_LEASE
 from libs.common.settings import flags

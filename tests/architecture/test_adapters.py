@@ -10,16 +10,16 @@ from tests.architecture.sources import sources
 # library -> the modules that may import it (a regular expression for the dotted name)
 ADAPTERS = {
     "nats": r"libs\.common\.bus\.nats\.\w+",
-    "nkeys": r"libs\.common\.bus\.nats\.(nats_access|nkeys)",
+    "nkeys": r"libs\.common\.bus\.nats\.nats_access",
     "aiohttp": r"libs\.common\.(kube\.\w+|service\.health)|libs\.testbed\..+",  # health is a server
-    "kubernetes_asyncio": r"libs\.common\.kube\.(exec_plugin|kubeconfig_merger)",
+    "kubernetes_asyncio": r"libs\.common\.kube\.kubeconfig_library",
     "grpclib": r"libs\.talos\.(bounded_protocol|channel|connection)"
     r"|libs\.testbed\.sim_machines\.(talos_service|connection)",
     "h2": r"libs\.talos\.(bounded_protocol|channel)|libs\.testbed\.sim_machines\.connection",
     "betterproto2": r"libs\.talos\..+",
     "opentelemetry": r"libs\.common\.observability\.(telemetry|tracing)",
-    "requests": r"libs\.common\.observability\.collector_session",  # opentelemetry exports with it
-    "re2": r"libs\.gotemplate\.regular_expressions|libs\.common\.cloud_config\.patterns",
+    "requests": r"libs\.common\.observability\.tracing",  # opentelemetry exports with it
+    "re2": r"libs\.gotemplate\.regular_expressions|libs\.common\.cloud_config\.selectors",
     "prometheus_client": r"libs\.common\.observability\.metrics",
     "uvloop": r"libs\.common\.service\.run_process",  # services only: tests and testbed stay on asyncio
     "click": r"cli\..+",

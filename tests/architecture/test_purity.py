@@ -11,9 +11,8 @@ from tests.architecture.sources import Source, sources
 SHELL = (
     # adapters to outside systems
     r"libs\.common\.client_tls",
-    r"libs\.common\.kube\.(api|credentials|exec_plugin|keepalive_socket|kubeconfig|load_kube_config|plugin_guard|pod_exec)",
-    r"libs\.common\.kube\.(http_session|lease_lock|reflector|request_queue|tls|tls_handshake|transport|version_check)",
-    r"libs\.common\.kube\.(web_socket|event_recorder)",
+    r"libs\.common\.kube\.(api|credentials|keepalive_socket|kubeconfig|kubeconfig_library|load_kube_config|plugin_guard|pod_exec)",
+    r"libs\.common\.kube\.(event_recorder|lease_lock|reflector|request_queue|server_identity|transport|version_check)",
     r"libs\.common\.bus\.nats\.\w+",
     r"libs\.common\.bus\.memory\.(bus|consume_loop)",
     r"libs\.talos\.(api|batched_transport|bounded_protocol|calls|channel|cluster_name|connection|credentials)",
@@ -21,7 +20,7 @@ SHELL = (
     # the process: clock, environment, logs, metrics
     r"libs\.common\.service\.(?!startup_gate)\w+",
     r"libs\.common\.settings\.(read_settings|cloud_config_reloader|help_text)",
-    r"libs\.common\.bus\.(acknowledger|cache_sync|consumer_middleware|(decision|ordered)_publisher|event_applier|follow_flow)",
+    r"libs\.common\.bus\.(consumer_middleware|dead_letters|(decision|ordered)_publisher|follow_flow)",
     r"libs\.common\.observability\.(telemetry|tracing|logs|metrics)",
     r"libs\.common\.clocks",
     r"libs\.common\.bus\.protocol",  # only declarations
@@ -39,7 +38,7 @@ SHELL = (
     r"services\.ipam\.(allocator|batch_claimer|batcher|config_reloader|garbage_collector|pool_metrics)",
     r"services\.ipam\.waiting_node_reconciler",
     r"services\.lifecycle\.(deletion_budget|node_deleter|node_reconciler|shutdown_taint_writer)",
-    r"services\.bootstrap\.((directory|kubernetes)_key_store|run|server_files|server_reconciler)",
+    r"services\.bootstrap\.(key_stores|run|server_reconciler)",
     # the simulated machines: process, connections, calls
     r"libs\.testbed\.sim_machines\.(__main__|client|connection|control|endpoints|sim_machine|talos_service)",
 )

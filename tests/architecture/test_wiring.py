@@ -8,8 +8,13 @@ from itertools import combinations
 import pytest
 
 from libs.common.contract import events
-from libs.common.contract.service_spec import ServiceSpec
-from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, DURABLES, LEASE_NAMESPACE, SERVICES
+from libs.common.contract.services import (
+    CLAIM_PAGES_NAMESPACE,
+    DURABLES,
+    LEASE_NAMESPACE,
+    SERVICES,
+    ServiceSpec,
+)
 from libs.common.contract.subjects import ROOT, STREAM, subject_of
 from libs.common.kube.events import event_namespace, node_reference
 from tests.architecture.sources import sources

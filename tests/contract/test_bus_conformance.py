@@ -15,7 +15,7 @@ from libs.common.bus.delivery import Ack, Disposition, Nak, Reject
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.protocol import Bus, BusError, Message, NoStream, StreamFull, WrongLastSequence
-from libs.common.bus.stream_size import STREAM_STEP_BYTES, limit_for_bytes
+from libs.common.bus.stream_limits import STREAM_STEP_BYTES, limit_for_bytes
 from libs.common.contract.events import (
     MAX_EVENT_BYTES,
     DeadLetter,

@@ -17,12 +17,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from requests.exceptions import SSLError
 
-from libs.common.bus.nats.client import Client
+from libs.common.bus.nats.client import Client, ConnectionTransport
 from libs.common.bus.nats.nats_access import NatsAccess
-from libs.common.bus.nats.transport import ConnectionTransport
+from libs.common.kube.credentials import tls_context
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.kube.tls import tls_context
-from libs.common.observability.collector_session import make_session
+from libs.common.observability.tracing import make_session
 from libs.talos.credentials import load_credentials
 from libs.testbed.kube_credentials import build_kubeconfig
 from libs.testbed.pki import CertificateAuthority, KeyPair

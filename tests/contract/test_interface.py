@@ -20,13 +20,11 @@ import pytest
 from prometheus_client import PlatformCollector, ProcessCollector
 
 from cli.__main__ import main
-from libs.common.contract.service_spec import PolicyRule
-from libs.common.contract.services import SERVICES
+from libs.common.contract.services import SERVICES, PolicyRule
 from libs.common.observability import metrics
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import Option, list_options
-from services.bootstrap.nats_permissions import SYSTEM_USER, build_system_permissions
-from services.bootstrap.server_config import build_permissions_by_user
+from services.bootstrap.server_config import SYSTEM_USER, build_permissions_by_user, build_system_permissions
 from services.bootstrap.settings import BootstrapSettings
 from tests.architecture.sources import Source, sources
 from tests.service_definitions import DEFINITIONS
@@ -72,7 +70,7 @@ def test_the_flags_of_the_services_are_unchanged():
 
 def describe_flag(option: Option) -> str:
     flag = option.flag
-    names = " ".join(f"--{name}" for name in flag.spellings) or flag.config or flag.env
+    names = f"--{flag.name}" if flag.name else flag.config or flag.env
     default = "required" if option.default is msgspec.NODEFAULT else repr(option.default)
     return f"{names}  default {default}" + (f"  environment {flag.env}" if flag.env else "")
 
@@ -88,7 +86,7 @@ def test_each_program_lists_its_flags_in_its_help(
     assert ended.value.code == 0
     helped = capsys.readouterr().out.partition("\nOther:")[0]
     structs = PROGRAMS[program] if program else {kind for kinds in PROGRAMS.values() for kind in kinds}
-    known = {f"--{name}" for option in list_options(*structs) for name in option.flag.spellings}
+    known = {f"--{name}" for option in list_options(*structs) if (name := option.flag.name)}
     listed = set(re.findall(r"^  (--[a-z0-9-]+)(?= |$)", helped, re.MULTILINE))
     assert helped.startswith(f"Usage: python -m {module} ")
     assert listed

@@ -7,8 +7,8 @@ import pytest
 
 from libs.common.contract.node import ObjectMeta
 from libs.common.kube.api import KubeApi
-from libs.common.kube.config_maps import ConfigMap
 from libs.common.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
+from libs.common.kube.objects import ConfigMap
 from libs.testbed.kubelets import KubeletFleet
 
 NAMESPACE = "kube-system"

@@ -10,9 +10,8 @@ import pytest
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.kube.objects import Resource
+from libs.common.kube.objects import SERVICE_CIDRS, Resource, ServiceCidr
 from libs.common.kube.reflector import Reflector
-from libs.common.kube.service_cidrs import SERVICE_CIDRS, ServiceCidr
 from libs.testbed.kubelets import MERGE, KubeletFleet
 from services.watcher.service_cidr_informer import ServiceCidrInformer
 from tests.bus_actors import wait_until

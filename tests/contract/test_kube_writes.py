@@ -295,7 +295,12 @@ async def test_a_status_patch_writes_labels_too(api: KubeApi, node: Node):
 async def test_an_event_told_twice_in_a_minute_is_one_event_on_the_node(
     api: KubeApi, node: Node, admin: KubeletFleet
 ):
-    event = ObjectEvent(regarding=node_reference(node.name, node.uid), reason="Synced", message="Node synced")
+    event = ObjectEvent(
+        regarding=node_reference(node.name, node.uid),
+        reason="Synced",
+        message="Node synced",
+        component="talos-ccm",
+    )
     assert await api.create_event(event, now=NOW)
     assert not await api.create_event(event, now=NOW.replace(second=59))
     selector = f"involvedObject.uid={node.uid}"

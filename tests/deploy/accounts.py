@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 
-from libs.common.contract.service_spec import PolicyRule
+from libs.common.contract.services import PolicyRule
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import JSON, MERGE, HttpResponse, KubeletFleet
 from tests.deploy.pods import token_of

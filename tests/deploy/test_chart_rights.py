@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from libs.common.contract.service_spec import PolicyRule, ServiceSpec
-from libs.common.contract.services import SERVICES
+from libs.common.contract.services import SERVICES, PolicyRule, ServiceSpec
 from libs.testbed.helm.chart import ChartValues, render_manifests, select_kind
-from services.bootstrap.policy_rules import list_policy_rules as bootstrap_rights
 from services.bootstrap.resource_names import ResourceNames
+from services.bootstrap.resource_names import list_policy_rules as bootstrap_rights
 from tests.deploy.profiles import DEPLOYED, PROFILES, WITH_NATS, prefix, rendered, services_in
 
 WIRING: dict[str, ServiceSpec] = {wiring.service: wiring for wiring in SERVICES}

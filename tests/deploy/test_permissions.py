@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from libs.common.contract.service_spec import PolicyRule
-from libs.common.contract.services import SERVICES
+from libs.common.contract.services import SERVICES, PolicyRule
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.helm.chart import NAMESPACE, ChartValues, render_manifests
 from libs.testbed.helm.chart import RELEASE as PREFIX
@@ -17,8 +16,8 @@ from libs.testbed.kubelets import JSON_PATCH, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.service_processes import PATIENT_LEASE
 from libs.testbed.signing_requests import APPROVED, CSRS, make_request_pem
-from services.bootstrap.policy_rules import list_policy_rules as bootstrap_rights
 from services.bootstrap.resource_names import ResourceNames
+from services.bootstrap.resource_names import list_policy_rules as bootstrap_rights
 from tests.bus_actors import wait_until
 from tests.deploy.accounts import Account, rules_of, tries_of
 from tests.deploy.forbidden import NEVER

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.bus import cache_sync
+from libs.common.bus import follow_flow
 from libs.common.bus.delivery import Nak
 from libs.common.bus.stream_cache import FORMER_STREAM
 from libs.common.contract.machine import AddressStatus
@@ -476,7 +476,7 @@ async def test_what_came_while_no_leader_was_heard_is_decided_as_soon_as_one_is(
 async def test_what_came_before_the_table_was_complete_is_decided_as_soon_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(cache_sync, "SYNC_TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr(follow_flow, "SYNC_TIMEOUT_SECONDS", 0.01)
     async with (
         CsrServiceFlow.open("memory", tmp_path, requests=None) as flow,
         flow.run_csr(ready=False),

@@ -10,7 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import BusError, StreamStats
-from libs.common.bus.stream_size import limit_for_bytes
+from libs.common.bus.stream_limits import limit_for_bytes
 from libs.common.contract.events import CsrObserved, NodeGone
 from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequestCondition

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.required_resources import required_resources
+from libs.common.cloud_config.fact_fields import required_resources
 from libs.common.cloud_config.selectors import match_selector
 from libs.common.kube.kube_config import KubeConfigError
 from libs.common.kube.kubeconfig import load_context

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
+from libs.common.contract.ip_addresses import InvalidNodeIP, parse_node_ips, pick_one_per_family
 from libs.common.contract.node import Node
-from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips, pick_one_per_family
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.json_errors import JSON_ERRORS
 from libs.common.kube.api import NODES, SIGNING_REQUESTS

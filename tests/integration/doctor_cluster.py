@@ -18,8 +18,7 @@ from cli.doctor.from_cluster import DoctorQuery, gather_installation
 from cli.doctor.installation_snapshot import InstallationSnapshot
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.contract.events import Leading
-from libs.common.contract.service_spec import Durable
-from libs.common.contract.services import DURABLES, WATCHER_LEASE_NAME
+from libs.common.contract.services import DURABLES, WATCHER_LEASE_NAME, Durable
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.exec_kubelet import ExecKubelet
 from libs.testbed.helm.chart import parse_manifests

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from libs.common.contract.service_spec import ServiceSpec
-from libs.common.contract.services import LABELER, METADATA
+from libs.common.contract.services import LABELER, METADATA, ServiceSpec
 from libs.common.service.run_process import run_process
 from libs.common.service.service import Dependencies, ServiceDefinition, ServiceEnded
 from libs.common.settings.flags import Flag

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from libs.common.contract.service_spec import ServiceSpec
+from libs.common.contract.services import ServiceSpec
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane

@@ -11,14 +11,13 @@ from urllib.parse import quote
 import pytest
 from cryptography import x509
 
-from libs.common.bus.nats.nkeys import generate_seed, public_key_of
-from libs.common.contract.service_spec import PolicyRule
+from libs.common.bus.nats.nats_access import generate_seed, public_key_of
+from libs.common.contract.services import PolicyRule
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.nats_installation import start_bootstrap
-from services.bootstrap.policy_rules import list_policy_rules
-from services.bootstrap.resource_names import KEY_USERS, ResourceNames
+from services.bootstrap.resource_names import KEY_USERS, ResourceNames, list_policy_rules
 from tests.bus_actors import wait_until
 
 _numbers = itertools.count(1)

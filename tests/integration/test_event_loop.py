@@ -14,10 +14,10 @@ from urllib.parse import urlparse
 import pytest
 import uvloop
 
-from libs.common.bus.nats.transport import ConnectionTransport
+from libs.common.bus.nats.client import ConnectionTransport
 from libs.common.kube.errors import Unreachable
-from libs.common.kube.exec_plugin import run_plugin
 from libs.common.kube.kube_config import ExecPlugin, KubeConfig
+from libs.common.kube.kubeconfig_library import run_plugin
 from libs.common.kube.request import Request
 from libs.common.kube.transport import Transport
 from libs.common.service.health import HealthServer

@@ -17,7 +17,7 @@ from libs.common.service.health import HealthServer
 from libs.common.service.listener import Limits, Listener
 from libs.common.service.readiness import Readiness
 from libs.common.service.serving_certificate import ServingCertificate
-from libs.common.settings.open_paths import OPEN_PATHS
+from libs.common.settings.process_settings import OPEN_PATHS
 
 
 @pytest.fixture(params=["http", "https"])

@@ -307,7 +307,7 @@ async def test_a_client_certificate_that_was_replaced_is_used_for_the_next_reque
     with pytest.raises(Forbidden):
         await api.get_node("web-1")
     become("admin")
-    await api.transport._session.credentials.refresh(float("inf"))  # as ten seconds later
+    await api.transport.credentials.refresh(float("inf"))  # as ten seconds later
     with pytest.raises(NotFound):
         await api.get_node("web-1")
     await api.close()
@@ -436,7 +436,9 @@ async def test_requests_carry_our_name_and_are_observed_in_kubernetes_words(
 ):
     seen: list[tuple[str, str, int]] = []
     server.answer = a_node
-    event = ObjectEvent(regarding=node_reference("web-1", "uid"), reason="Synced", message="x")
+    event = ObjectEvent(
+        regarding=node_reference("web-1", "uid"), reason="Synced", message="x", component="talos-ccm"
+    )
     async with open_api(
         server.url, tmp_path, observe=lambda verb, what, status, seconds: seen.append((verb, what, status))
     ) as api:
@@ -542,7 +544,9 @@ async def test_an_urgent_write_goes_before_all_that_wait_for_a_connection(
         return lambda: len(arrived) == count
 
     server.answer = answer
-    event = ObjectEvent(regarding=node_reference("web-1", "uid"), reason="Synced", message="x")
+    event = ObjectEvent(
+        regarding=node_reference("web-1", "uid"), reason="Synced", message="x", component="talos-ccm"
+    )
     async with open_api(server.url, tmp_path, connections=2) as api, asyncio.TaskGroup() as requests:
         for name in ("busy-1", "busy-2"):
             requests.create_task(api.patch_node(name, []))

@@ -18,8 +18,8 @@ from aiohttp import web
 
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, NotFound, Unauthorized, Unreachable
-from libs.common.kube.exec_plugin import run_plugin
 from libs.common.kube.kube_config import ExecPlugin, KubeConfigError
+from libs.common.kube.kubeconfig_library import run_plugin
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
 from tests.bus_actors import wait_until

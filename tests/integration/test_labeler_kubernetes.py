@@ -139,7 +139,10 @@ async def test_an_event_is_told_once_in_a_minute(server: Server):
     kube, create = server
     node = await create()
     event = ObjectEvent(
-        regarding=node_reference(node.name, f"{node.uid}-{node.name}"), reason="Synced", message="m"
+        regarding=node_reference(node.name, f"{node.uid}-{node.name}"),
+        reason="Synced",
+        message="m",
+        component="talos-ccm",
     )
     assert await kube.create_event(event, now=NOW)
     assert not await kube.create_event(event, now=NOW)

@@ -16,10 +16,10 @@ from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import subject_of
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.ports import allocate_port
-from services.bootstrap.directory_key_store import DirectoryKeyStore
+from services.bootstrap.key_stores import DirectoryKeyStore
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.server_config import NatsServerConfig
-from services.bootstrap.server_files import ServerSpec, ensure_installation_keys, write_server_files
+from services.bootstrap.server_reconciler import ServerSpec, ensure_installation_keys, write_server_files
 from tests.bus_actors import MAX_BYTES, make_event, publish_with_headroom, wait_until
 from tests.integration.conftest import ConnectBus
 

@@ -7,7 +7,7 @@ from nats.js.api import ConsumerConfig, DeliverPolicy, StorageType, StreamConfig
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.nats.provision import durable_config, stream_config
 from libs.common.bus.protocol import BusError
-from libs.common.bus.stream_size import subtract_headroom
+from libs.common.bus.stream_limits import subtract_headroom
 from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import ALL_SUBJECTS, STREAM
 from libs.testbed.nats_server import NatsServer

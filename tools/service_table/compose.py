@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from libs.common.contract.service_spec import ServiceSpec
-from libs.common.contract.services import CSR, IPAM, LIFECYCLE, METADATA, SERVICES, WATCHER
+from libs.common.contract.services import CSR, IPAM, LIFECYCLE, METADATA, SERVICES, WATCHER, ServiceSpec
 from tools.generated_part import replace_part
 
 _PORT: Final = WATCHER.port  # each container has an address of its own

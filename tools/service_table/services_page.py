@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from libs.common.contract.service_spec import PolicyRule, ServiceSpec
-from libs.common.contract.services import LEASE_NAMESPACE, SERVICES
+from libs.common.contract.services import LEASE_NAMESPACE, SERVICES, PolicyRule, ServiceSpec
 from libs.common.contract.subjects import ROOT
 
 _HEAD: Final = """\

@@ -11,8 +11,8 @@ from cli.doctor.installation_snapshot import InstallationSnapshot
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned, why_not_selected
 from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL
+from libs.common.contract.ip_addresses import InvalidNodeIP, parse_node_ips
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, UNINITIALIZED_TAINT, Node
-from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 
 _PATCH: Final = (
     "talosctl --nodes MACHINE patch machineconfig --patch @deploy/talos/worker-patch.yaml"

@@ -23,8 +23,7 @@ from libs.common.cloud_config.model import Ownership
 from libs.common.contract.node import Node, trim_node
 from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube.errors import KubeError, NotFound
-from libs.common.kube.objects import Resource, UnreadableObject
-from libs.common.kube.service_cidrs import SERVICE_CIDRS
+from libs.common.kube.objects import SERVICE_CIDRS, Resource, UnreadableObject
 from libs.talos.api import MachineUnavailable, TalosApi
 from services.csr.core.decision import ApiEndpoint
 from services.csr.core.request_checks import find_ignore

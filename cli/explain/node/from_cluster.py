@@ -26,8 +26,7 @@ from cli.inside.flow_query import LeaseQuery
 from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable
 from cli.name_suggestion import suggest_name
 from cli.render.compiled_config import CompiledConfig, parse_config
-from libs.common.cloud_config.fact_fields import TalosResource
-from libs.common.cloud_config.required_resources import required_resources
+from libs.common.cloud_config.fact_fields import TalosResource, required_resources
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, trim_node
 from libs.talos.api import TalosApi

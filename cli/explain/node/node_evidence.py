@@ -15,7 +15,7 @@ from libs.common.cloud_config.model import OwnershipConfig
 from libs.common.contract.events import DeadLetter, Decided, NodeEnriched, NodeObserved, NodeUnreachable
 from libs.common.contract.machine import ForeignMachine, MachineFault
 from libs.common.contract.node import Node
-from libs.common.contract.service_spec import ServiceSpec
+from libs.common.contract.services import ServiceSpec
 from services.labeler.plan import ClusterConfig
 from services.lifecycle.evidence import MachineReport
 

@@ -209,7 +209,7 @@ def _format_last_messages(words: LastMessages, now: datetime) -> Iterator[Line]:
     for subject in words.unreadable:
         yield Line(2, Text(f"the message on {subject} is unreadable", style="red"))
     if not (said or words.decisions or words.dead_letters or words.unreadable):
-        # "hour" is MAX_MESSAGE_AGE in libs/common/bus/message_age.py.
+        # "hour" is MAX_MESSAGE_AGE in libs/common/bus/stream_limits.py.
         yield Line(2, Text("none within the last hour, which is the retention of NATS", style="dim"))
 
 

@@ -3,13 +3,12 @@
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import cache, partial
-from typing import Final, Protocol, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from libs.common.bus.delivery import (
     Ack,
@@ -22,10 +21,12 @@ from libs.common.bus.delivery import (
     classify_error,
 )
 from libs.common.bus.delivery import failure_reason as reason_of
-from libs.common.bus.protocol import Bus, Message, UnreadablePayload, event_name
+from libs.common.bus.protocol import Message, MessageHandler, UnreadablePayload, event_name
+from libs.common.clocks import utc_now
 from libs.common.contract.events import CsrEnriched, Event, NodeEnriched, NodeUnreachable
 from libs.common.observability import metrics, telemetry
-from libs.common.observability.trace_attributes import event_attributes
+from libs.common.observability.trace_attributes import event_attributes, subject_template
+from libs.common.service.service import Dependencies
 
 log = logging.getLogger(__name__)
 
@@ -35,19 +36,6 @@ V = TypeVar("V")
 
 _NO_CHANGE_OUTCOMES: Final = frozenset({"unchanged", "settled", "not-ours"})
 _MAX_NAMES: Final = 20_000  # bounds the memory for names that never return
-
-
-class ServiceParts(Protocol):
-    """The parts of a service's `Dependencies` that this module needs."""
-
-    @property
-    def bus(self) -> Bus: ...
-    @property
-    def monotonic(self) -> Callable[[], float]: ...
-    @property
-    def now(self) -> Callable[[], datetime]: ...
-    @property
-    def random(self) -> random.Random: ...
 
 
 @dataclass(eq=False)
@@ -60,10 +48,10 @@ class ConsumerMiddleware:
     system: str  # as `Bus.system`
     clock: Callable[[], float]  # monotonic, in seconds
     random: random.Random
-    now: Callable[[], float] = time.time  # Unix time, in seconds
+    now: Callable[[], datetime] = utc_now
 
     @classmethod
-    def for_service(cls, service: str, kind: str, parts: ServiceParts) -> Self:
+    def for_service(cls, service: str, kind: str, parts: Dependencies) -> Self:
         """Return the middleware for messages of that service about objects of that kind ("node" or "csr")."""
         return cls(
             service,
@@ -71,7 +59,7 @@ class ConsumerMiddleware:
             system=parts.bus.system,
             clock=parts.monotonic,
             random=parts.random,
-            now=lambda: parts.now().timestamp(),
+            now=parts.now,
         )
 
     def __post_init__(self) -> None:
@@ -89,9 +77,7 @@ class ConsumerMiddleware:
         ] = {}  # event and name -> sequence of the last observation
         self._handled_as = cache(partial(metrics.HANDLED.labels, self.service))
 
-    def wrap(
-        self, handle: Handler, *, is_repeat: bool = False
-    ) -> Callable[[Message], Awaitable[Disposition]]:
+    def wrap(self, handle: Handler, *, is_repeat: bool = False) -> MessageHandler:
         """Return the handler for `Bus.consume`, which maps errors of `handle` to a disposition.
 
         It logs one line with attempt, outcome, reason and seconds, beside service, object and event from
@@ -130,7 +116,7 @@ class ConsumerMiddleware:
         with telemetry.notes() as notes, self._span(message, name) as span:
             exemplar = telemetry.exemplar()
             if self._is_first_delivery(message, name) and not again:
-                age = self.now() - message.published_at.timestamp()
+                age = (self.now() - message.published_at).total_seconds()
                 self._latency_of(event).observe(max(0.0, age), exemplar)
             error = await _call_handler(handle, message)
             attempt = (
@@ -170,14 +156,14 @@ class ConsumerMiddleware:
             return
         kind = type(event).__name__
         if self._last_observed.get((kind, name)) != event.observed_sequence and ends:
-            seconds = self.now() - event.observed_at.timestamp()
+            seconds = (self.now() - event.observed_at).total_seconds()
             self._end_to_end_latency_of(kind).observe(max(0.0, seconds), exemplar)
         _store_bounded(self._last_observed, (kind, name), event.observed_sequence)
 
     def _span(self, message: Message, name: str) -> AbstractContextManager[telemetry.Span]:
         if not telemetry.tracing_is_on():  # the usual case, in which the attributes would not be used
             return telemetry.span("")
-        template = self._template_of(message.subject)
+        template = subject_template(message.subject)
         attributes: dict[str, telemetry.Attribute] = {
             "messaging.system": self.system,
             "messaging.operation.type": "process",
@@ -236,10 +222,6 @@ class ConsumerMiddleware:
     def _name_in(self, subject: str) -> str:
         _, found, name = subject.partition(f".{self.kind}.")
         return name if found else subject
-
-    def _template_of(self, subject: str) -> str:
-        head, found, _ = subject.partition(f".{self.kind}.")
-        return f"{head}.{self.kind}" if found else subject
 
     def _lock_for(self, name: str) -> "_KeyedLock":
         return self._locks.get(name) or _KeyedLock(self._locks, name)

@@ -7,8 +7,8 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from libs.common.bus.message_age import MAX_REPUBLISH_INTERVAL
 from libs.common.bus.protocol import Bus, BusError
+from libs.common.bus.stream_limits import MAX_REPUBLISH_INTERVAL
 from libs.common.contract.events import Decided
 from libs.common.observability import telemetry
 

@@ -9,7 +9,7 @@ import msgspec
 
 from libs.common.bus.delivery import Disposition
 from libs.common.contract.events import Event, EventError, decode
-from libs.common.contract.service_spec import Durable
+from libs.common.contract.services import Durable
 
 
 class UnreadablePayload(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +41,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     published_at: datetime
     headers: Mapping[str, str] = {}  # traceparent
     redelivered: bool = False
+
+
+MessageHandler = Callable[[Message], Awaitable[Disposition]]
 
 
 class StreamPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,9 +176,7 @@ class Bus(Protocol):
         Raises NoStream or BusError.
         """
 
-    async def consume(
-        self, durable: Durable, handle: Callable[[Message], Awaitable[Disposition]], *, in_flight: int
-    ) -> None:
+    async def consume(self, durable: Durable, handle: MessageHandler, *, in_flight: int) -> None:
         """Pass the messages of the durable to `handle`, at most `in_flight` at once; apply the dispositions.
 
         In-progress acknowledgements extend the deadline of a slow handler. Only cancellation ends it. Then it

@@ -5,8 +5,8 @@ from datetime import datetime
 from math import nan
 from typing import Final
 
-from libs.common.bus.message_age import has_expired
 from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
+from libs.common.bus.stream_limits import has_expired
 from libs.common.contract.events import (
     CsrGone,
     EnrichedCsrGone,

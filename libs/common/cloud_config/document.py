@@ -13,11 +13,9 @@ from libs.common.cloud_config.mapping_reader import (
     ParsedMapping,
 )
 from libs.common.cloud_config.model import CloudConfig, Finding
-from libs.common.cloud_config.patterns import PatternBudget
-from libs.common.cloud_config.read_external_ips import read_external_ips
-from libs.common.cloud_config.read_ownership import read_ownership
-from libs.common.cloud_config.read_pools import read_pools
 from libs.common.cloud_config.read_rule import read_rule
+from libs.common.cloud_config.read_sections import read_external_ips, read_ownership, read_pools
+from libs.common.cloud_config.selectors import PatternBudget
 from libs.common.safe_yaml import YamlError, reject_bombs, reject_long
 
 # The loader recurses in C: use it only after `reject_bombs` has counted the levels.

@@ -6,7 +6,12 @@ from typing import Any, Final, cast
 from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE, canonical_key, find_field
 from libs.common.cloud_config.file_keys import OPERATORS
 from libs.common.cloud_config.findings import Findings, suggest_name, truncate_line
-from libs.common.cloud_config.kubernetes_names import key_problem, label_value_problem, parse_taint
+from libs.common.cloud_config.kubernetes_names import (
+    key_problem,
+    label_value_problem,
+    parse_taint,
+    why_reserved,
+)
 from libs.common.cloud_config.mapping_reader import ParsedMapping
 from libs.common.cloud_config.model import (
     Kind,
@@ -16,9 +21,7 @@ from libs.common.cloud_config.model import (
     Rule,
     RuleEntry,
 )
-from libs.common.cloud_config.patterns import PatternBudget, PatternError
-from libs.common.cloud_config.reserved_keys import why_reserved
-from libs.common.cloud_config.selectors import parse_go_integer
+from libs.common.cloud_config.selectors import PatternBudget, PatternError, parse_go_integer
 
 ReadKey = Callable[[ParsedMapping, Findings], str]
 _KEYS: Final = [f"{field.key}.<name>" if field.is_map else field.key for field in FIELDS]

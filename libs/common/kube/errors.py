@@ -31,8 +31,9 @@ class _Details(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The fields of a meta/v1 Status that this client reads: an error response, or a watch's ERROR object."""
+    """The fields of a meta/v1 Status that this client reads: of an error, of a watch, or of an exec."""
 
+    status: str = ""
     code: int = 0
     reason: str = ""
     message: str = ""

@@ -21,16 +21,13 @@ class ObjectReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An Event to write: `reason` in CamelCase, `message` in words for an operator.
-
-    `component` is its source in `kubectl describe`; "" = the component of the KubeApi.
-    """
+    """An Event to write: `reason` in CamelCase, `message` in words for an operator."""
 
     regarding: ObjectReference
     reason: str
     message: str
     type: Literal["Normal", "Warning"] = "Normal"
-    component: str = ""
+    component: str  # its source in `kubectl describe`
     discriminator: str = ""  # distinguishes Events with the same reason in the same minute
 
 
@@ -52,11 +49,10 @@ def event_name(event: ObjectEvent, now: datetime) -> str:
     return f"{head}.{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def event_body(event: ObjectEvent, *, component: str, instance: str, now: datetime) -> dict[str, Any]:
-    """Return the Event as JSON; `now` is in UTC; `component` is the default source."""
+def event_body(event: ObjectEvent, *, instance: str, now: datetime) -> dict[str, Any]:
+    """Return the Event as JSON; `instance` is the process that reports it, `now` is in UTC."""
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     about = event.regarding
-    component = event.component or component
     involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
     if about.namespace:
         involved["namespace"] = about.namespace
@@ -68,8 +64,8 @@ def event_body(event: ObjectEvent, *, component: str, instance: str, now: dateti
         "reason": event.reason,
         "message": event.message[:_MESSAGE_LIMIT],
         "type": event.type,
-        "source": {"component": component},
-        "reportingComponent": component,
+        "source": {"component": event.component},
+        "reportingComponent": event.component,
         "reportingInstance": instance,
         "firstTimestamp": stamp,
         "lastTimestamp": stamp,

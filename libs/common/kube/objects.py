@@ -1,14 +1,14 @@
-"""Parses lists and objects of the API server, and reports objects that cannot be parsed."""
+"""The kinds of objects, and how to parse lists and objects; reports objects that cannot be parsed."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, Generic, Protocol, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
 from libs.common.contract.node import ObjectMeta
 from libs.common.json_errors import JSON_ERRORS
 from libs.common.kube.errors import ServerError
+from libs.common.kube.request import path_segment
 
 PAGE_SIZE: Final = 500  # decoding such a page of Nodes blocks the event loop for about 30 ms
 
@@ -39,6 +39,11 @@ class Resource(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
     transform: Callable[[Item], Item] = lambda item: item
 
 
+def namespaced_path(namespace: str, plural: str, *, api: str = "/api/v1") -> str:
+    """Return the path of the collection in a namespace. Raises Invalid without a namespace."""
+    return f"{api}/namespaces/{path_segment(namespace)}/{plural}"
+
+
 def namespaced_resource(
     plural: str, item: type[Item], namespace: str, labels: Mapping[str, str], *, page_size: int
 ) -> Resource[Item]:
@@ -46,7 +51,7 @@ def namespaced_resource(
     selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
     return Resource(
         plural=plural,
-        path=f"/api/v1/namespaces/{quote(namespace, safe='')}/{plural}",
+        path=namespaced_path(namespace, plural),
         item=item,
         query={"labelSelector": selector} if selector else {},
         page_size=page_size,
@@ -133,3 +138,54 @@ def _name_of(raw: bytes | msgspec.Raw) -> str:
         return msgspec.json.decode(raw, type=_Named).metadata.name
     except JSON_ERRORS:
         return ""
+
+
+# ---- ConfigMaps
+
+
+class ConfigMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A ConfigMap as the API server encodes it."""
+
+    metadata: ObjectMeta
+    data: dict[str, str] = {}
+
+
+def config_map_resource(namespace: str, labels: Mapping[str, str]) -> Resource[ConfigMap]:
+    """Return the kind restricted to a namespace and labels. One object may have 1 MiB, so a page 20 MiB."""
+    return namespaced_resource("configmaps", ConfigMap, namespace, labels, page_size=20)
+
+
+def encode_config_map(config_map: ConfigMap) -> bytes:
+    """Return the body of a create or an update."""
+    head = {"apiVersion": "v1", "kind": "ConfigMap"}
+    return msgspec.json.encode(head | msgspec.to_builtins(config_map))
+
+
+# ---- ServiceCIDRs (Kubernetes 1.33): ranges of Service addresses that were added to a running cluster
+
+
+class ServiceCidrSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The ranges: one, or one of each family. Immutable."""
+
+    cidrs: tuple[str, ...] = ()
+
+
+class ServiceCidr(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a ServiceCIDR that this client reads.
+
+    It counts until it is gone. While it terminates, Services still have addresses of its ranges (KEP-1880).
+    """
+
+    metadata: ObjectMeta
+    spec: ServiceCidrSpec = ServiceCidrSpec()
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.metadata.name
+
+
+# v1 is served since 1.33. Before, the API is beta and off by default, and nobody can add a range without it.
+SERVICE_CIDRS: Final[Resource[ServiceCidr]] = Resource(
+    plural="servicecidrs", path="/apis/networking.k8s.io/v1/servicecidrs", item=ServiceCidr
+)

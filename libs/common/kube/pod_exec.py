@@ -1,15 +1,21 @@
 """Runs a command in a container of a pod, as `kubectl exec` does: WebSocket, v4.channel.k8s.io."""
 
 import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 from urllib.parse import quote, urlencode
 
+import aiohttp
 import msgspec
 
 from libs.common.json_errors import JSON_ERRORS
 from libs.common.kube.api import KubeApi
-from libs.common.kube.errors import ServerError, Unreachable
+from libs.common.kube.errors import KubeError, ServerError, Status, Unreachable, error_from
 from libs.common.kube.request import Request
+from libs.common.kube.transport import Transport
 
 # The API server forwards this protocol to the kubelet. It terminates v5 itself and uses another one there.
 PROTOCOL: Final = "v4.channel.k8s.io"
@@ -17,6 +23,9 @@ _OUT, _ERR, _STATUS = 1, 2, 3  # channels: the first byte of each message
 _MOST_BYTES: Final = 64 * 2**20
 _QUOTED: Final = 300  # characters of output that an error quotes
 _DIGITS: Final = 10  # of an exit status; the kubelet is not trusted
+_CLOSE_SECONDS: Final = 2.0  # for the peer's answer to a close frame
+
+_WebSocket = aiohttp.ClientWebSocketResponse[bool]
 
 
 class ExecResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,22 +34,6 @@ class ExecResult(msgspec.Struct, frozen=True, kw_only=True):
     exit_status: int
     stdout: bytes
     stderr: bytes
-
-
-class _Cause(msgspec.Struct, frozen=True):
-    reason: str = ""
-    message: str = ""
-
-
-class _Details(msgspec.Struct, frozen=True):
-    causes: tuple[_Cause, ...] | None = None
-
-
-class _Status(msgspec.Struct, frozen=True):
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    details: _Details | None = None
 
 
 async def exec_in_pod(
@@ -62,9 +55,9 @@ async def exec_in_pod(
     try:
         async with (
             asyncio.timeout(timeout_seconds),
-            api.transport.open_web_socket(request, protocol=PROTOCOL) as next_message,
+            _open_web_socket(api.transport, request) as web_socket,
         ):
-            while (message := await next_message()) is not None:
+            while (message := await _read_message(request, web_socket)) is not None:
                 if message and message[0] in output:
                     output[message[0]] += message[1:]
                 if sum(map(len, output.values())) > _MOST_BYTES:
@@ -80,10 +73,81 @@ async def exec_in_pod(
     )
 
 
+@asynccontextmanager
+async def _open_web_socket(transport: Transport, request: Request) -> AsyncIterator[_WebSocket]:
+    """Open a WebSocket, and close it at the end. Raises KubeError."""
+    try:
+        async with AsyncExitStack() as connection:
+            web_socket = await _connect(transport, request, connection)
+            connection.push_async_callback(_close, web_socket)
+            yield web_socket
+    except aiohttp.WSServerHandshakeError as error:  # now that its connection is free
+        raise await _why_no_web_socket(transport, request, error) from error
+
+
+async def _connect(transport: Transport, request: Request, connection: AsyncExitStack) -> _WebSocket:
+    config, credentials = transport.config, transport.credentials
+    try:
+        async with asyncio.timeout(transport.deadline_seconds):
+            await connection.enter_async_context(transport.queue.slot())
+            session = await transport.open_session(request)
+            return await session.ws_connect(
+                config.server + request.path,
+                protocols=(PROTOCOL,),
+                headers=credentials.headers,
+                ssl=credentials.tls or True,
+                server_hostname=config.tls_server_name or None,
+                proxy=config.proxy_url or None,
+                timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_SECONDS),
+            )
+    except aiohttp.WSServerHandshakeError:
+        raise
+    except (aiohttp.ClientError, OSError) as error:
+        raise transport.not_opened(request, error) from error
+
+
+async def _why_no_web_socket(
+    transport: Transport, request: Request, refused: aiohttp.WSServerHandshakeError
+) -> KubeError:
+    """Return the rejection. aiohttp drops its text, so the request is repeated without an upgrade."""
+    try:
+        await transport.call(request)
+    except KubeError as error:
+        if error.status == refused.status:
+            return error
+    text = f"no WebSocket ({refused.message})".encode()
+    return error_from(refused.status, text, request=str(request))
+
+
+async def _read_message(request: Request, web_socket: _WebSocket) -> bytes | None:
+    """Return the next message, None at the end. Raises ServerError."""
+    message = await web_socket.receive()
+    if message.type is aiohttp.WSMsgType.BINARY:
+        return bytes(message.data)
+    if message.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED):
+        return None
+    why = f"a message of type {message.type.name}"  # its content is not trusted
+    if message.type is aiohttp.WSMsgType.ERROR:
+        why = str(message.data)
+    raise ServerError(f"WebSocket failed: {why}", request=str(request))
+
+
+async def _close(web_socket: _WebSocket) -> None:
+    """Close the connection; abort it after _CLOSE_SECONDS, whatever the peer sends or does not read."""
+    connection = web_socket.get_extra_info("socket")
+    try:
+        async with asyncio.timeout(_CLOSE_SECONDS):  # aiohttp applies its own limit again after each message
+            await web_socket.close()
+    except TimeoutError:
+        # aiohttp leaves the socket open until the peer has read all pending data.
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+
 def _exit_status(data: bytes, request: Request, output: bytes) -> int:
     """Return the exit status. Raises KubeError if the command did not run or its end is unknown."""
     try:
-        status = msgspec.json.decode(data, type=_Status)
+        status = msgspec.json.decode(data, type=Status)
     except JSON_ERRORS as error:
         tail = output[-_QUOTED:].decode(errors="replace").strip()
         text = f"the connection ended before the command did{': ' + tail if tail else ''}"

@@ -15,16 +15,18 @@ from libs.common.bus.protocol import Bus
 from libs.common.clocks import utc_now
 from libs.common.contract.services import SERVICES, WATCHER
 from libs.common.observability import telemetry
-from libs.common.service.event_loop_monitor import EventLoopMonitor
+from libs.common.service.event_loop import EventLoopMonitor, reduce_gc_frequency
 from libs.common.service.health import HealthServer
-from libs.common.service.observers import observe_kubernetes
-from libs.common.service.open_bus import is_standby, open_bus
-from libs.common.service.python_gc import reduce_gc_frequency
+from libs.common.service.open_bus import is_standby, observe_kubernetes, open_bus
 from libs.common.service.readiness import Readiness, ReadinessCheck
 from libs.common.service.service import Dependencies, Service, ServiceDefinition
-from libs.common.service.service_supervisor import ServiceSupervisor
+from libs.common.service.service_supervisor import (
+    CLOSE_TIMEOUT_SECONDS,
+    ServiceSupervisor,
+    close_at_exit,
+    run_in_background,
+)
 from libs.common.service.serving_certificate import ServingCertificate
-from libs.common.service.shutdown import CLOSE_TIMEOUT_SECONDS, close_at_exit, run_in_background
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, SettingsError
 

@@ -8,8 +8,7 @@ from typing import Any, Final
 from libs.common.client_tls import without_system_authorities
 from libs.common.contract.ip_addresses import parse_ip
 from libs.common.observability import metrics
-from libs.common.service.listener import Limits, Listener
-from libs.common.service.listening_sockets import bind_sockets
+from libs.common.service.listener import Limits, Listener, bind_sockets
 from libs.common.service.readiness import Readiness
 from libs.common.service.serving_certificate import ServingCertificate
 from libs.common.settings.read_settings import SettingsError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import msgspec
 
 from libs.common.bus.protocol import Bus
-from libs.common.contract.service_spec import ServiceSpec
+from libs.common.contract.services import ServiceSpec
 
 if TYPE_CHECKING:  # metadata has no Kubernetes rights and never loads the Kubernetes client
     from libs.common.kube.api import KubeApi

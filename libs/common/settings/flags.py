@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus.message_age import (
+from libs.common.bus.stream_limits import (
     MAX_MESSAGE_AGE_TEXT,
     MAX_REPUBLISH_INTERVAL,
     MAX_REPUBLISH_INTERVAL_TEXT,
@@ -26,12 +26,7 @@ class Flag(msgspec.Struct, frozen=True):
     config: str = ""  # such as "global.clusterName"
     at_least: float | None = None
     at_most: float | None = None
-    aliases: tuple[str, ...] = ()
-
-    @property
-    def spellings(self) -> tuple[str, ...]:
-        """Every name that the command line accepts for this flag."""
-        return (self.name, *self.aliases) if self.name else ()
+    is_boolean: bool = False  # of shared flags: no value follows it, also in a service that does not take it
 
 
 NODES: Final = "Nodes"
@@ -51,6 +46,7 @@ OBSERVE_ONLY: Final = Flag(
     "Write nothing to Kubernetes and acquire no Lease: decisions are only logged and published. Use it "
     "beside another cloud controller manager before the switch.",
     NODES,
+    is_boolean=True,
 )
 NODE_STATUS_UPDATE_FREQUENCY: Final = Flag(
     "node-status-update-frequency",
@@ -71,6 +67,7 @@ CLUSTER_NAME_FALLBACKS: Final = Flag(
     "of the --cloud-config file, --cluster-name, talosconfig, machine config. Without this flag only the "
     "first and the third.",
     NODES,
+    is_boolean=True,
 )
 CLOUD_CONFIG: Final = Flag(
     "cloud-config",
@@ -113,6 +110,7 @@ ALLOCATE_NODE_CIDRS: Final = Flag(
     "Allocate pod CIDRs to Nodes, as node-ipam-controller in --controllers does. No other allocator may run "
     "in the same cluster: kube-controller-manager needs --controllers=*,-node-ipam-controller.",
     POD_CIDRS,
+    is_boolean=True,
 )
 CLUSTER_CIDR: Final = Flag(
     "cluster-cidr",
@@ -156,6 +154,7 @@ DELETE_PREEMPTED_GCP_SPOT: Final = Flag(
     "a preempted machine returns with another address. The limit for all deletions applies. "
     "Default: false, with a warning at startup.",
     LIFECYCLE,
+    is_boolean=True,
 )
 
 TALOSCONFIG: Final = Flag(
@@ -177,6 +176,7 @@ WITHOUT_TALOS: Final = Flag(
     "--csr-allowed-networks, and Nodes are not changed. No talosconfig is needed. Give metadata and csr "
     "the same value.",
     TALOS,
+    is_boolean=True,
 )
 
 METADATA_REPUBLISH_INTERVAL: Final = Flag(
@@ -193,6 +193,7 @@ LEADER_ELECT: Final = Flag(
     "leader-elect",
     "Require a Lease before any work, so that only one of several replicas leads.",
     LEADER_ELECTION,
+    is_boolean=True,
 )
 LEASE_DURATION: Final = Flag(
     "leader-elect-lease-duration",
@@ -222,17 +223,9 @@ LEASE_NAMESPACE_FLAG: Final = Flag(
     "leader-elect-resource-namespace", "Namespace of the Lease.", LEADER_ELECTION
 )
 
-_BOOLEANS: Final = (
-    OBSERVE_ONLY,
-    CLUSTER_NAME_FALLBACKS,
-    LEADER_ELECT,
-    ALLOCATE_NODE_CIDRS,
-    DELETE_PREEMPTED_GCP_SPOT,
-    WITHOUT_TALOS,
-)
 # Every service accepts these flags, so that one extraArgs can serve all of them.
-SHARED_BOOLEANS: Final[dict[str, bool]] = {
-    name: flag in _BOOLEANS
+SHARED_FLAGS: Final = {
+    flag.name: flag
     for flag in (
         OBSERVE_ONLY,
         NODE_STATUS_UPDATE_FREQUENCY,
@@ -257,5 +250,4 @@ SHARED_BOOLEANS: Final[dict[str, bool]] = {
         LEASE_NAMESPACE_FLAG,
         DELETE_PREEMPTED_GCP_SPOT,
     )
-    for name in flag.spellings
 }

@@ -1,7 +1,8 @@
 """The settings of every process, whatever it runs."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -18,8 +19,30 @@ from libs.common.settings.flags import (
     VERBOSITY,
     Flag,
 )
-from libs.common.settings.open_paths import OPEN_PATHS, validate_open_paths
 from libs.common.settings.reference_flags import select_controllers
+
+OPEN_PATHS: Final = ("/healthz", "/livez", "/readyz", "/metrics")
+
+
+def list_protected_paths(allowed: Sequence[str]) -> tuple[str, ...]:
+    """Return the paths that the reference would protect, given the flag's paths and `/prefix*` patterns."""
+    patterns = [pattern.removeprefix("/") for pattern in allowed]
+    return tuple(path for path in OPEN_PATHS if not any(_matches(path[1:], each) for each in patterns))
+
+
+def validate_open_paths(allowed: Sequence[str]) -> Iterator[str]:
+    """Yield why the flag is invalid, nothing if it is valid."""
+    protected = list_protected_paths(allowed)
+    if protected:
+        yield (
+            f"--authorization-always-allow-paths lacks {', '.join(protected)}, and no path can be "
+            f"protected here: every caller may get {', '.join(OPEN_PATHS)}. List all of them, and "
+            "restrict the callers with a NetworkPolicy"
+        )
+
+
+def _matches(path: str, pattern: str) -> bool:
+    return path.startswith(pattern[:-1]) if pattern.endswith("*") else path == pattern
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +150,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     verbosity: Annotated[int, VERBOSITY] = 2
     logging_format: Annotated[
         Literal["text", "json"],
-        Flag("logging-format", "Format of log lines.", LOGS_AND_TRACES, aliases=("log-format",)),
+        Flag("logging-format", "Format of log lines.", LOGS_AND_TRACES),
     ] = "text"
     otlp_endpoint: Annotated[
         str,

@@ -13,9 +13,15 @@ import msgspec
 
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.settings.cloud_config_reloader import parse_config_file, read_config_file
-from libs.common.settings.command_line import CommandLine, FlagArgument, parse_command_line
-from libs.common.settings.flag_values import format_duration, parse_list, required_type, select_parser
-from libs.common.settings.flags import CLOUD_CONFIG, CONTROLLERS, SHARED_BOOLEANS, Flag
+from libs.common.settings.command_line import (
+    CommandLine,
+    format_duration,
+    parse_command_line,
+    parse_list,
+    required_type,
+    select_parser,
+)
+from libs.common.settings.flags import CLOUD_CONFIG, CONTROLLERS, SHARED_FLAGS, Flag
 from libs.common.settings.reference_flags import IGNORED_FLAGS, list_wildcard_differences
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -116,8 +122,7 @@ def validate_settings(
     written = _by_name(words, options)
     if config is None:
         config = _cloud_config(written.get(CLOUD_CONFIG.name, ""), mistakes)
-    spelling = {proper: given.name for given, proper in _with_proper_names(words, options)}
-    sources = _Sources(written=written, spelling=spelling, environment=environment, config=config)
+    sources = _Sources(written=written, environment=environment, config=config)
     values = [(option, _value(option, sources, mistakes)) for option in options]
     read: dict[Any, Any] = {}
     warnings = [
@@ -140,14 +145,13 @@ def _whole_files(struct: type[msgspec.Struct]) -> list[str]:
 
 class _Sources(msgspec.Struct, frozen=True, kw_only=True):
     written: Mapping[str, str]
-    spelling: Mapping[str, str]  # flag -> its name on the command line
     environment: Mapping[str, str]
     config: CloudConfig
 
     def text_for(self, flag: Flag) -> tuple[str, str] | None:
         """Return the text for that flag and its source, None without one."""
         if flag.name and flag.name in self.written:
-            return self.written[flag.name], f"--{self.spelling[flag.name]}"
+            return self.written[flag.name], f"--{flag.name}"
         if flag.env and self.environment.get(flag.env):
             return self.environment[flag.env], flag.env
         return None
@@ -182,25 +186,18 @@ def _within(value: Any, option: Option) -> Any:
 
 def _takes_value(options: Sequence[Option]) -> dict[str, bool]:
     takes = {name: not accepted.is_boolean for name, accepted in IGNORED_FLAGS.items()}
-    takes |= {name: not boolean for name, boolean in SHARED_BOOLEANS.items()}
-    for option in options:
-        takes |= dict.fromkeys(option.flag.spellings, not option.is_boolean)
-    return takes
+    takes |= {name: not flag.is_boolean for name, flag in SHARED_FLAGS.items()}
+    return takes | {option.flag.name: not option.is_boolean for option in options if option.flag.name}
 
 
 def _by_name(words: CommandLine, options: Sequence[Option]) -> dict[str, str]:
-    """Return flag -> text by its current name; the last value counts, lists are joined."""
+    """Return flag -> text; the last value counts, lists are joined."""
     lists = {option.flag.name for option in options if option.type == tuple[str, ...]}
     written: dict[str, str] = {}
-    for given, name in _with_proper_names(words, options):
-        adds = name in lists and name in written
-        written[name] = f"{written[name]},{given.value}" if adds else given.value
+    for given in words.flags:
+        adds = given.name in lists and given.name in written
+        written[given.name] = f"{written[given.name]},{given.value}" if adds else given.value
     return written
-
-
-def _with_proper_names(words: CommandLine, options: Sequence[Option]) -> list[tuple[FlagArgument, str]]:
-    proper = {name: option.flag.name for option in options for name in option.flag.spellings}
-    return [(given, proper.get(given.name, given.name)) for given in words.flags]
 
 
 def _unknown(name: str, options: Sequence[Option]) -> str:
@@ -210,7 +207,7 @@ def _unknown(name: str, options: Sequence[Option]) -> str:
 
 
 def _without_effect(words: CommandLine, options: Sequence[Option]) -> list[str]:
-    taken = {name for option in options for name in option.flag.spellings}
+    taken = {option.flag.name for option in options}
     warnings = []
     for given in words.flags:
         if given.name in taken:

@@ -18,8 +18,7 @@ from libs.common.contract.controllers import (
     SELECTABLE,
     canonical_name,
 )
-from libs.common.contract.service_spec import Controller
-from libs.common.contract.services import IPAM
+from libs.common.contract.services import IPAM, Controller
 
 __all__ = [
     "CLOUD_NODE",

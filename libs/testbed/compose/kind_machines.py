@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from libs.common.contract.ip_addresses import InvalidNodeIP, parse_node_ips
 from libs.common.contract.node import Node
-from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError
 from libs.common.kube.load_kube_config import load_kube_config

@@ -9,10 +9,9 @@ import msgspec
 from libs.common.contract.address_history import AddressHistory, FirstShown
 from libs.common.contract.dns_names import MAX_NAME_LENGTH
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
-from libs.common.contract.ip_addresses import canonical_ip
+from libs.common.contract.ip_addresses import InvalidNodeIP, canonical_ip, parse_node_ips
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node, NodeAddress
-from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.contract.pod_cidrs import PodCidrIndex
 from libs.common.contract.public_addresses import counts, parse_public_ip
 

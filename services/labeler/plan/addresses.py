@@ -13,15 +13,17 @@ from libs.common.cloud_config.model import ExternalIPs
 from libs.common.contract.dns_names import is_node_dns_name
 from libs.common.contract.ip_addresses import (
     IP,
+    InvalidNodeIP,
     find_local_range,
     is_global_unicast,
     is_private,
     parse_interface_ip,
     parse_ip,
+    parse_node_ips,
+    pick_one_per_family,
 )
 from libs.common.contract.machine import ForeignNodeIP, MachineFacts
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, NodeAddress
-from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips, pick_one_per_family
 from libs.common.contract.platforms import PLATFORMS_WITH_PUBLIC_LINK_ADDRESSES
 from libs.common.contract.public_addresses import (
     EXTERNAL_LINK,

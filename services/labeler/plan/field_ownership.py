@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from libs.common.cloud_config.reserved_keys import why_reserved
+from libs.common.cloud_config.kubernetes_names import why_reserved
 from libs.common.contract.node import Node, is_restricted_label
 from libs.common.json_errors import JSON_ERRORS
 from services.labeler.plan.ownership_record import FieldKind, Fingerprints, fingerprint_value

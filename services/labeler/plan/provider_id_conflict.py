@@ -7,10 +7,9 @@ from typing import Final, NamedTuple, Self
 import msgspec
 
 from libs.common.contract.events import Event, NodeEnriched, NodeUnreachable
-from libs.common.contract.ip_addresses import parse_ip
+from libs.common.contract.ip_addresses import InvalidNodeIP, parse_ip, parse_node_ips
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
-from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.contract.system_uuid import normalize_uuid
 from libs.common.contract.timestamp import parse_time
 

@@ -6,12 +6,10 @@ from typing import Final
 import msgspec
 
 from libs.common.cloud_config.document import CloudConfigError
-from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE
+from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE, list_queried_fields
 from libs.common.cloud_config.findings import Findings, suggest_name
-from libs.common.cloud_config.kubernetes_names import key_problem
+from libs.common.cloud_config.kubernetes_names import key_problem, why_reserved
 from libs.common.cloud_config.model import CloudConfig, Finding, Kind, NodeSelectorTerm, Rule, RuleEntry
-from libs.common.cloud_config.required_resources import list_queried_fields
-from libs.common.cloud_config.reserved_keys import why_reserved
 from libs.gotemplate import Template, TemplateError, parse, record, render
 from services.labeler.rules.bounds import MAX_ENTRIES, MAX_RULES
 from services.labeler.rules.effects import EffectKind

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from libs.common.cloud_config.model import NodeSelectorRequirement, NodeSelectorTerm, Rule
-from libs.common.cloud_config.patterns import (
+from libs.common.cloud_config.selectors import (
     PATTERN_CACHE_SIZE,
     PatternError,
     check_pattern,

@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from libs.common.contract.ip_addresses import InvalidNodeIP, parse_node_ips, pick_one_per_family
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION
-from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips, pick_one_per_family
 
 STEP: Final = "provided-node-ip"
 

@@ -3,12 +3,12 @@
 import logging
 
 from libs.common.cloud_config.document import CloudConfigError
-from libs.common.cloud_config.model import CloudConfig
-from libs.common.cloud_config.required_resources import (
+from libs.common.cloud_config.fact_fields import (
     required_resources,
     required_resources_of_pools,
     requires_system,
 )
+from libs.common.cloud_config.model import CloudConfig
 from libs.talos.resources import Part
 from services.metadata.settings import MetadataSettings
 

@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from libs.common.contract.address_history import AddressHistory, FirstShown
 from libs.common.contract.events import EnrichedNode, EnrichedNodeGone, NodeEnriched, NodeUnreachable
-from libs.common.contract.ip_addresses import canonical_ip
+from libs.common.contract.ip_addresses import InvalidNodeIP, canonical_ip, parse_node_ips
 from libs.common.contract.machine import MachineFacts
-from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.contract.public_addresses import iterate_machine_addresses
 
 _NONE_SHOWN = (None, 0)

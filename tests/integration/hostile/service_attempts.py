@@ -7,7 +7,7 @@ import msgspec
 
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.jetstream import NANOSECONDS
-from libs.common.bus.stream_size import limit_for_bytes
+from libs.common.bus.stream_limits import limit_for_bytes
 from libs.common.contract.services import SERVICES
 from libs.common.contract.subjects import DECIDED, FLOW, OBSERVED_NODE, STREAM
 from tests.builders import make_decided

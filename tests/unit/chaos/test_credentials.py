@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.bus.nats.nkeys import generate_seed, public_key_of
+from libs.common.bus.nats.nats_access import generate_seed, public_key_of
 from libs.testbed.talos_pki import TalosPki
 from tests.chaos.credentials import CredentialRecord, find_leaks, list_secret_texts, read_files
 

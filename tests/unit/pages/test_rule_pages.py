@@ -7,7 +7,7 @@ import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE, fact_values
-from libs.common.cloud_config.reserved_keys import _KEYS, _PREFIXES
+from libs.common.cloud_config.kubernetes_names import _KEYS, _PREFIXES
 from libs.common.contract.controllers import CLOUD_NODE, NODE_CONTROLLER_NAMES
 from libs.common.contract.machine import (
     Inventory,

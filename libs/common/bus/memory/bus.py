@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from libs.common.bus.acknowledger import Acknowledger
 from libs.common.bus.bus_problems import BusProblems
-from libs.common.bus.delivery import Disposition
+from libs.common.bus.dead_letters import settle
 from libs.common.bus.memory.consume_loop import ConsumeLoop
 from libs.common.bus.memory.stream import Backlog, DurableState, Stream
 from libs.common.bus.protocol import (
@@ -19,6 +19,7 @@ from libs.common.bus.protocol import (
     ConsumerStats,
     Follower,
     Message,
+    MessageHandler,
     NoStream,
     ServerLiveness,
     StreamFull,
@@ -27,7 +28,7 @@ from libs.common.bus.protocol import (
     UnreadablePayload,
     decode_payload,
 )
-from libs.common.bus.stream_size import (
+from libs.common.bus.stream_limits import (
     HEADROOM_BYTES,
     candidate_limits,
     grow_limit,
@@ -37,7 +38,7 @@ from libs.common.bus.stream_size import (
 )
 from libs.common.clocks import loop_time, utc_now
 from libs.common.contract.events import Event, encode
-from libs.common.contract.service_spec import Durable
+from libs.common.contract.services import Durable
 from libs.common.contract.subjects import DEAD_LETTERS, STREAM, subject_of
 
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -212,15 +213,13 @@ class MemoryBus:
             consumers=self._server.consumer_stats(),
         )
 
-    async def consume(
-        self, durable: Durable, handle: Callable[[Message], Awaitable[Disposition]], *, in_flight: int
-    ) -> None:
+    async def consume(self, durable: Durable, handle: MessageHandler, *, in_flight: int) -> None:
         """Pass each message of the durable to `handle` until cancelled. See `Bus.consume`."""
         loop = ConsumeLoop(
             self._server,
             durable,
-            Acknowledger(
-                handle, service=durable.service, publish_dead_letter=self.publish, now=self._server.clock
+            partial(
+                settle, handle=handle, service=durable.service, publish=self.publish, now=self._server.clock
             ),
             in_flight=in_flight,
         )

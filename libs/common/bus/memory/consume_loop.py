@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Final, Protocol
 
-from libs.common.bus.acknowledger import Acknowledger
 from libs.common.bus.delivery import Nak
 from libs.common.bus.memory.stream import DurableState, StoredMessage
-from libs.common.bus.protocol import Message
+from libs.common.bus.protocol import Message, MessageHandler
 from libs.common.clocks import loop_time
-from libs.common.contract.service_spec import Durable
+from libs.common.contract.services import Durable
 
 log = logging.getLogger(__name__)
 _FINISH_SECONDS: Final = 20.0
@@ -37,7 +36,7 @@ class ConsumeLoop:
 
     registry: DurableRegistry
     durable: Durable
-    acknowledger: Acknowledger
+    settle: MessageHandler
     _: KW_ONLY
     in_flight: int
 
@@ -93,7 +92,7 @@ class ConsumeLoop:
             log.error("acknowledgement failed", exc_info=task.exception())
 
     async def _handle_one(self, stored: StoredMessage, message: Message) -> None:
-        verdict = await self.acknowledger.settle(message)
+        verdict = await self.settle(message)
         known = self._in_hand.pop(stored.sequence, None)  # None if it was returned at shutdown
         if known is None:
             return

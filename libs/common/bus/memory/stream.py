@@ -9,13 +9,13 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus.message_age import MAX_MESSAGE_AGE
 from libs.common.bus.protocol import (
     Message,
     StreamFull,
     UnreadablePayload,
     WrongLastSequence,
 )
+from libs.common.bus.stream_limits import MAX_MESSAGE_AGE
 from libs.common.contract.events import Event
 
 _MAX_AGE_SECONDS: Final = MAX_MESSAGE_AGE.total_seconds()

@@ -3,38 +3,37 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
-from libs.common.bus.acknowledger import Acknowledger
 from libs.common.bus.bus_problems import BusProblems
-from libs.common.bus.delivery import Disposition
+from libs.common.bus.dead_letters import settle
 from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor, Timeouts
 from libs.common.bus.nats.consume_loop import ConsumeLoop
-from libs.common.bus.nats.current_stream import CurrentStream
+from libs.common.bus.nats.current_stream import CurrentStream, LivenessTracker
 from libs.common.bus.nats.follow_loop import FollowLoop
-from libs.common.bus.nats.jetstream import StreamInfo, fetch_last, fetch_stream_info, publish
-from libs.common.bus.nats.liveness import LivenessTracker
+from libs.common.bus.nats.jetstream import StreamInfo, fetch_last, fetch_stats, fetch_stream_info, publish
 from libs.common.bus.nats.nats_access import NatsAccess
-from libs.common.bus.nats.provision import headroom, provision, read_limit
-from libs.common.bus.nats.stats import fetch_stats
+from libs.common.bus.nats.provision import headroom, provision
 from libs.common.bus.protocol import (
     BusError,
     BusHooks,
     Follower,
     Message,
+    MessageHandler,
     NoStream,
     ServerLiveness,
     StreamFull,
     StreamStats,
     WrongLastSequence,
 )
-from libs.common.bus.stream_size import message_bytes
+from libs.common.bus.stream_limits import message_bytes
 from libs.common.clocks import loop_time, utc_now
 from libs.common.contract.events import Event, encode
-from libs.common.contract.service_spec import Durable
+from libs.common.contract.services import Durable
 from libs.common.contract.subjects import STREAM, subject_of
 
 _OUTSTANDING: Final = 256  # unacknowledged publishes; further ones wait until their own deadline
@@ -188,14 +187,12 @@ class NatsBus:
         """Return the current counts and sizes. Raises NoStream or BusError."""
         return await fetch_stats(await self._link.wait_for_connection(self._link.timing.publish_deadline))
 
-    async def consume(
-        self, durable: Durable, handle: Callable[[Message], Awaitable[Disposition]], *, in_flight: int
-    ) -> None:
+    async def consume(self, durable: Durable, handle: MessageHandler, *, in_flight: int) -> None:
         """Pass each message of the durable to `handle` until cancelled. See `Bus.consume`."""
         loop = ConsumeLoop(
             self._link,
             durable,
-            Acknowledger(handle, service=durable.service, publish_dead_letter=self.publish, now=self._clock),
+            partial(settle, handle=handle, service=durable.service, publish=self.publish, now=self._clock),
             in_flight=in_flight,
             bound=self._poll_now.set,
             stream=self._stream,
@@ -266,7 +263,7 @@ class NatsBus:
         self._stream.record(info.created)
         self._answers.record_response()
         self._stream_problem = ""
-        self._problems.record_size(info.state.bytes, read_limit(info))
+        self._problems.record_size(info.state.bytes, info.max_bytes)
 
     def _lost_stream(self, error: NoStream) -> None:
         self._answers.record_response()

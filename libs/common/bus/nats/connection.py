@@ -13,9 +13,8 @@ from typing import Any, Final, Self
 import nats.errors
 from nats.aio.subscription import Subscription
 
-from libs.common.bus.nats.client import Client, WireMessage
+from libs.common.bus.nats.client import Client, ConnectionTransport, WireMessage
 from libs.common.bus.nats.nats_access import NatsAccess, without_password
-from libs.common.bus.nats.transport import ConnectionTransport
 from libs.common.bus.protocol import BusError
 
 NO_RESPONDERS: Final = "503"

@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus.acknowledger import Acknowledger
 from libs.common.bus.delivery import Ack, Disposition, Nak, Reject
 from libs.common.bus.nats.client import WireMessage
 from libs.common.bus.nats.connection import Connection
@@ -23,9 +22,9 @@ from libs.common.bus.nats.jetstream import (
     parse_delivery,
 )
 from libs.common.bus.nats.pull_subscription import PullSubscription
-from libs.common.bus.protocol import BusError, Message, NoStream
+from libs.common.bus.protocol import BusError, Message, MessageHandler, NoStream
 from libs.common.clocks import loop_time
-from libs.common.contract.service_spec import Durable
+from libs.common.contract.services import Durable
 
 log = logging.getLogger(__name__)
 _CANCEL_SECONDS: Final = 2.0
@@ -42,7 +41,7 @@ class ConsumeLoop:
 
     link: ConnectionSupervisor
     durable: Durable
-    acknowledger: Acknowledger
+    settle: MessageHandler
     _: KW_ONLY
     in_flight: int
     bound: Callable[[], None]
@@ -110,21 +109,14 @@ class ConsumeLoop:
             connection,
             self.durable.name,
             timing=self.link.timing,
+            stream=self.stream,
+            stream_id=stream_id,
             room=lambda: self.in_flight - len(self._handling),
             deliver=self._deliver,
         )
-        # While all handlers are busy no pull is open, so the server cannot report that the consumer is gone.
-        watch = asyncio.create_task(self._end_when_replaced(self._pull, stream_id))
-        try:
-            reason = await self._pull.run()
-        finally:
-            watch.cancel()
+        reason = await self._pull.run()
         await self._pull.stop()
         return reason
-
-    async def _end_when_replaced(self, pull: PullSubscription, stream_id: str) -> None:
-        await self.stream.wait_until_replaced(stream_id)
-        pull.end("the stream was replaced")
 
     def _deliver(self, raw: WireMessage) -> None:
         delivery = parse_delivery(raw)
@@ -140,15 +132,15 @@ class ConsumeLoop:
 
     async def _handle_one(self, key: _Key, message: Message) -> None:
         try:
-            verdict = await self.acknowledger.settle(message)
-            await self._settle(key, _settlement(verdict))
+            verdict = await self.settle(message)
+            await self._acknowledge(key, _settlement(verdict))
         except asyncio.CancelledError:
-            await self._settle(key, _NAK)
+            await self._acknowledge(key, _NAK)
             raise
         finally:
             self._done(key)
 
-    async def _settle(self, key: _Key, settlement: bytes) -> None:
+    async def _acknowledge(self, key: _Key, settlement: bytes) -> None:
         """Settle with the consumer that delivered the message; with another one, do nothing.
 
         The consumer of a new stream has the same name, and its sequences begin again. It would settle another

@@ -25,7 +25,6 @@ from libs.common.bus.nats.pull_subscription import PullSubscription
 from libs.common.bus.protocol import BusError, Follower, StreamPosition
 
 _BATCH: Final = 512
-_Saw = Callable[[StreamInfo], None]
 
 
 @dataclass(eq=False)
@@ -37,7 +36,7 @@ class FollowLoop:
     follower: Follower
     _: KW_ONLY
     exclude: Callable[[str], bool]
-    on_stream_info: _Saw
+    on_stream_info: Callable[[StreamInfo], None]
     stream: CurrentStream
 
     def __post_init__(self) -> None:
@@ -83,22 +82,16 @@ class FollowLoop:
             connection,
             name,
             timing=self.link.timing,
+            stream=self.stream,
+            stream_id=stream.created,
             room=lambda: _BATCH,
             deliver=self._deliver,
             idle=self._catch_up,  # nothing to deliver: the pending messages were delivered, or have expired
         )
-        # The server may drop our pull with the old stream without an error. A consumer of this process that
-        # is bound to the new stream notices the change seconds before this pull misses its heartbeats.
-        watch = asyncio.create_task(self._end_when_replaced(pull, stream.created))
         try:
             return await pull.run()
         finally:
-            watch.cancel()
             await pull.stop()
-
-    async def _end_when_replaced(self, pull: PullSubscription, stream_id: str) -> None:
-        await self.stream.wait_until_replaced(stream_id)
-        pull.end("the stream was replaced")
 
     def _config(self, name: str) -> dict[str, object]:
         return {

@@ -1,5 +1,6 @@
 """JetStream's JSON API as typed calls; its errors as bus errors, its deliveries as messages."""
 
+import asyncio
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -11,15 +12,18 @@ from libs.common.bus.nats.client import WireMessage
 from libs.common.bus.nats.connection import Connection, NoResponders
 from libs.common.bus.protocol import (
     BusError,
+    ConsumerStats,
     Message,
     NoStream,
     StreamFull,
+    StreamStats,
     UnreadablePayload,
     WrongLastSequence,
     decode_payload,
 )
 from libs.common.contract.events import Event
-from libs.common.contract.subjects import STREAM, subject_of
+from libs.common.contract.services import DURABLES
+from libs.common.contract.subjects import DEAD_LETTERS, STREAM, subject_of
 from libs.common.json_errors import JSON_ERRORS
 
 API: Final = "$JS.API"
@@ -86,6 +90,11 @@ class StreamInfo(msgspec.Struct, frozen=True):
     created: str
     state: StreamState
     total: int = 0  # number of matching subjects, if the request had a filter
+
+    @property
+    def max_bytes(self) -> int:
+        """The limit of the stream; below 0 = without limit."""
+        return int(self.config.get("max_bytes", -1))
 
 
 class DeliveryPosition(msgspec.Struct, frozen=True):
@@ -158,16 +167,44 @@ async def fetch_stream_info(connection: Connection) -> StreamInfo:
     return await call(connection, f"STREAM.INFO.{STREAM}", None, StreamInfo)
 
 
-async def fetch_stream_info_for(connection: Connection, subjects: str) -> StreamInfo:
-    """Return the stream; `total` counts the subjects of that filter. Raises NoStream or BusError."""
-    # With an offset beyond the last subject, the server counts them but lists none.
-    request = {"subjects_filter": subjects, "offset": _BEYOND_ALL}
-    return await call(connection, f"STREAM.INFO.{STREAM}", request, StreamInfo)
-
-
 async def fetch_consumer_info(connection: Connection, name: str) -> ConsumerInfo:
     """Return a consumer of the stream. Raises NoStream, NoConsumer or BusError."""
     return await call(connection, f"CONSUMER.INFO.{STREAM}.{name}", None, ConsumerInfo)
+
+
+async def fetch_stats(connection: Connection) -> StreamStats:
+    """Return the counts and sizes, by one small request for the stream and one per durable at once.
+
+    Raises NoStream or BusError.
+    """
+    # With an offset beyond the last subject, the server counts the dead letters but lists none.
+    request = {"subjects_filter": f"{DEAD_LETTERS}.>", "offset": _BEYOND_ALL}
+    info, queues = await asyncio.gather(
+        call(connection, f"STREAM.INFO.{STREAM}", request, StreamInfo),
+        asyncio.gather(*(_fetch_consumer_stats(connection, durable.name) for durable in DURABLES)),
+    )
+    return StreamStats(
+        messages=info.state.messages,
+        bytes=info.state.bytes,
+        max_bytes=info.max_bytes,
+        dead_letters=info.total,
+        consumers=tuple(queue for queue in queues if queue is not None),
+    )
+
+
+async def _fetch_consumer_stats(connection: Connection, name: str) -> ConsumerStats | None:
+    try:
+        info = await fetch_consumer_info(connection, name)
+    except NoConsumer:
+        return None
+    return ConsumerStats(
+        name=name,
+        pending=info.num_pending,
+        unacknowledged=info.num_ack_pending,
+        redelivered=info.num_redelivered,
+        waiting=info.num_waiting,
+        delivered=info.delivered.consumer_seq,
+    )
 
 
 async def create_or_update_consumer(connection: Connection, config: Mapping[str, Any]) -> ConsumerInfo:

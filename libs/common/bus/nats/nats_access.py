@@ -52,6 +52,29 @@ class NatsAccess(msgspec.Struct, frozen=True, kw_only=True):
         return context
 
 
+def generate_seed() -> bytes:
+    """Return a new random seed, which proves an identity to NATS; the server has its public key."""
+    import nkeys  # noqa: PLC0415 - as above
+
+    seed: bytes = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
+    return seed
+
+
+def public_key_of(seed: bytes) -> str:
+    """Return the public key of a user's seed. Raises ValueError if it is not one."""
+    import nkeys  # noqa: PLC0415 - as above
+
+    try:
+        pair = nkeys.from_seed(bytearray(seed.strip()))
+        public = str(pair.public_key.decode())
+        pair.wipe()
+    except (ValueError, nkeys.NkeysError) as error:
+        raise ValueError(f"not an NKey seed: {str(error) or type(error).__name__}") from error
+    if not public.startswith("U"):
+        raise ValueError("not a user's seed: its public key does not begin with U")
+    return public
+
+
 def without_password(server: str) -> str:
     """Return a server's address without user and password, for logs and /readyz."""
     scheme, separator, rest = server.rpartition("://")

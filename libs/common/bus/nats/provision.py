@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from libs.common.bus.message_age import MAX_MESSAGE_AGE
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.jetstream import (
     NANOSECONDS,
@@ -19,14 +18,15 @@ from libs.common.bus.nats.jetstream import (
     fetch_stream_info,
 )
 from libs.common.bus.protocol import BusError, NoStream
-from libs.common.bus.stream_size import (
+from libs.common.bus.stream_limits import (
     HEADROOM_BYTES,
+    MAX_MESSAGE_AGE,
     candidate_limits,
     grow_limit,
     initial_limit,
     subtract_headroom,
 )
-from libs.common.contract.service_spec import Durable
+from libs.common.contract.services import Durable
 from libs.common.contract.subjects import ALL_SUBJECTS, STREAM
 
 # More than the number of live objects. A message that waits for a retry counts until its redelivery, and
@@ -85,7 +85,7 @@ async def provision(
     wanted = stream_config(grow_limit(max_bytes, stream.state.bytes), replicas=replicas)
     if _differs(stream.config, wanted):
         # Other settings stay: placement belongs to the operator, and so do replicas unless configured here.
-        stream = await _repair_stream(connection, {**stream.config, **wanted}, read_limit(stream))
+        stream = await _repair_stream(connection, {**stream.config, **wanted}, stream.max_bytes)
     for durable in durables:
         await _provision_durable(connection, durable_config(durable))
     return stream
@@ -98,20 +98,15 @@ async def headroom(connection: Connection, needed: int) -> AsyncIterator[int]:
     Raises NoStream or BusError.
     """
     stream = await fetch_stream_info(connection)
-    limit = subtract_headroom(read_limit(stream))
+    limit = subtract_headroom(stream.max_bytes)
     opened = max(limit, stream.state.bytes) + needed
     await _update_stream(connection, {**stream.config, "max_bytes": opened})
     try:
         yield max(0, stream.state.bytes - limit)
     finally:
         stream = await fetch_stream_info(connection)
-        if read_limit(stream) == opened:  # else another leader or an operator has changed it
+        if stream.max_bytes == opened:  # else another leader or an operator has changed it
             await _update_stream(connection, {**stream.config, "max_bytes": limit})
-
-
-def read_limit(stream: StreamInfo) -> int:
-    """Return the limit of the stream in bytes; below 0 = without limit."""
-    return int(stream.config.get("max_bytes", -1))
 
 
 async def _repair_stream(connection: Connection, config: Mapping[str, Any], present: int) -> StreamInfo:

@@ -10,6 +10,7 @@ import msgspec
 from libs.common.bus.nats.client import WireMessage
 from libs.common.bus.nats.connection import NO_RESPONDERS, Connection, Inbox
 from libs.common.bus.nats.connection_supervisor import Timeouts
+from libs.common.bus.nats.current_stream import CurrentStream
 from libs.common.bus.nats.jetstream import API, NANOSECONDS
 from libs.common.bus.protocol import BusError
 from libs.common.clocks import loop_time
@@ -28,13 +29,16 @@ class PullSubscription:
     """Pulls up to `room()` messages from one consumer until it fails or is stopped.
 
     `deliver` receives each message; `idle` is called when the server has none. An exception of `deliver`
-    ends the pull, and `run` raises it.
+    ends the pull, and `run` raises it. So does another stream in the place of the one with `stream_id`: the
+    server may drop our pull with the old stream without an error. While `room()` is 0 no pull is open.
     """
 
     connection: Connection
     consumer: str
     _: KW_ONLY
     timing: Timeouts
+    stream: CurrentStream
+    stream_id: str
     room: Callable[[], int]
     deliver: Callable[[WireMessage], None]
     idle: Callable[[], None] = lambda: None
@@ -50,14 +54,14 @@ class PullSubscription:
         """Pull until consumer, stream or connection is gone; return the reason. Stop or drain afterwards."""
         self._inbox = await self.connection.open_inbox(self._on_message)
         requests = asyncio.create_task(self._keep_asking(self._inbox.subject))
-        watch = asyncio.create_task(self._watch_silence())
+        watches = [asyncio.create_task(self._watch_silence()), asyncio.create_task(self._watch_stream())]
         try:
             ends: set[asyncio.Future[Any]] = {self._ended, self.connection.closed, requests}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            watch.cancel()
-            requests.cancel()
-            results = await asyncio.gather(watch, requests, return_exceptions=True)
+            for task in (requests, *watches):
+                task.cancel()
+            results = await asyncio.gather(requests, *watches, return_exceptions=True)
         for result in results:
             if isinstance(result, BusError):
                 return str(result)
@@ -103,7 +107,11 @@ class PullSubscription:
         while not self._ended.done():
             await asyncio.sleep(self.timing.pull_silence / 5)
             if self._outstanding and loop_time() - self._heard_at > self.timing.pull_silence:
-                self.end(f"no heartbeat for {self.timing.pull_silence:g} s")
+                self._end(f"no heartbeat for {self.timing.pull_silence:g} s")
+
+    async def _watch_stream(self) -> None:
+        await self.stream.wait_until_replaced(self.stream_id)
+        self._end("the stream was replaced")
 
     def _on_message(self, raw: WireMessage) -> None:
         if self._ended.done():
@@ -128,11 +136,11 @@ class PullSubscription:
             unserved = int(raw.headers.get("Nats-Pending-Messages", "0"))
             self._outstanding = max(0, self._outstanding - unserved)
         elif raw.status == NO_RESPONDERS:
-            self.end("no responders to a pull: the stream or the consumer is gone")
+            self._end("no responders to a pull: the stream or the consumer is gone")
         else:
-            self.end(f"the server ended the pull: {raw.description or raw.status}")
+            self._end(f"the server ended the pull: {raw.description or raw.status}")
 
-    def end(self, reason: str) -> None:
+    def _end(self, reason: str) -> None:
         """Make `run()` return this reason, unless it has another one already."""
         if not self._ended.done():
             self._ended.set_result(reason)

@@ -3,17 +3,17 @@
 import msgspec
 import pytest
 
-from libs.common.contract.service_spec import Durable, ServiceSpec
-from libs.common.contract.services import DURABLES, LABELER, METADATA, SERVICES
+from libs.common.contract.services import DURABLES, LABELER, METADATA, SERVICES, Durable, ServiceSpec
 from libs.common.contract.subjects import ENRICHED_NODE, FLOW, ROOT, STREAM
-from services.bootstrap.nats_permissions import (
+from services.bootstrap.resource_names import KEY_USERS, ResourceNames
+from services.bootstrap.server_config import (
     SYSTEM_USER,
+    build_permissions_by_user,
     build_reader_permissions,
     build_service_permissions,
     build_system_permissions,
+    render_server_config,
 )
-from services.bootstrap.resource_names import KEY_USERS, ResourceNames
-from services.bootstrap.server_config import build_permissions_by_user, render_server_config
 from tests.bootstrap_actors import make_server_config
 
 KEYS = {user: f"U{user.upper()}" for user in (*KEY_USERS, SYSTEM_USER)}

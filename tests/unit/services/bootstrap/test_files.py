@@ -7,19 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.bus.nats.nkeys import generate_seed, public_key_of
+from libs.common.bus.nats.nats_access import generate_seed, public_key_of
 from libs.common.contract.services import SERVICES
 from libs.common.settings.read_settings import SettingsError, read_settings
-from services.bootstrap.directory_key_store import DirectoryKeyStore, write_file
-from services.bootstrap.policy_rules import list_policy_rules
-from services.bootstrap.resource_names import ResourceNames
-from services.bootstrap.server_files import (
+from services.bootstrap.key_stores import DirectoryKeyStore, write_file
+from services.bootstrap.resource_names import ResourceNames, list_policy_rules
+from services.bootstrap.server_reconciler import (
     InvalidSecretError,
+    ServerReconciler,
     ServerSpec,
     ensure_installation_keys,
     write_server_files,
 )
-from services.bootstrap.server_reconciler import ServerReconciler
 from services.bootstrap.settings import BootstrapSettings
 from tests.bootstrap_actors import make_server_config
 from tests.bus_actors import wait_until

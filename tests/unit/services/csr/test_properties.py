@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.contract.events import CsrEnriched, NodeEnriched, NodeUnreachable
-from libs.common.contract.ip_addresses import parse_ip
+from libs.common.contract.ip_addresses import InvalidNodeIP, parse_ip, parse_node_ips
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import Node
-from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.kube.server_identity import ServerIdentity
 from services.csr.core.claim_index import ClaimIndex
 from services.csr.core.decide import Approve, Deny, Wait, decide

@@ -7,9 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.contract.ip_addresses import is_global_unicast, is_private, parse_ip
+from libs.common.contract.ip_addresses import (
+    InvalidNodeIP,
+    is_global_unicast,
+    is_private,
+    parse_ip,
+    parse_node_ips,
+)
 from libs.common.contract.machine import AddressStatus
-from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from libs.common.contract.public_addresses import lacks_node_ips
 from services.labeler.plan.addresses import list_addresses
 from tests.address_cases import (

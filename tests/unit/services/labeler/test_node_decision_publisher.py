@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from libs.common.bus.message_age import MAX_MESSAGE_AGE
+from libs.common.bus.stream_limits import MAX_MESSAGE_AGE
 from libs.common.contract.events import Event
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.plan import IN_SYNC_REASON, Plan, PlanOutcome

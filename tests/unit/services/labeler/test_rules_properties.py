@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.kubernetes_names import EFFECTS, key_problem, label_value_problem
+from libs.common.cloud_config.kubernetes_names import EFFECTS, key_problem, label_value_problem, why_reserved
 from libs.common.cloud_config.model import (
     CloudConfig,
     NodeSelectorRequirement,
@@ -13,7 +13,6 @@ from libs.common.cloud_config.model import (
     Rule,
     RuleEntry,
 )
-from libs.common.cloud_config.reserved_keys import why_reserved
 from libs.common.contract.machine import (
     Inventory,
     MachineFacts,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.bus.stream_size import HEADROOM_BYTES, STREAM_STEP_BYTES
+from libs.common.bus.stream_limits import HEADROOM_BYTES, STREAM_STEP_BYTES
 from libs.common.contract.events import NodeGone, NodeObserved, ObservationOrder, ObservedNode
 from libs.common.contract.node import NodeCondition, trim_node
 from libs.common.contract.ordering import Recency, compare_events

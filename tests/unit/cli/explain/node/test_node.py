@@ -36,7 +36,7 @@ from libs.common.contract.events import (
 from libs.common.contract.machine import FaultKind, ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from libs.common.contract.subjects import subject_of
-from libs.common.settings.flag_values import parse_duration
+from libs.common.settings.command_line import parse_duration
 from services.labeler.blocker import block_on_provider_id_of_another, build_condition
 from services.labeler.plan import plan_node
 from services.lifecycle.decide import Delete, DeletionCase, DeletionPolicy, ReplicaStatus, decide

@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
-from libs.common.bus import cache_sync
-from libs.common.bus.cache_sync import CacheSync
+from libs.common.bus import follow_flow
 from libs.common.bus.delivery import TemporaryError
+from libs.common.bus.follow_flow import CacheSync
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import FORMER_STREAM, StreamCache
 from tests.builders import (
@@ -65,7 +65,7 @@ async def test_each_goes_on_when_the_table_has_heard_its_message():
 
 
 async def test_a_flow_that_stays_behind_is_a_temporary_error(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cache_sync, "SYNC_TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr(follow_flow, "SYNC_TIMEOUT_SECONDS", 0.01)
     table = a_complete_table()
     with pytest.raises(TemporaryError, match="the flow is behind"):
         await CacheSync(table).wait_for(make_node_message(table.sequence + 1))

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -235,9 +236,11 @@ async def until(condition: Callable[[], bool]) -> None:
 # ---- how late, and how long since the cluster said so
 
 
-def a_handling_of(service: str, at: float) -> ConsumerMiddleware:
-    rng = random.Random(7)
-    return ConsumerMiddleware(service, "node", system="memory", clock=lambda: 0.0, random=rng, now=lambda: at)
+def a_handling_of(service: str, late_seconds: float) -> ConsumerMiddleware:
+    now = NOW + timedelta(seconds=late_seconds)
+    return ConsumerMiddleware(
+        service, "node", system="memory", clock=lambda: 0.0, random=random.Random(7), now=lambda: now
+    )
 
 
 def an_enriched(name: str = "web-1", *, observed_sequence: int = 1, sequence: int = 2) -> Message:
@@ -248,7 +251,7 @@ def an_enriched(name: str = "web-1", *, observed_sequence: int = 1, sequence: in
 
 
 async def test_a_message_is_measured_when_it_is_handled_for_the_first_time_and_never_again():
-    handling = a_handling_of("hop", NOW.timestamp() + 3)
+    handling = a_handling_of("hop", 3)
     around = handling.wrap(that_raises(*[None] * 5))
     for message in (of_node(), of_node(), of_node(sequence=2, redelivered=True), of_node(sequence=3)):
         await around(message)
@@ -259,14 +262,12 @@ async def test_a_message_is_measured_when_it_is_handled_for_the_first_time_and_n
 
 
 async def test_a_clock_that_is_behind_the_server_s_measures_nothing_negative():
-    await a_handling_of("early", NOW.timestamp() - 3).wrap(that_raises(None))(of_node())
+    await a_handling_of("early", -3).wrap(that_raises(None))(of_node())
     assert counted("talosccm_hop_latency_seconds_sum", service="early", event="NodeObserved") == 0
 
 
 async def test_a_journey_ends_with_the_first_success_for_what_was_observed():
-    around = a_handling_of("far", NOW.timestamp() + 5).wrap(
-        that_raises(TemporaryError("busy"), None, None, None)
-    )
+    around = a_handling_of("far", 5).wrap(that_raises(TemporaryError("busy"), None, None, None))
     told = {"service": "far", "event": "NodeEnriched"}
     await around(an_enriched())
     assert counted("talosccm_journey_seconds_count", **told) == 0
@@ -284,7 +285,7 @@ async def test_where_nothing_is_left_to_do_no_journey_ends(outcome: str):
     async def finds_nothing(message: Message) -> None:
         telemetry.annotate(outcome=outcome)
 
-    handling = a_handling_of(f"calm, {outcome}", NOW.timestamp() + 290)
+    handling = a_handling_of(f"calm, {outcome}", 290)
     told = {"service": f"calm, {outcome}", "event": "NodeEnriched"}
     await handling.wrap(finds_nothing)(an_enriched())
     await handling.wrap(that_raises(None))(an_enriched(sequence=3))  # for the same observation

@@ -1,6 +1,6 @@
 """A message that cannot be applied is remembered until the stream replaces or drops it."""
 
-from libs.common.bus.event_applier import EventApplier
+from libs.common.bus.follow_flow import EventApplier
 from tests.builders import make_message, make_node, make_node_observed
 
 BROKEN = make_message(make_node_observed(make_node("broken")))

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from libs.common.bus.memory.stream import DurableState, StoredMessage, Stream, subject_matcher
-from libs.common.bus.message_age import MAX_MESSAGE_AGE
 from libs.common.bus.protocol import StreamFull, WrongLastSequence
+from libs.common.bus.stream_limits import MAX_MESSAGE_AGE
 from tests.builders import NOW
 from tests.bus_actors import make_event
 

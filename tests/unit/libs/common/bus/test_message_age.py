@@ -1,6 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
-from libs.common.bus.message_age import (
+from libs.common.bus.stream_limits import (
     MAX_MESSAGE_AGE,
     MAX_MESSAGE_AGE_TEXT,
     MAX_REPUBLISH_INTERVAL,

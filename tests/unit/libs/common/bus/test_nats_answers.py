@@ -1,6 +1,6 @@
 """How long a server has answered, and how long it has not."""
 
-from libs.common.bus.nats.liveness import LivenessTracker
+from libs.common.bus.nats.current_stream import LivenessTracker
 from libs.common.bus.protocol import ServerLiveness
 from tests.manual_clock import ManualClock
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.bus.stream_size import (
+from libs.common.bus.stream_limits import (
     HEADROOM_BYTES,
     STREAM_STEP_BYTES,
     candidate_limits,

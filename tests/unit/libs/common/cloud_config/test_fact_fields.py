@@ -13,8 +13,6 @@ from libs.common.cloud_config.fact_fields import (
     canonical_key,
     fact_values,
     find_field,
-)
-from libs.common.cloud_config.required_resources import (
     list_queried_fields,
     required_resources,
     requires_system,

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.fact_fields import fact_values
-from libs.common.cloud_config.model import CloudConfig
-from libs.common.cloud_config.required_resources import (
+from libs.common.cloud_config.fact_fields import (
+    fact_values,
     list_queried_fields,
     required_resources,
     required_resources_of_pools,
 )
+from libs.common.cloud_config.model import CloudConfig
 from libs.common.cloud_config.selectors import match_selector
 from tests.builders import make_facts
 from tests.cloud_config_mutations import SEEDS, generate_mutations

@@ -4,10 +4,15 @@ from typing import cast
 
 import pytest
 
-from libs.common.cloud_config.kubernetes_names import TaintText, key_problem, label_value_problem, parse_taint
+from libs.common.cloud_config.kubernetes_names import (
+    TaintText,
+    key_problem,
+    label_value_problem,
+    parse_taint,
+    why_reserved,
+)
 from libs.common.cloud_config.model import Kind
-from libs.common.cloud_config.patterns import PatternError, check_pattern, pattern_matches
-from libs.common.cloud_config.reserved_keys import why_reserved
+from libs.common.cloud_config.selectors import PatternError, check_pattern, pattern_matches
 
 
 @pytest.mark.parametrize(

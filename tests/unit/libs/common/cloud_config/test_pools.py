@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
+from libs.common.cloud_config.fact_fields import required_resources, required_resources_of_pools
 from libs.common.cloud_config.model import Pool
-from libs.common.cloud_config.read_pools import MAX_POOLS
-from libs.common.cloud_config.required_resources import required_resources, required_resources_of_pools
+from libs.common.cloud_config.read_sections import MAX_POOLS
 from libs.common.cloud_config.selectors import match_selector
 
 POOLS = """ipam:

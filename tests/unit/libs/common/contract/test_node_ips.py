@@ -5,8 +5,8 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.common.contract.ip_addresses import InvalidNodeIP, parse_node_ips
 from libs.common.contract.machine import AddressStatus, MachineFault
-from libs.common.contract.node_ips import InvalidNodeIP, parse_node_ips
 from services.labeler.plan import ClusterConfig, plan_node
 from services.metadata.machines.dial_targets import order_dial_targets
 from tests.builders import make_facts, make_node

@@ -28,7 +28,11 @@ def an_event(
     particular: str = "",
 ) -> ObjectEvent:
     return ObjectEvent(
-        regarding=node_reference(name, uid), reason=reason, message=message, discriminator=particular
+        regarding=node_reference(name, uid),
+        reason=reason,
+        message=message,
+        component="talos-ccm",
+        discriminator=particular,
     )
 
 
@@ -60,7 +64,7 @@ def test_every_node_name_makes_a_name_that_kubernetes_takes(name: str):
 
 
 def test_an_event_about_a_node_lives_in_default_and_refers_to_its_real_uid():
-    body = event_body(an_event(), component="talos-ccm", instance="pod-1", now=NOW)
+    body = event_body(an_event(), instance="pod-1", now=NOW)
     assert body["metadata"]["namespace"] == "default"
     assert body["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "web-1", "uid": UID}
     assert (body["firstTimestamp"], body["count"]) == ("2026-03-01T12:00:00Z", 1)
@@ -68,13 +72,12 @@ def test_an_event_about_a_node_lives_in_default_and_refers_to_its_real_uid():
 
 def test_an_event_about_a_namespaced_object_lives_beside_it():
     about = ObjectReference(kind="ConfigMap", name="claims", uid=UID, namespace="kube-system")
-    body = event_body(
-        ObjectEvent(regarding=about, reason="Full", message="x"), component="c", instance="i", now=NOW
-    )
+    event = ObjectEvent(regarding=about, reason="Full", message="x", component="talos-ccm")
+    body = event_body(event, instance="i", now=NOW)
     assert event_namespace(about) == body["metadata"]["namespace"] == "kube-system"
     assert body["involvedObject"]["namespace"] == "kube-system"
 
 
 def test_a_message_beyond_what_kubernetes_takes_is_cut():
-    body = event_body(an_event(message="x" * 5000), component="c", instance="i", now=NOW)
+    body = event_body(an_event(message="x" * 5000), instance="i", now=NOW)
     assert len(body["message"]) == 1024

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from libs.common.kube.credentials import tls_context
 from libs.common.kube.kube_config import ExecCredential
 from libs.common.kube.load_kube_config import KubeConfig, KubeConfigError, load_kube_config, with_server
-from libs.common.kube.tls import tls_context
 
 SERVER = "https://10.0.0.1:6443"
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from libs.common.service.name_queue import NameQueue
+from libs.common.service.waiting_objects import NameQueue
 from tests.bus_actors import wait_until
 
 

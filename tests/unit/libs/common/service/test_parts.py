@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from libs.common.bus.protocol import BusError, StreamFull, WrongLastSequence
 from libs.common.observability import metrics, telemetry
-from libs.common.service.event_loop_monitor import EventLoopMonitor
+from libs.common.service.event_loop import EventLoopMonitor
 from libs.common.service.health import format_report
-from libs.common.service.observers import bus_hooks, observe_kubernetes, subject_class
+from libs.common.service.open_bus import bus_hooks, observe_kubernetes, subject_class
 from libs.common.service.readiness import Readiness
+from libs.common.service.service_supervisor import close_at_exit, run_in_background
 from libs.common.service.serving_certificate import ServingCertificate
-from libs.common.service.shutdown import close_at_exit, run_in_background
 from libs.common.settings.read_settings import SettingsError
 from libs.testbed.pki import CertificateAuthority
 from tests.architecture.sources import ROOT
@@ -216,7 +216,7 @@ def test_a_bus_and_an_api_server_are_counted():
 
 def test_what_was_loaded_is_never_looked_through_and_a_thousand_new_objects_are_not_either():
     script = (
-        "import gc; from libs.common.service.python_gc import reduce_gc_frequency\n"
+        "import gc; from libs.common.service.event_loop import reduce_gc_frequency\n"
         "reduce_gc_frequency(); assert gc.get_freeze_count() > 1_000\n"
         "begun = []; gc.callbacks.append(lambda phase, info: begun.append(phase))\n"
         "kept = [[number] for number in range(10_000)]; assert not begun\n"

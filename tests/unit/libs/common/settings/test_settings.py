@@ -32,7 +32,7 @@ class GardenerSettings(msgspec.Struct, frozen=True, kw_only=True):
     talosconfig: Annotated[Path | None, flags.TALOSCONFIG] = None
     endpoints: Annotated[tuple[str, ...], flags.TALOS_ENDPOINTS] = ()
     in_flight: Annotated[int, flags.Flag("in-flight", "At once.", "Garden", at_least=1, at_most=512)] = 64
-    share: Annotated[float, flags.Flag("share", "Part.", "Garden", aliases=("portion",))] = 0.5
+    share: Annotated[float, flags.Flag("share", "Part.", "Garden")] = 0.5
     shape: Annotated[Literal["round", "square"], flags.Flag("shape", "Form.", "Garden")] = "round"
     computed: int = 7
 
@@ -77,7 +77,7 @@ def test_nothing_said_gives_the_defaults_without_a_warning():
         (["--talosconfig=/x/config"], "talosconfig", Path("/x/config")),
         (["--talosconfig="], "talosconfig", None),
         (["--in-flight", "1", "--in-flight=2"], "in_flight", 2),
-        (["--portion=.25"], "share", 0.25),
+        (["--share=.25"], "share", 0.25),
         (["--shape=square"], "shape", "square"),
         (["--cluster-name", "prod"], "cluster_name", "prod"),
     ],

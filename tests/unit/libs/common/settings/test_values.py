@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.settings.command_line import parse_command_line
-from libs.common.settings.flag_values import format_duration, parse_duration, parse_list
+from libs.common.settings.command_line import format_duration, parse_command_line, parse_duration, parse_list
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""Measures the lag of the event loop as a metric, and logs the stack of code that blocks it."""
+"""Keeps the event loop free: fewer garbage collections; measures its lag and logs code that blocks it."""
 
 import asyncio
+import gc
 import logging
 import sys
 import threading
@@ -11,6 +12,20 @@ from typing import Final
 from libs.common.observability import metrics
 
 log = logging.getLogger(__name__)
+
+# New objects before a collection of the young generation; 700 by default. While hundreds of Nodes join, new
+# objects stay alive. With the default, collections took a sixth of the CPU time, in pauses of up to 0.1 s.
+_YOUNG: Final = 20_000
+
+
+def reduce_gc_frequency() -> None:
+    """Collect less often from now on, and exclude all existing objects, which stay alive anyway.
+
+    A collection pauses the event loop, and the services create few reference cycles.
+    """
+    gc.freeze()
+    gc.set_threshold(_YOUNG)
+
 
 _TICK_SECONDS: Final = 0.5
 _STUCK_SECONDS: Final = 5.0

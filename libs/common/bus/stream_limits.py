@@ -1,7 +1,20 @@
-"""Limits of the stream in bytes: whole steps, and a headroom for the messages of the leader."""
+"""How long the stream keeps a message, how many bytes it may have, and what derives from both."""
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Final
+
+MAX_MESSAGE_AGE: Final = timedelta(hours=1)  # the stream drops older messages
+MAX_MESSAGE_AGE_TEXT: Final = "an hour"
+# The longest wait until a message is published again: one failed publish does not let it expire.
+MAX_REPUBLISH_INTERVAL: Final = MAX_MESSAGE_AGE / 2
+MAX_REPUBLISH_INTERVAL_TEXT: Final = "30 minutes"
+
+
+def has_expired(published_at: datetime, now: datetime) -> bool:
+    """Return whether the stream has dropped a message. It does not report that to followers."""
+    return now - published_at > MAX_MESSAGE_AGE
+
 
 STREAM_STEP_BYTES: Final = 64 * 1024 * 1024  # the smallest stream, and the step in which it grows
 HEADROOM_BYTES: Final = 1024 * 1024  # the last part of the last step; the limit never includes it
