@@ -1,5 +1,6 @@
 """The typed requests to the Kubernetes API. Patches are sent as `node_patch` built them, with the fence."""
 
+import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from copy import copy
 from datetime import datetime
@@ -64,14 +65,19 @@ class KubeApi:
         deadline_seconds: float = DEADLINE_SECONDS,
         connections: int = CONNECTIONS,
         observe: RequestObserver = lambda verb, resource, status, seconds: None,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Create a client; Events name `instance` as their reporter. Raises KubeConfigError."""
+        """Create a client; Events name `instance` as their reporter. Raises KubeConfigError.
+
+        `jitter` is uniform in [0, 1).
+        """
         self.transport = Transport(
             config,
             user_agent=user_agent,
             deadline_seconds=deadline_seconds,
             connections=connections,
             observe=observe,
+            jitter=jitter,
         )
         self._instance = instance
 

@@ -49,14 +49,19 @@ class Transport:
         deadline_seconds: float = DEADLINE_SECONDS,
         connections: int = CONNECTIONS,
         observe: RequestObserver = lambda verb, resource, status, seconds: None,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Read the credentials; connect on first use inside a running loop. Raises KubeConfigError."""
+        """Read the credentials; connect on first use inside a running loop. Raises KubeConfigError.
+
+        `jitter` is uniform in [0, 1).
+        """
         self.config = config
         self.credentials = Credentials(config)
         self.deadline_seconds = deadline_seconds
         self.server_date = ""  # the server's clock in its last response, in HTTP format
         self._user_agent = user_agent
         self._observe = observe
+        self._jitter = jitter
         self.queue = RequestQueue(connections)
         self._session: aiohttp.ClientSession | None = None
         self._is_closed = False
@@ -69,6 +74,7 @@ class Transport:
             deadline_seconds=self.deadline_seconds,
             connections=connections,
             observe=self._observe,
+            jitter=self._jitter,
         )
 
     async def close(self) -> None:
@@ -102,7 +108,7 @@ class Transport:
                 return await self._attempt(request, until)
             except (TooManyRequests, ServerError) as error:
                 requested = error.retry_after_seconds
-                if requested is None or not await _paused(requested, until):
+                if requested is None or not await _paused(requested, until, self._jitter()):
                     raise
             except Unauthorized:
                 if not again_at_once or not await self._renewed():
@@ -287,10 +293,10 @@ async def _read_body(request: Request, response: aiohttp.ClientResponse) -> byte
     return bytes(body)
 
 
-async def _paused(requested_seconds: float, until: float) -> bool:
+async def _paused(requested_seconds: float, until: float, jitter: float) -> bool:
     """Wait as the server requested; return False at once if that takes too long."""
     # Jitter, so that rejected clients do not all return together.
-    pause = max(requested_seconds, _PAUSE_FLOOR_SECONDS) * (1.0 + 0.25 * random.random())  # noqa: S311 - no secret
+    pause = max(requested_seconds, _PAUSE_FLOOR_SECONDS) * (1.0 + 0.25 * jitter)
     if time.monotonic() + pause >= until:
         return False
     await asyncio.sleep(pause)

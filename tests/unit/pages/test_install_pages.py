@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 import yaml
 
-from libs.common.settings.flags import SHARED_BOOLEANS
+from libs.common.settings.flags import SHARED_FLAGS
 from libs.common.settings.read_settings import list_options
 from libs.common.settings.reference_flags import IGNORED_FLAGS
 from services.definitions import load_settings_types
@@ -72,8 +72,7 @@ def test_every_flag_stands_beside_a_chart_value_that_passes_it(page: str):
         accepting = {
             service
             for service, settings in load_settings_types().items()
-            if name
-            in IGNORED_FLAGS.keys() | SHARED_BOOLEANS | {each.flag.name for each in list_options(settings)}
+            if name in {*IGNORED_FLAGS, *SHARED_FLAGS, *(each.flag.name for each in list_options(settings))}
         }
         assert value.partition(".")[0].partition(":")[0] in known
         if value == "extraArgs":
