@@ -1,7 +1,7 @@
 """What `talos-ccm explain node` finds, and in which order. In a real run: test_stuck_nodes."""
 
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pytest
@@ -13,57 +13,83 @@ from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.explain.node.node_context import NodeContext
 from cli.explain.node.node_evidence import NodeEvidence
-from cli.explain.node.node_explanation import explain_node_evidence
-from cli.explain.node.node_verdict import NodeVerdict
-from cli.inside import flow_snapshot
+from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
+from cli.explain.node.text import format_explanation
+from cli.inside.flow_snapshot import (
+    FlowObject,
+    FlowSnapshot,
+    FlowUnavailable,
+    LastMessage,
+    ObjectMessages,
+    StreamSnapshot,
+)
+from cli.render.compiled_config import compile_config
 from libs.common.contract.events import Event, Leading, NodeObserved, ObservationOrder
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from libs.common.contract.subjects import subject_of
 from services.lifecycle.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node, make_node_enriched
+from tests.cli_screen import render_lines
 from tests.csr_actors import make_serving_request
 from tests.node_plans import set_ownership_record
 
-SECOND: Final = timedelta(seconds=1)
-MINUTE: Final = timedelta(minutes=1)
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 READY: Final = NodeCondition(type="Ready", status="True")
-LEADING: Final = Leading(stream_id="1", epoch=1, holder="watcher-1")
-RELEASED: Final = LeaseState(holder="", renewed_at=NOW)
-LED: Final = LeaseState(holder="watcher-1", renewed_at=NOW - timedelta(seconds=3))
+SILENT_KUBELET: Final = NodeCondition(type="Ready", status="Unknown", reason="NodeStatusUnknown")
+WITHOUT_CNI: Final = NodeCondition(
+    type="Ready", status="False", reason="KubeletNotReady", message="cni plugin not initialized"
+)
+BLOCKED: Final = NodeCondition(
+    type=BLOCKED_CONDITION, status="True", reason="TalosTimeout", message="PlatformMetadata: no answer"
+)
+OURS: Final = "talos://metal/10.0.0.5"
+OF_TEAM_A: Final = """
+ownership:
+  nodeSelector:
+    - matchExpressions: [{key: team, operator: In, values: [a]}]
+"""
+OF_TALOS: Final = "ownership: {providerIDSchemes: [talos]}\n"
 
 
-def aged(node: Node, age: timedelta = 10 * MINUTE, **metadata: Any) -> Node:
+def registered(age: timedelta = 10 * MINUTE, *conditions: NodeCondition, **fields: Any) -> Node:
+    """Return web-1, which waits for its initialization, with these fields or metadata."""
+    metadata = {name: fields.pop(name) for name in ("annotations", "deletion_timestamp") if name in fields}
+    node = make_node(conditions=conditions or (READY,), **fields)
     changed = {"creation_timestamp": NOW - age} | metadata
     return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, **changed))
 
 
-WAITS: Final = aged(make_node(conditions=(READY,)))
-DONE: Final = aged(make_node(conditions=(READY,), taints=(), provider_id="talos://metal/10.0.0.5"))
-BLOCKED: Final = NodeCondition(
-    type=BLOCKED_CONDITION, status="True", reason="TalosTimeout", message="PlatformMetadata: no answer"
-)
+def initialized(*conditions: NodeCondition, age: timedelta = 10 * MINUTE, **fields: Any) -> Node:
+    return registered(age, *conditions, **{"taints": (), "provider_id": OURS} | fields)
 
 
-def word(event: Event) -> flow_snapshot.LastMessage:
-    return flow_snapshot.LastMessage(subject=subject_of(event), published_at=NOW, event=event)
+def still_tainted(ready_for: timedelta) -> Node:
+    since = (NOW - ready_for).strftime("%Y-%m-%dT%H:%M:%SZ")
+    ready = NodeCondition(type="Ready", status="True", last_transition_time=since)
+    return initialized(ready, taints=(Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"),))
 
 
-def observed(node: Node, ago: timedelta = MINUTE) -> NodeObserved:
+def word(event: Event) -> LastMessage:
+    return LastMessage(subject=subject_of(event), published_at=NOW, event=event)
+
+
+def flow(node: Node | None = None, enriched: Event | None = None, **stream: int) -> FlowSnapshot:
+    """Return the flow of a leading watcher, with the messages about web-1."""
     order = ObservationOrder(epoch=1, resource_version=7)
-    return NodeObserved(stream_id="1", order=order, node=node, observed_at=NOW - ago)
-
-
-def flow(
-    node: Node | None = None, *, enriched_by: Event | None = None, **stream: int
-) -> flow_snapshot.FlowSnapshot:
-    found = flow_snapshot.ObjectMessages(
-        object=flow_snapshot.FlowObject("node", "web-1"),
-        observed=word(observed(node)) if node else None,
-        enriched=word(enriched_by) if enriched_by else None,
+    observed = NodeObserved(stream_id="1", order=order, node=node, observed_at=NOW - MINUTE) if node else None
+    return FlowSnapshot(
+        at=NOW,
+        stream=StreamSnapshot(stream_id="1", **stream),
+        leading=word(Leading(stream_id="1", epoch=1, holder="watcher-1")),
+        objects=(
+            ObjectMessages(
+                object=FlowObject("node", "web-1"),
+                observed=word(observed) if observed else None,
+                enriched=word(enriched) if enriched else None,
+            ),
+        ),
     )
-    seen = flow_snapshot.StreamSnapshot(stream_id="1", **stream)
-    return flow_snapshot.FlowSnapshot(at=NOW, stream=seen, leading=word(LEADING), objects=(found,))
 
 
 def filed(*conditions: str, age: timedelta = 2 * MINUTE) -> CertificateSigningRequest:
@@ -74,183 +100,214 @@ def filed(*conditions: str, age: timedelta = 2 * MINUTE) -> CertificateSigningRe
     )
 
 
-def judged(node: Node, **evidence: Any) -> NodeVerdict:
-    return explain_node_evidence(
-        NodeEvidence(node=node, nodes=(node,), at=NOW, **evidence), DeletionPolicy()
-    ).verdict
+def pods(service: str, *ready: bool) -> tuple[Pod, ...]:
+    waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
+    return tuple(
+        msgspec.convert(
+            {
+                "metadata": {
+                    "name": f"ccm-{service}-{number}",
+                    "labels": {"app.kubernetes.io/component": service},
+                },
+                "status": {
+                    "phase": "Running",
+                    "conditions": [{"type": "Ready", "status": str(is_ready)}],
+                    "containerStatuses": [{"name": service, "state": {} if is_ready else waiting}],
+                },
+            },
+            Pod,
+        )
+        for number, is_ready in enumerate(ready)
+    )
 
 
-def still_tainted(ready_for: timedelta) -> Node:
-    since = (NOW - ready_for).strftime("%Y-%m-%dT%H:%M:%SZ")
-    ready = NodeCondition(type="Ready", status="True", last_transition_time=since)
-    taints = (Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"),)
-    return make_node(conditions=(ready,), taints=taints, provider_id="talos://metal/10.0.0.5")
+def event(reason: str, ago: timedelta = timedelta(), message: str = "x") -> EventSummary:
+    return EventSummary(reason=reason, message=message, at=NOW - ago)
 
 
-def pod(service: str, *, ready: bool) -> Pod:
-    status = {
-        "phase": "Running",
-        "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
-        "containerStatuses": [
-            {"name": service, "state": {} if ready else {"waiting": {"reason": "CrashLoopBackOff"}}}
-        ],
-    }
-    labels = {"app.kubernetes.io/component": service}
-    return msgspec.convert({"metadata": {"name": f"ccm-{service}", "labels": labels}, "status": status}, Pod)
+def explained(
+    node: Node, *, config: str = "", context: NodeContext | None = None, **evidence: Any
+) -> NodeExplanation:
+    gathered = NodeEvidence(
+        node=node,
+        nodes=(node,),
+        at=NOW,
+        config_file=compile_config(config, "ccm-config.yaml") if config else None,
+        context=context or NodeContext(),
+        **evidence,
+    )
+    return explain_node_evidence(gathered, DeletionPolicy())
 
 
-NOT_OURS: Final = aged(make_node(conditions=(READY,), provider_id="aws:///z/i-1"))
-OF_AWS: Final = set_ownership_record(
-    aged(make_node(conditions=(READY,), taints=(), provider_id="aws:///z/i-1")), '{"v":1}'
-)
+def faults(explanation: NodeExplanation) -> list[str]:
+    return [finding.fault for finding in explanation.verdict.findings]
+
+
+class Case(NamedTuple):
+    """A Node, what is known about it, and the faults that are found."""
+
+    faults: tuple[str, ...]
+    node: Node
+    evidence: dict[str, Any]
+
+
+def case(node: Node, *found: str, **known: Any) -> Case:
+    """Return a case; fields of NodeContext may be given by their names."""
+    around = {name: known.pop(name) for name in [*known] if name in NodeContext.__struct_fields__}
+    return Case(found, node, known | {"context": NodeContext(**around)})
+
+
+def fresh(age: timedelta, *conditions: NodeCondition, **fields: Any) -> Node:
+    """Return a Node whose kubelet reports these conditions, and no others."""
+    node = registered(age, **fields)
+    return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, conditions=conditions))
+
+
+WAITS, DONE = registered(), initialized()
+NOT_OURS: Final = registered(provider_id="aws:///z/i-1")
+OF_AWS: Final = set_ownership_record(initialized(provider_id="aws:///z/i-1"), '{"v":1}')
 SILENT: Final = MachineFault(kind="timeout", step="PlatformMetadata", endpoint="cp-1", message="no answer")
-ANSWERS: Final = DescribedNode(node=WAITS, facts=make_facts(node_name="web-1"))
-CASES: Final[dict[str, tuple[list[str], NodeVerdict]]] = {
-    "no watcher leads": (
-        ["no-leader"],
-        judged(WAITS, machine_result=ANSWERS, context=NodeContext(lease=RELEASED)),
+FACTS: Final = make_facts(node_name="web-1")
+ANSWERS: Final = DescribedNode(node=WAITS, facts=FACTS)
+ENRICHED: Final = msgspec.structs.replace(make_node_enriched(WAITS, FACTS), enriched_at=NOW - MINUTE)
+RELEASED: Final = LeaseState(holder="", renewed_at=NOW)
+LED: Final = LeaseState(holder="watcher-1", renewed_at=NOW - 3 * SECOND)
+NO_RIGHT: Final = FlowUnavailable(reason="no right")
+NO_NATS: Final = FlowUnavailable(reason="NATS does not answer: refused")
+BARE: Final = {"annotations": {}, "taints": ()}
+CASES: Final = {
+    "no watcher leads": case(WAITS, "no-leader", machine_result=ANSWERS, lease=RELEASED),
+    "a watcher leads according to its messages": case(
+        WAITS, "watcher-silent", machine_result=ANSWERS, flow=flow(), lease=RELEASED
     ),
-    "a watcher leads according to its messages": (
-        ["watcher-silent"],
-        judged(WAITS, machine_result=ANSWERS, flow=flow(), context=NodeContext(lease=RELEASED)),
+    "no stream": case(WAITS, "no-stream", flow=FlowSnapshot(at=NOW), lease=LED),
+    "a full stream": case(WAITS, "stream-full", flow=flow(WAITS, bytes=995, max_bytes=1000)),
+    "NATS is silent": case(WAITS, "nats-silent", flow=NO_NATS),
+    # What is wrong for every Node stands before what was published last.
+    "no leader, and NATS is silent": case(
+        registered(10 * MINUTE, READY, BLOCKED), "no-leader", "nats-silent", flow=NO_NATS, lease=RELEASED
     ),
-    "no stream": (
-        ["no-stream"],
-        judged(WAITS, flow=flow_snapshot.FlowSnapshot(at=NOW), context=NodeContext(lease=LED)),
+    "metadata is silent": case(WAITS, "metadata-silent", flow=flow(WAITS)),
+    "the labeler is silent": case(
+        WAITS, "labeler-silent", machine_result=ANSWERS, flow=flow(WAITS, ENRICHED)
     ),
-    "a full stream": (["stream-full"], judged(WAITS, flow=flow(WAITS, bytes=995, max_bytes=1000))),
-    "NATS is silent": (
-        ["nats-silent"],
-        judged(WAITS, flow=flow_snapshot.FlowUnavailable(reason="NATS does not answer: refused")),
+    "only the Node itself says it": case(
+        registered(10 * MINUTE, READY, BLOCKED), "talos-silent", flow=NO_RIGHT, not_queried_reason="none"
     ),
-    "metadata is silent": (["metadata-silent"], judged(WAITS, flow=flow(WAITS))),
-    "the labeler is silent": (
-        ["labeler-silent"],
-        judged(
-            WAITS,
-            machine_result=ANSWERS,
-            flow=flow(
-                WAITS,
-                enriched_by=msgspec.structs.replace(
-                    make_node_enriched(WAITS, make_facts(node_name="web-1")), enriched_at=NOW - MINUTE
-                ),
-            ),
-        ),
+    "no service has published anything": case(WAITS, "not-told", flow=NO_RIGHT, not_queried_reason="none"),
+    "a pod crashes": case(WAITS, "metadata-silent", flow=NO_RIGHT, pods=pods("metadata", False)),
+    "one pod of metadata is replaced": case(
+        WAITS, "not-told", flow=NO_RIGHT, pods=pods("metadata", False, True) + pods("labeler", True)
     ),
-    "only the Node itself says it": (
-        ["talos-silent"],
-        judged(
-            aged(make_node(conditions=(READY, BLOCKED))),
-            flow=flow_snapshot.FlowUnavailable(reason="no right"),
-            not_queried_reason="none",
-        ),
+    "one pod of NATS is replaced": case(
+        registered(10 * MINUTE, READY, BLOCKED),
+        "talos-silent",
+        flow=NO_RIGHT,
+        pods=pods("nats", False, True, True),
     ),
-    "no service has published anything": (
-        ["not-told"],
-        judged(WAITS, flow=flow_snapshot.FlowUnavailable(reason="no right"), not_queried_reason="none"),
+    "all pods of NATS are down": case(
+        registered(10 * MINUTE, READY, BLOCKED), "nats-silent", flow=NO_RIGHT, pods=pods("nats", False, False)
     ),
-    "a pod crashes": (
-        ["metadata-silent"],
-        judged(
-            WAITS,
-            flow=flow_snapshot.FlowUnavailable(reason="no right"),
-            context=NodeContext(pods=(pod("metadata", ready=False),)),
-        ),
+    "it has just joined": case(registered(2 * SECOND), machine_result=ANSWERS, flow=flow()),
+    "it waits for its CNI for two minutes": case(
+        registered(2 * MINUTE, WITHOUT_CNI), "not-told", "not-ready", machine_result=ANSWERS
     ),
-    "it has just joined": (
-        [],
-        judged(aged(WAITS, timedelta(seconds=2)), machine_result=ANSWERS, flow=flow()),
+    "its kubelet never reported": case(fresh(2 * MINUTE), "not-told", "not-ready", machine_result=ANSWERS),
+    "its kubelet falls silent soon": case(
+        registered(50 * SECOND, SILENT_KUBELET), "not-told", "kubelet-silent", machine_result=ANSWERS
     ),
-    "silent, and once written by us": (["talos-silent"], judged(OF_AWS, machine_result=SILENT)),
-    "silent, and never written by us": (["of-whom-is-not-known"], judged(NOT_OURS, machine_result=SILENT)),
-    "another's by its providerID": (["of-another-controller"], judged(NOT_OURS, machine_result=ANSWERS)),
-    "being deleted": (["being-deleted"], judged(aged(DONE, deletion_timestamp=NOW - MINUTE))),
-    "a request that waits": (["certificate-waits"], judged(DONE, context=NodeContext(request=filed()))),
-    "a request that was just filed": (
-        [],
-        judged(DONE, context=NodeContext(request=filed(age=timedelta(seconds=3)))),
+    "silent, and once written by us": case(OF_AWS, "talos-silent", machine_result=SILENT),
+    "silent, and never written by us": case(NOT_OURS, "of-whom-is-not-known", machine_result=SILENT),
+    "another's by its providerID": case(NOT_OURS, "of-another-controller", machine_result=ANSWERS),
+    "another's by the file": case(registered(**BARE), "of-another", config=OF_TEAM_A),
+    "another's by its scheme": case(
+        registered(**BARE, provider_id="aws:///z/i-1"), "of-another", config=OF_TALOS
     ),
-    "a request that is not signed": (
-        ["certificate-not-signed"],
-        judged(DONE, context=NodeContext(request=filed("Approved"))),
+    "a scheme decides nothing without a providerID": case(
+        registered(**BARE), "kubelet-not-external", config=OF_TALOS
     ),
-    "a file with mistakes": (
-        ["cloud-config-refused"],
-        judged(
-            DONE,
-            context=NodeContext(
-                cluster_events=(EventSummary(reason="CloudConfigRejected", message="x", at=NOW),)
-            ),
-        ),
+    "its kubelet is not external": case(registered(**BARE), "kubelet-not-external"),
+    "being deleted": case(initialized(deletion_timestamp=NOW - MINUTE), "being-deleted"),
+    "a request that waits": case(DONE, "certificate-waits", request=filed()),
+    "a request that was just filed": case(DONE, request=filed(age=3 * SECOND)),
+    "a request that is not signed": case(DONE, "certificate-not-signed", request=filed("Approved")),
+    "a file with mistakes": case(
+        DONE, "cloud-config-refused", cluster_events=(event("CloudConfigRejected"),)
     ),
-    "a file that was corrected": (
-        [],
-        judged(
-            DONE,
-            context=NodeContext(
-                cluster_events=(
-                    EventSummary(reason="CloudConfigAccepted", message="y", at=NOW),
-                    EventSummary(reason="CloudConfigRejected", message="x", at=NOW - MINUTE),
-                )
-            ),
-        ),
+    "a file that was corrected": case(
+        DONE, cluster_events=(event("CloudConfigAccepted"), event("CloudConfigRejected", MINUTE))
     ),
-    "ready, and still with the taint": (["not-ready-taint"], judged(aged(still_tainted(10 * MINUTE)))),
-    "ready since a moment": ([], judged(aged(still_tainted(SECOND)))),
-    "no pod CIDR, by its Event": (
-        ["no-pod-cidr"],
-        judged(
-            DONE,
-            context=NodeContext(events=(EventSummary(reason="CIDRNotAvailable", message="none", at=NOW),)),
-        ),
-    ),
+    "ready, and still with the taint": case(still_tainted(10 * MINUTE), "not-ready-taint"),
+    "ready since a moment": case(still_tainted(SECOND)),
+    "no pod CIDR, by its Event": case(DONE, "no-pod-cidr", events=(event("CIDRNotAvailable"),)),
 }
 
 
-@pytest.mark.parametrize("ready_for", [SECOND, 10 * MINUTE])
-def test_no_node_is_well_beside_its_not_ready_taint(ready_for: timedelta):
-    assert judged(DONE).state == "well"
-    assert judged(aged(still_tainted(ready_for))).state in ("moving", "stuck")
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_this_is_found_and_nothing_else(name: str):
-    faults, verdict = CASES[name]
-    assert [finding.fault for finding in verdict.findings] == faults
+def test_these_faults_are_found_and_no_others(name: str):
+    found, node, evidence = CASES[name]
+    assert faults(explained(node, **evidence)) == list(found)
 
 
-def test_what_is_wrong_for_everybody_stands_before_what_was_heard_last():
-    both = judged(
-        aged(make_node(conditions=(READY, BLOCKED))),
-        flow=flow_snapshot.FlowUnavailable(reason="NATS does not answer: refused"),
-        context=NodeContext(lease=RELEASED),
-    )
-    assert [finding.fault for finding in both.findings] == ["no-leader", "nats-silent"]
+@pytest.mark.parametrize(
+    ("node", "evidence", "state", "status"),
+    [
+        (DONE, {"machine_result": ANSWERS}, "well", 0),
+        (still_tainted(SECOND), {"machine_result": ANSWERS}, "moving", 0),
+        (still_tainted(10 * MINUTE), {"machine_result": ANSWERS}, "stuck", 1),
+        (fresh(5 * SECOND), {"machine_result": ANSWERS}, "moving", 0),
+        (registered(5 * SECOND, WITHOUT_CNI), {"machine_result": ANSWERS}, "moving", 0),
+        (initialized(WITHOUT_CNI, age=20 * SECOND), {"machine_result": ANSWERS}, "moving", 0),
+        (registered(HOUR, taints=()), {"machine_result": ANSWERS}, "moving", 0),
+        (registered(**BARE), {"config": OF_TEAM_A, "is_query_skipped": True}, "another's", 0),
+        # A machine that was not to be queried does not fail.
+        (fresh(5 * SECOND), {"is_query_skipped": True}, "moving", 2),
+        (fresh(5 * SECOND, annotations={}), {"is_query_skipped": True}, "stuck", 1),
+    ],
+)
+def test_a_node_that_may_still_become_ready_is_not_stuck(
+    node: Node, evidence: dict[str, Any], state: str, status: int
+):
+    explanation = explained(node, **evidence)
+    assert (explanation.verdict.state, explanation.exit_status) == (state, status)
+
+
+@pytest.mark.parametrize(
+    ("node", "text"),
+    [
+        (initialized(WITHOUT_CNI, age=20 * SECOND), "web-1 is starting since "),
+        (registered(HOUR, taints=()), "web-1 is being initialized since "),
+    ],
+)
+def test_a_node_without_its_provider_id_is_not_called_initialized(node: Node, text: str):
+    explanation = explained(node, machine_result=ANSWERS)
+    assert render_lines(format_explanation(explanation, NOW)).startswith(text)
 
 
 def test_a_rejected_file_is_corrected_where_helm_keeps_it_and_a_question_ends_its_sentence():
-    rejected = EventSummary(reason="CloudConfigRejected", message="no key nam; did you mean name?", at=NOW)
-    (finding,) = judged(DONE, context=NodeContext(cluster_events=(rejected,))).findings
+    rejected = event("CloudConfigRejected", message="no key nam; did you mean name?")
+    (finding,) = explained(DONE, context=NodeContext(cluster_events=(rejected,))).verdict.findings
     assert finding.cause.endswith("did you mean name?")
     assert finding.fix.endswith("Correct config and transformations in the chart's values, then upgrade.")
 
 
 def test_a_pod_that_is_not_ready_is_named_with_its_reason_and_one_that_lacks_too():
-    pods = (pod("watcher", ready=False), pod("csr", ready=True))
-    down = judged(WAITS, context=NodeContext(lease=RELEASED, pods=pods))
-    assert "pod ccm-watcher is not ready: watcher: CrashLoopBackOff" in down.findings[0].cause
-    silent = judged(WAITS, flow=flow(WAITS), context=NodeContext(pods=pods))
+    running = pods("watcher", False) + pods("csr", True)
+    down = explained(WAITS, context=NodeContext(lease=RELEASED, pods=running)).verdict
+    assert "pod ccm-watcher-0 is not ready: watcher: CrashLoopBackOff" in down.findings[0].cause
+    silent = explained(WAITS, flow=flow(WAITS), context=NodeContext(pods=running)).verdict
     assert "metadata has no pod" in silent.findings[0].cause
 
 
 def test_no_command_that_is_told_holds_what_a_node_has_made_up():
     addresses = (NodeAddress(type="InternalIP", address="10.0.0.5; reboot"),)
-    node = aged(make_node(conditions=(NodeCondition(type="Ready", status="False"),), addresses=addresses))
+    node = registered(10 * MINUTE, NodeCondition(type="Ready", status="False"), addresses=addresses)
     request = filed("Denied")
     named = msgspec.structs.replace(
         request, metadata=msgspec.structs.replace(request.metadata, name="csr $(reboot)")
     )
-    verdict = judged(node, machine_result=ANSWERS, flow=flow(), context=NodeContext(request=named, lease=LED))
+    around = NodeContext(request=named, lease=LED)
+    verdict = explained(node, machine_result=ANSWERS, flow=flow(), context=around).verdict
     told = " ".join(finding.fix for finding in verdict.findings)
     assert "talosctl -n 10.0.0.5 service kubelet" in told
     assert "talos-ccm explain csr 'csr $(reboot)'. Then" in told
