@@ -31,8 +31,9 @@ class CheckResult(msgspec.Struct, frozen=True):
     rivals: tuple[str, ...] = ()
 
 
-def format_field(name: str, text: Text) -> Line:
+def format_field(name: str, text: Text | str, style: str = "") -> Line:
     """Return a line with a label; an empty name continues the field above."""
+    text = Text(text, style=style) if isinstance(text, str) else text
     return Line(0, text, Text(f"{name:<{_FIELD}}", style="bold"))
 
 

@@ -5,23 +5,23 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec import inspect
 
 from cli.cluster.described_node import DescribedNode
-from libs.common.contract.machine import (
-    AddressStatus,
-    Inventory,
-    MachineFacts,
-    PlatformMetadata,
-    Processors,
-    SystemInformation,
+from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import (
+    PROVIDED_NODE_IP_ANNOTATION,
+    UNINITIALIZED_TAINT,
+    Node,
+    NodeSpec,
+    ObjectMeta,
+    Taint,
 )
-from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, UNINITIALIZED_TAINT, Node, ObjectMeta
 from libs.common.json_errors import JSON_ERRORS
 from libs.common.safe_yaml import YamlError, read_yaml
 
 # The query time of facts without one: long after the Node was created.
 _QUERIED_AT: Final = datetime(2100, 1, 1, tzinfo=UTC)
-_TAINT: Final = {"key": UNINITIALIZED_TAINT, "value": "true", "effect": "NoSchedule"}
 _ONE: Final = 'one node ({"node": ..., "facts": ...}, as in a NodeEnriched message) or a list of them'
 
 
@@ -77,10 +77,9 @@ def _describe_node(item: Any, where: str) -> DescribedNode:
     if "facts" not in item:
         raise FactsError(f"{at}it has no machine facts; expected {_ONE}")
     facts = item["facts"]
+    if unknown := _find_unknown_field(facts, inspect.type_info(MachineFacts)):
+        raise FactsError(f"{at}facts{unknown} is not a machine fact")
     if isinstance(facts, dict):
-        unknown = _find_unknown_field(facts)
-        if unknown:
-            raise FactsError(f"{at}facts.{unknown} is not a machine fact")
         facts = {"queried_at": _QUERIED_AT, **facts}
     try:
         read = msgspec.convert({**item, "facts": facts}, _Item)
@@ -90,24 +89,19 @@ def _describe_node(item: Any, where: str) -> DescribedNode:
     return DescribedNode(node=node, facts=read.facts, verified_by=read.verified_by)
 
 
-def _find_unknown_field(facts: dict[str, Any]) -> str:
+def _find_unknown_field(given: Any, kind: inspect.Type) -> str:
     """Return the path of an unknown field, or ""; in a handwritten file it is a misspelled one."""
-    inventory = facts.get("inventory")
-    parts: list[tuple[str, type[msgspec.Struct], Any]] = [
-        ("", MachineFacts, facts),
-        ("platform.", PlatformMetadata, facts.get("platform")),
-        ("system.", SystemInformation, facts.get("system")),
-        ("inventory.", Inventory, inventory),
-    ]
-    if isinstance(inventory, dict):
-        parts.append(("inventory.processors.", Processors, inventory.get("processors")))
-    addresses = facts.get("addresses")
-    for place, address in enumerate(addresses if isinstance(addresses, list) else []):
-        parts.append((f"addresses[{place}].", AddressStatus, address))
-    for path, kind, value in parts:
-        for key in value if isinstance(value, dict) else ():
-            if key not in kind.__struct_encode_fields__:
-                return f"{path}{key}"
+    for each in kind.types if isinstance(kind, inspect.UnionType) else (kind,):
+        if isinstance(given, dict) and isinstance(each, inspect.StructType):
+            known = {field.encode_name: field.type for field in each.fields}
+            for key, value in given.items():
+                below = _find_unknown_field(value, known[key]) if key in known else ""
+                if below or key not in known:
+                    return f".{key}{below}"
+        elif isinstance(given, list) and isinstance(each, inspect.VarTupleType):
+            for place, item in enumerate(given):
+                if below := _find_unknown_field(item, each.item_type):
+                    return f"[{place}]{below}"
     return ""
 
 
@@ -120,6 +114,5 @@ def _make_registered_node(facts: MachineFacts, at: str) -> Node:
         labels={"kubernetes.io/hostname": facts.node_name},
         annotations={PROVIDED_NODE_IP_ANNOTATION: facts.node_ip},
     )
-    return msgspec.convert(
-        {"metadata": msgspec.to_builtins(metadata), "spec": {"taints": [_TAINT]}, "status": {}}, Node
-    )
+    taint = Taint(key=UNINITIALIZED_TAINT, value="true", effect="NoSchedule")
+    return Node(metadata=metadata, spec=NodeSpec(taints=(taint,)))

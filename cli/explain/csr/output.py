@@ -47,7 +47,7 @@ def format_request_explanation(explanation: RequestExplanation, now: datetime) -
     yield blank_line()
     yield from _format_decision(explanation)
     for number, each in enumerate(suggest_actions(explanation)):
-        yield format_field("" if number else "Action", Text(each))
+        yield format_field("" if number else "Action", each)
 
 
 def _format_heading(explanation: RequestExplanation, now: datetime) -> Iterator[Line]:
@@ -57,20 +57,19 @@ def _format_heading(explanation: RequestExplanation, now: datetime) -> Iterator[
         f"  requested by node {node}" if node and explanation.verdict != "ignore" else "  not handled by csr"
     )
     yield Line(0, Text.assemble((filed.name, "bold"), who))
-    yield format_field("Created", Text(format_time(filed.metadata.creation_timestamp, now)))
+    yield format_field("Created", format_time(filed.metadata.creation_timestamp, now))
     yield format_field(
-        "Requester",
-        Text(f"{quote_text(filed.spec.username)} for signer {quote_text(filed.spec.signer_name)}"),
+        "Requester", f"{quote_text(filed.spec.username)} for signer {quote_text(filed.spec.signer_name)}"
     )
     if asked is not None:
-        yield format_field("DNS names", Text(_format_values(asked.dns_names)))
-        yield format_field("IP addresses", Text(_format_values(asked.ips)))
+        yield format_field("DNS names", _format_values(asked.dns_names))
+        yield format_field("IP addresses", _format_values(asked.ips))
         if asked.other_sans:
-            yield format_field("Other names", Text(format_list(asked.other_sans)))
+            yield format_field("Other names", format_list(asked.other_sans))
         usages = ", ".join(map(quote_text, filed.spec.usages[:8])) or "no usages"
-        yield format_field("Key", Text(f"{asked.key}, for {usages}"))
+        yield format_field("Key", f"{asked.key}, for {usages}")
     if filed.spec.expiration_seconds is not None:
-        yield format_field("Expires after", Text(f"{filed.spec.expiration_seconds} s, as requested"))
+        yield format_field("Expires after", f"{filed.spec.expiration_seconds} s, as requested")
     yield from _format_state(explanation, now)
 
 
@@ -88,7 +87,7 @@ def _format_state(explanation: RequestExplanation, now: datetime) -> Iterator[Li
     yield format_field("State", Text.assemble(*parts))
     if condition is not None:
         said = ": ".join(filter(None, (condition.reason, condition.message)))
-        yield format_field("", Text(quote_text(said, _LONGEST), style="dim"))
+        yield format_field("", quote_text(said, _LONGEST), "dim")
 
 
 def _format_machines(explanation: RequestExplanation) -> Iterator[Line]:
@@ -104,15 +103,15 @@ def _format_decision(explanation: RequestExplanation) -> Iterator[Line]:
     state, verdict = explanation.state, explanation.verdict
     word, style = "ignore" if verdict == "foreign" else verdict, _STYLES[verdict]
     if state == "pending":
-        yield format_field("Decision", Text(word, style=style))
+        yield format_field("Decision", word, style)
         writes = "csr writes: " if verdict in ("approve", "deny") else ""
-        yield format_field("", Text(writes + quote_text(explanation.reason, _LONGEST)))
+        yield format_field("", writes + quote_text(explanation.reason, _LONGEST))
     elif state == "superseded":
-        yield format_field("Decision", Text("none: csr decides only the newest pending request of a node"))
+        yield format_field("Decision", "none: csr decides only the newest pending request of a node")
     else:
         yield format_field("Decision", Text.assemble((state, _STATES[state]), f"; {_TODAY[verdict]}"))
         if (state, verdict) not in _AS_BEFORE:
-            yield format_field("", Text(quote_text(explanation.reason, _LONGEST)))
+            yield format_field("", quote_text(explanation.reason, _LONGEST))
 
 
 def _format_values(values: tuple[str, ...]) -> str:

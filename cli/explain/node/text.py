@@ -73,7 +73,7 @@ def format_explanation(explanation: NodeExplanation, now: datetime) -> Iterator[
     yield blank_line()
     yield from _format_last_messages(explanation.evidence.last_messages, now)
     for each in explanation.evidence.context.unavailable_parts:
-        yield format_field("Unavailable", Text(_shorten(each), style="cyan"))
+        yield format_field("Unavailable", _shorten(each), "cyan")
 
 
 def format_verdict(explanation: NodeExplanation, now: datetime) -> Iterator[Line]:
@@ -81,13 +81,13 @@ def format_verdict(explanation: NodeExplanation, now: datetime) -> Iterator[Line
     yield Line(0, Text.assemble((explanation.node.name, "bold"), " is ", *_describe_state(explanation, now)))
     for number, finding in enumerate(explanation.verdict.findings):
         if number:
-            yield format_field("Also", Text(finding.what, style="red"))
-        yield format_field("Cause", Text(_shorten(finding.cause)))
-        yield format_field("Fix", Text(_shorten(finding.fix), style="bold"))
+            yield format_field("Also", finding.what, "red")
+        yield format_field("Cause", _shorten(finding.cause))
+        yield format_field("Fix", _shorten(finding.fix), "bold")
     for report in explanation.kept_keys:
         fact, fix = format_kept_key(report)
-        yield fact._replace(label=format_field("Kept key", Text()).label)
-        yield fix._replace(indent=0, label=format_field("", Text()).label)
+        yield format_field("Kept key", fact.text)
+        yield format_field("", fix.text)
 
 
 def _describe_state(explanation: NodeExplanation, now: datetime) -> tuple[str | tuple[str, str], ...]:
@@ -119,22 +119,22 @@ def _format_step(step: InitializationStep) -> Line:
 
 def _format_heading(explanation: NodeExplanation, now: datetime) -> Iterator[Line]:
     node = explanation.node
-    yield format_field("State", Text(explanation.state))
-    yield format_field("Registered", Text(format_time(node.metadata.creation_timestamp, now)))
+    yield format_field("State", explanation.state)
+    yield format_field("Registered", format_time(node.metadata.creation_timestamp, now))
     if node.metadata.deletion_timestamp is not None:
-        yield format_field("Deleted", Text(format_time(node.metadata.deletion_timestamp, now)))
-    yield format_field("providerID", Text(_shorten(node.spec.provider_id)))
-    addresses = ", ".join(f"{each.type} {each.address}" for each in node.status.addresses)
-    yield format_field("Addresses", Text(_shorten(addresses)))
-    yield format_field("Pod CIDRs", Text(_shorten(", ".join(node.spec.pod_cidrs))))
-    taints = ", ".join(f"{taint.key}:{taint.effect}" for taint in node.spec.taints)
-    yield format_field("Taints", Text(_shorten(taints)))
+        yield format_field("Deleted", format_time(node.metadata.deletion_timestamp, now))
+    lists = {
+        "providerID": [node.spec.provider_id],
+        "Addresses": [f"{each.type} {each.address}" for each in node.status.addresses],
+        "Pod CIDRs": node.spec.pod_cidrs,
+        "Taints": [f"{taint.key}:{taint.effect}" for taint in node.spec.taints],
+    }
+    yield from (format_field(name, _shorten(", ".join(texts))) for name, texts in lists.items())
     blocked = node.find_condition(BLOCKED_CONDITION)
     if blocked is not None:
         since = f" since {blocked.last_transition_time}" if blocked.last_transition_time else ""
-        text = quote_text(f"{blocked.reason}: {blocked.message}", _LONGEST)
-        yield format_field("Condition", Text(f"{BLOCKED_CONDITION}{since}"))
-        yield format_field("", Text(text, style="dim"))
+        yield format_field("Condition", f"{BLOCKED_CONDITION}{since}")
+        yield format_field("", quote_text(f"{blocked.reason}: {blocked.message}", _LONGEST), "dim")
 
 
 def _format_owners(explanation: NodeExplanation) -> Iterator[Line]:
@@ -164,11 +164,11 @@ def _format_plan(plan: Plan, *, silent: bool) -> Iterator[Line]:
     why = "" if told else f": {_shorten(plan.reason)}"
     yield format_field("The labeler", Text.assemble("would ", (word, style), why))
     for each in plan.summary[:_MOST_LINES]:
-        yield format_field("", Text(_shorten(each)))
+        yield format_field("", _shorten(each))
     if len(plan.summary) > _MOST_LINES:
-        yield format_field("", Text(f"and {len(plan.summary) - _MOST_LINES} more"))
+        yield format_field("", f"and {len(plan.summary) - _MOST_LINES} more")
     for notice in plan.notices:
-        yield format_field("", Text(f"Event {notice.reason}: {_shorten(notice.message)}", style="dim"))
+        yield format_field("", f"Event {notice.reason}: {_shorten(notice.message)}", "dim")
 
 
 def _format_deletion(gone: DeletionForecast) -> Iterator[Line]:
