@@ -174,7 +174,7 @@ RELEASED: Final = LeaseState(holder="", renewed_at=NOW)
 LED: Final = LeaseState(holder="watcher-1", renewed_at=NOW - 3 * SECOND)
 NO_RIGHT: Final = FlowUnavailable(reason="no right")
 NO_NATS: Final = FlowUnavailable(reason="NATS does not answer: refused")
-BARE: Final = {"annotations": {}, "taints": ()}
+BARE: Final[dict[str, Any]] = {"annotations": {}, "taints": ()}
 CASES: Final = {
     "no watcher leads": case(WAITS, "no-leader", machine_result=ANSWERS, lease=RELEASED),
     "a watcher leads according to its messages": case(
