@@ -7,8 +7,8 @@ import msgspec
 
 from libs.common.contract.node import CONTROL_PLANE_LABEL, FIELD_OWNERSHIP_DIGEST_LABEL
 from libs.testbed.kubelet_node import SimKubelet
+from libs.testbed.machine_facts import make_mixed_fleet
 from libs.testbed.machine_fleet import SimMachineFacts
-from libs.testbed.mixed_fleet import make_mixed_fleet
 
 _OUR_TAINTS: Final = "node.cloudprovider.kubernetes.io/"
 

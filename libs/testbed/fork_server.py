@@ -9,7 +9,6 @@ import os
 import runpy
 import select
 import signal
-import site
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -196,7 +195,6 @@ def _become(request: dict[str, Any]) -> None:
     sys.orig_argv = [sys.executable, "-m", *sys.argv]
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:1] = [request["directory"], *(folder for folder in path if folder and folder not in sys.path)]
-    site.execsitecustomize()  # if a folder that was added has one
 
 
 def main(descriptor: str, *preloaded: str) -> None:

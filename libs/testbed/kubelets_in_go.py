@@ -1,4 +1,4 @@
-"""The client of `control_plane/kubelets`: kubelets in Go that measure when their nodes are untainted."""
+"""Clients of `control_plane/kubelets`: kubelets that measure joins, and a loop that approves everything."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -235,3 +235,36 @@ def _make_template(body: Mapping[str, Any]) -> msgspec.Raw:
     for moment, place in _PLACEHOLDERS:
         text = text.replace(moment, place)
     return msgspec.Raw(text)
+
+
+class ApprovalCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of approvals, and of failed attempts."""
+
+    approved: int
+    failed: int
+
+
+class ApproveEverything:
+    """A process of the kubelets program that approves every request for a serving certificate at once."""
+
+    USER: Final = "approve-everything"
+
+    def __init__(self, child: ChildProcess, channel: CommandChannel[GoReply]) -> None:
+        self.child = child
+        self._channel = channel
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def start(
+        cls, run_dir: Path, api: ApiServer, *, concurrency: int = 64
+    ) -> AsyncIterator[ApproveEverything]:
+        """Start the process as a user with all permissions; it ends with the context."""
+        credentials = api.client(cls.USER, ["system:masters"])
+        flags = ("-approve", str(concurrency))
+        child = await start_kubelets_program("approve-everything", run_dir, api, credentials, *flags)
+        async with open_channel(child, GoReply) as channel:
+            yield cls(child, channel)
+
+    async def count_approvals(self) -> ApprovalCounts:
+        """Return the counts since the start."""
+        return msgspec.json.decode((await self._channel.send_command("approved")).result, type=ApprovalCounts)

@@ -1,4 +1,4 @@
-"""The facts that a Talos machine reports about itself."""
+"""The facts that a Talos machine reports about itself, and fleets of machines on several platforms."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import hashlib
 import ipaddress
 import uuid as uuids
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from libs.common.contract.machine import PlatformMetadata
-from libs.common.contract.platforms import PLATFORMS
-from libs.testbed.platform_examples import format_provider_id
+from libs.common.contract.platforms import CONFIGURED_PROVIDER_ID, PLATFORMS
 
 
 class SystemInformation(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,3 +212,40 @@ def _uuid(name: str) -> str:
 
 def _number(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4])
+
+
+# A mixed fleet: each platform has its own providerID format.
+MIXED_FLEET: Final = ("aws", "metal", "hcloud", "nocloud", "gcp", "azure", "openstack", "vultr")
+_GROUP = _PROJECT = "testbed"
+
+
+def format_provider_id(platform: str, **values: str) -> str:
+    """Return the providerID that Talos reports for a machine with these values."""
+    row = PLATFORMS[platform]
+    form = row.example.provider_id if row.provider_id == CONFIGURED_PROVIDER_ID else row.provider_id
+    return form.format(group=_GROUP, project=_PROJECT, **values)
+
+
+MAX_NODES: Final = 20000  # the address ranges below have room for these
+
+
+def make_numbered_machine(name: str, number: int, platform: str, cluster_name: str) -> SimMachineFacts:
+    """Make a dual-stack machine with an external address; each number has its own addresses."""
+    high, low = divmod(number, 250)
+    return make_machine(
+        name,
+        f"10.{64 + high // 250}.{high % 250}.{low + 1}",
+        ip6=f"2001:db8:64::{number + 1:x}",
+        platform=platform,
+        external_ips=(f"198.51.{100 + high}.{low + 1}",),
+        cluster_name=cluster_name,
+    )
+
+
+def make_mixed_fleet(count: int, cluster_name: str, *, digits: int) -> list[SimMachineFacts]:
+    """Make machines such as aws-001 and metal-002 on alternating platforms; larger fleets start the same."""
+    platforms = [MIXED_FLEET[number % len(MIXED_FLEET)] for number in range(count)]
+    return [
+        make_numbered_machine(f"{platform}-{number:0{digits}}", number, platform, cluster_name)
+        for number, platform in enumerate(platforms, 1)
+    ]

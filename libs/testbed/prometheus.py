@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -13,31 +12,26 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import aiohttp
 import yaml
 
+from libs.testbed.cache import CommandFailed, get_or_make, run_command
 from libs.testbed.child_process import ChildProcess, wait_until
-from libs.testbed.control_plane.build import get_cache_dir
 from libs.testbed.ports import allocate_port
 
 _ANSWER: Final = aiohttp.ClientTimeout(total=30)
 _TOOLS: Final = ("apt-get", "dpkg-deb")
-_TOOL_SECONDS: Final = 600
-_MAX_ERROR_LINES: Final = 10
 _START_SECONDS: Final = 60  # takes one second on an idle machine
 
 _FIX: Final = (
     "install Debian's package prometheus, or put prometheus and promtool on PATH, "
     "or name them: PROMETHEUS=/path/to/prometheus PROMTOOL=/path/to/promtool"
 )
-
-
-class _PackageUnavailable(RuntimeError):
-    """The package is not available here; the message says why."""
 
 
 class PrometheusUnavailable(RuntimeError):
@@ -83,8 +77,8 @@ def find_or_fetch(environment: Mapping[str, str] = os.environ) -> PrometheusProg
     if found[0] and found[1]:
         return PrometheusPrograms(Path(found[0]), Path(found[1]))
     try:
-        programs = _unpack_package("prometheus", path=path) / "usr/bin"
-    except _PackageUnavailable as error:
+        programs = _unpack_package(path) / "usr/bin"
+    except CommandFailed as error:
         raise PrometheusUnavailable(
             f"no Prometheus on PATH, and the download failed: {error}\nThe fix: {_FIX}"
         ) from error
@@ -211,63 +205,33 @@ def _find_programs(prometheus: str | None, promtool: str | None, path: str | Non
     return PrometheusPrograms(*found)
 
 
-def _unpack_package(package: str, *, path: str | None = None) -> Path:
-    """Return the folder with the package's files, downloaded once per user; concurrent callers wait.
+def _unpack_package(path: str | None) -> Path:
+    """Return the folder with the files of Debian's package, downloaded once per user.
 
     apt downloads and verifies it. Nothing is installed, so root is not needed; nor are package lists, which
-    a bare Debian image lacks.
-
-    `path` is the search path for apt-get and dpkg-deb; None = PATH. Raises _PackageUnavailable.
+    a bare Debian image lacks. `path` is the search path for apt-get and dpkg-deb. Raises CommandFailed.
     """
     lacks = [tool for tool in _TOOLS if shutil.which(tool, path=path) is None]
     if lacks:
-        raise _PackageUnavailable(f"this machine is not like Debian: it lacks {' and '.join(lacks)}")
-    target = get_cache_dir() / f"{package}-{_identify_system()}"
-    if target.exists():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.exists():  # another process may have been faster
-            sys.stderr.write(f"fetching Debian's package {package} (once)\n")
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix=f"{target.name}.fresh-") as fresh:
-                _fetch(package, Path(fresh))
-                (Path(fresh) / "files").replace(target)
-    return target
+        raise CommandFailed(f"this machine is not like Debian: it lacks {' and '.join(lacks)}")
+    return get_or_make(f"prometheus-{_identify_system()}", "fetching Debian's package prometheus", _fetch)
 
 
-def _fetch(package: str, folder: Path) -> None:
-    download = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", package]
-    own = [f"Dir::State::Lists={folder}/lists", f"Dir::Cache={folder}/cache"]
-    for name in ("lists/partial", "cache/archives/partial"):
-        (folder / name).mkdir(parents=True)
-    options = [word for option in own for word in ("-o", option)]
-    try:
-        _run_tool(download, folder)
-    except _PackageUnavailable:  # package lists are missing or outdated, and only root may change them
-        _run_tool(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", *options, "update"], folder)
-        _run_tool([*download, *options], folder)
-    (deb,) = folder.glob(f"{package}_*.deb")
-    _run_tool(["dpkg-deb", "-x", str(deb), "files"], folder)
-
-
-def _run_tool(argv: Sequence[str], folder: Path) -> None:
-    try:
-        done = subprocess.run(
-            argv,
-            cwd=folder,
-            env={**os.environ, "LC_ALL": "C"},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=_TOOL_SECONDS,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise _PackageUnavailable(f"`{' '.join(argv)}` took more than {_TOOL_SECONDS} s") from error
-    if done.returncode != 0:
-        said = "\n".join((done.stdout + done.stderr).splitlines()[-_MAX_ERROR_LINES:])
-        raise _PackageUnavailable(f"`{' '.join(argv)}` ended with status {done.returncode}:\n{said}")
+def _fetch(out: Path) -> None:
+    download = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", "prometheus"]
+    with tempfile.TemporaryDirectory(dir=out.parent) as name:
+        folder = Path(name)
+        for part in ("lists/partial", "cache/archives/partial"):
+            (folder / part).mkdir(parents=True)
+        own = ["-o", f"Dir::State::Lists={folder}/lists", "-o", f"Dir::Cache={folder}/cache"]
+        run = partial(run_command, cwd=folder, env={**os.environ, "LC_ALL": "C"})
+        try:
+            run(download)
+        except CommandFailed:  # package lists are missing or outdated, and only root may change them
+            run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", *own, "update"])
+            run([*download, *own])
+        (deb,) = folder.glob("prometheus_*.deb")
+        run(["dpkg-deb", "-x", deb, out])
 
 
 def _identify_system() -> str:

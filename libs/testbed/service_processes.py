@@ -1,4 +1,4 @@
-"""The services as real processes, each with the permissions of its service spec and no others."""
+"""The services as real processes, each with the permissions of its service spec; restarts those that end."""
 
 import asyncio
 import contextlib
@@ -246,3 +246,32 @@ async def _fetch(session: aiohttp.ClientSession, port: int, path: str) -> tuple[
             return response.status, await response.text()
     except (aiohttp.ClientError, TimeoutError):
         return 0, ""
+
+
+_POLL_SECONDS: Final = 0.3
+
+
+@contextlib.asynccontextmanager
+async def keep_running(services: ServiceProcesses) -> AsyncIterator[list[str]]:
+    """During the block, restart each process that ends without `services.kill`; yields their names so far.
+
+    Raises the error of a restart at the end of the block.
+    """
+    restarted: list[str] = []
+
+    async def keep() -> None:
+        while True:
+            await asyncio.sleep(_POLL_SECONDS)
+            for name, child in list(services.children.items()):
+                if not child.is_running:
+                    restarted.append(name)
+                    services.restart(name)
+
+    keeping = asyncio.create_task(keep())
+    try:
+        yield restarted
+    finally:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        if not keeping.cancelled():
+            keeping.result()

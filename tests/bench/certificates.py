@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from libs.testbed.approve_everything import ApproveEverything
-from libs.testbed.kubelets_in_go import GoCertificateRequest
+from libs.testbed.kubelets_in_go import ApproveEverything, GoCertificateRequest
 from libs.testbed.service_processes import measure_process_usage
 from tests.bench import costs
 from tests.bench.figures import (

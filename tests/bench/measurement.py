@@ -13,9 +13,8 @@ from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.testbed.kubelet_node import SimKubelet
 from libs.testbed.kubelets import RequestRejected
 from libs.testbed.kubelets_in_go import GoJoinBatch
+from libs.testbed.machine_facts import MIXED_FLEET, make_numbered_machine
 from libs.testbed.machine_fleet import Address, SimMachineFacts
-from libs.testbed.mixed_fleet import make_numbered_machine
-from libs.testbed.platform_examples import MIXED_FLEET
 from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, SERVICE_NETWORKS
 from services.ipam.pages import NAME_PREFIX
 from tests.bench.bench_cluster import POD_NETWORKS, BenchCluster, BenchServices, StepCallback, start_services

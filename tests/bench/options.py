@@ -9,7 +9,7 @@ import click
 import msgspec
 from msgspec import Meta
 
-from libs.testbed.mixed_fleet import MAX_NODES
+from libs.testbed.machine_facts import MAX_NODES
 
 # How our services run, or with which flags the other controller (--against) runs.
 Mode = Literal["all-in-one-memory", "all-in-one-nats", "separate", "against-tuned", "against-default"]

@@ -9,11 +9,9 @@ from typing import Final
 
 from rich.console import Console
 
-from libs.testbed.approve_everything import ApproveEverything
 from libs.testbed.child_process import ChildExited, make_directory
 from libs.testbed.command_channel import CommandRejected
-from libs.testbed.error_messages import list_messages
-from libs.testbed.kubelets_in_go import GoNodeJoin
+from libs.testbed.kubelets_in_go import ApproveEverything, GoNodeJoin
 from libs.testbed.run_directory import open_run_directory
 from tests.bench.bench_cluster import OTHER_CONTROLLER, BenchCluster, start_cluster
 from tests.bench.certificates import measure_certificates
@@ -25,6 +23,7 @@ from tests.bench.measurement import Measure, Measurement, make_fleet, run_machin
 from tests.bench.options import AGAINST_MODES, SCENARIOS, BenchOptions, Mode, Scenario
 from tests.bench.other_controller import OtherControllerFailed
 from tests.bench.soak import measure_soak
+from tests.interruptible_run import list_messages
 
 _WARM_UP_NODES: Final = 100
 _JOIN_SECONDS: Final = 60

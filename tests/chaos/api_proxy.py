@@ -15,8 +15,14 @@ from yarl import URL
 from libs.common.client_tls import make_client_context
 from libs.testbed.ports import allocate_port
 from libs.testbed.sim_apiserver.api_request import parse_request
-from libs.testbed.sim_apiserver.fault_responses import apply_fault, end_watch, make_refusal_response
-from libs.testbed.sim_apiserver.faults import ExpiredFault, FaultRules, ServerFault
+from libs.testbed.sim_apiserver.faults import (
+    ExpiredFault,
+    FaultRules,
+    ServerFault,
+    apply_fault,
+    end_watch,
+    make_refusal_response,
+)
 from libs.testbed.sim_apiserver.refusals import Refusal
 
 _LONGEST_LINE_BYTES: Final = 2**22  # one event of a watch

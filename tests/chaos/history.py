@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
-from libs.testbed.control_plane.audit_entry import WRITE_VERBS, AuditEntry, read_answered_requests
+from libs.testbed.control_plane.audit_log import WRITE_VERBS, AuditEntry, read_answered_requests
 from libs.testbed.service_permissions import ALL_IN_ONE, get_account_user_name
 
 # Prefixes of the user names of all processes.

@@ -20,9 +20,9 @@ from libs.common.bus.protocol import BusError
 from libs.common.contract.services import READER_USER
 from libs.common.contract.subjects import STREAM
 from libs.testbed.child_process import make_directory
+from libs.testbed.namespaces import SmallVolume
 from libs.testbed.nats_installation import NATS_REPLICAS, NatsInstallation, NatsKeys
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.small_volume import SmallVolume
 
 _VOLUME_BYTES: Final = 2**27  # of which a server without a limit of its own uses three quarters
 _REPLY_SECONDS: Final = 5.0

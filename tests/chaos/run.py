@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.contract.node import BLOCKED_CONDITION
-from libs.testbed.error_messages import list_messages
 from libs.testbed.ports import release_ports
-from libs.testbed.process_keeper import keep_running
+from libs.testbed.service_processes import keep_running
 from libs.testbed.service_start import fork_services
 from tests.chaos.cluster import ChaosCluster, start_cluster
 from tests.chaos.credentials import find_leaks, read_files
@@ -24,6 +23,7 @@ from tests.chaos.results import RunRecord, UndisturbedRecord
 from tests.chaos.schedule import Occurrence, Schedule
 from tests.chaos.workload import LAST_REVISION, RULE_LABEL, Workload
 from tests.chaos.workload_runner import WorkloadRunner
+from tests.interruptible_run import list_messages
 
 _POLL_SECONDS: Final = 0.25
 _QUIET_SECONDS: Final = 2.0  # an end state that does not last is none

@@ -6,9 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from libs.testbed.machine_facts import MIXED_FLEET, make_numbered_machine
 from libs.testbed.machine_fleet import Address, SimMachineFacts
-from libs.testbed.mixed_fleet import make_numbered_machine
-from libs.testbed.platform_examples import MIXED_FLEET
 from tests.chaos.expectation import OperatorKeys
 
 CONTROL_PLANE: Final = "cp-1"

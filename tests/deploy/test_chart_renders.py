@@ -25,10 +25,10 @@ from libs.testbed.helm.renders import (
     MANIFESTS,
     PAGE,
     RENDERED_FILES,
+    parse_documented_values,
     render_file,
     render_values_doc,
 )
-from libs.testbed.helm.values_page import parse_documented_values
 from tests.architecture.sources import ROOT
 from tests.deploy.profiles import CLUSTER_WIDE, PROFILES, PUSHED, prefix
 from tests.deploy.profiles import rendered as objects_of

@@ -19,11 +19,10 @@ from cryptography import x509
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
-from libs.testbed.approve_everything import ApproveEverything
 from libs.testbed.child_process import ChildExited
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
-from libs.testbed.kubelets_in_go import KubeletsInGo
+from libs.testbed.kubelets_in_go import ApproveEverything, KubeletsInGo
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.service_processes import SERVICE_NETWORKS
 from libs.testbed.service_start import ROOT

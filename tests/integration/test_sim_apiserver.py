@@ -1,14 +1,11 @@
 """What the simulated API server does beyond the real one: misbehave as told, forget, refuse what it lacks."""
 
 import asyncio
-import base64
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cryptography import x509
 
 from libs.common.contract.node import Node
 from libs.common.kube.api import NODES, KubeApi
@@ -28,8 +25,6 @@ from libs.testbed.sim_apiserver.faults import (
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.bus_actors import wait_until
 from tests.kube_follower import follow_nodes
-
-CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
 @pytest.fixture
@@ -202,31 +197,6 @@ async def test_requests_are_counted_with_who_made_them_and_whether_they_succeede
     with pytest.raises(Exception, match="not found"):
         await api.get_node("absent")
     assert simulated.audit_counts(mark) == {AuditedRequest("admin", "get", "nodes", succeeded=False): 1}
-
-
-@pytest.mark.parametrize(
-    ("asked", "issued", "why"),
-    [
-        ({}, True, ""),
-        ({"dns": [], "ips": []}, False, "DNS or IP subjectAltName is required"),
-    ],
-)
-async def test_an_approved_serving_certificate_is_issued_if_its_request_is_one(
-    simulated: SimApiServer, joining: KubeletFleet, asked: dict[str, Any], issued: bool, why: str
-):
-    kubelet = SimKubelet(name="serves", ips=("10.7.0.2",))
-    path = f"{CSRS}/{await joining.request_certificate(kubelet, **asked)}"
-    csr = (await joining.request("GET", path)).body
-    csr["status"] = {"conditions": [{"type": "Approved", "status": "True", "reason": "Test"}]}
-    assert (await joining.request("PUT", f"{path}/approval", body=csr)).status == 200
-    status = (await joining.request("GET", path)).body["status"]
-    assert ("certificate" in status) == issued
-    assert why in status["conditions"][-1].get("message", "")
-    if issued:
-        certificate = x509.load_pem_x509_certificate(base64.b64decode(status["certificate"]))
-        certificate.verify_directly_issued_by(simulated.credentials.authority.certificate)
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        assert names.get_values_for_type(x509.DNSName) == ["serves"]
 
 
 async def test_what_is_not_simulated_is_refused_aloud_and_is_no_fence(

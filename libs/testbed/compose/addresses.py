@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.client_tls import make_client_context
-from libs.testbed.machine_facts import SimMachineFacts
-from libs.testbed.mixed_fleet import make_mixed_fleet
+from libs.testbed.machine_facts import SimMachineFacts, make_mixed_fleet
 
 MAX_NODES: Final = 5000
 FOLDER: Final = Path("/cluster")  # contains one volume per container with credentials

@@ -20,7 +20,7 @@ from libs.testbed.kubelet_node import PROVIDED_NODE_IP
 from libs.testbed.machine_fleet import SimMachineFacts, make_machine
 from libs.testbed.sim_machines.connection import Apid
 from libs.testbed.sim_machines.endpoints import MachineEndpoints
-from libs.testbed.sim_machines.fleet import SimFleet
+from libs.testbed.sim_machines.sim_machine import SimFleet
 from libs.testbed.sim_machines.talos_service import TalosService
 
 CERTIFICATES_FOLDER: Final = Path("/talos-machines")  # the Secret of kind_secrets

@@ -12,7 +12,7 @@ from libs.testbed.compose.addresses import FOLDER, TALOS_PORT, read_fleet
 from libs.testbed.machine_facts import SimMachineFacts
 from libs.testbed.sim_machines.connection import Apid
 from libs.testbed.sim_machines.endpoints import MachineEndpoints
-from libs.testbed.sim_machines.fleet import SimFleet
+from libs.testbed.sim_machines.sim_machine import SimFleet
 from libs.testbed.sim_machines.talos_service import TalosService
 
 

@@ -9,12 +9,13 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
+from libs.testbed.cache import CommandFailed
 from libs.testbed.containers import images, packages
-from libs.testbed.containers.commands import CommandFailed, ProgressMessage
 from libs.testbed.containers.engine import ContainerEngine, start_engine
 from libs.testbed.control_plane.build import KUBE, BuildError, GoProgram, build_program
 
@@ -60,7 +61,7 @@ def _run(nodes: int, patience: int, *, stay: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="talos-ccm-compose-") as name:
         folder = Path(name)
         with start_engine(engine_packages, compose, folder / "engine") as engine:
-            with ProgressMessage("images"):
+            with _report("images"):
                 images.build_images(engine, bases, kube, folder / "images")
             print(
                 "           image of the services: "
@@ -78,7 +79,7 @@ def _start(engine: ContainerEngine, nodes: int, patience: int) -> Iterator[None]
     settings = {**images.build_compose_environment(), "NODES": str(nodes)}
     engine.env.update(settings)
     try:
-        with ProgressMessage(f"everything is healthy, {nodes} nodes are usable"):
+        with _report(f"everything is healthy, {nodes} nodes are usable"):
             try:
                 _compose(engine, "up", "--detach", "--no-build", "--wait", f"--wait-timeout={patience}")
             except CommandFailed:
@@ -90,8 +91,16 @@ def _start(engine: ContainerEngine, nodes: int, patience: int) -> Iterator[None]
                 raise
         yield
     finally:
-        with ProgressMessage("removed all containers"):
+        with _report("removed all containers"):
             _compose(engine, "down", "--volumes", "--timeout=5")
+
+
+@contextlib.contextmanager
+def _report(what: str) -> Iterator[None]:
+    """Print at the end of the block what was done and how long it took."""
+    begun = time.monotonic()
+    yield
+    print(f"{time.monotonic() - begun:7.1f} s  {what}", file=sys.stderr, flush=True)
 
 
 def _compose(engine: ContainerEngine, *words: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from libs.testbed.containers.commands import CommandFailed, run_command
+from libs.testbed.cache import CommandFailed, run_command
 from libs.testbed.containers.packages import build_environment
 
 _START_SECONDS: Final = 60.0

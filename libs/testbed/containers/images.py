@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from libs.testbed.containers.commands import get_or_make, run_command
+from libs.testbed.cache import get_or_make, run_command
 from libs.testbed.containers.engine import ContainerEngine
 from libs.testbed.containers.packages import BaseSystems
 

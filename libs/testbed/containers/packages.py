@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from libs.testbed.containers.commands import CommandFailed, get_or_make, remove, run_command
+from libs.testbed.cache import CommandFailed, get_or_make, remove, run_command
 
 SUITE: Final = "bookworm"  # has the Python 3.11 of the Dockerfile's base image
 _TOOLS: Final = ("apt-get", "dpkg-deb", "tar", "umount")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -14,12 +12,12 @@ import subprocess
 import sys
 import sysconfig
 import threading
-import time
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import IO
 
 import msgspec
+
+from libs.testbed.cache import get_cache_dir, get_or_make
 
 _POLL_SECONDS = 0.2
 
@@ -56,12 +54,14 @@ class GoToolchain(msgspec.Struct, frozen=True):
 async def build_program(program: GoProgram) -> Path:
     """Return the executable; build it if the cache does not have it (kube: about six minutes)."""
     go = find_go_toolchain(program)
-    target = _get_target(program, go)
-    if target.exists():
-        return target
+    name = f"{program.name}-{_compute_digest(program, go)}"
+    if (built := get_cache_dir() / name).exists():
+        return built
     cancelled = threading.Event()
+    title = f"building the testbed's {program.name}"
+    compile_program = partial(_compile, program, go, cancelled)
     try:
-        return await asyncio.to_thread(_build, program, go, target, cancelled)
+        return await asyncio.to_thread(get_or_make, name, title, compile_program, cancelled=cancelled)
     except asyncio.CancelledError:
         cancelled.set()  # otherwise the event loop would wait minutes for the thread
         raise
@@ -85,71 +85,26 @@ def find_go_toolchain(program: GoProgram) -> GoToolchain:
     )
 
 
-def get_cache_dir() -> Path:
-    """Return the folder of built programs; it can be deleted at any time."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "talos-ccm" / "testbed"
-
-
-def _build(program: GoProgram, go: GoToolchain, target: Path, cancelled: threading.Event) -> Path:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _lock_target(target, cancelled):
-        if not target.exists():  # another builder may have been faster
-            fresh = target.with_suffix(".fresh")
-            _compile(program, go, fresh, cancelled)
-            fresh.replace(target)
-    return target
-
-
-def _compile(program: GoProgram, go: GoToolchain, output: Path, cancelled: threading.Event) -> None:
+def _compile(program: GoProgram, go: GoToolchain, cancelled: threading.Event, output: Path) -> None:
     flags = ["-buildvcs=false", "-trimpath", f"-ldflags={program.ldflags}"]
     argv = [str(go.path), "build", *flags, "-o", str(output), program.package]
-    title = f"building the testbed's {program.name}"
-    sys.stderr.write(f"{title} (once; a cold build downloads its modules and takes minutes)\n")
-    began = time.monotonic()
     with subprocess.Popen(argv, cwd=program.module, env=_build_environment()) as process:
-        status = _wait_for_exit(process, cancelled)
-    sys.stderr.write(f"{title}: ended after {time.monotonic() - began:.0f} s\n")
+        while process.poll() is None:
+            if cancelled.wait(_POLL_SECONDS):
+                process.send_signal(signal.SIGINT)  # go then ends its compilers and removes its files
+                break
+        status = process.wait()
     if status != 0:
         raise BuildError(f"go build of {program.module} ended with status {status}; see its messages above")
 
 
-def _wait_for_exit(process: subprocess.Popen[bytes], cancelled: threading.Event) -> int:
-    while process.poll() is None:
-        if cancelled.is_set():
-            process.send_signal(signal.SIGINT)  # go then ends its compilers and removes its files
-            break
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_POLL_SECONDS)
-    return process.wait()
-
-
-@contextlib.contextmanager
-def _lock_target(target: Path, cancelled: threading.Event) -> Iterator[None]:
-    with target.with_suffix(".lock").open("w") as lock:
-        if not _try_lock(lock):
-            sys.stderr.write(f"another process builds {target.name}: waiting for it\n")
-            while not _try_lock(lock):
-                if cancelled.wait(_POLL_SECONDS):
-                    raise BuildError(f"cancelled while waiting for {target.name}")
-        yield
-
-
-def _try_lock(lock: IO[str]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _get_target(program: GoProgram, go: GoToolchain) -> Path:
+def _compute_digest(program: GoProgram, go: GoToolchain) -> str:
     digest = hashlib.sha256(f"{go.version} {program.ldflags}".encode())
     for module in (program.module, *program.imports):
         for source in sorted(module.rglob("*")):
             if source.suffix in {".go", ".mod", ".sum"}:
                 digest.update(str(source.relative_to(module)).encode() + b"\0" + source.read_bytes())
-    return get_cache_dir() / f"{program.name}-{digest.hexdigest()[:16]}"
+    return digest.hexdigest()[:16]
 
 
 def _read_required_version(program: GoProgram) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from libs.testbed.control_plane.audit_entry import WRITE_VERBS, AuditEntry, read_answered_requests
+from libs.testbed.control_plane.audit_log import WRITE_VERBS, AuditEntry, read_answered_requests
 
 # The key fields of list elements: two controllers may each have their own taints.
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -14,10 +14,9 @@ from libs.testbed.sim_apiserver.api_request import ApiRequest, check_request, pa
 from libs.testbed.sim_apiserver.authorization import Identity, admit, authorize, is_allowed
 from libs.testbed.sim_apiserver.certificate_signer import sign_request
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
-from libs.testbed.sim_apiserver.discovery import DOCUMENTS, HEALTH
+from libs.testbed.sim_apiserver.discovery import DOCUMENTS, HEALTH, has_table, render_table
 from libs.testbed.sim_apiserver.field_managers import record_manager
 from libs.testbed.sim_apiserver.kinds import KINDS, NAMESPACES, make_namespace
-from libs.testbed.sim_apiserver.kubectl_tables import has_table, render_table
 from libs.testbed.sim_apiserver.nodes import NODES, remove_not_ready_taint
 from libs.testbed.sim_apiserver.object_store import CompactedError, Key, ListPage, ObjectStore, StoredObject
 from libs.testbed.sim_apiserver.refusals import (

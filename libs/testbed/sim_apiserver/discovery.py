@@ -1,14 +1,16 @@
-"""Health, version and discovery of resources, which kubectl requests first."""
+"""What kubectl requests: health, version, discovery of resources, and tables of nodes and requests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
+from libs.testbed.sim_apiserver.certificates import has_condition
 from libs.testbed.sim_apiserver.kinds import KINDS
-from libs.testbed.sim_apiserver.resource_kind import ResourceKind
+from libs.testbed.sim_apiserver.resource_kind import Document, ResourceKind
 
 VERSION: Final = {"major": "1", "minor": "36", "gitVersion": "v1.36.3", "platform": "simulated"}
 HEALTH: Final = ("/readyz", "/healthz", "/livez")
@@ -61,3 +63,145 @@ def _build_resources(kind: ResourceKind) -> list[dict[str, Any]]:
 
 DOCUMENTS: Final = {path: msgspec.json.encode(body) for path, body in build_documents(KINDS).items()}
 PUBLIC_PATHS: Final = {"/version", *HEALTH}  # also for anonymous users; the others require authentication
+
+
+_WANTED: Final = {"as=Table", "v=v1", "g=meta.k8s.io"}
+_ROLE: Final = "node-role.kubernetes.io/"
+# `kubectl -o wide` adds the columns of priority 1.
+_OF_NODES: Final = {
+    "Name": 0,
+    "Status": 0,
+    "Roles": 0,
+    "Age": 0,
+    "Version": 0,
+    "Internal-IP": 1,
+    "External-IP": 1,
+    "OS-Image": 1,
+    "Kernel-Version": 1,
+    "Container-Runtime": 1,
+}
+
+
+def wants_table(accept: str) -> bool:
+    """Whether an Accept header prefers a Table to the objects."""
+    for one in accept.split(","):
+        parts = {part.strip() for part in one.split(";")}
+        if parts >= _WANTED:
+            return True
+        if parts == {"application/json"}:
+            return False
+    return False
+
+
+def has_table(kind: ResourceKind) -> bool:
+    """Whether the server renders Tables of the kind."""
+    return kind.plural in _KINDS
+
+
+def render_table(
+    kind: ResourceKind, items: Iterable[Document], metadata: Mapping[str, Any], now: datetime
+) -> bytes:
+    """Return the Table; `metadata` is that of the list, or the version of a single object."""
+    priorities, cells = _KINDS[kind.plural]
+    columns = [
+        {
+            "name": name,
+            "type": "string",
+            "format": "name" if name == "Name" else "",
+            "description": name,
+            "priority": priority,
+        }
+        for name, priority in priorities.items()
+    ]
+    about = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+    table = {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata,
+        "columnDefinitions": columns,
+        "rows": [
+            {"cells": cells(item, now), "object": {**about, "metadata": item["metadata"]}} for item in items
+        ],
+    }
+    return msgspec.json.encode(table)
+
+
+def _format_node(node: Document, now: datetime) -> list[str]:
+    info = node["status"]["nodeInfo"]
+    kernel = info["kernelVersion"] or "<unknown>"
+    return [
+        node["metadata"]["name"],
+        _format_status(node),
+        _format_roles(node),
+        _format_age(node, now),
+        info["kubeletVersion"],
+        _get_address(node, "InternalIP"),
+        _get_address(node, "ExternalIP"),
+        info["osImage"] or "<unknown>",
+        f"{kernel} ({info['architecture']})" if info["architecture"] else kernel,
+        info["containerRuntimeVersion"] or "<unknown>",
+    ]
+
+
+def _format_request(request: Document, now: datetime) -> list[str]:
+    spec = request["spec"]
+    decided = next((kind for kind in ("Denied", "Approved") if has_condition(request, kind)), "Pending")
+    failed = ",Failed" if has_condition(request, "Failed") else ""
+    return [
+        request["metadata"]["name"],
+        _format_age(request, now),
+        spec["signerName"],
+        spec["username"],
+        _format_duration(spec["expirationSeconds"]) if "expirationSeconds" in spec else "<none>",
+        f"{decided}{failed}{',Issued' if 'certificate' in request['status'] else ''}",
+    ]
+
+
+def _format_status(node: Document) -> str:
+    conditions = {one["type"]: one.get("status", "") for one in node["status"].get("conditions", [])}
+    ready = conditions.get("Ready")
+    word = "Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"
+    return f"{word},SchedulingDisabled" if node["spec"].get("unschedulable") else word
+
+
+def _format_roles(node: Document) -> str:
+    labels = node["metadata"].get("labels", {})
+    roles = {key.removeprefix(_ROLE) for key in labels if key.startswith(_ROLE)} - {""}
+    return ",".join(sorted(roles | {labels.get("kubernetes.io/role", "")} - {""})) or "<none>"
+
+
+def _get_address(node: Document, kind: str) -> str:
+    addresses = node["status"].get("addresses", [])
+    return next((one["address"] for one in addresses if one["type"] == kind), "<none>")
+
+
+def _format_age(item: Document, now: datetime) -> str:
+    created = datetime.fromisoformat(item["metadata"]["creationTimestamp"])
+    return _format_duration(max(0, int((now - created).total_seconds())))
+
+
+def _format_duration(seconds: int) -> str:
+    minutes, hours = seconds // 60, seconds // 3600
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 10:
+        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+    if hours < 48:
+        return f"{hours}h"
+    days = hours // 24
+    if days < 8:
+        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
+    return f"{days}d"  # simulated clusters live for hours, and requests have at most a year
+
+
+_OF_REQUESTS: Final = dict.fromkeys(
+    ("Name", "Age", "SignerName", "Requestor", "RequestedDuration", "Condition"), 0
+)
+_KINDS: Final[dict[str, tuple[dict[str, int], Callable[[Document, datetime], list[str]]]]] = {
+    "nodes": (_OF_NODES, _format_node),
+    "certificatesigningrequests": (_OF_REQUESTS, _format_request),
+}

@@ -19,9 +19,13 @@ from libs.testbed.ports import allocate_port
 from libs.testbed.sim_apiserver.api import ApiResponse, SimApi
 from libs.testbed.sim_apiserver.api_request import ApiRequest, parse_number, parse_request
 from libs.testbed.sim_apiserver.authorization import ANONYMOUS, Identity, impersonate
-from libs.testbed.sim_apiserver.fault_responses import apply_fault, make_refusal_response, open_watch_response
-from libs.testbed.sim_apiserver.faults import FaultRules
-from libs.testbed.sim_apiserver.kubectl_tables import wants_table
+from libs.testbed.sim_apiserver.discovery import wants_table
+from libs.testbed.sim_apiserver.faults import (
+    FaultRules,
+    apply_fault,
+    make_refusal_response,
+    open_watch_response,
+)
 from libs.testbed.sim_apiserver.refusals import Refusal, not_simulated, unauthorized
 from libs.testbed.sim_apiserver.watch_stream import ChangeNotifier, WatchStream
 

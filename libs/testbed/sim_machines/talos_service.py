@@ -20,7 +20,6 @@ from libs.testbed.sim_machines.call_rejected import (
     choose_target,
     make_not_authorized,
 )
-from libs.testbed.sim_machines.fleet import SimFleet
 from libs.testbed.sim_machines.protobuf_wire import MalformedMessage, encode
 from libs.testbed.sim_machines.requests import parse_get, parse_list, parse_type, parse_watch
 from libs.testbed.sim_machines.resource_state import (
@@ -30,7 +29,7 @@ from libs.testbed.sim_machines.resource_state import (
     select_resources,
 )
 from libs.testbed.sim_machines.resources import build_version_response
-from libs.testbed.sim_machines.sim_machine import MachineCall
+from libs.testbed.sim_machines.sim_machine import MachineCall, SimFleet
 
 Bytes = Stream[bytes, bytes]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from libs.testbed.cache import get_cache_dir
 from libs.testbed.control_plane.build import (
     MACHINES,
     BuildError,
     GoProgram,
     build_program,
     find_go_toolchain,
-    get_cache_dir,
 )
 
 GOOD = 'package main\n\nfunc main() { println("built") }\n'

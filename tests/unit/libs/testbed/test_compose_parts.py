@@ -11,7 +11,7 @@ from libs.testbed.compose.addresses import read_fleet
 from libs.testbed.compose.credentials import write_credentials
 from libs.testbed.compose.nodes import list_missing
 from libs.testbed.kubelet_node import UNINITIALIZED
-from libs.testbed.mixed_fleet import MAX_NODES, make_mixed_fleet
+from libs.testbed.machine_facts import MAX_NODES, make_mixed_fleet
 
 NAMES = tuple(spec.service for spec in SERVICES)
 ISSUED = {"metadata": {"name": "csr-1"}, "status": {"certificate": "AAAA"}}

@@ -14,8 +14,7 @@ import pytest
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.fork_server import ForkServer
 from libs.testbed.ports import allocate_port, release_ports
-from libs.testbed.process_keeper import keep_running
-from libs.testbed.service_processes import ServiceProcesses
+from libs.testbed.service_processes import ServiceProcesses, keep_running
 from tests.bus_actors import wait_until
 
 REPORT = """
