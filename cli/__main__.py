@@ -7,7 +7,7 @@ import click
 
 from cli.config.command import config
 from cli.demo.command import demo
-from cli.doctor.command import doctor, talos
+from cli.doctor.command import doctor
 from cli.explain.command import explain
 from cli.inside.command import inside
 from cli.render.command import render
@@ -44,7 +44,6 @@ def main() -> None:
 
 for command in (demo, render, config, explain, status, doctor, inside):
     main.add_command(command)
-inside.add_command(talos)
 
 if __name__ == "__main__":
     main()

@@ -47,13 +47,13 @@ def print_result(output: str, lines: Iterable[Line], document: dict[str, Any]) -
         print_lines(lines, Console(highlight=False))
 
 
-def print_json(document: dict[str, Any]) -> None:
+def print_json(document: Any) -> None:
     """Print a JSON document of plain values and structs."""
     PROGRESS.end()
     click.echo(format_json(document))
 
 
-def format_json(document: dict[str, Any]) -> str:
+def format_json(document: Any) -> str:
     """Return the text of a JSON document; control characters are escaped: they could steer a terminal."""
     text = json.dumps(msgspec.to_builtins(document), indent=2, ensure_ascii=False)
     if text.replace("\n", "").isprintable():

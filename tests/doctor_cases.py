@@ -7,7 +7,6 @@ from cli.cluster.installation import Installation, Process
 from cli.cluster.kube_objects import (
     Condition,
     Container,
-    LeaseItem,
     Meta,
     NameReference,
     PodSpec,
@@ -15,18 +14,20 @@ from cli.cluster.kube_objects import (
     SecretVolume,
     TalosAccount,
     TalosAccountSpec,
+    TalosAccountStatus,
     Volume,
     Workload,
     WorkloadSpec,
     WorkloadStatus,
 )
+from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod, PodStatus
+from cli.cluster.snapshot import ConfigFile
 from cli.cluster.unavailable import RemoteClock
-from cli.doctor.check_report import CheckReport
 from cli.doctor.diagnosis import diagnose
-from cli.doctor.installation_snapshot import InstallationSnapshot
+from cli.doctor.findings import CheckReport
 from cli.doctor.required_permissions import AccessReviewResult, list_access_reviews
-from cli.doctor.talos_credential_report import ProbeResult, TalosCredentialReport
+from cli.doctor.snapshot import AccessReviews, CredentialProbe, InstallationSnapshot, TalosObjects
 from cli.inside.flow_snapshot import (
     ConsumerSnapshot,
     FlowSnapshot,
@@ -34,10 +35,10 @@ from cli.inside.flow_snapshot import (
     ServicePresence,
     StreamSnapshot,
 )
+from cli.inside.talos_credential import ProbeResult, TalosCredentialReport
 from libs.common.contract.events import Leading
 from libs.common.contract.node import ObjectMeta
-from libs.common.contract.services import DURABLES, SERVICES, WATCHER_LEASE_NAME
-from libs.common.kube.lease import LeaseSpec
+from libs.common.contract.services import DURABLES, SERVICES
 from libs.testbed.pki import CertificateAuthority
 from tests.builders import NOW, STREAM_ID, make_node
 
@@ -80,8 +81,8 @@ def make_workload(
         volumes=tuple(volumes),
         host_network=host_network,
     )
-    meta = Meta(name=f"{PREFIX}-{component}", namespace="kube-system", labels=make_labels(component))
-    meta.labels["app.kubernetes.io/version"] = version
+    labels = make_labels(component) | {"app.kubernetes.io/version": version}
+    meta = Meta(name=f"{PREFIX}-{component}", namespace="kube-system", labels=labels)
     status = WorkloadStatus(ready_replicas=ready, conditions=conditions)
     template = PodTemplate(spec=pod)
     return Workload(metadata=meta, spec=WorkloadSpec(template=template), status=status, kind=kind)
@@ -117,10 +118,8 @@ def make_controller_manager(*flags: str) -> Pod:
     )
 
 
-def make_lease(holder: str, name: str = WATCHER_LEASE_NAME, *, age: timedelta = SECOND) -> LeaseItem:
-    renewed = (NOW - age).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    spec = LeaseSpec(holder_identity=holder, lease_duration_seconds=15, renew_time=renewed)
-    return LeaseItem(metadata=Meta(name=name, namespace="kube-system"), spec=spec)
+def make_lease(holder: str, name: str = "", *, age: timedelta = SECOND) -> LeaseState:
+    return LeaseState(holder=holder, renewed_at=NOW - age, lease_name=name)
 
 
 def make_remote_clock(ahead: timedelta = timedelta()) -> RemoteClock:
@@ -128,7 +127,7 @@ def make_remote_clock(ahead: timedelta = timedelta()) -> RemoteClock:
     return RemoteClock(earliest=said, latest=said + SECOND, requested_at=NOW, responded_at=NOW + SECOND)
 
 
-def make_talos_report(**changed: Any) -> TalosCredentialReport:
+def make_probe(*, clock: RemoteClock | None = None, **changed: Any) -> CredentialProbe:
     well = {
         "at": NOW,
         "source": "/var/run/secrets/talos.dev/config",
@@ -138,7 +137,18 @@ def make_talos_report(**changed: Any) -> TalosCredentialReport:
         "endpoints": (ProbeResult(address="talos.default:50000"),),
         "machines": (ProbeResult(address="10.0.0.5", name="web-1"),),
     }
-    return TalosCredentialReport(**{**well, **changed})
+    report = TalosCredentialReport(**{**well, **changed})
+    return CredentialProbe(report=report, clock=clock or make_remote_clock())
+
+
+def make_talos_objects(*roles: str, failure: str = "", **changed: Any) -> TalosObjects:
+    """The ServiceAccount of talos.dev with these roles."""
+    account = TalosAccount(
+        metadata=ObjectMeta(name=f"{PREFIX}-talos-secrets"),
+        spec=TalosAccountSpec(roles=roles),
+        status=TalosAccountStatus(failure_reason=failure),
+    )
+    return TalosObjects(**{"account": account, "has_service": True, **changed})
 
 
 def make_flow_snapshot(**changed: Any) -> FlowSnapshot:
@@ -161,6 +171,8 @@ def make_snapshot(*, here: Installation | None = None, **changed: Any) -> Instal
     reviews = tuple(
         AccessReviewResult(asked, is_allowed=asked.is_required) for asked in list_access_reviews(here)
     )
+    if isinstance(changed.get("config"), str):
+        changed["config"] = ConfigFile(text=changed["config"], source=f"{PREFIX}/ccm-config.yaml")
     well: dict[str, Any] = {
         "at": NOW,
         "version": "0.1.0",
@@ -173,18 +185,15 @@ def make_snapshot(*, here: Installation | None = None, **changed: Any) -> Instal
         "nodes": (make_node("web-1"),),
         "requests": (),
         "serving": {"web-1": True},
-        "config": "global: {}\n",
-        "reviews": reviews,
-        "talos_account": TalosAccount(
-            metadata=Meta(name=f"{PREFIX}-talos-secrets"), spec=TalosAccountSpec(roles=("os:reader",))
-        ),
-        "talos_service": True,
-        "talos": make_talos_report(),
-        "server_clock": make_remote_clock(),
-        "pod_clock": make_remote_clock(),
+        "config": ConfigFile(text="global: {}\n", source="f"),
+        "reviews": AccessReviews(results=reviews),
+        "talos_objects": make_talos_objects("os:reader"),
+        "talos": make_probe(),
+        "clock": make_remote_clock(),
         "flow": make_flow_snapshot(),
         "authority": AUTHORITY,
-        "leases": (make_lease(f"{PREFIX}-watcher-0_b0c1"),),
+        "lease": make_lease(f"{PREFIX}-watcher-0_b0c1"),
+        "upstream_leases": (),
         "namespace_labels": {},
     }
     return InstallationSnapshot(**{**well, **changed})
@@ -202,4 +211,4 @@ def format_observations(name: str, what: InstallationSnapshot, state: str = "wro
     assert check.state == state, check
     for finding in check.findings:
         assert finding.state == "ok" or finding.fix, "a finding that is not ok needs a fix"
-    return "\n".join(line for f in check.findings for line in (f.observation, f.fix, *f.commands))
+    return "\n".join(line for f in check.findings for line in (f.seen, f.fix or "", *f.commands))

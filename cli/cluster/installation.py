@@ -6,8 +6,9 @@ from typing import Final
 
 import msgspec
 
-from cli.cluster.chart_labels import CHART, INSTANCE
 from cli.cluster.kube_objects import (
+    CHART,
+    INSTANCE,
     Container,
     Meta,
     NameReference,

@@ -1,6 +1,6 @@
 """The keys of a Node that the labeler leaves unset, the client that has set each, and the fix. Pure."""
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterator, Sized
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -44,11 +44,10 @@ class ManagedNode(Node, frozen=True, kw_only=True):
         return Node(metadata=ObjectMeta(**fields), spec=self.spec, status=self.status)
 
 
-class KeptKeyReport(msgspec.Struct, frozen=True, kw_only=True):
+class KeptKeyReport(KeptKey, frozen=True, kw_only=True):
     """A kept key or a withheld taint of one Node."""
 
     node: str
-    kept: KeptKey
     manager: str  # the client that has set the key; "" if Kubernetes does not say
     since: datetime | None  # at the latest: it is the time of the client's last write
     fix: str  # the command that gives the key to the labeler
@@ -69,37 +68,31 @@ def count_kept_keys(reports: Sized) -> str:
 
 def format_kept_key(report: KeptKeyReport) -> Iterator[Line]:
     """Yield two lines: what is on the Node and since when, and the command that changes it."""
-    kept = report.kept
-    name, desired = f"{kept.kind} {truncate_line(kept.key)}", _shorten(kept.desired)
-    if kept.current is None:
+    name, desired = f"{report.kind} {truncate_line(report.key)}", _shorten(report.desired)
+    if report.current is None:
         yield Line(0, Text(f"{name} ({desired}) is not set: the Node was in use before it had a record"))
         yield Line(2, Text(f"to set it once: {report.fix}"))
         return
-    instead = "another value" if kept.desired.startswith("sha256:") else desired
+    instead = "another value" if report.desired.startswith("sha256:") else desired
     by = truncate_line(report.manager) or "an unknown client"
     when = f", {report.since:%Y-%m-%d %H:%M:%S} UTC or before" if report.since else ""
-    yield Line(0, Text(f"{name} is {_shorten(kept.current)} instead of {instead}: set by {by}{when}"))
+    yield Line(0, Text(f"{name} is {_shorten(report.current)} instead of {instead}: set by {by}{when}"))
     yield Line(2, Text(f"to get it back: {report.fix}"))
 
 
-def kept_keys_to_json(reports: Iterable[KeptKeyReport]) -> list[dict[str, Any]]:
-    """Return the same content as JSON."""
-    found = [msgspec.to_builtins(each) for each in reports]
-    return [each.pop("kept") | each for each in found]
-
-
 def _make_report(node: Node, managed_fields: msgspec.Raw, kept: KeptKey) -> KeptKeyReport:
-    if kept.current is None:
-        fix = describe_taint_opt_in(node.name)
-        return KeptKeyReport(node=node.name, kept=kept, manager="", since=None, fix=fix)
-    try:
-        managers = msgspec.json.decode(managed_fields, type=tuple[FieldManager, ...])
-    except JSON_ERRORS:  # a client may send managedFields itself
-        managers = ()
-    found = [each for each in managers if _has_set(each, kept)]
-    newest = max(found, key=lambda each: each.time or _LONG_AGO, default=FieldManager())
-    fix = describe_hand_back(node.name, kept.kind, kept.key)
-    return KeptKeyReport(node=node.name, kept=kept, manager=newest.manager, since=newest.time, fix=fix)
+    newest, fix = FieldManager(), describe_taint_opt_in(node.name)
+    if kept.current is not None:
+        fix = describe_hand_back(node.name, kept.kind, kept.key)
+        try:
+            managers = msgspec.json.decode(managed_fields, type=tuple[FieldManager, ...])
+        except JSON_ERRORS:  # a client may send managedFields itself
+            managers = ()
+        found = (each for each in managers if _has_set(each, kept))
+        newest = max(found, key=lambda each: each.time or _LONG_AGO, default=newest)
+    return KeptKeyReport(
+        **msgspec.structs.asdict(kept), node=node.name, manager=newest.manager, since=newest.time, fix=fix
+    )
 
 
 def _has_set(manager: FieldManager, kept: KeptKey) -> bool:

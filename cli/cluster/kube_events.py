@@ -1,4 +1,4 @@
-"""Events about Nodes and about the whole cluster."""
+"""Events of Kubernetes. Pure."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -6,11 +6,8 @@ from typing import Final
 
 import msgspec
 
-from cli.cluster.kube_listing import list_all
-from libs.common.contract.node import ObjectMeta
-from libs.common.kube.api import KubeApi
-from libs.common.kube.event_recorder import CLUSTER_REFERENCE
-from libs.common.kube.objects import Resource
+from libs.common.contract.node import ApiObject
+from libs.common.kube.events import ObjectReference
 
 CONFIG_REJECTED: Final = "CloudConfigRejected"
 CONFIG_EVENTS: Final = (CONFIG_REJECTED, "CloudConfigAccepted")  # about the labeler's --cloud-config
@@ -25,15 +22,20 @@ class InvolvedObject(msgspec.Struct, frozen=True, kw_only=True):
     uid: str = ""
 
 
-class KubeEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class KubeEvent(ApiObject, frozen=True, kw_only=True, rename="camel"):
     """A core/v1 Event, reduced to these fields."""
 
-    metadata: ObjectMeta
     involved_object: InvolvedObject = InvolvedObject()
-    reason: str | None = None
-    message: str | None = None
+    type: str = ""
+    reason: str = ""
+    message: str = ""
     last_timestamp: datetime | None = None
     event_time: datetime | None = None
+
+    @property
+    def at(self) -> datetime:
+        """Return the time of the Event's last occurrence."""
+        return self.last_timestamp or self.event_time or self.metadata.creation_timestamp or _LONG_AGO
 
 
 class EventSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,38 +46,17 @@ class EventSummary(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
 
-async def list_cluster_events(kube: KubeApi) -> tuple[EventSummary, ...]:
-    """Return the Events about the whole cluster, newest first. Raises KubeError."""
-    found = await list_all(kube, make_event_resource(CLUSTER_REFERENCE.name))
-    about = (each for each in found if each.involved_object.kind == CLUSTER_REFERENCE.kind)
-    return summarize_events(about, CLUSTER_REFERENCE.uid)
+def summarize_events(events: Iterable[KubeEvent], about: ObjectReference) -> tuple[EventSummary, ...]:
+    """Return the Events about this object, newest first."""
+    found = [
+        EventSummary(reason=each.reason, message=each.message, at=each.at)
+        for each in events
+        if (each.involved_object.kind, each.involved_object.uid) == (about.kind, about.uid)
+    ]
+    return tuple(sorted(found, key=lambda one: one.at, reverse=True))
 
 
 def find_config_rejection(events: Iterable[EventSummary]) -> EventSummary | None:
     """Return the Event of a rejected --cloud-config, unless a newer file was accepted."""
     latest = next((each for each in events if each.reason in CONFIG_EVENTS), None)
     return latest if latest is not None and latest.reason == CONFIG_REJECTED else None
-
-
-def make_event_resource(name: str) -> Resource[KubeEvent]:
-    """Return the Events about cluster-scoped objects of that name, which are in `default`."""
-    return Resource(
-        plural="events",
-        path="/api/v1/namespaces/default/events",
-        item=KubeEvent,
-        query={"fieldSelector": f"involvedObject.name={name}"},
-    )
-
-
-def summarize_events(events: Iterable[KubeEvent], *uids: str) -> tuple[EventSummary, ...]:
-    """Return the Events about objects with these UIDs, newest first."""
-    found = [
-        EventSummary(reason=each.reason or "", message=each.message or "", at=_get_event_time(each))
-        for each in events
-        if each.involved_object.uid in uids
-    ]
-    return tuple(sorted(found, key=lambda one: one.at, reverse=True))
-
-
-def _get_event_time(event: KubeEvent) -> datetime:
-    return event.last_timestamp or event.event_time or event.metadata.creation_timestamp or _LONG_AGO

@@ -1,19 +1,26 @@
-"""Workloads, pods and other Kubernetes objects of an installation, reduced to the fields in use. Pure."""
+"""Workloads and other Kubernetes objects of an installation, reduced to the fields in use. Pure."""
 
 from typing import Final
 
 import msgspec
 
-from libs.common.kube.lease import LeaseSpec
+from libs.common.contract.node import ApiObject, Node, ObjectMeta
+
+CHART: Final = "talos-cloud-controller-manager"  # the name label, unless nameOverride changes it
+NAME: Final = "app.kubernetes.io/name"
+INSTANCE: Final = "app.kubernetes.io/instance"  # the release
+COMPONENT: Final = "app.kubernetes.io/component"  # the service of a pod
+COLLECTIONS: Final = {
+    "Deployment": "deployments",
+    "DaemonSet": "daemonsets",
+    "StatefulSet": "statefulsets",
+}
 
 
-class Meta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Meta(ObjectMeta, frozen=True, kw_only=True, rename="camel"):
     """The metadata of a namespaced object."""
 
-    name: str
     namespace: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
 
 
 class EnvVar(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,17 +123,13 @@ class WorkloadStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     conditions: tuple[Condition, ...] = ()
 
 
-class Workload(msgspec.Struct, frozen=True, kw_only=True):
+class Workload(ApiObject, frozen=True, kw_only=True):
     """A Deployment, DaemonSet or StatefulSet; `kind` is absent from the items of a list."""
 
     metadata: Meta
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
     kind: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.metadata.name
 
     @property
     def namespace(self) -> str:
@@ -150,19 +153,6 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
-class LeaseItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A Lease from a list."""
-
-    metadata: Meta
-    spec: LeaseSpec = LeaseSpec()
-
-
-class Namespace(msgspec.Struct, frozen=True, kw_only=True):
-    """A Namespace."""
-
-    metadata: Meta
-
-
 class TalosAccountSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The spec of a ServiceAccount of talos.dev."""
 
@@ -175,26 +165,14 @@ class TalosAccountStatus(msgspec.Struct, frozen=True, kw_only=True, rename="came
     failure_reason: str = ""
 
 
-class TalosAccount(msgspec.Struct, frozen=True, kw_only=True):
+class TalosAccount(ApiObject, frozen=True, kw_only=True):
     """A ServiceAccount of talos.dev."""
 
-    metadata: Meta
     spec: TalosAccountSpec = TalosAccountSpec()
     status: TalosAccountStatus = TalosAccountStatus()
 
 
-class PodEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An Event about a pod."""
-
-    metadata: Meta
-    type: str = ""
-    reason: str = ""
-    message: str = ""
-    involved_object: NameReference = NameReference()
-
-
-COLLECTIONS: Final = {
-    "Deployment": "deployments",
-    "DaemonSet": "daemonsets",
-    "StatefulSet": "statefulsets",
-}
+def is_node_ready(node: Node) -> bool:
+    """Whether the kubelet reports the Node as ready."""
+    condition = node.find_condition("Ready")
+    return condition is not None and condition.status == "True"

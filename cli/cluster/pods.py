@@ -1,12 +1,9 @@
 """Pods: their state, whether they are ready, and why not."""
 
-from collections.abc import Mapping
-
 import msgspec
 
 from cli.cluster.kube_objects import Condition, PodSpec
 from libs.common.contract.node import ApiObject
-from libs.common.kube.objects import Resource, namespaced_resource
 
 
 class WaitingState(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,8 +110,3 @@ class Pod(ApiObject, frozen=True, kw_only=True):
                 if one.type == kind and one.status != "True" and (one.reason or one.message):
                     return ": ".join(part for part in (one.reason, one.message) if part)
         return ""
-
-
-def pod_resource(namespace: str, labels: Mapping[str, str]) -> Resource[Pod]:
-    """Return the kind restricted to the pods of a namespace with all these labels."""
-    return namespaced_resource("pods", Pod, namespace, labels, page_size=100)

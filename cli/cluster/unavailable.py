@@ -1,9 +1,11 @@
 """Results other than an object: unavailable with a reason, absent, or a remote clock reading. Pure."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
+
+CLOCK_TOLERANCE: Final = timedelta(seconds=5)  # an HTTP date has whole seconds, and a response takes time
 
 
 class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
@@ -11,6 +13,12 @@ class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: str
     required_permission: str = ""  # as in `kubectl auth can-i`: "list pods --namespace kube-system"
+
+    @property
+    def explanation(self) -> str:
+        """Return the missing permission, or else the reason."""
+        right = self.required_permission
+        return f"this requires permission to {right}" if right else self.reason
 
     @property
     def fix(self) -> str:
@@ -32,6 +40,24 @@ class RemoteClock(msgspec.Struct, frozen=True, kw_only=True):
     latest: datetime  # the latest possible remote time
     requested_at: datetime
     responded_at: datetime
+
+    @property
+    def bounds(self) -> tuple[timedelta, timedelta]:
+        """Return how far the remote clock is ahead of the local one: minimum and maximum."""
+        return self.earliest - self.responded_at, self.latest - self.requested_at
+
+    @property
+    def offset(self) -> timedelta:
+        """Return how far the remote clock is ahead at least; zero within the tolerance."""
+        return excess_offset(self.bounds)
+
+
+def excess_offset(bounds: tuple[timedelta, timedelta]) -> timedelta:
+    """Return the smallest possible offset if it exceeds the tolerance, else zero."""
+    low, high = bounds
+    if low > CLOCK_TOLERANCE:
+        return low
+    return high if high < -CLOCK_TOLERANCE else timedelta()
 
 
 class AbsentObject(msgspec.Struct, frozen=True):

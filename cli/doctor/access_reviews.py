@@ -6,8 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.cluster.kube_reader import KubeReader
+from cli.cluster.kube_reader import create_review
 from cli.doctor.required_permissions import AccessReviewRequest, AccessReviewResult
+from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, KubeError
 
 _AUTHORIZATION: Final = "/apis/authorization.k8s.io/v1"
@@ -36,7 +37,7 @@ class _SelfReview(msgspec.Struct, frozen=True):
 
 
 async def review_access(
-    ask: KubeReader, namespace: str, reviews: Sequence[AccessReviewRequest]
+    kube: KubeApi, namespace: str, reviews: Sequence[AccessReviewRequest]
 ) -> tuple[AccessReviewResult, ...]:
     """Return the result of each review, for ServiceAccounts of that namespace.
 
@@ -45,14 +46,14 @@ async def review_access(
     if not reviews:
         return ()
     try:
-        first = await _review_account(ask, namespace, reviews[0])
+        first = await _review_account(kube, namespace, reviews[0])
     except Forbidden:
-        return await _review_self(ask, namespace, reviews)
-    rest = await asyncio.gather(*(_review_account(ask, namespace, one) for one in reviews[1:]))
+        return await _review_self(kube, namespace, reviews)
+    rest = await asyncio.gather(*(_review_account(kube, namespace, one) for one in reviews[1:]))
     return (first, *rest)
 
 
-async def _review_account(ask: KubeReader, namespace: str, asked: AccessReviewRequest) -> AccessReviewResult:
+async def _review_account(kube: KubeApi, namespace: str, asked: AccessReviewRequest) -> AccessReviewResult:
     spec = {
         "user": f"system:serviceaccount:{namespace}:{asked.service_account}",
         "groups": [
@@ -62,32 +63,32 @@ async def _review_account(ask: KubeReader, namespace: str, asked: AccessReviewRe
         ],
         "resourceAttributes": _build_attributes(asked),
     }
-    return await _create_review(ask, "SubjectAccessReview", spec, asked)
+    return await _create_review(kube, "SubjectAccessReview", spec, asked)
 
 
 async def _review_self(
-    ask: KubeReader, namespace: str, questions: Sequence[AccessReviewRequest]
+    kube: KubeApi, namespace: str, questions: Sequence[AccessReviewRequest]
 ) -> tuple[AccessReviewResult, ...]:
     document = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
-        me = (await ask.create_review(_SELF, document, _SelfReview)).status.user_info.username
+        me = (await create_review(kube, _SELF, document, _SelfReview)).status.user_info.username
     except KubeError:
         me = ""
     found = []
     for one in questions:
         if me == f"system:serviceaccount:{namespace}:{one.service_account}":
             spec = {"resourceAttributes": _build_attributes(one)}
-            found.append(await _create_review(ask, "SelfSubjectAccessReview", spec, one))
+            found.append(await _create_review(kube, "SelfSubjectAccessReview", spec, one))
         else:
             found.append(AccessReviewResult(one, error=f"this requires permission to {_OF_OTHERS}"))
     return tuple(found)
 
 
 async def _create_review(
-    ask: KubeReader, kind: str, spec: dict[str, Any], asked: AccessReviewRequest
+    kube: KubeApi, kind: str, spec: dict[str, Any], asked: AccessReviewRequest
 ) -> AccessReviewResult:
     document = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
-    answer = await ask.create_review(f"{_AUTHORIZATION}/{kind.lower()}s", document, _Review)
+    answer = await create_review(kube, f"{_AUTHORIZATION}/{kind.lower()}s", document, _Review)
     return AccessReviewResult(asked, is_allowed=answer.status.allowed)
 
 

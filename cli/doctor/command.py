@@ -1,13 +1,30 @@
-"""The click commands `talos-ccm doctor` and `talos-ccm inside talos`."""
+"""The click command `talos-ccm doctor`."""
 
 import sys
 from pathlib import Path
+from typing import Final
 
 import click
 
 from cli import access_options
 from cli.command_exit import run_command
-from cli.doctor.check_names import CHECK_NAMES
+
+CHECK_NAMES: Final = (  # in the order of importance
+    "services",
+    "config",
+    "rights",
+    "talos-credential",
+    "talos",
+    "nats",
+    "kubelets",
+    "serving-certificates",
+    "controllers",
+    "pod-cidrs",
+    "approvers",
+    "clock",
+    "versions",
+    "pod-security",
+)
 
 
 @click.command(short_help="Check an installation and suggest fixes.")
@@ -48,28 +65,8 @@ def doctor(
       talos-ccm doctor -o json | jq '.checks[] | select(.state != "ok")'
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     with run_command("Checking the installation"):
-        from cli.doctor.from_cluster import DoctorQuery  # noqa: PLC0415 - `--help` need not load it
+        from cli.cluster.query import ClusterQuery  # noqa: PLC0415 - `--help` need not load it
         from cli.doctor.run_doctor import run_doctor  # noqa: PLC0415
 
-        source = DoctorQuery(kubeconfig=kubeconfig, context=context, namespace=namespace, release=release)
-        sys.exit(run_doctor(source, frozenset(only), as_json=output == "json"))
-
-
-@click.command()
-@click.option(
-    "--node-ip", "node_ips", multiple=True, metavar="ADDRESS", help="Machine to query (address). Repeatable."
-)
-@click.option(
-    "--endpoints", default="", metavar="HOST,...", help="Same value as --talos-endpoints of metadata."
-)
-def talos(node_ips: tuple[str, ...], endpoints: str) -> None:
-    """Print the state of the mounted Talos credential as JSON."""
-    import asyncio  # noqa: PLC0415
-
-    import msgspec  # noqa: PLC0415
-
-    from cli.doctor.talos_credential_probe import probe_credential  # noqa: PLC0415
-
-    seen = asyncio.run(probe_credential(node_ips, endpoints))
-    sys.stdout.buffer.write(msgspec.json.encode(seen) + b"\n")
-    sys.exit(1 if seen.problem else 0)
+        query = ClusterQuery(kubeconfig=kubeconfig, context=context, namespace=namespace, release=release)
+        sys.exit(run_doctor(query, frozenset(only), as_json=output == "json"))

@@ -1,12 +1,10 @@
 """The table of checks in the order of importance, and their evaluation. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 import msgspec
 
-from cli.doctor.check_names import CHECK_NAMES
-from cli.doctor.check_report import CheckFinding, CheckReport, Diagnosis
 from cli.doctor.checks.competing_controllers import (
     check_approvers,
     check_cloud_controllers,
@@ -18,46 +16,77 @@ from cli.doctor.checks.nats import check_nats
 from cli.doctor.checks.permissions import check_permissions
 from cli.doctor.checks.services import check_pod_security, check_services, check_versions
 from cli.doctor.checks.talos import check_access, check_clocks, check_credential
-from cli.doctor.installation_snapshot import InstallationSnapshot
+from cli.doctor.findings import CheckReport, Diagnosis, Finding, find_worst_state
+from cli.doctor.snapshot import InstallationSnapshot
 
 
 class CheckDefinition(msgspec.Struct, frozen=True):
-    """A check: its name for --only, its question, and the function that evaluates it."""
+    """A check: its name for --only, its question, the parts of the snapshot that it reads, its function."""
 
     name: str
     question: str
-    run: Callable[[InstallationSnapshot], Iterator[CheckFinding]]
+    parts: tuple[str, ...]
+    run: Callable[[InstallationSnapshot], Iterator[Finding]]
 
+
+_OWNED_NODES: Final = ("nodes", "config")  # the file says which Nodes belong to this installation
 
 CHECKS: Final = (
-    CheckDefinition("services", "Do the services run?", check_services),
-    CheckDefinition("config", "Is the --cloud-config file valid?", check_config_file),
-    CheckDefinition("rights", "Has each service exactly its permissions?", check_permissions),
-    CheckDefinition("talos-credential", "Does Talos provide the credential?", check_credential),
-    CheckDefinition("talos", "Do machines accept the credential?", check_access),
-    CheckDefinition("nats", "Does NATS run, with all services connected?", check_nats),
-    CheckDefinition("kubelets", "Do kubelets use an external cloud provider?", check_kubelets),
+    CheckDefinition("services", "Do the services run?", ("pods", "unready"), check_services),
+    CheckDefinition("config", "Is the --cloud-config file valid?", ("config",), check_config_file),
+    CheckDefinition("rights", "Has each service exactly its permissions?", ("reviews",), check_permissions),
     CheckDefinition(
-        "serving-certificates", "Do kubelets request serving certificates?", check_serving_certificates
+        "talos-credential", "Does Talos provide the credential?", ("talos_objects",), check_credential
     ),
-    CheckDefinition("controllers", "Is it the only cloud controller manager?", check_cloud_controllers),
+    CheckDefinition("talos", "Do machines accept the credential?", ("nodes", "pods", "talos"), check_access),
     CheckDefinition(
-        "pod-cidrs", "Does exactly one controller allocate pod CIDRs?", check_pod_cidr_allocators
+        "nats", "Does NATS run, with all services connected?", ("pods", "flow", "authority"), check_nats
     ),
-    CheckDefinition("approvers", "Is csr the only approver?", check_approvers),
-    CheckDefinition("clock", "Do the clocks agree?", check_clocks),
-    CheckDefinition("versions", "Do all parts have the same version?", check_versions),
-    CheckDefinition("pod-security", "Does the namespace admit the pods?", check_pod_security),
+    CheckDefinition("kubelets", "Do kubelets use an external cloud provider?", _OWNED_NODES, check_kubelets),
+    CheckDefinition(
+        "serving-certificates",
+        "Do kubelets request serving certificates?",
+        (*_OWNED_NODES, "requests", "serving"),
+        check_serving_certificates,
+    ),
+    CheckDefinition(
+        "controllers",
+        "Is it the only cloud controller manager?",
+        ("pods", "lease", "upstream_leases", "config"),
+        check_cloud_controllers,
+    ),
+    CheckDefinition(
+        "pod-cidrs",
+        "Does exactly one controller allocate pod CIDRs?",
+        ("system_pods",),
+        check_pod_cidr_allocators,
+    ),
+    CheckDefinition("approvers", "Is csr the only approver?", (*_OWNED_NODES, "requests"), check_approvers),
+    CheckDefinition("clock", "Do the clocks agree?", ("nodes", "pods", "talos", "clock"), check_clocks),
+    CheckDefinition("versions", "Do all parts have the same version?", (), check_versions),
+    CheckDefinition(
+        "pod-security", "Does the namespace admit the pods?", ("namespace_labels",), check_pod_security
+    ),
 )
 
 
-def diagnose(seen: InstallationSnapshot, only: Iterable[str] = ()) -> Diagnosis:
+def list_parts(only: Collection[str] = ()) -> frozenset[str]:
+    """Return the parts of the snapshot that these checks read, or all checks."""
+    return frozenset(part for check in CHECKS if not only or check.name in only for part in check.parts)
+
+
+def diagnose(seen: InstallationSnapshot, only: Collection[str] = ()) -> Diagnosis:
     """Run the checks named in `only`, or all of them."""
-    wanted = frozenset(only) or frozenset(CHECK_NAMES)
+    here = seen.installation
     return Diagnosis(
-        checks=tuple(
-            CheckReport(name=one.name, question=one.question, findings=tuple(one.run(seen)))
-            for one in CHECKS
-            if one.name in wanted
-        )
+        namespace=here.namespace,
+        release=here.release,
+        services=here.services,
+        checks=tuple(_run(check, seen) for check in CHECKS if not only or check.name in only),
     )
+
+
+def _run(check: CheckDefinition, seen: InstallationSnapshot) -> CheckReport:
+    findings = tuple(check.run(seen))
+    state = find_worst_state(finding.state for finding in findings)
+    return CheckReport(name=check.name, state=state, asks=check.question, findings=findings)

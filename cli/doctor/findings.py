@@ -1,34 +1,81 @@
-"""Builds the findings of checks. Pure."""
+"""The findings of checks: ok, wrong or unknown, with the observation and the fix. Pure."""
 
 from collections.abc import Iterable
+from typing import Final, Literal
+
+import msgspec
 
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.check_report import CheckFinding
+
+FindingState = Literal["ok", "wrong", "unknown"]
+WORST_FIRST: Final[tuple[FindingState, ...]] = ("wrong", "unknown", "ok")
 
 
-def report_ok(seen: str) -> CheckFinding:
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One finding. `seen` and `fix` are sentences; `commands` can be pasted into a shell."""
+
+    state: FindingState
+    seen: str
+    fix: str | None = None
+    commands: tuple[str, ...] = ()
+
+
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The findings for one question about the installation, and the worst of their states."""
+
+    name: str
+    state: FindingState
+    asks: str
+    findings: tuple[Finding, ...]
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """All checks of one installation, in the order of importance, as in the JSON output."""
+
+    namespace: str
+    release: str
+    services: tuple[str, ...]
+    checks: tuple[CheckReport, ...]
+
+    @property
+    def state(self) -> FindingState:
+        """Return the worst state of its checks."""
+        return find_worst_state(check.state for check in self.checks)
+
+    @property
+    def worst_first(self) -> tuple[CheckReport, ...]:
+        """Return the checks: wrong, then unknown, then ok; each in the order of importance."""
+        return tuple(sorted(self.checks, key=lambda check: WORST_FIRST.index(check.state)))
+
+    @property
+    def exit_status(self) -> int:
+        """Return 0 if all is ok, 1 if a check is wrong, 2 if none is wrong and one is unknown."""
+        return {"ok": 0, "wrong": 1, "unknown": 2}[self.state]
+
+
+def find_worst_state(states: Iterable[FindingState]) -> FindingState:
+    """Return the worst of these states; "ok" if there are none."""
+    return min(states, key=WORST_FIRST.index, default="ok")
+
+
+def report_ok(seen: str) -> Finding:
     """Return a finding with the state ok."""
-    return CheckFinding(state="ok", observation=seen)
+    return Finding(state="ok", seen=seen)
 
 
-def report_wrong(seen: str, fix: str, *commands: str) -> CheckFinding:
+def report_wrong(seen: str, fix: str, *commands: str) -> Finding:
     """Return a finding with the state wrong and its fix."""
-    return CheckFinding(state="wrong", observation=seen, fix=fix, commands=commands)
+    return Finding(state="wrong", seen=seen, fix=fix, commands=commands)
 
 
-def report_unknown(seen: str, fix: str, *commands: str) -> CheckFinding:
+def report_unknown(seen: str, fix: str, *commands: str) -> Finding:
     """Return a finding with the state unknown and a way to make it known."""
-    return CheckFinding(state="unknown", observation=seen, fix=fix, commands=commands)
+    return Finding(state="unknown", seen=seen, fix=fix, commands=commands)
 
 
-def report_unavailable(problem: str, told: Unavailable) -> CheckFinding:
+def report_unavailable(problem: str, told: Unavailable) -> Finding:
     """Return a finding with the state unknown for data that could not be read."""
-    return CheckFinding(
-        state="unknown",
-        observation=f"{problem}: {told.reason}",
-        fix=told.fix,
-        commands=told.commands,
-    )
+    return report_unknown(f"{problem}: {told.explanation}", told.fix, *told.commands)
 
 
 def format_names(names: Iterable[str], most: int = 5) -> str:

@@ -36,7 +36,13 @@ class AccessReviewResult(msgspec.Struct, frozen=True):
     is_allowed: bool = False
     error: str = ""
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether the ServiceAccount lacks a required permission."""
+        return self.request.is_required and not self.is_allowed and not self.error
 
+
+_RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 # Permissions that no service needs and that are more powerful than all those that they need.
 _NEVER: Final = (
     ("", "secrets", ("get", "list", "create")),
@@ -114,3 +120,29 @@ def apply_lease_names(process: Process, right: PolicyRule) -> PolicyRule:
         namespace=namespace,
         resource_names=tuple(names[name][1] if name in names else name for name in right.resource_names),
     )
+
+
+def get_role_name(installation: Installation, asked: AccessReviewRequest) -> str:
+    """Return the chart's name of Role and binding; in an all-in-one process, each service has its own."""
+    service = asked.service or _find_service(installation, asked)
+    return f"{installation.prefix}-{service}"
+
+
+def get_role_paths(installation: Installation, asked: AccessReviewRequest) -> tuple[str, str]:
+    """Return the API paths of the Role (or ClusterRole) of that permission, and of its binding."""
+    name = get_role_name(installation, asked)
+    if asked.namespace:
+        place = f"{_RBAC}/namespaces/{asked.namespace}"
+        return f"{place}/roles/{name}", f"{place}/rolebindings/{name}"
+    return f"{_RBAC}/clusterroles/{name}", f"{_RBAC}/clusterrolebindings/{name}"
+
+
+def _find_service(installation: Installation, asked: AccessReviewRequest) -> str:
+    for process in installation.processes:
+        for wiring in process.services:
+            for right in (apply_lease_names(process, each) for each in wiring.policy_rules):
+                if (right.group, right.resource, right.namespace) == (
+                    asked.group, asked.resource, asked.namespace
+                ) and asked.verb in right.verbs:  # fmt: skip
+                    return wiring.service
+    return "watcher"

@@ -1,21 +1,22 @@
-"""Gathers, evaluates and prints; writes nothing to the cluster."""
+"""Reads, evaluates and prints; writes nothing to the cluster."""
 
 from rich.console import Console
 
-from cli.doctor.as_json import diagnosis_to_json
-from cli.doctor.diagnosis import diagnose
-from cli.doctor.from_cluster import DoctorQuery, gather_installation
-from cli.doctor.installation_snapshot import InstallationSnapshot
+from cli.cluster.kube_reader import run_gathering
+from cli.cluster.query import ClusterQuery
+from cli.doctor.diagnosis import diagnose, list_parts
+from cli.doctor.read_installation import read_installation
+from cli.doctor.snapshot import InstallationSnapshot
 from cli.doctor.text import format_diagnosis
 from cli.lines import print_json, print_lines
 
 
-def run_doctor(source: DoctorQuery, only: frozenset[str], *, as_json: bool) -> int:
+def run_doctor(query: ClusterQuery, only: frozenset[str], *, as_json: bool) -> int:
     """Print the diagnosis and return the exit status. Raises ClusterUnavailable."""
-    seen = gather_installation(source, only)
+    seen = run_gathering(read_installation(query, list_parts(only)))
     diagnosis = diagnose(seen, only)
     if as_json:
-        print_json(diagnosis_to_json(diagnosis, seen.installation))
+        print_json(diagnosis)
     else:
         print_lines(format_diagnosis(diagnosis, _format_location(seen)), Console(highlight=False))
     return diagnosis.exit_status

@@ -5,10 +5,10 @@ from typing import Final
 
 from rich.text import Text
 
-from cli.doctor.check_report import CheckFinding, CheckReport, CheckState, Diagnosis
+from cli.doctor.findings import CheckReport, Diagnosis, Finding, FindingState
 from cli.lines import Line
 
-_STATES: Final[dict[CheckState, tuple[str, str]]] = {
+_STATES: Final[dict[FindingState, tuple[str, str]]] = {
     "ok": ("ok", "green"),
     "wrong": ("WRONG", "bold red"),
     "unknown": ("?", "yellow"),
@@ -19,41 +19,37 @@ _COLUMN: Final = 7
 def format_diagnosis(diagnosis: Diagnosis, where: str) -> Iterator[Line]:
     """Yield the lines: wrong checks first, then unknown ones, then ok."""
     yield Line(0, Text(where, style="bold"))
-    before: CheckState | None = None
+    before: FindingState | None = None
     for check in diagnosis.worst_first:
         if check.state != "ok" or before != "ok":
             yield Line(0, Text())
         yield from _format_check(check)
         before = check.state
     yield Line(0, Text())
-    yield Line(0, Text(_format_summary(diagnosis), style=_STATES[_find_worst(diagnosis)][1]))
+    yield Line(0, Text(_format_summary(diagnosis), style=_STATES[diagnosis.state][1]))
 
 
 def _format_check(check: CheckReport) -> Iterator[Line]:
     word, style = _STATES[check.state]
     label = Text(f"{word:<{_COLUMN}}", style=style)
     if check.state == "ok":
-        seen = "; ".join(finding.observation for finding in check.findings)
+        seen = "; ".join(finding.seen for finding in check.findings)
         yield Line(0, Text.assemble((check.name, "bold"), f": {seen}"), label)
         return
-    yield Line(0, Text.assemble((check.name, "bold"), (f"  {check.question}", "dim")), label)
+    yield Line(0, Text.assemble((check.name, "bold"), (f"  {check.asks}", "dim")), label)
     for finding in check.findings:
         yield from _format_finding(finding)
 
 
-def _format_finding(finding: CheckFinding) -> Iterator[Line]:
+def _format_finding(finding: Finding) -> Iterator[Line]:
     word, style = _STATES[finding.state]
     yield Line(
-        _COLUMN, Text(finding.observation), Text(f"{word} ", style=style) if finding.state == "ok" else Text()
+        _COLUMN, Text(finding.seen), Text(f"{word} ", style=style) if finding.state == "ok" else Text()
     )
     if finding.fix:
         yield Line(_COLUMN, Text(finding.fix), Text("fix: ", style="bold"))
     for command in finding.commands:
         yield Line(_COLUMN + 5, Text(command, style="cyan"), is_unbroken=True)
-
-
-def _find_worst(diagnosis: Diagnosis) -> CheckState:
-    return diagnosis.worst_first[0].state if diagnosis.checks else "ok"
 
 
 def _format_summary(diagnosis: Diagnosis) -> str:

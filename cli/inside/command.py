@@ -1,10 +1,11 @@
-"""`talos-ccm inside`: commands that other commands run in the watcher's pod; hidden from people."""
+"""`talos-ccm inside`: commands that other commands run in a pod of a service; hidden from people."""
 
 import asyncio
 import os
 import sys
 
 import click
+import msgspec
 
 
 @click.group(hidden=True)
@@ -25,28 +26,34 @@ def flow(objects: tuple[str, ...]) -> None:
 
     Reads NATS_URL, NATS_NKEY_FILE and NATS_CA_FILE.
     """
-    from cli.inside.flow_query import FlowQuery, resolve_nats_access  # noqa: PLC0415
+    from cli.cluster.query import ClusterQuery, resolve_nats_access  # noqa: PLC0415
     from cli.inside.flow_reader import query_nats  # noqa: PLC0415 - `--help` need not load it
-    from cli.inside.flow_snapshot import FlowResult, FlowUnavailable, encode_result, parse_objects  # noqa: PLC0415
+    from cli.inside.flow_snapshot import FlowResult, FlowUnavailable, parse_object  # noqa: PLC0415
 
     try:
-        asked = parse_objects(objects)
+        asked = tuple(map(parse_object, objects))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    nats = resolve_nats_access(FlowQuery(), os.environ)
+    nats = resolve_nats_access(ClusterQuery(), os.environ)
     answer: FlowResult = FlowUnavailable(reason="NATS_URL is not set in this pod")
     if nats is not None:
         answer = asyncio.run(query_nats(nats, asked))
-    sys.stdout.buffer.write(encode_result(answer) + b"\n")
+    sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
     sys.exit(2 if isinstance(answer, FlowUnavailable) else 0)
 
 
 @inside.command()
-def certificates() -> None:
-    """Print the expiry of the Talos certificate of this pod as JSON."""
-    from cli.cluster.credentials import read_talos_certificate_expiry  # noqa: PLC0415
-    from cli.inside.flow_snapshot import CertificateSnapshot, encode_certificates  # noqa: PLC0415
+@click.option(
+    "--node-ip", "node_ips", multiple=True, metavar="ADDRESS", help="Machine to query (address). Repeatable."
+)
+@click.option(
+    "--endpoints", default="", metavar="HOST,...", help="Same value as --talos-endpoints of metadata."
+)
+@click.option("--offline", is_flag=True, help="Query no endpoint and no machine.")
+def talos(node_ips: tuple[str, ...], endpoints: str, *, offline: bool) -> None:
+    """Print the state of the mounted Talos credential as JSON."""
+    from cli.inside.talos_probe import probe_credential  # noqa: PLC0415 - `--help` need not load it
 
-    until = read_talos_certificate_expiry()
-    found = (CertificateSnapshot(name="talos", expires_at=until),) if until else ()
-    sys.stdout.buffer.write(encode_certificates(found) + b"\n")
+    report = asyncio.run(probe_credential(node_ips, endpoints, offline=offline))
+    sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
+    sys.exit(1 if report.problem else 0)

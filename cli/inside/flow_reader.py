@@ -19,7 +19,6 @@ from cli.inside.flow_snapshot import (
     LastMessage,
     ObjectMessages,
     StreamSnapshot,
-    is_addressable,
 )
 from cli.inside.service_presence import list_service_presence
 from libs.common.bus.nats.connection import Connection
@@ -39,6 +38,7 @@ from libs.common.contract.subjects import (
     OBSERVED_NODE,
     SNAPSHOT,
     STREAM,
+    is_publishable_name,
 )
 
 _SECONDS: Final = 5.0  # for the connection, and for each response
@@ -79,17 +79,12 @@ class _Consumer(msgspec.Struct, frozen=True):
     num_waiting: int = 0
 
 
-async def read_flow(nats: NatsAccess, objects: Sequence[FlowObject] = ()) -> FlowSnapshot:
-    """Return the flow and the last messages about `objects`. Raises BusError."""
-    async with _connect(nats) as connection:
-        seen = await _FlowReader(connection).read_snapshot(objects)
-        return msgspec.structs.replace(seen, certificates=tuple(_list_certificates(nats, connection)))
-
-
-async def query_nats(nats: NatsAccess, objects: tuple[FlowObject, ...]) -> FlowSnapshot | FlowUnavailable:
-    """Return the flow, or why NATS does not return it."""
+async def query_nats(nats: NatsAccess, objects: Sequence[FlowObject] = ()) -> FlowSnapshot | FlowUnavailable:
+    """Return the flow and the last messages about `objects`, or why NATS does not return them."""
     try:
-        return await read_flow(nats, objects)
+        async with _connect(nats) as connection:
+            seen = await _FlowReader(connection).read_snapshot(objects)
+            return msgspec.structs.replace(seen, certificates=tuple(_list_certificates(nats, connection)))
     except BusError as error:
         return FlowUnavailable(reason=f"{NATS_SILENT}: {error}")
 
@@ -184,7 +179,7 @@ class _FlowReader:
         return info
 
     async def _read_object(self, about: FlowObject) -> ObjectMessages:
-        if not is_addressable(about):
+        if not is_publishable_name(about.name):
             return ObjectMessages(object=about)
         kind, name = about.kind, about.name
         observed, enriched, decided, dead = await asyncio.gather(

@@ -3,18 +3,15 @@
 Pod and caller may have different versions: fields are only added, each with a default.
 """
 
-from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
 
 from libs.common.contract.events import DeadLetter, Event, Leading
-from libs.common.contract.subjects import is_publishable_name
 from libs.common.contract.timestamp import Timestamp
 from libs.common.json_errors import JSON_ERRORS
 
 NATS_SILENT: Final = "NATS does not answer"
-_NATS_SILENT_IN_JSON: Final = "NATS does not tell"  # commands of earlier versions look for this text
 Kind = Literal["node", "csr"]
 _KINDS: Final[tuple[Kind, ...]] = ("node", "csr")
 
@@ -141,12 +138,8 @@ FlowResult = FlowSnapshot | FlowUnavailable
 _decoder: Final[msgspec.json.Decoder[FlowResult]] = msgspec.json.Decoder(FlowResult)
 
 
-def parse_objects(words: Sequence[str]) -> tuple[FlowObject, ...]:
-    """Parse words such as "node/web-1". Raises ValueError."""
-    return tuple(map(_parse_object, words))
-
-
-def _parse_object(word: str) -> FlowObject:
+def parse_object(word: str) -> FlowObject:
+    """Parse a word such as "node/web-1". Raises ValueError."""
     kind, _, name = word.partition("/")
     for known in _KINDS:
         if kind == known and name:
@@ -154,38 +147,9 @@ def _parse_object(word: str) -> FlowObject:
     raise ValueError(f'"{word}" is neither node/NAME nor csr/NAME')
 
 
-def is_addressable(about: FlowObject) -> bool:
-    """Whether the name can be part of a subject."""
-    return is_publishable_name(about.name)
-
-
-def encode_result(answer: FlowResult) -> bytes:
-    """Encode the result as JSON."""
-    return msgspec.json.encode(_replace_prefix(answer, NATS_SILENT, _NATS_SILENT_IN_JSON))
-
-
 def decode_result(data: bytes) -> FlowResult:
     """Decode the result. Raises ValueError if it is invalid."""
     try:
-        return _replace_prefix(_decoder.decode(data), _NATS_SILENT_IN_JSON, NATS_SILENT)
+        return _decoder.decode(data)
     except JSON_ERRORS as error:
         raise ValueError(f"not the output of `inside flow`: {error}") from error
-
-
-def _replace_prefix(answer: FlowResult, before: str, after: str) -> FlowResult:
-    if not isinstance(answer, FlowUnavailable) or not answer.reason.startswith(before):
-        return answer
-    return msgspec.structs.replace(answer, reason=after + answer.reason.removeprefix(before))
-
-
-def encode_certificates(certificates: tuple[CertificateSnapshot, ...]) -> bytes:
-    """Encode the certificates as JSON."""
-    return msgspec.json.encode(certificates)
-
-
-def decode_certificates(data: bytes) -> tuple[CertificateSnapshot, ...]:
-    """Decode the certificates. Raises ValueError if they are invalid."""
-    try:
-        return msgspec.json.decode(data, type=tuple[CertificateSnapshot, ...])
-    except JSON_ERRORS as error:
-        raise ValueError(f"not the output of `inside certificates`: {error}") from error

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cli.cluster.kept_keys import kept_keys_to_json
 from cli.render.compiled_config import CompiledConfig
 from cli.render.node_selection import SkippedNode
 from cli.render.preview import Comparison, Preview
@@ -26,7 +25,7 @@ def previews_to_json(
             "reason": preview.plan.reason,
             "rules": [_rule_to_json(result, used) for result in preview.effects.results],
             "changes": preview.changes,
-            "keptKeys": kept_keys_to_json(preview.kept_keys),
+            "keptKeys": preview.kept_keys,
             "events": _events_to_json(preview.plan.notices),
             "patch": preview.node_patch,
             "statusPatch": preview.status_patch,

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 
-from cli.cluster.credentials import open_kube_client, open_talos_client
+from cli.cluster.access import open_kube_client, open_talos_client
 from cli.cluster.described_node import DescribedNode
-from cli.cluster.kube_listing import list_managed_nodes, run_gathering
+from cli.cluster.kube_reader import run_gathering
 from cli.cluster.machine_query import describe_node, query_machine
+from cli.cluster.query import ClusterQuery
+from cli.cluster.read_cluster import read_cluster, require_nodes
 from cli.render.node_selection import GatheredNodes, NodeSelection, SkippedNode
 from libs.common.cloud_config.fact_fields import TalosResource
 from libs.common.contract.node import Node, trim_node
@@ -30,26 +32,23 @@ async def _read(
     cluster: NodeSelection, prefer_ipv6: bool, resources: frozenset[TalosResource]
 ) -> GatheredNodes:
     names = cluster.from_cluster
-    kube = open_kube_client(cluster.kubeconfig, cluster.context, user_agent="talos-ccm-render")
-    try:
+    async with open_kube_client(cluster.kubeconfig, cluster.context, command="render") as kube:
         machines = open_talos_client(cluster.talosconfig, cluster.talos_endpoints)
         try:
-            listed, managed_fields = await list_managed_nodes(kube)
-            nodes = [trim_node(node) for node in listed]
+            snapshot = await read_cluster(kube, ClusterQuery(), "nodes")
+            nodes = [trim_node(node) for node in require_nodes(snapshot)]
             asked = [node for node in nodes if cluster.all_nodes or node.name in names]
             answers = await asyncio.gather(
                 *(_describe_node(machines, node, nodes, prefer_ipv6, resources) for node in asked)
             )
         finally:
             await machines.close()
-    finally:
-        await kube.close()
     there = {node.name for node in asked}
     unknown = (SkippedNode(name=name, reason="Node not found") for name in names if name not in there)
     return GatheredNodes(
         nodes=tuple(answer for answer in answers if isinstance(answer, DescribedNode)),
         skipped=(*unknown, *(answer for answer in answers if isinstance(answer, SkippedNode))),
-        managed_fields=managed_fields,
+        managed_fields=snapshot.managed_fields,
     )
 
 

@@ -6,10 +6,11 @@ from typing import Final
 
 import msgspec
 
-from cli.cluster.kept_keys import KeptKeyReport
+from cli.cluster.kept_keys import NO_MANAGERS, KeptKeyReport, report_kept_keys
 from cli.cluster.kube_events import find_config_rejection
+from cli.cluster.snapshot import ClusterSnapshot, ConfigFile
 from cli.cluster.unavailable import Unavailable
-from cli.inside.flow_snapshot import FlowUnavailable, LastMessage, StreamSnapshot
+from cli.inside.flow_snapshot import FlowUnavailable, LastMessage
 from cli.status.components import (
     CertificateStatus,
     ConsumerStatus,
@@ -21,10 +22,9 @@ from cli.status.components import (
     list_service_statuses,
 )
 from cli.status.ipam.capacity import resolve_pools
-from cli.status.ipam.ipam_status import IpamStatus, build_ipam_status, parse_pages
+from cli.status.ipam.ipam_status import IpamStatus, build_ipam_status, read_pages
 from cli.status.nodes import NodesStatus, summarize_nodes
 from cli.status.requests import RequestsStatus, summarize_requests
-from cli.status.status_evidence import StatusEvidence
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.controllers import CLOUD_NODE
@@ -34,89 +34,127 @@ from services.ipam.effective_networks import NetworkFlags
 _QUARANTINE: Final = timedelta(minutes=10)  # default of ipam; only the number of quarantined blocks is shown
 
 
-class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of all parts at one moment."""
+class StreamStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The size of the stream."""
+
+    created: str
+    messages: int
+    bytes: int
+    max_bytes: int | None  # None: unlimited
+
+
+class DeadLetterStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead letter: the object that it is about, and why it was rejected."""
+
+    about: str
+    reason: str
+    at: datetime
+
+
+class DeadLettersStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of all dead letters, and the newest ones."""
+
+    count: int = 0
+    newest: tuple[DeadLetterStatus, ...] = ()
+
+
+class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The state of all parts at one moment, as in the JSON output; an unknown part is None."""
 
     at: datetime
-    is_all_in_one: bool
-    nats_problem: str  # why NATS was not queried, or did not answer
+    wrong: tuple[str, ...] = ()  # the problems
+    unknown: tuple[str, ...]  # the parts that could not be read, with the reason
+    all_in_one: bool
+    has_flow: bool  # whether NATS has answered
     services: tuple[ServiceStatus, ...]
     leader: LeaderStatus
-    stream: StreamSnapshot | None
+    stream: StreamStatus | None
     queues: tuple[ConsumerStatus, ...]
-    dead_letters: tuple[LastMessage, ...]
-    dead_count: int
+    dead_letters: DeadLettersStatus
     nodes: NodesStatus
     kept_keys: tuple[KeptKeyReport, ...]  # no problem: an operator may have set them on purpose
-    requests: RequestsStatus | Unavailable
-    pod_cidrs: IpamStatus | Unavailable
+    requests: RequestsStatus | None
+    pod_cidrs: IpamStatus | None = msgspec.field(name="podCIDRs")
     certificates: tuple[CertificateStatus, ...]
-    unavailable_parts: tuple[str, ...]  # parts that Kubernetes did not return
-    problems: tuple[str, ...]
 
     @property
     def is_unknown(self) -> bool:
         """Whether information is missing that is needed to report that all is well."""
-        silent = bool(self.nats_problem) and not self.is_all_in_one
-        return silent or isinstance(self.requests, Unavailable) or self.leader.state == "unknown"
+        is_silent = not self.has_flow and not self.all_in_one
+        return is_silent or self.requests is None or self.leader.state == "unknown"
 
     @property
     def exit_status(self) -> int:
-        return 1 if self.problems else 2 if self.is_unknown else 0
+        return 1 if self.wrong else 2 if self.is_unknown else 0
 
 
-def build_status(evidence: StatusEvidence) -> ClusterStatus:
-    """Return the status of the cluster. It depends on the evidence only."""
-    flow = evidence.flow_snapshot
-    services = list_service_statuses(evidence)
+def build_status(snapshot: ClusterSnapshot) -> ClusterStatus:
+    """Return the status of the cluster."""
+    flow, nodes = snapshot.flow_snapshot, snapshot.known_nodes
+    services = list_service_statuses(snapshot)
     installed = {one.name for one in services if one.state != "absent"}
-    requests = evidence.requests
+    stream = flow.stream if flow else None
     found = ClusterStatus(
-        at=evidence.at,
-        is_all_in_one=evidence.is_all_in_one,
-        nats_problem=evidence.flow.reason if isinstance(evidence.flow, FlowUnavailable) else "",
+        at=snapshot.at,
+        unknown=tuple(_list_unavailable_parts(snapshot)),
+        all_in_one=snapshot.is_all_in_one,
+        has_flow=flow is not None,
         services=services,
-        leader=get_leader_status(evidence),
-        stream=flow.stream if flow else None,
+        leader=get_leader_status(snapshot),
+        stream=StreamStatus(
+            created=stream.stream_id,
+            messages=stream.messages,
+            bytes=stream.bytes,
+            max_bytes=stream.max_bytes or None,
+        )
+        if stream
+        else None,
         queues=tuple(list_consumer_statuses(flow, installed)) if flow else (),
-        dead_letters=flow.dead if flow else (),
-        dead_count=flow.dead_count if flow else 0,
-        nodes=summarize_nodes(evidence.nodes, flow, evidence.at, _read_ownership(evidence)),
-        kept_keys=evidence.kept_keys,
-        requests=requests
-        if isinstance(requests, Unavailable)
-        else summarize_requests(requests, flow, evidence.at, frozenset(node.name for node in evidence.nodes)),
-        pod_cidrs=_build_ipam_status(evidence),
+        dead_letters=DeadLettersStatus(
+            count=flow.dead_count, newest=tuple(map(_summarize_dead_letter, flow.dead))
+        )
+        if flow
+        else DeadLettersStatus(),
+        nodes=summarize_nodes(nodes, flow, snapshot.at, _read_ownership(snapshot)),
+        kept_keys=tuple(
+            report
+            for node in nodes
+            for report in report_kept_keys(node, snapshot.managed_fields.get(node.name, NO_MANAGERS))
+        ),
+        requests=None
+        if isinstance(snapshot.requests, Unavailable)
+        else summarize_requests(
+            (one.signing_request for one in snapshot.requests),
+            flow,
+            snapshot.at,
+            frozenset(node.name for node in nodes),
+        ),
+        pod_cidrs=_build_ipam_status(snapshot),
         certificates=tuple(
             list_certificate_statuses(
-                (*(flow.certificates if flow else ()), *evidence.certificates), evidence.at
+                (*(flow.certificates if flow else ()), *snapshot.certificates), snapshot.at
             )
         ),
-        unavailable_parts=tuple(_list_unavailable_parts(evidence)),
-        problems=(),
     )
     # A rejected configuration comes first: it also makes pods unready.
-    problems = (*_list_config_problems(evidence), *_list_problems(found, told=flow is not None))
-    return msgspec.structs.replace(found, problems=problems)
+    return msgspec.structs.replace(found, wrong=(*_list_config_problems(snapshot), *_list_problems(found)))
 
 
-def _read_ownership(evidence: StatusEvidence) -> Ownership:
+def _read_ownership(snapshot: ClusterSnapshot) -> Ownership:
     """Return which Nodes the labeler manages; all of them if the file is unavailable or invalid."""
-    text = "" if isinstance(evidence.config_file, Unavailable) else evidence.config_file
+    text = snapshot.config.text if isinstance(snapshot.config, ConfigFile) else ""
     try:
         return parse_cloud_config(text, "the file").ownership.for_controller(CLOUD_NODE)
     except CloudConfigError:  # the services keep an earlier file, and an Event reports this one
         return Ownership()
 
 
-def _build_ipam_status(evidence: StatusEvidence) -> IpamStatus | Unavailable:
+def _build_ipam_status(snapshot: ClusterSnapshot) -> IpamStatus | None:
     """Return the IPAM status; its pools are those of the cluster networks that metadata published."""
-    claims = evidence.claims
+    claims, flow = snapshot.claims, snapshot.flow_snapshot
     if isinstance(claims, Unavailable):
-        return claims
-    pages = parse_pages(claims.pages)
-    heard = evidence.flow_snapshot.networks if evidence.flow_snapshot else None
-    networks = heard.event if heard else None
+        return None
+    networks = flow.networks.event if flow and flow.networks else None
     said = NetworkFlags()
     if isinstance(networks, ClusterNetworksObserved):
         said = NetworkFlags(
@@ -125,70 +163,68 @@ def _build_ipam_status(evidence: StatusEvidence) -> IpamStatus | Unavailable:
             mask_size_ipv6=networks.node_cidr_mask_size_ipv6 or 0,
         )
     try:
-        pools = resolve_pools(said, (), pages.pages)
+        pools = resolve_pools(said, (), read_pages(claims.after))
     except ValueError:
         # these networks come from a machine config, not from flags; `status ipam` takes ipam's flags
         pools = ()
-    return build_ipam_status(
-        pages, parse_pages(claims.before), evidence.nodes, pools, at=evidence.at, quarantine=_QUARANTINE
-    )  # fmt: skip
+    return build_ipam_status(claims, snapshot.known_nodes, pools, at=snapshot.at, quarantine=_QUARANTINE)
 
 
-def _list_unavailable_parts(evidence: StatusEvidence) -> Iterator[str]:
+def _list_unavailable_parts(snapshot: ClusterSnapshot) -> Iterator[str]:
+    if isinstance(snapshot.flow, FlowUnavailable) and not snapshot.is_all_in_one:
+        reason = snapshot.flow.reason
+        yield reason if reason.startswith("NATS") else f"NATS: {reason}"
     parts = {
-        "CSRs": evidence.requests,
-        "Lease": evidence.lease,
-        "pods": evidence.pods,
-        "pod CIDR claims": evidence.claims,
-        "Events": evidence.events,
-        "--cloud-config": evidence.config_file,
+        "CSRs": snapshot.requests,
+        "Lease": snapshot.lease,
+        "pods": snapshot.pods,
+        "pod CIDR claims": snapshot.claims,
+        "Events": snapshot.events,
+        "--cloud-config": snapshot.config,
     }
     for name, part in parts.items():
         if isinstance(part, Unavailable):
             yield f"{name}: {part.reason}"
 
 
-def _list_problems(found: ClusterStatus, *, told: bool) -> Iterator[str]:
-    """Yield one line per problem, in the order in which an operator checks them."""
-    yield from _list_service_problems(found, told=told)
-    if found.dead_count:
-        yield f"dead letters: {found.dead_count:,}"
-    if stuck := found.nodes.stuck:
-        yield f"Nodes: {len(stuck):,} uninitialized, the oldest {stuck[0].name}"
-    if not isinstance(found.requests, Unavailable):
-        owed = [one for one in found.requests.open if one.is_wrong]
-        if owed:
-            yield f"CSRs: {len(owed):,} nodes without the requested certificate"
-    if not isinstance(found.pod_cidrs, Unavailable) and found.pod_cidrs.pages and found.pod_cidrs.conflicts:
-        yield f"pod CIDRs: {len(found.pod_cidrs.conflicts):,} conflicts, see talos-ccm status ipam"
-    for one in found.certificates:
-        if one.state == "wrong":
-            yield f"certificate {one.certificate.name}: renewal is overdue"
-
-
-def _list_config_problems(evidence: StatusEvidence) -> Iterator[str]:
-    events = () if isinstance(evidence.events, Unavailable) else evidence.events
+def _list_config_problems(snapshot: ClusterSnapshot) -> Iterator[str]:
+    events = () if isinstance(snapshot.events, Unavailable) else snapshot.events
     if rejection := find_config_rejection(events):
         yield f"configuration: {rejection.message}"
 
 
-def _list_service_problems(found: ClusterStatus, *, told: bool) -> Iterator[str]:
+def _list_problems(found: ClusterStatus) -> Iterator[str]:
+    """Yield one line per problem, in the order in which an operator checks them."""
+    yield from _list_service_problems(found)
+    if found.dead_letters.count:
+        yield f"dead letters: {found.dead_letters.count:,}"
+    if stuck := found.nodes.stuck:
+        yield f"Nodes: {len(stuck):,} uninitialized, the oldest {stuck[0].name}"
+    if found.requests and (owed := [one for one in found.requests.open if one.is_wrong]):
+        yield f"CSRs: {len(owed):,} nodes without the requested certificate"
+    if found.pod_cidrs and found.pod_cidrs.claim_pages and found.pod_cidrs.conflicts:
+        yield f"pod CIDRs: {len(found.pod_cidrs.conflicts):,} conflicts, see talos-ccm status ipam"
+    for one in found.certificates:
+        if one.state == "wrong":
+            yield f"certificate {one.name}: renewal is overdue"
+
+
+def _list_service_problems(found: ClusterStatus) -> Iterator[str]:
     for service in found.services:
         if service.state == "wrong":
             ready = f"{service.ready} of {service.pods} pods ready, " if service.pods else ""
             yield f"{service.name}: {ready}{service.text}"
     if found.leader.state == "wrong":
         yield f"leader: {found.leader.text}"
-    if told and found.stream is None:
+    if found.has_flow and found.stream is None:
         yield "stream: it does not exist; the leading watcher creates it"
     for queue in found.queues:
         if queue.state == "wrong":
-            yield f"consumer {queue.queue.name}: {queue.text}"
+            yield f"consumer {queue.name}: {queue.text}"
 
 
-def summarize_dead_letter(word: LastMessage) -> tuple[str, str]:
-    """Return the subject of a dead letter and the reason why it was rejected."""
+def _summarize_dead_letter(word: LastMessage) -> DeadLetterStatus:
+    about, reason = word.subject, f"unreadable: {word.unreadable}"
     if isinstance(word.event, DeadLetter):
-        letter = word.event
-        return f"{letter.service} {letter.kind}/{letter.name}", letter.reason
-    return word.subject, f"unreadable: {word.unreadable}"
+        about, reason = f"{word.event.service} {word.event.kind}/{word.event.name}", word.event.reason
+    return DeadLetterStatus(about=about, reason=reason, at=word.published_at)

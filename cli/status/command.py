@@ -78,13 +78,13 @@ def status(context: click.Context, /, *, watch: bool, interval: float, output: s
         _reject_ignored_options(context)
         return
     with run_command("Reading the cluster"):
-        from cli.inside.flow_query import LeaseQuery  # noqa: PLC0415 - `--help` need not load it
+        from cli.cluster.query import ClusterQuery  # noqa: PLC0415 - `--help` need not load it
         from cli.status.run_status import show_status, watch_status  # noqa: PLC0415
 
-        source, as_json = LeaseQuery(**where), output == "json"
+        query, as_json = ClusterQuery(**where), output == "json"
         if watch:
-            sys.exit(watch_status(source, every_seconds=interval, as_json=as_json))
-        sys.exit(show_status(source, as_json=as_json))
+            sys.exit(watch_status(query, every_seconds=interval, as_json=as_json))
+        sys.exit(show_status(query, as_json=as_json))
 
 
 @status.command(short_help="Show pod CIDR pools, allocations and conflicts.")
@@ -156,7 +156,7 @@ def ipam(
       talos-ccm status ipam -o json | jq '.conflicts[]'
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     with run_command("Reading the cluster"):
-        from cli.status.ipam.from_cluster import IpamQuery  # noqa: PLC0415 - `--help` need not load it
+        from cli.cluster.query import ClusterQuery  # noqa: PLC0415 - `--help` need not load it
         from cli.status.ipam.run_ipam_status import IpamOptions, show_ipam_status  # noqa: PLC0415
         from services.ipam.effective_networks import NetworkFlags, validate_network_flags  # noqa: PLC0415
 
@@ -167,5 +167,5 @@ def ipam(
         told = IpamOptions(
             network_flags=networks, cloud_config=cloud_config, quarantine=timedelta(seconds=quarantine)
         )
-        source = IpamQuery(kubeconfig=kubeconfig, context=context)
-        sys.exit(show_ipam_status(source, told, with_nodes=with_nodes, as_json=output == "json"))
+        query = ClusterQuery(kubeconfig=kubeconfig, context=context)
+        sys.exit(show_ipam_status(query, told, with_nodes=with_nodes, as_json=output == "json"))

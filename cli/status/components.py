@@ -7,12 +7,12 @@ from typing import Final, Literal
 
 import msgspec
 
-from cli.cluster.chart_labels import COMPONENT
+from cli.cluster.kube_objects import COMPONENT
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
+from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable
 from cli.inside.flow_snapshot import CertificateSnapshot, ConsumerSnapshot, FlowSnapshot, ServicePresence
-from cli.status.status_evidence import StatusEvidence
 from libs.common.contract.services import DEFAULT_SERVICES, METADATA, SERVICES, WATCHER
 
 ComponentState = Literal["well", "wrong", "unknown", "absent"]
@@ -33,41 +33,53 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     state: ComponentState
-    ready: int | None = None  # None: pods are unknown
+    ready: int | None = None  # None: pods are unknown; the same for the other counts
     pods: int | None = None
-    restarts: int = 0
+    restarts: int | None = None
     text: str = ""
 
 
-class LeaderStatus(msgspec.Struct, frozen=True, kw_only=True):
+class LeaderStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The leading watcher, by its Lease and by its heartbeats."""
 
+    holder: str | None = None
     state: ComponentState
-    holder: str = ""
     lease_seconds: float | None = None  # since the last renewal
     heartbeat_seconds: float | None = None  # since the last heartbeat on NATS
     text: str = ""
 
 
-class ConsumerStatus(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The state of a durable consumer."""
 
-    queue: ConsumerSnapshot
+    name: str
+    service: str
     state: ComponentState
+    pending: int
+    unacknowledged: int
+    redelivered: int
     idle_seconds: float | None = None  # since the last delivery or acknowledgement
     text: str = ""
 
 
-def list_service_statuses(evidence: StatusEvidence) -> tuple[ServiceStatus, ...]:
+class CertificateStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A certificate and its state: wrong if it should have been renewed by now."""
+
+    name: str
+    expires_at: datetime
+    state: ComponentState
+
+
+def list_service_statuses(snapshot: ClusterSnapshot) -> tuple[ServiceStatus, ...]:
     """Return the services in the order of the flow. Only pods show which services are installed."""
-    seen = {one.service: one for one in (evidence.flow_snapshot.services if evidence.flow_snapshot else ())}
-    if isinstance(evidence.pods, Unavailable) or not evidence.pods:
-        return tuple(_status_from_messages(one) for one in seen.values())
+    flow = snapshot.flow_snapshot
+    seen = {one.service: one for one in (flow.services if flow else ())}
+    if isinstance(snapshot.pods, Unavailable) or not snapshot.pods:
+        return tuple(map(_status_from_messages, seen.values()))
     by_component: dict[str, list[Pod]] = {}
-    for pod in evidence.pods:
+    for pod in snapshot.pods:
         if not pod.is_terminated:
-            component = pod.metadata.labels.get(COMPONENT, ALL_IN_ONE).removesuffix("-single")
-            # an earlier chart labels the pod of a single NATS server nats-single
+            component = pod.metadata.labels.get(COMPONENT, ALL_IN_ONE)
             by_component.setdefault(component, []).append(pod)
     if ALL_IN_ONE not in by_component:
         by_component |= {name: [] for name in _NEEDED if name not in by_component}
@@ -78,8 +90,7 @@ def list_service_statuses(evidence: StatusEvidence) -> tuple[ServiceStatus, ...]
 def _status_from_pods(name: str, pods: Sequence[Pod], seen: ServicePresence | None) -> ServiceStatus:
     if not pods:
         why = "no pod exists; without it, no other service receives events"
-        return ServiceStatus(name=name, state="wrong", ready=0, pods=0, text=why)
-    ready = sum(pod.is_ready for pod in pods)
+        return ServiceStatus(name=name, state="wrong", ready=0, pods=0, restarts=0, text=why)
     unready = [f"{pod.name} {pod.why_not_ready}" for pod in pods if not pod.is_ready]
     text = unready[0] + (f", and {len(unready) - 1} more" if len(unready) > 1 else "") if unready else ""
     # A silent watcher may be a standby; the leader status reports a missing leader.
@@ -87,7 +98,7 @@ def _status_from_pods(name: str, pods: Sequence[Pod], seen: ServicePresence | No
     return ServiceStatus(
         name=name,
         state="wrong" if unready or silent else "well",
-        ready=ready,
+        ready=len(pods) - len(unready),
         pods=len(pods),
         restarts=sum(pod.restart_count for pod in pods),
         text=text or (seen.why if seen and seen.is_present is not None else ""),
@@ -100,17 +111,18 @@ def _status_from_messages(seen: ServicePresence) -> ServiceStatus:
     if seen.is_present:
         return ServiceStatus(name=seen.service, state="well", text=seen.why)
     # Only pods show whether a service is installed. A silent default service counts as missing.
-    missed = seen.service in _DEFAULT
-    text = seen.why if missed else f"{seen.why}: it is not running or not installed"
-    return ServiceStatus(name=seen.service, state="wrong" if missed else "absent", text=text)
+    if seen.service in _DEFAULT:
+        return ServiceStatus(name=seen.service, state="wrong", text=seen.why)
+    text = f"{seen.why}: it is not running or not installed"
+    return ServiceStatus(name=seen.service, state="absent", text=text)
 
 
-def get_leader_status(evidence: StatusEvidence) -> LeaderStatus:
+def get_leader_status(snapshot: ClusterSnapshot) -> LeaderStatus:
     """Return the leader status.
 
-    Without a heartbeat on NATS, it compares the clock of the Lease holder with the clock of the evidence.
+    Without a heartbeat on NATS, it compares the clock of the Lease holder with the clock of the snapshot.
     """
-    flow, lease = evidence.flow_snapshot, evidence.lease
+    flow, lease = snapshot.flow_snapshot, snapshot.lease
     spoken = flow.leader_heartbeat_seconds if flow else None
     if isinstance(lease, Unavailable):
         if flow is None:
@@ -120,11 +132,11 @@ def get_leader_status(evidence: StatusEvidence) -> LeaderStatus:
         return LeaderStatus(state="well", holder=flow.leader.holder, heartbeat_seconds=spoken)
     if not lease.holder:
         return LeaderStatus(state="wrong", text="the Lease has no holder")
-    text = _why_not_leading(lease, evidence.at, flow)
+    text = _why_not_leading(lease, snapshot.at, flow)
     return LeaderStatus(
         state="wrong" if text else "well",
         holder=lease.holder,
-        lease_seconds=lease.seconds_since_renewal(evidence.at),
+        lease_seconds=lease.seconds_since_renewal(snapshot.at),
         heartbeat_seconds=spoken,
         text=text,
     )
@@ -136,9 +148,7 @@ def _why_not_leading(lease: LeaseState, at: datetime, flow: FlowSnapshot | None)
         return ""
     if not lease.is_held(at):
         return "the Lease has expired, so no watcher leads"
-    if flow is not None:
-        return "it holds the Lease but publishes no leader heartbeat"
-    return ""
+    return "it holds the Lease but publishes no leader heartbeat" if flow is not None else ""
 
 
 def list_consumer_statuses(flow: FlowSnapshot, installed: AbstractSet[str]) -> Iterator[ConsumerStatus]:
@@ -157,7 +167,16 @@ def list_consumer_statuses(flow: FlowSnapshot, installed: AbstractSet[str]) -> I
         state: ComponentState = "wrong" if text else "well"
         if queue.exists and queue.service not in installed:
             state, text = _judge_absent(queue)
-        yield ConsumerStatus(queue=queue, state=state, idle_seconds=idle, text=text)
+        yield ConsumerStatus(
+            name=queue.name,
+            service=queue.service,
+            state=state,
+            pending=queue.pending,
+            unacknowledged=queue.unacknowledged,
+            redelivered=queue.redelivered,
+            idle_seconds=idle,
+            text=text,
+        )
 
 
 def _judge_absent(queue: ConsumerSnapshot) -> tuple[ComponentState, str]:
@@ -173,16 +192,7 @@ def _why_stalled(queue: ConsumerSnapshot, idle: float | None) -> str:
         return ""
     if not queue.waiting and not queue.unacknowledged:
         return "no client pulls from it"
-    if idle is not None and idle > _STALLED_SECONDS:
-        return "no progress for a minute"
-    return ""
-
-
-class CertificateStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A certificate and its state: wrong if it should have been renewed by now."""
-
-    certificate: CertificateSnapshot
-    state: ComponentState
+    return "no progress for a minute" if idle is not None and idle > _STALLED_SECONDS else ""
 
 
 def list_certificate_statuses(
@@ -190,5 +200,6 @@ def list_certificate_statuses(
 ) -> Iterator[CertificateStatus]:
     """Yield the state of each certificate, by the same thresholds as the alerts."""
     for one in certificates:
-        renewed = at + _RENEWED_BEFORE.get(one.name, timedelta()) < one.expires_at
-        yield CertificateStatus(certificate=one, state="well" if renewed else "wrong")
+        is_renewed = at + _RENEWED_BEFORE.get(one.name, timedelta()) < one.expires_at
+        state: ComponentState = "well" if is_renewed else "wrong"
+        yield CertificateStatus(name=one.name, expires_at=one.expires_at, state=state)

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from cli.cluster.kube_objects import is_node_ready
 from cli.inside.flow_snapshot import FlowSnapshot, ObjectMessages
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
@@ -21,7 +22,7 @@ class UnusableNode(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     seconds: float | None  # since registration
-    is_blocked: bool  # initialization was tried and failed
+    is_blocked: bool = msgspec.field(name="blocked")  # initialization was tried and failed
     why: str
 
     @property
@@ -30,11 +31,11 @@ class UnusableNode(msgspec.Struct, frozen=True, kw_only=True):
         return not self.is_blocked and self.seconds is not None and self.seconds < JOINING_SECONDS
 
 
-class NodesStatus(msgspec.Struct, frozen=True, kw_only=True):
+class NodesStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The counts of all Nodes, and the Nodes that are not usable."""
 
     count: int
-    usable_count: int
+    usable: int
     excluded: int  # usable Nodes that the section `ownership` of --cloud-config excludes
     not_ready: int  # usable Nodes whose kubelet reports not ready, or reports nothing
     uninitialized: tuple[UnusableNode, ...]  # oldest first
@@ -57,16 +58,11 @@ def summarize_nodes(
     stuck = [_make_unusable_node(node, flow, at) for node in everything if not node.is_initialized]
     return NodesStatus(
         count=len(everything),
-        usable_count=len(usable),
+        usable=len(usable),
         excluded=sum(bool(why_not_owned(ownership, node)) for node in usable),
-        not_ready=sum(not _is_ready(node) for node in usable),
+        not_ready=sum(not is_node_ready(node) for node in usable),
         uninitialized=tuple(sorted(stuck, key=lambda one: (-(one.seconds or 0.0), one.name))),
     )
-
-
-def _is_ready(node: Node) -> bool:
-    condition = node.find_condition("Ready")
-    return condition is not None and condition.status == "True"
 
 
 def _make_unusable_node(node: Node, flow: FlowSnapshot | None, at: datetime) -> UnusableNode:

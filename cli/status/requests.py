@@ -23,24 +23,18 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     state: OpenRequestState
     seconds: float | None  # since creation
+    # waiting does not help, and the node still needs the certificate
+    is_wrong: bool = msgspec.field(name="wrong")
     why: str
-    is_outdated: bool = False  # answered, and the Node no longer exists
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether waiting does not help and the node still needs the certificate."""
-        if self.is_outdated:
-            return False
-        return self.state in ("denied", "failed") or self.seconds is None or self.seconds >= SOON_SECONDS
 
 
-class RequestsStatus(msgspec.Struct, frozen=True, kw_only=True):
+class RequestsStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Kubelet serving requests: counts of all, and in `open` the newest of each node."""
 
     count: int
     pending: int
     denied: int
-    not_issued: int  # approved, but not yet signed
+    not_issued: int = msgspec.field(name="approvedNotIssued")  # approved, but not yet signed
     issued: int
     superseded: int  # pending requests whose node has created a newer one
     open: tuple[OpenRequest, ...]  # oldest first
@@ -84,13 +78,17 @@ def _make_open_request(
     state = _read_state(request)
     if state is None:
         return None
+    seconds = (at - created).total_seconds() if created else None
+    # A decision about a Node that no longer exists is over.
+    is_outdated = state != "pending" and nodes is not None and request.node_name not in nodes
+    is_late = state in ("denied", "failed") or seconds is None or seconds >= SOON_SECONDS
     return OpenRequest(
         name=request.name,
         node=request.node_name,
         state=state,
-        seconds=(at - created).total_seconds() if created else None,
+        seconds=seconds,
+        is_wrong=is_late and not is_outdated,
         why=_explain_state(request, state, flow),
-        is_outdated=state != "pending" and nodes is not None and request.node_name not in nodes,
     )
 
 

@@ -7,9 +7,8 @@ from typing import Final
 from rich.text import Text
 
 from cli.cluster.kept_keys import KeptKeyReport, count_kept_keys, format_kept_key
-from cli.cluster.unavailable import Unavailable
 from cli.lines import Line
-from cli.status.cluster_status import ClusterStatus, summarize_dead_letter
+from cli.status.cluster_status import ClusterStatus
 from cli.status.components import (
     CertificateStatus,
     ComponentState,
@@ -17,7 +16,7 @@ from cli.status.components import (
     LeaderStatus,
     ServiceStatus,
 )
-from cli.status.ipam.ipam_status import IpamStatus
+from cli.status.ipam.ipam_status import IpamStatus, PoolStatus
 from cli.status.ipam.text import format_number
 from cli.status.nodes import NodesStatus, UnusableNode
 from cli.status.requests import OpenRequest, RequestsStatus
@@ -42,11 +41,8 @@ _CERTIFICATES: Final = {
 def format_status(found: ClusterStatus, *, width: int) -> Iterator[Line]:
     """Yield the lines. `width` is that of the terminal, or 0 for a pipe."""
     yield _format_verdict(found)
-    yield from (Line(2, Text(text, style="red")) for text in found.problems)
-    if found.nats_problem and not found.is_all_in_one:
-        about = "" if found.nats_problem.startswith("NATS") else "NATS: "
-        yield Line(2, Text(f"{about}{found.nats_problem}", style="cyan"))
-    yield from (Line(2, Text(text, style="cyan")) for text in found.unavailable_parts)
+    yield from (Line(2, Text(text, style="red")) for text in found.wrong)
+    yield from (Line(2, Text(text, style="cyan")) for text in found.unknown)
     yield _blank_line()
     if found.services:
         yield from _format_services(found.services, width)
@@ -71,8 +67,8 @@ def format_age(seconds: float) -> str:
 
 
 def _format_verdict(found: ClusterStatus) -> Line:
-    if found.problems:
-        many = "1 problem" if len(found.problems) == 1 else f"{len(found.problems)} problems"
+    if found.wrong:
+        many = "1 problem" if len(found.wrong) == 1 else f"{len(found.wrong)} problems"
         return Line(0, Text(many, style="bold red"))
     if found.is_unknown:
         return Line(0, Text("no problem found, but not everything could be read", style="bold cyan"))
@@ -110,13 +106,13 @@ def _format_leader(leader: LeaderStatus) -> tuple[str, str]:
 
 
 def _format_messages(found: ClusterStatus, width: int) -> Iterator[Line]:
-    if found.is_all_in_one:
+    if found.all_in_one:
         yield _format_field("Messages", "none: all services run in one process, without NATS", "dim")
         return
-    if found.nats_problem:
+    if not found.has_flow:
         yield _format_field("Messages", "unknown", "cyan")
         return
-    stream = found.stream
+    stream, letters = found.stream, found.dead_letters
     if stream is None:
         yield _format_field("Stream", "does not exist", "red")
         return
@@ -129,32 +125,30 @@ def _format_messages(found: ClusterStatus, width: int) -> Iterator[Line]:
     yield _blank_line()
     yield _format_field(
         "Dead letters",
-        f"{found.dead_count:,}" if found.dead_count else "none",
-        "red" if found.dead_letters else "",
+        f"{letters.count:,}" if letters.count else "none",
+        "red" if letters.newest else "",
     )
-    letters = [(word, *summarize_dead_letter(word)) for word in found.dead_letters[:_MOST]]
-    for word, about, reason in letters:
-        age = format_age((found.at - word.published_at).total_seconds())
-        yield Line(2, Text(_truncate(reason)), Text(f"{truncate_line(about)}, {age} ago: "))
-    yield from _format_more(found.dead_count)
+    for letter in letters.newest[:_MOST]:
+        age = format_age((found.at - letter.at).total_seconds())
+        yield Line(2, Text(_truncate(letter.reason)), Text(f"{truncate_line(letter.about)}, {age} ago: "))
+    yield from _format_more(letters.count)
 
 
 def _format_consumer(one: ConsumerStatus) -> list[Text]:
-    queue = one.queue
     idle = "-" if one.idle_seconds is None else f"{format_age(one.idle_seconds)} ago"
     late = "red" if one.state == "wrong" else "dim" if one.state == "absent" else ""
     return [
-        Text(queue.name),
-        Text(f"{queue.pending:,}", style=late),
-        Text(f"{queue.unacknowledged:,}"),
-        Text(f"{queue.redelivered:,}", style="yellow" if queue.redelivered else ""),
+        Text(one.name),
+        Text(f"{one.pending:,}", style=late),
+        Text(f"{one.unacknowledged:,}"),
+        Text(f"{one.redelivered:,}", style="yellow" if one.redelivered else ""),
         Text(idle),
         Text(one.text, style=_STYLES[one.state]),
     ]
 
 
 def _format_nodes(nodes: NodesStatus, width: int) -> Iterator[Line]:
-    told = f"{nodes.count:,}, {nodes.usable_count:,} usable"
+    told = f"{nodes.count:,}, {nodes.usable:,} usable"
     parts = ((nodes.not_ready, "not ready"), (nodes.excluded, "excluded by `ownership`"))
     if shown := [f"{count:,} of them {what}" for count, what in parts if count]:
         told += f" ({', '.join(shown)})"
@@ -197,8 +191,8 @@ def _format_kept_keys(kept: tuple[KeptKeyReport, ...]) -> Iterator[Line]:
     yield from _format_more(len(kept))
 
 
-def _format_requests(requests: RequestsStatus | Unavailable, width: int) -> Iterator[Line]:
-    if isinstance(requests, Unavailable):
+def _format_requests(requests: RequestsStatus | None, width: int) -> Iterator[Line]:
+    if requests is None:
         yield _format_field("CSRs", "unknown", "cyan")
         return
     superseded = f" ({requests.superseded:,} superseded)" if requests.superseded else ""
@@ -226,38 +220,37 @@ def _format_request(one: OpenRequest) -> list[Text]:
     ]
 
 
-def _format_pod_cidrs(found: IpamStatus | Unavailable) -> Iterator[Line]:
-    if isinstance(found, Unavailable):
+def _format_pod_cidrs(found: IpamStatus | None) -> Iterator[Line]:
+    if found is None:
         yield _format_field("Pod CIDRs", "unknown", "cyan")
         return
-    if not found.pages:
+    if not found.claim_pages:
         yield _format_field("Pod CIDRs", "not allocated by ipam: it has no claims", "dim")
         return
-    told = [
-        _format_pool(pool.cidr, pool.in_use, pool.free, pool.capacity) for pool in found.pools if pool.name
-    ]
+    told = [_format_pool(pool) for pool in found.pools if pool.name]
     if not found.are_pools_known:
         told = [f"{format_number(sum(pool.in_use for pool in found.pools))} blocks in use"]
-    if found.waiting:
-        told.append(f"{found.waiting:,} Nodes wait for one")
+    if found.nodes.waiting:
+        told.append(f"{found.nodes.waiting:,} Nodes wait for one")
     if found.quarantined:
         told.append(f"{len(found.quarantined):,} in quarantine")
     told.append(f"{len(found.conflicts):,} conflicts" if found.conflicts else "no conflicts")
     yield _format_field("Pod CIDRs", "; ".join(told), "red" if found.conflicts else "")
 
 
-def _format_pool(cidr: str, in_use: int, free: int | None, capacity: int | None) -> str:
-    if free is None or capacity is None:
-        return f"{cidr}: {format_number(in_use)} in use"
-    return f"{cidr}: {format_number(in_use)} of {format_number(capacity)} in use, {format_number(free)} free"
+def _format_pool(pool: PoolStatus) -> str:
+    used = f"{pool.network}: {format_number(pool.in_use)}"
+    if pool.free is None or pool.capacity is None:
+        return f"{used} in use"
+    return f"{used} of {format_number(pool.capacity)} in use, {format_number(pool.free)} free"
 
 
 def _format_certificates(certificates: tuple[CertificateStatus, ...], at: datetime) -> Iterator[Line]:
     for position, one in enumerate(certificates):
-        name = _CERTIFICATES.get(one.certificate.name, one.certificate.name)
-        seconds = (one.certificate.expires_at - at).total_seconds()
+        name = _CERTIFICATES.get(one.name, one.name)
+        seconds = (one.expires_at - at).total_seconds()
         left = f"expires in {format_age(seconds)}" if seconds > 0 else f"expired {format_age(-seconds)} ago"
-        text = f"{name} {left} ({one.certificate.expires_at:%Y-%m-%d %H:%M} UTC)"
+        text = f"{name} {left} ({one.expires_at:%Y-%m-%d %H:%M} UTC)"
         yield _format_field("" if position else "Certificates", text, "" if one.state == "well" else "red")
 
 

@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
-from cli.cluster.kube_listing import list_all
-from cli.cluster.kube_objects import Namespace
-from cli.cluster.kube_reader import KubeReader
+from cli.cluster.kube_reader import get_object
 from cli.cluster.pod_commands import build_label_selector
-from cli.cluster.pods import Pod, pod_resource
-from cli.cluster.workload_queries import list_workloads_at
+from cli.cluster.pods import Pod
+from cli.cluster.read_cluster import list_pods, list_workloads
 from cli.doctor.access_reviews import review_access
 from cli.doctor.required_permissions import AccessReviewRequest
+from libs.common.contract.node import ApiObject
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Invalid, KubeError, NotFound
 from libs.common.kube.pod_exec import exec_in_pod
@@ -71,14 +70,14 @@ async def installed(admin: KubeletFleet) -> AsyncIterator[None]:
 
 async def pods(api: KubeApi, release: str = "") -> tuple[Pod, ...]:
     labels = build_label_selector(release) if release else {"app.kubernetes.io/name": "described"}
-    return tuple(await list_all(api, pod_resource(NAMESPACE, labels)))
+    return await list_pods(api, NAMESPACE, labels)
 
 
 @pytest.mark.usefixtures("installed")
 async def test_a_workload_is_described_by_its_command_its_volumes_and_its_ready_pods(
     admin: KubeletFleet, api: KubeApi
 ):
-    [found] = [one for one in await list_workloads_at(KubeReader(api), "") if one.name == "described"]
+    [found] = [one for one in await list_workloads(api) if one.name == "described"]
     assert (found.kind, found.namespace, found.desired_pods, found.ready_pods) == (
         "Deployment",
         NAMESPACE,
@@ -89,7 +88,7 @@ async def test_a_workload_is_described_by_its_command_its_volumes_and_its_ready_
     assert found.pod.volumes[0].secret is not None
     status = {"status": {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}}
     await send(admin, "PATCH", f"{DEPLOYMENTS}/described/status", status, content_type=MERGE)
-    [found] = [one for one in await list_workloads_at(KubeReader(api), "") if one.name == "described"]
+    [found] = [one for one in await list_workloads(api) if one.name == "described"]
     assert found.ready_pods == 1
 
 
@@ -118,7 +117,7 @@ async def test_a_pod_is_found_by_its_labels_and_ready_as_its_kubelet_reports(
 
 
 async def test_a_namespace_of_a_new_cluster_has_the_label_of_its_name(api: KubeApi):
-    found = await KubeReader(api).get_object("/api/v1/namespaces/kube-system", Namespace)
+    found = await get_object(api, "/api/v1/namespaces/kube-system", ApiObject)
     assert found.metadata.labels == {"kubernetes.io/metadata.name": "kube-system"}
 
 
@@ -160,8 +159,7 @@ async def test_an_account_of_talos_and_a_service_are_kept_as_written(admin: Kube
 
 
 async def test_a_review_of_another_user_follows_the_bindings_of_that_user(admin: KubeletFleet, api: KubeApi):
-    reader = KubeReader(api)
-    [before] = await review_access(reader, NAMESPACE, [REVIEW])
+    [before] = await review_access(api, NAMESPACE, [REVIEW])
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "described"}}
     rules = [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
     user = f"system:serviceaccount:{NAMESPACE}:described"
@@ -175,7 +173,7 @@ async def test_a_review_of_another_user_follows_the_bindings_of_that_user(admin:
     await send(admin, "POST", f"{ROLES}/rolebindings", binding)
 
     async def is_allowed() -> bool:  # the real authorizer lags behind
-        [after] = await review_access(reader, NAMESPACE, [REVIEW])
+        [after] = await review_access(api, NAMESPACE, [REVIEW])
         return after.is_allowed
 
     try:

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import yaml
 
-from cli.doctor.check_report import Diagnosis
-from cli.doctor.diagnosis import diagnose
-from cli.doctor.from_cluster import DoctorQuery, gather_installation
-from cli.doctor.installation_snapshot import InstallationSnapshot
+from cli.cluster.query import ClusterQuery
+from cli.doctor.diagnosis import diagnose, list_parts
+from cli.doctor.findings import Diagnosis
+from cli.doctor.read_installation import read_installation
+from cli.doctor.snapshot import InstallationSnapshot
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.contract.events import Leading
 from libs.common.contract.services import DURABLES, WATCHER_LEASE_NAME, Durable
@@ -104,8 +105,8 @@ class Installed:
     async def seen(self, *only: str, kubeconfig: Path | None = None) -> InstallationSnapshot:
         """The snapshot that the command gathers."""
         await self.lead()
-        source = DoctorQuery(kubeconfig=kubeconfig or self.server.kubeconfig())
-        return await asyncio.to_thread(gather_installation, source, frozenset(only))
+        query = ClusterQuery(kubeconfig=kubeconfig or self.server.kubeconfig(), namespace="")
+        return await read_installation(query, list_parts(only))
 
     async def diagnosis(self, *only: str, kubeconfig: Path | None = None) -> Diagnosis:
         """The diagnosis of that snapshot."""

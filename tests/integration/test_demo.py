@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.__main__ import main
-from cli.doctor.check_names import CHECK_NAMES
+from cli.doctor.command import CHECK_NAMES
 
 _SECONDS = 90
 _ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.doctor.check_names import CHECK_NAMES
-from cli.doctor.check_report import CheckReport, Diagnosis
+from cli.doctor.command import CHECK_NAMES
+from cli.doctor.findings import CheckReport, Diagnosis
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.service_permissions import RBAC
 from tests.bus_actors import wait_until
@@ -58,7 +58,7 @@ def wrong(diagnosis: Diagnosis) -> dict[str, str]:
 
 
 def words(check: CheckReport) -> str:
-    said = [line for f in check.findings if f.state != "ok" for line in (f.observation, f.fix, *f.commands)]
+    said = [line for f in check.findings if f.state != "ok" for line in (f.seen, f.fix or "", *f.commands)]
     return "\n".join(said)
 
 

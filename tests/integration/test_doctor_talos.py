@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.doctor.talos_credential_probe import probe_credential
-from cli.doctor.talos_credential_report import TalosCredentialReport
+from cli.doctor.snapshot import CredentialProbe, InstallationSnapshot
+from cli.inside.talos_credential import TalosCredentialReport
+from cli.inside.talos_probe import probe_credential
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.ports import allocate_port
 from tests.doctor_cases import format_observations, make_remote_clock, make_snapshot, run_check
@@ -32,9 +33,15 @@ async def looked(
     return await probe_credential(node_ips, endpoints)
 
 
+def with_report(talos: TalosCredentialReport) -> InstallationSnapshot:
+    return make_snapshot(talos=CredentialProbe(report=talos, clock=make_remote_clock()))
+
+
 def told(talos: TalosCredentialReport, state: str = "wrong") -> str:
     """What the check makes of it."""
-    return format_observations("talos", make_snapshot(talos=talos, server_clock=make_remote_clock()), state)
+    return format_observations(
+        "talos", make_snapshot(talos=CredentialProbe(report=talos, clock=make_remote_clock())), state
+    )
 
 
 async def test_a_good_credential_is_answered(
@@ -43,7 +50,12 @@ async def test_a_good_credential_is_answered(
     talos = await looked(monkeypatch, fleet.write_talosconfig(tmp_path / "config"), FIRST, WORKER)
     assert (talos.problem, talos.roles) == ("", ("os:reader",))
     assert [machine.name for machine in talos.machines] == ["doctor-cp", "doctor-worker"]
-    assert run_check("talos", make_snapshot(talos=talos)).state == "ok"
+    assert (
+        run_check(
+            "talos", make_snapshot(talos=CredentialProbe(report=talos, clock=make_remote_clock()))
+        ).state
+        == "ok"
+    )
 
 
 async def test_a_machine_that_does_not_answer_is_told_and_the_others_are_not(

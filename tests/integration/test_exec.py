@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from cli.cluster.credentials import AccessError
-from cli.cluster.pod_commands import AllInOneError, run_in_pod
-from cli.inside.flow_client import FlowQuery, query_flow
+from cli.cluster.pod_commands import build_label_selector
+from cli.cluster.query import ClusterQuery
+from cli.cluster.read_cluster import list_pods
+from cli.inside.flow_client import query_flow
 from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable
 from libs.common.contract.events import Leading
 from libs.common.contract.services import DURABLES
@@ -57,8 +58,10 @@ async def kube(control_plane: ControlPlane) -> AsyncIterator[KubeApi]:
     await api.close()
 
 
-def a_source(control_plane: ControlPlane, *objects: FlowObject) -> FlowQuery:
-    return FlowQuery(kubeconfig=control_plane.kubeconfig(), namespace=NAMESPACE, objects=objects)
+async def flow(kube: KubeApi, *objects: FlowObject) -> FlowSnapshot | FlowUnavailable:
+    """Return the flow as a command gets it from the watcher's pod."""
+    pods = await list_pods(kube, NAMESPACE, build_label_selector(""))
+    return await query_flow(kube, ClusterQuery(namespace=NAMESPACE), pods, objects)
 
 
 async def test_a_command_runs_and_what_it_says_and_how_it_ends_comes_back(
@@ -139,7 +142,7 @@ async def grant(kubelets: KubeletFleet, user: str, rule: dict[str, Any]) -> None
 
 
 async def test_what_the_flow_is_like_is_asked_in_the_watchers_pod(
-    control_plane: ControlPlane,
+    kube: KubeApi,
     kubelets: KubeletFleet,
     kubelet: ExecKubelet,
     nats_server: NatsServer,
@@ -159,7 +162,7 @@ async def test_what_the_flow_is_like_is_asked_in_the_watchers_pod(
             env=ENV | {"NATS_URL": nats_server.url},
             ready=ready,
         )
-    found = await query_flow(a_source(control_plane, FlowObject("node", "web-1")))
+    found = await flow(kube, FlowObject("node", "web-1"))
     assert isinstance(found, FlowSnapshot), found
     assert found.leader
     assert found.leader.holder == "watcher-a"
@@ -168,7 +171,7 @@ async def test_what_the_flow_is_like_is_asked_in_the_watchers_pod(
     assert about.enriched
     assert kubelet.commands[-1] == ("python", "-m", "cli", "inside", "flow", "--object", "node/web-1")
     await kubelet.delete_pod(kubelets, namespace=NAMESPACE, name="watcher-b")
-    unknown = await query_flow(a_source(control_plane))
+    unknown = await flow(kube)
     assert isinstance(unknown, FlowUnavailable)
     assert "no pod of watcher is ready" in unknown.reason
     assert "watcher: CrashLoopBackOff" in unknown.reason
@@ -176,17 +179,16 @@ async def test_what_the_flow_is_like_is_asked_in_the_watchers_pod(
 
 
 async def test_without_a_pod_of_the_watcher_it_is_told_whether_all_is_in_one(
-    control_plane: ControlPlane, kubelets: KubeletFleet, kubelet: ExecKubelet
+    kube: KubeApi, kubelets: KubeletFleet, kubelet: ExecKubelet
 ):
-    source = a_source(control_plane)
-    with pytest.raises(AccessError, match="--namespace and --release"):
-        await run_in_pod("watcher", ("--version",), source=source, namespace=NAMESPACE)
+    nothing = await flow(kube)
+    assert isinstance(nothing, FlowUnavailable)
+    assert "--namespace and --release" in nothing.reason
+    assert not nothing.is_all_in_one
     await kubelet.run_pod(
         kubelets, namespace=NAMESPACE, name="all", labels=CHART, container="ccm", env=ENV
     )  # fmt: skip
-    with pytest.raises(AllInOneError):
-        await run_in_pod("watcher", ("--version",), source=source, namespace=NAMESPACE)
-    unknown = await query_flow(source)
+    unknown = await flow(kube)
     assert isinstance(unknown, FlowUnavailable)
     assert unknown.is_all_in_one
     await kubelet.delete_pod(kubelets, namespace=NAMESPACE, name="all")

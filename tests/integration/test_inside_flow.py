@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.inside.flow_client import FlowQuery, query_flow
+from cli.inside.flow_reader import query_nats
 from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable, decode_result
 from libs.common.bus.delivery import Ack
 from libs.common.bus.nats.bus import NatsBus
+from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.contract.events import DeadLetter, Leading
 from libs.common.contract.services import DURABLES, SERVICES, WATCHER
 from libs.common.contract.subjects import ENRICHED_NODE
@@ -42,19 +43,9 @@ async def watcher(nats: BootstrapInstallation, connect_bus: ConnectBus) -> NatsB
 
 
 async def seen(nats: BootstrapInstallation, *objects: FlowObject) -> FlowSnapshot:
-    found = await query_flow(source(nats, *objects))
+    found = await query_nats(nats.nats_access("reader"), objects)
     assert isinstance(found, FlowSnapshot), found
     return found
-
-
-def source(nats: BootstrapInstallation, *objects: FlowObject) -> FlowQuery:
-    access = nats.nats_access("reader")
-    return FlowQuery(
-        objects=objects,
-        nats_servers=access.servers,
-        nats_nkey_file=access.nkey_seed_file,
-        nats_ca_file=access.tls_ca_file,
-    )
 
 
 def a_letter(name: str) -> DeadLetter:
@@ -159,11 +150,12 @@ async def test_a_stream_that_is_not_there_is_a_finding_and_a_nats_that_is_not_th
     await nats.server.wipe()
 
     async def no_stream() -> bool:
-        found = await query_flow(source(nats))
+        found = await query_nats(nats.nats_access("reader"))
         return isinstance(found, FlowSnapshot) and found.stream is None
 
     await wait_until(no_stream, "NATS is there and the stream is not", 30)
-    unknown = await query_flow(FlowQuery(nats_servers=("nats://127.0.0.1:1",)))
+    nowhere = NatsAccess(servers=("nats://127.0.0.1:1",), service="reader")
+    unknown = await query_nats(nowhere)
     assert isinstance(unknown, FlowUnavailable)
     assert "127.0.0.1:1" in unknown.reason
 

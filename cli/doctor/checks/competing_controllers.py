@@ -2,18 +2,23 @@
 
 import re
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
-from cli.cluster.kube_objects import Container, LeaseItem, Workload
-from cli.cluster.lease_state import read_lease_state
+from cli.cluster.kube_objects import Container, Workload
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.check_report import CheckFinding
 from cli.doctor.checks.config_file import read_ownership_of
 from cli.doctor.checks.services import report_assumed_installation
-from cli.doctor.findings import format_names, report_ok, report_unavailable, report_unknown, report_wrong
-from cli.doctor.installation_snapshot import InstallationSnapshot
+from cli.doctor.findings import (
+    Finding,
+    format_names,
+    report_ok,
+    report_unavailable,
+    report_unknown,
+    report_wrong,
+)
+from cli.doctor.snapshot import InstallationSnapshot
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL
@@ -30,10 +35,6 @@ _APPROVERS: Final = re.compile(
 )
 _OURS: Final = "Approved by TalosCloudControllerManager"
 _BY_HAND: Final = ("KubectlApprove",)
-_UPSTREAM_LEASES: Final = (
-    ("kube-system", "cloud-controller-manager"),
-    ("kube-system", "cloud-controller-manager-migration"),
-)
 _MANAGER: Final = "kube-controller-manager"
 _SLACK: Final = timedelta(seconds=45)
 _POD_CIDRS: Final = (
@@ -41,7 +42,7 @@ _POD_CIDRS: Final = (
 )
 
 
-def check_pod_cidr_allocators(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def check_pod_cidr_allocators(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check that only one controller allocates pod CIDRs; two would allocate different ones."""
     if seen.installation.assumed_reason:
         yield report_assumed_installation(seen)
@@ -50,8 +51,7 @@ def check_pod_cidr_allocators(seen: InstallationSnapshot) -> Iterator[CheckFindi
         yield report_ok("ipam is not installed: another controller allocates pod CIDRs, as intended")
         return
     if isinstance(seen.system_pods, Unavailable):
-        told = seen.system_pods
-        yield report_unavailable("the flags of kube-controller-manager are unknown", told)
+        yield report_unavailable("the flags of kube-controller-manager are unknown", seen.system_pods)
         return
     managers = [
         (pod, each)
@@ -105,40 +105,39 @@ def allocates_pod_cidrs(container: Container) -> bool:
     return "*" in items
 
 
-def check_cloud_controllers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def check_cloud_controllers(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check that no other cloud controller removes the taint, labels Nodes or deletes them."""
     found = [*_check_lease_holder(seen), *_find_duplicate_installations(seen), *_find_other_managers(seen)]
     yield from found
-    if not found:
-        if isinstance(seen.leases, Unavailable):
-            told = seen.leases
-            yield report_unavailable("the leader is unknown", told)
-        if not seen.everywhere:
-            yield _report_other_installations(seen)
-        elif not isinstance(seen.leases, Unavailable):
-            namespace, name = seen.installation.lease
-            yield report_ok(
-                f"no other cloud controller manager; the holder of Lease {namespace}/{name} is a pod of this "
-                "installation"
-            )
+    if found:
+        return
+    leases = next((one for one in (seen.lease, seen.upstream_leases) if isinstance(one, Unavailable)), None)
+    if leases:
+        yield report_unavailable("the leader is unknown", leases)
+    if not seen.is_cluster_wide:
+        yield _report_other_installations()
+    elif not leases:
+        namespace, name = seen.installation.lease
+        yield report_ok(
+            f"no other cloud controller manager; the holder of Lease {namespace}/{name} is a pod of this "
+            "installation"
+        )
 
 
-def _report_other_installations(seen: InstallationSnapshot) -> CheckFinding:
+def _report_other_installations() -> Finding:
     return report_unknown(
-        f"workloads in other namespaces are unknown: {seen.everywhere_why}",
+        "workloads in other namespaces are unknown: permission to list them in all namespaces is missing",
         "use credentials that may list deployments and daemonsets in all namespaces:",
         "kubectl auth can-i list deployments.apps --all-namespaces",
     )
 
 
-def _check_lease_holder(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
-    if isinstance(seen.leases, Unavailable):
+def _check_lease_holder(seen: InstallationSnapshot) -> Iterator[Finding]:
+    if isinstance(seen.lease, Unavailable):
         return
     namespace, name = seen.installation.lease
-    lease = next((one for one in seen.leases if _get_lease_key(one) == (namespace, name)), None)
-    holder = (lease.spec.holder_identity or "") if lease is not None else ""
-    place = f"Lease {namespace}/{name}"
-    if lease is None or not _is_held(lease, seen.now):
+    place, holder = f"Lease {namespace}/{name}", seen.lease.holder
+    if not seen.lease.is_held(seen.at, slack=_SLACK):
         last = f"; last holder: {holder}" if holder else ""
         yield report_wrong(
             f"no watcher leads: {place} has no holder{last}",
@@ -147,29 +146,23 @@ def _check_lease_holder(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
         )
         return
     if isinstance(seen.pods, Unavailable):
-        told = seen.pods
-        yield report_unknown(
-            (
-                f"it is unknown whether {holder}, the holder of {place}, is a pod of this installation: "
-                f"{told.reason}"
-            ),
-            told.fix,
-            *told.commands,
+        yield report_unavailable(
+            f"it is unknown whether {holder}, the holder of {place}, is a pod of this installation", seen.pods
         )
         return
     host = holder.partition("_")[0]
     hosts = {pod.name for pod in seen.pods} | {pod.spec.node_name for pod in _list_own_pods(seen, seen.pods)}
-    if host not in hosts and not _is_held(lease, seen.now, slack=timedelta()):
+    if host in hosts:
+        return
+    if not seen.lease.is_held(seen.at):
         yield report_unknown(
             f"{holder}, the last holder of {place}, is gone, and no watcher has acquired the Lease yet",
             "check again in a minute: a watcher acquires the Lease when it expires",
         )
-    elif host not in hosts:
+    else:
         yield report_wrong(
-            (
-                f"{place} is held by {holder}, which is no pod in {seen.installation.namespace}: another "
-                "controller leads, and the watcher waits"
-            ),
+            f"{place} is held by {holder}, which is no pod of this installation: another controller leads, "
+            "and the watcher waits",
             "find the holder, and remove it or scale it to 0:",
             f"kubectl get pods --all-namespaces --output wide | grep --fixed-strings {host}",
         )
@@ -186,7 +179,7 @@ def _find_watcher(seen: InstallationSnapshot) -> str:
     return f"{process.workload.kind.lower()}/{process.workload.name}" if process else "deployment/watcher"
 
 
-def _find_duplicate_installations(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def _find_duplicate_installations(seen: InstallationSnapshot) -> Iterator[Finding]:
     here = seen.installation
     for other in seen.others:
         if other.lease == here.lease:
@@ -201,7 +194,7 @@ def _find_duplicate_installations(seen: InstallationSnapshot) -> Iterator[CheckF
             )
 
 
-def _find_other_managers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def _find_other_managers(seen: InstallationSnapshot) -> Iterator[Finding]:
     ours = {(w.namespace, w.name) for i in (seen.installation, *seen.others) for w in i.workloads}
     shared = read_ownership_of(seen, CLOUD_NODE) != Ownership()
     for workload in seen.workloads:
@@ -242,37 +235,23 @@ def _get_program(container: Container) -> str:
     return " ".join((image, *(word.rpartition("/")[2] for word in container.command[:1])))
 
 
-def _find_other_leases(seen: InstallationSnapshot, *, shared: bool) -> Iterator[CheckFinding]:
+def _find_other_leases(seen: InstallationSnapshot, *, shared: bool) -> Iterator[Finding]:
     """Yield other leaders. A static pod or a process outside the cluster shows only by its Lease."""
-    if isinstance(seen.leases, Unavailable) or shared:
+    if isinstance(seen.upstream_leases, Unavailable) or shared:
         return
-    for lease in seen.leases:
-        if _get_lease_key(lease) in _UPSTREAM_LEASES and _is_held(lease, seen.now):
+    for lease in seen.upstream_leases:
+        if lease.is_held(seen.at, slack=_SLACK):
+            namespace, _, name = lease.lease_name.partition("/")
             yield report_wrong(
-                (
-                    f"Lease kube-system/{lease.metadata.name} is held by {lease.spec.holder_identity}: "
-                    "another "
-                    "cloud controller manager leads beside this one"
-                ),
-                (
-                    "configure `ownership` in the --cloud-config file (docs/ownership.md), or remove "
-                    "the other "
-                    "one; see the holder:"
-                ),
-                f"kubectl --namespace kube-system get lease {lease.metadata.name} --output yaml",
+                f"Lease {lease.lease_name} is held by {lease.holder}: another cloud controller manager leads "
+                "beside this one",
+                "configure `ownership` in the --cloud-config file (docs/ownership.md), or remove the other "
+                "one; see the holder:",
+                f"kubectl --namespace {namespace} get lease {name} --output yaml",
             )
 
 
-def _get_lease_key(lease: LeaseItem) -> tuple[str, str]:
-    return lease.metadata.namespace, lease.metadata.name
-
-
-def _is_held(lease: LeaseItem, at: datetime, *, slack: timedelta = _SLACK) -> bool:
-    """Whether the Lease was renewed within its duration plus some slack for clock differences."""
-    return read_lease_state(lease.spec).is_held(at, slack=slack)
-
-
-def check_approvers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def check_approvers(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check that only csr approves; if there were another approver, the less strict one would decide."""
     if not seen.installation.runs_service("csr"):
         yield report_ok("certificate approval is off (node-csr-approval is not in enabledControllers)")
@@ -282,15 +261,14 @@ def check_approvers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     if found:
         return
     if isinstance(seen.requests, Unavailable):
-        told = seen.requests
-        yield report_unavailable("the approvers of requests are unknown", told)
-    elif not seen.everywhere:
-        yield _report_other_installations(seen)
+        yield report_unavailable("the approvers of requests are unknown", seen.requests)
+    elif not seen.is_cluster_wide:
+        yield _report_other_installations()
     else:
         yield report_ok("no other approver of serving certificates found")
 
 
-def _find_other_approvers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def _find_other_approvers(seen: InstallationSnapshot) -> Iterator[Finding]:
     if read_ownership_of(seen, CSR_APPROVAL) != Ownership():
         return  # it may approve for Nodes of other controllers
     for workload in seen.workloads:
@@ -307,7 +285,7 @@ def _find_other_approvers(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
             )
 
 
-def _find_foreign_approvals(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def _find_foreign_approvals(seen: InstallationSnapshot) -> Iterator[Finding]:
     if isinstance(seen.requests, Unavailable):
         return
     reasons: dict[str, list[str]] = {}
@@ -329,8 +307,7 @@ def _find_foreign_approvals(seen: InstallationSnapshot) -> Iterator[CheckFinding
 def _list_foreign_nodes(seen: InstallationSnapshot) -> frozenset[str]:
     """Return the Nodes whose requests csr leaves to another approver, by the file."""
     ownership = read_ownership_of(seen, CSR_APPROVAL)
-    nodes = () if isinstance(seen.nodes, Unavailable) else seen.nodes
-    return frozenset(node.name for node in nodes if why_not_owned(ownership, node))
+    return frozenset(node.name for node in seen.known_nodes if why_not_owned(ownership, node))
 
 
 def _format_delete_command(workload: Workload) -> str:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from cli.cluster.snapshot import ConfigFile
 from cli.cluster.unavailable import AbsentObject, Unavailable
 from cli.config.config_check import FileReport, check_config
-from cli.doctor.check_report import CheckFinding
-from cli.doctor.findings import report_ok, report_unavailable, report_wrong
-from cli.doctor.installation_snapshot import InstallationSnapshot
+from cli.doctor.findings import Finding, report_ok, report_unavailable, report_wrong
+from cli.doctor.snapshot import InstallationSnapshot
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig, Ownership
 from libs.common.cloud_config.model import Finding as Mistake
@@ -14,7 +14,7 @@ from libs.common.cloud_config.model import Finding as Mistake
 _MAX_SHOWN = 5
 
 
-def check_config_file(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def check_config_file(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check the file by the rules of `talos-ccm config check`."""
     name, key = seen.installation.config_file
     if not name:
@@ -30,8 +30,8 @@ def check_config_file(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
             yield report_wrong(
                 f"{where} has no {key}: pods that mount it do not start", "create it again:", again
             )
-        case str() as text:
-            checked = check_config(text, f"{name}/{key}")
+        case file:
+            checked = check_config(file.text, file.source)
             if not checked.mistakes:
                 yield report_ok(
                     f"{where}: {_pluralize(len(checked.rules), 'rule')}{_format_warnings(checked)}"
@@ -53,10 +53,10 @@ def check_config_file(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
 
 def read_ownership_of(seen: InstallationSnapshot, controller: str) -> Ownership:
     """Return the ownership section of the file, as far as it can be parsed."""
-    if not isinstance(seen.config, str):
+    if not isinstance(seen.config, ConfigFile):
         return Ownership()
     try:
-        return parse_cloud_config(seen.config, "the file").ownership.for_controller(controller)
+        return parse_cloud_config(seen.config.text, "the file").ownership.for_controller(controller)
     except CloudConfigError as error:
         return (error.read or CloudConfig()).ownership.for_controller(controller)
 

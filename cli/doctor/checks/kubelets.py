@@ -4,10 +4,16 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.check_report import CheckFinding
 from cli.doctor.checks.config_file import read_ownership_of
-from cli.doctor.findings import format_names, report_ok, report_unavailable, report_unknown, report_wrong
-from cli.doctor.installation_snapshot import InstallationSnapshot
+from cli.doctor.findings import (
+    Finding,
+    format_names,
+    report_ok,
+    report_unavailable,
+    report_unknown,
+    report_wrong,
+)
+from cli.doctor.snapshot import InstallationSnapshot
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned, why_not_selected
 from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL
@@ -20,7 +26,7 @@ _PATCH: Final = (
 )
 
 
-def check_kubelets(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def check_kubelets(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check that each Node has a valid provided-node-ip annotation.
 
     An external kubelet with --node-ip writes it; on Talos it always has one.
@@ -48,7 +54,7 @@ def _is_foreign(node: Node, ownership: Ownership) -> bool:
     return bool(why_not_owned(ownership, node))
 
 
-def _find_not_external(nodes: Sequence[Node]) -> Iterator[CheckFinding]:
+def _find_not_external(nodes: Sequence[Node]) -> Iterator[Finding]:
     """Yield Nodes whose kubelet has no external cloud provider.
 
     Such a kubelet sets no taint, removes the annotation, and never sets a providerID.
@@ -71,7 +77,7 @@ def _find_not_external(nodes: Sequence[Node]) -> Iterator[CheckFinding]:
         )
 
 
-def _find_without_address(nodes: Sequence[Node]) -> Iterator[CheckFinding]:
+def _find_without_address(nodes: Sequence[Node]) -> Iterator[Finding]:
     lacking = [
         n.name for n in nodes if not n.provided_node_ip and (not n.is_initialized or n.spec.provider_id)
     ]
@@ -91,7 +97,7 @@ def _find_without_address(nodes: Sequence[Node]) -> Iterator[CheckFinding]:
         )
 
 
-def _find_invalid_address(nodes: Sequence[Node]) -> Iterator[CheckFinding]:
+def _find_invalid_address(nodes: Sequence[Node]) -> Iterator[Finding]:
     for node in nodes:
         ips = parse_node_ips(node.provided_node_ip) if node.provided_node_ip else ()
         if isinstance(ips, InvalidNodeIP):
@@ -105,7 +111,7 @@ def _find_invalid_address(nodes: Sequence[Node]) -> Iterator[CheckFinding]:
             )
 
 
-def check_serving_certificates(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def check_serving_certificates(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check that kubelets request serving certificates.
 
     Such a kubelet has created a request within the last hour, or has serverTLSBootstrap enabled.
@@ -139,7 +145,7 @@ def check_serving_certificates(seen: InstallationSnapshot) -> Iterator[CheckFind
         yield report_unknown(
             (
                 f"{format_names(mute)}: no request within the last hour, and the kubelet configuration is "
-                f"unknown: {told.reason}"
+                f"unknown: {told.explanation}"
             ),
             told.fix if told.required_permission else "read the kubelet configuration:",
             *(told.commands or (f"kubectl get --raw /api/v1/nodes/{min(mute)}/proxy/configz",)),

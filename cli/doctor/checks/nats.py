@@ -7,9 +7,15 @@ from typing import Final
 from cryptography import x509
 
 from cli.cluster.unavailable import AbsentObject, Unavailable
-from cli.doctor.check_report import CheckFinding
-from cli.doctor.findings import format_names, report_ok, report_unavailable, report_unknown, report_wrong
-from cli.doctor.installation_snapshot import InstallationSnapshot
+from cli.doctor.findings import (
+    Finding,
+    format_names,
+    report_ok,
+    report_unavailable,
+    report_unknown,
+    report_wrong,
+)
+from cli.doctor.snapshot import InstallationSnapshot
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapshot
 from libs.common.contract.subjects import STREAM
 
@@ -21,7 +27,7 @@ _UNRENEWED: Final = timedelta(days=90)
 _OF_THE_SERVER: Final = "nats-server"
 
 
-def check_nats(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def check_nats(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check NATS, as seen with the reader's key."""
     if seen.installation.is_all_in_one:
         yield report_ok("all services run in one process, without NATS")
@@ -36,7 +42,7 @@ def check_nats(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
         )
 
 
-def _check_flow(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def _check_flow(seen: InstallationSnapshot) -> Iterator[Finding]:
     kubectl, prefix = seen.installation.kubectl, seen.installation.prefix
     if isinstance(seen.flow, FlowUnavailable):
         yield report_unknown(
@@ -75,7 +81,7 @@ def _check_flow(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
         )
 
 
-def _find_missing_consumers(seen: InstallationSnapshot, flow: FlowSnapshot) -> Iterator[CheckFinding]:
+def _find_missing_consumers(seen: InstallationSnapshot, flow: FlowSnapshot) -> Iterator[Finding]:
     """Yield installed services that have a consumer and do not pull from it."""
     running, prefix = seen.installation.services, seen.installation.prefix
     for one in flow.services:
@@ -88,7 +94,7 @@ def _find_missing_consumers(seen: InstallationSnapshot, flow: FlowSnapshot) -> I
             )
 
 
-def _check_stream(seen: InstallationSnapshot, stream: StreamSnapshot) -> Iterator[CheckFinding]:
+def _check_stream(seen: InstallationSnapshot, stream: StreamSnapshot) -> Iterator[Finding]:
     if stream.max_bytes and stream.bytes > _ALMOST_FULL * stream.max_bytes:
         yield report_wrong(
             f"stream {STREAM} is {100 * stream.bytes // stream.max_bytes} % full",
@@ -97,7 +103,7 @@ def _check_stream(seen: InstallationSnapshot, stream: StreamSnapshot) -> Iterato
         )
 
 
-def _check_authority(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def _check_authority(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check the certificate of the authority, the only one without automatic renewal.
 
     The keeper renews the server certificate.
@@ -119,7 +125,7 @@ def _check_authority(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
             yield from _check_expiry(pem, seen.at, name, kubectl)
 
 
-def _check_server_certificate(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def _check_server_certificate(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check the certificate that the server presents to clients."""
     shown = seen.flow.certificates if isinstance(seen.flow, FlowSnapshot) else ()
     for one in shown:
@@ -144,7 +150,7 @@ def _check_server_certificate(seen: InstallationSnapshot) -> Iterator[CheckFindi
             )
 
 
-def _check_expiry(pem: str, at: datetime, name: str, kubectl: str) -> Iterator[CheckFinding]:
+def _check_expiry(pem: str, at: datetime, name: str, kubectl: str) -> Iterator[Finding]:
     try:
         ends = min(c.not_valid_after_utc for c in x509.load_pem_x509_certificates(pem.encode()))
     except ValueError as error:

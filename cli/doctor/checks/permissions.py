@@ -2,28 +2,24 @@
 
 from collections.abc import Iterator, Sequence
 
-from cli.cluster.installation import Installation
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.check_report import CheckFinding
-from cli.doctor.findings import report_ok, report_unavailable, report_unknown, report_wrong
-from cli.doctor.installation_snapshot import InstallationSnapshot
-from cli.doctor.required_permissions import AccessReviewRequest, AccessReviewResult, apply_lease_names
+from cli.doctor.findings import Finding, report_ok, report_unavailable, report_unknown, report_wrong
+from cli.doctor.required_permissions import (
+    AccessReviewRequest,
+    AccessReviewResult,
+    get_role_name,
+    get_role_paths,
+)
+from cli.doctor.snapshot import InstallationSnapshot
 
-_RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
-
-def check_permissions(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def check_permissions(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check the permissions by access reviews, which the API server does not store."""
     if isinstance(seen.reviews, Unavailable):
-        told = seen.reviews
-        yield report_unavailable("the permissions are unknown", told)
+        yield report_unavailable("the permissions are unknown", seen.reviews)
         return
-    reviewed = list(seen.reviews)
-    missing = [
-        each.request
-        for each in reviewed
-        if each.request.is_required and not each.is_allowed and not each.error
-    ]
+    reviewed = seen.reviews.results
+    missing = [each.request for each in reviewed if each.is_missing]
     excess = [each.request for each in reviewed if not each.request.is_required and each.is_allowed]
     yield from _report_missing(seen, missing)
     yield from _report_excess(excess)
@@ -39,35 +35,7 @@ def check_permissions(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
             )
 
 
-def get_role_name(installation: Installation, asked: AccessReviewRequest) -> str:
-    """Return the chart's name of Role and binding; in an all-in-one process, each service has its own."""
-    service = asked.service or _find_service(installation, asked)
-    return f"{installation.prefix}-{service}"
-
-
-def get_role_paths(installation: Installation, asked: AccessReviewRequest) -> tuple[str, str]:
-    """Return the API paths of the Role (or ClusterRole) of that permission, and of its binding."""
-    name = get_role_name(installation, asked)
-    if asked.namespace:
-        place = f"{_RBAC}/namespaces/{asked.namespace}"
-        return f"{place}/roles/{name}", f"{place}/rolebindings/{name}"
-    return f"{_RBAC}/clusterroles/{name}", f"{_RBAC}/clusterrolebindings/{name}"
-
-
-def _find_service(installation: Installation, asked: AccessReviewRequest) -> str:
-    for process in installation.processes:
-        for wiring in process.services:
-            for right in (apply_lease_names(process, each) for each in wiring.policy_rules):
-                if (right.group, right.resource, right.namespace) == (
-                    asked.group, asked.resource, asked.namespace
-                ) and asked.verb in right.verbs:  # fmt: skip
-                    return wiring.service
-    return "watcher"
-
-
-def _report_missing(
-    seen: InstallationSnapshot, missing: Sequence[AccessReviewRequest]
-) -> Iterator[CheckFinding]:
+def _report_missing(seen: InstallationSnapshot, missing: Sequence[AccessReviewRequest]) -> Iterator[Finding]:
     """Yield one finding per Role."""
     by_role: dict[tuple[str, str], list[AccessReviewRequest]] = {}
     for asked in missing:
@@ -78,7 +46,7 @@ def _report_missing(
 
 def _report_role(
     seen: InstallationSnapshot, namespace: str, name: str, lacking: Sequence[AccessReviewRequest]
-) -> CheckFinding:
+) -> Finding:
     installation = seen.installation
     account = f"{installation.namespace}:{lacking[0].service_account}"
     whose = f"ServiceAccount {installation.namespace}/{lacking[0].service_account}"
@@ -86,7 +54,7 @@ def _report_role(
     role, binding = get_role_paths(installation, lacking[0])
     kind = "Role" if namespace else "ClusterRole"
     where = f"{kind} {namespace + '/' if namespace else ''}{name}"
-    there = seen.objects_there
+    there = {} if isinstance(seen.reviews, Unavailable) else seen.reviews.existing
     if there.get(role) is False:
         return report_wrong(
             f"{told}: {where} does not exist",
@@ -108,7 +76,7 @@ def _report_role(
     )
 
 
-def _report_excess(excess: Sequence[AccessReviewRequest]) -> Iterator[CheckFinding]:
+def _report_excess(excess: Sequence[AccessReviewRequest]) -> Iterator[Finding]:
     by_account: dict[str, list[AccessReviewRequest]] = {}
     for asked in excess:
         by_account.setdefault(asked.service_account, []).append(asked)
@@ -124,7 +92,7 @@ def _report_excess(excess: Sequence[AccessReviewRequest]) -> Iterator[CheckFindi
         )
 
 
-def _report_unknown(unasked: Sequence[AccessReviewResult]) -> Iterator[CheckFinding]:
+def _report_unknown(unasked: Sequence[AccessReviewResult]) -> Iterator[Finding]:
     if unasked:
         accounts = sorted({each.request.service_account for each in unasked})
         yield report_unknown(

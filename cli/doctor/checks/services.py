@@ -4,13 +4,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from cli.cluster.chart_labels import COMPONENT, INSTANCE
-from cli.cluster.kube_objects import PodEvent, Workload
+from cli.cluster.kube_events import KubeEvent
+from cli.cluster.kube_objects import COMPONENT, INSTANCE, Workload
 from cli.cluster.pods import ContainerStatus, Pod
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.check_report import CheckFinding
-from cli.doctor.findings import format_names, report_ok, report_unavailable, report_unknown, report_wrong
-from cli.doctor.installation_snapshot import InstallationSnapshot
+from cli.doctor.findings import (
+    Finding,
+    format_names,
+    report_ok,
+    report_unavailable,
+    report_unknown,
+    report_wrong,
+)
+from cli.doctor.snapshot import InstallationSnapshot, UnreadyPods
 from libs.common.cloud_config.findings import truncate_line
 
 _VERSION: Final = "app.kubernetes.io/version"
@@ -20,7 +26,7 @@ _LONGEST: Final = 300  # maximum characters of a message from outside
 _NEEDED: Final = ("watcher", "metadata")
 
 
-def check_services(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def check_services(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check that every pod is ready; otherwise report the reason."""
     if seen.installation.assumed_reason:
         yield report_assumed_installation(seen)
@@ -46,7 +52,7 @@ def check_services(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
         yield report_ok(f"ready: {', '.join(counts)}")
 
 
-def report_assumed_installation(seen: InstallationSnapshot) -> CheckFinding:
+def report_assumed_installation(seen: InstallationSnapshot) -> Finding:
     """Return an unknown finding, because the actual installation could not be read."""
     installation = seen.installation
     return report_unknown(
@@ -56,7 +62,7 @@ def report_assumed_installation(seen: InstallationSnapshot) -> CheckFinding:
     )
 
 
-def _report_unready(seen: InstallationSnapshot, workload: Workload) -> CheckFinding:
+def _report_unready(seen: InstallationSnapshot, workload: Workload) -> Finding:
     kubectl, kind = seen.installation.kubectl, workload.kind.lower()
     if not workload.desired_pods:
         if workload.kind == "DaemonSet":
@@ -84,7 +90,7 @@ def _report_unready(seen: InstallationSnapshot, workload: Workload) -> CheckFind
             )
     if isinstance(seen.pods, Unavailable):
         return report_wrong(
-            f"{head}; the reason is unknown: {seen.pods.reason}", seen.pods.fix, *seen.pods.commands
+            f"{head}; the reason is unknown: {seen.pods.explanation}", seen.pods.fix, *seen.pods.commands
         )
     pods = [pod for pod in select_pods(workload, seen.pods) if not pod.has_condition("Ready")]
     if not pods:
@@ -94,7 +100,7 @@ def _report_unready(seen: InstallationSnapshot, workload: Workload) -> CheckFind
             f"{kubectl} describe {kind} {workload.name}",
         )
     pod = pods[0]
-    why, fix, *commands = _explain_pod(pod, seen.events, seen.last_lines)
+    why, fix, *commands = _explain_pod(pod, seen.unready)
     return report_wrong(f"{head}: pod {pod.name} {why}", fix, *(c.format(kubectl=kubectl) for c in commands))
 
 
@@ -110,12 +116,12 @@ def select_pods(workload: Workload, pods: Sequence[Pod]) -> list[Pod]:
     ]
 
 
-def _explain_pod(pod: Pod, events: Sequence[PodEvent], lines: Mapping[str, str]) -> tuple[str, ...]:
+def _explain_pod(pod: Pod, unready: UnreadyPods) -> tuple[str, ...]:
     """Return the problem of a pod, the fix and the commands; commands contain {kubectl}."""
     describe = f"{{kubectl}} describe pod {pod.name}"
     status = pod.status
     for container in pod.all_containers:
-        if told := _explain_container(pod, container, lines):
+        if told := _explain_container(pod, container, unready.last_lines):
             return told
     for condition in pod.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
@@ -124,17 +130,17 @@ def _explain_pod(pod: Pod, events: Sequence[PodEvent], lines: Mapping[str, str])
                 "set nodeSelector and tolerations in the chart's values to match your control planes:",
                 "kubectl get nodes --output custom-columns=NAME:.metadata.name,TAINTS:.spec.taints[*].key",
             )
-    failed = [e for e in events if e.involved_object.name == pod.name and e.type == "Warning"]
+    failed = [e for e in unready.events if e.involved_object.name == pod.name and e.type == "Warning"]
     if failed:
         last = failed[-1]
         return (
-            f"is {_describe_phase(pod)}: {last.reason}: {_truncate_line(last.message)}",
+            f"is {_describe_phase(pod)}: {last.reason}: {_truncate_line(last.message or '')}",
             *_explain_event(last),
             describe,
         )
     waiting = [c.name for c in pod.containers if not c.ready]
     if waiting and status.phase == "Running":
-        said = _get_last_line(pod, lines)
+        said = _get_last_line(pod, unready.last_lines)
         return (
             f"runs, but its container {waiting[0]} is not ready{said}",
             "its log and /readyz?verbose on its port (docs/processes.md) give the reason:",
@@ -178,7 +184,7 @@ def _explain_container(pod: Pod, container: ContainerStatus, lines: Mapping[str,
     return ()
 
 
-def _explain_event(event: PodEvent) -> tuple[str, ...]:
+def _explain_event(event: KubeEvent) -> tuple[str, ...]:
     if event.reason == "FailedMount" and "talos-secrets" in event.message:
         return ("Talos has not written that Secret: see the check talos-credential, and",)
     if event.reason == "FailedMount" and "-nats-" in event.message:
@@ -201,7 +207,7 @@ def _truncate_line(text: str) -> str:
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 
-def check_versions(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def check_versions(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check that all workloads and this command have the same version."""
     installation = seen.installation
     if installation.assumed_reason:
@@ -272,7 +278,7 @@ def _format_differences(by_name: Mapping[str, str]) -> str:
     )
 
 
-def check_pod_security(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def check_pod_security(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check that the namespace admits the pods.
 
     All comply with `restricted`, except those on the host network.
@@ -284,8 +290,7 @@ def check_pod_security(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     hosts = [w for w in installation.workloads if w.pod.host_network]
     name = installation.namespace
     if isinstance(seen.namespace_labels, Unavailable):
-        told = seen.namespace_labels
-        yield report_unavailable(f"the labels of namespace {name} are unknown", told)
+        yield report_unavailable(f"the labels of namespace {name} are unknown", seen.namespace_labels)
         return
     level = seen.namespace_labels.get(_ENFORCE, "")
     refused = [w for w in hosts if level in ("baseline", "restricted") and name != "kube-system"]

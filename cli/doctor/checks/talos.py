@@ -4,32 +4,30 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from cli.cluster.unavailable import AbsentObject, RemoteClock, Unavailable
-from cli.doctor.check_report import CheckFinding
-from cli.doctor.findings import report_ok, report_unavailable, report_unknown, report_wrong
-from cli.doctor.installation_snapshot import InstallationSnapshot
-from cli.doctor.talos_credential_report import ProbeResult, TalosCredentialReport
+from cli.cluster.unavailable import CLOCK_TOLERANCE, AbsentObject, Unavailable, excess_offset
+from cli.doctor.findings import Finding, report_ok, report_unavailable, report_unknown, report_wrong
+from cli.doctor.snapshot import CredentialProbe, InstallationSnapshot
+from cli.inside.talos_credential import ProbeResult, TalosCredentialReport
 
 READER: Final = "os:reader"
 _MORE_THAN_READER: Final = ("os:admin", "os:operator", "os:etcd:backup")
-_TOLERATED: Final = timedelta(seconds=5)
 _ACCESS: Final = "machine.features.kubernetesTalosAPIAccess"
 _PATCH: Final = (
     "talosctl --nodes CONTROL_PLANES patch machineconfig --patch @deploy/talos/controlplane-patch.yaml"
 )
 
 
-def check_credential(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def check_credential(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check that Talos writes the credential that metadata mounts."""
     name, namespace = seen.installation.talos_account, seen.installation.namespace
     if not name:
         yield report_ok("machines are not queried (talos.enabled=false), so no credential is needed")
         return
     where = f"ServiceAccount.talos.dev {namespace}/{name}"
-    match seen.talos_account:
+    match seen.talos_objects.account:
         case Unavailable() as told:
             yield report_unavailable(f"{where} was not read", told)
-        case AbsentObject() if not seen.talos_kind:
+        case AbsentObject() if not seen.talos_objects.has_kind:
             yield report_wrong(
                 f"the cluster has no kind ServiceAccount of talos.dev: no control plane has {_ACCESS}",
                 (
@@ -45,7 +43,7 @@ def check_credential(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
             )
         case account:
             yield from _check_service_account(seen, where, account.status.failure_reason, account.spec.roles)
-    if seen.talos_service is False:
+    if seen.talos_objects.has_service is False:
         yield report_wrong(
             "Service default/talos does not exist; pods reach the Talos API through it",
             f"control planes create it if {_ACCESS} is enabled:",
@@ -55,7 +53,7 @@ def check_credential(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
 
 def _check_service_account(
     seen: InstallationSnapshot, where: str, failure: str, roles: tuple[str, ...]
-) -> Iterator[CheckFinding]:
+) -> Iterator[Finding]:
     namespace = seen.installation.namespace
     if failure:
         yield report_wrong(
@@ -87,7 +85,7 @@ def _check_service_account(
         yield report_ok(f"{where} has the role {READER}, and Talos reports no failure")
 
 
-def check_access(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def check_access(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check the answers of the Talos API to metadata's pod."""
     if not seen.installation.talos_account:
         yield report_ok("machines are not queried (talos.enabled=false)")
@@ -95,13 +93,14 @@ def check_access(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
     if isinstance(seen.talos, Unavailable):
         yield report_unavailable("metadata's pod was not queried", seen.talos)
         return
-    found = list(_check_report(seen, seen.talos))
+    report = seen.talos.report
+    found = list(_check_report(seen, report))
     yield from found
     if not found:
-        yield report_ok(_describe_access(seen.talos))
+        yield report_ok(_describe_access(report))
 
 
-def _check_report(seen: InstallationSnapshot, talos: TalosCredentialReport) -> Iterator[CheckFinding]:
+def _check_report(seen: InstallationSnapshot, talos: TalosCredentialReport) -> Iterator[Finding]:
     kubectl, name = seen.installation.kubectl, seen.installation.talos_account
     if talos.problem:
         yield report_wrong(
@@ -152,27 +151,24 @@ def _describe_faults(asked: list[ProbeResult]) -> str:
     return "; ".join(f"{one.address}: {one.fault}" for one in asked[:3])
 
 
-def check_clocks(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
+def check_clocks(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check that the clocks of API server, pod and this computer agree, and the certificate with them."""
-    if isinstance(seen.server_clock, Unavailable):
-        yield report_unknown(
-            f"the API server's time is unknown: {seen.server_clock.reason}", seen.server_clock.fix
-        )
+    if isinstance(seen.clock, Unavailable):
+        yield report_unknown(f"the API server's time is unknown: {seen.clock.reason}", seen.clock.fix)
         return
-    server = _compute_offset(seen.server_clock)
-    apart = _excess_offset(server)
+    apart = seen.clock.offset
     if apart:
         yield report_wrong(
-            (
-                f"this computer's clock is {_format_seconds(apart)} "
-                f"{'behind' if apart > timedelta() else 'ahead of'} the API server's"
-            ),
+            f"this computer's clock is {_format_seconds(apart)} "
+            f"{'behind' if apart > timedelta() else 'ahead of'} the API server's",
             "correct one of them: otherwise certificates appear not yet valid, or expired:",
             "timedatectl status",
         )
-    if isinstance(seen.pod_clock, RemoteClock):
-        low, high = _compute_offset(seen.pod_clock)
-        between = _excess_offset((low - server[1], high - server[0]))
+    who = "API server and this computer"
+    if isinstance(seen.talos, CredentialProbe):
+        who = "API server, metadata's node and this computer"
+        (low, high), (first, last) = seen.talos.clock.bounds, seen.clock.bounds
+        between = excess_offset((low - last, high - first))
         if between:
             ahead = "ahead of" if between > timedelta() else "behind"
             yield report_wrong(
@@ -180,20 +176,15 @@ def check_clocks(seen: InstallationSnapshot) -> Iterator[CheckFinding]:
                 "synchronize the clocks of the machines (machine.time.servers):",
                 "talosctl --nodes CONTROL_PLANES time",
             )
-            apart = apart or between
-        if isinstance(seen.talos, TalosCredentialReport):
-            yield from _check_certificate(seen.talos, seen.at + server[0])
+        yield from _check_certificate(seen.talos.report, seen.at)
+        apart = apart or between
     if not apart:
-        who = ("API server, metadata's node and this "
-            "computer") if isinstance(seen.pod_clock, RemoteClock) else (
-            "API server and this computer"
-        )  # fmt: skip
-        yield report_ok(f"{who} agree within {_TOLERATED.seconds} s")
+        yield report_ok(f"{who} agree within {CLOCK_TOLERANCE.seconds} s")
 
 
-def _check_certificate(talos: TalosCredentialReport, now: datetime) -> Iterator[CheckFinding]:
+def _check_certificate(talos: TalosCredentialReport, now: datetime) -> Iterator[Finding]:
     """Check that the certificate is already valid by the API server's clock, not by the pod's."""
-    if talos.not_before is not None and talos.not_before - _TOLERATED > now:
+    if talos.not_before is not None and talos.not_before - CLOCK_TOLERANCE > now:
         yield report_wrong(
             (
                 f"the Talos certificate is valid only from {talos.not_before:%FT%TZ} on: the clock of the "
@@ -202,19 +193,6 @@ def _check_certificate(talos: TalosCredentialReport, now: datetime) -> Iterator[
             "correct its clock (machine.time.servers):",
             "talosctl --nodes CONTROL_PLANES time",
         )
-
-
-def _compute_offset(moment: RemoteClock) -> tuple[timedelta, timedelta]:
-    """Return how far the remote clock is ahead of the local one: minimum and maximum."""
-    return moment.earliest - moment.responded_at, moment.latest - moment.requested_at
-
-
-def _excess_offset(offset: tuple[timedelta, timedelta]) -> timedelta | None:
-    """Return the minimal offset if it exceeds the tolerance, else None; positive: the remote is ahead."""
-    low, high = offset
-    if low > _TOLERATED:
-        return low
-    return high if high < -_TOLERATED else None
 
 
 def _format_seconds(span: timedelta) -> str:

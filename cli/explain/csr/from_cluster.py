@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from cli.cluster.access import AccessError, open_kube_client, open_talos_client
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
-from cli.cluster.credentials import AccessError, open_kube_client, open_talos_client
-from cli.cluster.kube_listing import ClusterUnavailable, list_all, list_nodes, run_gathering
+from cli.cluster.kube_reader import ClusterUnavailable, list_all, run_gathering
 from cli.cluster.machine_query import fetch_node_name_at, query_machine
+from cli.cluster.query import ClusterQuery
+from cli.cluster.read_cluster import read_cluster, require_nodes
 from cli.explain.csr.request_evidence import (
     FactsResult,
     RequestEvidence,
@@ -58,11 +59,8 @@ def gather_request_evidence(source: RequestQuery, ownership: Ownership) -> Reque
 
 
 async def _gather(source: RequestQuery) -> RequestEvidence:
-    kube = open_kube_client(source.kubeconfig, source.context, user_agent="talos-ccm-explain")
-    try:
+    async with open_kube_client(source.kubeconfig, source.context, command="explain") as kube:
         evidence = await _gather_kubernetes(kube, source)
-    finally:
-        await kube.close()
     if source.without_talos or find_ignore(evidence.csr.signing_request) or evidence.node is None:
         return evidence
     try:
@@ -106,14 +104,15 @@ async def _gather_kubernetes(kube: KubeApi, source: RequestQuery) -> RequestEvid
             if ours
             else []
         )
+    snapshot = await read_cluster(kube, ClusterQuery(), "nodes")
     return RequestEvidence(
         csr=filed,
         requests=tuple(requests),
-        nodes=tuple(map(trim_node, await list_nodes(kube))),
+        nodes=tuple(map(trim_node, require_nodes(snapshot))),
         without_talos=source.without_talos,
         endpoint=await _read_endpoint(kube),
         service_cidrs=await _list_service_cidrs(kube),
-        at=datetime.now(UTC),
+        at=snapshot.at,
     )
 
 
@@ -135,7 +134,7 @@ async def _read_endpoint(kube: KubeApi) -> ApiEndpoint:
         return ApiEndpoint(fault=error.message)
 
 
-async def _list_requests(kube: KubeApi, query: dict[str, str]) -> list[CertificateSigningRequest]:
+async def _list_requests(kube: KubeApi, query: dict[str, str]) -> tuple[CertificateSigningRequest, ...]:
     return await list_all(kube, msgspec.structs.replace(_ALL, query=query), _reject_unreadable)
 
 

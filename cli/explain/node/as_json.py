@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from cli.cluster.kept_keys import kept_keys_to_json
 from cli.explain.node.node_explanation import NodeExplanation
 from libs.common.contract.node import BLOCKED_CONDITION
 from services.labeler.plan import Plan
@@ -35,7 +34,7 @@ def node_explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
             {"name": check.name, "result": check.result, "text": check.text} for check in explanation.checks
         ],
         "labeler": _plan_to_json(explanation.plan) if explanation.plan else None,
-        "keptKeys": kept_keys_to_json(explanation.kept_keys),
+        "keptKeys": explanation.kept_keys,
         "lifecycle": {
             "outcome": deletion.outcome,
             "reason": deletion.reason,

@@ -2,39 +2,39 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-from cli.cluster.credentials import AccessError, open_kube_client, open_talos_client
+from cli.cluster.access import AccessError, open_kube_client, open_talos_client
 from cli.cluster.described_node import DescribedNode
-from cli.cluster.kube_listing import ClusterUnavailable, list_managed_nodes, run_gathering
+from cli.cluster.kube_reader import ClusterUnavailable, get_or_unavailable, run_gathering
 from cli.cluster.machine_query import describe_node, find_replacement_machines, query_machine
-from cli.cluster.server_clock import measure_clock_offset
+from cli.cluster.query import ClusterQuery
+from cli.cluster.read_cluster import list_events, read_cluster, require_nodes
 from cli.command_exit import CommandError
-from cli.explain.node.context_from_cluster import gather_context
-from cli.explain.node.node_context import NodeContext
+from cli.explain.node.node_context import NodeContext, make_context
 from cli.explain.node.node_evidence import (
     MachineResult,
     NodeEvidence,
     choose_machine_result,
     fall_back_to_bus,
 )
-from cli.inside import flow_client
-from cli.inside.flow_query import LeaseQuery
-from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable
+from cli.inside.flow_client import query_flow
+from cli.inside.flow_snapshot import FlowObject
 from cli.name_suggestion import suggest_name
 from cli.render.compiled_config import CompiledConfig, parse_config
 from libs.common.cloud_config.fact_fields import TalosResource, required_resources
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, trim_node
+from libs.common.kube.api import KubeApi
+from libs.common.kube.events import ObjectReference
 from libs.talos.api import TalosApi
 from services.metadata.machines.machine_replacement import Inconclusive
 from services.metadata.machines.query_machine import QueryResult
 
 
-class NodeQuery(LeaseQuery, frozen=True, kw_only=True):
+class NodeQuery(ClusterQuery, frozen=True, kw_only=True):
     """The Node to explain, with credentials and addresses."""
 
     name: str
@@ -49,8 +49,8 @@ def gather_node_evidence(source: NodeQuery, file: CompiledConfig | None) -> Node
 
 
 async def _gather(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidence:
-    flow, evidence = await asyncio.gather(_query_flow(source), _gather_kubernetes(source, file))
-    evidence = msgspec.structs.replace(evidence, flow=flow)
+    async with open_kube_client(source.kubeconfig, source.context, command="explain") as kube:
+        evidence = await _gather_kubernetes(kube, source, file)
     if not evidence.node.provided_node_ip:
         text = (
             f"the Node has no annotation {PROVIDED_NODE_IP_ANNOTATION}, so metadata does not query its "
@@ -71,33 +71,35 @@ async def _gather(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidenc
         await machines.close()
 
 
-async def _gather_kubernetes(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidence:
-    kube = open_kube_client(source.kubeconfig, source.context, user_agent="talos-ccm-explain")
-    try:
-        nodes, managed_fields = await list_managed_nodes(kube)
-        node = next((node for node in nodes if node.name == source.name), None)
-        if node is None:
-            meant = suggest_name(source.name, (node.name for node in nodes))
-            raise ClusterUnavailable(
-                f"Node {source.name} not found{meant} If its machine exists, the kubelet's log says why it "
-                "has not registered (talosctl logs kubelet)"
-            )
-        around = await gather_context(kube, node, source)
-        at = datetime.now(UTC) + measure_clock_offset(kube)
-    finally:
-        await kube.close()
+async def _gather_kubernetes(kube: KubeApi, source: NodeQuery, file: CompiledConfig | None) -> NodeEvidence:
+    snapshot = await read_cluster(kube, source, "nodes", "requests", "lease", "pods", "events", "config")
+    nodes = require_nodes(snapshot)
+    node = next((node for node in nodes if node.name == source.name), None)
+    if node is None:
+        meant = suggest_name(source.name, (node.name for node in nodes))
+        raise ClusterUnavailable(
+            f"Node {source.name} not found{meant} If its machine exists, the kubelet's log says why it "
+            "has not registered (talosctl logs kubelet)"
+        )
+    reference = ObjectReference(kind="Node", name=node.name, uid=node.uid)
+    events, flow = await asyncio.gather(
+        get_or_unavailable(list_events(kube, reference), "list events --namespace default"),
+        query_flow(kube, source, snapshot.pods, (FlowObject("node", node.name),)),
+    )
+    around = make_context(snapshot, node, events)
     mistakes = ""
     if file is None and around.file:
         file, mistakes = _compile_config(around)
     return NodeEvidence(
         node=trim_node(node),
         nodes=tuple(map(trim_node, nodes)),
-        managed_fields=managed_fields[node.name],
+        managed_fields=snapshot.managed_fields[node.name],
         config_file=file,
         file_mistakes=mistakes,
         context=around,
+        flow=flow,
         namespace=source.namespace,
-        at=at,
+        at=snapshot.at,
     )
 
 
@@ -108,12 +110,6 @@ def _compile_config(around: NodeContext) -> tuple[CompiledConfig | None, str]:
     except CommandError as error:
         first, *others = str(error).splitlines()
         return None, first + (f" (and {len(others)} more)" if others else "")
-
-
-async def _query_flow(source: NodeQuery) -> FlowSnapshot | FlowUnavailable:
-    return await flow_client.query_flow(
-        msgspec.structs.replace(source, objects=(FlowObject("node", source.name),))
-    )
 
 
 async def _gather_machine(machines: TalosApi, evidence: NodeEvidence) -> NodeEvidence:

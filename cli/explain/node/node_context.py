@@ -4,11 +4,14 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from cli.cluster.certificate_signing_request import CertificateSigningRequest
-from cli.cluster.chart_labels import COMPONENT
+from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
 from cli.cluster.kube_events import EventSummary
+from cli.cluster.kube_objects import COMPONENT
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
+from cli.cluster.snapshot import ClusterSnapshot, ConfigFile
+from cli.cluster.unavailable import Unavailable
+from libs.common.contract.node import Node
 from libs.common.contract.services import SERVICES
 
 
@@ -48,3 +51,31 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
             service = pod.metadata.labels.get(COMPONENT, "")  # "": the pod runs all services
             if service in ("", *services) and not pod.is_terminated and pod.why_not_ready:
                 yield f"pod {pod.name} is not ready: {pod.why_not_ready}"
+
+
+def make_context(
+    snapshot: ClusterSnapshot, node: Node, events: tuple[EventSummary, ...] | Unavailable
+) -> NodeContext:
+    """Return the parts of the snapshot around one Node. `events` are those about the Node."""
+    parts = {
+        "Events of the Node": events,
+        "Events of the cluster": snapshot.events,
+        "certificate signing requests": snapshot.requests,
+        "Lease": snapshot.lease,
+        "pods of the chart": snapshot.pods,
+        "--cloud-config of the chart": snapshot.config,
+    }
+    requests = () if isinstance(snapshot.requests, Unavailable) else snapshot.requests
+    file = snapshot.config if isinstance(snapshot.config, ConfigFile) else ConfigFile(text="", source="")
+    return NodeContext(
+        events=() if isinstance(events, Unavailable) else events,
+        cluster_events=() if isinstance(snapshot.events, Unavailable) else snapshot.events,
+        request=find_newest(one for one in requests if one.signing_request.node_name == node.name),
+        lease=None if isinstance(snapshot.lease, Unavailable) else snapshot.lease,
+        pods=() if isinstance(snapshot.pods, Unavailable) else snapshot.pods,
+        file=file.text,
+        file_source=file.source,
+        unavailable_parts=tuple(
+            f"{name}: {part.reason}" for name, part in parts.items() if isinstance(part, Unavailable)
+        ),
+    )

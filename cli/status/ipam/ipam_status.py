@@ -6,8 +6,15 @@ from typing import Final
 
 import msgspec
 
-from cli.status.ipam.claim_conflicts import ClaimConflict, find_conflicts
-from cli.status.ipam.pod_cidr_status import PodCidrStatus, list_pod_cidrs, mark_foreign, why_invalid
+from cli.cluster.snapshot import ClaimPages
+from cli.status.ipam.pod_cidrs import (
+    ClaimConflict,
+    ClaimedBlock,
+    PodCidrStatus,
+    find_conflicts,
+    list_pod_cidrs,
+    why_invalid,
+)
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.node import Node
@@ -27,70 +34,60 @@ from services.ipam.pool_usage import measure_usage
 _DEFAULT_OWNERSHIP: Final = Ownership()
 
 
-class PoolStatus(msgspec.Struct, frozen=True, kw_only=True):
+class PoolStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The blocks of one network of a pool; outside all pools, the blocks of one size in one page."""
 
-    name: str  # "" = outside all pools
-    cidr: str
+    name: str | None = None  # None = outside all pools
+    network: str
     mask: int
     capacity: int | None = None  # None = unknown
     in_use: int  # blocks of existing Nodes
-    quarantined: int  # blocks of deleted Nodes
     free: int | None = None
+    quarantined: int  # blocks of deleted Nodes
 
 
-class QuarantinedBlock(msgspec.Struct, frozen=True, kw_only=True):
+class QuarantinedBlock(ClaimedBlock, frozen=True, kw_only=True):
     """A block that ipam does not allocate before `until`."""
 
-    claim: Claim
     since: datetime
     until: datetime
 
 
-class IpamStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Pools, podCIDRs, quarantined blocks and conflicts at one moment."""
+class NodeCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of Nodes, and of those without podCIDRs, except those of other controllers."""
+
+    count: int
+    waiting: int = msgspec.field(name="withoutPodCIDRs")
+
+
+class IpamStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Pools, podCIDRs, quarantined blocks and conflicts at one moment, as in the JSON output."""
 
     at: datetime
-    pages: tuple[str, ...]  # names of the ConfigMaps, including unreadable ones
+    claim_pages: tuple[str, ...]  # names of the ConfigMaps, including unreadable ones
     claims: int
-    nodes: int
-    waiting: int  # Nodes without podCIDRs, except those of other controllers
+    nodes: NodeCounts
     pools: tuple[PoolStatus, ...]
-    are_pools_known: bool
-    pod_cidrs: tuple[PodCidrStatus, ...]
+    pod_cidrs: tuple[PodCidrStatus, ...] = msgspec.field(name="podCIDRs")
     quarantined: tuple[QuarantinedBlock, ...]
     conflicts: tuple[ClaimConflict, ...]
+
+    @property
+    def are_pools_known(self) -> bool:
+        return any(pool.name for pool in self.pools)
 
     @property
     def exit_status(self) -> int:
         return 1 if self.conflicts else 0
 
 
-class ParsedPages(msgspec.Struct, frozen=True):
-    """The parsed ConfigMaps: pages and unreadable pages."""
-
-    pages: tuple[Page, ...]
-    unreadable: tuple[UnreadablePage, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return the names of all ConfigMaps, sorted."""
-        readable_ones = (page_name(page.range) for page in self.pages)
-        return tuple(sorted([*readable_ones, *(page.name for page in self.unreadable)]))
-
-
-def parse_pages(stored: Iterable[StoredPage]) -> ParsedPages:
-    """Parse the ConfigMaps as ipam does."""
-    found = [decode_page(page) for page in stored]
-    return ParsedPages(
-        tuple(page for page in found if isinstance(page, Page)),
-        tuple(page for page in found if isinstance(page, UnreadablePage)),
-    )
+def read_pages(stored: Iterable[StoredPage]) -> tuple[Page, ...]:
+    """Return the readable pages."""
+    return tuple(page for page in map(decode_page, stored) if isinstance(page, Page))
 
 
 def build_ipam_status(
-    current_pages: ParsedPages,
-    earlier_pages: ParsedPages,
+    stored: ClaimPages,
     nodes: Sequence[Node],
     pools: Sequence[Pool],
     *,
@@ -98,40 +95,37 @@ def build_ipam_status(
     quarantine: timedelta,
     ownership: Ownership = _DEFAULT_OWNERSHIP,
 ) -> IpamStatus:
-    """Return the status at one moment.
-
-    `earlier_pages` were read before the Nodes were listed, `current_pages` after that. `quarantine` is ipam's
-    quarantine period.
-    """
+    """Return the status at one moment. `quarantine` is ipam's quarantine period."""
+    pages = read_pages(stored.after)
+    unreadable = [page for page in map(decode_page, stored.after) if isinstance(page, UnreadablePage)]
+    names = sorted([*(page_name(page.range) for page in pages), *(page.name for page in unreadable)])
     foreign = {node.uid for node in nodes if why_not_owned(ownership, node)}
-    claims = {claim.block: claim for page in current_pages.pages for claim in page.claims.values()}
+    claims = {claim.block: claim for page in pages for claim in page.claims.values()}
     present = {node.uid for node in nodes}
     gone = [claim for claim in claims.values() if claim.uid not in present]
     resting = [claim for claim in gone if claim.gone_since is not None]
     known_before = {
-        (claim.block, claim.uid) for page in earlier_pages.pages for claim in page.claims.values()
+        (claim.block, claim.uid) for page in read_pages(stored.before) for claim in page.claims.values()
     }
     # A claim that is younger than the Node list may have a Node that is younger, too.
     orphans = [c for c in gone if c.gone_since is None and (c.block, c.uid) in known_before]
-    unreadable = {page.name for page in current_pages.unreadable}
-    held = tuple(mark_foreign(list_pod_cidrs(nodes, claims, unreadable), foreign))
-    carried = [str(network) for one in held if (network := parse_foreign_network(one.pod_cidr)) is not None]
+    held = tuple(list_pod_cidrs(nodes, claims, {page.name for page in unreadable}, foreign))
+    carried = [str(n) for one in held if (n := parse_foreign_network(one.pod_cidr or "")) is not None]
     rests = {claim.block for claim in resting}
     return IpamStatus(
         at=at,
-        pages=current_pages.names,
+        claim_pages=tuple(names),
         claims=len(claims),
-        nodes=len(nodes),
-        waiting=sum(not node.spec.pod_cidrs and node.uid not in foreign for node in nodes),
+        nodes=NodeCounts(
+            count=len(nodes),
+            waiting=sum(not node.spec.pod_cidrs and node.uid not in foreign for node in nodes),
+        ),
         pools=tuple(_count_pools(pools, {*(claims.keys() - rests), *carried}, rests)),
-        are_pools_known=bool(pools),
         pod_cidrs=held,
         quarantined=tuple(
-            sorted(_list_quarantined(resting, quarantine), key=lambda one: (one.until, one.claim.block))
+            sorted(_list_quarantined(resting, quarantine), key=lambda one: (one.until, one.block))
         ),
-        conflicts=find_conflicts(
-            held, orphans, current_pages.unreadable, took_over=bool(current_pages.names)
-        ),
+        conflicts=find_conflicts(held, orphans, unreadable, took_over=bool(names)),
     )
 
 
@@ -140,7 +134,9 @@ def _list_quarantined(claims: Iterable[Claim], rest: timedelta) -> Iterator[Quar
     for claim in claims:
         if claim.gone_since is not None:
             until = min(claim.gone_since, latest) + rest
-            yield QuarantinedBlock(claim=claim, since=claim.gone_since, until=until)
+            yield QuarantinedBlock(
+                block=claim.block, node=claim.node, uid=claim.uid, since=claim.gone_since, until=until
+            )
 
 
 def _count_pools(
@@ -158,7 +154,7 @@ def _count_pools(
         capacity = of_all[pool.cidr].capacity
         yield PoolStatus(
             name=pool.name,
-            cidr=pool.cidr,
+            network=pool.cidr,
             mask=pool.mask,
             capacity=capacity,
             in_use=of_live[pool.cidr].used,
@@ -182,4 +178,4 @@ def _count_outside_pools(live: Page, rests: Page, pools: NetworkSet) -> Iterator
                 key = (block.family, page_range_of(str(block)), block.prefix)
                 counts.setdefault(key, [0, 0])[which] += 1
     for (_, where, prefix), (in_use, quarantined) in sorted(counts.items()):
-        yield PoolStatus(name="", cidr=where, mask=prefix, in_use=in_use, quarantined=quarantined)
+        yield PoolStatus(network=where, mask=prefix, in_use=in_use, quarantined=quarantined)

@@ -1,4 +1,4 @@
-"""Gathers, evaluates and prints the IPAM status; writes nothing to the cluster."""
+"""Reads, evaluates and prints the IPAM status; writes nothing to the cluster."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -6,12 +6,15 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from cli.cluster.kube_listing import ClusterUnavailable
+from cli.cluster.access import open_kube_client
+from cli.cluster.kube_reader import ClusterUnavailable, run_gathering
+from cli.cluster.query import ClusterQuery
+from cli.cluster.read_cluster import read_cluster, require_nodes
+from cli.cluster.snapshot import ClusterSnapshot
+from cli.cluster.unavailable import Unavailable
 from cli.lines import print_json, print_lines
-from cli.status.ipam.as_json import ipam_status_to_json
 from cli.status.ipam.capacity import resolve_pools
-from cli.status.ipam.from_cluster import IpamQuery, gather_ipam
-from cli.status.ipam.ipam_status import build_ipam_status, parse_pages
+from cli.status.ipam.ipam_status import build_ipam_status, read_pages
 from cli.status.ipam.text import format_ipam_status
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig
@@ -28,31 +31,37 @@ class IpamOptions(msgspec.Struct, frozen=True, kw_only=True):
     quarantine: timedelta = timedelta(minutes=10)
 
 
-def show_ipam_status(source: IpamQuery, options: IpamOptions, *, with_nodes: bool, as_json: bool) -> int:
+def show_ipam_status(query: ClusterQuery, options: IpamOptions, *, with_nodes: bool, as_json: bool) -> int:
     """Print the status and return the exit status. Raises ClusterUnavailable."""
     file = _read_cloud_config(options.cloud_config)
-    seen = gather_ipam(source)
-    pages = parse_pages(seen.pages)
+    snapshot = run_gathering(_read_snapshot(query))
+    nodes, claims = require_nodes(snapshot), snapshot.claims
+    if isinstance(claims, Unavailable):
+        raise ClusterUnavailable(f"the Kubernetes API request failed: {claims.reason}")
     try:
-        pools = resolve_pools(options.network_flags, file.pools, pages.pages)
+        pools = resolve_pools(options.network_flags, file.pools, read_pages(claims.after))
     except ValueError as error:
         raise ClusterUnavailable(str(error)) from error
     found = build_ipam_status(
-        pages,
-        parse_pages(seen.pages_before),
-        seen.nodes,
+        claims,
+        nodes,
         pools,
-        at=seen.at,
+        at=snapshot.at,
         quarantine=options.quarantine,
         ownership=file.ownership.for_controller(NODE_IPAM),
     )
     if as_json:
-        print_json(ipam_status_to_json(found))
+        print_json(found)
     else:
         console = Console(highlight=False)
         width = console.width if console.is_terminal else 0
         print_lines(format_ipam_status(found, with_nodes=with_nodes, width=width), console)
     return found.exit_status
+
+
+async def _read_snapshot(query: ClusterQuery) -> ClusterSnapshot:
+    async with open_kube_client(query.kubeconfig, query.context, command="status") as kube:
+        return await read_cluster(kube, query, "nodes", "claims")
 
 
 def _read_cloud_config(path: Path | None) -> CloudConfig:

@@ -8,9 +8,8 @@ from typing import Final
 from rich.text import Text
 
 from cli.lines import Line
-from cli.status.ipam.claim_conflicts import ADVICE, ClaimConflict, ConflictKind
 from cli.status.ipam.ipam_status import IpamStatus, PoolStatus, QuarantinedBlock
-from cli.status.ipam.pod_cidr_status import PodCidrState, PodCidrStatus
+from cli.status.ipam.pod_cidrs import ADVICE, TITLES, ClaimConflict, PodCidrState, PodCidrStatus
 from cli.table import format_table
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
@@ -20,14 +19,6 @@ _EXACT: Final = 10_000_000  # from here on, numbers are shown as powers of two
 _NO_POOLS: Final = (
     "The number of blocks is unknown: set --cluster-cidr, or --cloud-config with the pools, as for ipam."
 )
-_TITLES: Final[dict[ConflictKind, str]] = {
-    "overlap": "Overlapping pod CIDRs",
-    "odd": "Invalid pod CIDRs",
-    "claimedForAnother": "Pod CIDRs claimed for another Node",
-    "unclaimed": "Nodes without a claim",
-    "claimWithoutNode": "Claims without a Node",
-    "unreadablePage": "Unreadable claim pages",
-}
 _STATES: Final[dict[PodCidrState, tuple[str, str]]] = {
     "claimed": ("claimed", ""),
     "unclaimed": ("none", "yellow"),
@@ -86,7 +77,7 @@ def _format_pool(pool: PoolStatus, *, known: bool) -> list[Text]:
     free = "?" if pool.free is None else format_number(pool.free)
     return [
         Text(name),
-        Text(pool.cidr),
+        Text(pool.network),
         Text(f"/{pool.mask}"),
         Text("?" if pool.capacity is None else format_number(pool.capacity)),
         Text(format_number(pool.in_use)),
@@ -96,10 +87,10 @@ def _format_pool(pool: PoolStatus, *, known: bool) -> list[Text]:
 
 
 def _format_counts(standing: IpamStatus) -> Iterator[Line]:
-    waits = f"; {standing.waiting:,} without pod CIDRs" if standing.waiting else ""
-    yield _format_field("Nodes", f"{standing.nodes:,}{waits}")
-    if standing.pages:
-        many = f"in {len(standing.pages)} ConfigMap{'s' if len(standing.pages) > 1 else ''}"
+    waits = f"; {standing.nodes.waiting:,} without pod CIDRs" if standing.nodes.waiting else ""
+    yield _format_field("Nodes", f"{standing.nodes.count:,}{waits}")
+    if pages := len(standing.claim_pages):
+        many = f"in {pages} ConfigMap{'s' if pages > 1 else ''}"
         yield _format_field(
             "Claims", f"{standing.claims:,}, {many} {CLAIM_PAGES_NAMESPACE}/talos-ccm-pod-cidrs-*"
         )
@@ -111,7 +102,7 @@ def _format_counts(standing: IpamStatus) -> Iterator[Line]:
 
 def _format_pod_cidr(held: PodCidrStatus) -> list[Text]:
     word, style = _STATES[held.state]
-    block = held.pod_cidr
+    block = held.pod_cidr or ""
     if held.state in ("unwritten", "leftover") and held.claim is not None:
         block, word = "-", f"{held.claim.block}, {word}"
     elif held.state == "claimedForAnother" and held.claim is not None:
@@ -129,8 +120,8 @@ def _format_quarantined(standing: IpamStatus, width: int) -> Iterator[Line]:
 
 def _format_quarantined_block(one: QuarantinedBlock, now: datetime) -> list[Text]:
     return [
-        Text(one.claim.block),
-        Text(truncate_line(one.claim.node)),
+        Text(one.block),
+        Text(truncate_line(one.node)),
         Text(_format_remaining(one.until, now)),
     ]
 
@@ -148,7 +139,7 @@ def _format_conflicts(found: tuple[ClaimConflict, ...]) -> Iterator[Line]:
         yield _format_field("Conflicts", "none", "green")
         return
     yield _format_field("Conflicts", f"{len(found):,}", "red")
-    for kind, title in _TITLES.items():
+    for kind, title in TITLES.items():
         some = [conflict for conflict in found if conflict.kind == kind]
         if some:
             yield Line(2, Text(f"{title}: {len(some):,}", style="bold"))

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.cluster.credentials import AccessError
+from cli.cluster.access import AccessError
 from cli.cluster.pod_commands import AllInOneError, build_label_selector, choose_pod
 from cli.cluster.pods import Pod
+from cli.cluster.query import ClusterQuery, resolve_nats_access
+from cli.cluster.unavailable import Unavailable
 from cli.inside import flow_snapshot
-from cli.inside.flow_query import FlowQuery, resolve_nats_access
 from cli.inside.service_presence import list_service_presence
 from libs.common.contract.services import READER_USER, SERVICES
 from tests.builders import NOW, make_leading, make_node, make_node_observed
@@ -42,17 +43,13 @@ def test_what_is_seen_comes_back_as_it_was():
     seen = flow_snapshot.FlowSnapshot(
         at=NOW, leading=LEADING, dead=(word,), queues=(a_queue("csr", pending=3),)
     )
-    assert flow_snapshot.decode_result(flow_snapshot.encode_result(seen)) == seen
+    assert flow_snapshot.decode_result(msgspec.json.encode(seen)) == seen
     unknown = flow_snapshot.FlowUnavailable(reason="no NATS", is_all_in_one=True)
-    assert flow_snapshot.decode_result(flow_snapshot.encode_result(unknown)) == unknown
-    certificates = (flow_snapshot.CertificateSnapshot(name="talos", expires_at=NOW),)
-    assert flow_snapshot.decode_certificates(flow_snapshot.encode_certificates(certificates)) == certificates
+    assert flow_snapshot.decode_result(msgspec.json.encode(unknown)) == unknown
 
 
 def test_fields_of_a_newer_version_are_passed_over():
-    text = flow_snapshot.encode_result(flow_snapshot.FlowSnapshot(at=NOW)).replace(
-        b'"at"', b'"shoe_size":43,"at"'
-    )
+    text = msgspec.json.encode(flow_snapshot.FlowSnapshot(at=NOW)).replace(b'"at"', b'"shoe_size":43,"at"')
     assert flow_snapshot.decode_result(text) == flow_snapshot.FlowSnapshot(at=NOW)
 
 
@@ -60,8 +57,6 @@ def test_fields_of_a_newer_version_are_passed_over():
 def test_whatever_else_a_pod_says_is_refused_in_words(data: bytes):
     with pytest.raises(ValueError, match="inside"):
         flow_snapshot.decode_result(b"[" + data)
-    with pytest.raises(ValueError, match="inside"):
-        flow_snapshot.decode_certificates(b"{" + data)
 
 
 @pytest.mark.parametrize(
@@ -84,15 +79,11 @@ def test_a_time_without_an_offset_is_refused_where_it_is_read(more: dict[str, An
 
 
 def test_objects_are_named_by_kind_and_name():
-    assert flow_snapshot.parse_objects(["node/web-1", "csr/a/b"]) == (
-        flow_snapshot.FlowObject("node", "web-1"),
-        flow_snapshot.FlowObject("csr", "a/b"),
-    )
+    assert flow_snapshot.parse_object("node/web-1") == flow_snapshot.FlowObject("node", "web-1")
+    assert flow_snapshot.parse_object("csr/a/b") == flow_snapshot.FlowObject("csr", "a/b")
     for nonsense in ("web-1", "node/", "pod/web-1", ""):
         with pytest.raises(ValueError, match="neither"):
-            flow_snapshot.parse_objects([nonsense])
-    assert flow_snapshot.is_addressable(flow_snapshot.FlowObject("csr", "csr-1"))
-    assert not flow_snapshot.is_addressable(flow_snapshot.FlowObject("csr", "a > b"))
+            flow_snapshot.parse_object(nonsense)
 
 
 def test_how_old_the_leaders_word_is_and_who_they_are():
@@ -125,13 +116,13 @@ def test_a_service_is_there_if_it_asks_for_more(queue: dict[str, Any], here: boo
 
 
 def test_nats_is_found_where_the_watchers_pod_names_it():
-    assert resolve_nats_access(FlowQuery(), {}) is None
+    assert resolve_nats_access(ClusterQuery(), {}) is None
     environment = {"NATS_URL": "tls://a:4222,tls://b:4222", "NATS_NKEY_FILE": "/k", "NATS_CA_FILE": "/c"}
-    access = resolve_nats_access(FlowQuery(), environment)
+    access = resolve_nats_access(ClusterQuery(), environment)
     assert access is not None
     assert (access.servers, access.service) == (("tls://a:4222", "tls://b:4222"), READER_USER)
     assert (str(access.nkey_seed_file), str(access.tls_ca_file)) == ("/k", "/c")
-    told = resolve_nats_access(FlowQuery(nats_servers=("nats://c",)), environment)
+    told = resolve_nats_access(ClusterQuery(nats_servers=("nats://c",)), environment)
     assert told is not None
     assert told.servers == ("nats://c",)
 
@@ -169,13 +160,14 @@ def test_of_several_releases_one_must_be_named():
     assert build_label_selector("b") == {"app.kubernetes.io/instance": "b"}
 
 
+def test_pods_that_may_not_be_listed_are_told_with_the_right():
+    forbidden = Unavailable(reason="list pods: 403", required_permission="list pods --namespace kube-system")
+    with pytest.raises(AccessError, match="403: this requires permission to list pods in kube-system"):
+        choose_pod(forbidden, "watcher", "kube-system", "")
+    with pytest.raises(AccessError, match="the Kubernetes API request failed: timeout"):
+        choose_pod(Unavailable(reason="timeout"), "watcher", "kube-system", "")
+
+
 def test_a_daemon_set_has_all_in_one():
     with pytest.raises(AllInOneError):
         chosen(a_pod("ccm-x", component="", **READY))
-
-
-def test_the_text_that_older_commands_look_for_stays_in_the_json():
-    result = flow_snapshot.FlowUnavailable(reason=f"{flow_snapshot.NATS_SILENT}: refused")
-    data = flow_snapshot.encode_result(result)
-    assert b'"NATS does not tell: refused"' in data
-    assert flow_snapshot.decode_result(data) == result

@@ -17,7 +17,6 @@ from cli.lines import format_json
 from cli.render.compiled_config import compile_config
 from cli.render.facts_file import encode_facts
 from cli.render.preview import preview_node
-from cli.status.as_json import status_to_json
 from cli.status.cluster_status import build_status
 from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, Node, NodeCondition, Taint
 from services.labeler.plan import ClusterConfig
@@ -94,11 +93,10 @@ def test_explain_tells_it_and_calls_the_node_not_healthy(node: Node):
 
 @pytest.mark.parametrize("node", NODES, ids=["just changed", "recorded"])
 def test_status_tells_it_without_a_machine_to_ask(node: Node):
-    evidence = msgspec.structs.replace(WELL, nodes=(node,), kept_keys=report_kept_keys(node, MANAGED))
-    status = build_status(evidence)
-    [told] = status_to_json(status)["keptKeys"]
+    status = build_status(msgspec.structs.replace(WELL, nodes=(node,), managed_fields={node.name: MANAGED}))
+    [told] = msgspec.to_builtins(status)["keptKeys"]
     assert (told["node"], told["manager"], told["fix"]) == ("web-1", "kubectl-label", FIX)
-    assert (status.problems, status.exit_status) == ((), 0)
+    assert (status.wrong, status.exit_status) == ((), 0)
 
 
 @pytest.mark.parametrize("node", NODES, ids=["just changed", "recorded"])
@@ -128,7 +126,7 @@ def test_the_newest_client_counts_and_for_a_taint_the_one_that_wrote_the_list():
     node = plan_and_apply(make_node(), FACTS, TAINT)
     node = change_metadata(node, taints=(Taint(key="example.com/agent", value="x", effect="NoExecute"),))
     [report] = report_kept_keys(node, MANAGED)
-    assert (report.manager, report.kept.current) == ("kube-controller-manager", "x")
+    assert (report.manager, report.current) == ("kube-controller-manager", "x")
     assert report.fix.startswith("kubectl taint node web-1 example.com/agent:NoExecute-")
     later = msgspec.Raw(msgspec.json.encode([*MANAGERS, entry("lens", "2026-03-01T11:46:00Z", labels(ZONE))]))
     assert "set by lens, 2026-03-01 11:46:00 UTC or before" in text_of(NODES[0], later)

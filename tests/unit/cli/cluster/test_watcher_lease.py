@@ -7,8 +7,9 @@ import pytest
 
 from cli.cluster.installation import get_lease_name
 from cli.cluster.kube_objects import Container
-from cli.cluster.watcher_lease import LeaseName, LeaseNameUnknown, fetch_watcher_lease
-from cli.inside.flow_query import LeaseQuery
+from cli.cluster.query import ClusterQuery
+from cli.cluster.read_cluster import fetch_watcher_lease
+from cli.cluster.unavailable import Unavailable
 from libs.common.contract.services import (
     LIFECYCLE_LEASE,
     LIFECYCLE_LEASE_NAME,
@@ -17,7 +18,7 @@ from libs.common.contract.services import (
 )
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
 from libs.common.kube.lease import Lease, LeaseSpec
-from libs.common.kube.request import Request
+from libs.common.kube.objects import Page, Resource
 
 DEFAULT, MINE, FAR = ("kube-system", WATCHER_LEASE_NAME), ("talos", "mine"), ("talos", WATCHER_LEASE_NAME)
 
@@ -46,17 +47,18 @@ class FakeKube:
         held: tuple[tuple[str, str], ...] = (),
         refusal: KubeError | None = None,
     ) -> None:
-        self.transport = self
         self.lists: list[str] = []
         self._deployments = list(deployments)
         self._held = held
         self._refusal = refusal
 
-    async def call(self, request: Request) -> bytes:
-        self.lists.append(request.path)
+    async def list_page(self, resource: Resource[Any], **_: Any) -> Page[Any]:
+        self.lists.append(resource.path)
         if self._refusal is not None:
             raise self._refusal
-        return msgspec.json.encode({"items": self._deployments if "deployments" in request.path else []})
+        found = self._deployments if resource.plural == "deployments" else []
+        items = tuple(msgspec.convert(each, resource.item) for each in found)
+        return Page(items=items, resource_version="1")
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
         if (namespace, name) not in self._held:
@@ -66,8 +68,10 @@ class FakeKube:
 
 async def read(kube: FakeKube, **said: str) -> tuple[str, str]:
     """Return the place of the Lease and its holder."""
-    found = await fetch_watcher_lease(kube, LeaseQuery(**{"namespace": "ccm", **said}))  # type: ignore[arg-type]
-    return found.lease_name or str(LeaseName()), found.holder
+    found = await fetch_watcher_lease(kube, ClusterQuery(**{"namespace": "ccm", **said}))  # type: ignore[arg-type]
+    if isinstance(found, Unavailable):
+        return "unknown", found.reason
+    return found.lease_name or "/".join(DEFAULT), found.holder
 
 
 async def test_the_lease_is_the_one_that_the_watchers_workload_is_told():
@@ -99,21 +103,23 @@ async def test_a_lease_that_nobody_has_made_is_told_with_its_place():
 async def test_of_several_releases_the_one_that_is_named_counts():
     two = (RENAMED, a_deployment("b"))
     assert await read(FakeKube(*two, held=(MINE,)), release="a") == ("talos/mine", "holder of mine")
-    with pytest.raises(LeaseNameUnknown, match="several releases: select one with --release"):
-        await read(FakeKube(*two))
+    state, why = await read(FakeKube(*two))
+    assert state == "unknown"
+    assert "several releases: select one with --release" in why
 
 
 @pytest.mark.parametrize("kube", [FakeKube(), FakeKube(refusal=NotFound("no such API", status=404))])
 async def test_where_nothing_of_ours_is_installed_the_default_counts(kube: FakeKube):
-    assert await read(kube) == (str(LeaseName()), "")
+    assert await read(kube) == ("/".join(DEFAULT), "")
 
 
 async def test_who_may_not_read_the_workload_hears_of_the_default_lease_only_what_is_there():
     refusal = Forbidden("no right to list deployments", status=403)
     kube = FakeKube(RENAMED, held=(DEFAULT,), refusal=refusal)
-    assert await read(kube) == (str(LeaseName()), f"holder of {WATCHER_LEASE_NAME}")
-    with pytest.raises(LeaseNameUnknown, match=r"no right to list deployments.*--lease-name"):
-        await read(FakeKube(RENAMED, refusal=refusal))
+    assert await read(kube) == ("/".join(DEFAULT), f"holder of {WATCHER_LEASE_NAME}")
+    state, why = await read(FakeKube(RENAMED, refusal=refusal))
+    assert state == "unknown"
+    assert why.endswith("no right to list deployments; set --lease-name and --lease-namespace")
 
 
 def test_each_service_that_leads_has_a_lease_of_its_own_in_the_same_namespace():

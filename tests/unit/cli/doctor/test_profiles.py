@@ -7,8 +7,7 @@ import pytest
 
 from cli.cluster.installation import Installation, find_installations
 from cli.cluster.kube_objects import COLLECTIONS, Workload
-from cli.doctor.checks.permissions import get_role_paths
-from cli.doctor.required_permissions import list_access_reviews
+from cli.doctor.required_permissions import get_role_paths, list_access_reviews
 from libs.testbed.helm.chart import parse_manifests
 
 MANIFESTS = Path(__file__).parents[4] / "deploy/k8s/manifests"

@@ -10,21 +10,20 @@ import pytest
 from click.testing import CliRunner
 
 from cli.__main__ import main
+from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
 from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
-from cli.cluster.unavailable import Unavailable
+from cli.cluster.snapshot import ClaimPages, ClusterSnapshot, ConfigFile
+from cli.cluster.unavailable import AbsentObject, Unavailable
 from cli.inside import flow_snapshot
-from cli.status.as_json import status_to_json
 from cli.status.cluster_status import ClusterStatus, build_status
 from cli.status.nodes import summarize_nodes
 from cli.status.requests import summarize_requests
-from cli.status.status_evidence import ClaimsSnapshot, StatusEvidence
 from cli.status.text import format_age, format_status
 from libs.common.contract.events import DeadLetter, Decided, Leading, NodeUnreachable
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, ObjectMeta
-from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition, SigningRequestStatus
 from services.ipam.pages import Claim, Page, encode_page, page_range_of
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, STREAM_ID, make_node, make_request
@@ -71,14 +70,16 @@ def usable(name: str) -> Node:
     return stood(name, 90_000, taints=(), conditions=READY)
 
 
-def filed(name: str, node: str, seconds: float, *conditions: str, issued: bool = False) -> SigningRequest:
+def filed(
+    name: str, node: str, seconds: float, *conditions: str, issued: bool = False
+) -> CertificateSigningRequest:
     request = make_request(name, node=node)
     metadata = msgspec.structs.replace(request.metadata, creation_timestamp=ago_at(seconds))
     why = "asks for 10.0.0.9, which Talos does not report for machine web-2"
     text = f"This CSR was denied by Talos Cloud Controller Manager, Reason: {why}"
-    told = tuple(SigningRequestCondition(type=kind, reason="Denied", message=text) for kind in conditions)
-    status = SigningRequestStatus(conditions=told, issued=issued)
-    return msgspec.structs.replace(request, metadata=metadata, status=status)
+    told = tuple(CsrCondition(type=kind, reason="Denied", message=text) for kind in conditions)
+    status = CsrStatus(conditions=told, certificate="PEM" if issued else "")
+    return CertificateSigningRequest(metadata=metadata, spec=request.spec, status=status)
 
 
 def a_word(event: Any, seconds: float = 5) -> flow_snapshot.LastMessage:
@@ -125,8 +126,11 @@ FLOW = flow_snapshot.FlowSnapshot(
 )
 PODS = (a_pod("nats"), a_pod("watcher"), a_pod("watcher", 2), a_pod("metadata"))
 ISSUED = filed("csr-1", "web-1", 300, "Approved", issued=True)
-WELL = StatusEvidence(
+WELL = ClusterSnapshot(
     at=NOW,
+    events=(),
+    config=AbsentObject(),
+    claims=ClaimPages(),
     nodes=(usable("web-1"), usable("web-2")),
     requests=(ISSUED,),
     lease=LeaseState(holder="ccm-watcher-1", renewed_at=ago_at(4)),
@@ -157,7 +161,12 @@ LETTER = DeadLetter(
 )
 ILL = msgspec.structs.replace(
     WELL,
-    nodes=(*WELL.nodes, stood("web-3", 800, conditions=(BLOCKED,)), stood("web-4", 5), stood("web-5", 300)),
+    nodes=(
+        *WELL.known_nodes,
+        stood("web-3", 800, conditions=(BLOCKED,)),
+        stood("web-4", 5),
+        stood("web-5", 300),
+    ),
     requests=(
         ISSUED,
         filed("csr-2", "web-2", 200, "Denied"),
@@ -239,11 +248,11 @@ OWNERSHIP = (
 CASES = {"well": WELL, "ill": ILL, "all-in-one": ALL_IN_ONE, "blind": BLIND}
 
 
-def judged(evidence: StatusEvidence, **changes: Any) -> ClusterStatus:
+def judged(evidence: ClusterSnapshot, **changes: Any) -> ClusterStatus:
     return build_status(msgspec.structs.replace(evidence, **changes))
 
 
-def shown(evidence: StatusEvidence, *, width: int = 0) -> str:
+def shown(evidence: ClusterSnapshot, *, width: int = 0) -> str:
     """As a terminal of that width shows it, or, with 0, a pipe."""
     return render_lines(format_status(build_status(evidence), width=width), width or None)
 
@@ -255,11 +264,11 @@ def test_the_exit_status_says_whether_all_is_well(name: str, status: int):
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_json_has_all_of_it_and_null_where_it_is_not_known(name: str):
-    told = json.loads(json.dumps(status_to_json(build_status(CASES[name]))))
+    told = json.loads(msgspec.json.encode(build_status(CASES[name])))
     assert (told["requests"] is None) == (name == "blind")
     assert told["allInOne"] == (name == "all-in-one")
     assert bool(told["wrong"]) == (name == "ill")
-    assert bool(told["unknown"]) == (name in ("all-in-one", "blind"))
+    assert bool(told["unknown"]) == (name == "blind")
 
 
 def test_the_page_shows_what_is_shown():
@@ -320,14 +329,14 @@ def test_the_oldest_comes_first_and_a_node_without_a_time_counts_as_stuck():
 )
 def test_usable_nodes_that_ownership_excludes_are_counted(file: str, line: str):
     nodes = tuple(map(usable, ("mine-1", "web-1", "web-2")))
-    found = judged(WELL, nodes=nodes, config_file=file)
+    found = judged(WELL, nodes=nodes, config=ConfigFile(text=file, source="f"))
     assert f"Nodes         {line}\n" in render_lines(format_status(found, width=0))
     assert found.exit_status == 0
 
 
 def test_a_consumer_is_left_out_if_its_service_is_optional_and_not_installed():
     def listed(*pods: Pod) -> list[str]:
-        return [one.queue.name for one in judged(WELL, pods=pods).queues]
+        return [one.name for one in judged(WELL, pods=pods).queues]
 
     assert listed(*PODS) == ["labeler-nodes", "csr-requests"], "labeler and csr run by default"
     assert listed(*PODS, a_pod("ipam")) == ["labeler-nodes", "csr-requests", "ipam-nodes"]
@@ -338,7 +347,7 @@ def test_a_consumer_is_left_out_if_its_service_is_optional_and_not_installed():
 
 def test_only_the_newest_request_of_a_node_counts():
     requests = [filed("a", "web-1", 500, "Denied"), filed("b", "web-1", 90), filed("c", "web-1", 10)]
-    found = summarize_requests(requests, FLOW, NOW)
+    found = summarize_requests([one.signing_request for one in requests], FLOW, NOW)
     assert [one.name for one in found.open] == ["c"]
     assert not found.open[0].is_wrong
     assert (found.pending, found.superseded, found.denied) == (2, 1, 1)
@@ -358,7 +367,7 @@ def test_only_the_newest_request_of_a_node_counts():
 def test_what_has_not_led_to_a_certificate_is_told(
     conditions: tuple[str, ...], seconds: float, state: str, wrong: bool
 ):
-    [one] = summarize_requests([filed("a", "web-1", seconds, *conditions)], FLOW, NOW).open
+    [one] = summarize_requests([filed("a", "web-1", seconds, *conditions).signing_request], FLOW, NOW).open
     assert (one.state, one.is_wrong) == (state, wrong)
 
 
@@ -383,8 +392,8 @@ def test_a_service_that_runs_by_default_and_takes_from_no_queue_is_missed():
         for one in FLOW.services
     )
     flow = msgspec.structs.replace(FLOW, services=services)
-    assert judged(WELL, pods=(), flow=flow).problems == ("labeler: no client pulls",)
-    assert judged(WELL, flow=flow).problems == ("labeler: 1 of 1 pods ready, no client pulls",)
+    assert judged(WELL, pods=(), flow=flow).wrong == ("labeler: no client pulls",)
+    assert judged(WELL, flow=flow).wrong == ("labeler: 1 of 1 pods ready, no client pulls",)
 
 
 @pytest.mark.parametrize(
@@ -442,17 +451,17 @@ def test_pod_cidrs_are_counted_and_conflicts_are_wrong():
     )
     block, name = "10.244.0.0/24", page_range_of("10.244.0.0/24")
 
-    def claimed_for(uid: str) -> ClaimsSnapshot:
+    def claimed_for(uid: str) -> ClaimPages:
         page = Page(range=name, claims={block: Claim(block=block, uid=uid, node="web-1")})
         stored = (encode_page(page),)
-        return ClaimsSnapshot(before=stored, pages=stored)
+        return ClaimPages(before=stored, after=stored)
 
     well = judged(WELL, nodes=(node,), claims=claimed_for(node.uid))
     assert well.exit_status == 0
     assert "Pod CIDRs     1 blocks in use; no conflicts" in render_lines(format_status(well, width=0))
     ill = judged(WELL, nodes=(node,), claims=claimed_for("another"))
     assert ill.exit_status == 1
-    assert any(line.startswith("pod CIDRs: ") for line in ill.problems)
+    assert any(line.startswith("pod CIDRs: ") for line in ill.wrong)
 
 
 @pytest.mark.parametrize(
@@ -516,11 +525,44 @@ def test_a_rejected_configuration_is_a_problem_until_a_newer_one_is_accepted():
     accepted = EventSummary(reason="CloudConfigAccepted", message="2 rules", at=ago_at(30))
     other = EventSummary(reason="PodCIDRPoolsChanged", message="another", at=ago_at(10))
     told = build_status(msgspec.structs.replace(WELL, events=(other, rejected)))
-    assert told.problems == ("configuration: line 3: no key",)
-    first, *others = build_status(msgspec.structs.replace(ILL, events=(rejected,))).problems
+    assert told.wrong == ("configuration: line 3: no key",)
+    first, *others = build_status(msgspec.structs.replace(ILL, events=(rejected,))).wrong
     assert first == "configuration: line 3: no key"  # often the cause of the others
     assert others
     assert told.exit_status == 1
-    assert not build_status(msgspec.structs.replace(WELL, events=(other, accepted, rejected))).problems
+    assert not build_status(msgspec.structs.replace(WELL, events=(other, accepted, rejected))).wrong
     blind = build_status(msgspec.structs.replace(WELL, events=Unavailable(reason="forbidden")))
-    assert "Events: forbidden" in blind.unavailable_parts
+    assert "Events: forbidden" in blind.unknown
+
+
+# ---- services without a pod, and requests of nodes that are gone
+
+
+def installed(*components: str, labeler: flow_snapshot.ConsumerSnapshot | None = None) -> ClusterStatus:
+    """Return the status with one ready pod for each component, and at most one consumer."""
+    flow = msgspec.structs.replace(FLOW, queues=(labeler,) if labeler else (), services=())
+    return judged(WELL, nodes=(), requests=(), pods=tuple(map(a_pod, components)), flow=flow)
+
+
+def test_metadata_without_a_pod_is_missed_in_every_profile():
+    why = "no pod exists; without it, no other service receives events"
+    assert installed("nats", "watcher", "labeler", "csr").wrong == (f"metadata: {why}",)
+    assert installed("nats", "watcher", "metadata", "csr").wrong == ()
+    alone = judged(ALL_IN_ONE, pods=(a_pod(""),))
+    assert (alone.wrong, [one.name for one in alone.services]) == ((), ["all-in-one"])
+
+
+def test_a_labeler_that_is_scaled_to_nothing_is_missed_once_it_has_worked():
+    without = ("nats", "watcher", "metadata", "csr")
+    worked = a_queue("labeler-nodes", "labeler", waiting=0, pending=1, delivered_at=ago_at(300))
+    why = "consumer labeler-nodes: labeler used this consumer before and is not running"
+    assert installed(*without, labeler=worked).wrong == (why,)
+    never = a_queue("labeler-nodes", "labeler", waiting=0, pending=9, delivered_at=None)
+    assert installed(*without, labeler=never).wrong == (), "it was never installed: csr-only"
+
+
+@pytest.mark.parametrize(("node", "wrong"), [("web-1", True), ("gone-1", False)])
+@pytest.mark.parametrize("answer", ["Denied", "Failed", "Approved"])
+def test_a_decision_about_a_node_that_is_gone_is_no_problem(node: str, wrong: bool, answer: str):
+    told = judged(WELL, nodes=(usable("web-1"),), requests=(filed("csr-1", node, 300, answer),))
+    assert ("CSRs: 1 nodes without" in " ".join(told.wrong)) is wrong

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli.cluster.credentials import AccessError, open_talos_client
-from cli.doctor import talos_credential_probe
+from cli.cluster.access import AccessError, open_talos_client
+from cli.inside import talos_probe
 from services.metadata.machines.talos_client import open_talos
 from services.metadata.settings import MetadataSettings
 from tests.watcher_actors import make_dependencies
@@ -38,7 +38,7 @@ def test_commands_that_ask_machines_end_with_it(omni: Path):
 
 async def test_doctor_reports_it(omni: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TALOSCONFIG", str(omni))
-    seen = await talos_credential_probe.probe_credential((), "")
+    seen = await talos_probe.probe_credential((), "")
     assert REFUSAL in seen.problem
 
 

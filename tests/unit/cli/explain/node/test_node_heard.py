@@ -6,7 +6,6 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from cli.cluster.server_clock import compute_clock_offset
 from cli.explain.node.node_context import NodeContext
 from cli.explain.node.node_evidence import NodeEvidence, choose_machine_result
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
@@ -70,13 +69,3 @@ def test_what_metadata_heard_long_ago_or_of_a_kubelet_that_is_silent_proves_noth
     gone = msgspec.structs.replace(WELL, status=msgspec.structs.replace(WELL.status, conditions=(SILENT,)))
     unheard = explained(gone, "timeout", flow=heard(gone), context=NodeContext())
     assert [one.fault for one in unheard.verdict.findings] == ["talos-silent", "kubelet-silent"]
-
-
-def test_the_api_servers_clock_counts_where_ours_differs():
-    said = NOW.strftime("%a, %d %b %Y %H:%M:%S GMT")
-    assert compute_clock_offset(said, NOW - 2 * MINUTE) == 2 * MINUTE
-    assert compute_clock_offset(said, NOW + 2 * MINUTE) == -2 * MINUTE
-    assert compute_clock_offset(said, NOW + timedelta(seconds=2)) == timedelta(), (
-        "whole seconds are no difference"
-    )
-    assert compute_clock_offset("", NOW) == compute_clock_offset("some time", NOW) == timedelta()

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.__main__ import main
-from cli.status.ipam.as_json import ipam_status_to_json
+from cli.cluster.snapshot import ClaimPages
 from cli.status.ipam.capacity import resolve_pools
-from cli.status.ipam.claim_conflicts import ConflictKind
-from cli.status.ipam.ipam_status import IpamStatus, ParsedPages, build_ipam_status, parse_pages
+from cli.status.ipam.ipam_status import IpamStatus, build_ipam_status, read_pages
+from cli.status.ipam.pod_cidrs import ConflictKind
 from cli.status.ipam.text import format_ipam_status, format_number
 from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.contract.node import Node, NodeSpec, ObjectMeta
 from services.ipam.effective_networks import NetworkFlags
@@ -29,6 +30,7 @@ from tests.builders import NOW
 from tests.cli_screen import TEXTS, render_lines
 
 REST = timedelta(minutes=10)
+EVERY_NODE = Ownership()
 BOTH = (Pool("default", 4, "10.244.0.0/16", 24), Pool("default", 6, "fd00:10:244::/48", 96))
 
 
@@ -41,17 +43,22 @@ def claim(block: str, name: str, *, gone_minutes: int | None = None) -> Claim:
     return Claim(block=block, uid=f"uid-{name}", node=name, gone_since=since)
 
 
-def pages(*claims: Claim) -> ParsedPages:
+def pages(*claims: Claim) -> tuple[StoredPage, ...]:
     found: dict[str, dict[str, Claim]] = {}
     for one in claims:
         found.setdefault(page_range_of(one.block), {})[one.block] = one
-    return ParsedPages(tuple(Page(range=where, claims=held) for where, held in found.items()), ())
+    return tuple(encode_page(Page(range=where, claims=held)) for where, held in found.items())
 
 
 def judged(
-    there: ParsedPages, *nodes: Node, pools: tuple[Pool, ...] = BOTH, before: ParsedPages | None = None
+    there: tuple[StoredPage, ...],
+    *nodes: Node,
+    pools: tuple[Pool, ...] = BOTH,
+    before: tuple[StoredPage, ...] | None = None,
+    ownership: Ownership = EVERY_NODE,
 ) -> IpamStatus:
-    return build_ipam_status(there, before or there, nodes, pools, at=NOW, quarantine=REST)
+    stored = ClaimPages(before=there if before is None else before, after=there)
+    return build_ipam_status(stored, nodes, pools, at=NOW, quarantine=REST, ownership=ownership)
 
 
 def shown(found: IpamStatus, *, width: int = 0, with_nodes: bool = True) -> str:
@@ -79,14 +86,14 @@ WELL = judged(
     node("web-4"),
 )
 ILL = judged(
-    msgspec.structs.replace(
-        pages(
+    (
+        *pages(
             claim("10.244.0.0/24", "web-1"),
             claim("10.244.5.0/24", "removed"),
             claim("10.244.6.0/24", "web-7"),
             claim("10.244.9.0/24", "web-1"),
         ),
-        unreadable=parse_pages([StoredPage(name="talos-ccm-pod-cidrs-10.16.0.0-12", data={})]).unreadable,
+        StoredPage(name="talos-ccm-pod-cidrs-10.16.0.0-12", data={}),
     ),
     node("web-1", "10.244.0.0/24"),
     node("web-2", "10.244.0.128/25"),
@@ -131,8 +138,8 @@ def test_what_a_node_of_anothers_carries_unclaimed_is_no_conflict_and_it_waits_f
     file = parse_cloud_config(f"ownership: {{nodeSelector: [{only_web_1}]}}", "f")
     by_name = file.ownership.default
     assert kinds(judged(there, *nodes)) == ["unclaimed"]
-    found = build_ipam_status(there, there, nodes, BOTH, at=NOW, quarantine=REST, ownership=by_name)
-    assert (kinds(found), found.waiting, found.exit_status) == ([], 0, 0)
+    found = judged(there, *nodes, ownership=by_name)
+    assert (kinds(found), found.nodes.waiting, found.exit_status) == ([], 0, 0)
     assert [held.state for held in found.pod_cidrs] == ["foreign", "foreign", "claimed"]
     assert found.pools[0].in_use == 2, "no other Node gets its block"
     assert "none, the Node is not managed" in shown(found)
@@ -158,7 +165,7 @@ def test_where_nobody_says_pools_claims_are_told_by_their_pages():
     found = judged(
         pages(claim("10.244.0.0/24", "a"), claim("10.244.1.0/25", "b"), claim("fd00::/80", "a")), pools=()
     )
-    told = [(pool.cidr, pool.mask, pool.in_use, pool.capacity) for pool in found.pools]
+    told = [(pool.network, pool.mask, pool.in_use, pool.capacity) for pool in found.pools]
     assert told == [
         ("10.240.0.0/12", 24, 1, None),
         ("10.240.0.0/12", 25, 1, None),
@@ -189,7 +196,9 @@ def test_no_number_takes_more_than_a_column(value: int):
 
 def test_pools_of_the_file_go_before_the_clusters_networks_and_masks_are_those_of_most_claims():
     said = NetworkFlags(cluster_cidrs=("10.244.0.0/16",))
-    there = pages(claim("10.8.0.0/26", "a"), claim("10.8.0.64/26", "b"), claim("10.8.1.0/24", "c")).pages
+    there = read_pages(
+        pages(claim("10.8.0.0/26", "a"), claim("10.8.0.64/26", "b"), claim("10.8.1.0/24", "c"))
+    )
     metal = PoolSpec(name="metal", index=0, cidrs=("10.8.0.0/16", "fd00:8::/56"))
     own = PoolSpec(name="own", index=1, cidrs=("10.9.0.0/16",), mask_size_ipv4=28)
     assert resolve_pools(said, (metal, own), there) == (
@@ -224,7 +233,7 @@ def test_what_ipams_next_look_would_take_over_or_call_odd_is_told_and_nothing_el
     there = pages(*(claim(block, name) for block, name in claims.items()))
     nodes = [node(name, cidr) for name, cidr in carried.items()]
     present = {one.uid: PresentNode(one.name, one.spec.pod_cidrs) for one in nodes}
-    by_range = {page.range: page for page in there.pages}
+    by_range = {page.range: page for page in read_pages(there)}
     released = [
         plan_release(
             by_range.get(where) or Page(range=where),
@@ -262,7 +271,7 @@ def test_what_ipams_next_look_would_take_over_or_call_odd_is_told_and_nothing_el
 
 
 def test_programs_hear_all_of_it_with_numbers_in_full():
-    said = json.loads(json.dumps(ipam_status_to_json(WELL)))
+    said = json.loads(msgspec.json.encode(WELL))
     assert said["pools"][1] == {
         "name": "default",
         "network": "fd00:10:244::/48",
@@ -276,7 +285,7 @@ def test_programs_hear_all_of_it_with_numbers_in_full():
     assert [one["until"] for one in said["quarantined"]] == ["2026-03-01T11:59:00Z", "2026-03-01T12:06:00Z"]
     assert said["podCIDRs"][0]["claim"] == {"block": "10.244.0.0/24", "node": "web-1", "uid": "uid-web-1"}
     assert said["conflicts"] == []
-    assert json.loads(json.dumps(ipam_status_to_json(CASES["nothing-known"])))["pools"][0]["free"] is None
+    assert json.loads(msgspec.json.encode(CASES["nothing-known"]))["pools"][0]["free"] is None
 
 
 def test_the_page_shows_what_is_shown_and_names_every_conflict():
@@ -290,7 +299,7 @@ def test_many_conflicts_of_a_kind_are_counted_and_all_of_them_are_in_the_json():
     text = shown(found, with_nodes=False)
     assert "Overlapping pod CIDRs: 29\n" in text
     assert "and 9 more, see -o json" in text
-    assert len(ipam_status_to_json(found)["conflicts"]) == 29
+    assert len(found.conflicts) == 29
 
 
 def test_a_block_that_is_gone_since_the_end_of_days_rests_until_then():
@@ -298,11 +307,6 @@ def test_a_block_that_is_gone_since_the_end_of_days_rests_until_then():
     found = judged(pages(msgspec.structs.replace(claim("10.244.0.0/24", "gone"), gone_since=last)))
     assert found.quarantined[0].until == last
     assert "9999-12-31" in shown(found)
-
-
-def test_a_page_as_ipam_writes_it_is_read():
-    page = pages(claim("10.244.0.0/24", "web-1")).pages[0]
-    assert parse_pages([encode_page(page)]).pages == (page,)
 
 
 @pytest.mark.parametrize(

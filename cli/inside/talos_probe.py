@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from cli.doctor.talos_credential_report import ProbeResult, TalosCredentialReport
+from cli.cluster.access import find_home
+from cli.inside.talos_credential import ProbeResult, TalosCredentialReport
 from libs.common.clocks import utc_now
 from libs.common.contract.machine import MachineFault
 from libs.talos.api import MachineUnavailable, TalosApi
@@ -19,11 +20,16 @@ _TIMEOUT_SECONDS: Final = 5.0
 _MAX_ENDPOINTS: Final = 16  # limit for queried endpoints
 
 
-async def probe_credential(node_ips: tuple[str, ...], endpoints: str) -> TalosCredentialReport:
-    """Return the report; `at` is read last, so that the caller can bound the pod's clock."""
-    paths = list_candidate_files(os.environ, _home())
+async def probe_credential(
+    node_ips: tuple[str, ...], endpoints: str, *, offline: bool = False
+) -> TalosCredentialReport:
+    """Return the report; `at` is read last, so that the caller can bound the pod's clock.
+
+    `offline`: query no endpoint and no machine.
+    """
+    paths = list_candidate_files(os.environ, find_home())
     endpoints = endpoints or os.environ.get("TALOS_ENDPOINTS", "")
-    store = CredentialStore(paths, endpoints=endpoints)
+    store = CredentialStore(paths, endpoints="127.0.0.1" if offline else endpoints)
     try:
         credentials = store.current(utc_now())
     except CredentialsError as error:
@@ -36,7 +42,7 @@ async def probe_credential(node_ips: tuple[str, ...], endpoints: str) -> TalosCr
         not_before=credentials.not_before,
         not_after=credentials.not_after,
     )
-    if seen.problem:
+    if offline or seen.problem:
         return seen
     named = [str(endpoint) for endpoint in credentials.endpoints][:_MAX_ENDPOINTS]
     asked = await asyncio.gather(*(_probe_endpoint(paths, one) for one in named))
@@ -65,7 +71,3 @@ async def _probe_machine(api: TalosApi, node_ip: str) -> ProbeResult:
     if isinstance(found, MachineFault):
         return ProbeResult(address=node_ip, fault=found.message)
     return ProbeResult(address=node_ip, name=found.facts.node_name)
-
-
-def _home() -> Path:
-    return Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none

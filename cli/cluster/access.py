@@ -1,7 +1,8 @@
 """The caller's credentials for Kubernetes and Talos, from the same places as kubectl and talosctl."""
 
 import os
-from datetime import datetime
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -19,16 +20,24 @@ class AccessError(Exception):
     """No API can be queried; the text gives the reason and what to do."""
 
 
-def open_kube_client(kubeconfig: Path | None, context: str, *, user_agent: str) -> KubeApi:
-    """Open a client for this kubeconfig, or for kubectl's default. Raises AccessError."""
-    usual = _home() / ".kube" / "config"
+@asynccontextmanager
+async def open_kube_client(kubeconfig: Path | None, context: str, *, command: str) -> AsyncIterator[KubeApi]:
+    """Open a client for this kubeconfig, or for kubectl's default. Raises AccessError.
+
+    `command` names the caller in the API server's audit log.
+    """
+    usual = find_home() / ".kube" / "config"
     if kubeconfig is None and not os.environ.get("KUBECONFIG") and usual.exists():
         kubeconfig = usual  # as kubectl does; services use their pod's credentials instead
     try:
         config = load_kube_config(kubeconfig, os.environ, context=context)
-        return KubeApi(config, user_agent=user_agent, connections=1)
+        kube = KubeApi(config, user_agent=f"talos-ccm-{command}", connections=1)
     except KubeConfigError as error:
         raise AccessError(f"cannot access the Kubernetes API: {error}") from error
+    try:
+        yield kube
+    finally:
+        await kube.close()
 
 
 def open_talos_client(talosconfig: Path | None, endpoints: str, *, with_stage: bool = False) -> TalosApi:
@@ -36,7 +45,7 @@ def open_talos_client(talosconfig: Path | None, endpoints: str, *, with_stage: b
 
     Raises AccessError. `with_stage`: each query also reads the machine stage.
     """
-    paths = (talosconfig,) if talosconfig else list_candidate_files(os.environ, _home())
+    paths = (talosconfig,) if talosconfig else list_candidate_files(os.environ, find_home())
     store = CredentialStore(paths, endpoints=endpoints or os.environ.get("TALOS_ENDPOINTS", ""))
     try:
         problem = store.current(utc_now()).problem(utc_now())
@@ -47,14 +56,6 @@ def open_talos_client(talosconfig: Path | None, endpoints: str, *, with_stage: b
     return TalosApi(store, clock=utc_now, with_stage=with_stage)
 
 
-def read_talos_certificate_expiry() -> datetime | None:
-    """Return the expiry of the certificate in a service's own talosconfig; None without one."""
-    try:
-        store = CredentialStore(list_candidate_files(os.environ, _home()), endpoints="127.0.0.1")
-        return store.current(utc_now()).not_after
-    except CredentialsError:
-        return None
-
-
-def _home() -> Path:
+def find_home() -> Path:
+    """Return the home directory; "~" itself where there is none."""
     return Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none

@@ -1,0 +1,201 @@
+"""Reads the snapshot of a cluster with the caller's credentials; only reads."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+import msgspec
+
+from cli.cluster.certificate_signing_request import CertificateSigningRequest
+from cli.cluster.installation import find_installations
+from cli.cluster.kept_keys import ManagedNode
+from cli.cluster.kube_events import EventSummary, KubeEvent, summarize_events
+from cli.cluster.kube_objects import COLLECTIONS, Workload
+from cli.cluster.kube_reader import ClusterUnavailable, get_or_unavailable, list_all, read_last_date
+from cli.cluster.lease_state import LeaseState, read_lease_state
+from cli.cluster.pod_commands import build_label_selector
+from cli.cluster.pods import Pod
+from cli.cluster.query import ClusterQuery
+from cli.cluster.snapshot import ClaimPages, ClusterSnapshot, ConfigFile
+from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, Unavailable
+from libs.common.contract.node import Node
+from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, LEASE_NAMESPACE, WATCHER_LEASE_NAME
+from libs.common.kube.api import NODES, SIGNING_REQUESTS, KubeApi, raise_unreadable
+from libs.common.kube.errors import KubeError, NotFound
+from libs.common.kube.event_recorder import CLUSTER_REFERENCE
+from libs.common.kube.events import ObjectReference
+from libs.common.kube.lease import LeaseSpec
+from libs.common.kube.objects import Resource, config_map_resource, namespaced_resource
+from services.ipam.pages import NAME_PREFIX, StoredPage
+
+Part = Literal["nodes", "requests", "lease", "pods", "events", "config", "claims"]
+
+_MANAGED_NODES: Final[Resource[ManagedNode]] = Resource(
+    plural=NODES.plural, path=NODES.path, item=ManagedNode
+)
+SERVING_REQUESTS: Final[Resource[CertificateSigningRequest]] = Resource(
+    plural=SIGNING_REQUESTS.plural,
+    path=SIGNING_REQUESTS.path,
+    item=CertificateSigningRequest,
+    query=SIGNING_REQUESTS.query,
+    page_size=SIGNING_REQUESTS.page_size,
+)
+_CONFIG_KEY: Final = "ccm-config.yaml"  # in the chart's ConfigMap
+_DEFAULT_LEASE: Final = (LEASE_NAMESPACE, WATCHER_LEASE_NAME)
+
+
+async def read_cluster(kube: KubeApi, query: ClusterQuery, *parts: Part) -> ClusterSnapshot:
+    """Return these parts; a part that cannot be read is Unavailable.
+
+    The claims are read before and after all other parts.
+    """
+
+    async def read(part: Part) -> Any:
+        reader, right = _READERS[part]
+        return await get_or_unavailable(reader(kube, query), right.format(query=query))
+
+    started = datetime.now(UTC)
+    others: list[Part] = [part for part in _READERS if part in parts and part != "claims"]
+    before = await read("claims") if "claims" in parts else ()
+    found = dict(zip(others, await asyncio.gather(*map(read, others)), strict=True))
+    if "claims" in parts:
+        found["claims"] = _join_claims(before, await read("claims"))
+    if not isinstance(nodes := found.get("nodes", NOT_QUERIED), Unavailable):
+        found["managed_fields"] = {each.name: each.metadata.managed_fields for each in nodes}
+        found["nodes"] = tuple(each.without_managers() for each in nodes)
+    clock = read_last_date(kube, started)
+    now = datetime.now(UTC)
+    return ClusterSnapshot(
+        at=now if isinstance(clock, Unavailable) else now + clock.offset, query=query, **found
+    )
+
+
+def require_nodes(snapshot: ClusterSnapshot) -> tuple[Node, ...]:
+    """Return all Nodes. Raises ClusterUnavailable if they could not be listed."""
+    if isinstance(snapshot.nodes, Unavailable):
+        raise ClusterUnavailable(f"the Kubernetes API request failed: {snapshot.nodes.reason}")
+    return snapshot.nodes
+
+
+async def list_requests(kube: KubeApi) -> tuple[CertificateSigningRequest, ...]:
+    """Return all requests for serving certificates of kubelets. Raises KubeError."""
+    return await list_all(kube, SERVING_REQUESTS)
+
+
+async def list_pods(kube: KubeApi, namespace: str, labels: Mapping[str, str]) -> tuple[Pod, ...]:
+    """Return the pods of the namespace that have all these labels. Raises KubeError."""
+    try:
+        return await list_all(kube, namespaced_resource("pods", Pod, namespace, labels, page_size=100))
+    except NotFound:
+        return ()
+
+
+async def list_workloads(kube: KubeApi, namespace: str = "") -> tuple[Workload, ...]:
+    """Return the workloads of the namespace, or of the whole cluster if it is "". Raises KubeError."""
+    place = f"/namespaces/{namespace}" if namespace else ""
+    lists = await asyncio.gather(
+        *(
+            list_all(kube, Resource(plural=plural, path=f"/apis/apps/v1{place}/{plural}", item=Workload))
+            for plural in COLLECTIONS.values()
+        )
+    )
+    kinds = zip(COLLECTIONS, lists, strict=True)
+    return tuple(msgspec.structs.replace(each, kind=kind) for kind, found in kinds for each in found)
+
+
+async def list_events(kube: KubeApi, about: ObjectReference) -> tuple[EventSummary, ...]:
+    """Return the Events about a cluster-scoped object, newest first. Raises KubeError."""
+    query = {"fieldSelector": f"involvedObject.name={about.name}"}
+    path = "/api/v1/namespaces/default/events"  # of cluster-scoped objects
+    found = await list_all(kube, Resource(plural="events", path=path, item=KubeEvent, query=query))
+    return summarize_events(found, about)
+
+
+async def fetch_watcher_lease(kube: KubeApi, query: ClusterQuery) -> LeaseState | Unavailable:
+    """Return the state of the watcher Lease; without a holder if the Lease does not exist.
+
+    The Lease that the caller names takes precedence over the workload's flags. Raises KubeError.
+    """
+    named: tuple[str, str] | Unavailable = _DEFAULT_LEASE
+    if not (query.lease_name and query.lease_namespace):
+        named = await _read_lease_name(kube, query)
+    place, name = _DEFAULT_LEASE if isinstance(named, Unavailable) else named
+    place, name = query.lease_namespace or place, query.lease_name or name
+    try:
+        spec = (await kube.get_lease(place, name)).spec
+    except NotFound:
+        spec = LeaseSpec()
+    if isinstance(named, Unavailable) and not spec.holder_identity:
+        why = f"{named.reason}; set --lease-name and --lease-namespace"
+        return Unavailable(reason=f"the Lease of the watcher is unknown: {why}")
+    return read_lease_state(spec, "" if (place, name) == _DEFAULT_LEASE else f"{place}/{name}")
+
+
+async def _read_lease_name(kube: KubeApi, query: ClusterQuery) -> tuple[str, str] | Unavailable:
+    """Return namespace and name of the Lease, by the flags of the watcher's workload.
+
+    They are the default if there is no workload: the watcher may run outside the cluster.
+    """
+    try:
+        workloads = await list_workloads(kube, query.namespace)
+    except NotFound:
+        return _DEFAULT_LEASE
+    except KubeError as error:
+        return Unavailable(reason=str(error))
+    found = {one.lease for one in find_installations(workloads) if query.release in ("", one.release)}
+    if len(found) > 1:
+        several = f"namespace {query.namespace} has several releases: select one with --release"
+        return Unavailable(reason=several)
+    return next(iter(found), _DEFAULT_LEASE)
+
+
+async def _read_config(kube: KubeApi, query: ClusterQuery) -> ConfigFile | AbsentObject:
+    """Return the file in the ConfigMap of the chart, if exactly one has it."""
+    resource = config_map_resource(query.namespace, build_label_selector(query.release))
+    maps = await list_all(kube, resource, raise_unreadable)
+    found = [each for each in maps if _CONFIG_KEY in each.data]
+    if len(found) != 1:
+        return AbsentObject()
+    place = f"ConfigMap {query.namespace}/{found[0].metadata.name}"
+    return ConfigFile(text=found[0].data[_CONFIG_KEY], source=place)
+
+
+async def _list_claim_pages(kube: KubeApi, _: ClusterQuery) -> tuple[StoredPage, ...]:
+    """Return all pages, selected by name: another client may have removed their labels."""
+    maps = await list_all(kube, config_map_resource(CLAIM_PAGES_NAMESPACE, {}), raise_unreadable)
+    return tuple(
+        StoredPage(name=each.metadata.name, resource_version=each.metadata.resource_version, data=each.data)
+        for each in maps
+        if each.metadata.name.startswith(NAME_PREFIX)
+    )
+
+
+def _join_claims(
+    before: tuple[StoredPage, ...] | Unavailable, after: tuple[StoredPage, ...] | Unavailable
+) -> ClaimPages | Unavailable:
+    if isinstance(before, Unavailable):
+        return before
+    return after if isinstance(after, Unavailable) else ClaimPages(before=before, after=after)
+
+
+# The function that reads each part, and the permission that it requires.
+_READERS: Final[Mapping[Part, tuple[Callable[[KubeApi, ClusterQuery], Awaitable[Any]], str]]] = {
+    "nodes": (lambda kube, query: list_all(kube, _MANAGED_NODES, raise_unreadable), "list nodes"),
+    "requests": (
+        lambda kube, query: list_requests(kube),
+        "list certificatesigningrequests.certificates.k8s.io",
+    ),
+    "lease": (fetch_watcher_lease, "get leases.coordination.k8s.io"),
+    "pods": (
+        lambda kube, query: list_pods(kube, query.namespace, build_label_selector(query.release)),
+        "list pods --namespace {query.namespace}",
+    ),
+    "events": (
+        lambda kube, query: list_events(kube, CLUSTER_REFERENCE),
+        "list events --namespace default",
+    ),
+    "config": (_read_config, "list configmaps --namespace {query.namespace}"),
+    "claims": (_list_claim_pages, f"list configmaps --namespace {CLAIM_PAGES_NAMESPACE}"),
+}
+PARTS: Final = frozenset(_READERS)

@@ -1,0 +1,66 @@
+"""One snapshot of the cluster, which every command reads: each part, or why it is unavailable. Pure."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from cli.cluster.certificate_signing_request import CertificateSigningRequest
+from cli.cluster.kube_events import EventSummary
+from cli.cluster.lease_state import LeaseState
+from cli.cluster.pods import Pod
+from cli.cluster.query import ClusterQuery
+from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, Unavailable
+from cli.inside.flow_snapshot import CertificateSnapshot, FlowSnapshot, FlowUnavailable
+from libs.common.contract.node import Node
+from services.ipam.pages import StoredPage
+
+
+class ClaimPages(msgspec.Struct, frozen=True, kw_only=True):
+    """The pages of ipam before and after the Nodes were listed.
+
+    If a claim is in `before` and its Node is not listed, the Node is deleted. If ipam allocated a podCIDR of
+    a listed Node, its claim is in `after`.
+    """
+
+    before: tuple[StoredPage, ...] = ()
+    after: tuple[StoredPage, ...] = ()
+
+
+class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A --cloud-config and its place, for messages."""
+
+    text: str
+    source: str
+
+
+class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a cluster: the parts that a command has asked for."""
+
+    at: datetime  # when it was read, by the API server's clock
+    query: ClusterQuery = ClusterQuery()
+    nodes: tuple[Node, ...] | Unavailable = NOT_QUERIED
+    managed_fields: Mapping[str, msgspec.Raw] = {}  # of each Node, by its name
+    requests: tuple[CertificateSigningRequest, ...] | Unavailable = NOT_QUERIED  # for serving certificates
+    lease: LeaseState | Unavailable = NOT_QUERIED  # that elects the watcher
+    pods: tuple[Pod, ...] | Unavailable = NOT_QUERIED  # of the chart, including those of NATS
+    events: tuple[EventSummary, ...] | Unavailable = NOT_QUERIED  # about the whole cluster, newest first
+    config: ConfigFile | AbsentObject | Unavailable = NOT_QUERIED  # in the chart's ConfigMap
+    claims: ClaimPages | Unavailable = NOT_QUERIED
+    flow: FlowSnapshot | FlowUnavailable = FlowUnavailable(reason=NOT_QUERIED.reason)
+    certificates: tuple[CertificateSnapshot, ...] = ()  # of services; those of NATS are in `flow`
+
+    @property
+    def known_nodes(self) -> tuple[Node, ...]:
+        """Return all Nodes; none if they could not be listed."""
+        return () if isinstance(self.nodes, Unavailable) else self.nodes
+
+    @property
+    def is_all_in_one(self) -> bool:
+        """Whether all services run in one process, which publishes no visible messages."""
+        return isinstance(self.flow, FlowUnavailable) and self.flow.is_all_in_one
+
+    @property
+    def flow_snapshot(self) -> FlowSnapshot | None:
+        """The data from NATS, or None if it was not available."""
+        return self.flow if isinstance(self.flow, FlowSnapshot) else None

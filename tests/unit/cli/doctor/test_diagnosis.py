@@ -1,0 +1,203 @@
+"""The diagnosis of `talos-ccm doctor`: its checks, order and output, and the installations that it finds."""
+
+import json
+from io import StringIO
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from cli.cluster.installation import (
+    PLACEHOLDER,
+    assume_installation,
+    choose_installation,
+    find_installations,
+)
+from cli.cluster.kube_objects import INSTANCE, Container
+from cli.cluster.kube_reader import ClusterUnavailable
+from cli.cluster.query import ClusterQuery
+from cli.cluster.read_cluster import PARTS
+from cli.cluster.unavailable import NOT_QUERIED, Unavailable
+from cli.doctor.checks.services import select_pods
+from cli.doctor.command import CHECK_NAMES
+from cli.doctor.diagnosis import CHECKS, diagnose, list_parts
+from cli.doctor.findings import FindingState, find_worst_state, format_names
+from cli.doctor.read_installation import READERS, select_installation
+from cli.doctor.required_permissions import list_access_reviews
+from cli.doctor.snapshot import InstallationSnapshot
+from cli.doctor.text import format_diagnosis
+from cli.inside.talos_credential import decode_report
+from cli.lines import print_lines
+from libs.common.contract.services import SERVICES
+from tests.architecture.sources import ROOT
+from tests.doctor_cases import (
+    IMAGE,
+    PREFIX,
+    make_installation,
+    make_pod,
+    make_probe,
+    make_snapshot,
+    make_workload,
+    run_check,
+)
+
+FLAW = "nonsense: true\n"  # a --cloud-config with a mistake
+
+
+def test_all_is_well_where_all_is_well():
+    diagnosis = diagnose(make_snapshot())
+    assert [(c.name, c.state) for c in diagnosis.checks] == [(name, "ok") for name in CHECK_NAMES]
+    assert diagnosis.exit_status == 0
+
+
+def test_the_names_for_only_are_those_of_the_checks():
+    assert tuple(check.name for check in CHECKS) == CHECK_NAMES
+
+
+def test_each_part_that_a_check_names_can_be_read():
+    assert list_parts() == {part for part in {*PARTS, *READERS} if part not in ("events", "claims")}
+    assert list_parts(["config"]) == {"config"}
+
+
+def test_where_nothing_was_seen_nothing_is_called_wrong():
+    blind = InstallationSnapshot(
+        at=make_snapshot().at,
+        version="0.1.0",
+        installation=assume_installation("kube-system", "", "it takes a right"),
+    )
+    diagnosis = diagnose(blind)
+    assert {check.state for check in diagnosis.checks} <= {"unknown", "ok"}
+    assert diagnosis.exit_status == 2
+    for name in ("services", "pod-cidrs", "versions"):
+        assert run_check(name, blind).state == "unknown", name
+
+
+@pytest.mark.parametrize(
+    ("states", "worst"),
+    [((), "ok"), (("ok", "ok"), "ok"), (("ok", "unknown"), "unknown"), (("unknown", "wrong", "ok"), "wrong")],
+)
+def test_the_worst_state_counts(states: tuple[FindingState, ...], worst: FindingState):
+    assert find_worst_state(states) == worst
+
+
+def test_what_is_wrong_is_told_first_and_importance_decides_among_equals():
+    bad = make_snapshot(config=FLAW, namespace_labels=NOT_QUERIED, nodes=Unavailable(reason="403"))
+    names = [check.name for check in diagnose(bad).worst_first]
+    assert names[:4] == ["config", "kubelets", "serving-certificates", "pod-security"]
+
+
+def test_the_words_have_each_fix_and_can_be_read_in_a_pipe():
+    stream = StringIO()
+    told = diagnose(make_snapshot(config=FLAW))
+    print_lines(format_diagnosis(told, "Release x"), Console(file=stream, highlight=False))
+    text = stream.getvalue()
+    assert text.startswith("Release x\n\nWRONG  config")
+    assert "       fix: new pods reject the file" in text
+    assert text.endswith("\n13 ok, 1 wrong, 0 unknown\n")
+
+
+def test_json_has_every_check_in_the_order_of_importance():
+    document = json.loads(msgspec.json.encode(diagnose(make_snapshot(config=FLAW))))
+    assert [check["name"] for check in document["checks"]] == list(CHECK_NAMES)
+    assert (document["namespace"], document["release"]) == ("kube-system", PREFIX)
+    assert set(document["checks"][1]["findings"][0]) == {"state", "seen", "fix", "commands"}
+
+
+def test_many_names_are_counted():
+    assert format_names(["b", "a"]) == "a, b"
+    assert format_names(map(str, range(1000, 1010)), 2) == "1000, 1001 and 8 more"
+
+
+def test_what_travels_from_the_pod_is_read_and_what_does_not_is_refused():
+    report = make_probe().report
+    assert decode_report(msgspec.json.encode(report)) == report
+    for junk in (b"", b"{}", b'{"type":"FlowSeen.v1"}', b"[" * 100_000):
+        with pytest.raises(ValueError, match="inside talos"):
+            decode_report(junk)
+
+
+# ---- what is installed
+
+
+def test_an_installation_is_found_by_what_runs_and_not_by_its_name():
+    found = find_installations(
+        [make_workload("watcher"), make_workload("csr"), make_workload("x", command=("nginx",))]
+    )
+    (here,) = found
+    assert (here.prefix, here.services) == (PREFIX, ("watcher", "csr"))
+    assert choose_installation(found, "", "other") is None
+    assert choose_installation(found, "kube-system", PREFIX) is here
+
+
+def test_two_releases_are_two_installations():
+    other = make_workload("watcher")
+    meta = msgspec.structs.replace(other.metadata, namespace="edge", labels={INSTANCE: "edge"})
+    found = find_installations([make_workload("watcher"), msgspec.structs.replace(other, metadata=meta)])
+    assert [one.namespace for one in found] == ["edge", "kube-system"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "services"),
+    [
+        (("--controllers=cloud-node,node-csr-approval",), ("watcher", "metadata", "labeler", "csr")),
+        (("--controllers=*", "--allocate-node-cidrs"), ("watcher", "metadata", "labeler", "csr", "ipam")),
+        (("--controllers", "node-csr-approval"), ("watcher", "metadata", "csr")),
+        (("--controllers=*,cloud-node-lifecycle,-cloud-node",), ("watcher", "metadata", "csr", "lifecycle")),
+    ],
+)
+def test_the_one_process_runs_what_it_is_told(flags: tuple[str, ...], services: tuple[str, ...]):
+    all_in_one = make_workload("all", kind="DaemonSet", command=("python", "-m", "services"), args=flags)
+    (here,) = find_installations([all_in_one])
+    assert here.services == services
+    assert here.is_all_in_one
+
+
+def test_a_flag_is_read_in_every_way_that_it_can_be_said():
+    container = Container(name="c", args=("--a=1", "--b", "2", "--c", "--a_a=3", "-a", "4"))
+    read = {flag: container.flag_values(flag) for flag in ("a", "b", "c", "a-a")}
+    assert read == {"a": ("1", "4"), "b": ("2",), "c": ("true",), "a-a": ("3",)}
+
+
+def test_what_is_applied_again_keeps_the_image_that_runs():
+    assert f"|{IMAGE}|" in make_installation().reapply_command
+    unedited = f"{PLACEHOLDER}{PREFIX}:v0.1.0"
+    assert "sed" not in make_installation(watcher={"image": unedited}).reapply_command
+    assert f'"{unedited}"' in (ROOT / "deploy/k8s/manifests/cloud-controller-manager.yml").read_text(), (
+        "the file has it"
+    )
+
+
+def test_a_workloads_pods_are_those_of_its_own_component():
+    assert select_pods(make_workload("csr"), [make_pod("csr"), make_pod("labeler")]) == [make_pod("csr")]
+
+
+@pytest.mark.parametrize(
+    ("is_cluster_wide", "told"),
+    [(True, "in the cluster"), (False, "in namespace kube-system, and you may not")],
+)
+def test_that_nothing_is_installed_is_said_of_no_more_than_was_looked_at(is_cluster_wide: bool, told: str):
+    with pytest.raises(ClusterUnavailable, match=f"this controller is not installed {told}"):
+        select_installation(ClusterQuery(namespace=""), (), (), is_cluster_wide=is_cluster_wide)
+
+
+# ---- which permissions are reviewed
+
+
+def test_each_service_is_asked_for_every_right_of_its_wiring():
+    here = make_installation()
+    for wiring in SERVICES:
+        if not here.runs_service(wiring.service):
+            continue
+        wanted = {(r.group, r.resource, v) for r in wiring.policy_rules for v in r.verbs}
+        asked = {
+            (q.group, q.resource, q.verb)
+            for q in list_access_reviews(here)
+            if q.service == wiring.service and q.is_required
+        }
+        assert asked == wanted
+
+
+def test_the_lease_is_the_one_that_the_watcher_was_told():
+    here = make_installation(watcher={"args": ("--leader-elect-resource-name=mine",)})
+    assert {q.name for q in list_access_reviews(here) if q.resource == "leases" and q.name} == {"mine"}
+    assert here.lease == ("kube-system", "mine")
