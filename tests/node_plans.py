@@ -14,10 +14,10 @@ from libs.common.contract.node import (
     Node,
 )
 from libs.common.contract.node_patch import build_node_patch, build_status_patch
-from services.labeler.plan import ClusterConfig, Plan, plan_node
-from services.labeler.plan.ownership_record import compute_digest
-from services.labeler.plan.rejection import Rejection
-from services.labeler.rules import compile_rules
+from services.labeler.core.plan import ClusterConfig, Plan, plan_node
+from services.labeler.core.plan.ownership_record import compute_digest
+from services.labeler.core.plan.rejection import Rejection
+from services.labeler.core.rules import compile_rules
 from tests.builders import NOW
 from tests.json_patch import apply_json_patch
 from tests.status_patch import apply_status_patch

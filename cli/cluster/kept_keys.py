@@ -12,7 +12,12 @@ from libs.common.cloud_config.findings import truncate_line
 from libs.common.contract.node import Node, ObjectMeta
 from libs.common.contract.node_patch import NodeChanges
 from libs.common.json_errors import JSON_ERRORS
-from services.labeler.plan.kept_keys import KeptKey, describe_hand_back, describe_taint_opt_in, find_kept_keys
+from services.labeler.core.plan.kept_keys import (
+    KeptKey,
+    describe_hand_back,
+    describe_taint_opt_in,
+    find_kept_keys,
+)
 
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _NO_CHANGES: Final = NodeChanges()

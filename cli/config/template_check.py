@@ -8,7 +8,7 @@ from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE
 from libs.common.cloud_config.findings import Findings, suggest_name, truncate_line
 from libs.common.cloud_config.kubernetes_names import label_value_problem, why_reserved
 from libs.gotemplate import TemplateError
-from services.labeler.rules.value_validation import (
+from services.labeler.core.rules.value_validation import (
     InvalidValueError,
     make_annotation_value,
     make_metadata_value,

@@ -11,7 +11,7 @@ from libs.common.cloud_config.findings import truncate_line
 from libs.common.cloud_config.model import Kind, Rule, RuleEntry
 from libs.common.cloud_config.selectors import match_selector
 from libs.gotemplate import Template, TemplateError, parse, render
-from services.labeler.rules.machine_data import MachineData
+from services.labeler.core.rules.machine_data import MachineData
 
 _OTHER_DIGITS = str.maketrans("0123456789", "1234567890")
 _IDENTITY = ("hostname", "instance_id", "provider_id", "internal_dns", "external_dns")

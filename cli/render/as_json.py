@@ -6,8 +6,8 @@ from typing import Any
 from cli.render.compiled_config import CompiledConfig
 from cli.render.node_selection import SkippedNode
 from cli.render.preview import Comparison, Preview
-from services.labeler.plan import Notice
-from services.labeler.rules import RuleResult
+from services.labeler.core.plan import Notice
+from services.labeler.core.rules import RuleResult
 
 
 def previews_to_json(

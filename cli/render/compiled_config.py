@@ -10,8 +10,8 @@ from libs.common.cloud_config.document import CloudConfigError, parse_cloud_conf
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.settings.cloud_config_reloader import UnreadableFile
-from services.labeler.plan import ClusterConfig
-from services.labeler.rules import RulesError, collect_findings, compile_rules
+from services.labeler.core.plan import ClusterConfig
+from services.labeler.core.rules import RulesError, collect_findings, compile_rules
 
 
 class CompiledConfig(msgspec.Struct, frozen=True, kw_only=True):

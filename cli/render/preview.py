@@ -18,8 +18,8 @@ from libs.common.contract.node_patch import (
     build_node_patch,
     build_status_patch,
 )
-from services.labeler.plan import Notice, Plan, plan_node
-from services.labeler.rules import RuleEffects, apply_rules
+from services.labeler.core.plan import Notice, Plan, plan_node
+from services.labeler.core.rules import RuleEffects, apply_rules
 
 _MAX_ROUNDS: Final = 5
 

@@ -13,8 +13,8 @@ from cli.render.node_changes import NodeChange
 from cli.render.node_selection import SkippedNode
 from cli.render.preview import Comparison, NodeDifference, Preview, group_equal
 from libs.common.cloud_config.findings import truncate_line
-from services.labeler.plan import Notice
-from services.labeler.rules import EntryResult, RuleResult
+from services.labeler.core.plan import Notice
+from services.labeler.core.rules import EntryResult, RuleResult
 
 _MARKS: Final = {"+": "green", "-": "red", "~": "yellow"}
 _MOST_NAMES: Final = 8

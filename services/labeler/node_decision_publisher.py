@@ -10,7 +10,7 @@ from libs.common.contract.events import Decided
 from libs.common.contract.node import Node
 from libs.common.contract.services import LABELER
 from libs.common.observability import telemetry
-from services.labeler.plan import IN_SYNC_REASON, Plan
+from services.labeler.core.plan import IN_SYNC_REASON, Plan
 
 _OBSERVE_ONLY_OUTCOMES: Final = {"initialized": "would-initialize", "updated": "would-update"}
 _WRITTEN_OUTCOMES: Final = frozenset({"initialized", "updated"})

@@ -16,10 +16,10 @@ from libs.common.kube.events import node_reference
 from libs.common.kube.request_queue import RequestQueue
 from libs.common.kube.transport import CONNECTIONS
 from libs.common.observability import metrics, telemetry
-from services.labeler.blocker import Blocker, build_condition
-from services.labeler.mutation_cache import MutationCache
-from services.labeler.plan import Notice, Plan, merge_plans
-from services.labeler.plan.rejection import (
+from services.labeler.core.blocker import Blocker, build_condition
+from services.labeler.core.mutation_cache import MutationCache
+from services.labeler.core.plan import Notice, Plan, merge_plans
+from services.labeler.core.plan.rejection import (
     NO_REJECTION,
     Rejection,
     describe_rejected_taints,

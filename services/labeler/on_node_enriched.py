@@ -14,22 +14,22 @@ from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.observability import metrics, telemetry
-from services.labeler.blocker import (
+from services.labeler.core.blocker import (
     CONFLICT_RETRY_SECONDS,
     PROVIDER_ID_OF_ANOTHER,
     Blocker,
     describe_failed_write,
 )
-from services.labeler.mutation_cache import MutationCache, select_latest_node
+from services.labeler.core.mutation_cache import MutationCache, select_latest_node
+from services.labeler.core.plan import ClusterConfig, Plan, is_excluded, plan_node, plan_unreachable_node
+from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict
+from services.labeler.core.plan.rejection import Rejection
+from services.labeler.core.replica_conflicts import ReplicaConflicts
+from services.labeler.core.rules import RuleEffects, Rules, apply_rules
+from services.labeler.core.uninitialized_nodes import UninitializedNodes
+from services.labeler.core.write_echoes import WriteEchoes
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import AppliedPlan, NodeWriter
-from services.labeler.plan import ClusterConfig, Plan, is_excluded, plan_node, plan_unreachable_node
-from services.labeler.plan.provider_id_conflict import FindProviderIDConflict
-from services.labeler.plan.rejection import Rejection
-from services.labeler.replica_conflicts import ReplicaConflicts
-from services.labeler.rules import RuleEffects, Rules, apply_rules
-from services.labeler.uninitialized_nodes import UninitializedNodes
-from services.labeler.write_echoes import WriteEchoes
 
 TRANSFORMER_TYPE: Final = "transformer"  # the only type in the reference's code; its docs name another one
 _BEHIND_RETRY_SECONDS: Final = 0.1  # two subscriptions of one process differ by milliseconds

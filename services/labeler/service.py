@@ -11,18 +11,18 @@ from libs.common.contract.services import LABELER
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, is_csr_subject
 from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
-from services.labeler.compact_message import compact_message
 from services.labeler.config_reloader import ConfigReloader
 from services.labeler.config_rollout import ConfigRollout
-from services.labeler.mutation_cache import MutationCache
+from services.labeler.core.compact_message import compact_message
+from services.labeler.core.mutation_cache import MutationCache
+from services.labeler.core.plan import is_excluded
+from services.labeler.core.provider_id_index import ProviderIDIndex
+from services.labeler.core.uninitialized_nodes import UninitializedNodes
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import NodeWriter
 from services.labeler.on_node_enriched import OnNodeEnriched
-from services.labeler.plan import is_excluded
-from services.labeler.provider_id_index import ProviderIDIndex
 from services.labeler.settings import LabelerSettings
 from services.labeler.uninitialized_node_monitor import UninitializedNodeMonitor
-from services.labeler.uninitialized_nodes import UninitializedNodes
 
 log = logging.getLogger(__name__)
 

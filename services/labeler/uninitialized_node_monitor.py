@@ -20,11 +20,9 @@ from libs.common.contract.node import Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, NotFound
 from libs.common.observability import metrics
-from services.labeler.blocker import Blocker, block_on_defect, is_reported_on
-from services.labeler.mutation_cache import MutationCache
-from services.labeler.node_decision_publisher import NodeDecisionPublisher
-from services.labeler.node_writer import NodeWriter
-from services.labeler.plan import (
+from services.labeler.core.blocker import Blocker, block_on_defect, is_reported_on
+from services.labeler.core.mutation_cache import MutationCache
+from services.labeler.core.plan import (
     ClusterConfig,
     Notice,
     Plan,
@@ -33,8 +31,8 @@ from services.labeler.plan import (
     why_excluded,
     why_not_managed,
 )
-from services.labeler.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
-from services.labeler.uninitialized_nodes import (
+from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
+from services.labeler.core.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
     MAX_SEPARATE_REPORTS,
     SharedBlocker,
@@ -44,6 +42,8 @@ from services.labeler.uninitialized_nodes import (
     find_blocker_cached,
     find_shared_blocker,
 )
+from services.labeler.node_decision_publisher import NodeDecisionPublisher
+from services.labeler.node_writer import NodeWriter
 
 log = logging.getLogger(__name__)
 

@@ -14,15 +14,15 @@ import msgspec
 
 import services.csr.core.decide
 import services.ipam.allocator
-import services.labeler.plan.addresses
-import services.labeler.plan.labels
+import services.labeler.core.plan.addresses
+import services.labeler.core.plan.labels
 import services.lifecycle.decide
 from libs.common.service.leader_elector import LeaderElector
 from libs.talos.credentials import CredentialStore
 from services.csr.core.decision import Deny
 from services.labeler.config_reloader import ConfigReloader
+from services.labeler.core.plan.rejection import NO_REJECTION
 from services.labeler.node_writer import NodeWriter
-from services.labeler.plan.rejection import NO_REJECTION
 from services.lifecycle.deletion_budget import LeaseDeletionBudget
 from services.lifecycle.evidence import assess_node
 from tests.chaos.mutants import DEFECT
@@ -58,7 +58,7 @@ async def apply_node_first(apply: Any, writer: Any, node: Any, planner: Any) -> 
     return await writer._patch_until_accepted(node, planner.plan(node, NO_REJECTION), planner)
 
 
-@replaces("labeler-trusts-an-empty-list-of-addresses", services.labeler.plan.addresses, "lacks_node_ips")
+@replaces("labeler-trusts-an-empty-list-of-addresses", services.labeler.core.plan.addresses, "lacks_node_ips")
 def lack_nothing(_: Any, ips: Any, facts: Any) -> bool:
     return False
 
@@ -97,7 +97,7 @@ async def spend_of_any_holder(spend: Any, budget: Any, node: str) -> Any:
     return await spend(budget, node)
 
 
-@replaces("labeler-removes-labels-of-others", services.labeler.plan.labels, "resolve_ownership")
+@replaces("labeler-removes-labels-of-others", services.labeler.core.plan.labels, "resolve_ownership")
 def resolve_all(resolve: Any, state: Any) -> Any:
     found = resolve(state)
     others = {key: None for key in state.current.keys() - state.desired if "kubernetes.io" not in key}

@@ -10,7 +10,7 @@ from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition
 from libs.testbed.nats_server import NatsServer
-from services.labeler.rules.machine_data import MachineData
+from services.labeler.core.rules.machine_data import MachineData
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor
@@ -133,7 +133,7 @@ async def test_the_rules_are_evaluated_once_for_a_node_that_joins(
             evaluated[facts.node_name] += 1
             super().__init__(facts)
 
-    monkeypatch.setattr("services.labeler.rules.application.MachineData", CountedMachineData)
+    monkeypatch.setattr("services.labeler.core.rules.application.MachineData", CountedMachineData)
     kube = InMemoryNodes(numbered(1))
     async with run_labeler(nats_server.url, kube, **rules()):
         await enrich(flow, numbered(1), facts_of(1))

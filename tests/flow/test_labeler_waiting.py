@@ -10,13 +10,13 @@ from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.kube.errors import Forbidden
 from libs.common.observability import metrics
-from services.labeler.blocker import block_on_fault, build_condition
-from services.labeler.mutation_cache import MutationCache
+from services.labeler.core.blocker import block_on_fault, build_condition
+from services.labeler.core.mutation_cache import MutationCache
+from services.labeler.core.plan import ClusterConfig
+from services.labeler.core.uninitialized_nodes import UninitializedNodes
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import NodeWriter
-from services.labeler.plan import ClusterConfig
 from services.labeler.uninitialized_node_monitor import WRITES_PER_PASS, UninitializedNodeMonitor
-from services.labeler.uninitialized_nodes import UninitializedNodes
 from tests.builders import (
     NOW,
     STREAM_ID,

@@ -9,9 +9,9 @@ from libs.common.contract.node import Node
 from libs.common.kube.transport import CONNECTIONS
 from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
-from services.labeler.mutation_cache import MutationCache
+from services.labeler.core.mutation_cache import MutationCache
+from services.labeler.core.plan import ClusterConfig
 from services.labeler.node_writer import NodeWriter
-from services.labeler.plan import ClusterConfig
 from tests.builders import NOW, make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor

@@ -16,10 +16,10 @@ from libs.common.kube.errors import Forbidden
 from libs.testbed.admission_webhook import AdmissionWebhook, DenialReason, WebhookScope
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import MERGE, KubeletFleet, SimKubelet
-from services.labeler.blocker import describe_failed_write
-from services.labeler.mutation_cache import MutationCache
+from services.labeler.core.blocker import describe_failed_write
+from services.labeler.core.mutation_cache import MutationCache
+from services.labeler.core.plan import ClusterConfig
 from services.labeler.node_writer import NodeWriter
-from services.labeler.plan import ClusterConfig
 from tests.builders import make_facts
 from tests.bus_actors import wait_until
 from tests.integration.service_api import open_api_of

@@ -4,7 +4,7 @@ from typing import Any
 
 from cli.explain.node.node_explanation import NodeExplanation
 from libs.common.contract.node import BLOCKED_CONDITION
-from services.labeler.plan import Plan
+from services.labeler.core.plan import Plan
 from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT
 
 

@@ -11,8 +11,8 @@ from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapsh
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
 from libs.common.contract.services import LABELER
-from services.labeler.blocker import FAULT_REASONS
-from services.labeler.plan.node_ownership import IF_NO_OTHER_CONTROLLER
+from services.labeler.core.blocker import FAULT_REASONS
+from services.labeler.core.plan.node_ownership import IF_NO_OTHER_CONTROLLER
 
 WRITE_DEADLINE: Final = timedelta(seconds=15)  # per hop: metadata and the labeler each answer within 10 s
 JOIN_DEADLINE: Final = timedelta(seconds=30)  # the labeler reports a blocked Node within this time

@@ -16,7 +16,7 @@ from libs.common.contract.events import DeadLetter, Decided, NodeEnriched, NodeO
 from libs.common.contract.machine import ForeignMachine, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.services import ServiceSpec
-from services.labeler.plan import ClusterConfig
+from services.labeler.core.plan import ClusterConfig
 from services.lifecycle.evidence import MachineReport
 
 MachineResult = DescribedNode | MachineFault

@@ -20,16 +20,16 @@ from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.contract.node_patch import NodeChanges
 from libs.common.contract.services import LABELER
-from services.labeler.blocker import PROVIDER_ID_OF_ANOTHER, Blocker
-from services.labeler.native_provider_id import derive_native_provider_id
-from services.labeler.plan import (
+from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER, Blocker
+from services.labeler.core.native_provider_id import derive_native_provider_id
+from services.labeler.core.plan import (
     Plan,
     plan_node,
     plan_unreachable_node,
     why_excluded,
     why_not_managed_by_rules,
 )
-from services.labeler.plan.node_ownership import why_not_managed
+from services.labeler.core.plan.node_ownership import why_not_managed
 from services.lifecycle.decide import DeletionPolicy
 
 EXIT_WELL, EXIT_NOT_WELL, EXIT_UNKNOWN = 0, 1, 2

@@ -17,7 +17,7 @@ from cli.lines import Line
 from libs.common.contract.events import NodeUnreachable
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION
-from services.labeler.plan import Plan, PlanOutcome
+from services.labeler.core.plan import Plan, PlanOutcome
 from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT
 
 _LONGEST: Final = 1200  # maximum characters of a text from outside

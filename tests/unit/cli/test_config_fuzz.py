@@ -11,7 +11,7 @@ from cli.render.preview import preview_node
 from cli.render.samples import load_samples
 from cli.render.text import format_preview
 from libs.common.cloud_config.document import CloudConfigError
-from services.labeler.rules import RulesError
+from services.labeler.core.rules import RulesError
 from tests.builders import NOW
 from tests.cloud_config_mutations import SEEDS, generate_mutations
 

@@ -19,8 +19,8 @@ from libs.common.contract.machine import (
 from libs.common.contract.node import Node
 from libs.gotemplate import parse, record, render
 from libs.gotemplate.functions import FUNCTIONS
-from services.labeler.plan import ClusterConfig, plan_node, plan_unreachable_node
-from services.labeler.rules import NO_RULES, RuleEffects, apply_rules, compile_rules
+from services.labeler.core.plan import ClusterConfig, plan_node, plan_unreachable_node
+from services.labeler.core.rules import NO_RULES, RuleEffects, apply_rules, compile_rules
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, make_facts, make_node
 from tests.unreachable import make_unreachable

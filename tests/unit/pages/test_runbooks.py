@@ -16,7 +16,7 @@ from libs.common.contract.machine import FaultKind
 from libs.common.contract.services import SERVICES
 from libs.common.observability import metrics
 from libs.testbed.helm.chart import parse_manifests
-from services.labeler.blocker import FAULT_REASONS
+from services.labeler.core.blocker import FAULT_REASONS
 from tests.architecture.sources import ROOT, sources
 
 FOLDER: Final = ROOT / "deploy" / "k8s" / "chart" / "files" / "observability"
@@ -206,8 +206,7 @@ def test_each_fault_is_told_by_somebody():
 
 def test_whatever_a_machine_or_the_labeler_calls_a_fault_has_its_words():
     assert set(FAULT_BY_KIND) == set(get_args(FaultKind))
-    said = {
-        each for each in constants("services.labeler.blocker") if re.fullmatch(r"([A-Z][A-Za-z]+){2,}", each)
-    }
+    named = constants("services.labeler.core.blocker")
+    said = {each for each in named if re.fullmatch(r"([A-Z][A-Za-z]+){2,}", each)}
     assert said - set(FAULT_REASONS.values()) == set(FAULT_BY_BLOCK_REASON)
     assert {*FAULT_BY_KIND.values(), *FAULT_BY_BLOCK_REASON.values()} <= set(FAULT_TEXTS)

@@ -19,7 +19,7 @@ from cli.render.facts_file import encode_facts
 from cli.render.preview import preview_node
 from cli.status.cluster_status import build_status
 from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, Node, NodeCondition, Taint
-from services.labeler.plan import ClusterConfig
+from services.labeler.core.plan import ClusterConfig
 from services.lifecycle.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node
 from tests.cli_screen import render_lines

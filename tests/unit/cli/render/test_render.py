@@ -19,7 +19,7 @@ from cli.render.facts_file import encode_facts as facts_file
 from cli.render.preview import apply_plan, apply_until_stable, compare, preview_node
 from cli.render.samples import load_samples
 from libs.common.contract.node import Node
-from services.labeler.plan import plan_node
+from services.labeler.core.plan import plan_node
 from tests.address_cases import on_link
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, make_facts, make_node

@@ -16,7 +16,7 @@ from libs.common.kube.server_identity import ServerIdentity
 from services.csr.core.claim_index import ClaimIndex
 from services.csr.core.decide import Approve, Deny, Wait, decide
 from services.csr.core.decision import ApiEndpoint
-from services.labeler.plan.addresses import list_addresses, verify_provided_node_ips
+from services.labeler.core.plan.addresses import list_addresses, verify_provided_node_ips
 from tests.builders import make_csr_enriched, make_facts, make_node, make_node_enriched, make_request
 from tests.csr_cases import POLICY
 from tests.csr_der import CN, ORGANIZATION, RequestFields, encode_dns_name, encode_ip, encode_pem

@@ -16,7 +16,7 @@ from libs.common.contract.ip_addresses import (
 )
 from libs.common.contract.machine import AddressStatus
 from libs.common.contract.public_addresses import lacks_node_ips
-from services.labeler.plan.addresses import list_addresses
+from services.labeler.core.plan.addresses import list_addresses
 from tests.address_cases import (
     CASES,
     AddressCase,

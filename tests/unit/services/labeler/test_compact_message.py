@@ -6,7 +6,7 @@ import pytest
 from libs.common.contract.events import NodeEnriched, NodeObserved
 from libs.common.contract.node import Node, NodeAddress, NodeCondition, share_equal_parts
 from libs.common.contract.subjects import subject_of
-from services.labeler.compact_message import compact_message
+from services.labeler.core.compact_message import compact_message
 from tests.builders import (
     make_facts,
     make_message,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.labeler.plan.field_ownership import KeyState, OwnershipConflict, resolve_ownership
-from services.labeler.plan.ownership_record import fingerprint_value
+from services.labeler.core.plan.field_ownership import KeyState, OwnershipConflict, resolve_ownership
+from services.labeler.core.plan.ownership_record import fingerprint_value
 
 K = "example.com/k"
 EQUAL = {"adopted_if_equal": frozenset({K})}

@@ -12,9 +12,9 @@ from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, Taint
-from services.labeler.plan import ClusterConfig, Plan, is_managed, plan_node, plan_unreachable_node
-from services.labeler.rules import compile_rules
-from services.labeler.uninitialized_nodes import build_foreign_notice, find_blocker
+from services.labeler.core.plan import ClusterConfig, Plan, is_managed, plan_node, plan_unreachable_node
+from services.labeler.core.rules import compile_rules
+from services.labeler.core.uninitialized_nodes import build_foreign_notice, find_blocker
 from tests.builders import NOW, UNINITIALIZED, make_facts, make_node, make_node_enriched
 from tests.unreachable import FAULT, make_unreachable
 

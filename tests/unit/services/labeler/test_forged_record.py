@@ -8,9 +8,13 @@ from hypothesis import strategies as st
 
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL, Node, Taint
 from libs.common.contract.node_patch import build_node_patch
-from services.labeler.plan import ClusterConfig
-from services.labeler.plan.labels import ZONE
-from services.labeler.plan.ownership_record import ManagedFields, encode_managed_fields, read_ownership_record
+from services.labeler.core.plan import ClusterConfig
+from services.labeler.core.plan.labels import ZONE
+from services.labeler.core.plan.ownership_record import (
+    ManagedFields,
+    encode_managed_fields,
+    read_ownership_record,
+)
 from tests.builders import make_facts, make_node
 from tests.json_patch import PatchFailed, apply_json_patch
 from tests.node_plans import (

@@ -3,7 +3,7 @@
 import pytest
 
 from libs.common.contract.node import Node
-from services.labeler.mutation_cache import ENTRY_TTL_SECONDS, MutationCache
+from services.labeler.core.mutation_cache import ENTRY_TTL_SECONDS, MutationCache
 from tests.builders import make_node, make_node_gone, make_node_observed
 from tests.manual_clock import ManualClock
 

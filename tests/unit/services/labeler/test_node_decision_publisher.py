@@ -5,8 +5,8 @@ from typing import Any
 
 from libs.common.bus.stream_limits import MAX_MESSAGE_AGE
 from libs.common.contract.events import Event
+from services.labeler.core.plan import IN_SYNC_REASON, Plan, PlanOutcome
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
-from services.labeler.plan import IN_SYNC_REASON, Plan, PlanOutcome
 from tests.builders import NOW, make_node
 
 WEB = make_node()

@@ -6,7 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, trim_node
-from services.labeler.plan.ownership_record import ManagedFields, encode_managed_fields, read_ownership_record
+from services.labeler.core.plan.ownership_record import (
+    ManagedFields,
+    encode_managed_fields,
+    read_ownership_record,
+)
 from tests.builders import make_node
 from tests.node_plans import set_ownership_record
 

@@ -20,9 +20,9 @@ from libs.common.contract.node import (
     Taint,
 )
 from libs.common.contract.node_patch import build_status_patch
-from services.labeler.plan import IN_SYNC_REASON, ClusterConfig, Plan, merge_plans, plan_node
-from services.labeler.plan.labels import LIFECYCLE, REGION, ZONE, is_label_value
-from services.labeler.plan.node_ownership import why_not_managed
+from services.labeler.core.plan import IN_SYNC_REASON, ClusterConfig, Plan, merge_plans, plan_node
+from services.labeler.core.plan.labels import LIFECYCLE, REGION, ZONE, is_label_value
+from services.labeler.core.plan.node_ownership import why_not_managed
 from tests.builders import NOW, UNINITIALIZED, make_facts, make_node
 from tests.node_plans import apply_plan, exclude_record_label, to_document
 from tests.platform_cases import PLATFORMS, PlatformCase

@@ -9,10 +9,10 @@ import pytest
 from libs.common.cloud_config.ownership import parse_scheme
 from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.platforms import PLATFORMS_WITH_PROVIDER_ID, PLATFORMS_WITHOUT_PROVIDER_ID
-from services.labeler.native_provider_id import build_provider_id, derive_native_provider_id
-from services.labeler.plan import ClusterConfig, plan_node
-from services.labeler.plan.node_ownership import why_not_managed
-from services.labeler.plan.provider_id import (
+from services.labeler.core.native_provider_id import build_provider_id, derive_native_provider_id
+from services.labeler.core.plan import ClusterConfig, plan_node
+from services.labeler.core.plan.node_ownership import why_not_managed
+from services.labeler.core.plan.provider_id import (
     SETTLING_PERIOD,
     describe_mismatch,
     why_pending,

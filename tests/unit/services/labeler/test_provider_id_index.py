@@ -10,9 +10,9 @@ from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import Event
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node, NodeCondition
-from services.labeler.plan import ClusterConfig
-from services.labeler.plan.provider_id_conflict import ProviderIDConflict, judge_holder
-from services.labeler.provider_id_index import SETTLE_SECONDS, ProviderIDIndex
+from services.labeler.core.plan import ClusterConfig
+from services.labeler.core.plan.provider_id_conflict import ProviderIDConflict, judge_holder
+from services.labeler.core.provider_id_index import SETTLE_SECONDS, ProviderIDIndex
 from tests.builders import (
     NOW,
     STREAM_ID,

@@ -3,8 +3,8 @@
 import pytest
 
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION
-from services.labeler.plan import plan_node
-from services.labeler.plan.rejection import (
+from services.labeler.core.plan import plan_node
+from services.labeler.core.plan.rejection import (
     NO_REJECTION,
     RejectableKind,
     Rejection,

@@ -1,8 +1,8 @@
 """Replicas with different rules: the one that loaded its rules earlier waits for the other."""
 
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, Node
-from services.labeler.plan import ClusterConfig
-from services.labeler.replica_conflicts import ROLLOUT_SECONDS, ReplicaConflicts
+from services.labeler.core.plan import ClusterConfig
+from services.labeler.core.replica_conflicts import ROLLOUT_SECONDS, ReplicaConflicts
 from tests.builders import UNINITIALIZED, make_facts, make_node
 from tests.manual_clock import ManualClock
 from tests.node_plans import apply_plan, change_metadata, compile_one_rule, plan_for

@@ -3,8 +3,8 @@
 import pytest
 
 from libs.common.contract.node import Node, Taint
-from services.labeler.plan import ClusterConfig
-from services.labeler.plan.labels import ZONE
+from services.labeler.core.plan import ClusterConfig
+from services.labeler.core.plan.labels import ZONE
 from tests.builders import make_facts, make_node
 from tests.node_plans import (
     change_metadata,

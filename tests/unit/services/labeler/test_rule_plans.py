@@ -9,9 +9,9 @@ import pytest
 from libs.common.contract.machine import AddressStatus, Inventory, SystemInformation
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, UNINITIALIZED_TAINT, Node, Taint
 from libs.common.contract.node_patch import build_node_patch
-from services.labeler.plan import ClusterConfig, Plan
-from services.labeler.plan.labels import LIFECYCLE, REGION, ZONE
-from services.labeler.uninitialized_nodes import build_foreign_notice
+from services.labeler.core.plan import ClusterConfig, Plan
+from services.labeler.core.plan.labels import LIFECYCLE, REGION, ZONE
+from services.labeler.core.uninitialized_nodes import build_foreign_notice
 from tests.builders import NOW, UNINITIALIZED, make_facts, make_node, make_node_enriched
 from tests.json_patch import PatchFailed, apply_json_patch
 from tests.node_plans import (

@@ -9,7 +9,14 @@ from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig, Rule, RuleEntry
 from libs.common.contract.machine import Inventory, MachineFacts, PlatformMetadata, SystemInformation
 from libs.common.contract.node import Taint
-from services.labeler.rules import NO_RULES, RuleEffects, RulesError, SkippedEntry, apply_rules, compile_rules
+from services.labeler.core.rules import (
+    NO_RULES,
+    RuleEffects,
+    RulesError,
+    SkippedEntry,
+    apply_rules,
+    compile_rules,
+)
 from tests.builders import make_facts
 
 PC = "Standard PC (i440FX + PIIX, 1996)"

@@ -6,8 +6,8 @@ from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.machine import MachineFacts
 from libs.gotemplate import TemplateError, parse, record
 from libs.gotemplate.bounds import MAX_STEPS
-from services.labeler.rules import RuleEffects, apply_rules, compile_rules
-from services.labeler.rules.bounds import MAX_NODE_STEPS, NodeBudget, NodeBudgetExceeded
+from services.labeler.core.rules import RuleEffects, apply_rules, compile_rules
+from services.labeler.core.rules.bounds import MAX_NODE_STEPS, NodeBudget, NodeBudgetExceeded
 from tests.builders import make_facts
 
 DATA = record("Machine", {})

@@ -20,7 +20,7 @@ from libs.common.contract.machine import (
     Processors,
     SystemInformation,
 )
-from services.labeler.rules import RuleEffects, Rules, RulesError, apply_rules, compile_rules
+from services.labeler.core.rules import RuleEffects, Rules, RulesError, apply_rules, compile_rules
 from tests.builders import NOW
 from tests.cloud_config_mutations import generate_mutations
 

@@ -13,7 +13,7 @@ from libs.common.contract.machine import FaultKind, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
 from libs.common.contract.node_patch import NodeChanges
 from libs.common.kube.errors import Forbidden, Invalid
-from services.labeler.blocker import (
+from services.labeler.core.blocker import (
     FAULT_REASONS,
     block_on_bad_node_ip,
     block_on_failed_write,
@@ -22,10 +22,9 @@ from services.labeler.blocker import (
     describe_failed_write,
     is_reported_on,
 )
-from services.labeler.mutation_cache import select_latest_node
-from services.labeler.plan import ClusterConfig, plan_unreachable_node
-from services.labeler.uninitialized_node_monitor import PASS_SECONDS, REPORT_SPREAD_SECONDS
-from services.labeler.uninitialized_nodes import (
+from services.labeler.core.mutation_cache import select_latest_node
+from services.labeler.core.plan import ClusterConfig, plan_unreachable_node
+from services.labeler.core.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
     HANDLER_GRACE_SECONDS,
     MAX_SEPARATE_REPORTS,
@@ -35,6 +34,7 @@ from services.labeler.uninitialized_nodes import (
     find_blocker_cached,
     find_shared_blocker,
 )
+from services.labeler.uninitialized_node_monitor import PASS_SECONDS, REPORT_SPREAD_SECONDS
 from tests.builders import (
     make_facts,
     make_message,

@@ -8,9 +8,9 @@ import pytest
 from libs.common.contract.events import NodeEnriched
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node, NodeCondition, Taint
-from services.labeler.mutation_cache import ENTRY_TTL_SECONDS
-from services.labeler.plan import ClusterConfig
-from services.labeler.write_echoes import WriteEchoes
+from services.labeler.core.mutation_cache import ENTRY_TTL_SECONDS
+from services.labeler.core.plan import ClusterConfig
+from services.labeler.core.write_echoes import WriteEchoes
 from tests.builders import UNINITIALIZED, make_facts, make_node, make_node_enriched
 from tests.manual_clock import ManualClock
 

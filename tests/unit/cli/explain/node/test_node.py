@@ -36,8 +36,8 @@ from libs.common.contract.machine import FaultKind, ForeignMachine, MachineFacts
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from libs.common.contract.subjects import subject_of
 from libs.common.settings.command_line import parse_duration
-from services.labeler.blocker import block_on_provider_id_of_another, build_condition
-from services.labeler.plan import plan_node
+from services.labeler.core.blocker import block_on_provider_id_of_another, build_condition
+from services.labeler.core.plan import plan_node
 from services.lifecycle.decide import Delete, DeletionCase, DeletionPolicy, ReplicaStatus, decide
 from services.lifecycle.evidence import build_machine_index
 from services.lifecycle.gcp_spot import LIFECYCLE_LABEL, NOT_READY_TAINT, PLATFORM_LABEL

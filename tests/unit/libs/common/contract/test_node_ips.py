@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from libs.common.contract.ip_addresses import InvalidNodeIP, parse_node_ips
 from libs.common.contract.machine import AddressStatus, MachineFault
-from services.labeler.plan import ClusterConfig, plan_node
+from services.labeler.core.plan import ClusterConfig, plan_node
 from services.metadata.machines.dial_targets import order_dial_targets
 from tests.builders import make_facts, make_node
 

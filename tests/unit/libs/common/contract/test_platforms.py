@@ -15,7 +15,7 @@ from libs.common.contract.platforms import (
     PLATFORMS_WITHOUT_PROVIDER_ID,
 )
 from libs.testbed.machine_facts import make_machine
-from services.labeler.plan.node_ownership import FOREIGN_SCHEMES
+from services.labeler.core.plan.node_ownership import FOREIGN_SCHEMES
 from tests import platform_cases
 from tools.platform_samples import PAGE, SAMPLES, render_platforms_page, render_samples
 

@@ -9,7 +9,7 @@ from libs.common.contract.machine import Inventory, MachineFacts
 from libs.common.contract.system_uuid import is_placeholder_uuid
 from libs.gotemplate import Record, record
 from libs.gotemplate.values import MAX_INT
-from services.labeler.native_provider_id import build_provider_id
+from services.labeler.core.native_provider_id import build_provider_id
 
 
 class MachineData:

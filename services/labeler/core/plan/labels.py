@@ -6,11 +6,11 @@ from typing import Final
 from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.node import Node
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.plan.field_ownership import KeyState, list_machine_config_keys, resolve_ownership
-from services.labeler.plan.notices import Notice, build_conflict_notices
-from services.labeler.plan.ownership_record import Fingerprints, ManagedFields, OwnershipRecord
-from services.labeler.plan.plan import PlanInput, PlanPart
-from services.labeler.rules.effects import RetainedKind, RuleEffects
+from services.labeler.core.plan.field_ownership import KeyState, list_machine_config_keys, resolve_ownership
+from services.labeler.core.plan.notices import Notice, build_conflict_notices
+from services.labeler.core.plan.ownership_record import Fingerprints, ManagedFields, OwnershipRecord
+from services.labeler.core.plan.plan import PlanInput, PlanPart
+from services.labeler.core.rules.effects import RetainedKind, RuleEffects
 
 PLATFORM: Final = "node.cloudprovider.kubernetes.io/platform"
 LIFECYCLE: Final = "node.cloudprovider.kubernetes.io/lifecycle"

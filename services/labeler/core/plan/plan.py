@@ -17,12 +17,12 @@ from libs.common.contract.node import (
     Taint,
 )
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.blocker import Blocker
-from services.labeler.plan.notices import Notice
-from services.labeler.plan.ownership_record import ManagedFields
-from services.labeler.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
-from services.labeler.rules.compilation import NO_RULES, Rules
-from services.labeler.rules.effects import RuleEffects
+from services.labeler.core.blocker import Blocker
+from services.labeler.core.plan.notices import Notice
+from services.labeler.core.plan.ownership_record import ManagedFields
+from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
+from services.labeler.core.rules.compilation import NO_RULES, Rules
+from services.labeler.core.rules.effects import RuleEffects
 
 IN_SYNC_REASON: Final = "the Node matches its machine and the rules"
 _MAX_VALUE_LENGTH: Final = 200  # characters of an annotation

@@ -11,9 +11,9 @@ from libs.common.cloud_config.findings import Findings, suggest_name
 from libs.common.cloud_config.kubernetes_names import key_problem, why_reserved
 from libs.common.cloud_config.model import CloudConfig, Finding, Kind, NodeSelectorTerm, Rule, RuleEntry
 from libs.gotemplate import Template, TemplateError, parse, record, render
-from services.labeler.rules.bounds import MAX_ENTRIES, MAX_RULES
-from services.labeler.rules.effects import EffectKind
-from services.labeler.rules.selector_cost import SelectorCost, compute_selector_costs
+from services.labeler.core.rules.bounds import MAX_ENTRIES, MAX_RULES
+from services.labeler.core.rules.effects import EffectKind
+from services.labeler.core.rules.selector_cost import SelectorCost, compute_selector_costs
 
 _EFFECT: Final[Mapping[Kind, EffectKind]] = {
     "annotations": "annotation",

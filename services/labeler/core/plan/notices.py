@@ -6,10 +6,10 @@ from typing import Final
 import msgspec
 
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION
-from services.labeler.plan.field_ownership import OwnershipConflict
-from services.labeler.plan.kept_keys import KeyKind, describe_hand_back, describe_taint_opt_in
-from services.labeler.plan.ownership_record import OwnershipRecord
-from services.labeler.rules.effects import SkippedEntry
+from services.labeler.core.plan.field_ownership import OwnershipConflict
+from services.labeler.core.plan.kept_keys import KeyKind, describe_hand_back, describe_taint_opt_in
+from services.labeler.core.plan.ownership_record import OwnershipRecord
+from services.labeler.core.rules.effects import SkippedEntry
 
 _MAX_NOTICES_PER_KIND: Final = 6  # per plan; the event recorder remembers more
 _MAX_MESSAGE_LENGTH: Final = 900  # characters; Kubernetes accepts 1024

@@ -1,7 +1,7 @@
 """The operator's rules: compiled when the file is loaded, applied to the facts of each machine."""
 
-from services.labeler.rules.application import apply_rules
-from services.labeler.rules.compilation import (
+from services.labeler.core.rules.application import apply_rules
+from services.labeler.core.rules.compilation import (
     NO_RULES,
     Rules,
     RulesError,
@@ -9,7 +9,7 @@ from services.labeler.rules.compilation import (
     compile_rules,
     select_provider_id_rules,
 )
-from services.labeler.rules.effects import (
+from services.labeler.core.rules.effects import (
     EffectKind,
     EntryResult,
     RetainedKind,

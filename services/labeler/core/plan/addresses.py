@@ -32,15 +32,15 @@ from libs.common.contract.public_addresses import (
     lacks_node_ips,
     list_machine_ips,
 )
-from services.labeler.blocker import (
+from services.labeler.core.blocker import (
     Blocker,
     block_on_bad_node_ip,
     block_on_foreign_node_ip,
     block_on_missing_node_ip,
 )
-from services.labeler.native_provider_id import derive_native_provider_id
-from services.labeler.plan.notices import Notice
-from services.labeler.plan.plan import PlanInput, PlanPart
+from services.labeler.core.native_provider_id import derive_native_provider_id
+from services.labeler.core.plan.notices import Notice
+from services.labeler.core.plan.plan import PlanInput, PlanPart
 
 _DEFAULT_EXTERNAL_IPS: Final = ExternalIPs()
 

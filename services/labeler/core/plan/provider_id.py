@@ -14,18 +14,18 @@ from libs.common.contract.platforms import (
     PLATFORMS_WITH_PROVIDER_ID,
 )
 from libs.gotemplate import Template
-from services.labeler.blocker import (
+from services.labeler.core.blocker import (
     Blocker,
     block_on_failed_provider_id_rule,
     block_on_incomplete_metadata,
     block_on_missing_native_provider_id,
     block_on_provider_id_of_another,
 )
-from services.labeler.native_provider_id import build_provider_id, derive_native_provider_id
-from services.labeler.plan.notices import Notice
-from services.labeler.plan.ownership_record import ManagedFields
-from services.labeler.plan.plan import PlanInput, PlanPart
-from services.labeler.rules import RuleEffects, Rules, apply_rules
+from services.labeler.core.native_provider_id import build_provider_id, derive_native_provider_id
+from services.labeler.core.plan.notices import Notice
+from services.labeler.core.plan.ownership_record import ManagedFields
+from services.labeler.core.plan.plan import PlanInput, PlanPart
+from services.labeler.core.rules import RuleEffects, Rules, apply_rules
 
 # Some platforms may give no providerID: nocloud without meta-data, or platforms unknown to this version.
 # There, metadata that is still empty this long after the kubelet's registration counts as complete.

@@ -7,8 +7,8 @@ from typing import Final
 from libs.common.cloud_config.kubernetes_names import label_value_problem, parse_taint
 from libs.common.contract.node import Taint
 from libs.gotemplate.runes import REPLACEMENT, trim
-from services.labeler.rules.bounds import MAX_ANNOTATION, MAX_METADATA
-from services.labeler.rules.sanitization import sanitize_label_value
+from services.labeler.core.rules.bounds import MAX_ANNOTATION, MAX_METADATA
+from services.labeler.core.rules.sanitization import sanitize_label_value
 
 # Kubernetes accepts control characters. Annotations may need tab, line feed and carriage return; the others
 # are noise from a machine's firmware or control sequences for an operator's terminal.

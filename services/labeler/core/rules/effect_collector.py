@@ -7,9 +7,15 @@ import msgspec
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.node import Taint
-from services.labeler.rules.bounds import MAX_ANNOTATIONS, MAX_SKIPPED_ENTRIES
-from services.labeler.rules.effects import EffectKind, RetainedKind, RuleEffects, RuleResult, SkippedEntry
-from services.labeler.rules.value_validation import InvalidValueError
+from services.labeler.core.rules.bounds import MAX_ANNOTATIONS, MAX_SKIPPED_ENTRIES
+from services.labeler.core.rules.effects import (
+    EffectKind,
+    RetainedKind,
+    RuleEffects,
+    RuleResult,
+    SkippedEntry,
+)
+from services.labeler.core.rules.value_validation import InvalidValueError
 
 Value = str | bool | Taint
 _MAX_VALUE_LENGTH: Final = 100  # characters of a value

@@ -7,12 +7,12 @@ from libs.common.cloud_config.findings import truncate_line
 from libs.common.cloud_config.selectors import match_selector
 from libs.common.contract.machine import MachineFacts
 from libs.gotemplate import Template, TemplateError
-from services.labeler.rules.bounds import NodeBudget, NodeBudgetExceeded
-from services.labeler.rules.compilation import CompiledEntry, CompiledRule, Rules
-from services.labeler.rules.effect_collector import EffectCollector, Value
-from services.labeler.rules.effects import EntryResult, RuleEffects, RuleResult
-from services.labeler.rules.machine_data import MachineData
-from services.labeler.rules.value_validation import (
+from services.labeler.core.rules.bounds import NodeBudget, NodeBudgetExceeded
+from services.labeler.core.rules.compilation import CompiledEntry, CompiledRule, Rules
+from services.labeler.core.rules.effect_collector import EffectCollector, Value
+from services.labeler.core.rules.effects import EntryResult, RuleEffects, RuleResult
+from services.labeler.core.rules.machine_data import MachineData
+from services.labeler.core.rules.value_validation import (
     InvalidValueError,
     make_annotation_value,
     make_label_value,

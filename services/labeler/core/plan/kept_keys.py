@@ -7,7 +7,7 @@ import msgspec
 
 from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, FIELD_OWNERSHIP_ANNOTATION, Node
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.plan.ownership_record import (
+from services.labeler.core.plan.ownership_record import (
     FieldKind,
     ManagedFields,
     decode_managed_fields,

@@ -1,10 +1,10 @@
 """Plans the annotations that rules set."""
 
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.plan.field_ownership import KeyState, list_machine_config_keys, resolve_ownership
-from services.labeler.plan.notices import build_conflict_notices
-from services.labeler.plan.ownership_record import ManagedFields, OwnershipRecord
-from services.labeler.plan.plan import PlanInput, PlanPart
+from services.labeler.core.plan.field_ownership import KeyState, list_machine_config_keys, resolve_ownership
+from services.labeler.core.plan.notices import build_conflict_notices
+from services.labeler.core.plan.ownership_record import ManagedFields, OwnershipRecord
+from services.labeler.core.plan.plan import PlanInput, PlanPart
 
 
 def plan_annotations(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:

@@ -14,19 +14,19 @@ from libs.common.contract.node import (
     Node,
 )
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.blocker import (
+from services.labeler.core.blocker import (
     WRITE_FAILED,
     Blocker,
     block_on_bad_node_ip,
     block_on_fault,
 )
-from services.labeler.plan.addresses import plan_addresses, verify_provided_node_ips
-from services.labeler.plan.annotations import plan_annotations
-from services.labeler.plan.kept_keys import KeptKey, list_kept_keys
-from services.labeler.plan.labels import plan_labels
-from services.labeler.plan.node_ownership import NotOurs, check_ownership
-from services.labeler.plan.notices import Notice, build_record_notices, build_skipped_notices
-from services.labeler.plan.ownership_record import (
+from services.labeler.core.plan.addresses import plan_addresses, verify_provided_node_ips
+from services.labeler.core.plan.annotations import plan_annotations
+from services.labeler.core.plan.kept_keys import KeptKey, list_kept_keys
+from services.labeler.core.plan.labels import plan_labels
+from services.labeler.core.plan.node_ownership import NotOurs, check_ownership
+from services.labeler.core.plan.notices import Notice, build_record_notices, build_skipped_notices
+from services.labeler.core.plan.ownership_record import (
     NO_RECORD,
     ManagedFields,
     OwnershipRecord,
@@ -34,7 +34,7 @@ from services.labeler.plan.ownership_record import (
     read_ownership_record,
     restore_ownership_record,
 )
-from services.labeler.plan.plan import (
+from services.labeler.core.plan.plan import (
     IN_SYNC_REASON,
     ClusterConfig,
     Plan,
@@ -44,11 +44,16 @@ from services.labeler.plan.plan import (
     summarize_changes,
     summarize_status,
 )
-from services.labeler.plan.provider_id import plan_provider_id
-from services.labeler.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
-from services.labeler.plan.rejection import NO_REJECTION, Rejection, build_rejection_notices, drop_rejected
-from services.labeler.plan.taints import plan_taints
-from services.labeler.rules import RuleEffects, apply_rules
+from services.labeler.core.plan.provider_id import plan_provider_id
+from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
+from services.labeler.core.plan.rejection import (
+    NO_REJECTION,
+    Rejection,
+    build_rejection_notices,
+    drop_rejected,
+)
+from services.labeler.core.plan.taints import plan_taints
+from services.labeler.core.rules import RuleEffects, apply_rules
 
 
 class _Parts(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,8 +9,8 @@ import msgspec
 
 from libs.common.contract.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.contract.node import Node, has_same_planned_fields
-from services.labeler.blocker import Blocker, block_on_failed_write, block_on_missing_facts
-from services.labeler.plan import (
+from services.labeler.core.blocker import Blocker, block_on_failed_write, block_on_missing_facts
+from services.labeler.core.plan import (
     ClusterConfig,
     Notice,
     is_excluded,
@@ -20,7 +20,7 @@ from services.labeler.plan import (
     why_not_managed,
     why_not_managed_by_rules,
 )
-from services.labeler.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
+from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
 
 FACTS_TIMEOUT_SECONDS: Final = 20.0  # metadata answers within 10 s, with facts or with a fault
 # From the first observation of a Node until a replica has applied its machine's facts.

@@ -7,11 +7,11 @@ It withholds taints from a Node that was in use before its record began, until a
 
 from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, UNINITIALIZED_TAINT, Node, Taint
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.blocker import block_on_machine_config_taint
-from services.labeler.plan.field_ownership import KeyState, list_machine_config_keys, resolve_ownership
-from services.labeler.plan.notices import build_conflict_notices, build_withheld_notices
-from services.labeler.plan.ownership_record import ManagedFields, OwnershipRecord
-from services.labeler.plan.plan import PlanInput, PlanPart
+from services.labeler.core.blocker import block_on_machine_config_taint
+from services.labeler.core.plan.field_ownership import KeyState, list_machine_config_keys, resolve_ownership
+from services.labeler.core.plan.notices import build_conflict_notices, build_withheld_notices
+from services.labeler.core.plan.ownership_record import ManagedFields, OwnershipRecord
+from services.labeler.core.plan.plan import PlanInput, PlanPart
 
 
 def plan_taints(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:

@@ -13,11 +13,11 @@ from libs.common.contract.events import Event, NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import MachineFacts, PlatformMetadata, why_metadata_incomplete
 from libs.common.contract.node import Node
 from libs.common.contract.platforms import NATIVE_SCHEMES, OUR_SCHEME, PLATFORMS_WITHOUT_PROVIDER_ID
-from services.labeler.native_provider_id import derive_native_provider_id
-from services.labeler.plan.ownership_record import read_ownership_record
-from services.labeler.plan.plan import ClusterConfig
-from services.labeler.plan.provider_id import find_provider_id_blocker
-from services.labeler.rules import RuleEffects, apply_rules
+from services.labeler.core.native_provider_id import derive_native_provider_id
+from services.labeler.core.plan.ownership_record import read_ownership_record
+from services.labeler.core.plan.plan import ClusterConfig
+from services.labeler.core.plan.provider_id import find_provider_id_blocker
+from services.labeler.core.rules import RuleEffects, apply_rules
 
 _NOT_CONFIGURED: Final = Ownership()
 # providerID schemes that cloud controller managers write. On a platform without a native format, any other

@@ -11,7 +11,7 @@ import msgspec
 from libs.common.cloud_config.kubernetes_names import why_reserved
 from libs.common.contract.node import Node, is_restricted_label
 from libs.common.json_errors import JSON_ERRORS
-from services.labeler.plan.ownership_record import FieldKind, Fingerprints, fingerprint_value
+from services.labeler.core.plan.ownership_record import FieldKind, Fingerprints, fingerprint_value
 
 # The ownership of a desired key. In this order: the labeler sets it; the labeler owns it and the value is
 # correct; value and record stay unchanged; another writer owns it; the value is correct and its writer

@@ -1,6 +1,6 @@
 """The plan for one Node: the pure difference between the Node and its desired state."""
 
-from services.labeler.plan.node_ownership import (
+from services.labeler.core.plan.node_ownership import (
     is_excluded,
     is_managed,
     may_be_excluded,
@@ -8,9 +8,9 @@ from services.labeler.plan.node_ownership import (
     why_not_managed,
     why_not_managed_by_rules,
 )
-from services.labeler.plan.notices import Notice
-from services.labeler.plan.plan import IN_SYNC_REASON, ClusterConfig, Plan, PlanOutcome, merge_plans
-from services.labeler.plan.plan_node import plan_node, plan_unreachable_node
+from services.labeler.core.plan.notices import Notice
+from services.labeler.core.plan.plan import IN_SYNC_REASON, ClusterConfig, Plan, PlanOutcome, merge_plans
+from services.labeler.core.plan.plan_node import plan_node, plan_unreachable_node
 
 __all__ = [
     "IN_SYNC_REASON",

@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 from libs.common.contract.node import FIELD_OWNERSHIP_DIGEST_LABEL, Node
-from services.labeler.plan import Plan
-from services.labeler.plan.ownership_record import read_ownership_record
+from services.labeler.core.plan import Plan
+from services.labeler.core.plan.ownership_record import read_ownership_record
 
 # How long rules count as new, and how long a replica waits for another one. After that, the other replica may
 # no longer exist.

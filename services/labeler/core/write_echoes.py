@@ -11,8 +11,8 @@ import msgspec
 from libs.common.contract.events import NodeEnriched
 from libs.common.contract.machine import MachineFacts, has_same_facts
 from libs.common.contract.node import Node, has_same_planned_fields, trim_node
-from services.labeler.mutation_cache import ENTRY_TTL_SECONDS
-from services.labeler.plan import ClusterConfig
+from services.labeler.core.mutation_cache import ENTRY_TTL_SECONDS
+from services.labeler.core.plan import ClusterConfig
 
 
 class _OwnWrite(msgspec.Struct, frozen=True, kw_only=True):
