@@ -1,4 +1,4 @@
-"""The demo's arithmetic: what log lines say, states, hops and percentiles."""
+"""The progress of the demo: what log lines say, states, milestones, certificates and percentiles."""
 
 import io
 import json
@@ -13,7 +13,9 @@ from cli.demo.node_progress import DemoProgress, compute_percentile
 from cli.demo.progress_sources import LogFollower
 from cli.demo.rule_values import format_rule_values
 from cli.demo.simulated_machines import diff_node_lines, make_kubelet, make_machines
-from tests.builders import NOW, make_node
+from cli.demo.view import format_certificates
+from libs.common.contract.signing_request import SigningRequestCondition
+from tests.builders import NOW, make_node, make_request
 
 OBSERVED = {"message": "node observed", "service": "watcher", "event": "NodeObserved", "outcome": "published"}
 ANSWERED = {"message": "machine verified", "service": "metadata"}
@@ -36,46 +38,46 @@ def a_line(fields: dict[str, str], seconds: float, node: str = "one") -> bytes:
 
 
 def a_run() -> DemoProgress:
-    journeys = DemoProgress()
+    progress = DemoProgress()
     for name in ("one", "two", "three"):
-        journeys.add_node(name, "metal", NOW)
-    return journeys
+        progress.add_node(name, "metal", NOW)
+    return progress
 
 
-def told(journeys: DemoProgress, fields: dict[str, str], seconds: float, node: str = "one") -> None:
+def told(progress: DemoProgress, fields: dict[str, str], seconds: float, node: str = "one") -> None:
     line = parse_log_line(a_line(fields, seconds, node))
     assert line
-    journeys.apply_log_line(line)
+    progress.apply_log_line(line)
 
 
-def first(journeys: DemoProgress):
-    return next(iter(journeys))
+def first(progress: DemoProgress):
+    return next(iter(progress))
 
 
 def test_a_node_passes_its_hops_once_and_the_first_time_counts():
-    journeys = a_run()
-    told(journeys, OBSERVED, 0.01)
-    told(journeys, ANSWERED, 0.02)
-    journeys.apply_node(make_node("one", taints=()), after(0.05))
-    told(journeys, OBSERVED, 9.0)
-    told(journeys, ANSWERED, 9.0)
-    journeys.apply_node(make_node("one", taints=()), after(9.0))
-    assert [first(journeys).seconds_until(hop) for hop in ("observed", "answered", "ready")] == [
+    progress = a_run()
+    told(progress, OBSERVED, 0.01)
+    told(progress, ANSWERED, 0.02)
+    progress.apply_node(make_node("one", taints=()), after(0.05))
+    told(progress, OBSERVED, 9.0)
+    told(progress, ANSWERED, 9.0)
+    progress.apply_node(make_node("one", taints=()), after(9.0))
+    assert [first(progress).seconds_until(hop) for hop in ("observed", "answered", "ready")] == [
         0.01,
         0.02,
         0.05,
     ]
-    assert journeys.count_states() == {"ready": 1, "joining": 2}
-    assert not journeys.are_all_ready
+    assert progress.count_states() == {"ready": 1, "joining": 2}
+    assert not progress.are_all_ready
 
 
 @pytest.mark.parametrize(
     "dropped", [{"outcome": "superseded"}, {"event": "NodeGone"}], ids=["superseded", "gone"]
 )
 def test_what_the_watcher_did_not_publish_of_a_node_is_no_hop(dropped: dict[str, str]):
-    journeys = a_run()
-    told(journeys, OBSERVED | dropped, 0.01)
-    assert first(journeys).state == "joining"
+    progress = a_run()
+    told(progress, OBSERVED | dropped, 0.01)
+    assert first(progress).state == "joining"
 
 
 @pytest.mark.parametrize(
@@ -88,24 +90,24 @@ def test_what_the_watcher_did_not_publish_of_a_node_is_no_hop(dropped: dict[str,
     ids=["no-facts", "blocked", "again"],
 )
 def test_a_blocked_node_says_why_and_moves_on_when_its_machine_answers(fields: dict[str, str], why: str):
-    journeys = a_run()
-    told(journeys, fields, 0.1)
-    assert (first(journeys).state, first(journeys).why_not_ready) == ("blocked", why)
-    told(journeys, ANSWERED, 0.2)
-    assert first(journeys).state == "answered"
+    progress = a_run()
+    told(progress, fields, 0.1)
+    assert (first(progress).state, first(progress).why_not_ready) == ("blocked", why)
+    told(progress, ANSWERED, 0.2)
+    assert first(progress).state == "answered"
 
 
 def test_a_node_that_ownership_excludes_is_settled_and_one_that_returns_is_not():
-    journeys = a_run()
+    progress = a_run()
     excluded = {"message": "handled", "service": "labeler", "outcome": "not-ours"}
     for name in ("one", "two"):
-        told(journeys, excluded, 0.1, node=name)
-    journeys.apply_node(make_node("three", taints=()), after(0.2))
-    assert journeys.count_states() == {"excluded": 2, "ready": 1}
-    before = journeys.are_all_ready
-    told(journeys, excluded | {"outcome": "blocked", "reason": "no providerID"}, 0.3)
-    assert (before, journeys.are_all_ready) == (True, False)
-    assert first(journeys).state == "blocked"
+        told(progress, excluded, 0.1, node=name)
+    progress.apply_node(make_node("three", taints=()), after(0.2))
+    assert progress.count_states() == {"excluded": 2, "ready": 1}
+    before = progress.are_all_ready
+    told(progress, excluded | {"outcome": "blocked", "reason": "no providerID"}, 0.3)
+    assert (before, progress.are_all_ready) == (True, False)
+    assert first(progress).state == "blocked"
 
 
 def test_a_reload_of_the_rules_is_told_once_by_the_labeler():
@@ -138,17 +140,17 @@ def test_a_fleet_has_one_control_plane_or_three(nodes: int, expected: int):
 
 
 def test_a_node_that_ran_out_of_patience_says_whether_it_had_joined():
-    journeys = a_run()
-    assert first(journeys).why_not_ready == "timeout before it joined"
-    journeys.apply_node(make_node("one"), after(0.1))
-    assert first(journeys).why_not_ready == "timeout before it was ready"
+    progress = a_run()
+    assert first(progress).why_not_ready == "timeout before it joined"
+    progress.apply_node(make_node("one"), after(0.1))
+    assert first(progress).why_not_ready == "timeout before it was ready"
 
 
 def test_a_node_that_is_not_of_this_run_is_nobodys_journey():
-    journeys = a_run()
-    told(journeys, OBSERVED, 0.1, node="stranger")
-    journeys.apply_node(make_node("stranger"), after(0.1))
-    assert len(journeys) == 3
+    progress = a_run()
+    told(progress, OBSERVED, 0.1, node="stranger")
+    progress.apply_node(make_node("stranger"), after(0.1))
+    assert len(progress) == 3
 
 
 @pytest.mark.parametrize(
@@ -159,25 +161,22 @@ def test_a_line_about_no_node_tells_nothing(line: bytes):
 
 
 def test_a_log_is_read_line_by_line_however_it_grows():
-    file, journeys = io.BytesIO(), a_run()
-    logs = LogFollower([file], journeys)
+    file, progress = io.BytesIO(), a_run()
+    logs = LogFollower([file], progress)
     whole = a_line(OBSERVED, 0.25) + b"\n"
     for part in (whole[:10], whole[10:]):
-        assert first(journeys).state == "joining"
+        assert first(progress).state == "joining"
         at = file.tell()
         file.write(part)
         file.seek(at)
         logs.read_new_lines()
-    assert first(journeys).seconds_until("observed") == 0.25
+    assert first(progress).seconds_until("observed") == 0.25
 
 
 @pytest.mark.parametrize(("percent", "expected"), [(50, 2.0), (90, 4.0), (99, 4.0), (100, 4.0), (1, 1.0)])
-def test_percentiles_are_values_that_were_measured(percent, expected):
+def test_percentiles_are_values_that_were_measured(percent: float, expected: float):
     assert compute_percentile([4.0, 1.0, 3.0, 2.0], percent) == expected
-
-
-def test_percentiles_of_nothing_are_not_a_number():
-    assert math.isnan(compute_percentile([], 50))
+    assert math.isnan(compute_percentile([], percent))
 
 
 def test_what_became_of_a_node_is_what_was_added_and_removed_around_its_addresses():
@@ -215,3 +214,36 @@ def test_what_rules_gave_is_counted_by_value_and_other_keys_are_left_out():
         "    1 node   taint web=x:NoSchedule",
     ]
     assert format_rule_values(frozenset(), [node("red")]) == []
+
+
+def requested(count: int) -> DemoProgress:
+    progress = DemoProgress()
+    for number in range(1, count + 1):
+        progress.add_node(f"web-{number}", "metal", after(-9))
+        progress.add_certificate_request(f"web-{number}", NOW)
+    return progress
+
+
+def test_each_node_that_asked_is_counted_once_with_the_time_until_its_certificate():
+    progress = requested(3)
+    progress.add_node("without-request", "metal", NOW)
+    assert format_certificates(progress) == "0 of 3 certificates issued"
+    for number in (1, 2, 3):
+        assert not progress.are_certificates_settled
+        issued = make_request(node=f"web-{number}", certificate="pem")
+        progress.apply_certificate_request(issued, after(0.01 * number))
+    progress.apply_certificate_request(make_request(node="web-1", certificate="pem"), after(9))
+    progress.apply_certificate_request(make_request(node="another-node", certificate="pem"), after(0.001))
+    assert progress.are_certificates_settled
+    assert progress.without_certificate == []
+    assert format_certificates(progress) == "3 of 3 certificates issued (p50 20 ms, max 30 ms)"
+
+
+def test_a_denied_request_is_settled_and_one_that_is_only_approved_is_not():
+    progress = requested(2)
+    for kind, node in (("Denied", "web-1"), ("Approved", "web-2")):
+        condition = SigningRequestCondition(type=kind, message="the address is another's")
+        progress.apply_certificate_request(make_request(node=node, conditions=(condition,)), after(0.005))
+    assert not progress.are_certificates_settled
+    reasons = [(node.name, node.certificate_trouble) for node in progress.without_certificate]
+    assert reasons == [("web-1", "the address is another's"), ("web-2", "")]
