@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Generic, NoReturn, TypeVar
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.bus.protocol import Bus
+from libs.common.clocks import utc_now
 from libs.common.contract.events import (
     CsrGone,
     CsrObserved,
@@ -33,14 +34,16 @@ from libs.common.kube.objects import ServiceCidr, ServiceCidrSpec, UnreadableObj
 from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.service.leader_elector import LeaderElector
 from libs.common.service.service import Dependencies
-from services.watcher.informer import ObjectSourceFactory
-from services.watcher.kinds import Kind
+from services.watcher.core.kinds import Kind
+from services.watcher.core.leader_epoch import LeaderEpoch
+from services.watcher.core.publish_decision import FencingToken
+from services.watcher.core.published_state import PublishedState
+from services.watcher.core.store import Store
+from services.watcher.informer import Informer, ObjectSourceFactory
 from services.watcher.observation_publisher import ObservationPublisher
-from services.watcher.publish_decision import FencingToken
-from services.watcher.published_state import PublishedState
+from services.watcher.resync_requests import ResyncRequests
 from services.watcher.service import WatcherService
 from services.watcher.settings import WatcherSettings
-from services.watcher.store import Store
 from tests.bus_actors import MAX_BYTES, Recorder, run_during, wait_until
 
 StoredT = TypeVar("StoredT", bound=Node | SigningRequest | ServiceCidr)
@@ -235,6 +238,16 @@ class WatcherFlow(Recorder):
         await wait_until(lambda: bool(condition(self)), what, seconds)
 
 
+def make_informer(
+    kind: Kind[Any], source: Any, store: Store[Any], *, now: Callable[[], datetime] = utc_now
+) -> Informer[Any]:
+    """An informer outside a leadership term; nothing was published yet."""
+    published = PublishedState(clock=time.monotonic)
+    epoch = LeaderEpoch(published, identity="us", has_lease=True)
+    requests = ResyncRequests(time.monotonic)
+    return Informer(kind, source, store, published=published, epoch=epoch, requests=requests, now=now)
+
+
 class PublisherActor:
     """Publishes the objects of one kind, and records what arrives."""
 
@@ -273,8 +286,9 @@ async def run_publisher(kind: Kind[Any], *first: Any) -> AsyncIterator[Publisher
         store,
         published=published,
         publisher=OrderedPublisher(bus),
+        requests=ResyncRequests(time.monotonic),
         in_flight=8,
-        now=lambda: datetime.now(UTC),
+        now=utc_now,
         jitter=random.random,
         absent_as_of=absent_as_of,
     )
@@ -286,7 +300,7 @@ async def run_publisher(kind: Kind[Any], *first: Any) -> AsyncIterator[Publisher
         run_during(publisher.run()),
     ):
         await wait_until(lambda: published.problems() == ())
-        publisher.start_round(FencingToken(stream_id=stream_id, epoch=1), store.names())
+        publisher.start_round(FencingToken(stream_id=stream_id, epoch=1))
         await wait_until(lambda: len(flow.messages) == len(first), "the first states")
         yield PublisherActor(publisher, store, server, flow)
 
@@ -304,7 +318,7 @@ def make_dependencies(bus: Bus, *, kube: KubeApi | None = None, identity: str = 
         bus=bus,
         kube=kube,
         monotonic=time.monotonic,
-        now=lambda: datetime.now(UTC),
+        now=utc_now,
         random=random.Random(1),
         identity=identity,
     )

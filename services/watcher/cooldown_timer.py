@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic
 
-from services.watcher.kinds import Kind, ObjectT
-from services.watcher.store import Store
-from services.watcher.work_queue import SETTLING_SECONDS, WorkQueue, compute_cooldown
+from services.watcher.core.kinds import Kind, ObjectT
+from services.watcher.core.store import Store
+from services.watcher.core.work_queue import SETTLING_SECONDS, WorkQueue, compute_cooldown
 
 
 class CooldownTimer(Generic[ObjectT]):

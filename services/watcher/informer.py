@@ -6,19 +6,19 @@ from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime
 from typing import Generic, NoReturn, Protocol
 
-import msgspec
-
 from libs.common.bus.delivery import TemporaryError
-from libs.common.contract.node import Node, parse_resource_version
+from libs.common.contract.node import parse_resource_version
 from libs.common.contract.services import WATCHER
-from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ROOT
 from libs.common.kube.errors import Forbidden, KubeError
-from libs.common.kube.objects import Item, ServiceCidr, UnreadableObject
+from libs.common.kube.objects import Item, UnreadableObject
 from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.observability import metrics
-from services.watcher.kinds import Kind, ObjectT
-from services.watcher.store import Store
+from services.watcher.core.kinds import Kind, ObjectT
+from services.watcher.core.leader_epoch import LeaderEpoch
+from services.watcher.core.published_state import PublishedState
+from services.watcher.core.store import Store
+from services.watcher.resync_requests import ResyncRequests
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +44,6 @@ ObjectSourceFactory = Callable[
 ]
 
 
-class ObjectSources(msgspec.Struct, frozen=True, kw_only=True):
-    """The object source of each kind."""
-
-    nodes: ObjectSourceFactory[Node]
-    requests: ObjectSourceFactory[SigningRequest]
-    service_cidrs: ObjectSourceFactory[ServiceCidr]
-
-
 class Informer(Generic[ObjectT]):
     """Lists and watches one kind during one leadership term."""
 
@@ -61,33 +53,27 @@ class Informer(Generic[ObjectT]):
         source: ObjectSourceFactory[ObjectT],
         store: Store[ObjectT],
         *,
+        published: PublishedState,
+        epoch: LeaderEpoch,
+        requests: ResyncRequests,
         now: Callable[[], datetime],
-        has_later: Callable[[ObjectT], bool],
-        on_rewound: Callable[[], None],
-        on_changed_names: Callable[[Collection[str]], None],
     ) -> None:
-        """All callbacks are called synchronously.
-
-        `on_changed_names` receives the names to reconcile (possibly none) after a list, a change or a
-        failure. `has_later` returns whether the stream has a later state than an object of a list.
-        `on_rewound` is called when a list or one of its objects is older than the known state.
-        """
         self._kind = kind
         self._source = source(self._on_unreadable, self._on_error)
         self._store = store
+        self._published = published
+        self._epoch = epoch
+        self._requests = requests
         self._now = now
-        self._has_later = has_later
-        self._on_rewound = on_rewound
-        self._on_changed_names = on_changed_names
         self._unreadable: dict[str, str] = {}
         self._last_error: Exception | None = None
         # One at a time: many slow lists would occupy the connections that Lease renewals need.
         self._confirm_slot = asyncio.Semaphore(1)
 
     @property
-    def is_failing(self) -> bool:
-        """Whether the last list or watch failed."""
-        return self._last_error is not None
+    def is_sync_pending(self) -> bool:
+        """Whether the first list is still expected: it has neither arrived nor failed."""
+        return not self._store.has_synced and self._last_error is None
 
     def problems(self) -> tuple[str, ...]:
         """Return why the store may be out of date, in words for /readyz."""
@@ -96,12 +82,19 @@ class Informer(Generic[ObjectT]):
             return (*problems, describe_missing_rule(self._kind.resource))
         return problems
 
-    async def run(self) -> NoReturn:
-        """List and watch until cancelled."""
+    async def run(self, on_changed_names: Callable[[Collection[str]], None]) -> NoReturn:
+        """List and watch until cancelled. Pass on the names of changed objects."""
         # Computed at each scrape: a quiet cluster sends no event for hours, and the store is still up to
         # date.
         metrics.WATCH_LAST_CONTACT.labels(self._kind.resource).set_function(self._last_contact)
-        await self._source.run(self._on_watch_event)
+
+        async def handle(event: WatchEvent[ObjectT]) -> None:
+            changed_names = self._apply(event)
+            if changed_names or isinstance(event, ListSnapshot):
+                on_changed_names(changed_names)
+                self._requests.wake()
+
+        await self._source.run(handle)
 
     async def absent_as_of_version(self, name: str) -> int | None:
         """Return the resourceVersion at which no object has that name; None if one has.
@@ -121,34 +114,37 @@ class Informer(Generic[ObjectT]):
         age = self._source.seconds_since_contact()
         return 0.0 if age is None else self._now().timestamp() - age
 
-    async def _on_watch_event(self, event: WatchEvent[ObjectT]) -> None:
+    def _apply(self, event: WatchEvent[ObjectT]) -> Collection[str]:
+        """Apply the event to the store and return the names of changed objects."""
         self._last_error = None
         match event:
             case ListSnapshot():
-                self._on_listed(event)
+                return self._apply_list(event)
             case Changed(item=changed):
-                if changed_names := self._store.put(changed):
-                    self._on_changed_names(changed_names)
+                return self._store.put(changed)
             case Deleted(item=deleted):
                 self._store.remove(deleted.name, deleted.metadata.resource_version)
-                self._on_changed_names((deleted.name,))
+                return (deleted.name,)
             case Bookmark(resource_version=version):
                 self._store.advance_version(version)
+        return ()
 
-    def _on_listed(self, listed: ListSnapshot[ObjectT]) -> None:
+    def _apply_list(self, listed: ListSnapshot[ObjectT]) -> Collection[str]:
         known = self._store.last_resource_version
         changed_names = self._store.replace(listed.items, listed.unreadable, listed.resource_version)
         self._unreadable = {n: why for n, why in self._unreadable.items() if n in listed.unreadable}
         # Soon after a restore from a recent backup, etcd has passed the known version. Objects have not.
-        if self._store.last_resource_version < known or any(map(self._has_later, listed.items)):
-            self._on_rewound()
+        has_later = any(self._published.has_later(self._kind, each) for each in listed.items)
+        if self._store.last_resource_version < known or has_later:
+            log.warning("resourceVersions went back (restored etcd?), starting a new epoch")
+            self._epoch.mark_rewound()
         fields = {
             "resource": self._kind.resource,
             "objects": len(listed.items),
             "changed": len(changed_names),
         }
         log.info("objects listed", extra=fields)
-        self._on_changed_names(changed_names)
+        return changed_names
 
     def _on_unreadable(self, unreadable: UnreadableObject) -> None:
         if self._unreadable.get(unreadable.name) != unreadable.reason:
@@ -164,7 +160,7 @@ class Informer(Generic[ObjectT]):
         self._last_error = error
         metrics.WATCH_RESTARTS.labels(self._kind.resource, type(error).__name__.lstrip("_")).inc()
         log.warning("watch restarted", extra={"resource": self._kind.resource, "error": str(error)})
-        self._on_changed_names(())
+        self._requests.wake()
 
 
 def describe_missing_rule(plural: str) -> str:

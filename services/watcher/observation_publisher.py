@@ -14,18 +14,23 @@ from libs.common.contract.subjects import ROOT, subject_of
 from libs.common.observability import metrics, telemetry
 from libs.common.observability.trace_attributes import Attributes, event_attributes
 from services.watcher.cooldown_timer import CooldownTimer
-from services.watcher.kinds import Kind, ObjectT, ObservedEvent
-from services.watcher.publish_decider import PublishDecider
-from services.watcher.publish_decision import (
+from services.watcher.core.kinds import Kind, ObjectT, ObservedEvent
+from services.watcher.core.publish_decision import (
     CHANGED_REASON,
     REPUBLISH_REASON,
+    ConfirmAbsence,
     FencingToken,
     Publish,
+    PublishDecision,
     Skip,
+    decide_absent,
+    decide_present,
+    select_due,
 )
-from services.watcher.published_state import PublishedState
-from services.watcher.store import Store
-from services.watcher.work_queue import WorkItem, WorkQueue
+from services.watcher.core.published_state import PublishedState
+from services.watcher.core.store import Store
+from services.watcher.core.work_queue import WorkItem, WorkQueue
+from services.watcher.resync_requests import ResyncRequests
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +39,7 @@ EVICTION_GRACE_SECONDS: Final = 5.0
 
 
 class ObservationPublisher(Generic[ObjectT]):
-    """Publishes the observations of one kind during one leadership term, while it has a fencing token."""
+    """Publishes the observations of one kind, while a round has given it a fencing token."""
 
     def __init__(
         self,
@@ -43,30 +48,26 @@ class ObservationPublisher(Generic[ObjectT]):
         *,
         published: PublishedState,
         publisher: OrderedPublisher,
+        requests: ResyncRequests,
         in_flight: int,
         now: Callable[[], datetime],
         jitter: Callable[[], float],
         absent_as_of: Callable[[str], Awaitable[int | None]],
-        on_settled: Callable[[], None] = lambda: None,
-        on_no_stream: Callable[[], None] = lambda: None,
-        on_full: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_settled` is called after each publish attempt; `absent_as_of` as in `PublishDecider`.
+        """`absent_as_of` returns the resourceVersion at which no object has that name, None if one has.
 
-        `on_no_stream` is called when the stream does not exist, `on_full` when a full stream rejects an
-        observation.
+        It asks the API server, and raises TemporaryError without an answer.
         """
         self._kind = kind
         self._store = store
         self._published = published
         self._publisher = publisher
+        self._requests = requests
         self._queue = WorkQueue(in_flight=in_flight)
         self._cooldowns = CooldownTimer(kind, store, self._queue, on_end=self._start)
+        self._now = now
         self._jitter = jitter
-        self._decider = PublishDecider(kind, store, published, now=now, absent_as_of=absent_as_of)
-        self._on_settled = on_settled
-        self._on_no_stream = on_no_stream
-        self._on_full = on_full
+        self._absent_as_of = absent_as_of
         self._token: FencingToken | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._last_error = ""
@@ -75,12 +76,17 @@ class ObservationPublisher(Generic[ObjectT]):
         self._traces: dict[str, Mapping[str, str]] = {}
 
     @property
+    def is_in_round(self) -> bool:
+        """Whether the kind takes part in the present round."""
+        return self._token is not None
+
+    @property
     def is_round_complete(self) -> bool:
-        """Whether every name of the last `start_round` was published, skipped or needed no message."""
-        return self._queue.is_round_complete
+        """Whether every object of the round was published or skipped; True outside a round."""
+        return self._token is None or self._queue.is_round_complete
 
     def problems(self) -> tuple[str, ...]:
-        """Return why observations wait to be published, in words for /readyz."""
+        """Return why the stream may lack observations, in words for /readyz."""
         if not self._last_error:
             return ()
         waiting = f"{self._queue.pending_count} observations of {self._kind.resource} wait to be published"
@@ -103,15 +109,14 @@ class ObservationPublisher(Generic[ObjectT]):
                 # The requester files requests without end. An object evicted during the delay was never
                 # published, so it needs no deletion message either. Each of the two messages would stay in
                 # the stream for an hour.
-                asyncio.get_running_loop().call_later(EVICTION_GRACE_SECONDS, self._enqueue_if_present, name)
+                asyncio.get_running_loop().call_later(EVICTION_GRACE_SECONDS, self._enqueue_late, name)
             else:
                 self._enqueue(name)
         self._start()
 
-    def _enqueue_if_present(self, name: str) -> None:
-        if self._store.get(name) is not None:
-            self._enqueue(name)
-            self._start()
+    def _enqueue_late(self, name: str) -> None:
+        self._enqueue(name)
+        self._start()
 
     def _enqueue(self, name: str) -> None:
         self._queue.add(name)
@@ -120,16 +125,27 @@ class ObservationPublisher(Generic[ObjectT]):
         else:
             self._cooldowns.on_change(name)
 
-    def enqueue_republish(self, names: Collection[str]) -> None:
-        """Publish these objects even if unchanged."""
-        for name in names:
-            self._queue.add(name, force=True)
+    def enqueue_subject(self, subject: str) -> None:
+        """Publish the object of that subject if it has changed; ignore subjects of other kinds."""
+        if subject.startswith(f"{self._kind.subject}."):
+            self.enqueue((subject.removeprefix(f"{self._kind.subject}."),))
+
+    def republish(self, *, since: float, until: float) -> None:
+        """Publish unchanged objects with an offset in [since, until), both fractions of a resync period.
+
+        Also objects of the stream that the store lacks: a former leader may publish one late.
+        """
+        published = self._published.objects(self._kind)
+        names = {uid: name for name, uid in published if self._store.get(name) is None}
+        names |= self._store.republished_names_by_uid()
+        for uid in select_due(names, since=since, until=until):
+            self._queue.add(names[uid], force=True)
         self._start()
 
-    def start_round(self, token: FencingToken, names: Collection[str]) -> None:
-        """Begin a round: publish all of these names with this token, and from then on every change."""
+    def start_round(self, token: FencingToken) -> None:
+        """Begin a round: publish all objects of store and stream with this token, then every change."""
         self._token = token
-        self._queue.start_round(names)
+        self._queue.start_round(self._store.names() | self._published.names(self._kind))
         self._start()
 
     def pause(self) -> None:
@@ -151,7 +167,7 @@ class ObservationPublisher(Generic[ObjectT]):
             self._finish(item.name, is_published)
         else:
             self._finish(item.name, is_published)
-        self._on_settled()
+        self._requests.wake()
         self._start()
 
     async def _decide_and_publish(self, item: WorkItem, token: FencingToken) -> bool:
@@ -159,12 +175,43 @@ class ObservationPublisher(Generic[ObjectT]):
         name = item.name
         if self._store.get(name) is None:
             self._skipped.pop(name, None)
-        match await self._decider.decide(name, token, force=item.force):
+        match await self._decide(name, token, force=item.force):
             case Publish(event=event, reason=reason):
                 return await self._publish(name, event, reason)
             case Skip(reason=reason):
                 self._skip(name, reason)
         return False
+
+    async def _decide(self, name: str, token: FencingToken, *, force: bool) -> PublishDecision | None:
+        """Return the decision; None if the state is unknown, so that nothing can be published now."""
+        decision = self._decide_at(name, token, force=force)
+        if not isinstance(decision, ConfirmAbsence):
+            return decision
+        published = self._published.get(self._kind, name)
+        version = await self._absent_as_of(name)
+        if version is None or self._published.get(self._kind, name) is not published:
+            # The object exists, or a newer observation was published meanwhile: a later item decides.
+            return None
+        return self._decide_at(name, token, force=force, absent_as_of=version)
+
+    def _decide_at(
+        self, name: str, token: FencingToken, *, force: bool, absent_as_of: int | None = None
+    ) -> PublishDecision | None:
+        kind, found, published = self._kind, self._store.get(name), self._published.get(self._kind, name)
+        now, is_fenced = self._now(), self._published.is_fenced(kind, name)
+        if found is not None:
+            return decide_present(kind, found, published, token, now=now, force=force, is_fenced=is_fenced)
+        if self._store.is_unreadable(name) or not self._store.has_synced:
+            return None
+        return decide_absent(
+            kind,
+            published,
+            token,
+            last_resource_version=max(self._store.last_resource_version, absent_as_of or 0),
+            now=now,
+            is_confirmed=absent_as_of is not None,
+            is_fenced=is_fenced,
+        )
 
     async def _publish(self, name: str, event: ObservedEvent, reason: str) -> bool:
         clock = asyncio.get_running_loop().time
@@ -221,9 +268,9 @@ class ObservationPublisher(Generic[ObjectT]):
             log.warning("publish failed, will retry", extra=self._log_fields(name) | {"error": str(error)})
         self._last_error = str(error)
         if isinstance(error, NoStream):
-            self._on_no_stream()
+            self._requests.request_round()
         if isinstance(error, StreamFull):
-            self._on_full()
+            self._requests.request_growth()
 
     def _retry(self, name: str) -> None:
         self._queue.retry(name)

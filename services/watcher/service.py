@@ -1,6 +1,7 @@
 """The watcher service: a candidate for leadership; the leader publishes the state of the cluster."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from libs.common.bus.follow_flow import follow_flow
@@ -8,7 +9,7 @@ from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.contract.node import Node
 from libs.common.contract.services import WATCHER
 from libs.common.contract.signing_request import SigningRequest
-from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE
+from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, SNAPSHOT
 from libs.common.kube.api import NODES, SIGNING_REQUESTS, KubeApi
 from libs.common.kube.objects import SERVICE_CIDRS, Item, Resource, ServiceCidr, UnreadableObject
 from libs.common.kube.reflector import ItemCollector, Reflector
@@ -21,12 +22,19 @@ from libs.common.service.leader_elector import (
 )
 from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
-from services.watcher.informer import ObjectSourceFactory, ObjectSources
-from services.watcher.kinds import CSR, NODE
-from services.watcher.leadership_term import LeadershipTerm
-from services.watcher.published_state import PublishedState
+from services.watcher.core.kinds import CSR, NODE, Kind, ObjectT
+from services.watcher.core.leader_epoch import LeaderEpoch
+from services.watcher.core.published_state import PublishedState
+from services.watcher.core.stall_detector import select_expected_durables
+from services.watcher.core.store import Store
+from services.watcher.informer import Informer, ObjectSourceFactory
+from services.watcher.leader_publisher import LeaderPublisher
+from services.watcher.observation_publisher import ObservationPublisher
+from services.watcher.resync import Resync, WatchedKind
+from services.watcher.resync_requests import ResyncRequests
+from services.watcher.service_cidr_informer import ServiceCidrInformer
 from services.watcher.settings import WatcherSettings
-from services.watcher.store import Store
+from services.watcher.stats_collectors import NodeStatsCollector, StreamStatsCollector
 
 # One for the Lease; for Nodes and for CSRs a watch, a concurrent list, and a list that confirms an absence;
 # for ServiceCIDRs a watch and a concurrent list.
@@ -53,31 +61,60 @@ class WatcherService:
         elector: LeaderElector | None = None,
     ) -> None:
         """The sources and `elector` replace the objects and the Lease of the API server."""
+        bus, clock = dependencies.bus, dependencies.monotonic
         self._dependencies = dependencies
         self._settings = settings
-        self._publisher = OrderedPublisher(dependencies.bus)
+        self._watch_client: KubeApi | None = None
+        self._requests = ResyncRequests(clock)
+        self._publisher = OrderedPublisher(bus)
         self._published = PublishedState(
-            clock=dependencies.monotonic,
+            clock=clock,
             on_sequence=self._publisher.record_sequence,
             on_stream_replaced=self._publisher.forget_all,
-            on_change=self._on_change,
-            on_fenced_message=self._on_fenced_message,
-        )
-        self._watch_client: KubeApi | None = None
-        self._sources = ObjectSources(
-            nodes=node_source or self._build_node_reflector,
-            requests=request_source or self._build_request_reflector,
-            service_cidrs=service_cidr_source or self._build_service_cidr_reflector,
+            on_change=self._requests.wake,
+            on_fenced_message=self._republish_fenced,
         )
         self._elector = elector or self._build_elector()
-        self._term: LeadershipTerm | None = None
+        self._epoch = LeaderEpoch(
+            self._published, identity=dependencies.identity, has_lease=settings.uses_lease
+        )
+        self._leader_publisher = LeaderPublisher(
+            bus=bus,
+            publisher=self._publisher,
+            epoch=self._epoch,
+            requests=self._requests,
+            heartbeat_ttl_seconds=settings.renew_deadline_seconds,
+        )
+        reflector = self._build_reflector
+        node_source = node_source or partial(reflector, NODES, partial(Store, NODE))
+        request_source = request_source or partial(reflector, SIGNING_REQUESTS, partial(Store, CSR))
+        service_cidr_source = service_cidr_source or partial(reflector, SERVICE_CIDRS, list[ServiceCidr])
+        self._service_cidrs = ServiceCidrInformer(service_cidr_source, self._requests)
+        self._resync = Resync(
+            dependencies=dependencies,
+            elector=self._elector,
+            epoch=self._epoch,
+            published=self._published,
+            publisher=self._leader_publisher,
+            nodes=self._build_kind(NODE, node_source),
+            csrs=self._build_kind(CSR, request_source) if settings.watches_requests else None,
+            service_cidrs=self._service_cidrs,
+            requests=self._requests,
+            republish_seconds=settings.republish_seconds,
+        )
+        self._stream_stats = StreamStatsCollector(
+            bus,
+            expected_durables=select_expected_durables(settings.controllers),
+            clock=clock,
+            on_stats=self._resync.on_stats,
+        )
+        self._node_stats = NodeStatsCollector(self._resync.nodes.store, self._requests, dependencies.now)
 
     async def run(self) -> None:
         """Wait for leadership, lead, and release the Lease at the end."""
         try:
-            bus = self._dependencies.bus
             await run_together(
-                follow_flow(bus, WATCHER.service, self._published, exclude=_is_enriched),
+                follow_flow(self._dependencies.bus, WATCHER.service, self._published, exclude=_is_enriched),
                 self._elector.run_term(self._lead),
             )
         except* LeadershipLost as lost:
@@ -86,52 +123,81 @@ class WatcherService:
             if self._watch_client is not None:
                 await self._watch_client.close()
 
+    async def _lead(self, lease_transitions: int) -> None:
+        self._epoch.begin_term(lease_transitions)
+        await run_together(
+            *(kind.run() for kind in self._resync.kinds),
+            self._service_cidrs.run(),
+            self._resync.run(),
+            self._resync.republish_periodically(),
+            self._leader_publisher.publish_heartbeats(self._elector.renewed),
+            self._collect_stream_stats(),
+            self._node_stats.run(),
+        )
+
     def problems(self) -> tuple[str, ...]:
         """Return why the stream is not up to date; a standby keeps nothing up to date and is ready."""
-        return (*self._elector.problems(), *(self._term.problems() if self._term is not None else ()))
+        if self._elector.leading_since() is None:
+            return self._elector.problems()
+        return (
+            *self._elector.problems(),
+            *self._published.problems(),
+            *self._resync.problems(),
+            *(why for kind in self._resync.kinds for why in kind.problems()),
+            *self._service_cidrs.problems(),
+        )
 
-    async def _lead(self, lease_transitions: int) -> None:
-        self._term = LeadershipTerm(
-            self._dependencies,
-            self._settings,
-            elector=self._elector,
-            lease_transitions=lease_transitions,
+    async def _collect_stream_stats(self) -> None:
+        await self._resync.first_completed.wait()  # the stream may not exist earlier
+        await self._stream_stats.run()
+
+    def _republish_fenced(self, subject: str) -> None:
+        """Publish an object or the snapshot again after a message on this subject that followers ignore.
+
+        If this watcher is the former leader, the new leader publishes it, or this watcher's next round does.
+        """
+        if not self._epoch.is_current:
+            return
+        if subject == SNAPSHOT:
+            self._requests.request_verification()
+        else:
+            for kind in self._resync.kinds:
+                kind.publisher.enqueue_subject(subject)
+
+    # ---- wiring
+
+    def _build_kind(self, kind: Kind[ObjectT], source: ObjectSourceFactory[ObjectT]) -> WatchedKind[ObjectT]:
+        parts, store = self._dependencies, Store(kind)
+        informer = Informer(
+            kind,
+            source,
+            store,
+            published=self._published,
+            epoch=self._epoch,
+            requests=self._requests,
+            now=parts.now,
+        )
+        publisher = ObservationPublisher(
+            kind,
+            store,
             published=self._published,
             publisher=self._publisher,
-            sources=self._sources,
+            requests=self._requests,
+            in_flight=self._settings.in_flight,
+            now=parts.now,
+            jitter=parts.random.random,
+            absent_as_of=informer.absent_as_of_version,
         )
-        await self._term.run()
+        return WatchedKind(store, informer, publisher)
 
-    def _on_change(self) -> None:
-        if self._term is not None:
-            self._term.wake()
-
-    def _on_fenced_message(self, subject: str) -> None:
-        if self._term is not None:
-            self._term.republish_fenced(subject)
-
-    def _get_watch_client(self) -> KubeApi:
-        # Separate connections: hanging writes of other services must delay neither a renewal nor a watch.
-        if self._watch_client is None:
-            self._watch_client = self._dependencies.require_kube().with_own_connections(
-                connections=KUBERNETES_CONNECTIONS
-            )
-        return self._watch_client
-
-    def _build_node_reflector(
-        self, on_unreadable: Callable[[UnreadableObject], None], on_failure: Callable[[Exception], None]
-    ) -> Reflector[Node]:
-        return self._build_reflector(NODES, lambda: Store(NODE), on_unreadable, on_failure)
-
-    def _build_request_reflector(
-        self, on_unreadable: Callable[[UnreadableObject], None], on_failure: Callable[[Exception], None]
-    ) -> Reflector[SigningRequest]:
-        return self._build_reflector(SIGNING_REQUESTS, lambda: Store(CSR), on_unreadable, on_failure)
-
-    def _build_service_cidr_reflector(
-        self, on_unreadable: Callable[[UnreadableObject], None], on_failure: Callable[[Exception], None]
-    ) -> Reflector[ServiceCidr]:
-        return self._build_reflector(SERVICE_CIDRS, list[ServiceCidr], on_unreadable, on_failure)
+    def _build_elector(self) -> LeaderElector:
+        return build_leader_elector(
+            self._get_watch_client() if self._settings.uses_lease else None,
+            self._settings,
+            self._dependencies,
+            set_gauge=metrics.LEADER.set,
+            leader_silence=self._published.seconds_since_leader_heartbeat,
+        )
 
     def _build_reflector(
         self,
@@ -150,14 +216,13 @@ class WatcherService:
             jitter=self._dependencies.random.random,
         )
 
-    def _build_elector(self) -> LeaderElector:
-        return build_leader_elector(
-            self._get_watch_client() if self._settings.uses_lease else None,
-            self._settings,
-            self._dependencies,
-            set_gauge=metrics.LEADER.set,
-            leader_silence=self._published.seconds_since_leader_heartbeat,
-        )
+    def _get_watch_client(self) -> KubeApi:
+        # Separate connections: hanging writes of other services must delay neither a renewal nor a watch.
+        if self._watch_client is None:
+            self._watch_client = self._dependencies.require_kube().with_own_connections(
+                connections=KUBERNETES_CONNECTIONS
+            )
+        return self._watch_client
 
 
 def _is_enriched(subject: str) -> bool:

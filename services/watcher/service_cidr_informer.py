@@ -1,7 +1,7 @@
 """Follows the ServiceCIDR objects; each snapshot of the stream has their ranges."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NoReturn
 
 from libs.common.kube.errors import Forbidden, NotFound
@@ -9,6 +9,7 @@ from libs.common.kube.objects import SERVICE_CIDRS, ServiceCidr, UnreadableObjec
 from libs.common.kube.watch_events import Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.observability import metrics
 from services.watcher.informer import ObjectSourceFactory, describe_missing_rule
+from services.watcher.resync_requests import ResyncRequests
 
 log = logging.getLogger(__name__)
 
@@ -16,10 +17,9 @@ log = logging.getLogger(__name__)
 class ServiceCidrInformer:
     """Lists and watches ServiceCIDRs during one leadership term."""
 
-    def __init__(self, source: ObjectSourceFactory[ServiceCidr], *, on_change: Callable[[], None]) -> None:
-        """`on_change` is called synchronously after a list, a change or a failure."""
+    def __init__(self, source: ObjectSourceFactory[ServiceCidr], requests: ResyncRequests) -> None:
         self._source = source(self._on_unreadable, self._on_error)
-        self._on_change = on_change
+        self._requests = requests
         self._ranges: Mapping[str, tuple[str, ...]] | None = None  # by name; None before the first list
         self._unreadable: frozenset[str] = frozenset()
         self._last_error: Exception | None = None
@@ -62,7 +62,7 @@ class ServiceCidrInformer:
             case Deleted(item=item):
                 self._ranges = {name: cidrs for name, cidrs in known.items() if name != item.name}
                 self._unreadable -= {item.name}
-        self._on_change()
+        self._requests.wake()
 
     def _on_unreadable(self, unreadable: UnreadableObject) -> None:
         log.error(
@@ -70,7 +70,7 @@ class ServiceCidrInformer:
             extra={"servicecidr": unreadable.name, "reason": unreadable.reason},
         )
         self._unreadable |= {unreadable.name}
-        self._on_change()
+        self._requests.wake()
 
     def _on_error(self, error: Exception) -> None:
         """Record a failure. It changes no known ranges: only an API server without this API has none."""
@@ -84,4 +84,4 @@ class ServiceCidrInformer:
             metrics.WATCH_RESTARTS.labels(SERVICE_CIDRS.plural, type(error).__name__.lstrip("_")).inc()
             if is_new:
                 log.warning("watch restarted", extra={"resource": SERVICE_CIDRS.plural, "error": str(error)})
-        self._on_change()
+        self._requests.wake()

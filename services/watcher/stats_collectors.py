@@ -9,8 +9,9 @@ from typing import Final, NoReturn
 from libs.common.bus.protocol import Bus, BusError, StreamStats
 from libs.common.contract.node import Node
 from libs.common.observability import metrics
-from services.watcher.node_stats import count_nodes
-from services.watcher.stall_detector import StallDetector, filter_relevant
+from services.watcher.core.stall_detector import StallDetector, filter_relevant
+from services.watcher.core.store import Store
+from services.watcher.resync_requests import ResyncRequests
 
 log = logging.getLogger(__name__)
 
@@ -88,34 +89,36 @@ class StreamStatsCollector:
 
 
 class NodeStatsCollector:
-    """Counts the Nodes again after a change, at most once a second."""
+    """Counts initialized and uninitialized Nodes again after a change, at most once a second."""
 
-    def __init__(self, nodes: Callable[[], Iterable[Node] | None], now: Callable[[], datetime]) -> None:
-        """`nodes` returns None while the Nodes are unknown."""
-        self._nodes = nodes
+    def __init__(self, store: Store[Node], requests: ResyncRequests, now: Callable[[], datetime]) -> None:
+        """`requests` counts the changes."""
+        self._store = store
+        self._requests = requests
         self._now = now
-        self._has_changed = True
-
-    def mark_changed(self) -> None:
-        """Request another count after a change of Nodes."""
-        self._has_changed = True
 
     async def run(self) -> NoReturn:
         """Count until cancelled."""
-        node_stats = None
+        counted_changes = -1
         try:
             while True:
-                nodes = self._nodes()
-                if nodes is not None:
-                    if self._has_changed or node_stats is None:
-                        self._has_changed, node_stats = False, count_nodes(nodes)
-                    metrics.NODES.set_series(
-                        {("usable",): node_stats.usable, ("uninitialized",): node_stats.uninitialized}
-                    )
-                    metrics.OLDEST_UNINITIALIZED.set_series({(): node_stats.oldest_age_seconds(self._now())})
+                if self._store.has_synced:
+                    if self._requests.change_count != counted_changes:
+                        counted_changes = self._requests.change_count
+                        oldest = self._count()
+                    age = (self._now() - oldest).total_seconds() if oldest is not None else 0.0
+                    metrics.OLDEST_UNINITIALIZED.set_series({(): max(0.0, age)})
                 await asyncio.sleep(_NODE_STATS_INTERVAL_SECONDS)
         finally:
             _clear_gauges((metrics.NODES, metrics.OLDEST_UNINITIALIZED))
+
+    def _count(self) -> datetime | None:
+        """Count the Nodes; return the creation time of the oldest uninitialized one, None without one."""
+        waiting = [node.metadata.creation_timestamp for node in self._store if not node.is_initialized]
+        metrics.NODES.set_series(
+            {("usable",): len(self._store) - len(waiting), ("uninitialized",): len(waiting)}
+        )
+        return min((created for created in waiting if created is not None), default=None)
 
 
 def _clear_gauges(gauges: Iterable[metrics.OptionalGauge]) -> None:

@@ -27,13 +27,12 @@ SHELL = (
     # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|\w+_api)",
-    r"services\.watcher\.(cooldown_timer|informer|leadership_term|observation_publisher|publish_decider|resync|service_cidr_informer|stats_collectors)",
     r"services\.metadata\.(clock|cluster_networks_poller|enriched_messages|enrichment_publisher|reconciler_pool)",
     r"services\.metadata\.machines\.(query_machine|query_slots|replacement_detector|talos_client)",
     r"services\.metadata\.nodes\.(machine_poller|machine_watcher|node_controller|on_node_observed)",
     r"services\.metadata\.nodes\.(outage_prober|poll_requirements)",
     r"services\.metadata\.requests\.(dial_back|on_csr_observed|request_controller)",
-    r"services\.(csr|labeler)\.(?!core\b)\w+",
+    r"services\.(csr|labeler|watcher)\.(?!core\b)\w+",
     r"services\.ipam\.(allocator|batch_claimer|batcher|config_reloader|garbage_collector|pool_metrics)",
     r"services\.ipam\.waiting_node_reconciler",
     r"services\.lifecycle\.(deletion_budget|node_deleter|node_reconciler|shutdown_taint_writer)",
@@ -70,6 +69,16 @@ def test_a_pure_module_has_no_side_effect(source: Source):
             called = node.func
             assert not (isinstance(called, ast.Name) and called.id in {"open", "print", "input"}), where
             assert not (isinstance(called, ast.Attribute) and called.attr in CLOCKS), f"{where} reads a clock"
+
+
+CORES = [s for s in sources("services") if re.match(r"services\.\w+\.core\b", s.module)]
+
+
+@pytest.mark.parametrize("source", CORES, ids=lambda source: source.module)
+def test_a_core_uses_nothing_else_of_its_service(source: Source):
+    service = source.module.partition(".core")[0]
+    imported = {node.module or "" for node in source.nodes if isinstance(node, ast.ImportFrom)}
+    assert not {name for name in imported if name.startswith(service) and ".core" not in name}
 
 
 def test_every_pattern_of_the_shell_matches_a_module():

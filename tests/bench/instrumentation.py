@@ -24,7 +24,7 @@ PROFILE_DIRECTORY: Final = "TALOS_CCM_BENCH_PROFILES"
 # The followers of the stream, each with its own counter: module -> class. A bus calls `apply` per message.
 FOLLOWERS: Final = {
     "libs.common.bus.stream_cache": "StreamCache",
-    "services.watcher.published_state": "PublishedState",
+    "services.watcher.core.published_state": "PublishedState",
 }
 _COUNT_BYTES: Final = 8 * len(FOLLOWERS)
 

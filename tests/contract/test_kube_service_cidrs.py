@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.objects import SERVICE_CIDRS, Resource, ServiceCidr
 from libs.common.kube.reflector import Reflector
 from libs.testbed.kubelets import MERGE, KubeletFleet
+from services.watcher.resync_requests import ResyncRequests
 from services.watcher.service_cidr_informer import ServiceCidrInformer
 from tests.bus_actors import wait_until
 from tests.contract.conftest import ApiServer
@@ -26,7 +28,7 @@ async def following(api: KubeApi, resource: Resource[ServiceCidr]) -> AsyncItera
         lambda on_unreadable, on_failure: Reflector(
             api, resource, on_unreadable=on_unreadable, on_failure=on_failure
         ),
-        on_change=lambda: None,
+        ResyncRequests(time.monotonic),
     )
     task = asyncio.create_task(informer.run())
     try:

@@ -17,8 +17,8 @@ from libs.common.contract.services import DURABLES
 from libs.common.contract.signing_request import SigningRequestCondition
 from libs.common.contract.subjects import LEADING, OBSERVED_NODE, SNAPSHOT, STREAM
 from libs.testbed.nats_server import NatsServer
-from services.watcher.kinds import NODE
-from services.watcher.work_queue import COOLDOWN_SECONDS, compute_cooldown
+from services.watcher.core.kinds import NODE
+from services.watcher.core.work_queue import COOLDOWN_SECONDS, compute_cooldown
 from tests.builders import make_leading, make_node, make_request
 from tests.bus_actors import MAX_BYTES, close_at_end, run_during, wait_until
 from tests.watcher_actors import (

@@ -2,10 +2,13 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
@@ -15,12 +18,15 @@ from libs.common.contract.events import CsrObserved, NodeGone
 from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequestCondition
 from libs.common.observability import metrics, telemetry
-from services.watcher.kinds import CSR, NODE
-from services.watcher.stats_collectors import StreamStatsCollector
-from services.watcher.work_queue import COOLDOWN_SECONDS, compute_cooldown
-from tests.builders import make_node, make_request
+from services.watcher.core.kinds import CSR, NODE
+from services.watcher.core.store import Store
+from services.watcher.core.work_queue import COOLDOWN_SECONDS, compute_cooldown
+from services.watcher.resync_requests import ResyncRequests
+from services.watcher.stats_collectors import NodeStatsCollector, StreamStatsCollector
+from tests.builders import NOW, make_node, make_request
 from tests.bus_actors import MAX_BYTES, NODES, make_event, run_during, wait_until
 from tests.collector import OtlpCollector, export_traces_to, get_attributes, run_collector
+from tests.manual_clock import ManualClock
 from tests.watcher_actors import PublisherActor, ScriptedNodes, WatcherFlow, make_watcher, run_publisher
 
 
@@ -206,6 +212,23 @@ async def test_the_leader_shows_queues_stream_and_nodes_and_nobody_after_it():
     assert shown("talosccm_queue_pending", durable="labeler-nodes") is None
     assert shown("talosccm_nodes", state="usable") is None
     assert shown("talosccm_oldest_uninitialized_seconds") is None
+
+
+def of_age(name: str, seconds: float, **fields: Any) -> Node:
+    node = make_node(name, **fields)
+    metadata = replace(node.metadata, creation_timestamp=NOW - timedelta(seconds=seconds))
+    return replace(node, metadata=metadata)
+
+
+async def test_the_oldest_uninitialized_node_is_shown_also_if_its_clock_is_ahead():
+    store = Store(NODE)
+    store.replace([of_age("done", 9_000, taints=()), of_age("old", 60), of_age("new", 5)], (), "1")
+    for now, age in ((NOW, 60), (NOW - timedelta(hours=1), 0)):
+        counts = NodeStatsCollector(store, ResyncRequests(time.monotonic), ManualClock(now).now)
+        async with run_during(counts.run()):
+            await wait_until(lambda: shown("talosccm_nodes", state="uninitialized") == 2, "Nodes are counted")
+            assert shown("talosccm_nodes", state="usable") == 1
+            assert shown("talosccm_oldest_uninitialized_seconds") == age
 
 
 async def test_it_looks_at_once_and_again_and_a_failed_look_is_told_once_and_shows_nothing(

@@ -13,8 +13,8 @@ from libs.common.contract.subjects import OBSERVED_CSR, SNAPSHOT
 from libs.common.kube.errors import Forbidden
 from libs.common.observability import metrics
 from services.csr.on_csr_enriched import FENCE_RETRY_SECONDS
-from services.watcher.kinds import CSR, MAX_PENDING_PER_REQUESTER
-from services.watcher.work_queue import compute_cooldown
+from services.watcher.core.kinds import CSR, MAX_PENDING_PER_REQUESTER
+from services.watcher.core.work_queue import compute_cooldown
 from tests.builders import NOW, make_node, make_request
 from tests.bus_actors import run_during, wait_until
 from tests.watcher_actors import ScriptedNodes, ScriptedRequests, WatcherFlow, make_watcher

@@ -1,5 +1,6 @@
 """The ranges of ServiceCIDRs in the snapshots of the watcher, with a scripted API server."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -8,6 +9,7 @@ from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.kube.errors import Forbidden, KubeError, NotFound, Unreachable
 from libs.common.kube.objects import ServiceCidr, UnreadableObject
 from libs.common.kube.watch_events import Changed, Deleted, ListSnapshot
+from services.watcher.resync_requests import ResyncRequests
 from services.watcher.service_cidr_informer import ServiceCidrInformer
 from tests.bus_actors import run_during, wait_until
 from tests.watcher_actors import ScriptedKind, ScriptedNodes, WatcherFlow, make_service_cidr, make_watcher
@@ -19,7 +21,7 @@ ADDED = make_service_cidr("added", "10.200.0.0/16", "fd00:200::/112")
 def informed() -> ServiceCidrInformer:
     script = ScriptedKind[ServiceCidr]()
     script.refusal = Forbidden("servicecidrs is forbidden", status=403)
-    return ServiceCidrInformer(script.source, on_change=lambda: None)
+    return ServiceCidrInformer(script.source, ResyncRequests(time.monotonic))
 
 
 async def test_each_change_of_the_ranges_is_in_another_snapshot():

@@ -27,7 +27,7 @@ from services.ipam.pages import (
 from services.labeler.core.plan.field_ownership import list_machine_config_keys
 from services.labeler.core.plan.ownership_record import compute_digest, read_ownership_record
 from services.lifecycle.deletion_limit import BudgetDenial, decode_deletions
-from services.watcher.kinds import CSR, NODE
+from services.watcher.core.kinds import CSR, NODE
 from tests.builders import NOW, make_node, make_request
 from tests.fuzz.target import Target
 

@@ -1,7 +1,6 @@
 """The watcher has connections to the API server of its own: others' writes may hang as long as they like."""
 
 import asyncio
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,12 @@ from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.kube.api import NODES, SIGNING_REQUESTS
 from libs.common.kube.reflector import Reflector
 from libs.common.kube.transport import CONNECTIONS
-from services.watcher.informer import Informer
-from services.watcher.kinds import CSR, NODE
+from services.watcher.core.kinds import CSR, NODE
+from services.watcher.core.store import Store
 from services.watcher.service import KUBERNETES_CONNECTIONS
-from services.watcher.store import Store
 from tests.bus_actors import run_during, wait_until
 from tests.kube_loopback import LoopbackServer, make_node_object, open_api, respond_list, respond_stream
-from tests.watcher_actors import WatcherFlow, make_watcher
+from tests.watcher_actors import WatcherFlow, make_informer, make_watcher
 
 
 async def test_nodes_are_listed_and_watched_while_all_other_connections_hang_in_writes(tmp_path: Path):
@@ -66,18 +64,16 @@ async def test_the_lease_is_read_while_lists_that_confirm_absences_hang(tmp_path
         api = kube.with_own_connections(connections=KUBERNETES_CONNECTIONS)
 
         def a_watch(kind: Any, resource: Any) -> Any:
-            return Informer(
+            return make_informer(
                 kind,
                 lambda on_unreadable, on_trouble: Reflector(api, resource, on_unreadable=on_unreadable),
                 Store(kind),
-                now=lambda: datetime.now(UTC),
-                has_later=lambda listed: False,
-                on_rewound=lambda: None,
-                on_changed_names=lambda names: None,
             )
 
+        def ignore(names: Any) -> None: ...
+
         nodes, requests = a_watch(NODE, NODES), a_watch(CSR, SIGNING_REQUESTS)
-        async with run_during(nodes.run()), run_during(requests.run()):
+        async with run_during(nodes.run(ignore)), run_during(requests.run(ignore)):
             await wait_until(lambda: sum("watch" in r.query for r in server.requests) == 2)
             waiting = [
                 asyncio.create_task(each.absent_as_of_version(f"n-{i}"))

@@ -3,11 +3,10 @@
 from datetime import UTC, datetime, timedelta
 
 from libs.common.observability import metrics
-from services.watcher.informer import Informer
-from services.watcher.kinds import NODE
-from services.watcher.store import Store
+from services.watcher.core.kinds import NODE
+from services.watcher.core.store import Store
 from tests.bus_actors import run_during, wait_until
-from tests.watcher_actors import ScriptedNodes
+from tests.watcher_actors import ScriptedNodes, make_informer
 
 
 def last_heard() -> float:
@@ -20,17 +19,9 @@ def last_heard() -> float:
 
 async def test_in_a_quiet_cluster_it_can_be_seen_that_the_api_server_is_still_heard():
     script, store, now = ScriptedNodes(), Store(NODE), datetime(2026, 1, 1, tzinfo=UTC)
-    watch = Informer(
-        NODE,
-        script.source,
-        store,
-        now=lambda: now,
-        has_later=lambda listed: False,
-        on_rewound=lambda: None,
-        on_changed_names=lambda names: None,
-    )
+    watch = make_informer(NODE, script.source, store, now=lambda: now)
     script.freshness = None
-    async with run_during(watch.run()):
+    async with run_during(watch.run(lambda names: None)):
         await wait_until(lambda: store.has_synced)
         assert last_heard() == 0.0
         script.freshness = 0.0

@@ -1,6 +1,7 @@
 """What is news of a Node: against what the stream holds, in the order of epochs and resourceVersions."""
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -11,8 +12,8 @@ from libs.common.bus.stream_limits import HEADROOM_BYTES, STREAM_STEP_BYTES
 from libs.common.contract.events import NodeGone, NodeObserved, ObservationOrder, ObservedNode
 from libs.common.contract.node import NodeCondition, trim_node
 from libs.common.contract.ordering import Recency, compare_events
-from services.watcher.kinds import NODE
-from services.watcher.publish_decision import (
+from services.watcher.core.kinds import NODE
+from services.watcher.core.publish_decision import (
     BYTES_PER_DELETED,
     BYTES_PER_NODE,
     BYTES_PER_REQUEST,
@@ -26,6 +27,7 @@ from services.watcher.publish_decision import (
     decide_absent,
     decide_present,
     estimate_stream_bytes,
+    select_due,
 )
 from tests.builders import STREAM_ID, make_node, make_node_gone, make_node_observed
 
@@ -228,3 +230,22 @@ def test_the_stream_grows_in_steps_with_room_for_every_object_and_what_is_left_o
     assert room >= max(needed, 64_000_000)
     assert (room + HEADROOM_BYTES) % STREAM_STEP_BYTES == 0
     assert room < needed + 2 * STREAM_STEP_BYTES
+
+
+# ---- the resync, which spreads objects evenly over its period
+
+
+@given(
+    st.lists(st.text(), max_size=50, unique=True), st.lists(st.floats(0, 1, exclude_max=True), max_size=30)
+)
+def test_each_uid_has_exactly_one_turn_however_the_period_is_cut(uids: list[str], cuts: list[float]):
+    steps = [0.0, *sorted(cuts), 1.0]
+    turns = [uid for since, until in pairwise(steps) for uid in select_due(uids, since=since, until=until)]
+    assert sorted(turns) == sorted(uids)
+
+
+def test_a_thousand_nodes_are_spread_so_that_no_second_of_five_minutes_has_a_crowd():
+    uids = [f"6f1c0a5e-3b1d-4f0a-9c55-{n:012x}" for n in range(1000)]
+    crowds = [len(select_due(uids, since=s / 300, until=(s + 1) / 300)) for s in range(300)]
+    assert sum(crowds) == 1000
+    assert max(crowds) <= 15  # 3.3 on average

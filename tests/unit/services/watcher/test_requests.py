@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from libs.common.contract.events import CsrGone, CsrObserved, ObservationOrder
 from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition
-from services.watcher.kinds import CSR, MAX_PENDING_PER_REQUESTER, NODE
-from services.watcher.leader_epoch import LeaderEpoch
-from services.watcher.publish_decision import (
+from services.watcher.core.kinds import CSR, MAX_PENDING_PER_REQUESTER, NODE
+from services.watcher.core.leader_epoch import LeaderEpoch
+from services.watcher.core.publish_decision import (
     FencingToken,
     NoChange,
     Publish,
@@ -19,9 +19,9 @@ from services.watcher.publish_decision import (
     decide_absent,
     decide_present,
 )
-from services.watcher.published_state import PublishedState
+from services.watcher.core.published_state import PublishedState
+from services.watcher.core.store import Store
 from services.watcher.settings import WatcherSettings
-from services.watcher.store import Store
 from tests import builders
 from tests.manual_clock import ManualClock
 
@@ -240,7 +240,7 @@ def test_a_snapshot_says_how_many_requests_there_are_or_that_nobody_knows():
     held = PublishedState(clock=ManualClock())
     held.start_replay(builders.make_position())
     held.finish_replay()
-    reign = LeaderEpoch(held, identity="us", has_lease=True, lease_transitions=0)
+    reign = LeaderEpoch(held, identity="us", has_lease=True)
     reign.next_token()
     assert reign.build_snapshot(3, None, ()) == builders.make_snapshot(nodes=3)
     assert reign.build_snapshot(3, 0, ()) == msgspec.structs.replace(

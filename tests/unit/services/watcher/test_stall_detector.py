@@ -1,15 +1,9 @@
-"""What a look at the queues means, and how Nodes are counted."""
+"""When a durable consumer with work makes no progress."""
 
-from datetime import timedelta
-
-import msgspec
 import pytest
 
 from libs.common.bus.protocol import ConsumerStats
-from libs.common.contract.node import Node
-from services.watcher.node_stats import count_nodes
-from services.watcher.stall_detector import StallDetector, filter_relevant, select_expected_durables
-from tests.builders import NOW, make_node
+from services.watcher.core.stall_detector import StallDetector, filter_relevant, select_expected_durables
 
 
 def a_queue(
@@ -78,22 +72,3 @@ def test_a_service_that_is_not_installed_stalls_nothing():
 def test_controllers_that_are_switched_off_are_not_expected():
     assert select_expected_durables(("node-csr-approval",)) == {"csr-requests"}
     assert select_expected_durables(("*", "-node-csr-approval")) == {"labeler-nodes"}
-
-
-def of_age(node: Node, seconds: float) -> Node:
-    metadata = msgspec.structs.replace(node.metadata, creation_timestamp=NOW - timedelta(seconds=seconds))
-    return msgspec.structs.replace(node, metadata=metadata)
-
-
-def test_nodes_are_counted_by_their_taint_and_the_oldest_is_remembered():
-    found = count_nodes(
-        [
-            of_age(make_node("done", taints=()), 9_000),
-            of_age(make_node("old"), 60),
-            of_age(make_node("new"), 5),
-        ]
-    )
-    assert (found.usable, found.uninitialized) == (1, 2)
-    assert found.oldest_age_seconds(NOW) == 60
-    assert found.oldest_age_seconds(NOW - timedelta(hours=1)) == 0, "their clock is ahead of ours"
-    assert count_nodes([]).oldest_age_seconds(NOW) == 0

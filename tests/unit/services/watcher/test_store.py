@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.contract.node import Node, NodeCondition, NodeSpec
-from services.watcher.kinds import NODE
-from services.watcher.store import Store
+from services.watcher.core.kinds import NODE
+from services.watcher.core.store import Store
 from tests.builders import make_node
 
 

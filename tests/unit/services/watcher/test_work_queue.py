@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from services.watcher.work_queue import WorkItem, WorkQueue, compute_cooldown
+from services.watcher.core.work_queue import WorkItem, WorkQueue, compute_cooldown
 
 NAMES = ["a", "b", "c", "d"]
 

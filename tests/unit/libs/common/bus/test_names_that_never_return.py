@@ -9,8 +9,8 @@ from libs.common.bus.ordered_publisher import MAX_SUBJECTS, OrderedPublisher
 from libs.common.bus.protocol import Bus, Follower
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.subjects import OBSERVED_NODE
-from services.watcher.kinds import CSR, NODE
-from services.watcher.published_state import PublishedState
+from services.watcher.core.kinds import CSR, NODE
+from services.watcher.core.published_state import PublishedState
 from tests import builders
 from tests.manual_clock import ManualClock
 

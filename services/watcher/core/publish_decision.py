@@ -1,5 +1,7 @@
 """Compares an object in Kubernetes with its last observation in the stream, and decides what to publish."""
 
+import zlib
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
@@ -8,7 +10,7 @@ import msgspec
 from libs.common.bus.stream_limits import limit_for_bytes
 from libs.common.contract.events import ObservationOrder
 from libs.common.contract.subjects import is_publishable_name
-from services.watcher.kinds import Kind, ObjectT, ObservedEvent
+from services.watcher.core.kinds import Kind, ObjectT, ObservedEvent
 
 BYTES_PER_NODE: Final = 20_000  # a Node, its facts and its decisions, with room for large labels
 BYTES_PER_REQUEST: Final = 12_000  # a CSR, its enrichment with the machine's facts, and its decision
@@ -16,6 +18,7 @@ BYTES_PER_DELETED: Final = 1_000  # the deletion messages of either kind, kept f
 REPUBLISH_REASON: Final = "republished"  # resync of an unchanged object
 CHANGED_REASON: Final = "changed"
 FENCED_REASON: Final = "services ignore the last message about it"
+_CRC_RANGE: Final = 2**32  # CRC-32 is fast and spreads uids evenly
 _MAX_NAME_CHARS: Final = 80  # characters of a quoted invalid name
 
 
@@ -116,6 +119,15 @@ def decide_absent(
 def compute_next_epoch(*, highest_seen: int, lease_transitions: int) -> int:
     """Return the epoch of a new leader: higher than every epoch known from the stream or the Lease."""
     return 1 + max(highest_seen, lease_transitions)
+
+
+def select_due(uids: Iterable[str], *, since: float, until: float) -> list[str]:
+    """Return the uids whose offset in a resync period lies in [since, until), both fractions of it.
+
+    Consecutive steps from 0 to 1 return each object exactly once, in every process at the same offset.
+    """
+    offsets = ((uid, zlib.crc32(uid.encode(errors="surrogatepass")) / _CRC_RANGE) for uid in uids)
+    return [uid for uid, offset in offsets if since <= offset < until]
 
 
 def estimate_stream_bytes(nodes: int, requests: int = 0, deleted: int = 0) -> int:

@@ -1,13 +1,42 @@
 """The objects of one kind as the API server last reported them, and their resourceVersion."""
 
+from bisect import insort
 from collections.abc import Iterable, Iterator, KeysView
-from typing import Generic
+from datetime import UTC, datetime
+from typing import Final, Generic
 
 from msgspec.structs import replace
 
-from libs.common.contract.node import parse_resource_version
-from services.watcher.bounded_queues import BoundedQueues
-from services.watcher.kinds import MAX_PENDING_PER_REQUESTER, Kind, ObjectT
+from libs.common.contract.node import ObjectMeta, parse_resource_version
+from services.watcher.core.kinds import MAX_PENDING_PER_REQUESTER, Kind, ObjectT
+
+_MIN_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
+_Entry = tuple[datetime, str]
+
+
+class BoundedQueues:
+    """Keeps names in queues, ordered by the creation time of their objects, then by name."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: dict[str, list[_Entry]] = {}
+
+    def add(self, queue: str, metadata: ObjectMeta) -> str | None:
+        """Add an object; return the name evicted for it: None, the oldest one or its own."""
+        entries = self._entries.setdefault(queue, [])
+        insort(entries, _make_entry(metadata))
+        return entries.pop(0)[1] if len(entries) > self._limit else None
+
+    def is_full(self, queue: str) -> bool:
+        """Whether one more entry evicts the oldest."""
+        return len(self._entries.get(queue, ())) >= self._limit
+
+    def remove(self, queue: str, metadata: ObjectMeta) -> None:
+        """Remove an object that no longer waits."""
+        entries = self._entries[queue]
+        entries.remove(_make_entry(metadata))
+        if not entries:
+            del self._entries[queue]
 
 
 class Store(Generic[ObjectT]):
@@ -128,3 +157,7 @@ class Store(Generic[ObjectT]):
         if known is not None and (queue := self._kind.queue_key(known)):
             self._queues.remove(queue, known.metadata)
         return known
+
+
+def _make_entry(metadata: ObjectMeta) -> _Entry:
+    return (metadata.creation_timestamp or _MIN_TIME, metadata.name)

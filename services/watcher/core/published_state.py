@@ -19,8 +19,8 @@ from libs.common.contract.events import (
     SnapshotComplete,
 )
 from libs.common.contract.ordering import epoch_of, is_from_former_leader, stream_id_of
-from libs.common.contract.subjects import SNAPSHOT, subject_of
-from services.watcher.kinds import Kind, ObjectT, ObservedEvent
+from libs.common.contract.subjects import subject_of
+from services.watcher.core.kinds import Kind, ObjectT, ObservedEvent
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -102,12 +102,6 @@ class PublishedState:
         same = heartbeat is not None and heartbeat.epoch == epoch and heartbeat.holder != identity
         return same or self._greatest_epoch > epoch
 
-    @property
-    def snapshot(self) -> SnapshotComplete | None:
-        """The last snapshot in the stream; None if there is none."""
-        entry = self._entries.get(SNAPSHOT)
-        return entry.event if entry is not None and isinstance(entry.event, SnapshotComplete) else None
-
     def problems(self) -> tuple[str, ...]:
         """Return why this state may differ from the stream, in words for /readyz."""
         return connection_problems(self._disconnect_reason, replaying=self._replaying)
@@ -156,7 +150,7 @@ class PublishedState:
         """The number of subjects with an observation or snapshot of a watcher."""
         return len(self._entries)
 
-    def record_published(self, event: ObservedEvent | SnapshotComplete, sequence: int) -> None:
+    def record_published(self, event: ObservedEvent, sequence: int) -> None:
         """Record an event that this process published with that sequence."""
         if event.stream_id == self.stream_id:
             self._store(subject_of(event), event, sequence)

@@ -3,8 +3,8 @@
 from typing import Final
 
 from libs.common.contract.events import Leading, SnapshotComplete
-from services.watcher.publish_decision import FencingToken, compute_next_epoch
-from services.watcher.published_state import PublishedState
+from services.watcher.core.publish_decision import FencingToken, compute_next_epoch
+from services.watcher.core.published_state import PublishedState
 
 _REPEATED_SECONDS: Final = 60.0
 
@@ -12,13 +12,11 @@ _REPEATED_SECONDS: Final = 60.0
 class LeaderEpoch:
     """Keeps one epoch for the whole term, unless another leader or a restored etcd invalidates it."""
 
-    def __init__(
-        self, published: PublishedState, *, identity: str, has_lease: bool, lease_transitions: int
-    ) -> None:
+    def __init__(self, published: PublishedState, *, identity: str, has_lease: bool) -> None:
         self._published = published
         self._identity = identity
         self._has_lease = has_lease
-        self._transitions = lease_transitions
+        self._transitions = 0
         self._deposed_at = float("-inf")
         self._token: FencingToken | None = None
         self._is_rejected = False
@@ -40,6 +38,10 @@ class LeaderEpoch:
     def is_current(self) -> bool:
         """Whether followers order new messages of this leader after all earlier messages."""
         return self._token is not None and not self._is_rewound and not self.is_deposed
+
+    def begin_term(self, lease_transitions: int) -> None:
+        """Make epochs greater than the number of earlier holders of the Lease."""
+        self._transitions = lease_transitions
 
     def mark_rejected(self) -> None:
         """Record a rejected message: the stream contains one with an epoch that is not lower."""
