@@ -105,12 +105,6 @@ class InMemoryCluster(InMemoryEvents):
         self.lists["configmaps"] += 1
         yield Page(items=tuple(found), resource_version=str(self._version))
 
-    async def get_config_map(self, namespace: str, name: str) -> ConfigMap:
-        self._fail(self.fails_before, "get", name)
-        if name not in self._config_maps:
-            raise NotFound(name, status=404)
-        return self._config_maps[name]
-
     async def create_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap:
         name = config_map.metadata.name
         self._fail(self.fails_before, "create", name)

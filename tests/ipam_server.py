@@ -10,7 +10,7 @@ import msgspec
 from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.node import Node
 from libs.common.kube.errors import AlreadyExists, Conflict, FenceFailed, KubeError, NotFound, Unreachable
-from services.ipam.pages import StoredPage
+from services.ipam.core.pages import StoredPage
 from tests import json_patch
 from tests.builders import NOW
 
@@ -44,10 +44,12 @@ class SimulatedTask:
             self.answer = execute_call(self.call, self)
             self.call = None
 
-    def deliver_response(self) -> None:
+    def deliver_response(self) -> Any:
         """The answer comes back, of a request that has arrived or arrives now."""
         self.deliver_request()
-        self.resume(self.answer)
+        answer = self.answer
+        self.resume(answer)
+        return answer
 
     def resume(self, answer: Any) -> None:
         """The result that the coroutine gets for its request."""
@@ -104,13 +106,13 @@ class IpamServer:
         self._version += 1
         return str(self._version)
 
-    def save(self) -> "tuple[dict[str, Node], dict[str, StoredPage]]":
+    def save(self) -> "tuple[dict[str, Node], dict[str, StoredPage], int]":
         """A backup of all Nodes and pages."""
-        return dict(self.nodes), dict(self.pages)
+        return dict(self.nodes), dict(self.pages), self._version
 
-    def restore(self, backup: "tuple[dict[str, Node], dict[str, StoredPage]]") -> None:
-        """Replace everything by the backup, as a restore of etcd does."""
-        nodes, pages = backup
+    def restore(self, backup: "tuple[dict[str, Node], dict[str, StoredPage], int]") -> None:
+        """Replace everything by the backup, as a restore of etcd does: resourceVersions come again."""
+        nodes, pages, self._version = backup
         self.nodes, self.pages = dict(nodes), dict(pages)
 
     def put_page(self, task: SimulatedTask, page: StoredPage) -> str:
@@ -157,9 +159,6 @@ class CallRecordingApi:
 
     async def list_pages(self) -> Sequence[StoredPage]:
         return await PendingCall(lambda _: list(self._server.pages.values()))  # type: ignore[no-any-return]
-
-    async def read_page(self, name: str) -> StoredPage | None:
-        return await PendingCall(lambda _: self._server.pages.get(name))  # type: ignore[no-any-return]
 
     async def write_page(self, page: StoredPage) -> str:
         return await PendingCall(lambda task: self._server.put_page(task, page))  # type: ignore[no-any-return]

@@ -27,7 +27,7 @@ from libs.common.kube.event_recorder import CLUSTER_REFERENCE
 from libs.common.kube.events import ObjectReference
 from libs.common.kube.lease import LeaseSpec
 from libs.common.kube.objects import Resource, config_map_resource, namespaced_resource
-from services.ipam.pages import NAME_PREFIX, StoredPage
+from services.ipam.core.pages import NAME_PREFIX, StoredPage
 
 Part = Literal["nodes", "requests", "lease", "pods", "events", "config", "claims"]
 

@@ -13,7 +13,7 @@ from cli.cluster.query import ClusterQuery
 from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, Unavailable
 from cli.inside.flow_snapshot import CertificateSnapshot, FlowSnapshot, FlowUnavailable
 from libs.common.contract.node import Node
-from services.ipam.pages import StoredPage
+from services.ipam.core.pages import StoredPage
 
 
 class ClaimPages(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ from libs.common.cloud_config.document import CloudConfigError, parse_cloud_conf
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.contract.events import ClusterNetworksObserved, DeadLetter
-from services.ipam.effective_networks import NetworkFlags
+from services.ipam.core.effective_networks import NetworkFlags
 
 _QUARANTINE: Final = timedelta(minutes=10)  # default of ipam; only the number of quarantined blocks is shown
 

@@ -2,10 +2,10 @@
 
 Once a page contains a claim of a block for a uid, patching that uid's Node with it is always correct, however
 late. The claim ends only when the Node is gone or has other podCIDRs, and then the fence of the patch fails.
-So this needs no lock and no Lease. It also need not know whether an error occurred before or after the write.
+So this needs no leader. It also need not know whether an error occurred before or after the write.
 """
 
-from collections import Counter
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
@@ -16,31 +16,30 @@ import msgspec
 from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.node import Node
 from libs.common.contract.node_patch import NodeChanges, build_node_patch
-from libs.common.kube.errors import Conflict, KubeError
-from services.ipam.absence_timer import AbsenceTimer
-from services.ipam.allocation_plan import (
+from libs.common.kube.errors import Conflict, KubeError, NotFound
+from services.ipam.core.allocation import (
     AllocationPlan,
     AllocationRequest,
     AllocationResult,
     Assignment,
-    Exclusions,
-    NoBlock,
     plan_claims,
 )
-from services.ipam.garbage_collection import SweepResult, merge_plans
-from services.ipam.page_cache import PageCache
-from services.ipam.pages import PAGE_BYTES, Page, StoredPage, encode_page, page_name, page_range_of
-from services.ipam.pool_selection import Pool
-from services.ipam.release_plan import (
-    PresentNode,
-    ReleasePlan,
-    find_invalid_pod_cidrs,
-    list_page_ranges,
-    plan_release,
+from services.ipam.core.ledger import Cursors, Exclusions
+from services.ipam.core.pages import (
+    PAGE_BYTES,
+    Page,
+    Pages,
+    StoredPage,
+    decode_pages,
+    encode_page,
+    page_name,
+    page_range_of,
 )
+from services.ipam.core.pools import Pool
+from services.ipam.core.release_plan import AbsenceTimer, PresentNode, SweepResult, plan_sweep
 
 _LIST_INTERVAL_SECONDS: Final = 10.0  # between two lists because of podCIDRs that are not observed
-_MAX_ATTEMPTS: Final = 12  # attempts per call; each failed one means that another replica's write succeeded
+_MAX_ATTEMPTS: Final = 8  # each failed one means that another replica wrote a page between a read and a write
 
 
 class ClaimsApi(Protocol):
@@ -48,9 +47,6 @@ class ClaimsApi(Protocol):
 
     async def list_pages(self) -> Sequence[StoredPage]:
         """List all pages, with a quorum read."""
-
-    async def read_page(self, name: str) -> StoredPage | None:
-        """Read that page with a quorum read; None if it does not exist."""
 
     async def write_page(self, page: StoredPage) -> str:
         """Replace the page at its resourceVersion, or create it; return the new resourceVersion.
@@ -66,109 +62,77 @@ class ClaimsApi(Protocol):
 
 
 class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Results by uid, none if the claim yielded to another replica; new blocks, each with its pool."""
+    """Results by uid; new blocks, each with its pool."""
 
     results: Mapping[str, AllocationResult]
-    new_blocks: tuple[tuple[str, Pool], ...] = ()
-    attempts: Mapping[str, int] = {}  # by new block, number of candidate blocks examined
-    ignored_addresses: Mapping[str, str] = {}  # by Node, which of its many addresses are ignored, in words
-    is_contended: bool = False  # a write of this call failed because another replica had written that page
+    new_blocks: tuple[tuple[str, Pool], ...]
+    tries: Mapping[str, int]  # by new block, number of candidate blocks examined
+    ignored_addresses: Mapping[str, str]  # by Node, which of its many addresses are ignored, in words
+
+
+class _NodeList(msgspec.Struct, frozen=True):
+    began: float
+    pod_cidrs_by_uid: Mapping[str, tuple[str, ...]]
+    names_by_uid: Mapping[str, str]
 
 
 @dataclass(eq=False)
 class Allocator:
-    """The claims as last read, and the operations on them. Calls may overlap: writes compare and swap."""
+    """Reads all pages before each plan and writes the changed ones, one operation at a time."""
 
     api: ClaimsApi
     _: KW_ONLY
     now: Callable[[], datetime]  # for readers of the claims
     clock: Callable[[], float]  # monotonic, in seconds
+    report: Callable[[SweepResult], None]
     quarantine: timedelta = timedelta(minutes=10)
     page_bytes: int = PAGE_BYTES
     # Another controller manages the Node; its podCIDRs are excluded and never adopted.
     is_foreign: Callable[[Node], bool] = lambda node: False
 
     def __post_init__(self) -> None:
-        self.pages = PageCache()
+        self.pages = Pages()  # as last read or written, for reports
         self.absences = AbsenceTimer(self.quarantine.total_seconds())
-        # uid -> podCIDRs, from the last list
-        self._pod_cidrs_by_uid: Mapping[str, tuple[str, ...]] | None = None
-        self._node_names_by_uid: Mapping[str, str] = {}  # for messages
-        self._listed_at = self.clock()  # start of the last list
-        self._resets = 0  # number of resets: a list of Nodes that began before the last one does not count
-        self._cursors: dict[tuple[str, int], str] = {}
-        self._in_flight: Counter[str] = Counter()  # by range, unanswered writes
-
-    def reset(self) -> None:
-        """Read all Nodes and pages again before the next claim, after a new stream or a lost page."""
-        self._pod_cidrs_by_uid = None
-        self._resets += 1
+        self._node_list: _NodeList | None = None  # None: list the Nodes before the next claim
+        self._refused: set[str] = set()  # ranges of pages whose last write by a sweep failed
+        self._cursors: Cursors = {}
+        # A list of Nodes judges the claims of the pages that were read before it. No claim may come between.
+        self._lock = asyncio.Lock()
 
     async def claim(
-        self,
-        requests: Sequence[AllocationRequest],
-        get_exclusions: Callable[[], Exclusions],
-        *,
-        never_yield: bool = True,
+        self, requests: Sequence[AllocationRequest], get_exclusions: Callable[[], Exclusions]
     ) -> ClaimResult:
         """Claim for many Nodes with one write per page; the results are valid permanently.
 
-        Reads all Nodes and pages before the first claim, and the pages again before it reports exhaustion.
-        etcd may be restored from a backup. So it also reads a page again before it reports an existing claim,
-        and lists all again if only a list older than 10 s reports podCIDRs of a Node.
-        Calls `get_exclusions` before each plan, so new exclusions count. If another replica wrote a page
-        first, it plans again, or returns no results unless `never_yield`. Raises the errors of
-        `get_exclusions`, KubeError, and TemporaryError if other replicas won every attempt.
+        Each plan follows a read of all pages, so claims of other replicas and a restored etcd count, and a
+        call of `get_exclusions`. After a failed write everything is planned again: another replica may have
+        written the page, or the write may have happened. Raises the errors of `get_exclusions`, KubeError,
+        and TemporaryError if other replicas won every attempt.
         """
-        closed: dict[str, str] = {}
-        current: set[str] = set()  # the ranges of the pages that this call has written or read
         new_blocks: list[tuple[str, Pool]] = []
         tries: dict[str, int] = {}
-        reread = is_contended = False
-        for _ in range(_MAX_ATTEMPTS):
-            if self._pod_cidrs_by_uid is None:
-                await self._list_cluster()
-                reread = True
-                if self._pod_cidrs_by_uid is None:  # reset while the Nodes were listed
-                    continue
-            exclusions = get_exclusions()
-            if not reread and self._has_unobserved_pod_cidrs(requests, exclusions):
-                self.reset()
-                continue
-            plan = self._plan(requests, exclusions, closed)
-            if not reread and _needs_current_pages(plan, current):
-                self._replace_pages(await self.api.list_pages())
-                reread = True
-                continue
-            tries.update(plan.attempts)
-            written, overtaken = await self._write_all(plan, closed, current)
-            is_contended = is_contended or overtaken
-            new_blocks += [
-                (block, pool) for block, pool in plan.new_blocks if page_range_of(block) in written
-            ]
-            if overtaken and not never_yield:
-                return ClaimResult(
-                    results={}, new_blocks=tuple(new_blocks), attempts=tries, is_contended=True
-                )
-            if len(written) == len(plan.changed_pages):
-                return ClaimResult(
-                    results=plan.results,
-                    new_blocks=tuple(new_blocks),
-                    attempts=tries,
-                    ignored_addresses=plan.ignored_addresses,
-                    is_contended=is_contended,
-                )
-            if overtaken and len(plan.changed_pages) - len(written) > 1:
-                await self.refresh_pages()  # the replica that wrote one of them probably wrote the others
-                reread = True
+        closed: dict[str, str] = {}  # names of the pages that accept no write now, with the error
+        async with self._lock:
+            for _ in range(_MAX_ATTEMPTS):
+                await self._read_pages()
+                if self._must_list_nodes(requests):
+                    await self._sweep()
+                plan = self._plan(requests, get_exclusions(), closed)
+                written, error = await self._write_all(plan.changed_pages)
+                new_blocks += [new for new in plan.new_blocks if page_range_of(new[0]) in written]
+                tries |= plan.tries
+                if error is None:
+                    self._cursors = plan.cursors
+                    return ClaimResult(
+                        results=plan.mark_new({block for block, _ in new_blocks}),
+                        new_blocks=tuple(new_blocks),
+                        tries=tries,
+                        ignored_addresses=plan.ignored_addresses,
+                    )
+                if not isinstance(error, Conflict | NotFound):
+                    name = page_name(plan.changed_pages[len(written)].range)
+                    closed[name] = f"{name} was not written: {error}"
         raise TemporaryError("other replicas wrote every page of claims first")
-
-    async def refresh_pages(self) -> bool:
-        """Read all pages again; return whether other replicas have written since. Raises KubeError."""
-        before = self.pages.resource_versions()
-        self._replace_pages(await self.api.list_pages())
-        now = self.pages.resource_versions()
-        return any(before.get(page) != now[page] and not self._is_own_write(page) for page in now)
 
     async def assign(self, node: Node, assignment: Assignment, fenced_labels: tuple[str, ...] = ()) -> Node:
         """Write the claimed blocks to that very Node; return the patched Node.
@@ -185,156 +149,90 @@ class Allocator:
 
     async def sweep(self) -> SweepResult:
         """End claims that are due, and adopt podCIDRs of Nodes without a claim. Raises KubeError."""
-        snapshot = await self._list_cluster()
-        absent = {
-            (block, claim.uid)
-            for page in snapshot.pages
-            for block, claim in page.claims.items()
-            if claim.uid not in snapshot.present
-        }
-        rested = self.absences.observe(absent, list_began=snapshot.began, list_ended=snapshot.ended)
-        completed: list[ReleasePlan] = []
-        postponed: list[tuple[str, str]] = []
-        for page in snapshot.pages:
-            released = plan_release(
-                page,
-                snapshot.present,
-                rested=rested,
-                now=self.now(),
-                page_bytes=self.page_bytes,
-            )
-            error = None if released.page is page else await self._write(released.page)
-            if error is None:
-                completed.append(released)
-            else:
-                postponed.append((page.range, str(error)))
-        return merge_plans(completed, find_invalid_pod_cidrs(snapshot.present), postponed)
+        async with self._lock:
+            await self._read_pages()
+            return await self._sweep()
 
-    async def _list_cluster(self) -> "_ClusterSnapshot":
-        """List pages, then Nodes: the Nodes of all claims in these pages existed before the list of Nodes."""
-        self._replace_pages(await self.api.list_pages())
-        pages = dict(self.pages.by_range)
-        closed = self.pages.closed_pages()
-        forgotten = self._resets
+    async def _sweep(self) -> SweepResult:
+        """Sweep the pages that were just read: the Nodes of their claims existed before the list of Nodes."""
         began = self.clock()
         nodes = await self.api.list_nodes()
-        ended = self.clock()
         present = {node.uid: self._make_present_node(node) for node in nodes}
-        if forgotten == self._resets:
-            self._listed_at = began
-            self._pod_cidrs_by_uid = {node.uid: node.spec.pod_cidrs for node in nodes if node.spec.pod_cidrs}
-            self._node_names_by_uid = {uid: node.name for uid, node in present.items()}
-        ranges = {*pages, *(found for found in list_page_ranges(present) if page_name(found) not in closed)}
-        return _ClusterSnapshot(
-            pages=tuple(pages.get(found) or Page(range=found) for found in sorted(ranges)),
-            present=present,
-            began=began,
-            ended=ended,
+        self._node_list = _NodeList(
+            began,
+            {uid: node.pod_cidrs for uid, node in present.items() if node.pod_cidrs},
+            {uid: node.name for uid, node in present.items()},
         )
+        rested = self.absences.observe(
+            self.pages.find_absent(present), list_began=began, list_ended=self.clock()
+        )
+        plans = sorted(
+            plan_sweep(self.pages, present, rested=rested, now=self.now(), page_bytes=self.page_bytes),
+            key=lambda plan: plan.page.range in self._refused,  # such a page must not stop the others
+        )
+        changing = [plan for plan in plans if plan.changes_page]
+        written, error = await self._write_all([plan.page for plan in changing])
+        self._refused -= set(written)
+        postponed = [plan.page.range for plan in changing[len(written) :]]
+        self._refused.update(postponed[:1])
+        done = [plan for plan in plans if plan.page.range not in postponed]
+        result = SweepResult.merge(done, present, [(page, str(error)) for page in postponed])
+        self.report(result)
+        return result
 
     def _make_present_node(self, node: Node) -> PresentNode:
         is_foreign = self.is_foreign(node)
         return PresentNode(node.name, node.spec.pod_cidrs, node.metadata.creation_timestamp, is_foreign)
 
-    # ---- pages, as last read or written
+    def _must_list_nodes(self, requests: Sequence[AllocationRequest]) -> bool:
+        """Whether there is no valid list, or an old one reports podCIDRs of a Node observed without any.
 
-    def _has_unobserved_pod_cidrs(
-        self, requests: Sequence[AllocationRequest], exclusions: Exclusions
-    ) -> bool:
-        """Whether an older list reports podCIDRs of a requesting Node that is observed without any.
-
-        Usually the watcher is late: another replica wrote them. So a recent list counts.
+        Usually the watcher is late: another replica wrote them. So a recent list counts. Otherwise etcd may
+        have been restored from a backup.
         """
-        if self.clock() - self._listed_at < _LIST_INTERVAL_SECONDS:
-            return False
-        listed, observed = self._pod_cidrs_by_uid or {}, exclusions.pod_cidrs_by_uid
-        return any(request.uid in listed and request.uid not in observed for request in requests)
+        if self._node_list is None:
+            return True
+        is_old = self.clock() - self._node_list.began >= _LIST_INTERVAL_SECONDS
+        return is_old and any(request.uid in self._node_list.pod_cidrs_by_uid for request in requests)
 
     def _plan(
         self, requests: Sequence[AllocationRequest], exclusions: Exclusions, closed_pages: Mapping[str, str]
     ) -> AllocationPlan:
-        carried = {
-            **exclusions.pod_cidrs_by_uid,
-            **(self._pod_cidrs_by_uid or {}),
-        }  # a Node that was listed with podCIDRs keeps them
+        listed = self._node_list
+        assert listed is not None, "the Nodes are listed before each plan"
         return plan_claims(
             self.pages.by_range,
             requests,
             msgspec.structs.replace(
                 exclusions,
-                pod_cidrs_by_uid=carried,
-                node_names_by_uid={**self._node_names_by_uid, **exclusions.node_names_by_uid},
+                # a Node that was listed with podCIDRs keeps them
+                pod_cidrs_by_uid={**exclusions.pod_cidrs_by_uid, **listed.pod_cidrs_by_uid},
+                node_names_by_uid={**listed.names_by_uid, **exclusions.node_names_by_uid},
             ),
-            closed_pages={**closed_pages, **self.pages.closed_pages()},
+            closed_pages={**closed_pages, **self.pages.explain_closed()},
             cursors=self._cursors,
             page_bytes=self.page_bytes,
         )
 
-    async def _write_all(
-        self, plan: AllocationPlan, closed_pages: dict[str, str], current: set[str]
-    ) -> tuple[set[str], bool]:
-        """Return the written ranges, and whether another replica wrote a page first.
+    async def _read_pages(self) -> None:
+        """Read all pages. The claims of a deleted one protect no block: the Nodes must be listed again."""
+        pages = decode_pages(await self.api.list_pages())
+        if not self.pages.names <= pages.names:
+            self._node_list = None
+        self.pages = pages
 
-        Adds pages that accept no write now to `closed_pages`, and the range of each page that it wrote or
-        read to `current`.
+    async def _write_all(self, pages: Sequence[Page]) -> tuple[list[str], KubeError | None]:
+        """Write pages up to the first error; return the ranges of the written ones and the error.
+
+        An error means that the pages must be read again, whether or not the write happened. If etcd was
+        restored, the resourceVersion of the next page may exist again, with another content.
         """
-        written = set()
-        overtaken = False
-        for page in plan.changed_pages:
-            error = await self._write(page)
-            current.add(page.range)
-            if error is None:
-                written.add(page.range)
-                continue
-            overtaken = overtaken or (isinstance(error, Conflict) and not self._is_own_write(page.range))
-            if self.pages.is_current(page):
-                closed_pages[page_name(page.range)] = f"{page_name(page.range)} was not written: {error}"
-            elif overtaken:  # the replica that wrote this page first will write the next one too
-                break
-        if len(written) == len(plan.changed_pages):
-            self._cursors = dict(plan.cursors)
-        return written, overtaken
-
-    async def _write(self, page: Page) -> KubeError | None:
-        """Write a page; None on success. After an error, read the page: the write may have happened."""
-        stored = encode_page(page)
-        self._in_flight[page.range] += 1
-        try:
-            version = await self.api.write_page(stored)
-        except KubeError as error:
-            read = await self.api.read_page(stored.name)
-            if not self.pages.replace(page, read):
-                self.reset()  # the claims that protected blocks are lost
-            return error
-        finally:
-            self._in_flight[page.range] -= 1
-        self.pages.record_write(page, version)
-        return None
-
-    def _is_own_write(self, page_range: str) -> bool:
-        """Whether this process wrote the page; conflicts of its own sweeps and claims do not count."""
-        return self.pages.is_own_write(page_range) or self._in_flight[page_range] > 0
-
-    def _replace_pages(self, stored: Sequence[StoredPage]) -> None:
-        if not self.pages.replace_all(stored):
-            self.reset()
-
-
-def _needs_current_pages(plan: AllocationPlan, current: set[str]) -> bool:
-    """Whether a result rests on a page that this plan does not write: exhaustion, or an existing claim."""
-    if plan.has_yielded:
-        return True
-    current = current | {page.range for page in plan.changed_pages}
-    for result in plan.results.values():
-        if isinstance(result, NoBlock):
-            return True
-        if isinstance(result, Assignment) and not current.issuperset(map(page_range_of, result.pod_cidrs)):
-            return True
-    return False
-
-
-class _ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    pages: tuple[Page, ...]  # as read before the list of Nodes began
-    present: Mapping[str, PresentNode]
-    began: float
-    ended: float
+        written: list[str] = []
+        for page in pages:
+            try:
+                version = await self.api.write_page(encode_page(page))
+            except KubeError as error:
+                return written, error
+            self.pages = self.pages.replace(msgspec.structs.replace(page, resource_version=version))
+            written.append(page.range)
+        return written, None

@@ -6,9 +6,8 @@ from typing import Any, Final, Protocol
 
 from libs.common.contract.node import Node, ObjectMeta
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
-from libs.common.kube.errors import NotFound
 from libs.common.kube.objects import ConfigMap, Page
-from services.ipam.pages import NAME_PREFIX, StoredPage
+from services.ipam.core.pages import NAME_PREFIX, StoredPage
 
 LABELS: Final = {
     "app.kubernetes.io/managed-by": "talos-ccm",
@@ -23,7 +22,6 @@ class Kubernetes(Protocol):
     def list_config_maps(
         self, namespace: str, labels: Mapping[str, str]
     ) -> AsyncIterator[Page[ConfigMap]]: ...
-    async def get_config_map(self, namespace: str, name: str) -> ConfigMap: ...
     async def create_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap: ...
     async def update_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap: ...
     def list_nodes(self) -> AsyncIterator[Page[Node]]: ...
@@ -31,31 +29,20 @@ class Kubernetes(Protocol):
 
 
 class KubernetesClaims:
-    """Implements `allocator.ClaimsApi` with the Kubernetes API.
-
-    Pages are listed by their labels. A page without them is missing in the list until a write to it fails.
-    Then ipam reads it by its name.
-    """
+    """Implements `allocator.ClaimsApi` with the Kubernetes API."""
 
     def __init__(self, kube: Kubernetes) -> None:
         self._kube = kube
         self._write_slots = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
 
     async def list_pages(self) -> Sequence[StoredPage]:
-        """List all labeled pages. Raises KubeError."""
+        """List all pages by their names: a page that lost its labels counts, too. Raises KubeError."""
         return [
             _to_stored_page(found)
-            async for page in self._kube.list_config_maps(CLAIM_PAGES_NAMESPACE, LABELS)
+            async for page in self._kube.list_config_maps(CLAIM_PAGES_NAMESPACE, {})
             for found in page.items
             if found.metadata.name.startswith(NAME_PREFIX)
         ]
-
-    async def read_page(self, name: str) -> StoredPage | None:
-        """Read a page; None if it does not exist. Raises KubeError."""
-        try:
-            return _to_stored_page(await self._kube.get_config_map(CLAIM_PAGES_NAMESPACE, name))
-        except NotFound:
-            return None
 
     async def write_page(self, page: StoredPage) -> str:
         """Create or replace a page; return its new resourceVersion. Raises KubeError."""

@@ -14,8 +14,8 @@ from libs.common.contract.services import IPAM
 from libs.common.kube.event_recorder import LATEST_ONLY, EventRecorder, EventWriter
 from libs.common.service.config_reload import CloudConfigStatus, ConfigEvents
 from libs.common.service.run_together import run_every
-from services.ipam.node_events import COMPONENT
-from services.ipam.pool_shrink import find_refused_shrinks
+from services.ipam.core.pool_usage import find_refused_shrinks
+from services.ipam.reports import COMPONENT
 from services.ipam.settings import IpamSettings
 
 log = logging.getLogger(__name__)

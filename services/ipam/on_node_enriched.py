@@ -16,13 +16,12 @@ from libs.common.contract.subjects import ENRICHED_NODE, object_name_in
 from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.observability import metrics, telemetry
 from libs.common.service.waiting_objects import WaitingObject, WaitingObjects
-from services.ipam.allocation_plan import AllocationRequest, Assignment, ExistingAssignment, NoBlock
 from services.ipam.allocator import Allocator
 from services.ipam.batcher import Batcher
-from services.ipam.node_events import ASSIGNMENT_FAILED, NOT_AVAILABLE, NodeEvents
-from services.ipam.node_index import NodeIndex
-from services.ipam.pool_selection import Pool
-from services.ipam.unallocated_reasons import CannotAllocate, NotManaged, NotReady
+from services.ipam.core.allocation import AllocationRequest, Assignment, ExistingAssignment, NoBlock
+from services.ipam.core.node_index import NodeIndex
+from services.ipam.core.pools import CannotAllocate, NotManaged, NotReady, Pool
+from services.ipam.reports import ASSIGNMENT_FAILED, NOT_AVAILABLE, NodeEvents
 
 RETRY_SECONDS: Final = 30.0  # only a fallback: the change that a Node waits for triggers the next attempt
 MISSING_NODE_WAIT_SECONDS: Final = 5.0  # by then the watcher has published the current state in Kubernetes
@@ -72,21 +71,8 @@ class OnNodeEnriched:
     node_events: NodeEvents
     get_pause_reason: Callable[[], str]  # why ipam may write nothing now, or ""
     on_served: Callable[[tuple[Pool, ...]], None]  # receives pools that had a block for a waiting Node
-    # Called when a Node has other podCIDRs than ipam claimed for it.
-    on_foreign_cidrs: Callable[[], None]
     observe_only: bool
     clock: Callable[[], float]  # monotonic, in seconds
-
-    def __post_init__(self) -> None:
-        self._no_blocks: dict[str, Assignment] = {}  # Node -> assignment whose fence failed
-
-    def forget_node(self, name: str) -> None:
-        """Forget a deleted Node."""
-        self._no_blocks.pop(name, None)
-
-    def reset(self) -> None:
-        """Forget everything, after the stream was replaced."""
-        self._no_blocks.clear()
 
     async def __call__(self, message: Message) -> None:
         """Process a message. Raises RequeueAfter for a wait, TemporaryError for a temporary failure."""
@@ -164,20 +150,17 @@ class OnNodeEnriched:
             return
         self.waiting_nodes.finish(node.name, node.name)
         self.node_events.forget(node.uid)
-        failed = self._no_blocks.pop(node.name, None)
-        if failed is not None and failed.uid == node.uid and failed.pod_cidrs != node.spec.pod_cidrs:
-            self.on_foreign_cidrs()
 
     # ---- claim, write and publish
 
     async def _serve(self, message: Message, node: Node, pools: tuple[Pool, ...]) -> None:
-        answered = await self.batcher.submit(AllocationRequest(uid=node.uid, node=node.name, pools=pools))
+        result = await self.batcher.submit(AllocationRequest(uid=node.uid, node=node.name, pools=pools))
         by_now = self.select_pools(self.node_index.get(node.name) or node)
         if isinstance(by_now, NotManaged):  # ownership may have changed during the claim
             await self._skip_not_managed(node, by_now.reason)
             return
-        match answered.result:
-            case Assignment() if not (answered.is_new or message.redelivered or self._has_own_claim(node)):
+        match result:
+            case Assignment(is_new=False) if not (message.redelivered or self._has_own_claim(node)):
                 # The messages of a joining Node reach several replicas: the claiming replica writes.
                 reason = "its blocks are claimed, and the claiming replica writes them soon"
                 raise RequeueAfter(reason, retry_after_seconds=OTHER_REPLICA_WAIT_SECONDS)
@@ -197,7 +180,6 @@ class OnNodeEnriched:
         except (FenceFailed, NotFound) as error:
             # Usually another replica has patched the Node with the same claim.
             self.waiting_nodes.finish(node.name, node.name)
-            self._no_blocks[node.name] = assignment
             reason = "fence failed: the Node in Kubernetes differs or has pod CIDRs"
             raise RequeueAfter(reason, str(error), retry_after_seconds=MISSING_NODE_WAIT_SECONDS) from error
         except KubeError as error:

@@ -1,6 +1,6 @@
 """ipam: consumes enriched Nodes, follows the flow, claims blocks in Kubernetes and writes them to Nodes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.decision_publisher import DecisionPublisher
@@ -13,23 +13,28 @@ from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
 from libs.common.contract.subjects import is_csr_subject
 from libs.common.kube.event_recorder import EventRecorder
-from libs.common.service.run_together import run_together
+from libs.common.service.run_together import run_every, run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
 from libs.common.service.waiting_objects import WaitingObjects
-from services.ipam.allocation_plan import Exclusions
 from services.ipam.allocator import Allocator
-from services.ipam.batch_claimer import BatchClaimer
 from services.ipam.batcher import Batcher
 from services.ipam.claims_api import KubernetesClaims
-from services.ipam.cluster_view import ClusterView
 from services.ipam.config_reloader import ConfigReloader
+from services.ipam.core.allocation import AllocationRequest, AllocationResult
+from services.ipam.core.cluster_view import ClusterView
+from services.ipam.core.ledger import Exclusions
+from services.ipam.core.pools import CannotAllocate, NotManaged, NotReady, Pool
 from services.ipam.garbage_collector import GarbageCollector
-from services.ipam.node_events import COMPONENT, NodeEvents
 from services.ipam.on_node_enriched import OnNodeEnriched, WaitingNode
-from services.ipam.pool_metrics import PoolMetrics
-from services.ipam.pool_selection import Pool
+from services.ipam.reports import (
+    ADDRESSES_IGNORED,
+    COMPONENT,
+    METRICS_INTERVAL_SECONDS,
+    NodeEvents,
+    PoolMetrics,
+    SweepReporter,
+)
 from services.ipam.settings import IpamSettings
-from services.ipam.unallocated_reasons import CannotAllocate, NotManaged, NotReady
 from services.ipam.waiting_node_reconciler import WaitingNodeReconciler
 
 
@@ -79,22 +84,11 @@ class IpamService:
             KubernetesClaims(kube),
             now=dependencies.now,
             clock=dependencies.monotonic,
+            report=SweepReporter(self._node_events, self._pool_metrics).report,
             quarantine=settings.quarantine,
             is_foreign=lambda node: bool(self._config_reloader.explain_not_managed(node)),
         )
-        self._batch_claimer = BatchClaimer(
-            self._allocator,
-            get_exclusions=self._get_exclusions,
-            node_index=self._cluster_view.nodes,
-            node_events=self._node_events,
-            pool_metrics=self._pool_metrics,
-        )
-        self._batcher = Batcher(
-            self._batch_claimer.claim,
-            self._allocator.refresh_pages,
-            clock=dependencies.monotonic,
-            random=dependencies.random,
-        )
+        self._batcher = Batcher(self._claim, clock=dependencies.monotonic, random=dependencies.random)
         self._config_reloader = ConfigReloader(
             settings,
             get_blocks_in_use=self._get_blocks_in_use,
@@ -145,6 +139,7 @@ class IpamService:
         await run_together(
             self._waiting_reconciler.run(),
             self._garbage_collector.run(),
+            run_every(METRICS_INTERVAL_SECONDS, self._refresh_metrics),
             self._dependencies.bus.consume(durable, self._handle, in_flight=self._settings.in_flight),
         )
 
@@ -168,7 +163,6 @@ class IpamService:
             node_events=self._node_events,
             get_pause_reason=self._get_pause_reason,
             on_served=self._on_pool_served,
-            on_foreign_cidrs=self._garbage_collector.request_sweep,
             observe_only=settings.observe_only,
             clock=dependencies.monotonic,
         )
@@ -178,11 +172,9 @@ class IpamService:
     ) -> GarbageCollector:
         return GarbageCollector(
             self._allocator,
-            self._node_events,
             resync_seconds=settings.resync_seconds,
             get_pause_reason=self._get_sweep_pause_reason,
             on_blocks_freed=self._on_blocks_freed,
-            pool_metrics=self._pool_metrics,
             clock=dependencies.monotonic,
             random=dependencies.random,
         )
@@ -206,6 +198,17 @@ class IpamService:
         if why := "; ".join(self._cache_sync.problems()) or self._get_pause_reason():
             raise TemporaryError("ipam cannot claim blocks now", why)
         return self._cluster_view.get_exclusions()
+
+    async def _claim(self, requests: Sequence[AllocationRequest]) -> Mapping[str, AllocationResult]:
+        claimed = await self._allocator.claim(requests, self._get_exclusions)
+        self._pool_metrics.record_claimed(claimed)
+        for name, ignored in claimed.ignored_addresses.items():
+            if (node := self._cluster_view.nodes.get(name)) is not None:
+                self._node_events.record(name, node.uid, ADDRESSES_IGNORED, ignored)
+        return claimed.results
+
+    def _refresh_metrics(self) -> None:
+        self._pool_metrics.refresh(self._allocator.pages.by_range.values())
 
     def _on_pool_served(self, pools: tuple[Pool, ...]) -> None:
         self._waiting_reconciler.on_pool_freed(pools)
@@ -268,9 +271,7 @@ class IpamService:
         self._cluster_view.on_stream_replaced()
         self._waiting_nodes.clear()
         self._decisions.forget_all()
-        self._on_node_enriched.reset()
         self._waiting_reconciler.reset()
-        self._allocator.reset()
         self._garbage_collector.restart()
 
     def _on_pod_cidrs_removed(self, node: Node) -> None:
@@ -280,7 +281,6 @@ class IpamService:
     def _on_node_deleted(self, name: str) -> None:
         self._waiting_nodes.finish(name, name)
         self._decisions.forget(name)
-        self._on_node_enriched.forget_node(name)
         self._garbage_collector.request_sweep()
 
 

@@ -9,8 +9,8 @@ import msgspec
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.settings import flags
 from libs.common.settings.reference_flags import allocates_pod_cidrs
-from services.ipam.effective_networks import NetworkFlags, validate_network_flags
-from services.ipam.pool_selection import Allocator
+from services.ipam.core.effective_networks import NetworkFlags, validate_network_flags
+from services.ipam.core.pools import Allocator
 
 
 class IpamSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,9 +15,9 @@ from libs.common.contract.subjects import ENRICHED_NODE
 from libs.common.observability import metrics
 from libs.common.service.run_together import run_every, run_together
 from libs.common.service.waiting_objects import NameQueue, WaitingObjects
-from services.ipam.node_events import NOT_AVAILABLE, NodeEvents
+from services.ipam.core.pools import Pool
 from services.ipam.on_node_enriched import OWN_WRITE_WAIT_SECONDS, WRITTEN, WaitingNode
-from services.ipam.pool_selection import Pool
+from services.ipam.reports import NOT_AVAILABLE, NodeEvents
 
 CHECK_INTERVAL_SECONDS: Final = 1.0
 POOL_RETRY_SECONDS: Final = 3.0  # one Node per full pool retries: other replicas release blocks, too

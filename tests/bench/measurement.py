@@ -16,7 +16,7 @@ from libs.testbed.kubelets_in_go import GoJoinBatch
 from libs.testbed.machine_facts import MIXED_FLEET, make_numbered_machine
 from libs.testbed.machine_fleet import Address, SimMachineFacts
 from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, SERVICE_NETWORKS
-from services.ipam.pages import NAME_PREFIX
+from services.ipam.core.pages import NAME_PREFIX
 from tests.bench.bench_cluster import POD_NETWORKS, BenchCluster, BenchServices, StepCallback, start_services
 from tests.bench.figures import BenchRun, Figures
 from tests.bench.options import AGAINST_MODES, BenchOptions, Mode, Scenario

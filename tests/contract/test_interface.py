@@ -38,7 +38,7 @@ PROGRAMS: Final[dict[str, list[type[msgspec.Struct]]]] = {
 _OF_PYTHON: Final = (ProcessCollector, PlatformCollector)
 _REASON: Final = re.compile(r"(?=.*[A-Z].*[A-Z].*)(?=.*[a-z])[A-Z][A-Za-z]+|Synced")
 # Modules whose CamelCase strings are reasons; elsewhere they are the argument `reason` of a call.
-_MODULES_OF_REASONS: Final = ("blocker", "node_events", "node_deleter", "config_reloader")
+_MODULES_OF_REASONS: Final = ("blocker", "node_events", "reports", "node_deleter", "config_reloader")
 
 
 def assert_unchanged(name: str, lines: Iterable[str]) -> None:

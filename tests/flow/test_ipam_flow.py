@@ -15,19 +15,17 @@ from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.common.kube.errors import Invalid, KubeError, Unreachable
 from libs.common.observability import metrics
 from services.ipam import garbage_collector
-from services.ipam.allocation_plan import AllocationRequest, Exclusions
-from services.ipam.allocator import Allocator
-from services.ipam.claims_api import KubernetesClaims
-from services.ipam.node_events import (
+from services.ipam.core.allocation import AllocationRequest
+from services.ipam.core.pages import NAME_PREFIX
+from services.ipam.core.pools import Pool
+from services.ipam.on_node_enriched import OWN_WRITE_WAIT_SECONDS
+from services.ipam.reports import (
     ADDRESSES_IGNORED,
     ASSIGNMENT_FAILED,
     CONFLICT,
     NOT_AVAILABLE,
     OTHER_ALLOCATOR,
 )
-from services.ipam.on_node_enriched import OWN_WRITE_WAIT_SECONDS
-from services.ipam.pages import NAME_PREFIX
-from services.ipam.pool_selection import Pool
 from tests.builders import NOW, make_cluster_networks, make_message, make_node_enriched
 from tests.bus_actors import wait_until, wait_until_led
 from tests.bus_server import make_flow_fixtures
@@ -275,7 +273,7 @@ async def test_who_finds_no_room_is_told_on_the_node_and_served_soon_after_a_blo
         await wait_until(lambda: flow.kube.list_event_reasons("web-3") == [NOT_AVAILABLE], "told on the Node")
         await wait_until(lambda: metrics.IPAM_EXHAUSTED._value.get() == 1, "measured")
         await flow.delete_node(1)
-        clock.advance(garbage_collector._MIN_INTERVAL_SECONDS + 1.0)
+        clock.advance(garbage_collector.MIN_INTERVAL_SECONDS + 1.0)
         await flow.publish_leading()
         await wait_until(lambda: '"goneSince"' in str(flow.kube.pages), "the block rests")
         await flow.advance_time(clock, 580.0, "nodes")
@@ -411,25 +409,6 @@ async def test_who_gathered_before_addresses_services_or_leader_were_lost_is_giv
         with pytest.raises(TemporaryError):
             await service._batcher.submit(AllocationRequest(uid="uid-2", node="web-2", pools=(pool,)))
         assert flow.kube.page_writes == writes
-
-
-async def test_what_a_claim_left_behind_when_it_gave_way_is_new_to_who_is_answered_next(flow: IpamFlow):
-    one, other = (Pool("p", 4, "10.0.0.0/16", 24),), (Pool("p", 4, "172.16.0.0/16", 24),)
-    wants = [
-        AllocationRequest(uid="uid-1", node="web-1", pools=one),
-        AllocationRequest(uid="uid-2", node="web-2", pools=other),
-    ]
-    second = Allocator(KubernetesClaims(flow.kube), now=lambda: NOW, clock=lambda: 0.0)
-    async with flow.run_ipam() as service:
-        await service._batch_claimer.claim([AllocationRequest(uid="uid-3", node="web-3", pools=other)], True)
-        await second.claim([AllocationRequest(uid="uid-4", node="web-4", pools=other)], Exclusions)
-        gave_way = await service._batch_claimer.claim(wants, False)
-        assert (gave_way.results, gave_way.is_contended) == ({}, True)
-        assert "uid-1" in str(flow.kube.pages)
-        answered = (await service._batch_claimer.claim(wants, True)).results
-        assert {uid: one.is_new for uid, one in answered.items()} == {"uid-1": True, "uid-2": True}
-        again = (await service._batch_claimer.claim(wants, True)).results
-        assert {uid: one.is_new for uid, one in again.items()} == {"uid-1": False, "uid-2": False}
 
 
 async def test_an_answer_that_is_lost_is_no_second_block(flow: IpamFlow):

@@ -15,7 +15,7 @@ from libs.common.kube.lease import read_lease
 from libs.common.kube.objects import Resource, UnreadableObject, read_page
 from libs.common.kube.request import Request
 from libs.common.kube.watch_events import Bookmark, ListAgain, decode_watch_event
-from services.ipam.pages import (
+from services.ipam.core.pages import (
     DATA_KEY,
     Page,
     StoredPage,

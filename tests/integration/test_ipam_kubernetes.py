@@ -18,7 +18,7 @@ from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.service_permissions import get_user_name
 from libs.testbed.service_processes import ServiceProcesses
-from services.ipam.pages import NAME_PREFIX
+from services.ipam.core.pages import NAME_PREFIX
 from tests.bus_actors import run_during, wait_until
 from tests.integration.conftest import StartServices
 

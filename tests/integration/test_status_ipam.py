@@ -7,7 +7,7 @@ import pytest
 
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
 from libs.testbed.machine_fleet import make_machine
-from services.ipam.pages import NAME_PREFIX
+from services.ipam.core.pages import NAME_PREFIX
 from tests.bus_actors import wait_until
 from tests.integration.operator_shell import Cluster
 from tests.integration.service_cluster import MEMORY, ServiceCluster

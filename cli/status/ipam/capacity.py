@@ -4,11 +4,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from libs.common.cloud_config.model import Pool as PoolSpec
-from services.ipam.effective_networks import NetworkFlags
-from services.ipam.network_set import contains, parse_cached_network
-from services.ipam.networks import Family, Network, explain_no_blocks, parse_network
-from services.ipam.pages import Page
-from services.ipam.pool_selection import DEFAULT_POOL, PodNetworks, Pool
+from services.ipam.core.effective_networks import NetworkFlags
+from services.ipam.core.networks import (
+    Family,
+    Network,
+    contains,
+    explain_no_blocks,
+    parse_cached_network,
+    parse_network,
+)
+from services.ipam.core.pages import Page
+from services.ipam.core.pools import DEFAULT_POOL, PodNetworks, Pool
 
 
 def resolve_pools(flags: NetworkFlags, specs: Sequence[PoolSpec], pages: Iterable[Page]) -> tuple[Pool, ...]:

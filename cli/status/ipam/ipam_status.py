@@ -18,8 +18,8 @@ from cli.status.ipam.pod_cidrs import (
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.node import Node
-from services.ipam.network_set import NetworkSet, parse_cached_network, parse_foreign_network
-from services.ipam.pages import (
+from services.ipam.core.networks import NetworkSet, parse_cached_network, parse_foreign_network
+from services.ipam.core.pages import (
     Claim,
     Page,
     StoredPage,
@@ -28,8 +28,8 @@ from services.ipam.pages import (
     page_name,
     page_range_of,
 )
-from services.ipam.pool_selection import Pool
-from services.ipam.pool_usage import measure_usage
+from services.ipam.core.pool_usage import measure_usage
+from services.ipam.core.pools import Pool
 
 _DEFAULT_OWNERSHIP: Final = Ownership()
 

@@ -7,9 +7,14 @@ import msgspec
 
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.contract.node import Node
-from services.ipam.network_set import NetworkSet, overlaps, parse_cached_network, parse_foreign_network
-from services.ipam.networks import Network
-from services.ipam.pages import PAGE_LENGTHS, Claim, UnreadablePage, page_name, page_range_of
+from services.ipam.core.networks import (
+    Network,
+    NetworkSet,
+    overlaps,
+    parse_cached_network,
+    parse_foreign_network,
+)
+from services.ipam.core.pages import PAGE_LENGTHS, Claim, UnreadablePage, page_name, page_range_of
 
 PodCidrState = Literal[
     "claimed", "unclaimed", "claimedForAnother", "odd", "unknown", "unwritten", "leftover", "none", "foreign"

@@ -20,7 +20,7 @@ from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.controllers import NODE_IPAM
 from libs.common.settings.cloud_config_reloader import parse_config_file, read_config_file
-from services.ipam.effective_networks import NetworkFlags
+from services.ipam.core.effective_networks import NetworkFlags
 
 
 class IpamOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -240,7 +240,7 @@ IPAM = ServiceSpec(
         PolicyRule(
             group="",
             resource="configmaps",
-            verbs=("get", "list", "create", "update"),
+            verbs=("list", "create", "update"),
             namespace=CLAIM_PAGES_NAMESPACE,
         ),
         _CREATE_EVENTS,

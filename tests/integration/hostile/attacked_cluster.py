@@ -16,7 +16,7 @@ from libs.testbed.kubelets import STRATEGIC, KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, Member, SimMachineFacts, make_machine
 from libs.testbed.service_processes import PATIENT_LEASE, ServiceProcesses
 from libs.testbed.signing_requests import CSRS
-from services.ipam.pages import NAME_PREFIX
+from services.ipam.core.pages import NAME_PREFIX
 from tests.bootstrap_actors import BootstrapInstallation
 from tests.bus_actors import wait_until
 from tests.integration.csr_cluster import state_of

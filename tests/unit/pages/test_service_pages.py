@@ -17,7 +17,7 @@ from libs.common.settings.flags import LIFECYCLE, POD_CIDRS, SERVICE_NETWORKS
 from libs.common.settings.read_settings import list_options
 from services.csr.core.request_checks import PASSED_TEXTS
 from services.csr.settings import CsrSettings
-from services.ipam.node_events import CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
+from services.ipam.reports import CONFLICT, NOT_AVAILABLE, OTHER_ALLOCATOR
 from services.ipam.settings import IpamSettings
 from services.lifecycle import node_deleter
 from services.lifecycle.settings import LifecycleSettings

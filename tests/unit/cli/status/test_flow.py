@@ -24,7 +24,7 @@ from cli.status.text import format_age, format_status
 from libs.common.contract.events import DeadLetter, Decided, Leading, NodeUnreachable
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, ObjectMeta
-from services.ipam.pages import Claim, Page, encode_page, page_range_of
+from services.ipam.core.pages import Claim, Page, encode_page, page_range_of
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, STREAM_ID, make_node, make_request
 from tests.cli_screen import TEXTS, render_lines

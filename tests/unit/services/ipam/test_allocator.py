@@ -1,5 +1,6 @@
 """What the model does not cover: the number of requests to Kubernetes, and the reported errors."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -9,16 +10,17 @@ import pytest
 from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.node import Node, NodeSpec, ObjectMeta
 from libs.common.kube.errors import Conflict, Forbidden, KubeError
-from services.ipam.allocation_plan import (
+from services.ipam.allocator import Allocator, ClaimResult
+from services.ipam.core.allocation import (
     AllocationRequest,
     Assignment,
-    Exclusions,
     ExistingAssignment,
     NoBlock,
 )
-from services.ipam.allocator import Allocator, ClaimResult
-from services.ipam.pages import StoredPage
-from services.ipam.pool_selection import Pool
+from services.ipam.core.ledger import Exclusions
+from services.ipam.core.pages import StoredPage
+from services.ipam.core.pools import Pool
+from services.ipam.core.release_plan import SweepResult
 from tests.builders import NOW
 from tests.ipam_server import CallRecordingApi, IpamServer, SimulatedTask, make_unreachable_error
 
@@ -36,7 +38,7 @@ class Cluster:
         self.seconds = 0.0
         self.asked: list[str] = []
         self.refuse: Callable[[StoredPage], KubeError | None] = lambda page: None
-        self.at_list_end: Callable[[], object] = lambda: None
+        self.reported: list[SweepResult] = []
         self.allocator = self.replica()
 
     def replica(self) -> Allocator:
@@ -45,17 +47,11 @@ class Cluster:
         class Counting(CallRecordingApi):
             async def list_nodes(self):
                 cluster.asked.append("list nodes")
-                nodes = await super().list_nodes()
-                cluster.at_list_end()
-                return nodes
+                return await super().list_nodes()
 
             async def list_pages(self):
                 cluster.asked.append("list pages")
                 return await super().list_pages()
-
-            async def read_page(self, name):
-                cluster.asked.append("read")
-                return await super().read_page(name)
 
             async def write_page(self, page):
                 cluster.asked.append("write")
@@ -64,7 +60,9 @@ class Cluster:
                     raise refusal
                 return await super().write_page(page)
 
-        return Allocator(Counting(self.server), now=lambda: NOW, clock=lambda: self.seconds)
+        return Allocator(
+            Counting(self.server), now=lambda: NOW, clock=lambda: self.seconds, report=self.reported.append
+        )
 
     def node(self, name: str, *pod_cidrs: str) -> Node:
         spec = NodeSpec(pod_cidr=pod_cidrs[0], pod_cidrs=pod_cidrs) if pod_cidrs else NodeSpec()
@@ -105,7 +103,7 @@ def test_a_thousand_nodes_of_both_families_cost_two_writes(cluster):
 def test_a_node_that_comes_again_costs_one_read_of_the_pages(cluster):
     first = cluster.claim("a")
     cluster.asked.clear()
-    assert cluster.claim("a").results == first.results
+    assert cluster.claim("a").results["uid-a"].pod_cidrs == first.results["uid-a"].pod_cidrs
     assert cluster.asked == ["list pages"]
 
 
@@ -133,120 +131,50 @@ def test_the_next_node_costs_one_write_and_no_read(cluster):
     cluster.claim("a")
     cluster.asked.clear()
     cluster.claim("b")
-    assert cluster.asked == ["write"]
+    assert cluster.asked == ["list pages", "write"]
 
 
-def test_a_replica_with_an_old_page_finds_the_claim_of_another_after_one_read(cluster):
+def test_the_claim_of_another_replica_is_found_and_is_not_new(cluster):
+    assert cluster.claim("a").results["uid-a"] == Assignment(
+        uid="uid-a", pod_cidrs=("10.0.0.0/24",), is_new=True
+    )
     second = cluster.replica()
-    cluster.claim("a", by=second)
-    of_b = cluster.claim("b", "c")
-    cluster.asked.clear()
-    assert cluster.claim("b", by=second).results["uid-b"] == of_b.results["uid-b"]
-    assert cluster.asked == ["write", "read"]
+    assert cluster.claim("a", by=second).results["uid-a"] == Assignment(
+        uid="uid-a", pod_cidrs=("10.0.0.0/24",)
+    )
 
 
-def test_it_is_told_whether_another_replica_wrote_the_same_page_meanwhile(cluster):
-    second = cluster.replica()
-    cluster.claim("a", by=second)
-    assert cluster.claim("b").is_contended is False  # the first look finds what is there
-    assert cluster.claim("c", by=second).is_contended is True
-    assert cluster.claim("d", by=second).is_contended is False
-
-
-@pytest.mark.parametrize("answer", ["heard before", "on its way"])
-def test_a_sweep_of_the_same_replica_that_overtakes_a_claim_is_nobody_to_give_way_to(cluster, answer):
-    cluster.node("gone")
-    cluster.claim("gone", "a")
-    del cluster.server.nodes["gone"]
-    sweep = SimulatedTask(cluster.allocator.sweep())
-    for _ in range(2):
-        sweep.deliver_response()  # it has listed, and is about to mark what is gone
-    claim = SimulatedTask(
+def overtaken_claim(cluster: Cluster, get_exclusions: Callable[[], Exclusions] = Exclusions) -> ClaimResult:
+    """A claim for c in both families; another replica writes the IPv4 page between its read and its write."""
+    task = SimulatedTask(
         cluster.allocator.claim(
-            [AllocationRequest(uid="b", node="b", pools=(IPV4,))], Exclusions, never_yield=False
+            [AllocationRequest(uid="uid-c", node="c", pools=(IPV4, IPV6))], get_exclusions
         )
     )
-    sweep.deliver_request()
-    claim.deliver_request()
-    if answer == "heard before":
-        sweep.deliver_response()
-    while not claim.done:
-        claim.deliver_response()
-    assert claim.result.results["b"] == Assignment(uid="b", pod_cidrs=("10.0.2.0/24",))
-    assert claim.result.is_contended is False
-
-
-@pytest.mark.parametrize("answer", ["heard before", "on its way"])
-def test_what_a_sweep_of_the_same_replica_wrote_is_no_news_to_who_reads_the_pages(cluster, answer):
-    cluster.node("gone")
-    cluster.claim("gone")
-    del cluster.server.nodes["gone"]
-    sweep = SimulatedTask(cluster.allocator.sweep())
     for _ in range(2):
-        sweep.deliver_response()
-    read = SimulatedTask(cluster.allocator.refresh_pages())
-    sweep.deliver_request()
-    read.deliver_request()
-    if answer == "heard before":
-        sweep.deliver_response()
-    read.deliver_response()
-    assert read.result is False
-    while not sweep.done:
-        sweep.deliver_response()
+        task.deliver_response()  # it has listed
+    cluster.asked.clear()
     cluster.claim("a", by=cluster.replica())
-    assert finished(cluster.allocator.refresh_pages()) is True
-
-
-def test_two_that_make_the_same_page_are_told_of_one_another(cluster):
-    second = cluster.replica()
-    finished(second.sweep())
-    finished(second.claim([], Exclusions))
-    cluster.claim("a")
-    assert cluster.claim("b", by=second).is_contended is True
-
-
-def wanting_both_families(name: str) -> list[AllocationRequest]:
-    return [AllocationRequest(uid=f"uid-{name}", node=name, pools=(IPV4, IPV6))]
-
-
-def test_overtaken_in_one_page_it_leaves_the_other_alone_and_begins_anew_with_what_all_of_them_say(cluster):
-    second = cluster.replica()
-    cluster.claim("a", by=second, pools=(IPV4, IPV6))
-    cluster.claim("b", pools=(IPV4, IPV6))
     cluster.asked.clear()
-    cluster.claim("c", by=second, pools=(IPV4, IPV6))
-    assert cluster.asked == ["write", "read", "list pages", "write", "write"]
+    while not task.done:
+        task.deliver_response()
+    assert isinstance(task.result, ClaimResult)
+    return task.result
 
 
-def test_one_that_does_not_insist_gives_way_and_finds_what_it_has_claimed_when_it_comes_again(cluster):
-    second = cluster.replica()
-    cluster.claim("a", by=second, pools=(IPV4, IPV6))
-    cluster.claim("b", pools=(IPV6,))
-    cluster.asked.clear()
-    gave_way = finished(second.claim(wanting_both_families("c"), Exclusions, never_yield=False))
-    assert cluster.asked == ["write", "write", "read"]
-    assert (gave_way.results, gave_way.is_contended, gave_way.new_blocks) == (
-        {},
-        True,
-        (("10.0.1.0/24", IPV4),),
+def test_overtaken_in_one_page_it_reads_all_of_them_and_plans_again(cluster):
+    claimed = overtaken_claim(cluster)
+    assert cluster.asked == ["list pages", "write", "write"]
+    assert claimed.results["uid-c"] == Assignment(
+        uid="uid-c", pod_cidrs=("10.0.1.0/24", "fd00::/64"), is_new=True
     )
-    claimed = finished(second.claim(wanting_both_families("c"), Exclusions, never_yield=False))
-    assert claimed.results["uid-c"].pod_cidrs == ("10.0.1.0/24", "fd00:0:0:2::/64")
-    assert (claimed.is_contended, claimed.new_blocks) == (False, (("fd00:0:0:2::/64", IPV6),))
+    assert claimed.new_blocks == (("10.0.1.0/24", IPV4), ("fd00::/64", IPV6))
 
 
 def test_an_address_that_is_learnt_while_another_was_quicker_is_in_no_block(cluster):
-    second = cluster.replica()
-    cluster.claim("a", by=second)
-    cluster.claim("b")
-    views = [Exclusions(), Exclusions(networks=("10.0.2.7",))]
-    claimed = finished(
-        second.claim(
-            [AllocationRequest(uid="uid-c", node="c", pools=(IPV4,))],
-            lambda: views.pop(0) if views else Exclusions(),
-        )
-    )
-    assert claimed.results["uid-c"] == Assignment(uid="uid-c", pod_cidrs=("10.0.3.0/24",))
+    views = [Exclusions(), Exclusions(networks=("10.0.1.7",))]
+    claimed = overtaken_claim(cluster, lambda: views.pop(0))
+    assert claimed.new_blocks == (("10.0.2.0/24", IPV4), ("fd00::/64", IPV6))
 
 
 def test_a_write_that_succeeded_though_an_error_was_told_is_found_and_not_repeated(cluster):
@@ -260,7 +188,7 @@ def test_a_write_that_succeeded_though_an_error_was_told_is_found_and_not_repeat
     while not task.done:
         task.deliver_response()
     assert task.result.results["u"] == Assignment(uid="u", pod_cidrs=("10.0.0.0/24",))
-    assert cluster.asked == ["list pages", "list nodes", "write", "read"]
+    assert cluster.asked == ["list pages", "list nodes", "write", "list pages"]
 
 
 def test_a_page_that_takes_no_writes_stops_only_the_nodes_that_need_it(cluster):
@@ -270,7 +198,7 @@ def test_a_page_that_takes_no_writes_stops_only_the_nodes_that_need_it(cluster):
         AllocationRequest(uid="b", node="b", pools=(IPV4, OTHER)),
     ]
     answers = finished(cluster.allocator.claim(wants, Exclusions)).results
-    assert answers["b"] == Assignment(uid="b", pod_cidrs=("172.16.0.0/24",))
+    assert answers["b"] == Assignment(uid="b", pod_cidrs=("172.16.0.0/24",), is_new=True)
     assert answers["a"] == NoBlock(
         reason=f"no free IPv4 block of /24 in 10.0.0.0/22 (pool default): {PAGE} was not written: no right"
     )
@@ -337,6 +265,7 @@ def test_a_block_of_a_node_that_became_another_s_is_free_once_that_one_gave_it_o
         CallRecordingApi(cluster.server),
         now=lambda: NOW,
         clock=lambda: 0.0,
+        report=cluster.reported.append,
         is_foreign=lambda node: node.name in theirs,
     )
     cluster.node("a")
@@ -360,7 +289,7 @@ def test_odd_pod_cidrs_are_told_and_everybody_else_is_served(cluster):
         ("wide", "it is wider than /12"),
     ]
     answers = cluster.claim("a", pools=(IPV4, OTHER, IPV6)).results
-    assert answers["uid-a"] == Assignment(uid="uid-a", pod_cidrs=("172.16.1.0/24", "fd00::/64"))
+    assert answers["uid-a"].pod_cidrs == ("172.16.1.0/24", "fd00::/64")
 
 
 def test_an_unreadable_page_is_left_alone_and_named(cluster):
@@ -384,19 +313,9 @@ def test_a_page_that_somebody_deleted_makes_the_nodes_be_listed_before_the_next_
     cluster.server.pages.clear()
     cluster.asked.clear()
     answer = cluster.claim("c", by=second).results["uid-c"]
-    assert cluster.asked == ["write", "read", "list pages", "list nodes", "write"]
-    assert answer != Assignment(uid="uid-c", pod_cidrs=node.spec.pod_cidrs)
-
-
-def test_a_list_of_nodes_that_began_before_a_page_was_missed_protects_nothing_and_is_made_again(cluster):
-    cluster.claim("a")
-    cluster.asked.clear()
-    ends_with = [cluster.allocator.reset]  # another replica's claim detects it meanwhile
-    cluster.at_list_end = lambda: ends_with.pop()() if ends_with else None
-    finished(cluster.allocator.sweep())
-    cluster.asked.clear()
-    cluster.claim("b")
-    assert cluster.asked == ["list pages", "list nodes", "write"]
+    assert cluster.asked == ["list pages", "list nodes", "write", "write"]
+    assert answer.pod_cidrs != node.spec.pod_cidrs
+    assert [claim.node for claim in cluster.reported[-1].adopted] == ["a"]
 
 
 def test_what_is_claimed_for_one_node_is_given_to_no_other(cluster):
@@ -405,15 +324,14 @@ def test_what_is_claimed_for_one_node_is_given_to_no_other(cluster):
         finished(cluster.allocator.assign(cluster.node("b"), claimed))
 
 
-def test_a_claim_made_while_the_nodes_were_listed_is_not_taken_for_one_whose_node_is_gone(cluster):
-    cluster.node("a")
-    cluster.claim("a")
-    sweep = SimulatedTask(cluster.allocator.sweep())
-    sweep.deliver_response()
-    sweep.deliver_request()  # the list of Nodes, without b, is on its way back
-    cluster.node("b")
-    cluster.claim("b")
-    while not sweep.done:
-        sweep.deliver_response()
-    assert '"uid-b"' in cluster.server.pages[PAGE].data["claims.json"]
-    assert "goneSince" not in cluster.server.pages[PAGE].data["claims.json"]
+async def test_a_claim_waits_for_a_sweep_whose_list_would_not_have_its_node(cluster):
+    """The list of Nodes judges the claims in the pages that were read before it."""
+    sweep, claim = cluster.allocator.sweep(), cluster.allocator.claim([], Exclusions)
+    sweeping = SimulatedTask(sweep)
+    assert cluster.asked == ["list pages"]
+    claiming = asyncio.create_task(claim)
+    await asyncio.sleep(0)
+    assert cluster.asked == ["list pages"]
+    while not sweeping.done:
+        sweeping.deliver_response()
+    claiming.cancel()

@@ -12,10 +12,9 @@ from libs.common.kube.event_recorder import EventRecorder
 from libs.common.observability import metrics
 from services.ipam.allocator import Allocator
 from services.ipam.claims_api import KubernetesClaims
+from services.ipam.core.pages import Claim, Page, encode_page
 from services.ipam.garbage_collector import GarbageCollector
-from services.ipam.node_events import OTHER_ALLOCATOR, NodeEvents
-from services.ipam.pages import Claim, Page, encode_page
-from services.ipam.pool_metrics import PoolMetrics
+from services.ipam.reports import OTHER_ALLOCATOR, NodeEvents, PoolMetrics, SweepReporter
 from tests.builders import NOW
 from tests.ipam_actors import InMemoryCluster
 from tests.manual_clock import ManualClock
@@ -33,17 +32,19 @@ class Watching:
         self.kube = kube or InMemoryCluster()
         self.clock = ManualClock(NOW + ahead)
         self.kube.now = self.clock.now
-        self.allocator = Allocator(
-            KubernetesClaims(self.kube), now=self.clock.now, clock=self.clock, quarantine=QUARANTINE
-        )
         self.events = EventRecorder(self.kube, component="", now=self.clock.now)
+        self.allocator = Allocator(
+            KubernetesClaims(self.kube),
+            now=self.clock.now,
+            clock=self.clock,
+            report=SweepReporter(NodeEvents(self.events, tuple), PoolMetrics()).report,
+            quarantine=QUARANTINE,
+        )
         self.watch = GarbageCollector(
             self.allocator,
-            NodeEvents(self.events, tuple),
             resync_seconds=RESYNC_SECONDS,
             get_pause_reason=str,
             on_blocks_freed=lambda: None,
-            pool_metrics=PoolMetrics(),
             clock=self.clock,
             random=random.Random(1),
         )

@@ -1,12 +1,15 @@
 """Never twice: the code that runs, on an API server whose every request and answer may be late, lost or last.
 
 Several replicas, of several configurations, stop at any request for as long as may be, die there, hear an
-error of what was done, lose the stream, see old Nodes, and give way to one another. Others join, go, return
-under their names, become another's, and get invalid podCIDRs from another allocator.
+error of what was done, lose the stream, see old Nodes, and overtake one another. Others join, go, return
+under their names, become another's, and get invalid podCIDRs from another allocator. etcd is restored from a
+backup: each request that was in flight has failed by then, and resourceVersions come again.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
+from copy import copy
 from datetime import datetime, timedelta
 from itertools import combinations
 from typing import Any
@@ -18,15 +21,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.node import Node, NodeAddress, NodeSpec, NodeStatus, ObjectMeta
-from libs.common.kube.errors import KubeError
-from services.ipam.allocation_plan import AllocationRequest, Assignment, Exclusions
-from services.ipam.allocator import Allocator
-from services.ipam.batcher import BatchResult, ContentionBackoff, RequestResult
-from services.ipam.garbage_collection import SweepResult
-from services.ipam.network_set import overlaps, parse_foreign_network
-from services.ipam.networks import Network, parse_network
-from services.ipam.pages import Claim, Page, StoredPage, decode_page, page_name, page_range_of
-from services.ipam.pool_selection import Pool
+from libs.common.kube.errors import Conflict, KubeError
+from services.ipam.allocator import Allocator, ClaimResult
+from services.ipam.core.allocation import AllocationRequest, Assignment
+from services.ipam.core.ledger import Exclusions
+from services.ipam.core.networks import Network, overlaps, parse_foreign_network, parse_network
+from services.ipam.core.pages import Claim, Page, StoredPage, decode_page, page_name, page_range_of
+from services.ipam.core.pools import Pool
+from services.ipam.core.release_plan import SweepResult
 from tests.builders import NOW
 from tests.ipam_server import (
     CallRecordingApi,
@@ -66,7 +68,8 @@ class Steps:
     """Counters over all examples."""
 
     taken = 0
-    gave_way = 0
+    overtaken = 0
+    restored = 0
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -95,14 +98,15 @@ class Replica:
             CallRecordingApi(server),
             now=now,
             clock=lambda: now().timestamp(),
+            report=lambda swept: None,
             quarantine=QUARANTINE,
             page_bytes=config.page_bytes,
             is_foreign=lambda node: node.name in self.foreign,
         )
-        self.giving_way = ContentionBackoff(self.allocator.refresh_pages)
         self.table: dict[str, Node] = dict(server.nodes)  # from the flow, possibly out of date
         self.is_complete = True
         self.tasks: list[SimulatedTask] = []
+        self.waiting: deque[Callable[[], SimulatedTask]] = deque()  # the allocator does one after the other
 
     def occupied(self) -> Exclusions:
         if not self.is_complete:
@@ -130,33 +134,35 @@ class Replica:
             views.append(self.occupied())
             return views[-1]
 
-        async def claim(wants: Sequence[AllocationRequest], insist: bool) -> BatchResult:
-            claimed = await self.allocator.claim(wants, occupied, never_yield=insist)
-            assert not (insist and not claimed.results), "it gives way though it is to insist"
-            answers = {uid: RequestResult(answer) for uid, answer in claimed.results.items()}
-            return BatchResult(answers, claimed.is_contended)
-
-        together = self.giving_way.claim(wants, claim)
-        self.tasks.append(SimulatedTask(together, replica=self, nodes=unserved, views=views))
+        self.begin(
+            lambda: SimulatedTask(
+                self.allocator.claim(wants, occupied), replica=self, nodes=unserved, views=views
+            )
+        )
 
     def sweep(self) -> None:
-        self.tasks.append(SimulatedTask(self.allocator.sweep(), replica=self, foreign=self.foreign))
+        self.begin(lambda: SimulatedTask(self.allocator.sweep(), replica=self, foreign=self.foreign))
+
+    def begin(self, task: Callable[[], SimulatedTask]) -> None:
+        self.waiting.append(task)
+        self.begin_next()
+
+    def begin_next(self) -> None:
+        if self.waiting and all(task.arguments.get("assigns") for task in self.tasks):
+            self.tasks.append(self.waiting.popleft()())
 
     def follow_up(self) -> list[SimulatedTask]:
-        """Claims that are done lead to patches, those that gave way come again; the tasks that are done."""
+        """Claims that are done lead to patches; the tasks that are done."""
         done = [task for task in self.tasks if task.done]
         self.tasks = [task for task in self.tasks if not task.done]
         for task in done:
-            if isinstance(task.result, BatchResult):
-                if not task.result.results:
-                    Steps.gave_way += 1
-                    self.claim(task.arguments["nodes"])
-                    continue
+            if isinstance(task.result, ClaimResult):
                 for node in task.arguments["nodes"]:
-                    answer = task.result.results[node.uid].result
+                    answer = task.result.results[node.uid]
                     if isinstance(answer, Assignment):
                         given = self.allocator.assign(node, answer)
-                        self.tasks.append(SimulatedTask(given, replica=self))
+                        self.tasks.append(SimulatedTask(given, replica=self, assigns=True))
+        self.begin_next()
         return done
 
 
@@ -173,6 +179,8 @@ class NeverTwice(RuleBasedStateMachine):
         self.carried: dict[str, tuple[str, ...]] = {}  # uid -> podCIDRs, from any allocator
         self.joined: dict[str, datetime] = {}  # uid -> since when it exists
         self.left: dict[str, datetime] = {}  # uid -> since when it exists no more
+        self.first_left: dict[str, datetime] = {}  # also of those that a restore of etcd has brought back
+        self.backup: dict[str, Any] = {}
         self.claimed: set[tuple[str, str]] = set()  # (block, uid) that ever stood in a page
         self.mendable: dict[str, StoredPage] = {}
         self.foreign: set[str] = set()  # names of Nodes that the file has be another's by now
@@ -225,7 +233,7 @@ class NeverTwice(RuleBasedStateMachine):
         if carried and not touched(parse_network(claim.block), carried):
             return
         assert claim.uid in self.left, f"{claim} ends, and its Node is there"
-        assert self.time - self.left[claim.uid] >= QUARANTINE
+        assert self.time - self.first_left[claim.uid] >= QUARANTINE
 
     def judge_told(self, swept: SweepResult) -> None:
         """Adopted podCIDRs are not reported if they are older than ipam, or if ipam assigned them."""
@@ -269,6 +277,7 @@ class NeverTwice(RuleBasedStateMachine):
         node = self.server.nodes.pop(name, None)
         if node is not None:
             self.left[node.uid] = self.time
+            self.first_left.setdefault(node.uid, self.time)
 
     @rule(name=st.sampled_from(NAMES), address=st.sampled_from(ADDRESSES))
     def return_under_the_same_name(self, name, address):
@@ -310,6 +319,39 @@ class NeverTwice(RuleBasedStateMachine):
             self.server.pages[name] = msgspec.structs.replace(page, resource_version=version)
         self.mendable.clear()
 
+    @rule()
+    def back_up_etcd(self):
+        self.backup = {
+            "server": self.server.save(),
+            **{name: copy(getattr(self, name)) for name in ("given", "carried", "claimed", "mendable")},
+        }
+
+    @precondition(lambda self: self.backup)
+    @rule()
+    def restore_etcd(self):
+        """No request outlives it: an API server does not run meanwhile."""
+        Steps.restored += 1
+        before = [node.uid for node in self.server.nodes.values()]
+        self.server.restore(self.backup["server"])
+        there = {node.uid for node in self.server.nodes.values()}
+        self.given, self.carried = (
+            {uid: cidrs for uid, cidrs in getattr(self, name).items() if uid not in there}
+            | {uid: cidrs for uid, cidrs in self.backup[name].items() if uid in there}
+            for name in ("given", "carried")
+        )
+        self.claimed, self.mendable = copy(self.backup["claimed"]), copy(self.backup["mendable"])
+        self.left = {uid: at for uid, at in self.left.items() if uid not in there}
+        for uid in before:
+            if uid not in there:
+                self.left[uid] = self.time
+                self.first_left.setdefault(uid, self.time)
+        self.late.clear()
+        for replica in self.replicas:
+            for task in replica.tasks:
+                if not task.done:
+                    task.resume(make_unreachable_error())
+        self.settle()
+
     # ---- the replicas
 
     @rule(who=st.integers(0, 2))
@@ -325,20 +367,16 @@ class NeverTwice(RuleBasedStateMachine):
     def lose_the_stream(self, who):
         self.replicas[who].table = {}
         self.replicas[who].is_complete = False
-        self.replicas[who].allocator.reset()
 
     @rule(
         who=st.integers(0, 2),
         names=st.just(NAMES) | st.lists(st.sampled_from(NAMES), min_size=1, unique=True),
         sees=st.booleans(),
-        has_met_others=st.booleans(),
         calls=st.integers(0, 4),
     )
-    def serve(self, who, names, sees, has_met_others, calls):
+    def serve(self, who, names, sees, calls):
         if sees:
             self.see(who)
-        if has_met_others:
-            self.replicas[who].giving_way.is_contended = True
         self.replicas[who].serve(names)
         self.go_on(who, calls)
 
@@ -347,13 +385,13 @@ class NeverTwice(RuleBasedStateMachine):
         another=st.integers(1, 2),
         name=st.sampled_from(NAMES),
         address=st.sampled_from(ADDRESSES),
-        before=st.sampled_from([1, 3]),  # the pages are read, and all Nodes the first time
+        before=st.sampled_from([1, 2]),  # the pages are read, and all Nodes the first time
         after=st.integers(0, 3),
     )
     def be_about_to_write_when_another_does(self, *, who, another, name, address, before, after):
         self.return_under_the_same_name(name, address)
-        self.serve(who, NAMES, sees=True, has_met_others=True, calls=before)
-        self.serve((who + another) % 3, NAMES, sees=True, has_met_others=False, calls=5)
+        self.serve(who, NAMES, sees=True, calls=before)
+        self.serve((who + another) % 3, NAMES, sees=True, calls=5)
         self.go_on(who, after)
 
     @rule(who=st.integers(0, 2), calls=st.integers(0, 4))
@@ -365,7 +403,8 @@ class NeverTwice(RuleBasedStateMachine):
         """So many requests of what was begun last are answered."""
         self.settle()
         while calls and self.replicas[who].tasks:
-            self.replicas[who].tasks[-1].deliver_response()
+            if isinstance(self.replicas[who].tasks[-1].deliver_response(), Conflict):
+                Steps.overtaken += 1
             self.settle()
             calls -= 1
 
@@ -535,5 +574,6 @@ TestNeverTwice.settings = settings(
 
 
 def test_the_model_has_taken_as_many_steps_as_were_asked_for():
-    assert Steps.gave_way or Steps.taken < 5000  # `make test-fast` takes too few for a rare event
+    # `make test-fast` takes too few for rare events
+    assert (Steps.overtaken and Steps.restored) or Steps.taken < 5000
     assert Steps.taken >= int(os.environ.get("IPAM_MODEL_STEPS", "1000"))

@@ -1,7 +1,7 @@
 """Events of ipam have the reference's words, and none is about a reason of the whole cluster."""
 
 from libs.common.kube.event_recorder import EventRecorder
-from services.ipam.node_events import COMPONENT, NOT_AVAILABLE, NodeEvents
+from services.ipam.reports import COMPONENT, NOT_AVAILABLE, NodeEvents
 from tests.builders import NOW
 from tests.in_memory_events import InMemoryEvents
 

@@ -21,10 +21,15 @@ from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.contract.node import Node, NodeSpec, ObjectMeta
-from services.ipam.effective_networks import NetworkFlags
-from services.ipam.pages import PAGE_BYTES, Claim, Page, StoredPage, encode_page, page_range_of
-from services.ipam.pool_selection import Pool
-from services.ipam.release_plan import PresentNode, find_invalid_pod_cidrs, list_page_ranges, plan_release
+from services.ipam.core.effective_networks import NetworkFlags
+from services.ipam.core.pages import PAGE_BYTES, Claim, Page, StoredPage, encode_page, page_range_of
+from services.ipam.core.pools import Pool
+from services.ipam.core.release_plan import (
+    PresentNode,
+    find_invalid_pod_cidrs,
+    list_page_ranges,
+    plan_release,
+)
 from tests.architecture.sources import ROOT
 from tests.builders import NOW
 from tests.cli_screen import TEXTS, render_lines

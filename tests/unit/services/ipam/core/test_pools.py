@@ -8,9 +8,8 @@ from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.model import NodeSelectorRequirement, NodeSelectorTerm, Operator
 from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.contract.machine import AddressStatus, Inventory, MachineFacts
-from services.ipam.cidr_set import CidrSet
-from services.ipam.pool_selection import Allocator, PodNetworks, Pool, select_pools
-from services.ipam.unallocated_reasons import CannotAllocate, NotReady
+from services.ipam.core.networks import explain_no_blocks, parse_network
+from services.ipam.core.pools import Allocator, CannotAllocate, NotReady, PodNetworks, Pool, select_pools
 from tests.builders import make_facts, make_node
 
 V4, V6 = "10.244.0.0/16", "fd00:10:244::/56"
@@ -272,4 +271,4 @@ def test_whatever_is_configured_the_answer_is_pools_that_hold_blocks_of_every_fa
     assert [pool.family for pool in answer] == sorted((p.family for p in answer), key=families.index)
     wanted = [6 if ":" in cidr else 4 for cidr in networks.cidrs]
     assert families[: len(wanted)] == wanted
-    assert all(CidrSet(pool.cidr, pool.mask).next_free() for pool in answer)
+    assert all(not explain_no_blocks(parse_network(pool.cidr), pool.mask) for pool in answer)

@@ -5,29 +5,36 @@ existing Node. So a uid that this list lacks is gone permanently. In the reverse
 newer than the list.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from math import inf
 from typing import Final
 
 import msgspec
 
-from services.ipam.network_set import (
+from services.ipam.core.networks import (
+    Network,
     NetworkSet,
     contains,
     overlaps,
     parse_cached_network,
     parse_foreign_network,
 )
-from services.ipam.networks import Network
-from services.ipam.pages import PAGE_LENGTHS, Claim, Page, claim_size, page_range_of
+from services.ipam.core.pages import (
+    PAGE_LENGTHS,
+    Claim,
+    ClaimKey,
+    Page,
+    Pages,
+    claim_size,
+    page_name,
+    page_range_of,
+)
 
 _JOIN_TOLERANCE: Final = timedelta(
     minutes=1
 )  # the clocks of two API servers may differ, and both report whole seconds
 _MAX_CIDR_CHARS: Final = 80  # characters of a quoted podCIDR
-
-
-ClaimKey = tuple[str, str]  # block and uid
 
 
 class PresentNode(msgspec.Struct, frozen=True):
@@ -51,12 +58,85 @@ class InvalidPodCidr(msgspec.Struct, frozen=True, kw_only=True):
 class ReleasePlan(msgspec.Struct, frozen=True, kw_only=True):
     """The planned changes of one page."""
 
-    page: Page  # unchanged if nothing changes
+    page: Page
+    changes_page: bool
     freed: tuple[Claim, ...] = ()  # quarantine is over
     dropped: tuple[Claim, ...] = ()  # their Nodes have other podCIDRs
     adopted: tuple[Claim, ...] = ()  # podCIDRs without a claim: another allocator assigned them
     unexpected: tuple[Claim, ...] = ()  # the adopted claims whose Nodes joined after the page was created
     invalid: tuple[InvalidPodCidr, ...] = ()
+
+
+class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes of all pages together."""
+
+    freed: tuple[Claim, ...] = ()
+    dropped: tuple[Claim, ...] = ()
+    adopted: tuple[Claim, ...] = ()  # after the first sweep: another allocator runs, or a page was deleted
+    # the adopted claims that another allocator assigned while ipam was running
+    unexpected: tuple[Claim, ...] = ()
+    invalid: tuple[InvalidPodCidr, ...] = ()
+    postponed: tuple[tuple[str, str], ...] = ()  # ranges left to the next sweep, with the reason
+
+    @staticmethod
+    def merge(
+        plans: Sequence[ReleasePlan],
+        present: Mapping[str, PresentNode],
+        postponed: Sequence[tuple[str, str]],
+    ) -> "SweepResult":
+        """Merge the plans of pages that needed no write or were written."""
+        return SweepResult(
+            freed=tuple(claim for plan in plans for claim in plan.freed),
+            dropped=tuple(claim for plan in plans for claim in plan.dropped),
+            adopted=tuple(claim for plan in plans for claim in plan.adopted),
+            unexpected=tuple(claim for plan in plans for claim in plan.unexpected),
+            invalid=(*find_invalid_pod_cidrs(present), *(found for plan in plans for found in plan.invalid)),
+            postponed=tuple(postponed),
+        )
+
+
+class AbsenceTimer:
+    """Measures quarantines, by the monotonic clock of this process.
+
+    It remembers in memory since when each list of Nodes has lacked the uid of a claim. `gone_since` in a page
+    comes from the clock of any replica, so it ends nothing. After a restart the quarantine starts again.
+    """
+
+    def __init__(self, quarantine_seconds: float) -> None:
+        self._quarantine_seconds = quarantine_seconds
+        self._absent_since: dict[ClaimKey, float] = {}
+        self._rested: set[ClaimKey] = set()
+
+    def observe(self, absent: Collection[ClaimKey], *, list_began: float, list_ended: float) -> set[ClaimKey]:
+        """Record the claims without a Node in one list; return those whose quarantine is over.
+
+        It lasts from the end of the first of these lists to the begin of the last.
+        """
+        known = self._absent_since
+        self._rested = {key for key in absent if list_began - known.get(key, inf) >= self._quarantine_seconds}
+        self._absent_since = {key: known.get(key, list_ended) for key in absent}
+        return self._rested
+
+    def seconds_left(self, now: float) -> float:
+        """Return the time until the next quarantine ends; infinite if there is none."""
+        since = (at for key, at in self._absent_since.items() if key not in self._rested)
+        return min(since, default=inf) + self._quarantine_seconds - now
+
+
+def plan_sweep(
+    pages: Pages,
+    present: Mapping[str, PresentNode],
+    *,
+    rested: Collection[ClaimKey],
+    now: datetime,
+    page_bytes: int,
+) -> Iterator[ReleasePlan]:
+    """Plan each readable page, and the new pages for podCIDRs without a claim. See `plan_release`."""
+    closed = pages.explain_closed()
+    ranges = {*pages.by_range, *(r for r in list_page_ranges(present) if page_name(r) not in closed)}
+    for found in sorted(ranges):
+        page = pages.by_range.get(found) or Page(range=found)
+        yield plan_release(page, present, rested=rested, now=now, page_bytes=page_bytes)
 
 
 def plan_release(
@@ -90,11 +170,10 @@ def plan_release(
             kept[block] = msgspec.structs.replace(claim, gone_since=None)
     adopted, invalid = _adopt(page, kept, present, page_bytes)
     after = {**kept, **{claim.block: claim for claim in adopted}}
-    if after != page.claims:
-        page = msgspec.structs.replace(page, claims=after)
     late = tuple(claim for claim in adopted if _joined_after_page(present[claim.uid], page))
     return ReleasePlan(
-        page=page,
+        page=msgspec.structs.replace(page, claims=after),
+        changes_page=after != page.claims,
         freed=tuple(freed),
         dropped=tuple(dropped),
         adopted=tuple(adopted),

@@ -1,15 +1,23 @@
 """Networks are read and written as `ipaddress` does it, and as Kubernetes writes them."""
 
 import re
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from services.ipam import network_set
-from services.ipam.network_set import parse_foreign_network
-from services.ipam.networks import Network, explain_no_blocks, parse_network
+from services.ipam.core import networks
+from services.ipam.core.networks import (
+    Network,
+    NetworkSet,
+    explain_no_blocks,
+    find_free_block,
+    overlaps,
+    parse_foreign_network,
+    parse_network,
+)
 
 # Addresses with runs of zeros, which decide how an IPv6 address is written.
 GROUPS = st.lists(st.sampled_from([0, 0, 0, 1, 0xA, 0xFFFF, 0x20]), min_size=8, max_size=8)
@@ -93,9 +101,9 @@ def test_what_kubernetes_takes_as_a_pod_cidr_is_the_network_that_it_is_there(tex
 
 
 def test_a_pod_cidr_that_is_as_long_as_an_object_may_be_is_read_and_not_kept():
-    before = network_set._read.cache_info().currsize
+    before = networks._parse_cached_like_kubernetes.cache_info().currsize
     assert str(parse_foreign_network(f"{'0' * 1_000_000}10.185.1.0/24")) == "10.185.1.0/24"
-    assert network_set._read.cache_info().currsize == before
+    assert networks._parse_cached_like_kubernetes.cache_info().currsize == before
 
 
 # The same API server takes none of these, and we cannot read them: no Node carries them.
@@ -136,3 +144,84 @@ def test_a_mask_that_yields_no_block_is_told(cidr: str, mask: int, words: str):
 
 def test_networks_are_values():
     assert parse_network("10.0.0.0/8") == Network(4, 10 << 24, 8)
+
+
+# ---- the next free block
+
+
+def find_next(cidr: str, mask: int, taken: Iterable[str] = (), after: str = "") -> tuple[str, int] | None:
+    found = find_free_block(
+        parse_network(cidr),
+        mask,
+        after=parse_network(after) if after else None,
+        find_taken=NetworkSet(taken).find_overlap,
+    )
+    return (str(found[0]), found[1]) if found else None
+
+
+# The cases of Kubernetes' cidr_set, where these many blocks are allocated before.
+@pytest.mark.parametrize(
+    ("cidr", "mask", "number", "block"),
+    [
+        ("127.123.3.0/16", 24, 0, "127.123.0.0/24"),
+        ("127.123.0.0/16", 24, 15, "127.123.15.0/24"),
+        ("192.168.5.219/28", 32, 5, "192.168.5.213/32"),
+        ("2001:0db8:1234:3::/48", 64, 0, "2001:db8:1234::/64"),
+        ("2001:0db8:1234::/48", 64, 15, "2001:db8:1234:f::/64"),
+        ("2001:0db8:85a3::8a2e:0370:7334/50", 63, 6425, "2001:db8:85a3:3232::/63"),
+        ("2001:0db8::/32", 48, 15, "2001:db8:f::/48"),
+        ("2001:0db8:85a3::8a2e:0370:7334/32", 48, 6425, "2001:db8:1919::/48"),
+        ("2001:0db8:1234:ff00::/56", 72, 0, "2001:db8:1234:ff00::/72"),
+        ("2001:0db8:1234:ff00::/56", 72, 15, "2001:db8:1234:ff00:f00::/72"),
+        ("2001:0db8:1234:ff00::0370:7334/56", 72, 6425, "2001:db8:1234:ff19:1900::/72"),
+        ("2001:0db8:1234:0:1234::/80", 96, 15, "2001:db8:1234:0:1234:f::/96"),
+        ("2001:0db8:1234:ff00::0370:7334/80", 96, 6425, "2001:db8:1234:ff00:0:1919::/96"),
+        ("127.0.0.0/8", 32, 1, "127.0.0.1/32"),
+        ("2001:beef:1234:369b::/60", 64, 1, "2001:beef:1234:3691::/64"),
+    ],
+)
+def test_the_block_of_that_number_is_the_one_given_then(cidr: str, mask: int, number: int, block: str):
+    last = ""
+    for _ in range(number):
+        last, _ = find_next(cidr, mask, after=last) or ("", 0)
+    assert find_next(cidr, mask, after=last) == (block, 1)
+
+
+# One address more or less in size than the pool and its blocks, inside, beside and around it; both families.
+SPACES = st.sampled_from(
+    [("10.0.4.0/22", 26), ("10.0.4.0/22", 22), ("10.0.4.0/24", 29), ("2001:db8::/60", 64)]
+)
+TAKEN = st.one_of(
+    st.builds(
+        lambda host, prefix: f"10.0.{host >> 8}.{host & 255}/{prefix}",
+        st.integers(0, 0xFFF),
+        st.integers(18, 32),
+    ),
+    st.builds(
+        lambda group, prefix: f"2001:db8:0:{group:x}::/{prefix}", st.integers(0, 0x1F), st.integers(57, 70)
+    ),
+)
+
+
+@given(SPACES, st.lists(TAKEN, max_size=12), st.none() | st.integers(0, 63))
+def test_the_next_free_block_is_the_first_one_after_the_last_that_nothing_overlaps(space, taken, last):
+    cidr, mask = space
+    pool = parse_network(cidr)
+    step = 1 << pool.bits - mask
+    blocks = [Network(pool.family, first, mask) for first in range(pool.first, pool.end, step)]
+    begin = 0 if last is None else last % len(blocks) + 1
+    others = [parse_network(text) for text in taken]
+    free = [
+        (str(block), tried)
+        for tried, block in enumerate((*blocks[begin:], *blocks[:begin]), start=1)
+        if not any(overlaps(block, other) for other in others)
+    ]
+    after = "" if last is None else str(blocks[last % len(blocks)])
+    assert find_next(cidr, mask, taken, after) == (free[0] if free else None)
+
+
+def test_the_next_one_of_2_to_the_48_is_found_without_a_search():
+    half = 2**47
+    assert find_next("2001:db8::/64", 112, ["2001:db8::/65"]) == ("2001:db8:0:0:8000::/112", half + 1)
+    last = "2001:db8:0:0:ffff:ffff:ffff:0/112"
+    assert find_next("2001:db8::/64", 112, ["2001:db8::/65"], last) == ("2001:db8:0:0:8000::/112", half + 1)

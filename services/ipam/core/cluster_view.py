@@ -17,12 +17,11 @@ from libs.common.contract.events import (
 from libs.common.contract.node import Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, object_name_in
 from libs.common.service.startup_gate import StartupGate
-from services.ipam.allocation_plan import Exclusions
-from services.ipam.effective_networks import EffectiveNetworks, resolve_networks
-from services.ipam.node_index import NodeIndex
-from services.ipam.pool_selection import Pool, select_pools
+from services.ipam.core.effective_networks import EffectiveNetworks, resolve_networks
+from services.ipam.core.ledger import Exclusions
+from services.ipam.core.node_index import NodeIndex
+from services.ipam.core.pools import CannotAllocate, NotReady, Pool, select_pools
 from services.ipam.settings import IpamSettings
-from services.ipam.unallocated_reasons import CannotAllocate, NotReady
 
 _NO_FACTS: Final = "Talos has told nothing of its machine yet, and no block may hold an address of it"
 _METADATA_INCOMPLETE: Final = (

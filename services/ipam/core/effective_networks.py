@@ -7,11 +7,9 @@ import msgspec
 
 from libs.common.contract.events import ClusterNetworksObserved
 from libs.common.contract.events.from_watcher import SERVICE_CIDRS_UNKNOWN
-from services.ipam.network_set import parse_foreign_network
-from services.ipam.networks import Family, explain_no_blocks, parse_network
-from services.ipam.pages import PAGE_LENGTHS
-from services.ipam.pool_selection import PodNetworks, validate_cluster_cidrs
-from services.ipam.unallocated_reasons import CannotAllocate, NotReady
+from services.ipam.core.networks import Family, explain_no_blocks, parse_foreign_network, parse_network
+from services.ipam.core.pages import PAGE_LENGTHS
+from services.ipam.core.pools import CannotAllocate, NotReady, PodNetworks, validate_cluster_cidrs
 
 _DEFAULT_IPV4: Final = 24
 _DEFAULT_IPV6: Final = 80  # as the reference controller; kube-controller-manager uses 64

@@ -7,20 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.ipam.allocation_plan import (
+from services.ipam.core.allocation import (
     AllocationPlan,
     AllocationRequest,
     AllocationResult,
     Assignment,
-    Exclusions,
     ExistingAssignment,
     NoBlock,
     plan_claims,
 )
-from services.ipam.network_set import NetworkSet, overlaps
-from services.ipam.networks import parse_network
-from services.ipam.pages import Claim, Page, page_name, page_range_of
-from services.ipam.pool_selection import Pool
+from services.ipam.core.ledger import Exclusions
+from services.ipam.core.networks import NetworkSet, overlaps, parse_network
+from services.ipam.core.pages import Claim, Page, page_name, page_range_of
+from services.ipam.core.pools import Pool
 
 IPV4 = Pool(name="default", family=4, cidr="10.0.0.0/22", mask=24)
 IPV6 = Pool(name="default", family=6, cidr="fd00::/62", mask=64)

@@ -4,15 +4,15 @@ So claims of any mask, of old and new configurations, are in the same page and c
 never deleted, because it protects blocks that are claimed and not yet written to a Node.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 import msgspec
 
-from services.ipam.network_set import NetworkSet, contains, parse_cached_network
-from services.ipam.networks import Network
+from services.ipam.core.networks import Network, contains, overlaps, parse_cached_network
 
 PAGE_LENGTHS: Final = {4: 12, 6: 48}  # never change it: existing clusters have pages with these names
 PAGE_BYTES: Final = 1_000_000  # a ConfigMap may have 1 MiB
@@ -20,6 +20,9 @@ NAME_PREFIX: Final = "talos-ccm-pod-cidrs-"
 DATA_KEY: Final = "claims.json"
 _FORMAT: Final = 1
 _GONE_SINCE_BYTES: Final = 48  # reserved per claim, so that a full page can still record `gone_since`
+
+
+ClaimKey = tuple[str, str]  # block and uid
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +54,35 @@ class UnreadablePage(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     reason: str
+
+
+class Pages(msgspec.Struct, frozen=True, kw_only=True):
+    """All pages as read at one moment, with the writes of this process since then."""
+
+    by_range: Mapping[str, Page] = {}
+    unreadable: tuple[UnreadablePage, ...] = ()
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all pages."""
+        return {page.name for page in self.unreadable} | set(map(page_name, self.by_range))
+
+    def explain_closed(self) -> dict[str, str]:
+        """Return by name why ipam claims nothing in a page."""
+        return {page.name: f"{page.name} is unreadable: {page.reason}" for page in self.unreadable}
+
+    def replace(self, page: Page) -> "Pages":
+        """Return these pages with one that was written."""
+        return msgspec.structs.replace(self, by_range={**self.by_range, page.range: page})
+
+    def find_absent(self, uids: Container[str]) -> set[ClaimKey]:
+        """Return the claims for all other uids than these."""
+        return {
+            (block, claim.uid)
+            for page in self.by_range.values()
+            for block, claim in page.claims.items()
+            if claim.uid not in uids
+        }
 
 
 class StoredPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,13 +165,21 @@ def decode_page(stored_page: StoredPage) -> Page | UnreadablePage:
     )
 
 
+def decode_pages(stored: Iterable[StoredPage]) -> Pages:
+    """Decode all pages."""
+    found = [decode_page(page) for page in stored]
+    return Pages(
+        by_range={page.range: page for page in found if isinstance(page, Page)},
+        unreadable=tuple(page for page in found if isinstance(page, UnreadablePage)),
+    )
+
+
 def _explain_unreadable(name: str, stored: _StoredClaims) -> str:
     if stored.version != _FORMAT:
         return f"its version is {stored.version}, supported is {_FORMAT}"
     if page_name(stored.range) != name or page_range_of(stored.range) != stored.range:
         return f"its range is {stored.range}"
     whole = parse_cached_network(stored.range)
-    seen = NetworkSet()
     for block, claim in stored.claims.items():
         if str(parse_cached_network(block)) != block or not contains(whole, parse_cached_network(block)):
             return f"{block} is not a block of {stored.range}"
@@ -147,8 +187,8 @@ def _explain_unreadable(name: str, stored: _StoredClaims) -> str:
             return f"the claim of {block} has no uid"
         if claim.gone_since is not None and claim.gone_since.tzinfo is None:
             return f"goneSince of {block} has no time zone"
-        other = seen.find_overlap(parse_cached_network(block))
-        if other is not None:
-            return f"{block} and {other} overlap"
-        seen.add(parse_cached_network(block))
+    networks = sorted(map(parse_cached_network, stored.claims), key=lambda network: network.first)
+    for one, other in pairwise(networks):
+        if overlaps(one, other):
+            return f"{one} and {other} overlap"
     return ""

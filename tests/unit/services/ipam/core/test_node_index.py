@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from libs.common.contract.machine import AddressStatus, Inventory
 from libs.common.contract.node import NodeAddress
-from services.ipam import node_index
-from services.ipam.allocation_plan import Exclusions
-from services.ipam.node_index import NodeIndex
+from services.ipam.core import node_index
+from services.ipam.core.ledger import Exclusions
+from services.ipam.core.node_index import NodeIndex
 from tests.builders import NOW, make_facts, make_node, make_node_enriched
 
 

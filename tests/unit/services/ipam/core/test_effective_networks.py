@@ -3,14 +3,14 @@
 import pytest
 
 from libs.common.settings.read_settings import SettingsError, read_settings
-from services.ipam.effective_networks import (
+from services.ipam.core.effective_networks import (
     EffectiveNetworks,
     NetworkFlags,
     resolve_networks,
     validate_network_flags,
 )
+from services.ipam.core.pools import CannotAllocate, NotReady
 from services.ipam.settings import IpamSettings
-from services.ipam.unallocated_reasons import CannotAllocate, NotReady
 from tests.builders import make_cluster_networks as told
 
 V4, V6 = "10.244.0.0/16", "fd00:10:244::/48"

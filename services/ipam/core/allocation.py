@@ -1,14 +1,15 @@
 """Plans which blocks to claim for many Nodes at once, by the pages as last read."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import groupby
 
 import msgspec
 
-from services.ipam.ledger import Ledger
-from services.ipam.network_set import contains, parse_cached_network
-from services.ipam.pages import PAGE_BYTES, Page
-from services.ipam.pool_selection import Pool
+from services.ipam.core.ledger import Cursors, Exclusions, Ledger
+from services.ipam.core.networks import contains, parse_cached_network
+from services.ipam.core.pages import PAGE_BYTES, Page
+from services.ipam.core.pools import Pool
 
 
 class AllocationRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,21 +20,12 @@ class AllocationRequest(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[Pool, ...]  # grouped by family, in the order of the families in podCIDRs
 
 
-class Exclusions(msgspec.Struct, frozen=True, kw_only=True):
-    """What no block may overlap, in any notation; texts that are no network are ignored."""
-
-    networks: tuple[str, ...] = ()  # service CIDRs
-    # by Node name, its addresses and gateways, the most important ones first
-    addresses_by_node: Mapping[str, tuple[str, ...]] = {}
-    pod_cidrs_by_uid: Mapping[str, tuple[str, ...]] = {}  # uid -> podCIDRs of that Node
-    node_names_by_uid: Mapping[str, str] = {}  # uid -> name of that Node, for messages
-
-
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks claimed for that uid: only that Node may get them, at any time while it has none."""
 
     uid: str
     pod_cidrs: tuple[str, ...]
+    is_new: bool = False  # False: all are claimed already, and another replica may be about to write them
 
 
 class ExistingAssignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,10 +50,18 @@ class AllocationPlan(msgspec.Struct, frozen=True, kw_only=True):
     changed_pages: tuple[Page, ...]  # at the resourceVersion at which they were read
     results: Mapping[str, AllocationResult]  # by uid
     new_blocks: tuple[tuple[str, Pool], ...]  # each with its pool
-    cursors: Mapping[tuple[str, int], str]  # (pool's cidr, mask) -> last block allocated from it
-    attempts: Mapping[str, int] = {}  # by new block, number of candidate blocks examined
+    cursors: Cursors
+    tries: Mapping[str, int] = {}  # by new block, number of candidate blocks examined
     ignored_addresses: Mapping[str, str] = {}  # by Node, which of its many addresses are ignored, in words
-    has_yielded: bool = False  # a Node lost reserved blocks, because these pages have no other free one
+
+    def mark_new(self, new_blocks: AbstractSet[str]) -> dict[str, AllocationResult]:
+        """Return the results; an assignment with one of these blocks is new."""
+        return {
+            uid: msgspec.structs.replace(result, is_new=True)
+            if isinstance(result, Assignment) and not new_blocks.isdisjoint(result.pod_cidrs)
+            else result
+            for uid, result in self.results.items()
+        }
 
 
 def plan_claims(
@@ -70,7 +70,7 @@ def plan_claims(
     exclusions: Exclusions,
     *,
     closed_pages: Mapping[str, str],
-    cursors: Mapping[tuple[str, int], str],
+    cursors: Cursors,
     page_bytes: int = PAGE_BYTES,
 ) -> AllocationPlan:
     """Plan the claims of all requests.
@@ -82,39 +82,33 @@ def plan_claims(
     """
     ledger = Ledger(
         pages,
-        pod_cidrs_by_uid=exclusions.pod_cidrs_by_uid,
-        node_names_by_uid=exclusions.node_names_by_uid,
-        service_networks=exclusions.networks,
-        addresses_by_node=exclusions.addresses_by_node,
-        pools=(pool for request in requests for pool in request.pools),
+        exclusions,
+        pools=[pool for request in requests for pool in request.pools],
         closed_pages=closed_pages,
         cursors=cursors,
         page_bytes=page_bytes,
     )
-    answers = {request.uid: _allocate(request, ledger, exclusions) for request in requests}
+    results = {request.uid: _allocate(request, ledger, exclusions) for request in requests}
     return AllocationPlan(
         changed_pages=ledger.build_changed_pages(),
-        results=answers,
+        results=results,
         new_blocks=tuple(ledger.new_blocks),
         cursors=ledger.cursors,
-        attempts=ledger.attempts,
+        tries=ledger.tries,
         ignored_addresses=ledger.ignored_addresses,
-        has_yielded=ledger.has_yielded,
     )
 
 
 def _allocate(request: AllocationRequest, ledger: Ledger, exclusions: Exclusions) -> AllocationResult:
-    if exclusions.pod_cidrs_by_uid.get(request.uid):
-        return ExistingAssignment(pod_cidrs=exclusions.pod_cidrs_by_uid[request.uid])
+    if pod_cidrs := exclusions.pod_cidrs_by_uid.get(request.uid):
+        return ExistingAssignment(pod_cidrs=pod_cidrs)
     if not request.pools:
         return NoBlock(reason="no pool is for this node")
     found: list[tuple[str, Pool | None]] = []  # pool None: claimed earlier
-    own = ledger.get_blocks(request.uid)
     for family, grouped in groupby(request.pools, key=lambda pool: pool.family):
         pools = tuple(grouped)
-        one = _find_block(request, pools, own, ledger)
-        if one is None:  # all families or none: return the blocks of the other families
-            ledger.return_unused(found)
+        one = _find_block(request, pools, ledger)
+        if one is None:  # all families or none
             return _explain_no_block(family, pools, ledger)
         found.append(one)
     for block, pool in found:
@@ -124,7 +118,7 @@ def _allocate(request: AllocationRequest, ledger: Ledger, exclusions: Exclusions
 
 
 def _find_block(
-    request: AllocationRequest, pools: tuple[Pool, ...], claimed_blocks: Sequence[str], ledger: Ledger
+    request: AllocationRequest, pools: tuple[Pool, ...], ledger: Ledger
 ) -> tuple[str, Pool | None] | None:
     """Find a block claimed earlier for this Node, else a free one, else one that a Node reserves and yields.
 
@@ -135,7 +129,7 @@ def _find_block(
         before = [
             (block, pool.mask)
             for pool in pools
-            for block in claimed_blocks
+            for block in ledger.get_blocks(request.uid)
             if _is_usable(block, pool, ledger)
         ]
         for block, mask in before:
@@ -154,7 +148,7 @@ def _is_usable(block: str, pool: Pool, ledger: Ledger) -> bool:
 
 
 def _explain_no_block(family: int, pools: tuple[Pool, ...], ledger: Ledger) -> NoBlock:
-    takers = [ledger.explain_blocked_pool(pool) or ledger.describe_holders(pool) for pool in pools]
+    takers = [ledger.describe_takers(pool) for pool in pools]
     where = " and ".join(
         f"/{pool.mask} in {pool.cidr} (pool {pool.name}){taker}"
         for pool, taker in zip(pools, takers, strict=True)

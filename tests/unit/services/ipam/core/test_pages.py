@@ -2,14 +2,14 @@
 
 import re
 from datetime import datetime, timedelta
+from math import inf
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.ipam.absence_timer import AbsenceTimer
-from services.ipam.pages import (
+from services.ipam.core.pages import (
     Claim,
     Page,
     StoredPage,
@@ -19,7 +19,8 @@ from services.ipam.pages import (
     page_name,
     page_range_of,
 )
-from services.ipam.release_plan import (
+from services.ipam.core.release_plan import (
+    AbsenceTimer,
     InvalidPodCidr,
     PresentNode,
     ReleasePlan,
@@ -161,7 +162,7 @@ def test_a_claim_whose_node_is_gone_ends_when_its_quarantine_is_over():
     first = released(page(claim("10.244.0.0/24", "u")), {})
     assert first.page.claims["10.244.0.0/24"].gone_since == NOW
     early = released(first.page, {}, NOW + timedelta(days=1))
-    assert early.page is first.page
+    assert early.page == first.page
     late = released(first.page, {}, rested=("10.244.0.0/24",))
     assert late.page.claims == {}
     assert [one.uid for one in late.freed] == ["u"]
@@ -170,9 +171,10 @@ def test_a_claim_whose_node_is_gone_ends_when_its_quarantine_is_over():
 def test_the_quarantine_counts_from_the_end_of_one_list_to_the_begin_of_another():
     timer, key = AbsenceTimer(600.0), ("10.244.0.0/24", "u")
     assert timer.observe({key}, list_began=0.0, list_ended=60.0) == set()
-    assert timer.seconds_left(key, 100.0) == 560.0
+    assert timer.seconds_left(100.0) == 560.0
     assert timer.observe({key}, list_began=659.0, list_ended=700.0) == set()
     assert timer.observe({key}, list_began=660.0, list_ended=700.0) == {key}
+    assert timer.seconds_left(700.0) == inf
 
 
 def test_the_quarantine_starts_again_for_a_uid_that_was_listed_meanwhile_and_for_another_claim():
@@ -191,7 +193,7 @@ def test_a_uid_that_is_listed_again_is_not_gone():
 
 def test_the_claims_of_a_node_without_pod_cidrs_stay_all():
     before = page(claim("10.244.0.0/24", "u"), claim("10.244.2.0/23", "u"))
-    assert released(before, {"u": PresentNode("node-u", ())}).page is before
+    assert released(before, {"u": PresentNode("node-u", ())}).page == before
 
 
 def test_once_a_node_carries_something_its_other_claims_are_dropped():
@@ -209,7 +211,7 @@ def test_the_claim_of_a_node_that_carries_only_what_nobody_can_read_ends():
 
 def test_a_claim_that_its_node_carries_in_another_writing_stays():
     before = page(claim("10.244.0.0/24", "u"))
-    assert released(before, {"u": PresentNode("node-u", ("010.244.000.007/024",))}).page is before
+    assert released(before, {"u": PresentNode("node-u", ("010.244.000.007/024",))}).page == before
 
 
 def test_what_a_node_carries_without_a_claim_is_adopted():
@@ -226,7 +228,7 @@ def test_the_claim_of_a_node_that_has_become_another_s_ends_when_it_carries_some
     assert (after.page.claims, after.adopted, after.invalid) == ({}, (), ())
     assert find_invalid_pod_cidrs({"u": theirs}) == ()
     assert list_page_ranges({"u": theirs}) == set()
-    assert released(before, {"u": PresentNode("node-u", ("10.244.0.0/24",), is_foreign=True)}).page is before
+    assert released(before, {"u": PresentNode("node-u", ("10.244.0.0/24",), is_foreign=True)}).page == before
 
 
 @pytest.mark.parametrize(
@@ -264,7 +266,7 @@ def test_what_overlaps_a_claim_of_another_is_told_and_changes_nothing():
     carried = ("10.244.0.0/24",)
     present = {"u": PresentNode("node-u", carried), "v": PresentNode("node-v", ("10.244.0.0/23",))}
     after = released(before, present)
-    assert after.page is before
+    assert after.page == before
     assert after.invalid == (
         InvalidPodCidr(
             node="node-v",

@@ -9,9 +9,14 @@ from typing import Final
 
 import msgspec
 
-from services.ipam.network_set import NetworkSet, contains, parse_cached_network, parse_foreign_network
-from services.ipam.networks import Network
-from services.ipam.pool_selection import Pool
+from services.ipam.core.networks import (
+    Network,
+    NetworkSet,
+    contains,
+    parse_cached_network,
+    parse_foreign_network,
+)
+from services.ipam.core.pools import Pool
 
 # Per pool. An honest machine has no address in the blocks for pods, or only a few: its node networks,
 # gateways and virtual IPs.

@@ -1,6 +1,7 @@
 """Selects the pools that may provide pod CIDRs for a Node, in order."""
 
 from collections.abc import Mapping, Sequence
+from ipaddress import IPv6Interface
 from typing import Final, Literal, get_args
 
 import msgspec
@@ -8,17 +9,45 @@ import msgspec
 from libs.common.cloud_config.fact_fields import FactValues, fact_values, find_field
 from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.cloud_config.selectors import match_selector
-from libs.common.contract.machine import MachineFacts, why_metadata_incomplete
+from libs.common.contract.ip_addresses import IP, InvalidNodeIP, parse_node_ips
+from libs.common.contract.machine import AddressStatus, MachineFacts, why_metadata_incomplete
 from libs.common.contract.node import Node
-from services.ipam.networks import Family, explain_no_blocks, parse_network
-from services.ipam.node_subnet import find_node_subnet_pool
-from services.ipam.unallocated_reasons import CannotAllocate, NotReady
+from libs.common.contract.public_addresses import (
+    counts,
+    is_permanent,
+    lacks_node_ips,
+    parse_public_ip,
+)
+from services.ipam.core.networks import Family, explain_no_blocks, parse_network
 
 Allocator = Literal["RangeAllocator", "CloudAllocator"]
 
 DEFAULT_POOL: Final = "default"  # the cluster's own CIDRs, if the configuration has no pools
 NODE_SUBNET_POOL: Final = "node-subnet"  # the name of all pools that CloudAllocator derives
 _FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
+
+# Longest subnet prefix of the row, and the bits by which a block's prefix is longer.
+_ROWS: Final = ((99, 16), (105, 8), (111, 4), (118, 2), (119, 1), (123, 0))
+_MIN_PREFIX: Final = 64  # in a wider subnet, the /64 around the node's address is used
+_HOST_PREFIX: Final = 128
+
+
+class NotReady(msgspec.Struct, frozen=True):
+    """A fact is missing or a state is not reached yet; no operator needs to act."""
+
+    reason: str
+
+
+class CannotAllocate(msgspec.Struct, frozen=True):
+    """The configuration provides no block for this Node; an operator must change it."""
+
+    reason: str
+
+
+class NotManaged(msgspec.Struct, frozen=True):
+    """The --cloud-config file assigns the Node to another controller: ipam writes nothing for it."""
+
+    reason: str
 
 
 class Pool(msgspec.Struct, frozen=True):
@@ -158,3 +187,88 @@ def _spec_matches(spec: PoolSpec, facts: MachineFacts | None) -> bool | NotReady
 def _list_missing_fields(spec: PoolSpec, fields: FactValues) -> list[str]:
     named = (find_field(requirement.key) for term in spec.selector for requirement in term.requirements)
     return sorted({field.name for field in named if field is not None and field.name in fields.unqueried})
+
+
+def find_node_subnet_pool(
+    node: Node, facts: MachineFacts | None
+) -> tuple[str, int] | NotReady | CannotAllocate | None:
+    """Return CIDR and node mask of its first subnet for pods; None if it has only single addresses.
+
+    Returns NotReady while Talos does not answer, or reports addresses without the kubelet's own. A Node that
+    got a block of the cluster's CIDR meanwhile would keep it permanently.
+    """
+    if facts is None:
+        return NotReady("Talos has not reported the machine's addresses yet, and they decide its IPv6 pool")
+    ips = parse_node_ips(node.provided_node_ip) if node.provided_node_ip else ()
+    if isinstance(ips, InvalidNodeIP):
+        return NotReady(
+            f"the kubelet's node IP is invalid and cannot be compared with its machine: {ips.reason}"
+        )
+    if not facts.addresses or lacks_node_ips(ips, facts):
+        return NotReady("Talos does not list all its kubelet's addresses yet, and they decide its IPv6 pool")
+    return _find_first_usable(_list_public_subnets(facts, _list_public_ipv6(node, ips)))
+
+
+def _find_first_usable(prefixes: tuple[str, ...]) -> tuple[str, int] | CannotAllocate | None:
+    reasons = []
+    for prefix in prefixes:
+        try:
+            pool = derive_subnet_pool(prefix)
+        except ValueError as error:
+            reasons.append(str(error))
+            continue
+        if pool is None:
+            continue
+        cidr, mask = pool
+        if parse_network(cidr).prefix < mask:
+            return pool
+        # The reference assigns it to one node, and Talos then removes the node's address in it.
+        reasons.append(f"the subnet {cidr} is a single block, which contains the node's own address")
+    return CannotAllocate("it has no IPv6 subnet for pods: " + "; ".join(reasons)) if reasons else None
+
+
+def _list_public_subnets(facts: MachineFacts, only: frozenset[IP]) -> tuple[str, ...]:
+    """Return the machine's public IPv6 addresses with prefix length; if `only` is not empty, only those.
+
+    The reference prepends each permanent address: so the last one that Talos lists comes first.
+    """
+    permanent: list[str] = []
+    others: list[str] = []
+    for status in facts.addresses:
+        ip = parse_public_ip(status.address)
+        if ip is None or ip.version == 4 or (only and ip not in only) or not counts(status, facts):
+            continue
+        (permanent if is_permanent(status) else others).append(f"{ip}/{_prefix_length(status)}")
+    return (*reversed(permanent), *others)
+
+
+def _list_public_ipv6(node: Node, ips: tuple[IP, ...]) -> frozenset[IP]:
+    """Return the public IPv6 addresses in the Node object: they select one of several subnets."""
+    known = (a.address for a in node.status.addresses if a.type in ("InternalIP", "ExternalIP"))
+    public = (parse_public_ip(text) for text in (*known, *map(str, ips)))
+    return frozenset(ip for ip in public if ip is not None and ip.version == 6)
+
+
+def _prefix_length(status: AddressStatus) -> str:
+    return status.address.partition("/")[2] or "128"
+
+
+def derive_subnet_pool(prefix: str) -> tuple[str, int] | None:
+    """Return the pool's CIDR, which all nodes of a subnet share, and its mask; None for a single address.
+
+    `prefix` is an address with its prefix length, such as 2001:db8::5/64. Raises ValueError with the reason
+    if it is not IPv6 or contains fewer than 32 addresses.
+    """
+    try:
+        address = IPv6Interface(prefix)
+    except ValueError:
+        raise ValueError(f"{prefix} is no IPv6 address with a prefix length") from None
+    length = address.network.prefixlen
+    if length == _HOST_PREFIX:
+        return None
+    if length < _MIN_PREFIX:
+        address, length = IPv6Interface((address.ip, _MIN_PREFIX)), _MIN_PREFIX
+    for longest, more in _ROWS:
+        if length <= longest:
+            return str(address.network), length + more
+    raise ValueError(f"the subnet {address.network} is too small: /{_ROWS[-1][0]} is the smallest for pods")

@@ -1,0 +1,1 @@
+"""The rules of ipam: which blocks are free, what ends a claim, which pools serve a Node."""

@@ -1,0 +1,104 @@
+"""Measures how much of each pool is in use, and finds blocks in use that a new configuration removes."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from libs.common.cloud_config.model import Pool as PoolSpec
+from services.ipam.core.networks import (
+    Network,
+    contains,
+    parse_cached_network,
+    parse_foreign_network,
+    parse_network,
+)
+from services.ipam.core.pages import Page
+from services.ipam.core.pools import Pool
+
+_MAX_NAMED_BLOCKS: Final = 10  # listed in one message; the others are only counted
+
+
+class PoolUsage(msgspec.Struct, frozen=True):
+    """The usage of one pool."""
+
+    used: int  # blocks of its mask that overlap a claim, including claims in quarantine
+    capacity: int
+
+
+class UsageReport(msgspec.Struct, frozen=True):
+    """The usage of all pools."""
+
+    pools: Mapping[str, PoolUsage]  # by the pool's network
+    quarantined: int  # claims of deleted Nodes
+
+
+def measure_usage(pools: Iterable[Pool], pages: Iterable[Page]) -> UsageReport:
+    """Measure pools that do not overlap; pools with the same network count as one."""
+    claims = [claim for page in pages for claim in page.claims.values()]
+    blocks = sorted(
+        (parse_cached_network(claim.block) for claim in claims), key=lambda block: (block.family, block.first)
+    )
+    positions = [(block.family, block.first) for block in blocks]
+    return UsageReport(
+        {
+            pool.cidr: PoolUsage(
+                _count_blocks(parse_cached_network(pool.cidr), pool.mask, blocks, positions),
+                1 << pool.mask - parse_cached_network(pool.cidr).prefix,
+            )
+            for pool in pools
+        },
+        sum(claim.gone_since is not None for claim in claims),
+    )
+
+
+def _count_blocks(
+    pool: Network, mask: int, networks: Sequence[Network], positions: Sequence[tuple[int, int]]
+) -> int:
+    """Count the blocks of a pool that overlap one of these networks, which are disjoint and sorted."""
+    host_bits = pool.bits - mask
+    low = bisect_right(positions, (pool.family, pool.first))
+    high = bisect_right(positions, (pool.family, pool.end - 1))
+    used, counted_to = 0, pool.first >> host_bits  # narrow networks may share a block
+    for network in networks[max(0, low - 1) : high]:
+        if network.family != pool.family or network.end <= pool.first:
+            continue
+        first = max(network.first >> host_bits, counted_to)
+        counted_to = max(counted_to, (min(network.end, pool.end) - 1 >> host_bits) + 1)
+        used += max(0, counted_to - first)
+    return used
+
+
+def find_refused_shrinks(
+    old: Sequence[PoolSpec], new: Sequence[PoolSpec], in_use: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return a message per pool that would lose blocks in use; () if the new configuration is acceptable.
+
+    `in_use`: block -> name of its Node. A network may move to another pool. Blocks from elsewhere (the
+    cluster's CIDRs, node subnets, another allocator) belong to no pool and do not count.
+    """
+    kept = _networks(new)
+    blocks = [(block, node) for block, node in in_use.items() if not _lies_in(block, kept)]
+    sentences = []
+    for pool in old:
+        gone = _networks([pool])
+        nodes = [f"{node} ({block})" for block, node in blocks if _lies_in(block, gone)]
+        if nodes:
+            sentences.append(f"pool {pool.name} would lose {_describe_blocks(sorted(nodes))}")
+    return tuple(sentences)
+
+
+def _networks(pools: Sequence[PoolSpec]) -> list[Network]:
+    return [parse_network(cidr) for pool in pools for cidr in pool.cidrs]
+
+
+def _lies_in(block: str, networks: Sequence[Network]) -> bool:
+    network = parse_foreign_network(block)  # another allocator may write invalid podCIDRs
+    return network is not None and any(contains(outer, network) for outer in networks)
+
+
+def _describe_blocks(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - _MAX_NAMED_BLOCKS} more" if len(nodes) > _MAX_NAMED_BLOCKS else ""
+    what = "blocks that nodes have" if len(nodes) > 1 else "block that a node has"
+    return f"{len(nodes)} {what}: {', '.join(nodes[:_MAX_NAMED_BLOCKS])}{more}"
