@@ -1,7 +1,7 @@
 """Gathers the evidence that csr would use for a request, with the caller's credentials."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +14,13 @@ from cli.cluster.machine_query import fetch_node_name_at, query_machine
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import read_cluster, require_nodes
 from cli.explain.csr.request_evidence import (
-    FactsResult,
     RequestEvidence,
     find_claimants,
     find_contested_addresses,
 )
 from cli.name_suggestion import suggest_name
 from libs.common.cloud_config.model import Ownership
-from libs.common.contract.node import Node, trim_node
+from libs.common.contract.node import trim_node
 from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
 from libs.common.kube.errors import KubeError, NotFound
 from libs.common.kube.objects import SERVICE_CIDRS, Resource, UnreadableObject
@@ -74,40 +73,31 @@ async def _gather(source: RequestQuery) -> RequestEvidence:
 
 
 async def _gather_kubernetes(kube: KubeApi, source: RequestQuery) -> RequestEvidence:
-    query = dict(SIGNING_REQUESTS.query)
     if source.of_node:
-        everybodys = await _list_requests(kube, query)
-        requests = _select_node_requests(everybodys, source.name)
-        filed = find_newest(requests)
+        everybodys = await _list_requests(kube, SIGNING_REQUESTS.query)
+        filed = find_newest(_select_node_requests(everybodys, source.name))
         if filed is None:
-            name = source.name
-            meant = suggest_name(name, (one.signing_request.node_name for one in everybodys))
+            meant = suggest_name(source.name, (one.signing_request.node_name for one in everybodys))
             raise ClusterUnavailable(
-                f"Kubernetes has no request for a serving certificate of node {name}{meant} Kubernetes "
-                "deletes a "
-                "decided request after an hour. Check that the kubelet requests certificates "
-                "(rotate-server-certificates)"
+                f"Kubernetes has no request for a serving certificate of node {source.name}{meant} "
+                "Kubernetes deletes a decided request after an hour. Check that the kubelet requests "
+                "certificates (rotate-server-certificates)"
             )
     else:
         selected = await _list_requests(kube, {"fieldSelector": f"metadata.name={source.name}"})
         # a field selector in NAME could select more
-        found = [one for one in selected if one.name == source.name]
-        if not found:
+        filed = next((one for one in selected if one.name == source.name), None)
+        if filed is None:
             raise ClusterUnavailable(
                 f"CertificateSigningRequest {source.name} not found; Kubernetes deletes a decided request "
                 "after an hour. To explain the newest request of a node, add --node"
             )
-        filed = found[0]
-        ours = not find_ignore(filed.signing_request)
-        requests = (
-            _select_node_requests(await _list_requests(kube, query), filed.signing_request.node_name)
-            if ours
-            else []
-        )
+        is_ours = not find_ignore(filed.signing_request)
+        everybodys = await _list_requests(kube, SIGNING_REQUESTS.query) if is_ours else ()
     snapshot = await read_cluster(kube, ClusterQuery(), "nodes")
     return RequestEvidence(
         csr=filed,
-        requests=tuple(requests),
+        requests=_select_node_requests(everybodys, filed.signing_request.node_name),
         nodes=tuple(map(trim_node, require_nodes(snapshot))),
         without_talos=source.without_talos,
         endpoint=await _read_endpoint(kube),
@@ -134,14 +124,14 @@ async def _read_endpoint(kube: KubeApi) -> ApiEndpoint:
         return ApiEndpoint(fault=error.message)
 
 
-async def _list_requests(kube: KubeApi, query: dict[str, str]) -> tuple[CertificateSigningRequest, ...]:
+async def _list_requests(kube: KubeApi, query: Mapping[str, str]) -> tuple[CertificateSigningRequest, ...]:
     return await list_all(kube, msgspec.structs.replace(_ALL, query=query), _reject_unreadable)
 
 
 def _select_node_requests(
     requests: Iterable[CertificateSigningRequest], name: str
-) -> list[CertificateSigningRequest]:
-    return [one for one in requests if one.signing_request.node_name == name]
+) -> tuple[CertificateSigningRequest, ...]:
+    return tuple(one for one in requests if one.signing_request.node_name == name)
 
 
 async def _gather_machines(
@@ -153,10 +143,13 @@ async def _gather_machines(
     names = nodes.keys() if all_machines else {own, *find_claimants(evidence)}
     # metadata does not query machines of Nodes without node IPs, so they attest nothing.
     asked = [nodes[name] for name in sorted(names) if name == own or nodes[name].provided_node_ip]
-    looks, networks = await asyncio.gather(
-        _query_machines(machines, asked, evidence.nodes), _query_service_networks(machines)
-    )
-    evidence = msgspec.structs.replace(evidence, machine_results=looks, service_networks=networks)
+    queries = (query_machine(machines, node, evidence.nodes) for node in asked)
+    networks, answers = await asyncio.gather(_query_service_networks(machines), asyncio.gather(*queries))
+    results = {
+        node.name: answer.fault if isinstance(answer, QueryFailure) else answer.facts
+        for node, answer in zip(asked, answers, strict=True)
+    }
+    evidence = msgspec.structs.replace(evidence, machine_results=results, service_networks=networks)
     addresses = tuple(find_contested_addresses(evidence))[:MAX_DIALLED]
     found = await asyncio.gather(*(fetch_node_name_at(machines, address) for address in addresses))
     answered = tuple(ip for ip, name in zip(addresses, found, strict=True) if name == own)
@@ -169,16 +162,6 @@ async def _query_service_networks(machines: TalosApi) -> tuple[str, ...] | None:
     except MachineUnavailable:
         return None
     return networks.service_cidrs or None
-
-
-async def _query_machines(
-    machines: TalosApi, asked: Sequence[Node], nodes: Sequence[Node]
-) -> dict[str, FactsResult]:
-    seen = await asyncio.gather(*(query_machine(machines, node, nodes) for node in asked))
-    return {
-        node.name: look.fault if isinstance(look, QueryFailure) else look.facts
-        for node, look in zip(asked, seen, strict=True)
-    }
 
 
 def _reject_unreadable(unreadable: UnreadableObject) -> None:

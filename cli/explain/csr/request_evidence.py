@@ -12,7 +12,7 @@ from libs.common.contract.events import CsrEnriched, NodeEnriched, NodeUnreachab
 from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node
-from services.csr.core.certificate_request import MalformedRequest, parse_request
+from services.csr.core.certificate_request import CertificateRequest, parse_request
 from services.csr.core.claim_index import (
     ClaimIndex,
     collect_answered_ips,
@@ -44,6 +44,12 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
     def node(self) -> Node | None:
         """Return the Node of the requesting kubelet; None if there is none."""
         return next((node for node in self.nodes if node.name == self.csr.signing_request.node_name), None)
+
+    @property
+    def certificate_request(self) -> CertificateRequest | None:
+        """Return the requested certificate; None if the request cannot be parsed."""
+        parsed = parse_request(self.csr.signing_request.spec.request)
+        return parsed if isinstance(parsed, CertificateRequest) else None
 
     def complete_policy(self, policy: ApprovalPolicy) -> ApprovalPolicy:
         """Return the policy with the gathered networks and API endpoint where it has none."""
@@ -90,10 +96,9 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_claimants(evidence: RequestEvidence) -> frozenset[str]:
     """Return the other Nodes that claim a requested name or address."""
-    asked = parse_request(evidence.csr.signing_request.spec.request)
-    if isinstance(asked, MalformedRequest):
+    asked, claims = evidence.certificate_request, evidence.claims
+    if asked is None:
         return frozenset()
-    claims = evidence.claims
     found = [claim.node for ip in asked.ips for claim in claims.find_by_address(ip)]
     found += [claim.node for dns in asked.dns_names for claim in claims.find_by_name(dns)]
     return frozenset(found) - {evidence.csr.signing_request.node_name}
@@ -101,9 +106,9 @@ def find_claimants(evidence: RequestEvidence) -> frozenset[str]:
 
 def find_contested_addresses(evidence: RequestEvidence) -> Iterator[str]:
     """Yield requested addresses of the node's machine that csr approves only where the machine answers."""
-    asked, facts = parse_request(evidence.csr.signing_request.spec.request), evidence.enriched.facts
+    asked, facts = evidence.certificate_request, evidence.enriched.facts
     name = evidence.csr.signing_request.node_name
-    if isinstance(asked, MalformedRequest) or facts is None or facts.node_name != name:
+    if asked is None or facts is None or facts.node_name != name:
         return
     claims, attested = evidence.claims, collect_attested_ips(facts)
     listed = {canonical_ip(status.address) for status in facts.addresses} - collect_answered_ips(facts)

@@ -11,8 +11,18 @@ from cli.explain.layout import CheckOutcome, CheckResult
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.machine import MachineFault
-from services.csr.core.certificate_request import CertificateRequest, parse_request, quote_untrusted
-from services.csr.core.decide import ApprovalPolicy, Approve, Check, Decision, Deny, Ignore, Wait, decide
+from services.csr.core.certificate_request import CertificateRequest, quote_untrusted
+from services.csr.core.decide import (
+    ApprovalPolicy,
+    Approve,
+    Check,
+    Decision,
+    Deny,
+    Evaluation,
+    Ignore,
+    Wait,
+    decide,
+)
 from services.csr.core.endpoint_checks import depends_on_endpoint
 from services.csr.core.pending_requests import PendingRequests
 
@@ -57,37 +67,32 @@ class RequestExplanation(msgspec.Struct, frozen=True, kw_only=True):
 
 def explain_request(evidence: RequestEvidence, policy: ApprovalPolicy) -> RequestExplanation:
     """Explain the request with the code of csr."""
-    request = evidence.csr.signing_request
-    asked = parse_request(request.spec.request)
-    judgement = decide(evidence.enriched, evidence.claims, evidence.complete_policy(policy))
-    decision = judgement.decision
-    checks = tuple(map(_make_check_result, judgement.checks))
-    lacks_networks = not evidence.without_talos and any(check.name == "networks" for check in checks)
-    unknown = tuple(_list_unknown_checks(evidence, decision, lacks_networks=lacks_networks))
-    unknown += tuple(_check_unknown_endpoint(evidence, policy, decision))
+    policy = evidence.complete_policy(policy)
+    evaluation = decide(evidence.enriched, evidence.claims, policy)
+    checks = tuple(map(_make_check_result, evaluation.checks))
+    unknown = tuple(_list_unknown_checks(evidence, evaluation, policy))
+    verdict, check, reason = _read_decision(evaluation.decision)
     if unknown:
         # The unknown results replace the checks that would report that nothing was queried.
-        checks = (*(check for check in checks if not _is_replaced(check, unknown)), *unknown)
-    verdict, check, reason = _decide_verdict(decision)
-    if unknown:
+        checks = (*(each for each in checks if not _is_replaced(each, unknown)), *unknown)
         verdict, check = "unknown", unknown[0].name
-        reason = "; ".join(one.text for one in unknown if one.name != "machine")
-    if foreign := _why_foreign(evidence):
+        reason = "; ".join(each.text for each in unknown if each.name != "machine")
+    node, ownership = evidence.node, evidence.ownership
+    if node is not None and (foreign := why_not_owned(ownership, node)):
         verdict, check, reason = "foreign", "", foreign
-    elif evidence.node is None and verdict == "deny" and evidence.ownership != Ownership():
+    elif node is None and verdict == "deny" and ownership != Ownership():
         verdict, check = "wait", "node"  # its future ownership is unknown
     superseded_by = _find_superseding_request(evidence)
     state, condition = _read_state(evidence.csr)
+    queried = evidence.machine_results
     return RequestExplanation(
         csr=evidence.csr,
-        certificate_request=asked if isinstance(asked, CertificateRequest) else None,
+        certificate_request=evidence.certificate_request,
         state="superseded" if superseded_by and state == "pending" else state,
         condition=condition,
         superseded_by=superseded_by,
-        machines=tuple(sorted(evidence.machine_results)),
-        unqueried_machines=len(evidence.nodes) - len(evidence.machine_results)
-        if evidence.machine_results
-        else 0,
+        machines=tuple(sorted(queried)),
+        unqueried_machines=len(evidence.nodes) - len(queried) if queried else 0,
         checks=checks,
         verdict=verdict,
         check=check,
@@ -100,7 +105,8 @@ def _make_check_result(check: Check) -> CheckResult:
     return CheckResult(check.name, result, check.text, tuple(sorted(check.nodes)), check.rivals)
 
 
-def _decide_verdict(decision: Decision) -> tuple[RequestVerdict, str, str]:
+def _read_decision(decision: Decision) -> tuple[RequestVerdict, str, str]:
+    """Return verdict, deciding check and reason."""
     match decision:
         case Approve(message=message):
             return "approve", "", message
@@ -113,38 +119,30 @@ def _decide_verdict(decision: Decision) -> tuple[RequestVerdict, str, str]:
 
 
 def _list_unknown_checks(
-    evidence: RequestEvidence, decision: Decision, *, lacks_networks: bool
+    evidence: RequestEvidence, evaluation: Evaluation, policy: ApprovalPolicy
 ) -> Iterator[CheckResult]:
     """Yield checks that depend on facts that csr has and this command lacks."""
-    if isinstance(decision, Wait) and decision.reason == "asking" and evidence.talos_problem:
+    decision = evaluation.decision
+    waits_for = decision.reason if isinstance(decision, Wait) else ""
+    if waits_for == "asking" and evidence.talos_problem:
         yield CheckResult("machine", "unknown", evidence.talos_problem)
         for name, what in (("names", "DNS names"), ("addresses", "IP addresses")):
             yield CheckResult(name, "unknown", f"unknown whether the machine has the {what}")
-    if isinstance(decision, Wait) and decision.reason in _UNTOLD_WITHOUT_TALOS and lacks_networks:
+    lacks_networks = not evidence.without_talos and any(each.name == "networks" for each in evaluation.checks)
+    if waits_for in _UNTOLD_WITHOUT_TALOS and lacks_networks:
         yield CheckResult("networks", "unknown", _NETWORKS_UNKNOWN)
-    if not isinstance(decision, Approve) or evidence.without_talos:
+    if isinstance(decision, Approve) and not evidence.without_talos:
+        for name in sorted(find_claimants(evidence)):
+            result = evidence.machine_results.get(name)
+            if isinstance(result, MachineFault):
+                text = f"Node {name} also claims one of these and does not answer now ({result.message}): "
+                text += "only the running csr knows its earlier addresses"
+                yield CheckResult("former", "unknown", text, (name,))
+    # A proxy that ends TLS shows its own certificate, so csr may see another one than the caller.
+    asked, endpoint = evidence.certificate_request, policy.api_endpoint
+    if asked is None or endpoint.is_api_server or not _rests_on_endpoint(decision):
         return
-    for name in sorted(find_claimants(evidence)):
-        look = evidence.machine_results.get(name)
-        if isinstance(look, MachineFault):
-            text = f"Node {name} also claims one of these and does not answer now ({look.message}): "
-            text += "only the running csr knows its earlier addresses"
-            yield CheckResult("former", "unknown", text, (name,))
-
-
-def _check_unknown_endpoint(
-    evidence: RequestEvidence, policy: ApprovalPolicy, decision: Decision
-) -> Iterator[CheckResult]:
-    """Yield an unknown result if the caller may see another certificate than csr.
-
-    A proxy that ends TLS shows its own certificate.
-    """
-    name = evidence.csr.signing_request.node_name
-    asked = parse_request(evidence.csr.signing_request.spec.request)
-    endpoint = evidence.complete_policy(policy).api_endpoint
-    if endpoint.is_api_server or not isinstance(asked, CertificateRequest):
-        return
-    if _rests_on_endpoint(decision) and depends_on_endpoint(asked, name):
+    if depends_on_endpoint(asked, evidence.csr.signing_request.node_name):
         why = f" ({quote_untrusted(endpoint.fault, _FAULT_SHOWN)})" if endpoint.fault else ""
         yield CheckResult("endpoint", "unknown", _ENDPOINT_UNKNOWN + why)
 
@@ -159,15 +157,10 @@ def _rests_on_endpoint(decision: Decision) -> bool:
 
 def _is_replaced(check: CheckResult, unknown: tuple[CheckResult, ...]) -> bool:
     """Whether an unknown result replaces this check."""
-    names = {one.name for one in unknown}
-    return check.name in names & {"endpoint"} or (
-        check.name in _UNTOLD_WITHOUT_TALOS and names != {"endpoint"}
-    )
-
-
-def _why_foreign(evidence: RequestEvidence) -> str:
-    """Return why csr ignores the request of a foreign Node; "" if the Node is ours or missing."""
-    return why_not_owned(evidence.ownership, evidence.node) if evidence.node is not None else ""
+    names = {each.name for each in unknown}
+    if check.name == "endpoint":
+        return "endpoint" in names
+    return check.name in _UNTOLD_WITHOUT_TALOS and names != {"endpoint"}
 
 
 def _find_superseding_request(evidence: RequestEvidence) -> str:
@@ -179,10 +172,8 @@ def _find_superseding_request(evidence: RequestEvidence) -> str:
 
 
 def _read_state(filed: CertificateSigningRequest) -> tuple[RequestPhase, CsrCondition | None]:
-    kinds: tuple[tuple[str, RequestPhase], ...] = (
-        ("Denied", "denied"), ("Failed", "failed"), ("Approved", "approved")
-    )  # fmt: skip
-    for kind, state in kinds:
+    kinds: dict[str, RequestPhase] = {"Denied": "denied", "Failed": "failed", "Approved": "approved"}
+    for kind, state in kinds.items():
         if condition := filed.find_condition(kind):
             return state, condition
     return "approved" if filed.is_issued else "pending", None

@@ -18,7 +18,7 @@ EvidenceState = Literal["has", "lacks", "later", "unknown"]
 DeletionOutcome = Literal["not-owned", "kept", "deletable", "unknown"]
 
 
-class EvidenceItem(msgspec.Struct, frozen=True, kw_only=True):
+class EvidenceItem(msgspec.Struct, frozen=True):
     """One piece of evidence that exists, is missing, or is unknown."""
 
     state: EvidenceState = msgspec.field(name="found")
@@ -42,76 +42,60 @@ def forecast_deletion(evidence: NodeEvidence, terms: DeletionPolicy) -> Deletion
     foreign = explain_exclusion(evidence.ownership.for_controller(NODE_LIFECYCLE), evidence.node)
     if foreign:
         return DeletionForecast(outcome="not-owned", reason=foreign)
-    return _forecast_spot(evidence, terms) or _forecast_by_query(evidence, terms)
+    spot = Assessment()
+    if terms.deletes_gcp_spot and is_gcp_spot(evidence.node):
+        spot = assess_gcp_spot(evidence.node, evidence.at)
+        if not spot.missing:
+            return _make_forecast(
+                "deletable", spot.proven, evidence, (*_list_evidence(spot), _describe_grace(terms))
+            )
+    return _forecast_by_query(evidence, terms, spot)
 
 
-def _forecast_spot(evidence: NodeEvidence, terms: DeletionPolicy) -> DeletionForecast | None:
-    spot = _assess_spot(evidence, terms)
-    if spot is None or spot.missing:
-        return None
-    pieces = (*_list_evidence(spot), _describe_grace(terms))
-    return DeletionForecast(
-        outcome="deletable", reason="; ".join(spot.proven), evidence=pieces, taint=_plan_taint(evidence)
-    )
-
-
-def _forecast_by_query(evidence: NodeEvidence, terms: DeletionPolicy) -> DeletionForecast:
-    node, word = evidence.node, evidence.machine_report
+def _forecast_by_query(evidence: NodeEvidence, terms: DeletionPolicy, spot: Assessment) -> DeletionForecast:
+    node, report = evidence.node, evidence.machine_report
     judged = assess_node(node, evidence.at, min_not_ready=terms.min_not_ready)
-    unseen: tuple[EvidenceItem, ...] = ()
-    later: tuple[EvidenceItem, ...] = ()
-    if word is None:
-        unseen = (
-            EvidenceItem(state="unknown", text=f"machines at its addresses: {evidence.not_queried_reason}"),
-        )
+    unseen: list[EvidenceItem] = []
+    later: list[EvidenceItem] = []
+    if report is None:
+        text = f"machines at its addresses: {evidence.not_queried_reason}"
+        unseen.append(EvidenceItem("unknown", text))
     else:
-        look = assess_report(node, word, build_machine_index(evidence.nodes, evidence.machine_reports))
+        seen = assess_report(node, report, build_machine_index(evidence.nodes, evidence.machine_reports))
         if evidence.inconclusive_reason:
-            look += Assessment(missing=(evidence.inconclusive_reason,))
-        judged, later = look + judged, () if look.missing else _list_time_conditions(terms)
-    spot = _assess_spot(evidence, terms)
-    lacks_as_spot = (f"with --delete-preempted-gcp-spot: {text}" for text in (spot.missing if spot else ()))
-    outcome: DeletionOutcome = "kept" if judged.missing else "unknown" if unseen else "deletable"
-    reasons = {
-        "kept": judged.missing,
-        "unknown": ("its machine was not queried",),
-        "deletable": judged.proven,
-    }
-    return DeletionForecast(
-        outcome=outcome,
-        reason="; ".join(reasons[outcome]),
-        evidence=(*unseen, *_list_evidence(judged), *later, *_make_items("lacks", lacks_as_spot)),
-        taint=_plan_taint(evidence),
-    )
+            seen += Assessment(missing=(evidence.inconclusive_reason,))
+        judged = seen + judged
+        later += [] if seen.missing else _list_time_conditions(terms)
+    items = [*unseen, *_list_evidence(judged), *later]
+    items += [EvidenceItem("lacks", f"with --delete-preempted-gcp-spot: {text}") for text in spot.missing]
+    if judged.missing:
+        return _make_forecast("kept", judged.missing, evidence, items)
+    if unseen:
+        return _make_forecast("unknown", ("its machine was not queried",), evidence, items)
+    return _make_forecast("deletable", judged.proven, evidence, items)
 
 
-def _assess_spot(evidence: NodeEvidence, terms: DeletionPolicy) -> Assessment | None:
-    """Assess the rule for GCP spot machines; None if it is off or does not apply to this Node."""
-    is_about = terms.deletes_gcp_spot and is_gcp_spot(evidence.node)
-    return assess_gcp_spot(evidence.node, evidence.at) if is_about else None
-
-
-def _plan_taint(evidence: NodeEvidence) -> ShutdownTaintChange | None:
-    return plan_shutdown_taint(evidence.node, evidence.machine_report)
+def _make_forecast(
+    outcome: DeletionOutcome, reasons: Iterable[str], evidence: NodeEvidence, items: Iterable[EvidenceItem]
+) -> DeletionForecast:
+    taint = plan_shutdown_taint(evidence.node, evidence.machine_report)
+    return DeletionForecast(outcome=outcome, reason="; ".join(reasons), evidence=tuple(items), taint=taint)
 
 
 def _list_evidence(judged: Assessment) -> Iterator[EvidenceItem]:
-    yield from _make_items("has", judged.proven)
-    yield from _make_items("lacks", judged.missing)
+    yield from (EvidenceItem("has", text) for text in judged.proven)
+    yield from (EvidenceItem("lacks", text) for text in judged.missing)
 
 
-def _make_items(found: EvidenceState, texts: Iterable[str]) -> Iterator[EvidenceItem]:
-    return (EvidenceItem(state=found, text=text) for text in texts)
-
-
-def _list_time_conditions(terms: DeletionPolicy) -> tuple[EvidenceItem, ...]:
+def _list_time_conditions(terms: DeletionPolicy) -> Iterator[EvidenceItem]:
     history = assess_history(None, min_polls=terms.min_polls, min_span=terms.min_span)
     minutes = f"{terms.min_span.total_seconds() / 60:g} min"
-    over = (f"{text}, over {minutes}: this is the first" for text in history.missing)
-    return (*_make_items("later", over), _describe_grace(terms))
+    for text in history.missing:
+        yield EvidenceItem("later", f"{text}, over {minutes}: this is the first")
+    yield _describe_grace(terms)
 
 
 def _describe_grace(terms: DeletionPolicy) -> EvidenceItem:
     minutes = f"{terms.startup_grace.total_seconds() / 60:g} min"
     text = f"{minutes} since lifecycle started and leads, and deletions left in this hour"
-    return EvidenceItem(state="later", text=text)
+    return EvidenceItem("later", text)
