@@ -47,7 +47,8 @@ class IpamService:
         self._dependencies = dependencies
         self._settings = settings
         self._cluster_view = ClusterView(
-            settings,
+            settings.network_flags,
+            settings.cidr_allocator_type,
             on_node_deleted=self._on_node_deleted,
             on_pod_cidrs_removed=self._on_pod_cidrs_removed,
             on_change=self._on_view_change,

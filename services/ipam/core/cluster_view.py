@@ -17,11 +17,11 @@ from libs.common.contract.events import (
 from libs.common.contract.node import Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, object_name_in
 from libs.common.service.startup_gate import StartupGate
-from services.ipam.core.effective_networks import EffectiveNetworks, resolve_networks
+from services.ipam.core.effective_networks import EffectiveNetworks, NetworkFlags, resolve_networks
 from services.ipam.core.ledger import Exclusions
 from services.ipam.core.node_index import NodeIndex
+from services.ipam.core.pools import Allocator as AllocatorType
 from services.ipam.core.pools import CannotAllocate, NotReady, Pool, select_pools
-from services.ipam.settings import IpamSettings
 
 _NO_FACTS: Final = "Talos has told nothing of its machine yet, and no block may hold an address of it"
 _METADATA_INCOMPLETE: Final = (
@@ -34,7 +34,8 @@ class ClusterView:
 
     def __init__(
         self,
-        settings: IpamSettings,
+        network_flags: NetworkFlags,
+        allocator: AllocatorType,
         *,
         on_node_deleted: Callable[[str], None],
         on_pod_cidrs_removed: Callable[[Node], None],
@@ -42,12 +43,13 @@ class ClusterView:
     ) -> None:
         """`on_node_deleted` receives a deleted Node's name; `on_change`: waiting Nodes may now be served."""
         self.nodes = NodeIndex()
-        self._settings = settings
+        self._network_flags = network_flags
+        self._allocator = allocator
         self._on_node_deleted = on_node_deleted
         self._on_pod_cidrs_removed = on_pod_cidrs_removed
         self._on_change = on_change
         self._networks: EffectiveNetworks | NotReady | CannotAllocate = resolve_networks(
-            settings.network_flags, None, None
+            network_flags, None, None
         )
         self._observed: ClusterNetworksObserved | None = None
         self._service_cidrs: tuple[str, ...] | None = None
@@ -77,7 +79,7 @@ class ClusterView:
         facts = self.nodes.get_facts(node.name, node.uid)
         if facts is None:
             return NotReady(_NO_FACTS)
-        return select_pools(node, facts, networks.pods, configured, self._settings.cidr_allocator_type)
+        return select_pools(node, facts, networks.pods, configured, self._allocator)
 
     def get_exclusions(self) -> Exclusions:
         """Return what no block may overlap. Raises TemporaryError while a part of it is unknown."""
@@ -152,7 +154,7 @@ class ClusterView:
         self, observed: ClusterNetworksObserved | None, service_cidrs: tuple[str, ...] | None
     ) -> None:
         self._observed, self._service_cidrs = observed, service_cidrs
-        networks = resolve_networks(self._settings.network_flags, observed, service_cidrs)
+        networks = resolve_networks(self._network_flags, observed, service_cidrs)
         if networks != self._networks:
             self._networks = networks
             self._on_change()
