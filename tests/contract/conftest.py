@@ -17,6 +17,19 @@ from tests.recorded_requests import RecordedRequests
 ApiServer = ControlPlane | SimApiServer
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run what is marked `real_only` on the real server only: `sim_apiserver` says what it leaves out."""
+    left_out = [
+        item
+        for item in items
+        if isinstance(item, pytest.Function)
+        if item.get_closest_marker("real_only")
+        if any(str(value).startswith("simulated") for value in item.callspec.params.values())
+    ]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
 @pytest.fixture(scope="session")
 async def real_api_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
     """Runs no controller manager, so only the tests write; use unique names, and clean up.

@@ -111,6 +111,7 @@ async def test_a_name_that_would_be_another_path_is_never_asked_for(api: KubeApi
         await api.patch_signing_request_approval(text, [ADD])
 
 
+@pytest.mark.real_only
 @pytest.mark.parametrize(
     ("condition", "fields"),
     [

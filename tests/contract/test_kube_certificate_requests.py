@@ -50,6 +50,7 @@ def causes(answer: HttpResponse) -> list[tuple[str, str]]:
     return [(cause["field"], cause["reason"]) for cause in answer.body["details"]["causes"]]
 
 
+@pytest.mark.real_only
 @pytest.mark.parametrize(
     "pem",
     [
@@ -73,6 +74,7 @@ async def test_what_is_no_request_is_forbidden_to_a_node_and_invalid_from_an_adm
     assert (of_admin.status, causes(of_admin)) == (422, [("spec.request", "FieldValueInvalid")])
 
 
+@pytest.mark.real_only
 async def test_a_request_that_another_key_signed_is_invalid(admin: KubeletFleet):
     refused = await filed(admin, FORGED)
     assert (refused.status, causes(refused)) == (422, [("spec.request", "FieldValueInvalid")])
@@ -98,6 +100,7 @@ async def test_what_stands_around_the_first_whole_block_of_pem_is_not_looked_at(
     assert (await filed(admin, pem)).status == 201
 
 
+@pytest.mark.real_only
 @pytest.mark.parametrize(
     ("usages", "field", "reason"),
     [
@@ -120,6 +123,7 @@ async def test_usages_that_no_kubelet_asks_for_are_taken_all_the_same(admin: Kub
     assert (taken.status, taken.body["spec"]["usages"]) == (201, usages)
 
 
+@pytest.mark.real_only
 @pytest.mark.parametrize("seconds", [-1, 0, 599])
 async def test_a_life_of_less_than_ten_minutes_is_invalid(admin: KubeletFleet, seconds: int):
     refused = await filed(admin, seconds=seconds)
@@ -134,6 +138,7 @@ async def test_a_life_is_counted_in_32_bits(admin: KubeletFleet):
     assert "expirationSeconds" not in (await filed(admin)).body["spec"]
 
 
+@pytest.mark.real_only
 @pytest.mark.parametrize(
     ("signer", "reason"),
     [
@@ -150,6 +155,7 @@ async def test_a_signer_is_a_domain_and_a_path(admin: KubeletFleet, signer: str,
     assert (refused.status, causes(refused)) == (422, [("spec.signerName", reason)])
 
 
+@pytest.mark.real_only
 @pytest.mark.parametrize("common_name", ["", "joe", "system:node:victim", "system:node:ASKS", "system:node:"])
 async def test_a_node_asks_for_itself_only(admin: KubeletFleet, common_name: str):
     refused = await filed(admin, make_request_pem(common_name=common_name, dns=["asks"], ips=[]))
@@ -198,6 +204,7 @@ async def test_who_asks_is_written_by_the_server_whatever_was_sent(
     assert "extra" not in spec
 
 
+@pytest.mark.real_only
 async def test_a_client_certificate_of_the_administrators_group_cannot_be_asked_for(admin: KubeletFleet):
     signer, usages = "kubernetes.io/kube-apiserver-client", ["client auth"]
     pem = make_request_pem(common_name="joe", dns=[], ips=[], organizations=["system:masters"])

@@ -84,6 +84,7 @@ async def test_an_update_to_the_same_is_a_success_too(api: KubeApi, name: str):
     assert again.metadata.resource_version == created.metadata.resource_version
 
 
+@pytest.mark.real_only
 async def test_more_than_a_mebibyte_is_refused_for_good(api: KubeApi, name: str):
     with pytest.raises(Invalid):
         await api.create_config_map(NAMESPACE, a_config_map(name, key="x" * (1024 * 1024 + 1)))

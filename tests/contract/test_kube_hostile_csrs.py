@@ -1,4 +1,4 @@
-"""The outcome of every hostile request on a real and a simulated control plane if it is approved unread.
+"""The outcome of every hostile request on a real control plane if it is approved unread.
 
 The API server rejects some of them. Only csr prevents that the signer signs the others.
 """
@@ -10,25 +10,13 @@ import msgspec
 import pytest
 
 from libs.common.contract.signing_request import KUBELET_SERVING
+from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, RequestRejected
 from libs.testbed.signing_requests import CSRS, SigningOutcome
-from libs.testbed.sim_apiserver.server import SimApiServer
 from services.csr.core.certificate_request import CertificateRequest, parse_request
-from tests.contract.conftest import ApiServer
 from tests.csr_cases import CASES, CsrCase
 from tests.integration.csr_cluster import names_in, request_case
 
-# Go reads these and cryptography does not, or reads them otherwise: the simulated server refuses them.
-NOT_SIMULATED = frozenset(
-    {
-        "an X.400 address",
-        "attributes out of order",
-        "two values in the attribute",
-        "another version",
-        "Microsoft's attribute",
-        "Microsoft's attribute for its own, the standard one for others",
-    }
-)
 # By the message of the condition Failed.
 FAILED = {
     "Email subjectAltNames are not allowed": ("an e-mail address",),
@@ -75,17 +63,13 @@ async def verdict_on(case: CsrCase, kubelets: KubeletFleet) -> Verdict:
 
 
 @pytest.fixture(scope="module")
-async def verdicts(signing: KubeletFleet, signing_api_server: ApiServer) -> dict[str, Verdict]:
+async def verdicts(real_signer: ControlPlane) -> dict[str, Verdict]:
     """All cases at once, except those of other signers, which have no controller here, and those of users
     whose names no HTTP header can carry.
     """
-    left_out = NOT_SIMULATED if isinstance(signing_api_server, SimApiServer) else frozenset[str]()
-    asked = [
-        case
-        for case in CASES
-        if case.signer == KUBELET_SERVING and case.name not in left_out and case.username.isprintable()
-    ]
-    found = await asyncio.gather(*(verdict_on(case, signing) for case in asked))
+    asked = [case for case in CASES if case.signer == KUBELET_SERVING and case.username.isprintable()]
+    async with KubeletFleet.start(real_signer) as signing:
+        found = await asyncio.gather(*(verdict_on(case, signing) for case in asked))
     return {case.name: verdict for case, verdict in zip(asked, found, strict=True)}
 
 

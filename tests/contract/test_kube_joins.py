@@ -34,6 +34,7 @@ async def test_a_joined_node_looks_as_a_kubelet_with_an_external_cloud_provider_
     await admin.delete_node("tb-dual")
 
 
+@pytest.mark.real_only
 async def test_a_kubelet_may_write_its_own_node_and_no_other(admin: KubeletFleet):
     await admin.join(SimKubelet(name="tb-own"))
     label = {"metadata": {"labels": {"tb": "yes"}}}
@@ -47,6 +48,7 @@ async def test_a_kubelet_may_write_its_own_node_and_no_other(admin: KubeletFleet
     await admin.delete_node("tb-own")
 
 
+@pytest.mark.real_only
 @pytest.mark.parametrize(
     ("patch", "words"),
     [
@@ -66,6 +68,7 @@ async def test_a_kubelet_may_not_give_its_node_a_role_nor_free_it_of_its_taints(
     await admin.delete_node("tb-free")
 
 
+@pytest.mark.real_only
 async def test_a_kubelet_may_not_create_its_node_with_a_restricted_label(admin: KubeletFleet):
     with pytest.raises(RequestRejected, match="node-role"):
         await admin.join(SimKubelet(name="tb-role", labels={"node-role.kubernetes.io/control-plane": ""}))

@@ -51,6 +51,7 @@ def a_service_cidr(name: str, *cidrs: str, **metadata: Any) -> dict[str, Any]:
     return head | {"metadata": {"name": name, **metadata}, "spec": {"cidrs": list(cidrs)}}
 
 
+@pytest.mark.real_only
 async def test_a_range_counts_from_its_creation_until_it_is_gone(
     informer: ServiceCidrInformer, admin: KubeletFleet
 ):

@@ -62,6 +62,7 @@ async def test_a_certificate_lives_as_long_as_was_asked_but_not_longer_than_a_ye
     assert timedelta(seconds=-320) < begun <= timedelta(minutes=-5)
 
 
+@pytest.mark.real_only
 @pytest.mark.parametrize(
     ("usages", "issued"),
     [
@@ -87,6 +88,7 @@ async def test_other_usages_than_those_of_a_server_fail(
         assert failed["lastTransitionTime"]
 
 
+@pytest.mark.real_only
 async def test_a_request_without_names_fails(signing: KubeletFleet):
     name = await signing.file_request(a_request(dns=(), ips=()), user=USER)
     outcome = await approved(signing, name)
@@ -94,6 +96,7 @@ async def test_a_request_without_names_fails(signing: KubeletFleet):
     assert outcome.is_final
 
 
+@pytest.mark.real_only
 async def test_an_ipv4_address_written_as_ipv6_becomes_the_ipv4_address(signing: KubeletFleet):
     # A check of the address as spelled would judge another address than the signed one.
     name = await signing.file_request(a_request(dns=(), ips=("::ffff:10.7.0.9",)), user=USER)
@@ -114,6 +117,7 @@ async def test_of_several_requests_in_one_pem_the_first_is_signed(signing: Kubel
     assert names_in(certificate) == ["first"]
 
 
+@pytest.mark.real_only
 async def test_a_block_of_pem_that_is_malformed_is_passed_over(signing: KubeletFleet):
     broken = a_request(["broken"], ()).replace(b"MII", b"!!!", 1)
     name = await signing.file_request(broken + a_request(["whole"], ()), user=USER)

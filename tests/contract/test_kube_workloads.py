@@ -184,6 +184,7 @@ async def test_a_review_of_another_user_follows_the_bindings_of_that_user(admin:
     assert not before.is_allowed
 
 
+@pytest.mark.real_only
 async def test_a_review_of_nobody_is_refused(admin: KubeletFleet):
     spec = {"resourceAttributes": {"verb": "get", "resource": "pods"}}
     document = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
@@ -209,7 +210,11 @@ async def test_no_command_runs_where_there_is_no_container(
     ("path", "body"),
     [
         (PODS, {**POD, "spec": {}}),
-        (DEPLOYMENTS, {**DEPLOYMENT, "spec": {"template": DEPLOYMENT["spec"]["template"]}}),  # type: ignore[index]
+        pytest.param(
+            DEPLOYMENTS,
+            {**DEPLOYMENT, "spec": {"template": DEPLOYMENT["spec"]["template"]}},  # type: ignore[index]
+            marks=pytest.mark.real_only,
+        ),
     ],
     ids=["no-container", "no-selector"],
 )

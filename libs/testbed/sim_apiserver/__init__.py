@@ -9,6 +9,9 @@ Objects are JSON documents: fields without a rule are stored as they come, and t
 this project writes are checked. Rejected as "not simulated" (422 with a cause): unknown query parameters,
 move and copy of JSON Patch, strategic merge of lists other than taints, conditions and addresses.
 
+Accepted without a look, where the real server validates: content of certificate requests, podCIDRs, Leases,
+Events, ConfigMaps, ServiceCIDRs, workloads; what kubelets set (NodeRestriction); finalizers.
+
 Missing (404): every other resource. Unlike the real server it records in managedFields only the labels,
 annotations and taints of Nodes, serves no protobuf, has no controller except that signer and, if selected,
 the one that removes the not-ready taint, sends bookmarks just before a watch ends, and lists each cause of

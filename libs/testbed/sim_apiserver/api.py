@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from libs.testbed.pki import CertificateAuthority
 from libs.testbed.sim_apiserver.api_request import ApiRequest, check_request, parse_number
-from libs.testbed.sim_apiserver.authorization import Identity, admit, authorize, is_allowed
+from libs.testbed.sim_apiserver.authorization import Identity, admit_approval, authorize, is_allowed
 from libs.testbed.sim_apiserver.certificate_signer import sign_request
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
 from libs.testbed.sim_apiserver.discovery import DOCUMENTS, HEALTH, has_table, render_table
@@ -194,7 +194,6 @@ class SimApi:
         own = {"name": name, "namespace": asked.namespace, "uid": self._new_uid()}
         meta = {**meta, **own, "creationTimestamp": caller.now}
         new = omit_empty(kind.on_create({**new, "metadata": meta}, caller))
-        admit(identity, asked, new, None, self.store)
         if causes := kind.validate(new, None):
             raise invalid(kind.qualified_name, kind.make_reference(name), causes)
         if kind == NODES:
@@ -214,9 +213,7 @@ class SimApi:
         return name
 
     def _review(self, identity: Identity, kind: ResourceKind, review: Document) -> ApiResponse:
-        if causes := kind.validate(review, None):
-            raise invalid(f".{kind.group}", kind.make_reference(), causes)
-        spec = review["spec"]
+        spec = review.get("spec", {})
         if (resource := spec.get("resourceAttributes")) is not None:
             question = ApiRequest(
                 verb=resource.get("verb", ""),
@@ -227,7 +224,7 @@ class SimApi:
                 subresource=resource.get("subresource", ""),
             )
         else:
-            question = ApiRequest(verb="get", path=spec["nonResourceAttributes"].get("path", ""))
+            question = ApiRequest(verb="get", path=spec.get("nonResourceAttributes", {}).get("path", ""))
         if kind.plural == "subjectaccessreviews":
             identity = Identity(spec.get("user", ""), tuple(spec.get("groups", ())))
         answered = {**review, "status": {"allowed": is_allowed(identity, question, self.store)}}
@@ -264,11 +261,10 @@ class SimApi:
         meta = new["metadata"] | {field: old["metadata"].get(field) for field in kept}
         caller = self._make_caller(identity)
         new = omit_empty(kind.on_update(old, {**new, "metadata": meta}, asked.subresource, caller))
-        admit(identity, asked, new, old, self.store)
+        if asked.resource == "certificatesigningrequests/approval":
+            admit_approval(identity, new, self.store)
         if causes := kind.validate(new, old):
             raise invalid(kind.qualified_name, about, causes)
-        if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
-            return _make_object_response(200, kind, self._remove(kind, stored.key, new))
         if kind == NODES:
             new = record_manager(old, new, asked, caller.now)
             if self._has_node_lifecycle:
@@ -288,12 +284,6 @@ class SimApi:
                     f"the {field} in the precondition ({wanted}) does not match that in the record ({found})"
                 )
                 raise conflict(kind.make_reference(asked.name), why)
-        if meta.get("finalizers"):
-            ends = {"deletionTimestamp": _format_time(self._now())} | meta
-            raw = (
-                stored.raw if ends == meta else self._put(kind, stored.key, stored.item | {"metadata": ends})
-            )
-            return _make_object_response(200, kind, raw)
         self._remove(kind, stored.key, stored.item)
         details = {"name": asked.name, "group": kind.group, "kind": kind.plural, "uid": meta["uid"]}
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}

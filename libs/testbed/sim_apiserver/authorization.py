@@ -1,4 +1,4 @@
-"""Authorization by system:masters, RBAC and the Node authorizer, and admission by the user, as far as used.
+"""Authorization by system:masters, RBAC and the Node authorizer, and of approvals, as far as used.
 
 Rules for non-resource URLs and subjects that are service accounts are not simulated.
 """
@@ -9,33 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from libs.testbed.sim_apiserver.api_request import ApiRequest
-from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS, get_pem
+from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
 from libs.testbed.sim_apiserver.discovery import DOCUMENTS, PUBLIC_PATHS
 from libs.testbed.sim_apiserver.object_store import Key, ObjectStore
 from libs.testbed.sim_apiserver.refusals import Refusal, ResourceReference, forbidden
-from libs.testbed.sim_apiserver.request_pem import get_common_name, get_organizations, parse_request_pem
 from libs.testbed.sim_apiserver.resource_kind import Document, ResourceKind
 
 _NODE_USER: Final = "system:node:"
 _NODE_LEASES: Final = "kube-node-lease"
 _WRITES: Final = ("create", "update", "patch")
-# Labels in restricted domains that a kubelet may set (KEP-279).
-_KUBELET_LABELS: Final = {
-    "kubernetes.io/hostname",
-    "kubernetes.io/os",
-    "kubernetes.io/arch",
-    "beta.kubernetes.io/os",
-    "beta.kubernetes.io/arch",
-    "beta.kubernetes.io/instance-type",
-    "node.kubernetes.io/instance-type",
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-}
-_KUBELET_DOMAINS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
-_OF_KUBELETS: Final = {"kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"}
-_OF_CLIENTS: Final = "kubernetes.io/kube-apiserver-client"
 _SIGNERS: Final = ResourceKind("signers", "", group=SIGNING_REQUESTS.group)
 
 
@@ -135,64 +117,13 @@ def _list_rules(identity: Identity, bindings: str, namespace: str, store: Object
             yield from role.item.get("rules") or []
 
 
-def admit(
-    identity: Identity, asked: ApiRequest, new: Document, old: Document | None, store: ObjectStore
-) -> None:
-    """Admit a write: NodeRestriction, CertificateSubjectRestriction, CertificateApproval. Raises Refusal."""
-    assert asked.kind is not None
-    about, node = asked.kind.make_reference(new["metadata"]["name"]), identity.node
-    if asked.resource == "certificatesigningrequests/approval":
-        _admit_approval(identity, new, about, store)
-    elif asked.resource == "certificatesigningrequests" and asked.verb == "create":
-        _admit_request(identity, new, about)
-    elif node and asked.kind.plural == "leases" and about.name != node:
-        raise forbidden(about, "can only access node lease with the same name as the requesting node")
-    elif node and asked.kind.plural == "nodes":
-        _admit_node(node, new, old, about)
-
-
-def _admit_node(node: str, new: Document, old: Document | None, about: ResourceReference) -> None:
-    """A kubelet writes only its own Node, and only some labels."""
-    if about.name != node:
-        raise forbidden(about, f'node "{node}" is not allowed to modify node "{about.name}"')
-    after = new["metadata"].get("labels", {})
-    before = old["metadata"].get("labels", {}) if old else {}
-    changed = {key for key in {*after, *before} if after.get(key) != before.get(key)}
-    restricted = sorted(label for label in changed if _is_restricted(label))
-    if restricted:
-        what = "set the following" if old is None else "modify"
-        raise forbidden(about, f'node "{node}" is not allowed to {what} labels: {", ".join(restricted)}')
-    if old and new["spec"].get("taints", []) != old["spec"].get("taints", []):
-        raise forbidden(about, f'node "{node}" is not allowed to modify taints')
-
-
-def _admit_approval(identity: Identity, new: Document, about: ResourceReference, store: ObjectStore) -> None:
+def admit_approval(identity: Identity, new: Document, store: ObjectStore) -> None:
+    """Admit an approval (plugin CertificateApproval). Raises Refusal without the right for the signer."""
     signer = new["spec"]["signerName"]
     names = (signer, f"{signer.partition('/')[0]}/*")
     if not any(
         is_allowed(identity, ApiRequest(verb="approve", path="", kind=_SIGNERS, name=one), store)
         for one in names
     ):
+        about = SIGNING_REQUESTS.make_reference(new["metadata"]["name"])
         raise forbidden(about, f'user not permitted to approve requests with signerName "{signer}"')
-
-
-def _admit_request(identity: Identity, new: Document, about: ResourceReference) -> None:
-    signer = new["spec"].get("signerName", "")
-    try:
-        csr = parse_request_pem(get_pem(new))
-    except ValueError as error:
-        if identity.node and signer in _OF_KUBELETS:
-            raise forbidden(about, f"unable to parse csr: {error}") from error
-        return  # validation reports it
-    own = f"{_NODE_USER}{identity.node}"
-    if identity.node and signer in _OF_KUBELETS and get_common_name(csr) != own:
-        raise forbidden(about, f"can only create a node CSR with CN={own}")
-    if signer == _OF_CLIENTS and "system:masters" in get_organizations(csr):
-        raise forbidden(about, f"use of {signer} signer with system:masters group is not allowed")
-
-
-def _is_restricted(label: str) -> bool:
-    domain = label.rpartition("/")[0]
-    kubernetes = any(domain == one or domain.endswith(f".{one}") for one in ("kubernetes.io", "k8s.io"))
-    kubelets = any(domain == one or domain.endswith(f".{one}") for one in _KUBELET_DOMAINS)
-    return kubernetes and not kubelets and label not in _KUBELET_LABELS

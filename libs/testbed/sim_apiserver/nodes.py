@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable
 from typing import Any, Final, TypedDict
 
@@ -12,7 +11,6 @@ from libs.testbed.sim_apiserver.refusals import (
     Cause,
     duplicate_value,
     forbidden_value,
-    invalid_value,
     required_value,
     unsupported_value,
 )
@@ -104,14 +102,10 @@ def _set_defaults(node: Document) -> Document:
 
 
 def validate_node(new: Document, old: Document | None) -> list[Cause]:
-    """Return the causes of an invalid Node, with the real server's field names (taints are in "metadata")."""
-    spec, addresses = new["spec"], new["status"].get("addresses", [])
+    """Return the causes of a Node with invalid metadata, or with another podCIDR or providerID."""
+    spec = new["spec"]
     causes = validate_metadata(new, old)
     causes += _validate_taints(spec.get("taints", []))
-    causes += _validate_pod_cidrs(spec.get("podCIDRs", []))
-    for at, address in enumerate(addresses):
-        if address in addresses[:at]:
-            causes.append(duplicate_value(msgspec.json.encode(address).decode(), f"status.addresses[{at}]"))
     before = old["spec"] if old else {}
     for field, name in (("podCIDRs", "podCIDR"), ("providerID", "providerID")):
         if before.get(field) and spec.get(field) != before[field]:
@@ -134,20 +128,6 @@ def _validate_taints(taints: list[dict[str, Any]]) -> Iterable[Cause]:
             value = msgspec.json.encode(taint).decode()
             yield duplicate_value(f"{value}: taints must be unique by key and effect pair", where)
         seen.add(pair)
-
-
-def _validate_pod_cidrs(cidrs: list[str]) -> Iterable[Cause]:
-    families: list[int] = []
-    for at, cidr in enumerate(cidrs):
-        try:
-            families.append(ipaddress.ip_network(cidr).version)
-        except ValueError:
-            why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-            yield invalid_value(cidr, why, f"spec.podCIDRs[{at}]")
-    if len(set(families)) != len(families):
-        value = msgspec.json.encode(cidrs).decode()
-        why = f"Invalid value: {value}: may specify no more than one CIDR for each IP family"
-        yield Cause("FieldValueInvalid", why, "spec.podCIDRs")
 
 
 NODES: Final = ResourceKind(
