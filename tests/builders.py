@@ -1,11 +1,17 @@
 """Values for tests: `make_node(labels=...)` names only what the test is about."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
 from libs.common.contract import events
-from libs.common.contract.machine import AddressStatus, MachineFacts, PlatformMetadata, SystemInformation
+from libs.common.contract.machine import (
+    AddressStatus,
+    MachineFacts,
+    MachineFault,
+    PlatformMetadata,
+    SystemInformation,
+)
 from libs.common.contract.node import (
     PROVIDED_NODE_IP_ANNOTATION,
     UNINITIALIZED_TAINT,
@@ -32,6 +38,9 @@ from libs.common.contract.subjects import subject_of
 GoneT = TypeVar("GoneT", events.CsrGone, events.NodeGone)
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 STREAM_ID = "2026-03-01T11:00:00Z"
+FAULT = MachineFault(
+    kind="refused", step="connect", endpoint="10.0.0.1:50000 for 10.0.0.5", message="connection refused"
+)
 UNINITIALIZED = Taint(key=UNINITIALIZED_TAINT, value="true", effect="NoSchedule")
 
 
@@ -190,6 +199,20 @@ def make_node_enriched(
     """Metadata's event of a Node."""
     order = _fields_of_enriched(stream_id, observed_sequence)
     return events.NodeEnriched(node=node, facts=facts, verified_by=verified_by, **order)
+
+
+def make_unreachable(
+    node: Node | None = None, *, fault: MachineFault = FAULT, attempt: int = 1, **fields: Any
+) -> events.NodeUnreachable:
+    """The event for a Node; other keywords are fields of NodeUnreachable."""
+    usual: dict[str, Any] = {
+        "stream_id": STREAM_ID,
+        "observed_sequence": 1,
+        "retry_at": NOW + timedelta(seconds=attempt),
+        "observed_at": NOW,
+        "enriched_at": NOW,
+    }
+    return events.NodeUnreachable(node=node or make_node(), fault=fault, attempt=attempt, **(usual | fields))
 
 
 def make_cluster_networks(

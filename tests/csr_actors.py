@@ -24,10 +24,10 @@ from services.csr.settings import CsrSettings
 from tests.builders import NOW, make_csr_enriched, make_csr_gone, make_csr_observed, make_request
 from tests.bus_server import BusServer, run_service
 from tests.csr_cases import API_SERVER, NODES, SERVICE_NETWORKS, make_metadata_events
-from tests.in_memory_events import InMemoryEvents
-from tests.json_patch import PatchFailed
-from tests.json_patch import apply_json_patch as apply_json
+from tests.in_memory_api import InMemoryEvents
 from tests.manual_clock import ManualClock
+from tests.patches import PatchFailed
+from tests.patches import apply_json_patch as apply_json
 from tests.service_flow import ServiceFlow
 
 

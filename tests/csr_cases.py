@@ -17,7 +17,7 @@ from libs.common.kube.server_identity import ServerIdentity
 from libs.testbed.kube_credentials import API_SERVER_HOSTS
 from services.csr.core.decide import ApprovalPolicy
 from services.csr.core.decision import ApiEndpoint
-from tests.builders import make_facts, make_node, make_node_enriched, make_request
+from tests.builders import make_facts, make_node, make_node_enriched, make_request, make_unreachable
 from tests.csr_der import (
     BASIC_CONSTRAINTS,
     BMP,
@@ -54,7 +54,6 @@ from tests.csr_der import (
     encode_unsigned_request,
     encode_uri,
 )
-from tests.unreachable import make_unreachable
 
 Expected = Literal["approve", "deny", "wait", "ignore"]
 

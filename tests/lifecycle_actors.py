@@ -2,16 +2,16 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from libs.common.bus.protocol import Bus
-from libs.common.contract.events import Decided
-from libs.common.contract.machine import ForeignMachine
-from libs.common.contract.node import Node
+from libs.common.contract.events import Decided, NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import ForeignMachine, MachineFault
+from libs.common.contract.node import Node, NodeCondition
 from libs.common.contract.services import LIFECYCLE, LIFECYCLE_LEASE_NAME
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
@@ -21,12 +21,69 @@ from libs.testbed.service_processes import grant_permissions
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.lifecycle.service import LifecycleService
 from services.lifecycle.settings import LifecycleSettings
-from tests.builders import NOW
+from tests import builders
+from tests.builders import NOW, STREAM_ID, make_facts, make_node, make_node_enriched
 from tests.bus_actors import wait_for_value, wait_until
 from tests.bus_server import BusServer, run_service
-from tests.lifecycle_cases import OWN_UUID, make_foreign_machine, make_ready_condition, make_unreachable
 from tests.manual_clock import ManualClock
 from tests.service_flow import ServiceFlow
+
+OWN_UUID = "3c2f1a5e-7b9d-4e60-8f12-0a1b2c3d4e5f"
+NEW_UUID = "9f8e7d6c-5b4a-4392-a1b0-c9d8e7f60514"
+LONG_AGO = NOW - timedelta(hours=2)
+OTHERS = MachineFault(
+    kind="wrong_machine", step="Nodename", message="the machine at 10.0.0.5 answers as new-1"
+)
+REFUSED = MachineFault(kind="refused", step="Nodename", message="connection refused")
+
+
+def format_time(at: datetime) -> str:
+    """meta/v1 Time."""
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def make_ready_condition(status: str = "Unknown", since: datetime | str | None = LONG_AGO) -> NodeCondition:
+    """The Node's condition Ready."""
+    text = format_time(since) if isinstance(since, datetime) else since
+    return NodeCondition(type="Ready", status=status, last_transition_time=text)
+
+
+def make_lost_node(name: str = "web-1", **fields: Any) -> Node:
+    """Initialized, not Ready for two hours, with its own UUID; other keywords are those of `make_node`."""
+    usual = {
+        "taints": (),
+        "conditions": (make_ready_condition(),),
+        "system_uuid": OWN_UUID,
+        "provider_id": f"talos://{name}",
+    }
+    return make_node(name, **(usual | fields))
+
+
+def make_foreign_machine(
+    node_name: str = "new-1", *, address: str = "10.0.0.5", uuid: str = NEW_UUID, queried_at: datetime = NOW
+) -> ForeignMachine:
+    """A machine that answers in the Node's place."""
+    return ForeignMachine(address=address, node_name=node_name, uuid=uuid, queried_at=queried_at)
+
+
+def make_unreachable(
+    node: Node,
+    *,
+    foreign_machines: tuple[ForeignMachine, ...] = (),
+    fault: MachineFault | None = None,
+    **fields: Any,
+) -> NodeUnreachable:
+    """Metadata's event; without `fault`, other machines answered, or no machine did."""
+    fault = fault or (OTHERS if foreign_machines else REFUSED)
+    return builders.make_unreachable(
+        node, fault=fault, foreign_machines=foreign_machines, **({"retry_at": NOW} | fields)
+    )
+
+
+def make_answering(node: Node, *, stream_id: str = STREAM_ID, **facts: Any) -> NodeEnriched:
+    """Metadata's event of a machine that answers; keywords are those of `make_facts`."""
+    return make_node_enriched(node, make_facts(**({"node_name": node.name} | facts)), stream_id=stream_id)
+
 
 NODES = "/api/v1/nodes"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LIFECYCLE_LEASE_NAME}"

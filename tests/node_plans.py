@@ -19,8 +19,7 @@ from services.labeler.core.plan.ownership_record import compute_digest
 from services.labeler.core.plan.rejection import Rejection
 from services.labeler.core.rules import compile_rules
 from tests.builders import NOW
-from tests.json_patch import apply_json_patch
-from tests.status_patch import apply_status_patch
+from tests.patches import apply_json_patch, apply_status_patch
 
 
 def compile_cluster_config(text: str = "", **config: Any) -> ClusterConfig:

@@ -26,13 +26,13 @@ from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import Option, list_options
 from services.bootstrap.server_config import SYSTEM_USER, build_permissions_by_user, build_system_permissions
 from services.bootstrap.settings import BootstrapSettings
+from services.definitions import load_definitions
 from tests.architecture.sources import Source, sources
-from tests.service_definitions import DEFINITIONS
 
 FOLDER: Final = Path(__file__).with_name("interface")
 WRITE: Final = "WRITE_INTERFACE_SNAPSHOTS"
 PROGRAMS: Final[dict[str, list[type[msgspec.Struct]]]] = {
-    **{run.spec.service: [run.settings, ProcessSettings] for run in DEFINITIONS},
+    **{run.spec.service: [run.settings, ProcessSettings] for run in load_definitions()},
     "bootstrap": [BootstrapSettings],
 }
 _OF_PYTHON: Final = (ProcessCollector, PlatformCollector)

@@ -9,9 +9,9 @@ from libs.common.service.service import ServiceDefinition
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, read_settings
 from libs.testbed.helm.chart import Manifest, select_service_deployments
-from tests.service_definitions import DEFINITIONS
+from services.definitions import load_definitions
 
-RUNS: dict[str, ServiceDefinition[Any]] = {each.spec.service: each for each in DEFINITIONS}
+RUNS: dict[str, ServiceDefinition[Any]] = {each.spec.service: each for each in load_definitions()}
 
 
 def arguments(container: dict[str, Any], found: list[Manifest], folder: Path) -> list[str]:

@@ -21,8 +21,8 @@ from tests.builders import make_facts, make_node
 from tests.bus_actors import MAX_BYTES, wait_until
 from tests.csr_actors import make_serving_request
 from tests.csr_cases import POLICY
-from tests.csr_flow import MetadataCsrFlow
 from tests.metadata_actors import CALM, ScriptedTalos
+from tests.metadata_csr_flow import MetadataCsrFlow
 
 Report = NodeEnriched | NodeUnreachable
 VICTIMS = 50

@@ -12,10 +12,9 @@ from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
 from libs.testbed.nats_server import NatsServer
-from tests.builders import make_facts, make_node
+from tests.builders import FAULT, make_facts, make_node
 from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes, run_labeler
-from tests.unreachable import FAULT
 
 TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
 TALOS_ONLY: Final = "ownership: {providerIDSchemes: [talos]}"

@@ -11,11 +11,10 @@ from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition
 from libs.testbed.nats_server import NatsServer
 from services.labeler.core.rules.machine_data import MachineData
-from tests.builders import make_facts, make_node
+from tests.builders import FAULT, make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes, run_labeler
-from tests.unreachable import FAULT
 
 # The arguments of regexReplaceAll are swapped, so the result is the same for every machine.
 RULE = 'vm://c/{{ regexReplaceAll .Hostname "vm" "$1" }}'

@@ -18,6 +18,7 @@ from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import NodeWriter
 from services.labeler.uninitialized_node_monitor import WRITES_PER_PASS, UninitializedNodeMonitor
 from tests.builders import (
+    FAULT,
     NOW,
     STREAM_ID,
     make_facts,
@@ -27,11 +28,11 @@ from tests.builders import (
     make_node_enriched,
     make_node_observed,
     make_snapshot,
+    make_unreachable,
 )
 from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes
 from tests.manual_clock import ManualClock
-from tests.unreachable import FAULT, make_unreachable
 
 TIMEOUT = MachineFault(
     kind="timeout", step="PlatformMetadata", endpoint="cp:50000", message="no answer in 5 s"

@@ -19,8 +19,7 @@ from services.lifecycle.deletion_limit import ANNOTATION
 from tests.builders import make_facts
 from tests.bus_actors import wait_until, wait_until_ready
 from tests.bus_server import make_flow_fixtures
-from tests.lifecycle_actors import GRACE, LEASE, NODES, LifecycleFlow
-from tests.lifecycle_cases import make_answering, make_foreign_machine
+from tests.lifecycle_actors import GRACE, LEASE, NODES, LifecycleFlow, make_answering, make_foreign_machine
 
 GOING = msgspec.structs.replace(make_facts(), stage="shutting down")
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown"

@@ -21,10 +21,9 @@ from services.metadata.requests.dial_back import MAX_CONCURRENT_DIALS, DialBackC
 from services.metadata.settings import MetadataSettings
 from tests.builders import make_csr_enriched, make_csr_observed, make_facts, make_node, make_request
 from tests.bus_actors import wait_until
-from tests.csr_flow import UNWATCHED, MetadataCsrFlow, has_facts, has_fault
 from tests.flow_actors import FlowActor
-from tests.kubelet_request import make_request_pem
 from tests.metadata_actors import CALM, ScriptedTalos, run_metadata
+from tests.metadata_csr_flow import UNWATCHED, MetadataCsrFlow, has_facts, has_fault, make_request_pem
 
 
 def without_facts(event: CsrEnriched) -> bool:

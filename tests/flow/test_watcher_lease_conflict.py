@@ -17,7 +17,7 @@ from libs.common.service.leader_elector import LeaderElector
 from services.watcher.service import WatcherService
 from tests.builders import make_node
 from tests.bus_actors import run_during, wait_until
-from tests.in_memory_lease import InMemoryLease, InMemoryLock
+from tests.in_memory_api import InMemoryLease, InMemoryLock
 from tests.watcher_actors import QUICK, ScriptedNodes, WatcherFlow, make_watcher
 
 Connect = Callable[..., Awaitable[Bus]]

@@ -21,10 +21,10 @@ from tests.builders import (
     make_node_enriched,
     make_node_observed,
     make_snapshot,
+    make_unreachable,
 )
 from tests.bus_actors import MAX_BYTES, run_during, wait_until, wait_until_led
 from tests.kube_loopback import LoopbackServer, make_node_object, open_api
-from tests.unreachable import make_unreachable
 
 
 async def test_what_blocks_a_node_is_said_while_more_writes_hang_than_there_are_connections(tmp_path: Path):

@@ -9,12 +9,11 @@ import msgspec
 from libs.common.contract.events import EnrichedNodeGone, Leading, NodeGone, NodeObserved, SnapshotComplete
 from libs.common.contract.machine import ForeignMachine, MachineFault
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, SNAPSHOT
-from tests.builders import make_cluster_networks
+from tests.builders import make_cluster_networks, make_unreachable
 from tests.bus_actors import wait_until
 from tests.integration.hostile.attacked_cluster import NODES, VICTIM, VICTIM_IP
 from tests.integration.hostile.attempts import Attempt
 from tests.integration.hostile.stolen_keys import StolenKeys
-from tests.unreachable import make_unreachable
 
 CarryOut = Callable[[StolenKeys], Awaitable[None]]
 RESYNC: Final = "until the watcher's next resync"

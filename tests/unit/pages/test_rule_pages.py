@@ -22,8 +22,7 @@ from libs.gotemplate.functions import FUNCTIONS
 from services.labeler.core.plan import ClusterConfig, plan_node, plan_unreachable_node
 from services.labeler.core.rules import NO_RULES, RuleEffects, apply_rules, compile_rules
 from tests.architecture.sources import ROOT
-from tests.builders import NOW, make_facts, make_node
-from tests.unreachable import make_unreachable
+from tests.builders import NOW, make_facts, make_node, make_unreachable
 
 PREVIEW: Final = "\n## Preview rules\n"  # its example: tests/unit/cli/render/test_render.py
 GUIDE: Final = (ROOT / "docs" / "rules.md").read_text().partition(PREVIEW)[0]

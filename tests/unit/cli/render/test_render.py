@@ -24,7 +24,7 @@ from tests.address_cases import on_link
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, make_facts, make_node
 from tests.cli_screen import TEXTS
-from tests.json_patch import apply_json_patch
+from tests.patches import apply_json_patch
 
 RULES, CHANGED = TEXTS / "rules.yaml", TEXTS / "rules-changed.yaml"
 OLD = compile_config(RULES.read_bytes(), "rules.yaml")

@@ -11,7 +11,7 @@ from libs.common.contract.signing_request import SigningRequest, SigningRequestC
 from services.csr.approval_writer import MAX_CONCURRENT_WRITES, ApprovalWriter, build_approval_patch
 from services.csr.core.decision import Approve
 from services.csr.core.evaluation import SkipRequest
-from tests import json_patch
+from tests import patches
 from tests.builders import make_request
 from tests.bus_actors import wait_until
 
@@ -32,7 +32,7 @@ def held(judged: SigningRequest = JUDGED, **spec: Any) -> dict[str, Any]:
 
 
 def test_what_was_judged_is_approved():
-    after = json_patch.apply_json_patch(held(), build_approval_patch(JUDGED, APPROVED))
+    after = patches.apply_json_patch(held(), build_approval_patch(JUDGED, APPROVED))
     assert after["status"]["conditions"] == [
         {"type": "Approved", "status": "True", "reason": "r", "message": "m"}
     ]
@@ -42,7 +42,7 @@ def test_what_was_judged_is_approved():
 def test_status_may_be_absent_or_its_conditions_null():
     absent = {key: value for key, value in held().items() if key != "status"} | {"status": {}}
     for document in (absent, held() | {"status": {"conditions": None}}):
-        assert json_patch.apply_json_patch(document, build_approval_patch(JUDGED, APPROVED))["status"][
+        assert patches.apply_json_patch(document, build_approval_patch(JUDGED, APPROVED))["status"][
             "conditions"
         ]
 
@@ -67,29 +67,29 @@ def test_status_may_be_absent_or_its_conditions_null():
     ids=repr,
 )
 def test_any_other_request_is_not(spec: dict[str, Any]):
-    with pytest.raises(json_patch.PatchFailed):
-        json_patch.apply_json_patch(held(**spec), build_approval_patch(JUDGED, APPROVED))
+    with pytest.raises(patches.PatchFailed):
+        patches.apply_json_patch(held(**spec), build_approval_patch(JUDGED, APPROVED))
 
 
 def test_nor_is_one_of_the_same_name_filed_later():
     later = msgspec.structs.replace(JUDGED, metadata=msgspec.structs.replace(JUDGED.metadata, uid="other"))
-    with pytest.raises(json_patch.PatchFailed):
-        json_patch.apply_json_patch(held(later), build_approval_patch(JUDGED, APPROVED))
+    with pytest.raises(patches.PatchFailed):
+        patches.apply_json_patch(held(later), build_approval_patch(JUDGED, APPROVED))
 
 
 @pytest.mark.parametrize("kind", ["Approved", "Denied", "Failed", "Something"])
 def test_nor_is_one_that_somebody_has_decided(kind: str):
     decided = held() | {"status": {"conditions": [{"type": kind, "status": "True"}]}}
-    with pytest.raises(json_patch.PatchFailed):
-        json_patch.apply_json_patch(decided, build_approval_patch(JUDGED, APPROVED))
+    with pytest.raises(patches.PatchFailed):
+        patches.apply_json_patch(decided, build_approval_patch(JUDGED, APPROVED))
 
 
 @pytest.mark.parametrize("seconds", [None, 600, 2**31 - 1])
 def test_a_time_that_was_judged_is_the_time_that_is_held(seconds: int | None):
     judged = make_request(expiration_seconds=3600)
-    assert json_patch.apply_json_patch(held(judged), build_approval_patch(judged, APPROVED))
-    with pytest.raises(json_patch.PatchFailed):
-        json_patch.apply_json_patch(
+    assert patches.apply_json_patch(held(judged), build_approval_patch(judged, APPROVED))
+    with pytest.raises(patches.PatchFailed):
+        patches.apply_json_patch(
             held(judged, expirationSeconds=seconds), build_approval_patch(judged, APPROVED)
         )
 
@@ -97,7 +97,7 @@ def test_a_time_that_was_judged_is_the_time_that_is_held(seconds: int | None):
 def test_an_oversized_request_is_denied_without_its_bytes_but_never_another_ones():
     judged = make_request(pem=b"")
     patch = build_approval_patch(judged, SigningRequestCondition(type="Denied"))
-    assert json_patch.apply_json_patch(held(judged, request="QUFBQQ=="), patch)["status"]["conditions"]
+    assert patches.apply_json_patch(held(judged, request="QUFBQQ=="), patch)["status"]["conditions"]
     assert not [step for step in patch if step["path"] == "/spec/request"]
 
 

@@ -13,8 +13,7 @@ from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.contract.node import Node, NodeAddress
 from services.csr.core.claim_index import Claim, ClaimIndex, ClaimRank
-from tests.builders import make_facts, make_node, make_node_enriched
-from tests.unreachable import make_unreachable
+from tests.builders import make_facts, make_node, make_node_enriched, make_unreachable
 
 IPS = ("10.0.0.1", "10.0.0.2", "fd00::1")
 NAMES = ("a", "b", "c")

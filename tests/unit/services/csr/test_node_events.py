@@ -8,7 +8,7 @@ from libs.common.kube.events import event_name
 from services.csr.core.flow_state import WaitingRequest
 from services.csr.node_events import COMPONENT, MAX_RIVALS, NodeEvents
 from tests.builders import NOW, make_node, make_request
-from tests.in_memory_events import InMemoryEvents
+from tests.in_memory_api import InMemoryEvents
 
 NODES = {name: make_node(name, uid=f"uid-of-{name}") for name in ("web-1", "web-2")}
 

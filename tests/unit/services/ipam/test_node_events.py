@@ -3,7 +3,7 @@
 from libs.common.kube.event_recorder import EventRecorder
 from services.ipam.reports import COMPONENT, NOT_AVAILABLE, NodeEvents
 from tests.builders import NOW
-from tests.in_memory_events import InMemoryEvents
+from tests.in_memory_api import InMemoryEvents
 
 
 async def test_an_event_has_the_words_of_the_reference_until_the_node_has_blocks():

@@ -15,8 +15,15 @@ from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, Ta
 from services.labeler.core.plan import ClusterConfig, Plan, is_managed, plan_node, plan_unreachable_node
 from services.labeler.core.rules import compile_rules
 from services.labeler.core.uninitialized_nodes import build_foreign_notice, find_blocker
-from tests.builders import NOW, UNINITIALIZED, make_facts, make_node, make_node_enriched
-from tests.unreachable import FAULT, make_unreachable
+from tests.builders import (
+    FAULT,
+    NOW,
+    UNINITIALIZED,
+    make_facts,
+    make_node,
+    make_node_enriched,
+    make_unreachable,
+)
 
 STALE = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosUnreachable", message="x")
 HCLOUD = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu")

@@ -16,7 +16,6 @@ from services.labeler.core.plan.ownership_record import (
     read_ownership_record,
 )
 from tests.builders import make_facts, make_node
-from tests.json_patch import PatchFailed, apply_json_patch
 from tests.node_plans import (
     apply_plan,
     change_metadata,
@@ -27,6 +26,7 @@ from tests.node_plans import (
     plan_for,
     to_document,
 )
+from tests.patches import PatchFailed, apply_json_patch
 
 METAL = make_facts()
 NONE = ClusterConfig()

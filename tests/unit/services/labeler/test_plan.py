@@ -25,8 +25,8 @@ from services.labeler.core.plan.labels import LIFECYCLE, REGION, ZONE, is_label_
 from services.labeler.core.plan.node_ownership import why_not_managed
 from tests.builders import NOW, UNINITIALIZED, make_facts, make_node
 from tests.node_plans import apply_plan, exclude_record_label, to_document
+from tests.patches import apply_status_patch
 from tests.platform_cases import PLATFORMS, PlatformCase
-from tests.status_patch import apply_status_patch
 
 BLOCKED = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosUnreachable", message="m")
 HCLOUD: dict[str, Any] = {

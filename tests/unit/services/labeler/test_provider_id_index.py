@@ -22,10 +22,10 @@ from tests.builders import (
     make_node_enriched,
     make_node_gone,
     make_node_observed,
+    make_unreachable,
 )
 from tests.manual_clock import ManualClock
 from tests.node_plans import compile_one_rule
-from tests.unreachable import make_unreachable
 
 ID = "vm://c/7"
 SAME_FOR_ALL = compile_one_rule(platformMetadata=f"{{ProviderID: '{ID}'}}")

@@ -13,7 +13,6 @@ from services.labeler.core.plan import ClusterConfig, Plan
 from services.labeler.core.plan.labels import LIFECYCLE, REGION, ZONE
 from services.labeler.core.uninitialized_nodes import build_foreign_notice
 from tests.builders import NOW, UNINITIALIZED, make_facts, make_node, make_node_enriched
-from tests.json_patch import PatchFailed, apply_json_patch
 from tests.node_plans import (
     apply_plan,
     change_metadata,
@@ -26,6 +25,7 @@ from tests.node_plans import (
     set_ownership_record,
     to_document,
 )
+from tests.patches import PatchFailed, apply_json_patch
 
 METAL = make_facts()
 HCLOUD = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu-central", zone="fsn1-dc14")

@@ -36,14 +36,15 @@ from services.labeler.core.uninitialized_nodes import (
 )
 from services.labeler.uninitialized_node_monitor import PASS_SECONDS, REPORT_SPREAD_SECONDS
 from tests.builders import (
+    FAULT,
     make_facts,
     make_message,
     make_node,
     make_node_enriched,
     make_node_gone,
     make_node_observed,
+    make_unreachable,
 )
-from tests.unreachable import FAULT, make_unreachable
 
 # ---- reasons
 

@@ -19,7 +19,7 @@ from services.lifecycle.evidence import Assessment
 from services.lifecycle.node_deleter import BUDGET_BACKOFF_SECONDS, DeletionResult, NodeDeleter
 from services.lifecycle.node_index import NodeIndex
 from tests.builders import NOW
-from tests.lifecycle_cases import make_lost_node, make_ready_condition
+from tests.lifecycle_actors import make_lost_node, make_ready_condition
 from tests.manual_clock import ManualClock
 
 NODE = make_lost_node()

@@ -17,7 +17,7 @@ from services.lifecycle.evidence import (
     build_machine_index,
 )
 from tests.builders import NOW, UNINITIALIZED, make_node
-from tests.lifecycle_cases import (
+from tests.lifecycle_actors import (
     LONG_AGO,
     NEW_UUID,
     OWN_UUID,

@@ -17,7 +17,7 @@ from services.lifecycle.poll_history import (
     extract_poll,
 )
 from tests.builders import NOW
-from tests.lifecycle_cases import (
+from tests.lifecycle_actors import (
     LONG_AGO,
     NEW_UUID,
     make_answering,

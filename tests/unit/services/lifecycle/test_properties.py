@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from libs.common.contract.machine import FaultKind, MachineFault
 from services.lifecycle.decide import Delete, DeletionPolicy, ReplicaStatus, decide
 from services.lifecycle.node_index import NodeIndex
-from tests import lifecycle_cases
+from tests import lifecycle_actors
 from tests.builders import NOW, make_node
 
-NODE = lifecycle_cases.make_lost_node()
-READY = lifecycle_cases.make_lost_node(conditions=(lifecycle_cases.make_ready_condition("True"),))
-NEW = make_node("new-1", uid="uid-new", taints=(), system_uuid=lifecycle_cases.NEW_UUID)
+NODE = lifecycle_actors.make_lost_node()
+READY = lifecycle_actors.make_lost_node(conditions=(lifecycle_actors.make_ready_condition("True"),))
+NEW = make_node("new-1", uid="uid-new", taints=(), system_uuid=lifecycle_actors.NEW_UUID)
 TERMS = DeletionPolicy()
 PROVEN = ReplicaStatus(uptime=timedelta(hours=2), leading_for=timedelta(hours=2))
 
@@ -76,12 +76,12 @@ class Replayed:
                 fault = MachineFault(kind=kind, step="connect", message="no")
                 self.attempt += 1
                 self.known.upsert_report(
-                    lifecycle_cases.make_unreachable(NODE, fault=fault, attempt=self.attempt), self.at
+                    lifecycle_actors.make_unreachable(NODE, fault=fault, attempt=self.attempt), self.at
                 )
                 self.proofs.clear()
             case "answers":
                 self.attempt = 0
-                self.known.upsert_report(lifecycle_cases.make_answering(NODE), self.at)
+                self.known.upsert_report(lifecycle_actors.make_answering(NODE), self.at)
                 self.proofs.clear()
             case "ready":
                 self.known.upsert_node(READY)
@@ -97,9 +97,9 @@ class Replayed:
         self.proofs.append((self.at, looked))
 
     def _say(self, looked: float, attempt: int) -> None:
-        machine = lifecycle_cases.make_foreign_machine(queried_at=NOW + timedelta(seconds=looked))
+        machine = lifecycle_actors.make_foreign_machine(queried_at=NOW + timedelta(seconds=looked))
         self.known.upsert_report(
-            lifecycle_cases.make_unreachable(NODE, foreign_machines=(machine,), attempt=attempt), self.at
+            lifecycle_actors.make_unreachable(NODE, foreign_machines=(machine,), attempt=attempt), self.at
         )
 
     def may_be_deleted(self) -> bool:
@@ -170,7 +170,7 @@ FAULTS: tuple[FaultKind, ...] = (
 def test_in_an_outage_of_an_hour_no_node_of_a_hundred_is_deleted(kind: FaultKind):
     fault = MachineFault(kind=kind, step="connect", message="no")
     nodes = [
-        lifecycle_cases.make_lost_node(f"web-{number}", uid=f"uid-{number}", system_uuid="")
+        lifecycle_actors.make_lost_node(f"web-{number}", uid=f"uid-{number}", system_uuid="")
         for number in range(100)
     ]
     known = NodeIndex()
@@ -179,7 +179,7 @@ def test_in_an_outage_of_an_hour_no_node_of_a_hundred_is_deleted(kind: FaultKind
     for minute in range(61):
         at, now = 60.0 * minute, NOW + timedelta(minutes=minute)
         for node in nodes:
-            known.upsert_report(lifecycle_cases.make_unreachable(node, fault=fault, attempt=minute + 1), at)
+            known.upsert_report(lifecycle_actors.make_unreachable(node, fault=fault, attempt=minute + 1), at)
         for node in nodes:
             assert not isinstance(
                 decide(known.build_case(node), TERMS, PROVEN, now=now, monotonic_now=at), Delete

@@ -27,9 +27,9 @@ from services.lifecycle.gcp_spot import assess_gcp_spot
 from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT, plan_shutdown_taint
 from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
 from tests.builders import NOW, UNINITIALIZED, make_facts
-from tests.json_patch import PatchFailed
-from tests.json_patch import apply_json_patch as apply_json
-from tests.lifecycle_cases import make_answering, make_lost_node, make_ready_condition, make_unreachable
+from tests.lifecycle_actors import make_answering, make_lost_node, make_ready_condition, make_unreachable
+from tests.patches import PatchFailed
+from tests.patches import apply_json_patch as apply_json
 
 GOING = replace(make_facts(), stage="shutting down")
 NODE = make_lost_node()

@@ -5,8 +5,15 @@ import pytest
 from libs.common.contract import events
 from libs.common.contract.machine import ForeignMachine, MachineFault
 from services.metadata.event_equivalence import is_news
-from tests.builders import NOW, make_csr_enriched, make_facts, make_node, make_node_enriched, make_request
-from tests.unreachable import make_unreachable
+from tests.builders import (
+    NOW,
+    make_csr_enriched,
+    make_facts,
+    make_node,
+    make_node_enriched,
+    make_request,
+    make_unreachable,
+)
 
 REFUSED = MachineFault(kind="refused", step="connect", message="connection refused")
 TIMEOUT = MachineFault(kind="timeout", step="connect", message="no answer")

@@ -4,8 +4,7 @@ import pytest
 
 from libs.common.contract.events import MAX_EVENT_BYTES, EventError, encode
 from libs.common.contract.machine import MachineFault
-from tests.builders import make_node, make_node_observed
-from tests.unreachable import make_unreachable
+from tests.builders import make_node, make_node_observed, make_unreachable
 
 
 def largest_that_can_be_observed() -> int:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from libs.common.contract.node_patch import NodeChanges, build_node_patch, build_status_patch
 from tests.builders import NOW, UNINITIALIZED, make_node
-from tests.json_patch import PatchFailed, apply_json_patch
+from tests.patches import PatchFailed, apply_json_patch
 
 KEYS = st.sampled_from(["a", "b", "example.com/c", "tilde~d", "e~1/f"])
 VALUES = st.text("xyz", max_size=3)

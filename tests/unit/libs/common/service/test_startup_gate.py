@@ -13,8 +13,8 @@ from tests.builders import (
     make_node_enriched,
     make_node_gone,
     make_node_observed,
+    make_unreachable,
 )
-from tests.unreachable import make_unreachable
 
 # apid of a control plane could not dial the machine
 REFUSED = MachineFault(kind="refused", step="PlatformMetadata", message="UNAVAILABLE: connection refused")

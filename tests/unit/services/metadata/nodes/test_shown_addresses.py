@@ -9,8 +9,7 @@ from libs.common.contract.address_history import AddressHistory, FirstShown
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import AddressStatus
 from services.metadata.nodes.shown_addresses import ShownAddresses
-from tests.builders import make_facts, make_node, make_node_enriched
-from tests.unreachable import make_unreachable
+from tests.builders import make_facts, make_node, make_node_enriched, make_unreachable
 
 X, Y = "203.0.113.1", "203.0.113.2"
 NODE = make_node()

@@ -16,7 +16,7 @@ from services.metadata.requests.contested_addresses import (
 )
 from services.metadata.requests.requested_addresses import parse_requested_addresses
 from tests.builders import make_facts, make_node, make_request
-from tests.kubelet_request import make_request_pem
+from tests.metadata_csr_flow import make_request_pem
 from tests.unit.services.metadata.nodes.test_node_state import joined
 
 

@@ -31,7 +31,7 @@ from tests.builders import (
     make_node,
     make_request,
 )
-from tests.kubelet_request import make_request_pem
+from tests.metadata_csr_flow import make_request_pem
 from tests.unit.services.metadata.nodes.test_node_state import at, joined, then_failed, then_gone, then_polled
 
 INTERVALS = PollIntervals()

@@ -1,8 +1,14 @@
 """The flow of signing requests in memory: the watcher's events, and the events of a metadata under test."""
 
+import ipaddress
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import BusError, Message
@@ -144,3 +150,13 @@ def has_facts(event: CsrEnriched) -> bool:
 
 def has_fault(event: CsrEnriched) -> bool:
     return event.fault is not None
+
+
+@cache
+def make_request_pem(*addresses: str) -> bytes:
+    """A kubelet's request for these addresses."""
+    names = [x509.DNSName("web-1"), *(x509.IPAddress(ipaddress.ip_address(text)) for text in addresses)]
+    builder = x509.CertificateSigningRequestBuilder(x509.Name([]))
+    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    signed = builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
+    return signed.public_bytes(serialization.Encoding.PEM)

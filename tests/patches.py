@@ -1,9 +1,10 @@
-"""What a JSON Patch does, by the hand of the simulated API server, which is held to the real one."""
+"""What patches do, by the hand of the simulated API server, which is held to the real one."""
 
 import copy
 from typing import Any
 
 from libs.testbed.sim_apiserver.patches import apply_json_patch as apply_operations
+from libs.testbed.sim_apiserver.patches import apply_strategic_merge_patch
 from libs.testbed.sim_apiserver.refusals import Refusal
 
 
@@ -22,4 +23,12 @@ def apply_json_patch(document: dict[str, Any], patch: list[dict[str, Any]]) -> d
     for section in ("metadata", "spec"):
         for key in [k for k, v in result.get(section, {}).items() if v in ({}, [])]:
             del result[section][key]
+    return result
+
+
+def apply_status_patch(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """The Node after the patch. Raises ValueError if it is for a Node of another uid."""
+    result: dict[str, Any] = apply_strategic_merge_patch(copy.deepcopy(document), patch)
+    if result["metadata"]["uid"] != document["metadata"]["uid"]:
+        raise ValueError("metadata.uid: the Node is another one")
     return result
