@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
+from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from libs.common.kube.lease import Lease, get_annotation, set_annotation, vacant_lease_document
-from services.lifecycle.deletion_limit import (
+from services.lifecycle.core.deletion_limit import (
     ANNOTATION,
     BudgetDenial,
     BudgetGrant,
@@ -22,22 +23,6 @@ _MAX_ATTEMPTS: Final = (
 )
 
 
-class LeaseClient(Protocol):
-    """The calls that the budget makes; implemented by `libs.common.kube.api.KubeApi`."""
-
-    async def get_lease(
-        self, namespace: str, name: str, *, deadline_seconds: float | None = None
-    ) -> Lease: ...
-
-    async def create_lease(
-        self, namespace: str, document: dict[str, Any], *, deadline_seconds: float | None = None
-    ) -> Lease: ...
-
-    async def update_lease(
-        self, namespace: str, name: str, document: dict[str, Any], *, deadline_seconds: float | None = None
-    ) -> Lease: ...
-
-
 class DeletionBudget(Protocol):
     """Counts deletions before they happen."""
 
@@ -49,7 +34,7 @@ class DeletionBudget(Protocol):
 class LeaseDeletionBudget:
     """Writes the Lease by compare-and-swap: a replica that lost the Lease writes and deletes nothing."""
 
-    kube: LeaseClient
+    kube: KubeApi
     _: KW_ONLY
     namespace: str
     name: str

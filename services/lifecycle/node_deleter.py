@@ -3,20 +3,21 @@
 import logging
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.node import Node
+from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Conflict, KubeError, NotFound
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import node_reference
 from libs.common.observability import metrics
-from services.lifecycle.decide import Delete, DeletionCase, Keep, explain_exclusion
+from services.lifecycle.core.decide import Delete, DeletionCase, Keep, explain_exclusion
+from services.lifecycle.core.evidence import shows_activity
+from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.deletion_budget import DeletionBudget
-from services.lifecycle.evidence import shows_activity
-from services.lifecycle.node_index import NodeIndex
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +33,6 @@ BUDGET_BACKOFF_SECONDS: Final = 30.0  # the budget cannot have room earlier: no 
 CaseDecider = Callable[[DeletionCase], Delete | Keep]
 
 
-class NodeDeletionClient(Protocol):
-    """The calls that the deleter makes; implemented by `libs.common.kube.api.KubeApi`."""
-
-    async def get_node(self, name: str) -> Node: ...
-
-    async def delete_node(self, name: str, *, uid: str, resource_version: str) -> None: ...
-
-
 class DeletionResult(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one attempt."""
 
@@ -51,7 +44,7 @@ class DeletionResult(msgspec.Struct, frozen=True, kw_only=True):
 class NodeDeleter:
     """Deletes one Node at a time; a dry run does everything except the deletion."""
 
-    kube: NodeDeletionClient
+    kube: KubeApi
     _: KW_ONLY
     node_index: NodeIndex
     budget: DeletionBudget

@@ -1,4 +1,4 @@
-"""Handles a change of one Node: its shutdown taint, its deletion, and the decision."""
+"""Reconciles one Node at a time: its shutdown taint, its deletion, and the decision."""
 
 import asyncio
 import logging
@@ -6,26 +6,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from libs.common.bus.decision_publisher import DecisionPublisher
+from libs.common.bus.delivery import PermanentError, TemporaryError
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.events import NodeUnreachable
 from libs.common.contract.node import Node
-from services.lifecycle.decide import Delete, DeletionCase, Keep, explain_exclusion
-from services.lifecycle.evidence import is_not_ready
-from services.lifecycle.gcp_spot import is_gcp_spot
+from libs.common.observability import metrics
+from libs.common.service.run_together import run_every, run_together
+from libs.common.service.waiting_objects import NameQueue
+from services.lifecycle.core.decide import Delete, DeletionCase, Keep, explain_exclusion
+from services.lifecycle.core.evidence import is_gcp_spot, is_not_ready
+from services.lifecycle.core.node_index import NodeIndex
+from services.lifecycle.core.shutdown_taint import explain_shutdown, has_shutdown_taint
 from services.lifecycle.node_deleter import CaseDecider, NodeDeleter
-from services.lifecycle.node_index import NodeIndex
-from services.lifecycle.shutdown_taint import explain_shutdown, has_shutdown_taint
 from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, kw_only=True)
-class OnNodeEnriched:
-    """Gathers, decides, writes and publishes, for one Node at a time.
-
-    Call it only while this replica leads and its cache is complete.
-    """
+class NodeReconciler:
+    """Gathers, decides, writes and publishes, for one Node at a time, so that two deletions never race."""
 
     node_index: NodeIndex
     taint_writer: ShutdownTaintWriter
@@ -34,18 +34,60 @@ class OnNodeEnriched:
     ownership: Callable[[], Ownership]
     decide: CaseDecider
     deletes_gcp_spot: bool
+    can_reconcile: Callable[[], bool]  # whether this replica leads and may write
+    requeue_interval_seconds: float
 
     def __post_init__(self) -> None:
+        self._queue = NameQueue()
+        self._retries: set[str] = set()  # failed, or enqueued while this replica could not reconcile
         self._reported: dict[str, str] = {}  # name -> uid, of Nodes with a published decision
         self._deleted: dict[str, str] = {}  # name -> uid; the watcher observes the deletion a little later
         self._attempts: dict[str, int] = {}  # name -> attempts since the last decision
         self._started_at = 0.0  # of the current attempt
         self._outcomes: dict[str, tuple[str, str]] = {}  # name -> last logged uid and outcome
 
-    async def __call__(self, name: str) -> None:
+    async def run(self) -> None:
+        """Run until cancelled."""
+        await run_together(
+            self._queue.work(self._reconcile), run_every(self.requeue_interval_seconds, self.requeue)
+        )
+
+    def enqueue(self, name: str) -> None:
+        """Reconcile this Node soon, if it needs that."""
+        if self._needs_reconcile(name):
+            self._queue.add([name])
+
+    def enqueue_all(self) -> None:
+        """Reconcile every Node that needs it."""
+        for name in self.node_index.list_names():
+            self.enqueue(name)
+
+    def requeue(self) -> None:
+        """Enqueue failed Nodes again, and with the rule for GCP spot machines all: their age matters."""
+        metrics.LIFECYCLE_PROVING.set(self.node_index.count_histories())
+        again, self._retries = self._retries, set()
+        for name in again:
+            self.enqueue(name)
+        if self.deletes_gcp_spot:
+            self.enqueue_all()
+
+    async def _reconcile(self, name: str) -> None:
+        if not self.can_reconcile():
+            self._retries.add(name)
+            return
+        try:
+            await self._reconcile_node(name)
+        except (TemporaryError, PermanentError) as error:
+            log.warning("reconcile failed, will retry", extra={"node": name, "error": str(error)})
+            self._retries.add(name)
+        except Exception:
+            # Nodes and machines contain untrusted texts: a defect that one triggers must not stop the others.
+            log.exception("reconcile failed", extra={"node": name})
+
+    async def _reconcile_node(self, name: str) -> None:
         """Reconcile one Node. Raises TemporaryError if another attempt may succeed."""
         node = self.node_index.get_node(name)
-        if node is None or not self.needs_reconcile(name):
+        if node is None or not self._needs_reconcile(name):
             return
         self._attempts[name] = self._attempts.get(name, 0) + 1
         self._started_at = asyncio.get_running_loop().time()
@@ -61,20 +103,20 @@ class OnNodeEnriched:
             if result.outcome == "deleted":
                 self._deleted[name] = node.uid
             await self._report(node, result.outcome, result.reason)
-        elif self.is_healthy(case) or (change is not None and not change.is_set):
+        elif self._is_healthy(case) or (change is not None and not change.is_set):
             await self._report(node, "kept", "its machine answers, or the Node is Ready")
             self._reported.pop(name, None)
         else:
             await self._report_kept(case, decision, (change.summary,) if change else ())
 
-    def needs_reconcile(self, name: str) -> bool:
+    def _needs_reconcile(self, name: str) -> bool:
         """Whether the Node is not healthy, or was not at its last published decision."""
         node = self.node_index.get_node(name)
         if node is None or self._deleted.get(name) == node.uid:
             return False
-        return self._reported.get(name) == node.uid or not self.is_healthy(self.node_index.build_case(node))
+        return self._reported.get(name) == node.uid or not self._is_healthy(self.node_index.build_case(node))
 
-    def is_healthy(self, case: DeletionCase) -> bool:
+    def _is_healthy(self, case: DeletionCase) -> bool:
         """Whether lifecycle has nothing to do; the labeler handles Nodes that are not initialized yet."""
         node = case.node
         if has_shutdown_taint(node) or (self.deletes_gcp_spot and is_gcp_spot(node) and is_not_ready(node)):
@@ -92,7 +134,9 @@ class OnNodeEnriched:
         self.decision_publisher.forget(name)
 
     def forget_all(self) -> None:
-        """Forget the published decisions, after the stream was replaced."""
+        """Forget the queue and the published decisions, after the stream was replaced."""
+        self._queue.clear()
+        self._retries.clear()
         self._reported.clear()
         self.decision_publisher.forget_all()
 

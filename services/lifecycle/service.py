@@ -17,12 +17,18 @@ from libs.common.service.config_reload import OwnershipReloader
 from libs.common.service.leader_elector import build_leader_elector
 from libs.common.service.run_together import run_together
 from libs.common.service.service import Dependencies, ServiceDefinition
-from services.lifecycle.decide import Delete, DeletionCase, Keep, ReplicaStatus, decide, explain_exclusion
+from services.lifecycle.core.decide import (
+    Delete,
+    DeletionCase,
+    Keep,
+    ReplicaStatus,
+    decide,
+    explain_exclusion,
+)
+from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.deletion_budget import DeletionBudget, InMemoryDeletionBudget, LeaseDeletionBudget
 from services.lifecycle.node_deleter import COMPONENT, NodeDeleter
-from services.lifecycle.node_index import NodeIndex
-from services.lifecycle.node_reconciler import NodeReconciler
-from services.lifecycle.on_node_enriched import OnNodeEnriched
+from services.lifecycle.on_node_enriched import NodeReconciler
 from services.lifecycle.settings import LifecycleSettings
 from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
 
@@ -69,14 +75,7 @@ class LifecycleService:
             now=dependencies.now,
             observe_only=settings.observe_only,
         )
-        self._on_node_enriched = self._make_on_node_enriched(kube)
-        self._reconciler = NodeReconciler(
-            self._on_node_enriched,
-            self._node_index,
-            can_reconcile=self._can_reconcile,
-            requeues_all=settings.deletion_policy.deletes_gcp_spot,
-            requeue_interval_seconds=settings.requeue_interval_seconds,
-        )
+        self._reconciler = self._build_reconciler(kube)
 
     async def run(self) -> None:
         """Run until cancelled. A deletion in flight may still happen, and it is counted."""
@@ -154,7 +153,7 @@ class LifecycleService:
             now=now,
         )
 
-    def _make_on_node_enriched(self, kube: KubeApi) -> OnNodeEnriched:
+    def _build_reconciler(self, kube: KubeApi) -> NodeReconciler:
         settings, parts, ownership = self._settings, self._dependencies, self._ownership_reloader.ownership
         deletions = NodeDeleter(
             kube,
@@ -166,7 +165,7 @@ class LifecycleService:
             is_dry_run=settings.is_dry_run,
             clock=parts.monotonic,
         )
-        return OnNodeEnriched(
+        return NodeReconciler(
             node_index=self._node_index,
             taint_writer=ShutdownTaintWriter(kube, ownership=ownership, is_dry_run=settings.is_dry_run),
             node_deleter=deletions,
@@ -176,6 +175,8 @@ class LifecycleService:
             ownership=ownership,
             decide=self._decide,
             deletes_gcp_spot=settings.deletion_policy.deletes_gcp_spot,
+            can_reconcile=self._can_reconcile,
+            requeue_interval_seconds=settings.requeue_interval_seconds,
         )
 
     # ---- messages of the flow
@@ -214,19 +215,18 @@ class LifecycleService:
     def _on_stream_replaced(self) -> None:
         self._event_applier.clear()
         self._node_index.clear()
-        self._reconciler.clear()
-        self._on_node_enriched.forget_all()
+        self._reconciler.forget_all()
 
     def _on_node_observed(self, node: Node) -> None:
         before = self._node_index.get_node(node.name)
         if before is not None and before.uid != node.uid:
-            self._on_node_enriched.forget(node.name)
+            self._reconciler.forget(node.name)
         self._node_index.upsert_node(node)
         self._reconciler.enqueue(node.name)
 
     def _on_node_gone(self, name: str) -> None:
         self._node_index.remove_node(name)
-        self._on_node_enriched.forget(name)
+        self._reconciler.forget(name)
 
 
 LIFECYCLE_DEFINITION = ServiceDefinition(spec=LIFECYCLE, settings=LifecycleSettings, build=LifecycleService)

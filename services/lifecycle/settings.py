@@ -13,7 +13,7 @@ from libs.common.contract.services import LEASE_NAMESPACE as OUR_NAMESPACE
 from libs.common.contract.services import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
 from libs.common.settings import flags
 from libs.common.settings.lease_times import validate_lease_times
-from services.lifecycle.decide import DeletionPolicy
+from services.lifecycle.core.decide import DeletionPolicy
 
 _DEFAULT_POLICY: Final = DeletionPolicy()
 _duration = partial(flags.Flag, group=flags.LIFECYCLE, at_least=1.0)

@@ -1,8 +1,7 @@
 """Sets and removes the shutdown taint with a fenced patch; retries once if the Node has changed."""
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
 
 import msgspec
 
@@ -10,29 +9,20 @@ from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import ownership_labels
 from libs.common.contract.node import Node
 from libs.common.contract.node_patch import build_node_patch
+from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import FenceFailed, NotFound
 from libs.common.observability import metrics
-from services.lifecycle.decide import explain_exclusion
-from services.lifecycle.evidence import MachineReport
-from services.lifecycle.shutdown_taint import ShutdownTaintChange, plan_shutdown_taint
+from services.lifecycle.core.decide import explain_exclusion
+from services.lifecycle.core.evidence import MachineReport
+from services.lifecycle.core.shutdown_taint import ShutdownTaintChange, plan_shutdown_taint
 
 log = logging.getLogger(__name__)
-
-
-class NodePatchClient(Protocol):
-    """The calls that the writer makes; implemented by `libs.common.kube.api.KubeApi`."""
-
-    async def get_node(self, name: str) -> Node: ...
-
-    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]]) -> Node: ...
 
 
 class ShutdownTaintWriter:
     """Writes the changes of `plan_shutdown_taint`; a dry run writes nothing."""
 
-    def __init__(
-        self, kube: NodePatchClient, *, ownership: Callable[[], Ownership], is_dry_run: bool
-    ) -> None:
+    def __init__(self, kube: KubeApi, *, ownership: Callable[[], Ownership], is_dry_run: bool) -> None:
         self._kube = kube
         self._ownership = ownership
         self._is_dry_run = is_dry_run

@@ -32,8 +32,7 @@ SHELL = (
     r"services\.metadata\.nodes\.(machine_poller|machine_watcher|node_controller|on_node_observed)",
     r"services\.metadata\.nodes\.(outage_prober|poll_requirements)",
     r"services\.metadata\.requests\.(dial_back|on_csr_observed|request_controller)",
-    r"services\.(csr|ipam|labeler|watcher)\.(?!core\b)\w+",
-    r"services\.lifecycle\.(deletion_budget|node_deleter|node_reconciler|shutdown_taint_writer)",
+    r"services\.(csr|ipam|labeler|lifecycle|watcher)\.(?!core\b)\w+",
     r"services\.bootstrap\.(key_stores|run|server_reconciler)",
     # the simulated machines: process, connections, calls
     r"libs\.testbed\.sim_machines\.(__main__|client|connection|control|endpoints|sim_machine|talos_service)",

@@ -16,15 +16,15 @@ import services.csr.core.decide
 import services.ipam.allocator
 import services.labeler.core.plan.addresses
 import services.labeler.core.plan.labels
-import services.lifecycle.decide
+import services.lifecycle.core.decide
 from libs.common.service.leader_elector import LeaderElector
 from libs.talos.credentials import CredentialStore
 from services.csr.core.decision import Deny
 from services.labeler.config_reloader import ConfigReloader
 from services.labeler.core.plan.rejection import NO_REJECTION
 from services.labeler.node_writer import NodeWriter
+from services.lifecycle.core.evidence import assess_node
 from services.lifecycle.deletion_budget import LeaseDeletionBudget
-from services.lifecycle.evidence import assess_node
 from tests.chaos.mutants import DEFECT
 
 _Replacement = Callable[..., Any]
@@ -79,8 +79,8 @@ def build_wider(build: Any, node: Any, changes: Any) -> Any:
     return build(node, msgspec.structs.replace(changes, pod_cidrs=wider))
 
 
-@replaces("lifecycle-deletes-silent-nodes", services.lifecycle.decide, "assess_case")
-@replaces("lifecycle-deletes-without-its-lease", services.lifecycle.decide, "assess_case")
+@replaces("lifecycle-deletes-silent-nodes", services.lifecycle.core.decide, "assess_case")
+@replaces("lifecycle-deletes-without-its-lease", services.lifecycle.core.decide, "assess_case")
 def assess_silence(_: Any, case: Any, policy: Any, *, now: Any, monotonic_now: float) -> Any:
     return assess_node(case.node, now, min_not_ready=policy.min_not_ready)
 

@@ -15,7 +15,7 @@ from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.service_permissions import get_lease_name, get_user_name
 from libs.testbed.service_processes import grant_permissions
 from libs.testbed.sim_apiserver.faults import EmptyClose
-from services.lifecycle.deletion_limit import ANNOTATION
+from services.lifecycle.core.deletion_limit import ANNOTATION
 from tests.builders import make_facts
 from tests.bus_actors import wait_until, wait_until_ready
 from tests.bus_server import make_flow_fixtures

@@ -26,7 +26,7 @@ from services.ipam.core.pages import (
 )
 from services.labeler.core.plan.field_ownership import list_machine_config_keys
 from services.labeler.core.plan.ownership_record import compute_digest, read_ownership_record
-from services.lifecycle.deletion_limit import BudgetDenial, decode_deletions
+from services.lifecycle.core.deletion_limit import BudgetDenial, decode_deletions
 from services.watcher.core.kinds import CSR, NODE
 from tests.builders import NOW, make_node, make_request
 from tests.fuzz.target import Target

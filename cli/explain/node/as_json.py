@@ -5,7 +5,7 @@ from typing import Any
 from cli.explain.node.node_explanation import NodeExplanation
 from libs.common.contract.node import BLOCKED_CONDITION
 from services.labeler.core.plan import Plan
-from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT
+from services.lifecycle.core.shutdown_taint import SHUTDOWN_TAINT
 
 
 def node_explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:

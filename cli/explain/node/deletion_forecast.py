@@ -7,11 +7,17 @@ import msgspec
 
 from cli.explain.node.node_evidence import NodeEvidence
 from libs.common.contract.controllers import NODE_LIFECYCLE
-from services.lifecycle.decide import DeletionPolicy, explain_exclusion
-from services.lifecycle.evidence import Assessment, assess_node, assess_report, build_machine_index
-from services.lifecycle.gcp_spot import assess_gcp_spot, is_gcp_spot
-from services.lifecycle.poll_history import assess_history
-from services.lifecycle.shutdown_taint import ShutdownTaintChange, plan_shutdown_taint
+from services.lifecycle.core.decide import DeletionPolicy, explain_exclusion
+from services.lifecycle.core.evidence import (
+    Assessment,
+    assess_gcp_spot,
+    assess_node,
+    assess_report,
+    build_machine_index,
+    is_gcp_spot,
+)
+from services.lifecycle.core.poll_history import assess_history
+from services.lifecycle.core.shutdown_taint import ShutdownTaintChange, plan_shutdown_taint
 
 # "later": only the running lifecycle can observe it, because it takes time.
 EvidenceState = Literal["has", "lacks", "later", "unknown"]

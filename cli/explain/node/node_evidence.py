@@ -17,7 +17,7 @@ from libs.common.contract.machine import ForeignMachine, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.services import ServiceSpec
 from services.labeler.core.plan import ClusterConfig
-from services.lifecycle.evidence import MachineReport
+from services.lifecycle.core.evidence import MachineReport
 
 MachineResult = DescribedNode | MachineFault
 

@@ -30,7 +30,7 @@ from services.labeler.core.plan import (
     why_not_managed_by_rules,
 )
 from services.labeler.core.plan.node_ownership import why_not_managed
-from services.lifecycle.decide import DeletionPolicy
+from services.lifecycle.core.decide import DeletionPolicy
 
 EXIT_WELL, EXIT_NOT_WELL, EXIT_UNKNOWN = 0, 1, 2
 _NOT_READY: Final[dict[bool, CheckOutcome]] = {True: "waits", False: "failed"}

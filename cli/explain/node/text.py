@@ -18,7 +18,7 @@ from libs.common.contract.events import NodeUnreachable
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION
 from services.labeler.core.plan import Plan, PlanOutcome
-from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT
+from services.lifecycle.core.shutdown_taint import SHUTDOWN_TAINT
 
 _LONGEST: Final = 1200  # maximum characters of a text from outside
 _MOST_LINES: Final = 40

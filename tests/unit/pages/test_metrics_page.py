@@ -10,7 +10,7 @@ from libs.common.bus.consumer_middleware import _OUTCOMES
 from libs.common.observability import metrics
 from services.ipam.core.pools import NODE_SUBNET_POOL
 from services.labeler.on_node_enriched import TRANSFORMER_TYPE
-from services.lifecycle.decide import REPLACED, SPOT
+from services.lifecycle.core.decide import REPLACED, SPOT
 from tools.metrics_page import OF_THE_REFERENCE, PAGE, describe_label_values, render_metrics_page
 from tools.registered_metrics import (
     RegisteredMetric,

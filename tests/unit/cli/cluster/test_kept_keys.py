@@ -20,7 +20,7 @@ from cli.render.preview import preview_node
 from cli.status.cluster_status import build_status
 from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, Node, NodeCondition, Taint
 from services.labeler.core.plan import ClusterConfig
-from services.lifecycle.decide import DeletionPolicy
+from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node
 from tests.cli_screen import render_lines
 from tests.node_plans import change_metadata, compile_one_rule, plan_and_apply

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.lifecycle import deletion_limit
+from services.lifecycle.core import deletion_limit
 from tests.builders import NOW
 
 

@@ -12,12 +12,12 @@ from libs.common.kube.errors import Conflict, NotFound, Unreachable
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import ObjectEvent
 from libs.common.kube.lease import Lease, LeaseSpec, get_annotation
-from services.lifecycle.decide import REPLACED, Delete, DeletionCase, Keep
+from services.lifecycle.core.decide import REPLACED, Delete, DeletionCase, Keep
+from services.lifecycle.core.deletion_limit import ANNOTATION, decode_deletions
+from services.lifecycle.core.evidence import Assessment
+from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.deletion_budget import LeaseDeletionBudget
-from services.lifecycle.deletion_limit import ANNOTATION, decode_deletions
-from services.lifecycle.evidence import Assessment
 from services.lifecycle.node_deleter import BUDGET_BACKOFF_SECONDS, DeletionResult, NodeDeleter
-from services.lifecycle.node_index import NodeIndex
 from tests.builders import NOW
 from tests.lifecycle_actors import make_lost_node, make_ready_condition
 from tests.manual_clock import ManualClock
@@ -58,7 +58,7 @@ class Api:
 
 
 def deletions_of(
-    api: Api,
+    api: Any,
     *,
     clock: ManualClock,
     judge: Callable[[DeletionCase], Delete | Keep] = lambda case: PROOF,
@@ -152,7 +152,7 @@ class WrittenByOthers:
 
 @pytest.mark.parametrize(("times", "counted"), [(0, True), (2, True), (3, False), (99, False)])
 async def test_a_deletion_counts_only_once_it_is_written(times: int, *, counted: bool):
-    leases = WrittenByOthers(times)
+    leases: Any = WrittenByOthers(times)
     record = LeaseDeletionBudget(
         leases,
         namespace="kube-system",

@@ -10,7 +10,7 @@ from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import ForeignMachine, MachineFault
 from libs.common.contract.node import Node, NodeAddress
 from libs.common.contract.timestamp import parse_time
-from services.lifecycle.evidence import (
+from services.lifecycle.core.evidence import (
     Assessment,
     assess_node,
     assess_report,

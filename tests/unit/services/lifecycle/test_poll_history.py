@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from libs.common.contract.node import NodeAddress
-from services.lifecycle.decide import DeletionCase, DeletionPolicy, assess_case
-from services.lifecycle.node_index import NodeIndex
-from services.lifecycle.poll_history import (
+from services.lifecycle.core.decide import DeletionCase, DeletionPolicy, assess_case
+from services.lifecycle.core.node_index import NodeIndex
+from services.lifecycle.core.poll_history import (
     MAX_GAP,
     PollHistory,
     PollResult,

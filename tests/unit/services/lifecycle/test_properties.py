@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from libs.common.contract.machine import FaultKind, MachineFault
-from services.lifecycle.decide import Delete, DeletionPolicy, ReplicaStatus, decide
-from services.lifecycle.node_index import NodeIndex
+from services.lifecycle.core.decide import Delete, DeletionPolicy, ReplicaStatus, decide
+from services.lifecycle.core.node_index import NodeIndex
 from tests import lifecycle_actors
 from tests.builders import NOW, make_node
 

@@ -13,7 +13,7 @@ from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node, Taint
 from libs.common.kube.errors import FenceFailed
-from services.lifecycle.decide import (
+from services.lifecycle.core.decide import (
     SPOT,
     Delete,
     DeletionPolicy,
@@ -22,9 +22,9 @@ from services.lifecycle.decide import (
     decide,
     explain_exclusion,
 )
-from services.lifecycle.decide import DeletionCase as LifecycleCase
-from services.lifecycle.gcp_spot import assess_gcp_spot
-from services.lifecycle.shutdown_taint import SHUTDOWN_TAINT, plan_shutdown_taint
+from services.lifecycle.core.decide import DeletionCase as LifecycleCase
+from services.lifecycle.core.evidence import assess_gcp_spot
+from services.lifecycle.core.shutdown_taint import SHUTDOWN_TAINT, plan_shutdown_taint
 from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
 from tests.builders import NOW, UNINITIALIZED, make_facts
 from tests.lifecycle_actors import make_answering, make_lost_node, make_ready_condition, make_unreachable
@@ -108,7 +108,7 @@ class Replaced:
 
 
 async def test_another_node_of_that_name_is_not_tainted():
-    api = Replaced()
+    api: Any = Replaced()
     assert await ShutdownTaintWriter(api, ownership=Ownership, is_dry_run=False).apply(NODE, silent()) is None
     assert api.patched == ["uid-1"]
 
@@ -138,7 +138,8 @@ async def test_a_node_that_was_given_to_another_meanwhile_gets_no_taint_and_lose
 ):
     requirement = NodeSelectorRequirement(key="team", operator="In", values=("a",))
     ownership = Ownership(selector=(NodeSelectorTerm(requirements=(requirement,)),))
-    seen, api = make_lost_node(labels={"team": "a"}, taints=taints), Relabelled()
+    seen = make_lost_node(labels={"team": "a"}, taints=taints)
+    api: Any = Relabelled()
     api.node = make_lost_node(labels={"team": "b"}, taints=taints)
     word = make_answering(seen) if taints else silent(seen)
     assert plan_shutdown_taint(seen, word) is not None

@@ -38,12 +38,16 @@ from libs.common.contract.subjects import subject_of
 from libs.common.settings.command_line import parse_duration
 from services.labeler.core.blocker import block_on_provider_id_of_another, build_condition
 from services.labeler.core.plan import plan_node
-from services.lifecycle.decide import Delete, DeletionCase, DeletionPolicy, ReplicaStatus, decide
-from services.lifecycle.evidence import build_machine_index
-from services.lifecycle.gcp_spot import LIFECYCLE_LABEL, NOT_READY_TAINT, PLATFORM_LABEL
-from services.lifecycle.poll_history import PollHistory, PollResult
+from services.lifecycle.core.decide import Delete, DeletionCase, DeletionPolicy, ReplicaStatus, decide
+from services.lifecycle.core.evidence import (
+    LIFECYCLE_LABEL,
+    NOT_READY_TAINT,
+    PLATFORM_LABEL,
+    build_machine_index,
+)
+from services.lifecycle.core.poll_history import PollHistory, PollResult
+from services.lifecycle.core.shutdown_taint import SHUTTING_DOWN_STAGE
 from services.lifecycle.settings import LifecycleSettings
-from services.lifecycle.shutdown_taint import SHUTTING_DOWN_STAGE
 from tests.builders import NOW, make_facts, make_node, make_node_enriched
 from tests.cli_screen import render_lines
 

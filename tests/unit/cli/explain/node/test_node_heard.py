@@ -13,7 +13,7 @@ from cli.inside import flow_snapshot
 from libs.common.contract.events import Event
 from libs.common.contract.machine import FaultKind, MachineFault
 from libs.common.contract.node import Node, NodeCondition
-from services.lifecycle.decide import DeletionPolicy
+from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node, make_node_enriched
 
 MINUTE: Final = timedelta(minutes=1)

@@ -28,7 +28,7 @@ from libs.common.contract.events import Event, Leading, NodeObserved, Observatio
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from libs.common.contract.subjects import subject_of
-from services.lifecycle.decide import DeletionPolicy
+from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node, make_node_enriched
 from tests.cli_screen import render_lines
 from tests.csr_actors import make_serving_request

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from libs.common.contract.events import NodeUnreachable
-from services.lifecycle.evidence import PROOF_FAULT, Assessment, MachineReport
+from services.lifecycle.core.evidence import PROOF_FAULT, Assessment, MachineReport
 
 # A longer time between two polls ends the history; metadata polls once a minute.
 MAX_GAP: Final = timedelta(minutes=10)

@@ -8,7 +8,7 @@ from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import CONNECT_STEP
 from libs.common.contract.node import Node, Taint
 from libs.common.contract.node_patch import NodeChanges
-from services.lifecycle.evidence import MachineReport, is_not_ready, is_ready
+from services.lifecycle.core.evidence import MachineReport, is_not_ready, is_ready
 
 SHUTDOWN_TAINT: Final = Taint(key="node.cloudprovider.kubernetes.io/shutdown", effect="NoSchedule")
 SHUTTING_DOWN_STAGE: Final = "shutting down"  # MachineStatus.runtime.talos.dev

@@ -18,6 +18,12 @@ from libs.common.contract.timestamp import parse_time
 PROOF_FAULT: Final = "wrong_machine"  # the fault of a poll to which other machines answered
 _MAX_SHOWN_LENGTH: Final = 64  # characters of a text from a kubelet or machine
 
+# The reference controller's rule for preempted GCP spot machines, which return with another address.
+PLATFORM_LABEL: Final = ("node.cloudprovider.kubernetes.io/platform", "gcp")
+LIFECYCLE_LABEL: Final = ("node.cloudprovider.kubernetes.io/lifecycle", "spot")
+NOT_READY_TAINT: Final = ("node.kubernetes.io/not-ready", "NoExecute")  # key and effect
+MIN_AGE: Final = timedelta(seconds=30)
+
 MachineReport = NodeEnriched | NodeUnreachable  # metadata's last report about a Node
 
 
@@ -84,6 +90,34 @@ def assess_node(node: Node, now: datetime, *, min_not_ready: timedelta) -> Asses
     if not node.is_initialized:
         lacks.append("it is not initialized yet")
     return Assessment(missing=tuple(lacks)) + _assess_ready(node, now, min_not_ready)
+
+
+def is_gcp_spot(node: Node) -> bool:
+    """Whether the rule applies to this Node."""
+    return all(node.labels.get(key) == value for key, value in (PLATFORM_LABEL, LIFECYCLE_LABEL))
+
+
+def assess_gcp_spot(node: Node, now: datetime) -> Assessment:
+    """Assess each condition under which the reference controller deletes the Node."""
+    if not is_gcp_spot(node):
+        return Assessment(missing=("it has no labels of a GCP spot machine",))
+    lacks = []
+    if node.metadata.deletion_timestamp is not None:
+        lacks.append("it is being deleted already")
+    if not node.spec.provider_id:
+        lacks.append("it has no providerID")
+    if not node.is_initialized:
+        lacks.append("it is not initialized yet")
+    created = node.metadata.creation_timestamp
+    if created is None or now - created <= MIN_AGE:
+        lacks.append(f"it is not older than {MIN_AGE.total_seconds():g} s")
+    if not is_not_ready(node):
+        lacks.append("its condition Ready is neither False nor Unknown")
+    if NOT_READY_TAINT not in {(taint.key, taint.effect) for taint in node.spec.taints}:
+        lacks.append(f"it has no taint {NOT_READY_TAINT[0]}:{NOT_READY_TAINT[1]}")
+    if lacks:
+        return Assessment(proven=("it is a GCP spot machine",), missing=tuple(lacks))
+    return Assessment(proven=("it is a GCP spot machine that is not ready (--delete-preempted-gcp-spot)",))
 
 
 def is_ready(node: Node) -> bool:

@@ -8,9 +8,16 @@ import msgspec
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.node import Node
-from services.lifecycle.evidence import Assessment, MachineIndex, MachineReport, assess_node, assess_report
-from services.lifecycle.gcp_spot import assess_gcp_spot, is_gcp_spot
-from services.lifecycle.poll_history import PollHistory, assess_history
+from services.lifecycle.core.evidence import (
+    Assessment,
+    MachineIndex,
+    MachineReport,
+    assess_gcp_spot,
+    assess_node,
+    assess_report,
+    is_gcp_spot,
+)
+from services.lifecycle.core.poll_history import PollHistory, assess_history
 
 REPLACED: Final = "replaced"  # the kinds of evidence, for metrics
 SPOT: Final = "gcp-spot"

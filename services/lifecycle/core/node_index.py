@@ -2,15 +2,15 @@
 
 from libs.common.contract.node import Node
 from libs.common.contract.system_uuid import normalize_uuid
-from services.lifecycle.decide import DeletionCase
-from services.lifecycle.evidence import (
+from services.lifecycle.core.decide import DeletionCase
+from services.lifecycle.core.evidence import (
     MachineIndex,
     MachineReport,
     collect_machine_names,
     is_ready,
     shows_activity,
 )
-from services.lifecycle.poll_history import PollHistory, append_poll, extract_poll
+from services.lifecycle.core.poll_history import PollHistory, append_poll, extract_poll
 
 
 class NodeIndex:
