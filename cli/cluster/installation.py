@@ -19,6 +19,7 @@ from cli.cluster.kube_objects import (
     Workload,
     WorkloadSpec,
 )
+from libs.common.contract.controllers import is_service_selected
 from libs.common.contract.services import (
     DEFAULT_SERVICES,
     LEASE_NAMESPACE,
@@ -28,7 +29,6 @@ from libs.common.contract.services import (
     ElectionLease,
     ServiceSpec,
 )
-from libs.common.settings.reference_flags import is_service_selected
 
 PLACEHOLDER: Final = "your-registry.invalid/"  # the registry in the rendered files
 TALOS_VOLUME: Final = "talos-secrets"

@@ -8,8 +8,8 @@ from cli.config.chart_flags import ChartValues, is_switched_on, list_occurrences
 from cli.config.chart_schema import CHART, make_finding
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.cloud_config.model import Finding
+from libs.common.contract.controllers import list_wildcard_differences
 from libs.common.contract.services import ALL_IN_ONE_PEAK_MEBIBYTES, SERVICES
-from libs.common.settings.reference_flags import list_wildcard_differences
 
 _REFERENCE_IMAGE: Final = re.compile(r"(^|/)siderolabs/talos-cloud-controller-manager([:@].*)?$")
 _VERSION: Final = re.compile(r"v[0-9]+([.-]|$)|[0-9]+\.[0-9]")

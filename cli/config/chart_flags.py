@@ -9,10 +9,10 @@ import msgspec
 
 from cli.config.chart_schema import CHART, ChartFindings, find_value, make_finding
 from libs.common.cloud_config.model import CloudConfig
+from libs.common.contract.controllers import is_service_selected
 from libs.common.contract.services import CHART_ORDER
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, list_options, validate_settings
-from libs.common.settings.reference_flags import is_service_selected
 from services.definitions import load_settings_types
 
 SETTINGS_TYPES: Final = load_settings_types(CHART_ORDER)

@@ -12,7 +12,7 @@ from cli.config.chart_schema import CHART, check_schema, make_finding
 from cli.config.config_check import FileReport, check_config
 from cli.config.values_documents import ValuesDocument, find_values
 from libs.common.cloud_config.model import Finding
-from libs.common.settings.reference_flags import select_controllers
+from libs.common.contract.controllers import select_controllers
 
 _NOT_CHECKED: Final = (
     "files that flags or Secrets refer to, pod settings except memory limits (affinity, tolerations, "

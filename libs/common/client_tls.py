@@ -2,6 +2,7 @@
 
 import os
 import ssl
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -36,3 +37,22 @@ def without_system_authorities() -> Iterator[None]:
             del os.environ[_AUTHORITIES_FILE]
         else:
             os.environ[_AUTHORITIES_FILE] = before
+
+
+@contextmanager
+def as_path(text: bytes) -> Iterator[str]:
+    """Yield a path of a PEM text for OpenSSL, which loads a pair only from files.
+
+    The text does not reach the disk, which may be read-only.
+    """
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("pem")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text)
+            file.flush()
+            yield f"/proc/self/fd/{descriptor}"
+    else:  # macOS: readable only by this user, and deleted at once
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(text)
+            file.flush()
+            yield file.name

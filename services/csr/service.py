@@ -16,8 +16,7 @@ from libs.common.contract.services import CSR
 from libs.common.contract.subjects import SNAPSHOT
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.service.config_reload import OwnershipReloader
-from libs.common.service.run_together import run_together
-from libs.common.service.service import Dependencies, ServiceDefinition
+from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from services.csr.api_endpoint_watcher import ApiEndpointWatcher
 from services.csr.approval_writer import ApprovalWriter
 from services.csr.core.evaluation import RequestEvaluator

@@ -15,7 +15,7 @@ from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import CsrObserved
 from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR
 from libs.common.observability import metrics
-from libs.common.service.run_together import run_every, run_together
+from libs.common.service.service import run_every, run_together
 from libs.common.service.waiting_objects import NameQueue
 from services.csr.core.flow_state import FlowState
 from services.csr.node_events import NodeEvents

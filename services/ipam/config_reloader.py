@@ -13,7 +13,7 @@ from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
 from libs.common.kube.event_recorder import LATEST_ONLY, EventRecorder, EventWriter
 from libs.common.service.config_reload import CloudConfigStatus, ConfigEvents
-from libs.common.service.run_together import run_every
+from libs.common.service.service import run_every
 from services.ipam.core.pool_usage import find_refused_shrinks
 from services.ipam.reports import COMPONENT
 from services.ipam.settings import IpamSettings

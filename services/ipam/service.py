@@ -13,8 +13,7 @@ from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
 from libs.common.contract.subjects import is_csr_subject
 from libs.common.kube.event_recorder import EventRecorder
-from libs.common.service.run_together import run_every, run_together
-from libs.common.service.service import Dependencies, ServiceDefinition
+from libs.common.service.service import Dependencies, ServiceDefinition, run_every, run_together
 from libs.common.service.waiting_objects import WaitingObjects
 from services.ipam.allocator import Allocator
 from services.ipam.batcher import Batcher

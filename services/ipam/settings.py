@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 
 from libs.common.cloud_config.model import CloudConfig
+from libs.common.contract.controllers import allocates_pod_cidrs
 from libs.common.settings import flags
-from libs.common.settings.reference_flags import allocates_pod_cidrs
 from services.ipam.core.effective_networks import NetworkFlags, validate_network_flags
 from services.ipam.core.pools import Allocator
 

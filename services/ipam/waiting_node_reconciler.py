@@ -13,7 +13,7 @@ from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.subjects import ENRICHED_NODE
 from libs.common.observability import metrics
-from libs.common.service.run_together import run_every, run_together
+from libs.common.service.service import run_every, run_together
 from libs.common.service.waiting_objects import NameQueue, WaitingObjects
 from services.ipam.core.pools import Pool
 from services.ipam.on_node_enriched import OWN_WRITE_WAIT_SECONDS, WRITTEN, WaitingNode

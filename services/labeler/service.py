@@ -9,8 +9,7 @@ from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import NodeGone, NodeObserved
 from libs.common.contract.services import LABELER
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, is_csr_subject
-from libs.common.service.run_together import run_together
-from libs.common.service.service import Dependencies, ServiceDefinition
+from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from services.labeler.config_reloader import ConfigReloader
 from services.labeler.config_rollout import ConfigRollout
 from services.labeler.core.compact_message import compact_message

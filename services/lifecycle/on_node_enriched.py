@@ -11,7 +11,7 @@ from libs.common.cloud_config.model import Ownership
 from libs.common.contract.events import NodeUnreachable
 from libs.common.contract.node import Node
 from libs.common.observability import metrics
-from libs.common.service.run_together import run_every, run_together
+from libs.common.service.service import run_every, run_together
 from libs.common.service.waiting_objects import NameQueue
 from services.lifecycle.core.decide import Delete, DeletionCase, Keep, explain_exclusion
 from services.lifecycle.core.evidence import is_gcp_spot, is_not_ready

@@ -15,8 +15,7 @@ from libs.common.kube.event_recorder import EventRecorder
 from libs.common.observability import metrics
 from libs.common.service.config_reload import OwnershipReloader
 from libs.common.service.leader_elector import build_leader_elector
-from libs.common.service.run_together import run_together
-from libs.common.service.service import Dependencies, ServiceDefinition
+from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from services.lifecycle.core.decide import (
     Delete,
     DeletionCase,

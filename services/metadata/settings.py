@@ -6,6 +6,13 @@ from typing import Annotated
 import msgspec
 
 from libs.common.cloud_config.model import CloudConfig
+from libs.common.contract.controllers import (
+    CSR_APPROVAL,
+    NODE_IPAM,
+    NODE_LIFECYCLE,
+    allocates_pod_cidrs,
+    is_controller_selected,
+)
 from libs.common.settings.flags import (
     ALLOCATE_NODE_CIDRS,
     CLOUD_CONFIG,
@@ -19,13 +26,6 @@ from libs.common.settings.flags import (
     TALOSCONFIG,
     WITHOUT_TALOS,
     Flag,
-)
-from libs.common.settings.reference_flags import (
-    CSR_APPROVAL,
-    NODE_IPAM,
-    NODE_LIFECYCLE,
-    allocates_pod_cidrs,
-    is_controller_selected,
 )
 
 

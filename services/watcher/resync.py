@@ -18,8 +18,7 @@ from libs.common.contract.services import DURABLES
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.observability import metrics
 from libs.common.service.leader_elector import LeaderElector
-from libs.common.service.run_together import run_together
-from libs.common.service.service import Dependencies
+from libs.common.service.service import Dependencies, run_together
 from services.watcher.core.kinds import ObjectT
 from services.watcher.core.leader_epoch import LeaderEpoch
 from services.watcher.core.publish_decision import FencingToken, estimate_stream_bytes

@@ -20,8 +20,7 @@ from libs.common.service.leader_elector import (
     build_leader_elector,
     find_root_cause,
 )
-from libs.common.service.run_together import run_together
-from libs.common.service.service import Dependencies, ServiceDefinition
+from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from services.watcher.core.kinds import CSR, NODE, Kind, ObjectT
 from services.watcher.core.leader_epoch import LeaderEpoch
 from services.watcher.core.published_state import PublishedState

@@ -5,11 +5,11 @@ from typing import Annotated
 import msgspec
 
 from libs.common.bus.stream_limits import MAX_REPUBLISH_INTERVAL
+from libs.common.contract.controllers import CSR_APPROVAL, is_controller_selected
 from libs.common.contract.services import LEASE_NAMESPACE as OUR_NAMESPACE
 from libs.common.contract.services import WATCHER_LEASE_NAME as OUR_LEASE
 from libs.common.settings import flags
 from libs.common.settings.lease_times import validate_lease_times
-from libs.common.settings.reference_flags import CSR_APPROVAL, is_controller_selected
 
 
 class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -66,7 +66,7 @@ async def test_an_inbox_is_drained_only_when_the_server_knows_of_its_end():
         inbox = await connection.open_inbox(lambda message: None)
         await connection.round_trip(5.0)
         recorder.commands.clear()
-        await inbox.drain()
+        await connection.drain(inbox)
         assert recorder.commands[:2] == ["UNSUB", "PING"]
 
 

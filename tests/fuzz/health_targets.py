@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from libs.common.service.health import HealthServer
-from libs.common.service.readiness import Readiness
+from libs.common.service.health import HealthServer, Readiness
 from tests.fuzz.target import Target
 
 

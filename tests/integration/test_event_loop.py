@@ -20,9 +20,8 @@ from libs.common.kube.kube_config import ExecPlugin, KubeConfig
 from libs.common.kube.kubeconfig_library import run_plugin
 from libs.common.kube.request import Request
 from libs.common.kube.transport import Transport
-from libs.common.service.health import HealthServer
+from libs.common.service.health import HealthServer, Readiness
 from libs.common.service.listener import Limits
-from libs.common.service.readiness import Readiness
 from libs.common.service.serving_certificate import ServingCertificate
 from libs.talos.bounded_protocol import BoundedProtocol
 from tests.integration.processes import a_process

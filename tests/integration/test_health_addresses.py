@@ -11,9 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from libs.common.service.health import HealthServer
+from libs.common.service.health import HealthServer, Readiness
 from libs.common.service.listener import bind_sockets
-from libs.common.service.readiness import Readiness
 from libs.common.settings.read_settings import SettingsError
 from tests.integration.processes import a_process
 

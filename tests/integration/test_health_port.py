@@ -13,9 +13,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from libs.common.service.health import HealthServer
+from libs.common.service.health import HealthServer, Readiness
 from libs.common.service.listener import Limits, Listener
-from libs.common.service.readiness import Readiness
 from libs.common.service.serving_certificate import ServingCertificate
 from libs.common.settings.process_settings import OPEN_PATHS
 

@@ -21,8 +21,7 @@ from cli.doctor.findings import (
 from cli.doctor.snapshot import InstallationSnapshot
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
-from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL
-from libs.common.settings.reference_flags import is_controller_selected
+from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL, is_controller_selected
 
 _REFERENCE: Final = re.compile(r"siderolabs/talos-cloud-controller-manager([:@]|$)")
 _CLOUD: Final = re.compile(

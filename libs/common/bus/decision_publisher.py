@@ -3,27 +3,19 @@
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import msgspec
 
 from libs.common.bus.protocol import Bus, BusError
 from libs.common.bus.stream_limits import MAX_REPUBLISH_INTERVAL
 from libs.common.contract.events import Decided
+from libs.common.contract.node import ApiObject
 from libs.common.observability import telemetry
 
 log = logging.getLogger(__name__)
 
 _MAX_REMEMBERED: Final = 50_000  # objects; the decisions of others are published again
-
-
-class DecisionObject(Protocol):
-    """A Node or a CertificateSigningRequest."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
 
 
 class DecisionPublisher:
@@ -53,7 +45,7 @@ class DecisionPublisher:
 
     async def publish(
         self,
-        regarding: DecisionObject,
+        regarding: ApiObject,
         outcome: str,
         reason: str,
         *,

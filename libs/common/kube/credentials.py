@@ -1,18 +1,15 @@
 """The bearer token and TLS context of an identity, reloaded when their source changes."""
 
 import asyncio
-import os
 import ssl
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from libs.common.client_tls import make_client_context
+from libs.common.client_tls import as_path, make_client_context
 from libs.common.clocks import utc_now
 from libs.common.kube.kube_config import (
     CredentialSource,
@@ -49,30 +46,13 @@ def tls_context(config: KubeConfig) -> ssl.SSLContext | None:
 
 
 def _load_pair(context: ssl.SSLContext, certificate: CredentialSource, key: CredentialSource) -> None:
-    # The ssl module loads a pair only from paths; a key from inline data must not reach the disk.
-    with _as_path(certificate.read()) as certificate_path, _as_path(key.read()) as key_path:
+    with as_path(certificate.read().encode()) as certificate_path, as_path(key.read().encode()) as key_path:
         try:
             context.load_cert_chain(certificate_path, key_path, password=lambda: "")
         except (ssl.SSLError, OSError) as error:
             raise KubeConfigError(
                 f"{certificate.field} and {key.field}: not a usable pair: {error}"
             ) from error
-
-
-@contextmanager
-def _as_path(text: str) -> Iterator[str]:
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("kube-credentials")
-        try:
-            os.write(descriptor, text.encode())
-            yield f"/proc/self/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
-    else:  # macOS: readable only by this user, and deleted at once
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            yield file.name
 
 
 CHECK_SECONDS: Final = 10.0  # between checks of the files; a 401 checks at once

@@ -16,9 +16,8 @@ from libs.common.clocks import utc_now
 from libs.common.contract.services import SERVICES, WATCHER
 from libs.common.observability import telemetry
 from libs.common.service.event_loop import EventLoopMonitor, reduce_gc_frequency
-from libs.common.service.health import HealthServer
+from libs.common.service.health import HealthServer, Readiness, ReadinessCheck
 from libs.common.service.open_bus import is_standby, observe_kubernetes, open_bus
-from libs.common.service.readiness import Readiness, ReadinessCheck
 from libs.common.service.service import Dependencies, Service, ServiceDefinition
 from libs.common.service.service_supervisor import (
     CLOSE_TIMEOUT_SECONDS,

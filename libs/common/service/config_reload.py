@@ -11,7 +11,7 @@ from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig, Ownership
 from libs.common.kube.event_recorder import CLUSTER_REFERENCE, EventRecorder
 from libs.common.observability import metrics
-from libs.common.service.run_together import run_together
+from libs.common.service.service import run_together
 from libs.common.settings.cloud_config_reloader import CloudConfigReloader, CloudConfigSettings
 
 log = logging.getLogger(__name__)

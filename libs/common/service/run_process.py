@@ -12,6 +12,7 @@ import msgspec
 import uvloop
 
 from libs.common.clocks import utc_now
+from libs.common.contract.controllers import is_service_selected
 from libs.common.observability import telemetry
 from libs.common.observability.logs import level_of_verbosity
 from libs.common.service.application import Application
@@ -28,7 +29,6 @@ from libs.common.settings.read_settings import (
     list_options,
     read_settings,
 )
-from libs.common.settings.reference_flags import is_service_selected
 
 EXIT_CONFIGURATION: Final = 2
 

@@ -1,10 +1,11 @@
-"""The interface of a service, its dependencies, and its definition for a process."""
+"""The interface of a service, its dependencies, its definition for a process, and how to run its parts."""
 
+import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -61,3 +62,17 @@ class ServiceDefinition(Generic[SettingsT]):
     spec: ServiceSpec
     settings: type[SettingsT]
     build: Callable[[Dependencies, SettingsT], Service]
+
+
+async def run_together(*parts: Coroutine[Any, Any, None]) -> None:
+    """Run all parts until they return; the failure of one cancels the others and raises an ExceptionGroup."""
+    async with asyncio.TaskGroup() as tasks:
+        for part in parts:
+            tasks.create_task(part)
+
+
+async def run_every(seconds: float, work: Callable[[], None]) -> NoReturn:
+    """Call `work` after each interval, until cancelled."""
+    while True:
+        await asyncio.sleep(seconds)
+        work()

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from libs.common.observability import telemetry
-from libs.common.service.readiness import Readiness
+from libs.common.service.health import Readiness
 from libs.common.service.service import Service, ServiceEnded
 from libs.common.settings.read_settings import SettingsError
 

@@ -4,13 +4,12 @@ import os
 import socket
 import ssl
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from libs.common.client_tls import as_path
 from libs.common.settings.read_settings import SettingsError
 
 _LIFETIME: Final = timedelta(days=3650)  # clients cannot verify it; it must only outlive the process
@@ -25,7 +24,7 @@ class ServingCertificate:
         self._files = (certificate, key) if certificate and key else None
         self._seen: object = None
         if self._files is None:
-            with _in_memory(_made_apart(lambda: _self_signed(socket.gethostname(), now))) as pem:
+            with as_path(_made_apart(lambda: _self_signed(socket.gethostname(), now))) as pem:
                 self.context.load_cert_chain(pem)
         else:
             self.refresh()
@@ -89,19 +88,3 @@ def _self_signed(host: str, now: datetime) -> bytes:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return private + certificate.public_bytes(serialization.Encoding.PEM)
-
-
-@contextmanager
-def _in_memory(data: bytes) -> Iterator[str]:
-    """Yield a path of the data for OpenSSL, which reads only files; works on a read-only disk."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("serving-certificate")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            yield f"/proc/self/fd/{descriptor}"
-    else:
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(data)
-            file.flush()
-            yield file.name

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from libs.common.contract.controllers import select_controllers
 from libs.common.contract.services import SERVICES, WATCHER
 from libs.common.settings.flags import (
     BIND_ADDRESS,
@@ -19,7 +20,6 @@ from libs.common.settings.flags import (
     VERBOSITY,
     Flag,
 )
-from libs.common.settings.reference_flags import select_controllers
 
 OPEN_PATHS: Final = ("/healthz", "/livez", "/readyz", "/metrics")
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 
 from libs.common.cloud_config.model import CloudConfig
+from libs.common.contract.controllers import list_wildcard_differences
 from libs.common.settings.cloud_config_reloader import parse_config_file, read_config_file
 from libs.common.settings.command_line import (
     CommandLine,
@@ -22,7 +23,7 @@ from libs.common.settings.command_line import (
     select_parser,
 )
 from libs.common.settings.flags import CLOUD_CONFIG, CONTROLLERS, SHARED_FLAGS, Flag
-from libs.common.settings.reference_flags import IGNORED_FLAGS, list_wildcard_differences
+from libs.common.settings.reference_flags import IGNORED_FLAGS
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -3,38 +3,9 @@
 They come from k8s.io/cloud-provider 0.36, k8s.io/component-base and the reference's allocator.
 """
 
-from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
-
-from libs.common.contract.controllers import (
-    ALIASES,
-    CLOUD_NODE,
-    CSR_APPROVAL,
-    NEVER_HERE,
-    NODE_IPAM,
-    NODE_LIFECYCLE,
-    SELECTABLE,
-    canonical_name,
-)
-from libs.common.contract.services import IPAM, Controller
-
-__all__ = [
-    "CLOUD_NODE",
-    "CONTROLLERS",
-    "CSR_APPROVAL",
-    "IGNORED_FLAGS",
-    "NODE_IPAM",
-    "NODE_LIFECYCLE",
-    "ControllerSelection",
-    "IgnoredFlag",
-    "allocates_pod_cidrs",
-    "is_controller_selected",
-    "is_service_selected",
-    "list_wildcard_differences",
-    "select_controllers",
-]
 
 
 class IgnoredFlag(msgspec.Struct, frozen=True):
@@ -126,83 +97,3 @@ _TABLE: Final = (
 )
 
 IGNORED_FLAGS: Final[dict[str, IgnoredFlag]] = {flag.name: flag for flag in _TABLE}
-
-
-# ---- --controllers
-
-_ALL_DIFFERS: Final = (
-    "--controllers: `*` selects cloud-node and node-csr-approval here; in the reference it selects "
-    "cloud-node and cloud-node-lifecycle. Name the controllers instead (docs/migrate.md)"
-)
-_IN_WILDCARD: Final = frozenset(each.name for each in SELECTABLE if each.in_wildcard)
-_DISPLAY_NAMES: Final = [each.display_name for each in SELECTABLE]
-CONTROLLERS: Final = tuple(sorted({*ALIASES, *ALIASES.values()}))
-
-
-class ControllerSelection(msgspec.Struct, frozen=True):
-    """The warnings and mistakes of --controllers."""
-
-    warnings: tuple[str, ...] = ()
-    mistakes: tuple[str, ...] = ()
-
-
-def is_controller_selected(items: tuple[str, ...], name: str) -> bool:
-    """Return whether a --controllers list selects that controller; `name` may be an alias."""
-    wanted, proper = _wanted(items), canonical_name(name)
-    return wanted.get(proper, proper in _IN_WILDCARD and wanted.get("*", False))
-
-
-def is_service_selected(
-    items: tuple[str, ...], controller: Controller, *, is_switched_on: Callable[[str], bool]
-) -> bool:
-    """Whether a process with that --controllers list runs the service of this row of the service table.
-
-    `is_switched_on` returns whether the boolean flag of that name is set.
-    """
-    if controller.flag:
-        return _wanted(items).get(controller.name, is_switched_on(controller.flag))
-    return not controller.name or is_controller_selected(items, controller.name)
-
-
-def allocates_pod_cidrs(items: tuple[str, ...], *, allocate_node_cidrs: bool) -> bool:
-    """Return whether pod CIDRs are allocated: by --controllers, otherwise by --allocate-node-cidrs."""
-    return is_service_selected(items, IPAM.controller, is_switched_on=lambda flag: allocate_node_cidrs)
-
-
-def select_controllers(items: tuple[str, ...]) -> ControllerSelection:
-    """Validate a --controllers list: `*` = all that are on by default, `name` = on, `-name` = off."""
-    mistakes = [
-        f"--controllers: unknown controller {bare!r}; known are {', '.join(CONTROLLERS)}"
-        for bare in (item.removeprefix("-") for item in items)
-        if bare != "*" and bare not in CONTROLLERS
-    ]
-    if not mistakes and not any(is_controller_selected(items, each.name) for each in SELECTABLE):
-        mistakes.append(
-            f"--controllers={','.join(items)} selects no controller: this version has "
-            f"{', '.join(_DISPLAY_NAMES[:-1])} and {_DISPLAY_NAMES[-1]}"
-        )
-    return ControllerSelection(tuple(_without_effect(items)), tuple(mistakes))
-
-
-def list_wildcard_differences(items: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a warning if `*` selects other controllers than in the reference, unless the list names them."""
-    wanted = _wanted(items)
-    if not wanted.get("*") or {CSR_APPROVAL, NODE_LIFECYCLE} <= wanted.keys():
-        return ()
-    return (_ALL_DIFFERS,)
-
-
-def _without_effect(items: tuple[str, ...]) -> Iterator[str]:
-    wanted = _wanted(items)
-    for name in dict.fromkeys(items):
-        if canonical_name(name) in NEVER_HERE and wanted[canonical_name(name)]:
-            yield (
-                f'--controllers: "{name}" has no effect: this controller has no routes, load balancers or '
-                "volumes"
-            )
-
-
-def _wanted(items: tuple[str, ...]) -> dict[str, bool]:
-    """Return whether each controller is on, by its canonical name, and `*`; the last entry counts."""
-    bare = ((item.removeprefix("-"), not item.startswith("-")) for item in items)
-    return {canonical_name(name): on for name, on in bare}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Interface, ip_interface
 
 from libs.common.contract.dns_names import has_service_form
-from libs.common.contract.events.from_watcher import SERVICE_CIDRS_UNKNOWN
+from libs.common.contract.events import SERVICE_CIDRS_UNKNOWN
 from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import CONTROL_PLANE_LABEL, Node

@@ -7,7 +7,7 @@ import msgspec
 
 from libs.common.bus.protocol import Message
 from libs.common.contract import events
-from libs.common.contract.events.from_watcher import SERVICE_CIDRS_UNKNOWN
+from libs.common.contract.events import SERVICE_CIDRS_UNKNOWN
 from libs.common.contract.node import Node, ObjectMeta
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_NODE, NETWORKS, OBSERVED_CSR, OBSERVED_NODE, object_name_in

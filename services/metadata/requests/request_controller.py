@@ -9,8 +9,7 @@ from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import CsrEnriched, CsrGone, CsrObserved, EnrichedCsr, EnrichedCsrGone
 from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR, object_name_in
-from libs.common.service.run_together import run_every
-from libs.common.service.service import Dependencies
+from libs.common.service.service import Dependencies, run_every
 from services.metadata.clock import Clock
 from services.metadata.enriched_messages import EnrichedMessages
 from services.metadata.nodes.node_registry import NodeRegistry

@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from libs.common.bus.protocol import ConsumerStats
+from libs.common.contract.controllers import is_controller_selected
 from libs.common.contract.services import SERVICES
-from libs.common.settings.reference_flags import is_controller_selected
 
 # The other services run only where an operator enables them.
 _DEFAULT_CONSUMERS: Final = tuple(spec for spec in SERVICES if spec.durables and spec.runs_by_default)

@@ -32,26 +32,6 @@ class NoResponders(BusError):
     """No server or service answers on the subject: the stream, the consumer or JetStream is missing."""
 
 
-class Inbox:
-    """A subscription to a reply subject."""
-
-    def __init__(self, connection: "Connection", subscription: Subscription) -> None:
-        self.subject = subscription.subject
-        self._connection = connection
-        self._subscription = subscription
-
-    async def stop(self) -> None:
-        """Unsubscribe; drop messages in flight."""
-        with contextlib.suppress(nats.errors.Error):  # the connection has ended, and with it the subscription
-            await self._subscription.unsubscribe()
-
-    async def drain(self) -> None:
-        """Unsubscribe, and receive what the server had already sent."""
-        # If the connection has ended or is stuck, no more messages arrive.
-        with contextlib.suppress(nats.errors.Error, TimeoutError):
-            await self._connection.finish(self._subscription.drain(), _CLOSE_SECONDS)  # type: ignore[no-untyped-call]
-
-
 class Connection:
     """Sends to and receives from one server. Every method ends by its deadline; failures are BusErrors."""
 
@@ -154,13 +134,19 @@ class Connection:
             raise NoResponders(f"{self._where}: {subject}: no responders")
         return answer
 
-    async def open_inbox(self, callback: MessageCallback) -> Inbox:
-        """Return a new inbox; `callback` receives each message and must not raise."""
+    async def open_inbox(self, callback: MessageCallback) -> Subscription:
+        """Subscribe to a new reply subject; `callback` receives each message and must not raise."""
         subject = f"{self._inboxes}.s.{next(self._tokens)}"
         try:
-            return Inbox(self, await self._subscribe(subject, callback))
+            return await self._subscribe(subject, callback)
         except nats.errors.Error as error:
             raise BusError(f"{self._where}: {subject}: {describe_error(error)}") from error
+
+    async def drain(self, inbox: Subscription) -> None:
+        """Unsubscribe, and receive what the server had already sent."""
+        # If the connection has ended or is stuck, no more messages arrive.
+        with contextlib.suppress(nats.errors.Error, TimeoutError):
+            await self.finish(inbox.drain(), _CLOSE_SECONDS)  # type: ignore[no-untyped-call]
 
     async def round_trip(self, seconds: float) -> None:
         """Return when the server has received all sent messages. Raises BusError on timeout."""

@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 import msgspec
+import nats.errors
+from nats.aio.subscription import Subscription
 
 from libs.common.bus.nats.client import WireMessage
-from libs.common.bus.nats.connection import NO_RESPONDERS, Connection, Inbox
+from libs.common.bus.nats.connection import NO_RESPONDERS, Connection
 from libs.common.bus.nats.connection_supervisor import Timeouts
 from libs.common.bus.nats.current_stream import CurrentStream
 from libs.common.bus.nats.jetstream import API, NANOSECONDS
@@ -46,7 +49,7 @@ class PullSubscription:
     def __post_init__(self) -> None:
         self._outstanding = 0
         self._heard_at = 0.0
-        self._inbox: Inbox | None = None
+        self._inbox: Subscription | None = None
         self._refill = asyncio.Event()
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -76,12 +79,13 @@ class PullSubscription:
     async def drain(self) -> None:
         """Pull no more; deliver what the server had already sent."""
         if self._inbox is not None:
-            await self._inbox.drain()
+            await self.connection.drain(self._inbox)
 
     async def stop(self) -> None:
         """Pull no more; drop what the server had already sent."""
         if self._inbox is not None:
-            await self._inbox.stop()
+            with suppress(nats.errors.Error):  # the connection has ended, and with it the subscription
+                await self._inbox.unsubscribe()
 
     async def _keep_asking(self, inbox: str) -> None:
         subject = f"{API}.CONSUMER.MSG.NEXT.{STREAM}.{self.consumer}"

@@ -13,8 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contract.events import CsrEnriched, SnapshotComplete
-from libs.common.contract.events.from_watcher import SERVICE_CIDRS_UNKNOWN
+from libs.common.contract.events import SERVICE_CIDRS_UNKNOWN, CsrEnriched, SnapshotComplete
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import CONTROL_PLANE_LABEL, NodeAddress
 from libs.common.contract.subjects import NETWORKS

@@ -1,9 +1,13 @@
-"""What follows from an error, as a table."""
+"""The disposition for each result of a handler, and the dead letter of a rejected message."""
 
+from datetime import UTC, datetime
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.common.bus.dead_letters import make_dead_letter
 from libs.common.bus.delivery import (
     RETRY_CAP_SECONDS,
     Ack,
@@ -17,6 +21,9 @@ from libs.common.bus.delivery import (
     exponential_step,
     failure_reason,
 )
+from libs.common.bus.protocol import UnreadablePayload
+from libs.common.contract.events import MAX_EVENT_BYTES, DeadLetter, encode
+from tests.builders import make_message, make_node, make_node_observed
 
 
 @pytest.mark.parametrize(
@@ -68,3 +75,21 @@ def test_failures_are_counted_by_their_reason_and_not_by_their_detail():
         TemporaryError("refused", "x")
     )
     assert failure_reason(ValueError("a")) == "ValueError"
+
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_letter_can_be_published_however_large_what_it_is_about():
+    huge = make_node(annotations={f"key-{number}": "x" * 1000 for number in range(300)})
+    for event in (
+        make_node_observed(huge),
+        UnreadablePayload(reason="no JSON", payload=b"\x00" * MAX_EVENT_BYTES),
+    ):
+        letter = make_dead_letter(
+            make_message(event, subject="talosccm.v1.flow.enriched.node.web-1"),
+            service="labeler",
+            reason="why " * MAX_EVENT_BYTES,
+            at=AT,
+        )
+        assert msgspec.json.decode(encode(letter), type=DeadLetter).name == "web-1"

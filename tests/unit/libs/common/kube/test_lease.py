@@ -1,11 +1,13 @@
 """Who may hold a Lease: decided from what it said and for how long by our own clock, never from its times."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.common.kube.errors import NotFound
 from libs.common.kube.lease import (
     Acquire,
     Lease,
@@ -20,7 +22,9 @@ from libs.common.kube.lease import (
     read_lease,
     released_document,
 )
+from libs.common.kube.lease_lock import LeaseGrant, LeaseLock
 from tests.builders import NOW
+from tests.manual_clock import ManualClock
 
 ME, OTHER = "pod-a_1", "pod-b_2"
 
@@ -136,3 +140,49 @@ def test_a_new_lease_has_us_as_its_first_holder_and_no_transition():
 def test_a_released_lease_names_nobody_and_runs_out_in_a_second():
     spec = released_document(a_lease(ME, transitions=7), NOW)["spec"]
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("", 1, 7)
+
+
+class SlowLeases:
+    """The Leases of an API server that answers each request after `seconds`, if the deadline allows it."""
+
+    def __init__(self, clock: ManualClock, *, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+
+    async def get_lease(self, namespace: str, name: str, *, deadline_seconds: float) -> Lease:
+        self._wait(deadline_seconds)
+        raise NotFound(f"leases {name!r} not found", status=404)
+
+    async def create_lease(
+        self, namespace: str, document: dict[str, Any], *, deadline_seconds: float
+    ) -> Lease:
+        self._wait(deadline_seconds)
+        return Lease(spec=LeaseSpec(holder_identity="one"), document=document)
+
+    async def update_lease(
+        self, namespace: str, name: str, document: dict[str, Any], *, deadline_seconds: float
+    ) -> Lease:
+        self._wait(deadline_seconds)
+        return Lease(spec=LeaseSpec(holder_identity="one"), document=document)
+
+    def _wait(self, deadline_seconds: float) -> None:
+        assert self._seconds < deadline_seconds, "no answer in time"
+        self._clock.advance(self._seconds)
+
+
+async def test_a_server_that_needs_nearly_half_of_the_renew_deadline_keeps_its_leader():
+    clock = ManualClock()
+    leases: Any = SlowLeases(clock, seconds=4.5)
+    lock = LeaseLock(
+        leases,
+        namespace="kube-system",
+        name="lease",
+        identity="one",
+        now=lambda: datetime.now(UTC),
+        clock=clock,
+    )
+    assert isinstance(await lock.try_acquire_or_renew(), LeaseGrant)
+    for _ in range(5):
+        clock.advance(2.4)  # the retry period with its jitter
+        assert isinstance(await lock.try_acquire_or_renew(), LeaseGrant)
+        assert lock.is_leading

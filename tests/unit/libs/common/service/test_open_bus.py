@@ -1,5 +1,8 @@
 """The bus of a process: wrong settings are rejected before the first connection."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ from libs.common.service.open_bus import validate_bus
 from libs.common.service.service import ServiceDefinition
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import SettingsError
+from libs.testbed.pki import CertificateAuthority
 from services.labeler.service import LABELER_DEFINITION
 from services.metadata.service import METADATA_DEFINITION
 
@@ -45,3 +49,26 @@ def test_files_that_the_memory_bus_does_not_read_are_not_judged(tmp_path: Path):
 
 def test_a_service_alone_cannot_keep_its_messages_to_itself():
     assert "works only with `python -m services`" in refusal(ProcessSettings(bus="memory"))
+
+
+_COUNT = """
+import gc, ssl
+import services.__main__, libs.common.kube.api
+made = [each for each in gc.get_objects() if isinstance(each, ssl.SSLContext)]
+after = ssl.create_default_context()
+print(bool(made), *(each.cert_store_stats()["x509"] for each in [*made, after]))
+"""
+
+
+def test_contexts_that_a_library_makes_at_its_import_load_none_and_later_ones_do(tmp_path: Path):
+    authorities = tmp_path / "authorities.pem"
+    authorities.write_bytes(CertificateAuthority.make(common_name="system").pem)
+    ran = subprocess.run(
+        [sys.executable, "-c", _COUNT],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "SSL_CERT_FILE": str(authorities), "SSL_CERT_DIR": str(tmp_path)},
+    )
+    assert ran.stdout.split() == ["True", "0", "0", "1"]

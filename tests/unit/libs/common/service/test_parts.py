@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from libs.common.bus.protocol import BusError, StreamFull, WrongLastSequence
 from libs.common.observability import metrics, telemetry
 from libs.common.service.event_loop import EventLoopMonitor
-from libs.common.service.health import format_report
+from libs.common.service.health import Readiness, format_report
 from libs.common.service.open_bus import bus_hooks, observe_kubernetes, subject_class
-from libs.common.service.readiness import Readiness
 from libs.common.service.service_supervisor import close_at_exit, run_in_background
 from libs.common.service.serving_certificate import ServingCertificate
 from libs.common.settings.read_settings import SettingsError
@@ -64,7 +63,7 @@ async def test_readiness_is_told_at_once_and_its_loss_when_it_lasts(caplog: pyte
     readiness.mark_started()
 
     def told() -> list[str]:
-        return [record.message for record in caplog.records if record.name == "libs.common.service.readiness"]
+        return [record.message for record in caplog.records if record.name == "libs.common.service.health"]
 
     async with run_during(readiness.log_changes()):
         now[0] = 5.0

@@ -1,9 +1,45 @@
 """What waits for what, and for how long."""
 
+import asyncio
+
 import pytest
 
 from libs.common.service import waiting_objects
-from libs.common.service.waiting_objects import LONG_WAIT_SECONDS, WaitingObject, WaitingObjects
+from libs.common.service.waiting_objects import LONG_WAIT_SECONDS, NameQueue, WaitingObject, WaitingObjects
+from tests.bus_actors import wait_until
+
+
+async def test_each_name_is_reconciled_once_in_order_of_arrival():
+    queue, done = NameQueue(), []
+
+    async def reconcile(name: str) -> None:
+        done.append(name)
+        if name == "a" and done.count("a") == 1:
+            queue.add(["b", "a"])  # a change during the work
+
+    queue.add(["a", "c", "a"])
+    working = asyncio.create_task(queue.work(reconcile))
+    await wait_until(lambda: len(done) == 4)
+    working.cancel()
+    assert done == ["a", "c", "b", "a"]
+
+
+async def test_a_discarded_name_is_not_reconciled():
+    queue, done = NameQueue(), []
+
+    async def reconcile(name: str) -> None:
+        done.append(name)
+
+    queue.add(["a", "b"])
+    queue.discard("a")
+    queue.discard("unknown")
+    working = asyncio.create_task(queue.work(reconcile))
+    await wait_until(lambda: done == ["b"])
+    queue.add(["c"])
+    queue.clear()
+    queue.add(["d"])
+    await wait_until(lambda: done == ["b", "d"])
+    working.cancel()
 
 
 class Request(WaitingObject, frozen=True, kw_only=True):

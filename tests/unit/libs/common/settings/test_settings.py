@@ -6,17 +6,17 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from libs.common.settings import flags
-from libs.common.settings.help_text import format_help
-from libs.common.settings.process_settings import ProcessSettings
-from libs.common.settings.read_settings import ParsedSettings, SettingsError, list_options, read_settings
-from libs.common.settings.reference_flags import (
+from libs.common.contract.controllers import (
     CSR_APPROVAL,
-    IGNORED_FLAGS,
     NODE_LIFECYCLE,
     allocates_pod_cidrs,
     is_controller_selected,
 )
+from libs.common.settings import flags
+from libs.common.settings.help_text import format_help
+from libs.common.settings.process_settings import ProcessSettings
+from libs.common.settings.read_settings import ParsedSettings, SettingsError, list_options, read_settings
+from libs.common.settings.reference_flags import IGNORED_FLAGS
 
 
 class GardenerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Who waits for the flow goes on when the table is complete and has heard the message, and not before."""
+"""Handlers wait for the cache; an event that cannot be applied stops every decision."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import pytest
 
 from libs.common.bus import follow_flow
 from libs.common.bus.delivery import TemporaryError
-from libs.common.bus.follow_flow import CacheSync
+from libs.common.bus.follow_flow import CacheSync, EventApplier
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import FORMER_STREAM, StreamCache
 from tests.builders import (
@@ -128,3 +128,41 @@ async def test_after_a_wait_for_another_stream_the_message_itself_is_waited_for(
     cache.apply(make_node_message(2, stream_id="newer"))
     sync.wake_waiters()
     await waits
+
+
+BROKEN = make_message(make_node_observed(make_node("broken")))
+GOOD = make_message(make_node_observed(make_node("good")))
+
+
+def make_applier(applied: list[object]) -> EventApplier:
+    def apply(event: object) -> None:
+        if event == BROKEN.event and not applied:
+            raise KeyError("defect")
+        applied.append(event)
+
+    return EventApplier(apply, consequence="Nodes may be missing")
+
+
+def test_a_failed_message_is_reported_until_a_newer_one_of_its_subject_is_applied():
+    applied: list[object] = []
+    applier = make_applier(applied)
+    applier.apply(BROKEN)
+    failure = f"defect: cannot apply {BROKEN.subject}, so Nodes may be missing"
+    assert applier.explain_failure() == failure
+    applier.apply(GOOD)
+    assert applier.explain_failure() == failure
+    applier.apply(BROKEN)  # succeeds the second time
+    assert applier.explain_failure() == ""
+    assert applied == [GOOD.event, BROKEN.event]
+
+
+def test_a_failure_ends_with_its_subject_or_the_stream():
+    applier = make_applier([])
+    applier.apply(BROKEN)
+    applier.handle_expired(GOOD.subject)
+    assert applier.explain_failure()
+    applier.handle_expired(BROKEN.subject)
+    assert applier.explain_failure() == ""
+    applier.apply(BROKEN)
+    applier.clear()
+    assert applier.explain_failure() == ""

@@ -1,4 +1,4 @@
-"""Received bytes are parsed whatever they are, by the methods of nats-py that we replace."""
+"""Bytes of NATS are parsed, whatever a publisher or a server has put into them."""
 
 import inspect
 
@@ -7,7 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.client import Client as NatsPyClient
 
-from libs.common.bus.nats.client import Client, parse_message
+from libs.common.bus.nats.client import Client, WireMessage, parse_message
+from libs.common.bus.nats.current_stream import LivenessTracker
+from libs.common.bus.nats.jetstream import parse_delivery
+from libs.common.bus.protocol import BusError, ServerLiveness
+from tests.manual_clock import ManualClock
 
 REPLACED = sorted(name for name in vars(Client) if not name.startswith("__"))
 
@@ -71,3 +75,41 @@ def test_a_header_of_a_publisher_is_not_the_servers_word():
 @given(st.binary(), st.binary(), st.binary(), st.binary())
 def test_nothing_that_somebody_sends_ends_the_connection(subject, reply, data, block):
     assert parse_message(subject, reply, data, block).data == data
+
+
+def a_delivery(reply: str) -> WireMessage:
+    return WireMessage("talosccm.v1.flow.snapshot", reply, b"")
+
+
+def test_both_forms_of_a_reply_subject_are_read():
+    for reply in (
+        "$JS.ACK.S.C.2.30.4.1700000000000000000.5",
+        "$JS.ACK._.h.S.C.2.30.4.1700000000000000000.5",
+        "$JS.ACK._.h.S.C.2.30.4.1700000000000000000.5.x",
+        "$JS.ACK.1.2.S.C.2.30.4.1700000000000000000.5.x.y",
+    ):
+        read = parse_delivery(a_delivery(reply))
+        assert (read.attempt, read.sequence, read.consumer_sequence, read.pending) == (2, 30, 4, 5)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["", "evil.subject", "$JS.ACK.S.C.x.1.1.1.1", "$JS.ACK.S.C.1.-1.1.1.1", f"$JS.ACK.S.C.1.1.1.{10**30}.1",
+     "$JS.ACK.S.C.1.\u0665.1.1.1", "$JS.ACK.S.C.1.1.1.1.1.1", "$JS.ACK.S.C.1.1.1.1.1\n"],
+)  # fmt: skip
+def test_a_forged_one_ends_the_pull_and_not_the_process(reply: str):
+    with pytest.raises(BusError, match="not delivered by JetStream"):
+        parse_delivery(a_delivery(reply))
+
+
+def test_answers_count_from_the_first_one_after_a_gap():
+    clock = ManualClock()
+    answers = LivenessTracker(clock)
+    assert answers.server_liveness() == ServerLiveness(silent_seconds=float("inf"), responsive_seconds=0.0)
+    for _ in range(6):
+        answers.record_response()
+        clock.advance(3.0)
+    assert answers.server_liveness() == ServerLiveness(silent_seconds=3.0, responsive_seconds=15.0)
+    clock.advance(8.0)
+    answers.record_response()
+    assert answers.server_liveness() == ServerLiveness(silent_seconds=0.0, responsive_seconds=0.0)

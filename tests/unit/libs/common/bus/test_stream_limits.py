@@ -1,18 +1,38 @@
-"""How large the stream may be, in bytes."""
+"""How long the stream keeps a message, and how its limit grows."""
+
+from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.bus.stream_limits import (
     HEADROOM_BYTES,
+    MAX_MESSAGE_AGE,
+    MAX_MESSAGE_AGE_TEXT,
+    MAX_REPUBLISH_INTERVAL,
+    MAX_REPUBLISH_INTERVAL_TEXT,
     STREAM_STEP_BYTES,
     candidate_limits,
     grow_limit,
+    has_expired,
     initial_limit,
     is_half_full,
     limit_for_bytes,
     subtract_headroom,
 )
+
+NOW = datetime(2026, 7, 31, tzinfo=UTC)
+
+
+def test_the_texts_name_the_times():
+    texts = {MAX_MESSAGE_AGE_TEXT: MAX_MESSAGE_AGE, MAX_REPUBLISH_INTERVAL_TEXT: MAX_REPUBLISH_INTERVAL}
+    assert texts == {"an hour": timedelta(hours=1), "30 minutes": timedelta(minutes=30)}
+
+
+def test_a_message_survives_one_failed_publish():
+    assert not has_expired(NOW - 2 * MAX_REPUBLISH_INTERVAL, NOW)
+    assert has_expired(NOW - MAX_MESSAGE_AGE - timedelta(seconds=1), NOW)
+
 
 sizes = st.integers(0, 2**40)
 

@@ -1,0 +1,260 @@
+"""The schema of every message: frozen structs, tagged with a version, JSON on the wire."""
+
+from typing import Final
+
+import msgspec
+
+from libs.common.contract.address_history import AddressHistory
+from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
+from libs.common.contract.node import Node
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.contract.timestamp import Timestamp
+from libs.common.json_errors import JSON_ERRORS
+
+
+class StreamEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
+    """An event of the stream with this ID."""
+
+    stream_id: str
+
+
+class EnrichedEvent(StreamEvent, frozen=True, kw_only=True):
+    """An event of metadata about one observation of the watcher."""
+
+    observed_sequence: int  # stream sequence of the observation; determines the order
+
+
+# ---- of the watcher: the state of Nodes and CSRs in Kubernetes, their completeness, and the leader
+
+# Why a service waits while `SnapshotComplete.service_cidrs` is None.
+SERVICE_CIDRS_UNKNOWN: Final = (
+    "the ServiceCIDR objects are not known: the watcher has not listed them, or it lacks the RBAC rule to "
+    "list and watch servicecidrs (networking.k8s.io)"
+)
+
+
+class ObservationOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, order=True):
+    """Orders the observations of one subject within one stream ID.
+
+    The epoch counts leaderships. The resourceVersion comes from the API server (comparable integers,
+    KEP-5504).
+    """
+
+    epoch: int
+    resource_version: int
+
+
+class _ObjectGone(StreamEvent, frozen=True, kw_only=True):
+    order: ObservationOrder
+    name: str
+    uid: str
+    observed_at: Timestamp
+
+
+class NodeObserved(StreamEvent, frozen=True, kw_only=True, tag="NodeObserved.v1"):
+    """The current state of a Node."""
+
+    order: ObservationOrder
+    node: Node
+    observed_at: Timestamp
+
+
+class NodeGone(_ObjectGone, frozen=True, kw_only=True, tag="NodeGone.v1"):
+    """No Node with that name and uid exists anymore."""
+
+
+class CsrObserved(StreamEvent, frozen=True, kw_only=True, tag="CsrObserved.v1"):
+    """The current state of a node's CertificateSigningRequest for kubelet-serving."""
+
+    order: ObservationOrder
+    request: SigningRequest
+    observed_at: Timestamp
+
+
+class CsrGone(_ObjectGone, frozen=True, kw_only=True, tag="CsrGone.v1"):
+    """The CertificateSigningRequest does not exist anymore, or its requester has 16 newer pending ones."""
+
+
+class SnapshotComplete(StreamEvent, frozen=True, kw_only=True, tag="SnapshotComplete.v1"):
+    """The watcher has published every Node and CSR of a list to the stream with this stream ID."""
+
+    epoch: int
+    nodes: int
+    requests: int | None = None  # number of CSRs; None: not watched, or not listed yet
+    # The ranges of all ServiceCIDRs, terminating ones included; () if Kubernetes has none, or no such API.
+    # None: not known, such as before the first list, or without the right to list. Published again at once
+    # when they change.
+    service_cidrs: tuple[str, ...] | None = None
+
+
+class Leading(StreamEvent, frozen=True, kw_only=True, tag="Leading.v1"):
+    """Published by the leading watcher at each renewal of its Lease; expires with the renew deadline."""
+
+    epoch: int
+    holder: str
+
+
+# ---- of metadata: Nodes and CSRs with the facts or fault of their machines; the cluster's networks
+
+
+class NodeEnriched(EnrichedEvent, frozen=True, kw_only=True, tag="NodeEnriched.v1"):
+    """The Node and the facts of its machine.
+
+    A change of podCIDRs alone causes no new event. Services that read podCIDRs follow observed Nodes.
+    """
+
+    node: Node
+    facts: MachineFacts
+    verified_by: str  # "nodename", or "system-uuid" (kubelet's hostname-override)
+    address_history: AddressHistory = AddressHistory()  # of the addresses of `facts` that count
+    observed_at: Timestamp
+    enriched_at: Timestamp
+
+
+class NodeUnreachable(EnrichedEvent, frozen=True, kw_only=True, tag="NodeUnreachable.v1"):
+    """The machine of the Node returned no facts; `last_known` has the facts of the last successful query."""
+
+    node: Node
+    fault: MachineFault
+    last_known: MachineFacts | None = None
+    attempt: int  # consecutive failures with this fault's kind and step
+    retry_at: Timestamp
+    # The foreign machines at the Node's addresses, one for each address. Empty unless a foreign machine
+    # answered at every address, and the cluster's discovery service lists those machines and no member with
+    # the Node's name. Silence, errors and partial answers prove nothing. metadata publishes the result of
+    # each poll, at least once a minute while the state lasts.
+    foreign_machines: tuple[ForeignMachine, ...] = ()
+    # Of the addresses of `last_known`; without it, of those in the Node object.
+    address_history: AddressHistory = AddressHistory()
+    observed_at: Timestamp
+    enriched_at: Timestamp
+
+
+class EnrichedNodeGone(EnrichedEvent, frozen=True, kw_only=True, tag="EnrichedNodeGone.v1"):
+    """NodeGone, republished for services that consume only enriched Nodes."""
+
+    name: str
+    uid: str
+
+
+class CsrEnriched(EnrichedEvent, frozen=True, kw_only=True, tag="CsrEnriched.v1"):
+    """A pending request of a node, and the facts or the fault of the machine with that node name.
+
+    It has neither in three cases: no Node of that name exists yet, the requester has a newer pending request,
+    or metadata queries no machine (`without_talos`). Facts come from a live watch, or from a query that began
+    at most 10 s before the watcher observed the request. Older facts prove nothing.
+    """
+
+    request: SigningRequest
+    node_uid: str = ""  # uid of the Node whose machine was queried
+    facts: MachineFacts | None = None
+    answering_addresses: tuple[str, ...] = ()  # dialed addresses at which the machine of the node answered
+    fault: MachineFault | None = None
+    without_talos: bool = False  # --without-talos: metadata queries no machine
+    observed_at: Timestamp
+    enriched_at: Timestamp
+
+
+class EnrichedCsrGone(EnrichedEvent, frozen=True, kw_only=True, tag="EnrichedCsrGone.v1"):
+    """CsrGone, republished for services that consume only enriched CSRs."""
+
+    name: str
+    uid: str
+
+
+class ClusterNetworksObserved(StreamEvent, frozen=True, kw_only=True, tag="ClusterNetworksObserved.v1"):
+    """The cluster's pod and service networks, as in the machine config of a control plane.
+
+    metadata publishes them when they change and again every few minutes. A failed query publishes nothing:
+    the last event remains valid. Without any event the networks are unknown.
+    """
+
+    pod_cidrs: tuple[str, ...] = ()  # one, or one per family; host bits may be set
+    service_cidrs: tuple[str, ...] = ()
+    node_cidr_mask_size_ipv4: int | None = None  # None = not in the machine config, or Talos before 1.14
+    node_cidr_mask_size_ipv6: int | None = None
+    observed_at: Timestamp  # time of the query; determines the order
+
+
+# ---- for operators: decisions and dead letters, which no service consumes
+
+
+class Decided(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="Decided.v1"
+):
+    """The last decision of a service about an object, published after the service has applied it."""
+
+    service: str
+    kind: str  # "node", "csr"
+    name: str
+    uid: str = ""
+    outcome: str  # defined by each service: "initialized", "updated", "unchanged", "blocked", "not-ours"
+    reason: str  # in words on which an operator can act
+    decided_at: Timestamp
+    next_check_at: Timestamp | None = None
+    changes: tuple[str, ...] = ()  # one line per written change; with observe-only, per planned change
+
+
+class DeadLetter(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="DeadLetter.v1"
+):
+    """A message that no handler could parse or process, with the reason; the payload is cut at 4 kB."""
+
+    service: str
+    kind: str
+    name: str
+    subject: str
+    sequence: int
+    reason: str
+    payload: str
+    at: Timestamp
+
+
+# ---- all events
+
+ObservedNode = NodeObserved | NodeGone
+EnrichedNode = NodeEnriched | NodeUnreachable | EnrichedNodeGone
+ObservedCsr = CsrObserved | CsrGone
+EnrichedCsr = CsrEnriched | EnrichedCsrGone
+Event = (
+    ObservedNode
+    | EnrichedNode
+    | ObservedCsr
+    | EnrichedCsr
+    | ClusterNetworksObserved
+    | SnapshotComplete
+    | Leading
+    | Decided
+    | DeadLetter
+)
+
+MAX_EVENT_BYTES: Final = 256 * 1024  # far above any known Node; a larger event is rejected, not truncated
+
+# NodeUnreachable is larger than NodeObserved by at most this much. A smaller limit for NodeObserved ensures
+# that metadata can report on every observed Node. ipam waits for a report on each Node, so a single Node with
+# large annotations would stop all allocations.
+_FAULT_BYTES: Final = 4 * 1024
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+class EventError(Exception):
+    """The bytes are not an event of this schema; the message contains the position of the error."""
+
+
+def encode(event: Event) -> bytes:
+    """Return the event as JSON. Raises EventError above MAX_EVENT_BYTES (NodeObserved: 4 KiB less)."""
+    data = _encoder.encode(event)
+    limit = MAX_EVENT_BYTES - (_FAULT_BYTES if isinstance(event, NodeObserved) else 0)
+    if len(data) > limit:
+        raise EventError(f"{type(event).__name__} has {len(data)} bytes, the limit is {limit}")
+    return data
+
+
+def decode(data: bytes) -> Event:
+    """Parse an event. Raises EventError, and no other exception, for any other bytes."""
+    try:
+        return _decoder.decode(data)
+    except JSON_ERRORS as error:
+        raise EventError(f"not an event of this schema: {error}") from error
