@@ -12,11 +12,12 @@ from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.explain.node.node_context import NodeContext
-from cli.explain.node.node_evidence import NodeEvidence
+from cli.explain.node.node_evidence import NodeEvidence, choose_machine_result
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
 from cli.explain.node.text import format_explanation
 from cli.inside.flow_snapshot import (
     FlowObject,
+    FlowResult,
     FlowSnapshot,
     FlowUnavailable,
     LastMessage,
@@ -25,7 +26,7 @@ from cli.inside.flow_snapshot import (
 )
 from cli.render.compiled_config import compile_config
 from libs.common.contract.events import Event, Leading, NodeObserved, ObservationOrder
-from libs.common.contract.machine import MachineFault
+from libs.common.contract.machine import FaultKind, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from libs.common.contract.subjects import subject_of
 from services.lifecycle.core.decide import DeletionPolicy
@@ -317,3 +318,41 @@ def test_a_lease_counts_for_as_long_as_it_says():
     late = LeaseState(holder="watcher-1", renewed_at=NOW - MINUTE, duration_seconds=15)
     assert late.why_not_held(NOW) == "was last renewed 60 s ago by watcher-1, for 15 s"
     assert LED.why_not_held(NOW) == ""
+
+
+# ---- what the caller lacks is no fault of the machine or of metadata
+
+
+def failed(kind: FaultKind, node: Node = DONE, known: FlowResult | None = None) -> NodeExplanation:
+    """Return the explanation of a Node whose machine does not answer the caller.
+
+    `known` is the flow; by default, metadata has queried the machine a minute ago.
+    """
+    fault = MachineFault(kind=kind, step="PlatformMetadata", endpoint="cp for 10.0.0.5", message="no way")
+    gathered = NodeEvidence(
+        node=node, nodes=(node,), at=NOW, machine_result=fault, flow=known or answered(node, MINUTE)
+    )
+    return explain_node_evidence(choose_machine_result(gathered), DeletionPolicy())
+
+
+def answered(node: Node, ago: timedelta) -> FlowSnapshot:
+    return flow(enriched=make_node_enriched(node, make_facts(node_name=node.name, queried_at=NOW - ago)))
+
+
+@pytest.mark.parametrize("kind", ["certificate", "permission", "no_endpoint", "timeout", "refused"])
+def test_a_machine_that_answers_metadata_is_well_whatever_the_caller_lacks(kind: FaultKind):
+    known = failed(kind)
+    assert (known.verdict.state, known.exit_status) == ("well", 0)
+    if kind in ("timeout", "refused"):
+        assert known.evidence.context.unavailable_parts == (
+            "its machine, queried by this command: PlatformMetadata at cp for 10.0.0.5: no way",
+        )
+    else:
+        unknown = failed(kind, known=FlowUnavailable(reason="one process", is_all_in_one=True))
+        assert (faults(unknown), unknown.exit_status) == ([], 2)
+        assert "no way" in next(check.text for check in unknown.checks if check.result == "unknown")
+
+
+def test_what_metadata_heard_long_ago_or_of_a_kubelet_that_is_silent_proves_nothing():
+    assert faults(failed("timeout", known=answered(DONE, 20 * MINUTE))) == ["talos-silent"]
+    assert faults(failed("timeout", initialized(SILENT_KUBELET))) == ["talos-silent", "kubelet-silent"]
