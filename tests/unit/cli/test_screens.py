@@ -1,10 +1,13 @@
 """The text output of every recorded case: in a pipe, and on terminals."""
 
+import re
 from collections.abc import Iterator
 from typing import Final, Protocol
 
 import pytest
+from click.testing import CliRunner
 
+from cli.__main__ import main
 from tests.cli_screen import TEXTS
 from tests.unit.cli.explain.csr import test_explain
 from tests.unit.cli.explain.node import test_node
@@ -46,3 +49,14 @@ def test_on_a_terminal_no_line_is_too_wide_and_none_has_control_characters(name:
     text = SCREENS[name](width)
     assert max(map(len, text.splitlines())) <= width
     assert text.replace("\n", "").isprintable()
+
+
+COMMANDS: Final = ("config check", "doctor", "explain csr", "explain node", "render", "status", "status ipam")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_80_columns_and_has_exit_statuses_and_examples_in_lines_of_their_own(command: str):
+    text = CliRunner().invoke(main, [*command.split(), "--help"], terminal_width=80).stdout
+    assert max(map(len, text.splitlines())) <= 80
+    assert re.search(r"^  Exit status:\n    0  .+\n(    +.+\n)*    2  .+\n", text, re.MULTILINE)
+    assert re.search(r"^  Examples:\n    talos-ccm .+\n    talos-ccm .+\n", text, re.MULTILINE)

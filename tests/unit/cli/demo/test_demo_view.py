@@ -1,6 +1,8 @@
-"""How the demo looks: within its terminal, without jumping, and complete without colours."""
+"""How the demo looks: within its terminal, without jumping, and in an image without the testbed."""
 
 import io
+import subprocess
+import sys
 from datetime import timedelta
 
 import pytest
@@ -83,3 +85,20 @@ def test_what_to_try_next_is_never_what_has_just_run():
 def test_whose_patience_was_over_is_told_how_to_wait_longer_and_see_why():
     options = [option for option, _ in suggest_next_runs(DemoOptions(patience_seconds=30), all_ready=False)]
     assert options == ["--patience 60", "--keep-logs DIRECTORY"]
+
+
+WITHOUT_TESTBED = """
+import sys
+sys.modules["libs.testbed"] = None
+from cli.__main__ import main
+main(["demo"])
+"""
+
+
+def test_in_an_image_which_holds_no_testbed_the_demo_says_so():
+    told = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TESTBED], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 1
+    assert "in a checkout, run make demo" in told.stderr
+    assert "Traceback" not in told.stderr

@@ -1,4 +1,4 @@
-"""Facts files: nodes that are read, and the errors for invalid ones."""
+"""Facts files: nodes that are read, and the errors for invalid ones. The sample nodes are such a file."""
 
 from contextlib import suppress
 
@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.render.facts_file import FactsError, parse_facts
+from cli.render.facts_file import FactsError, encode_facts, parse_facts
+from cli.render.samples import load_samples
 from libs.common.contract.events import encode
+from tests.architecture.sources import ROOT
 from tests.builders import make_facts, make_node, make_node_enriched
+from tools.platform_samples import render_samples
 
 MINIMAL = b"facts: {platform: {platform: hcloud, zone: fsn1}, node_name: web-1, node_ip: 10.0.0.5}"
 
@@ -64,3 +67,13 @@ def test_what_describes_no_node_is_refused_with_what_was_expected(content: bytes
 def test_any_bytes_are_nodes_or_refused(content: bytes):
     with suppress(FactsError):
         assert parse_facts(content)
+
+
+def test_the_samples_are_those_of_the_testbed():
+    stale = "stale: make render-samples"
+    assert (ROOT / "cli" / "render" / "samples.json").read_text() == render_samples(), stale
+
+
+def test_a_sample_can_be_written_to_a_facts_file_and_read_again():
+    nodes = tuple(load_samples().values())
+    assert parse_facts(encode_facts(nodes)) == nodes

@@ -282,13 +282,6 @@ def test_a_wrong_command_line_is_refused_in_words(arguments: list[str], words: s
     assert words in " ".join(refused.output.split())
 
 
-def test_help_names_every_option_within_80_columns():
-    help_text = CliRunner().invoke(main, ["explain", "csr", "--help"], terminal_width=80).output
-    assert max(map(len, help_text.splitlines())) <= 80
-    for option in ("--node", "--all-machines", "--without-talos", "--talosconfig", "Exit status:"):
-        assert option in help_text
-
-
 def test_what_the_page_shows_is_what_it_says():
     page = (ROOT / "docs" / "certificates.md").read_text()
     example = page.partition("```text\n")[2].partition("```")[0].splitlines()

@@ -514,10 +514,3 @@ def test_the_terms_are_lifecycles_own_unless_others_are_given():
         ("grace", settings.grace_seconds),
     ):
         assert parse_duration(str(usual[name])) == seconds
-
-
-def test_help_names_every_option_within_80_columns():
-    help_text = CliRunner().invoke(main, ["explain", "node", "--help"], terminal_width=80).output
-    assert max(map(len, help_text.splitlines())) <= 80
-    for option in ("--cloud-config", "--nats-url", "--without-talos", "--talosconfig", "Exit status:"):
-        assert option in help_text
