@@ -37,9 +37,13 @@ class UsageReport(msgspec.Struct, frozen=True):
 def measure_usage(pools: Iterable[Pool], pages: Iterable[Page]) -> UsageReport:
     """Measure pools that do not overlap; pools with the same network count as one."""
     claims = [claim for page in pages for claim in page.claims.values()]
-    blocks = sorted(
-        (parse_cached_network(claim.block) for claim in claims), key=lambda block: (block.family, block.first)
-    )
+    blocks: list[Network] = []
+    for block in sorted(
+        (parse_cached_network(claim.block) for claim in claims),
+        key=lambda block: (block.family, block.first, block.prefix),
+    ):
+        if not blocks or not contains(blocks[-1], block):  # Nodes in conflict may have nested networks
+            blocks.append(block)
     positions = [(block.family, block.first) for block in blocks]
     return UsageReport(
         {
