@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -18,9 +19,10 @@ from cli.demo.demo_options import DemoOptions, suggest_next_runs
 from cli.demo.node_progress import DemoProgress
 from cli.demo.progress_sources import LogFollower, follow_logs, watch_objects
 from cli.demo.rule_values import count_matches, format_rule_values, read_rule_keys
-from cli.demo.simulated_machines import diff_node_lines, make_kubelet, make_machines
+from cli.demo.simulated_machines import make_kubelet, make_machines
 from cli.progress import PROGRESS
-from libs.common.contract.node import CONTROL_PLANE_LABEL
+from cli.render.node_changes import diff_nodes
+from libs.common.contract.node import CONTROL_PLANE_LABEL, Node
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.kube.api import NODES, SIGNING_REQUESTS
 from libs.testbed.kubelet_node import build_registered_node
@@ -176,9 +178,10 @@ async def _print_result(
     if example.name in progress.ready_names:
         kubelet = make_kubelet(example)
         before = build_registered_node(kubelet, datetime.now(UTC))  # as the kubelet registered it
-        after = await parts.kubelets.request("GET", f"/api/v1/nodes/{kubelet.name}")
+        after = (await parts.kubelets.request("GET", f"/api/v1/nodes/{kubelet.name}")).body
+        changes = diff_nodes(msgspec.convert(before, Node), msgspec.convert(after, Node))
         console.print()
-        console.print(view.render_node_changes(kubelet.name, diff_node_lines(before, after.body)))
+        console.print(view.render_node_changes(kubelet.name, changes))
     if stuck := [node for node in progress if not node.is_settled]:
         console.print()
         console.print(view.render_problems(stuck))

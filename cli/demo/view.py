@@ -10,6 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.demo.node_progress import MILESTONES, DemoProgress, NodeProgress, compute_percentile
+from cli.render.node_changes import NodeChange
+from cli.render.text import format_changes
 
 COLOURS: Final = {
     "joining": "dim", "observed": "cyan", "answered": "blue", "ready": "green", "blocked": "red",
@@ -21,7 +23,7 @@ _MEANINGS: Final = {
     "answered": "answered  by its machine",
     "ready": "ready     taint removed",
 }
-_MARKS: Final = {"+": "green", "-": "red", " ": ""}
+_OUR_TAINTS: Final = "node.cloudprovider.kubernetes.io/"
 _PERCENTILES: Final = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 _MAX_PROBLEMS = 20
 _LINES_AROUND_ROWS = 5  # bar, states, table heading, hidden, prompt line
@@ -116,10 +118,15 @@ def format_certificates(progress: DemoProgress) -> str:
     return f"{counts} (p50 {median}, max {longest})"
 
 
-def render_node_changes(name: str, compared: Iterable[tuple[str, str]]) -> RenderableType:
-    """Return the changes of one Node since its kubelet registered it."""
-    rows = [Text(f"{mark} {line}", style=_MARKS[mark]) for mark, line in compared]
-    return Group(Text(f"Node {name} since its kubelet registered it", style="bold"), *rows)
+def render_node_changes(name: str, changes: Iterable[NodeChange]) -> RenderableType:
+    """Return what a cloud controller manager has changed since the kubelet registered the Node."""
+    ours = (
+        change
+        for change in changes
+        if change.kind not in ("annotation", "taint") or change.key.startswith(_OUR_TAINTS)
+    )
+    heading = Text(f"Node {name} since its kubelet registered it", style="bold")
+    return Group(heading, *(line.text for line in format_changes(ours)))
 
 
 def render_list(heading: str, lines: Sequence[str]) -> RenderableType:

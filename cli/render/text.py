@@ -106,7 +106,7 @@ def _format_plan(preview: Preview) -> Iterator[Line]:
             yield Line(2, Text.assemble(("Not initialized yet", "red"), f": {plan.reason}"))
     if preview.changes:
         yield Line(2, Text("Changes", style="bold"))
-        yield from _format_changes(preview.changes)
+        yield from format_changes(preview.changes)
     elif plan.outcome not in ("not-ours", "blocked"):
         yield Line(2, Text("No changes; kept keys stay as they are" if preview.kept_keys else "No changes"))
     if preview.kept_keys:
@@ -120,7 +120,7 @@ def _format_group(group: Sequence[NodeDifference]) -> Iterator[Line]:
     heading = _format_names([each.name for each in group])
     counted = "" if len(group) == 1 else f"  {len(group)} nodes"
     yield Line(0, Text.assemble((heading, "bold"), counted))
-    yield from _format_changes(group[0].changes)
+    yield from format_changes(group[0].changes)
     yield from _format_notices(group[0].notices)
 
 
@@ -144,7 +144,8 @@ def _format_subject(change: NodeChange) -> str:
     return f"{change.kind} {change.key}".rstrip()
 
 
-def _format_changes(found: Iterable[NodeChange]) -> Iterator[Line]:
+def format_changes(found: Iterable[NodeChange]) -> Iterator[Line]:
+    """Yield one line per change of a Node."""
     for change in found:
         yield Line(4, Text(f"{change.diff_mark} {_describe_change(change)}", style=_MARKS[change.diff_mark]))
 

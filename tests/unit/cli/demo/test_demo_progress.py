@@ -12,7 +12,7 @@ from cli.demo.log_line import parse_log_line
 from cli.demo.node_progress import DemoProgress, compute_percentile
 from cli.demo.progress_sources import LogFollower
 from cli.demo.rule_values import format_rule_values
-from cli.demo.simulated_machines import diff_node_lines, make_kubelet, make_machines
+from cli.demo.simulated_machines import make_kubelet, make_machines
 from cli.demo.view import format_certificates
 from libs.common.contract.signing_request import SigningRequestCondition
 from tests.builders import NOW, make_node, make_request
@@ -177,26 +177,6 @@ def test_a_log_is_read_line_by_line_however_it_grows():
 def test_percentiles_are_values_that_were_measured(percent: float, expected: float):
     assert compute_percentile([4.0, 1.0, 3.0, 2.0], percent) == expected
     assert math.isnan(compute_percentile([], percent))
-
-
-def test_what_became_of_a_node_is_what_was_added_and_removed_around_its_addresses():
-    taint = {"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule"}
-    of_others = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-    address = {"type": "InternalIP", "address": "10.0.0.5"}
-    before = {
-        "metadata": {"labels": {"kept": "1"}}, "spec": {"taints": [taint]}, "status": {"addresses": [address]}
-    }  # fmt: skip
-    now = {
-        "metadata": {"labels": {"kept": "1", "zone": "a"}},
-        "spec": {"providerID": "metal://1", "taints": [of_others]},
-        "status": {"addresses": [address]},
-    }
-    assert diff_node_lines(before, now) == [
-        ("+", "providerID metal://1"),
-        (" ", "address    InternalIP 10.0.0.5"),
-        ("+", "label      zone=a"),
-        ("-", "taint      node.cloudprovider.kubernetes.io/uninitialized:NoSchedule"),
-    ]
 
 
 def test_what_rules_gave_is_counted_by_value_and_other_keys_are_left_out():

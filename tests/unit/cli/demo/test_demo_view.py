@@ -11,6 +11,8 @@ from rich.console import Console, RenderableType
 from cli.demo import view
 from cli.demo.demo_options import MAX_NODES, DemoOptions, suggest_next_runs
 from cli.demo.node_progress import DemoProgress
+from cli.render.node_changes import diff_nodes
+from libs.common.contract.node import Taint
 from tests.builders import NOW, make_node
 
 
@@ -85,6 +87,18 @@ def test_what_to_try_next_is_never_what_has_just_run():
 def test_whose_patience_was_over_is_told_how_to_wait_longer_and_see_why():
     options = [option for option, _ in suggest_next_runs(DemoOptions(patience_seconds=30), all_ready=False)]
     assert options == ["--patience 60", "--keep-logs DIRECTORY"]
+
+
+def test_the_changes_of_a_node_are_those_of_a_cloud_controller_manager():
+    not_ready = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+    before = make_node(labels={"kept": "1"}, conditions=())
+    after = make_node(labels={"kept": "1", "zone": "a"}, provider_id="metal://1", taints=(not_ready,))
+    assert lines_of(view.render_node_changes("web-1", diff_nodes(before, after)), 80) == [
+        "Node web-1 since its kubelet registered it",
+        "+ label zone = a",
+        "- taint node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule",
+        "+ providerID metal://1",
+    ]
 
 
 WITHOUT_TESTBED = """
