@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.__main__ import main
-from tests.cli_screen import TEXTS
+from tests.cli_screen import read_screens
 from tests.unit.cli.explain.csr import test_explain
 from tests.unit.cli.explain.node import test_node
 from tests.unit.cli.status import test_flow
@@ -21,32 +21,32 @@ class Screen(Protocol):
     def __call__(self, width: int, /) -> str: ...
 
 
-def screens() -> Iterator[tuple[str, Screen]]:
-    """Yield the name of the recorded text, and the screen."""
+def screens() -> Iterator[tuple[tuple[str, str], Screen]]:
+    """Yield the kind and the name of each recorded text, and the screen."""
     for name in test_explain.EVIDENCE:
         csr = test_explain.explained(name)
-        yield f"explain-{name}", lambda width, csr=csr: test_explain.shown(csr, width or None)
+        yield ("explain-csr", name), lambda width, csr=csr: test_explain.shown(csr, width or None)
     for name in test_node.EVIDENCE:
         node = test_node.explained(name)
-        yield f"explain-node-{name}", lambda width, node=node: test_node.shown(node, width or None)
+        yield ("explain-node", name), lambda width, node=node: test_node.shown(node, width or None)
     for name, evidence in test_flow.CASES.items():
-        yield f"status-flow-{name}", lambda width, evidence=evidence: test_flow.shown(evidence, width=width)
+        yield ("status", name), lambda width, evidence=evidence: test_flow.shown(evidence, width=width)
     for name, status in test_ipam.CASES.items():
-        yield f"status-ipam-{name}", lambda width, status=status: test_ipam.shown(status, width=width)
+        yield ("status-ipam", name), lambda width, status=status: test_ipam.shown(status, width=width)
 
 
 SCREENS: Final = dict(screens())
 
 
-@pytest.mark.parametrize("name", SCREENS)
-def test_in_a_pipe_the_output_is_the_recorded_text(name: str):
-    assert SCREENS[name](0) == (TEXTS / f"{name}.txt").read_text()
+@pytest.mark.parametrize("kind", dict.fromkeys(kind for kind, _ in SCREENS))
+def test_in_a_pipe_the_output_is_the_recorded_text(kind: str):
+    assert {name: screen(0) for (of, name), screen in SCREENS.items() if of == kind} == read_screens(kind)
 
 
 @pytest.mark.parametrize("width", [80, 200])
-@pytest.mark.parametrize("name", SCREENS)
-def test_on_a_terminal_no_line_is_too_wide_and_none_has_control_characters(name: str, width: int):
-    text = SCREENS[name](width)
+@pytest.mark.parametrize("case", SCREENS, ids=" ".join)
+def test_on_a_terminal_no_line_is_too_wide_and_none_has_control_characters(case: tuple[str, str], width: int):
+    text = SCREENS[case](width)
     assert max(map(len, text.splitlines())) <= width
     assert text.replace("\n", "").isprintable()
 

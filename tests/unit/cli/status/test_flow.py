@@ -27,7 +27,7 @@ from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, Ob
 from services.ipam.core.pages import Claim, Page, encode_page, page_range_of
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, STREAM_ID, make_node, make_request
-from tests.cli_screen import TEXTS, render_lines
+from tests.cli_screen import read_screens, render_lines
 
 READY = (NodeCondition(type="Ready", status="True"),)
 TAKEN = "pulls from labeler-nodes"
@@ -274,7 +274,7 @@ def test_the_json_has_all_of_it_and_null_where_it_is_not_known(name: str):
 def test_the_page_shows_what_is_shown():
     page = (ROOT / "docs" / "status.md").read_text()
     for name in ("well", "ill"):
-        assert (TEXTS / f"status-flow-{name}.txt").read_text() in page
+        assert read_screens("status")[name] in page
 
 
 # ---- Nodes

@@ -32,7 +32,7 @@ from services.ipam.core.release_plan import (
 )
 from tests.architecture.sources import ROOT
 from tests.builders import NOW
-from tests.cli_screen import TEXTS, render_lines
+from tests.cli_screen import read_screens, render_lines
 
 REST = timedelta(minutes=10)
 EVERY_NODE = Ownership()
@@ -295,7 +295,7 @@ def test_programs_hear_all_of_it_with_numbers_in_full():
 
 def test_the_page_shows_what_is_shown_and_names_every_conflict():
     page = (ROOT / "docs" / "ipam.md").read_text().partition("## Pool usage")[2].partition("\n## ")[0]
-    assert (TEXTS / "status-ipam-well.txt").read_text() in page
+    assert read_screens("status-ipam")["well"] in page
     assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(get_args(ConflictKind))
 
 
