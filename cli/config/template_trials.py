@@ -5,7 +5,7 @@ from functools import cache
 
 import msgspec
 
-from cli.render.samples import load_samples
+from cli.render.facts_file import load_samples
 from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.cloud_config.model import Kind, Rule, RuleEntry

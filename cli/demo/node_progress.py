@@ -1,4 +1,4 @@
-"""The progress of each joining node and its certificate, and the time to each milestone. Pure."""
+"""The progress of each joining node and its certificate, by Kubernetes and the services' logs. Pure."""
 
 import math
 from collections import Counter
@@ -8,11 +8,70 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.demo.log_line import LogLine
 from libs.common.contract.node import Node
+from libs.common.contract.services import LABELER
 from libs.common.contract.signing_request import SigningRequest
 
 MILESTONES: Final = ("observed", "answered", "ready")  # in the order in which a node reaches them
+
+
+_RELOADS: Final = ("--cloud-config rejected, the previous one stays in use", "cloud-config reloaded")
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a JSON log line that the demo uses; a line may lack some."""
+
+    time: datetime  # UTC, in milliseconds: when the service wrote the line
+    message: str
+    service: str
+    node: str = ""
+    event: str = ""
+    outcome: str = ""
+    step: str = ""
+    reason: str = ""
+    error: str = ""
+    rules: int = 0
+    mistakes: str = ""
+
+    @property
+    def milestone(self) -> str:
+        """Return the milestone that the node reached with this line; "" for none."""
+        match self:
+            case LogLine(message="node observed", event="NodeObserved", outcome="published"):
+                return "observed"
+            case LogLine(message="machine verified"):
+                return "answered"
+        return ""
+
+    @property
+    def trouble(self) -> str | None:
+        """Return why the node is stuck; "" if it continues, None if the line says neither."""
+        match self:
+            case LogLine(message="poll failed"):
+                return f"{self.step}: {self.reason}"
+            case LogLine(message="handling failed, will retry" | "published as dead letter"):
+                return f"{self.service}: {self.error}"
+            case LogLine(message="handled", service="labeler", outcome="blocked"):
+                return self.reason
+            case LogLine(message="machine verified"):
+                return ""
+        return None
+
+    @property
+    def is_excluded(self) -> bool | None:
+        """Return whether the labeler leaves the Node to others; None if the line does not say."""
+        if self.message != "handled" or self.service != LABELER.service:
+            return None
+        return self.outcome == "not-ours"
+
+    @property
+    def reload(self) -> str:
+        """Return what the labeler did with a changed --cloud-config file; "" if the line does not say."""
+        if self.message not in _RELOADS or self.service != LABELER.service:
+            return ""
+        if self.mistakes:
+            return f"rejected, the previous one stays in use: {self.mistakes}"
+        return f"applied: {self.rules or 'no'} rule{'' if self.rules == 1 else 's'}"
 
 
 class NodeProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,3 +202,14 @@ def compute_percentile(values: list[float], percent: float) -> float:
     if not values:
         return math.nan
     return sorted(values)[max(0, math.ceil(percent / 100 * len(values)) - 1)]
+
+
+_DECODER: Final = msgspec.json.Decoder(LogLine)
+
+
+def parse_log_line(line: bytes) -> LogLine | None:
+    """Parse a log line; None if it is no JSON of a service."""
+    try:
+        return _DECODER.decode(line)
+    except msgspec.MsgspecError:
+        return None

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from cli.demo.log_line import LogLine, parse_log_line
-from cli.demo.node_progress import DemoProgress
+from cli.demo.node_progress import DemoProgress, LogLine, parse_log_line
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.objects import Item, Resource, UnreadableObject

@@ -13,13 +13,12 @@ from rich.live import Live
 from rich.text import Text
 
 from cli.demo import view
-from cli.demo.demo_cluster import DemoCluster, start_cluster
+from cli.demo.demo_cluster import DemoCluster, make_kubelet, make_machines, start_cluster
 from cli.demo.demo_environment import list_commands, write_environment
 from cli.demo.demo_options import DemoOptions, suggest_next_runs
 from cli.demo.node_progress import DemoProgress
 from cli.demo.progress_sources import LogFollower, follow_logs, watch_objects
 from cli.demo.rule_values import count_matches, format_rule_values, read_rule_keys
-from cli.demo.simulated_machines import make_kubelet, make_machines
 from cli.progress import PROGRESS
 from cli.render.node_changes import diff_nodes
 from libs.common.contract.node import CONTROL_PLANE_LABEL, Node

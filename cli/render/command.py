@@ -101,10 +101,10 @@ def render(
       talos-ccm render new.yaml --against old.yaml --facts nodes.json --exit-code
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     with run_command("Reading the nodes"):
+        from cli.render.facts_file import load_samples  # noqa: PLC0415
         from cli.render.node_selection import NodeSelection  # noqa: PLC0415 - as above
         from cli.render.run_render import RenderOptions  # noqa: PLC0415
         from cli.render.run_render import run_render as show  # noqa: PLC0415
-        from cli.render.samples import load_samples  # noqa: PLC0415
 
         wanted = NodeSelection(**nodes)
         _reject_invalid_options(wanted, load_samples())

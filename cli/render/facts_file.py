@@ -1,7 +1,9 @@
-"""Parses a file with nodes and machine facts into described nodes. Pure."""
+"""Parses a file with nodes and machine facts into described nodes, such as the shipped samples. Pure."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
 from typing import Any, Final
 
 import msgspec
@@ -116,3 +118,10 @@ def _make_registered_node(facts: MachineFacts, at: str) -> Node:
     )
     taint = Taint(key=UNINITIALIZED_TAINT, value="true", effect="NoSchedule")
     return Node(metadata=metadata, spec=NodeSpec(taints=(taint,)))
+
+
+@cache
+def load_samples() -> dict[str, DescribedNode]:
+    """Return the samples by platform, in alphabetical order."""
+    content = resources.files("cli.render").joinpath("samples.json").read_bytes()
+    return {each.facts.platform.platform: each for each in parse_facts(content)}

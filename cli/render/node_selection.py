@@ -8,8 +8,7 @@ import msgspec
 
 from cli.cluster.described_node import DescribedNode
 from cli.command_exit import CommandError
-from cli.render.facts_file import FactsError, parse_facts
-from cli.render.samples import load_samples
+from cli.render.facts_file import FactsError, load_samples, parse_facts
 from libs.common.cloud_config.fact_fields import TalosResource
 
 

@@ -57,7 +57,7 @@ def run_render(asked: RenderOptions) -> int:
 
 def print_samples() -> None:
     """Print one line per sample."""
-    from cli.render.samples import load_samples  # noqa: PLC0415 - no other function needs it
+    from cli.render.facts_file import load_samples  # noqa: PLC0415 - no other function needs it
 
     rows = [("PLATFORM", "NODE", "REGION", "ZONE", "INSTANCE TYPE")]
     for platform, node in load_samples().items():

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.render.facts_file import FactsError, encode_facts, parse_facts
-from cli.render.samples import load_samples
+from cli.render.facts_file import FactsError, encode_facts, load_samples, parse_facts
 from libs.common.contract.events import encode
 from tests.architecture.sources import ROOT
 from tests.builders import make_facts, make_node, make_node_enriched

@@ -15,8 +15,8 @@ from cli.cluster.described_node import DescribedNode
 from cli.lines import print_lines
 from cli.render import text
 from cli.render.compiled_config import compile_config
+from cli.render.facts_file import load_samples
 from cli.render.preview import apply_plan, apply_until_stable, compare, preview_node
-from cli.render.samples import load_samples
 from libs.common.contract.node import Node
 from services.labeler.core.plan import plan_node
 from tests.address_cases import on_link

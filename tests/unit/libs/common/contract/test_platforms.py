@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cli.render.samples import load_samples
+from cli.render.facts_file import load_samples
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.ownership import parse_scheme
 from libs.common.contract.platforms import (
