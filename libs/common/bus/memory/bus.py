@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
@@ -60,8 +61,7 @@ class MemoryServer:
         self._store_bytes = store_bytes
         self.stream: Stream | None = None
         self.is_provisioned = asyncio.Event()  # set when the stream exists
-        self._works: dict[str, DurableState] = {}
-        self._listeners: dict[str, set[Callable[[], None]]] = {}
+        self.durables: defaultdict[str, DurableState] = defaultdict(DurableState)  # by name
 
     def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> Stream:
         """Create or repair stream and durables. Raises BusError without room for the smallest stream."""
@@ -73,7 +73,7 @@ class MemoryServer:
         wanted = grow_limit(max_bytes, self.stream.bytes)
         self.stream.max_bytes = self._largest_limit(wanted, self.stream.max_bytes)
         for durable in durables:
-            self._provision_durable(self.stream, durable)
+            self.durables[durable.name].provision(self.stream, durable.filter)
         self.is_provisioned.set()
         return self.stream
 
@@ -84,51 +84,10 @@ class MemoryServer:
         fitting = (n for n in candidate_limits(wanted, present) if n + HEADROOM_BYTES <= self._store_bytes)
         return next(fitting, subtract_headroom(present))
 
-    def _provision_durable(self, stream: Stream, durable: Durable) -> None:
-        present = self._works.get(durable.name)
-        if present is not None and present.filter == durable.filter:
-            return
-        if present is not None:
-            present.close()
-        wake = self._waker(durable.name)
-        self._works[durable.name] = DurableState(stream, durable.filter, on_new=wake)
-        wake()
-
-    def _waker(self, durable: str) -> Callable[[], None]:
-        def wake() -> None:
-            for listener in self._listeners.get(durable, ()):
-                listener()
-
-        return wake
-
     def consumer_stats(self) -> tuple[ConsumerStats, ...]:
         """Return the counts of each durable."""
-        return tuple(self._stats_of(name, work) for name, work in sorted(self._works.items()))
-
-    def _stats_of(self, name: str, work: DurableState) -> ConsumerStats:
-        unsettled = work.delivery_counts(loop_time())
-        return ConsumerStats(
-            name=name,
-            pending=work.pending(loop_time()),
-            unacknowledged=len(unsettled),
-            redelivered=sum(times > 1 for times in unsettled),
-            waiting=len(self._listeners.get(name, ())),
-            delivered=work.delivered,
-        )
-
-    # ---- consume_loop.DurableRegistry
-
-    def find_durable(self, durable: str) -> DurableState | None:
-        return self._works.get(durable)
-
-    @contextlib.contextmanager
-    def listen_for_work(self, durable: str, wake: Callable[[], None]) -> Iterator[None]:
-        listeners = self._listeners.setdefault(durable, set())
-        listeners.add(wake)
-        try:
-            yield
-        finally:
-            listeners.discard(wake)
+        provisioned = ((name, each) for name, each in sorted(self.durables.items()) if each.is_provisioned)
+        return tuple(each.stats(name, loop_time()) for name, each in provisioned)
 
 
 class MemoryBus:
@@ -216,8 +175,8 @@ class MemoryBus:
     async def consume(self, durable: Durable, handle: MessageHandler, *, in_flight: int) -> None:
         """Pass each message of the durable to `handle` until cancelled. See `Bus.consume`."""
         loop = ConsumeLoop(
-            self._server,
-            durable,
+            durable.name,
+            self._server.durables[durable.name],
             partial(
                 settle, handle=handle, service=durable.service, publish=self.publish, now=self._server.clock
             ),

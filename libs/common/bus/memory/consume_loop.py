@@ -3,39 +3,25 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from libs.common.bus.delivery import Nak
 from libs.common.bus.memory.stream import DurableState, StoredMessage
 from libs.common.bus.protocol import Message, MessageHandler
 from libs.common.clocks import loop_time
-from libs.common.contract.services import Durable
 
 log = logging.getLogger(__name__)
 _FINISH_SECONDS: Final = 20.0
 _CANCEL_SECONDS: Final = 2.0
 
 
-class DurableRegistry(Protocol):
-    """Gives access to the durables."""
-
-    def find_durable(self, durable: str) -> DurableState | None:
-        """Return the durable of that name, None before it is provisioned."""
-
-    def listen_for_work(
-        self, durable: str, wake: Callable[[], None]
-    ) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which `wake` is called when the durable has messages or was recreated."""
-
-
 @dataclass(eq=False)
 class ConsumeLoop:
     """One `consume` call."""
 
-    registry: DurableRegistry
-    durable: Durable
+    name: str
+    durable: DurableState
     settle: MessageHandler
     _: KW_ONLY
     in_flight: int
@@ -49,9 +35,10 @@ class ConsumeLoop:
     async def run(self) -> None:
         """Consume until cancelled; then finish or return the messages."""
         try:
-            with self.registry.listen_for_work(self.durable.name, self._wake.set):
-                await self._deliver_repeatedly()
+            self.durable.listeners.add(self._wake.set)
+            await self._deliver_repeatedly()
         finally:
+            self.durable.listeners.discard(self._wake.set)
             try:
                 if self._handling:
                     await asyncio.wait(self._handling, timeout=_FINISH_SECONDS)
@@ -59,22 +46,21 @@ class ConsumeLoop:
                 await self._hand_back()
 
     async def _deliver_repeatedly(self) -> None:
-        missing = f"consumer {self.durable.name}: does not exist yet, the watcher provisions it"
+        missing = f"consumer {self.name}: does not exist yet, the watcher provisions it"
         while True:
             self._wake.clear()
-            work = self.registry.find_durable(self.durable.name)
-            self.problem = "" if work else missing
-            look_again_at = self._deliver(work) if work else None
+            self.problem = "" if self.durable.is_provisioned else missing
+            look_again_at = self._deliver()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(look_again_at):
                     await self._wake.wait()
 
-    def _deliver(self, work: DurableState) -> float | None:
+    def _deliver(self) -> float | None:
         """Start handlers up to the limit; return when to look again, None = when woken."""
         while len(self._handling) < self.in_flight:
-            taken = work.take(loop_time())
+            taken = self.durable.take(loop_time())
             if taken is None:
-                return work.next_due()
+                return self.durable.next_due()
             stored, redelivered = taken
             if stored.sequence in self._in_hand:
                 continue  # a recreated durable replays messages that are still being handled
@@ -99,7 +85,7 @@ class ConsumeLoop:
         if isinstance(verdict, Nak):
             self._again(stored, verdict.delay_seconds)
         else:
-            self._work().acknowledge(stored)
+            self.durable.acknowledge(stored)
 
     async def _hand_back(self) -> None:
         for task in self._handling:
@@ -113,9 +99,4 @@ class ConsumeLoop:
             self._in_hand.clear()
 
     def _again(self, stored: StoredMessage, delay_seconds: float) -> None:
-        self._work().requeue(stored, loop_time() + max(0.0, delay_seconds))
-
-    def _work(self) -> DurableState:
-        work = self.registry.find_durable(self.durable.name)
-        assert work is not None, "a durable is recreated, never removed"
-        return work
+        self.durable.requeue(stored, loop_time() + max(0.0, delay_seconds))

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from libs.common.bus.protocol import (
+    ConsumerStats,
     Message,
     StreamFull,
     UnreadablePayload,
@@ -192,20 +193,36 @@ class Backlog:
 
 
 class DurableState:
-    """A durable: its backlog, and the messages that wait for a redelivery.
+    """A durable: its backlog, the messages that wait for a redelivery, and the consume calls to wake.
 
-    A taken message returns only by `requeue`. JetStream's ack_wait protects against consumers that die; here
-    consumers and stream die together.
+    A consume call may come before the durable is provisioned. A taken message returns only by `requeue`:
+    JetStream's ack_wait protects against consumers that die, and here consumers and stream die together.
     """
 
-    def __init__(self, stream: Stream, filter_subject: str, *, on_new: Callable[[], None]) -> None:
-        self.filter = filter_subject
-        self._stream = stream
-        self._on_new = on_new
-        self._backlog = stream.open_backlog(filter_subject, on_new=on_new)
+    def __init__(self) -> None:
+        self.listeners: set[Callable[[], None]] = set()  # called when there may be work
+        self.delivered = 0
+        self._filter = ""
+        self._backlog: Backlog | None = None
         self._again: list[tuple[float, int, StoredMessage]] = []
         self._unsettled: dict[int, tuple[StoredMessage, int]] = {}  # sequence -> deliveries
-        self.delivered = 0
+
+    @property
+    def is_provisioned(self) -> bool:
+        """Whether the durable has a filter, and so a backlog."""
+        return self._backlog is not None
+
+    def provision(self, stream: Stream, filter_subject: str) -> None:
+        """Let it deliver each subject's last message under that filter; start again if it had another one."""
+        if filter_subject == self._filter:
+            return
+        if self._backlog is not None:
+            stream.close_backlog(self._backlog)
+        self._filter = filter_subject
+        self._backlog = stream.open_backlog(filter_subject, on_new=self._wake)
+        self._stream = stream
+        self._again, self._unsettled, self.delivered = [], {}, 0
+        self._wake()
 
     def take(self, now: float) -> tuple[StoredMessage, bool] | None:
         """Return the next message and whether it is a redelivery; due redeliveries come first."""
@@ -223,36 +240,39 @@ class DurableState:
             if self._stream.contains(stored, now):
                 return stored, True
             self._unsettled.pop(stored.sequence, None)
-        fresh = self._backlog.take(now)
+        fresh = self._backlog.take(now) if self._backlog else None
         return None if fresh is None else (fresh, False)
 
     def acknowledge(self, stored: StoredMessage) -> None:
         """Mark the message as handled."""
         self._unsettled.pop(stored.sequence, None)
 
-    def delivery_counts(self, now: float) -> list[int]:
-        """Return the number of deliveries of each unacknowledged message that is not replaced."""
-        gone = [sequence for sequence, (s, _) in self._unsettled.items() if not self._stream.contains(s, now)]
-        for sequence in gone:
-            del self._unsettled[sequence]
-        return [times for _, times in self._unsettled.values()]
-
-    def pending(self, now: float) -> int:
-        """Return the number of messages that were never delivered."""
-        return self._backlog.pending(now)
-
     def requeue(self, stored: StoredMessage, due: float) -> None:
         """Deliver the message again at `due`, unless it is replaced before."""
         heappush(self._again, (due, stored.sequence, stored))
-        self._on_new()
+        self._wake()
 
     def next_due(self) -> float | None:
         """Return when the next redelivery is due, None if there is none."""
         return self._again[0][0] if self._again else None
 
-    def close(self) -> None:
-        """End the durable, because another one replaces it."""
-        self._stream.close_backlog(self._backlog)
+    def stats(self, name: str, now: float) -> ConsumerStats:
+        """Return its counts, without messages that were replaced meanwhile."""
+        gone = [sequence for sequence, (s, _) in self._unsettled.items() if not self._stream.contains(s, now)]
+        for sequence in gone:
+            del self._unsettled[sequence]
+        return ConsumerStats(
+            name=name,
+            pending=self._backlog.pending(now) if self._backlog else 0,
+            unacknowledged=len(self._unsettled),
+            redelivered=sum(times > 1 for _, times in self._unsettled.values()),
+            waiting=len(self.listeners),
+            delivered=self.delivered,
+        )
+
+    def _wake(self) -> None:
+        for listener in self.listeners:
+            listener()
 
 
 def subject_matcher(filter_subject: str) -> Callable[[str], bool]:

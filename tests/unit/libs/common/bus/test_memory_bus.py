@@ -20,8 +20,7 @@ async def test_a_message_whose_handler_raised_comes_back_after_a_minute():
     server = MemoryServer()
     bus = MemoryBus(server)
     await bus.provision((NODES,), max_bytes=MAX_BYTES)
-    work = server.find_durable(NODES.name)
-    assert work is not None
+    work = server.durables[NODES.name]
     async with Worker(judge).consume(bus):
         began = asyncio.get_running_loop().time()
         await bus.publish(make_event())

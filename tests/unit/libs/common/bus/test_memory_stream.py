@@ -43,7 +43,10 @@ class World:
         return stored.sequence if stored else 0
 
     def work(self, filter_subject: str = "a.>") -> DurableState:
-        return DurableState(self.stream, filter_subject, on_new=self._tell)
+        work = DurableState()
+        work.provision(self.stream, filter_subject)
+        work.listeners.add(self._tell)
+        return work
 
     def take(self, work: DurableState) -> tuple[StoredMessage, bool]:
         taken = work.take(self.now)
@@ -144,13 +147,18 @@ def test_whoever_takes_is_told_of_what_its_filter_names_and_of_nothing_else():
     assert world.told == 1
 
 
-def test_a_durable_whose_place_is_taken_is_not_fed_any_more():
+def test_a_durable_with_another_filter_starts_again():
     world = World()
     work = world.work()
-    work.close()
     world.say("a.x")
+    world.take(work)
+    world.say("b.x")
+    work.provision(world.stream, "b.>")
+    world.say("a.y")
+    stored, redelivered = world.take(work)
+    assert (stored.subject, redelivered) == ("b.x", False)
     assert work.take(world.now) is None
-    assert world.told == 0
+    assert (work.stats("nodes", world.now).unacknowledged, work.delivered) == (1, 1)
 
 
 def test_a_message_that_would_fill_the_stream_is_refused_and_changes_nothing():
