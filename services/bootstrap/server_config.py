@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -166,113 +166,81 @@ def build_permissions_by_user() -> dict[str, NatsPermissions]:
 
 
 def render_server_config(server: NatsServerConfig, public_keys: Mapping[str, str]) -> str:
-    """Render the configuration; `public_keys` has a key for each user, including the system user."""
-    parts = [
-        "# Written by `python -m services.bootstrap`, which overwrites changes.",
-        f"server_name: {_quote(server.name)}",
-        *_render_listeners(server),
-        *_render_tls(server.files_dir, options="timeout: 5"),
-        "jetstream {",
-        f"  store_dir: {_quote(server.store_dir)}",
-        f"  max_memory_store: {_MEMORY_BYTES}",
-        f"  max_file_store: {server.store_bytes}",
-        "  sync_interval: always",  # acknowledged messages survive a crash
-        "}",
-        *(_render_cluster(server) if server.routes else []),
-        "accounts {",
-        f"  {STREAM} {{",
-        *_render_account_limits(server),
-        *_render_users(
-            {user: (public_keys[user], rights) for user, rights in build_permissions_by_user().items()}
-        ),
-        "  }",
-        "  SYS {",
-        *_render_forbidden_mappings(),
-        *_render_users({SYSTEM_USER: (public_keys[SYSTEM_USER], build_system_permissions())}),
-        "  }",
-        "}",
-        "system_account: SYS",
-    ]
-    return "\n".join(parts) + "\n"
+    """Render the configuration as JSON, which nats-server reads like its own syntax.
+
+    `public_keys` has a key for each user, including the system user.
+    """
+    text = msgspec.json.format(msgspec.json.encode(_build_config(server, public_keys)), indent=2).decode()
+    return f"# Written by `python -m services.bootstrap`, which overwrites changes.\n{text}\n"
 
 
-def _render_forbidden_mappings() -> list[str]:
-    """Map forbidden requests to an unused subject: JetStream accepts requests here, even replies."""
-    nowhere = _quote("unheard")
-    return [
-        "    mappings: {",
-        *(f"      {_quote(subject)}: {nowhere}" for subject in list_forbidden_requests()),
-        "    }",
-    ]
+def _build_config(server: NatsServerConfig, public_keys: Mapping[str, str]) -> dict[str, Any]:
+    monitor = {"http": _join_host_port(server.listen_address, server.monitor_port)}
+    return {
+        "server_name": server.name,
+        "host": server.listen_address,
+        "port": server.client_port,
+        **(monitor if server.monitor_port else {}),
+        "tls": _build_tls(server.files_dir),
+        "jetstream": {
+            "store_dir": str(server.store_dir),
+            "max_memory_store": _MEMORY_BYTES,
+            "max_file_store": server.store_bytes,
+            "sync_interval": "always",  # acknowledged messages survive a crash
+        },
+        **({"cluster": _build_cluster(server)} if server.routes else {}),
+        "accounts": {
+            STREAM: {
+                "jetstream": _build_account_limits(server),
+                "users": [
+                    _build_user(public_keys[user], rights)
+                    for user, rights in build_permissions_by_user().items()
+                ],
+            },
+            "SYS": {
+                # JetStream accepts requests here, even replies: forbidden ones go to an unused subject.
+                "mappings": dict.fromkeys(list_forbidden_requests(), "unheard"),
+                "users": [_build_user(public_keys[SYSTEM_USER], build_system_permissions())],
+            },
+        },
+        "system_account": "SYS",
+    }
 
 
-def _render_account_limits(server: NatsServerConfig) -> list[str]:
-    """Render the limits of all servers together: a stream with three replicas counts three times."""
+def _build_account_limits(server: NatsServerConfig) -> dict[str, int]:
+    """Return the limits of all servers together: a stream with three replicas counts three times."""
     servers = max(1, len(server.routes))
-    return [
-        f"    jetstream: {{ max_mem: {servers * _MEMORY_BYTES}, max_file: {servers * server.store_bytes},",
-        f"                  max_streams: 1, max_consumers: {_MAX_CONSUMERS} }}",
-    ]
+    return {
+        "max_mem": servers * _MEMORY_BYTES,
+        "max_file": servers * server.store_bytes,
+        "max_streams": 1,
+        "max_consumers": _MAX_CONSUMERS,
+    }
 
 
-def _render_listeners(server: NatsServerConfig) -> list[str]:
-    listening = [f"host: {_quote(server.listen_address)}", f"port: {server.client_port}"]
-    if server.monitor_port:
-        listening.append(f"http: {_quote(_join_host_port(server.listen_address, server.monitor_port))}")
-    return listening
+def _build_cluster(server: NatsServerConfig) -> dict[str, Any]:
+    """Return the cluster; servers authenticate each other by the certificates of the bootstrap."""
+    return {
+        "name": STREAM,
+        "listen": _join_host_port(server.listen_address, server.route_port),
+        "routes": [f"tls://{host}:{server.route_port}" for host in server.routes],
+        "tls": _build_tls(server.files_dir) | {"verify": True},
+    }
 
 
-def _render_cluster(server: NatsServerConfig) -> list[str]:
-    """Render the cluster; servers authenticate each other by the certificates of the bootstrap."""
-    return [
-        "cluster {",
-        f"  name: {STREAM}",
-        f"  listen: {_quote(_join_host_port(server.listen_address, server.route_port))}",
-        "  routes: [",
-        *(f"    {_quote(f'tls://{host}:{server.route_port}')}" for host in server.routes),
-        "  ]",
-        *(f"  {line}" for line in _render_tls(server.files_dir, options="verify: true, timeout: 5")),
-        "}",
-    ]
+def _build_tls(files: PurePath) -> dict[str, Any]:
+    names = {"cert_file": "tls.crt", "key_file": "tls.key", "ca_file": "ca.crt"}
+    return {key: str(files / name) for key, name in names.items()} | {"timeout": 5}
 
 
-def _render_tls(files: PurePath, *, options: str) -> list[str]:
-    return [
-        "tls {",
-        f"  cert_file: {_quote(files / 'tls.crt')}, key_file: {_quote(files / 'tls.key')}",
-        f"  ca_file: {_quote(files / 'ca.crt')}, {options}",
-        "}",
-    ]
-
-
-def _render_users(users: Mapping[str, tuple[str, NatsPermissions]]) -> list[str]:
-    lines = ["    users: ["]
-    for user, (public_key, rights) in users.items():
-        lines += [
-            f"      # {user}",
-            f"      {{ nkey: {public_key}, permissions: {{",
-            *_render_permission("publish", rights.allow_publish, rights.deny_publish),
-            *_render_permission("subscribe", rights.allow_subscribe, ()),
-            "      } }",
-        ]
-    return [*lines, "    ]"]
-
-
-def _render_permission(name: str, allow: tuple[str, ...], deny: tuple[str, ...]) -> list[str]:
-    lines = [f"        {name}: {{", "          allow: [", *_render_subjects(allow), "          ]"]
-    if deny:
-        lines += ["          deny: [", *_render_subjects(deny), "          ]"]
-    return [*lines, "        }"]
-
-
-def _render_subjects(subjects: tuple[str, ...]) -> list[str]:
-    return [f"            {_quote(subject)}" for subject in subjects]
+def _build_user(public_key: str, rights: NatsPermissions) -> dict[str, Any]:
+    denied = {"deny": rights.deny_publish} if rights.deny_publish else {}
+    publish = {"allow": rights.allow_publish, **denied}
+    return {
+        "nkey": public_key,
+        "permissions": {"publish": publish, "subscribe": {"allow": rights.allow_subscribe}},
+    }
 
 
 def _join_host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _quote(value: object) -> str:
-    """Quote as JSON, which nats-server accepts: unquoted, `$` begins a variable and `#` a comment."""
-    return msgspec.json.encode(str(value)).decode()

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -186,8 +187,8 @@ async def test_three_pods_that_start_at_once_agree(installation: Installation):
 
 def users(out: Path) -> list[str]:
     """Public keys in a server's configuration, but that of its own system account."""
-    lines = (out / "nats.conf").read_text().splitlines()
-    return [line.split()[2] for line in lines if "nkey:" in line][: len(KEY_USERS)]
+    config = json.loads((out / "nats.conf").read_text().partition("\n")[2])
+    return [user["nkey"] for user in config["accounts"]["TALOSCCM"]["users"]]
 
 
 async def test_deleted_secrets_are_made_anew_by_the_sidecar(installation: Installation):
