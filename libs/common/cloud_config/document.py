@@ -62,7 +62,7 @@ def _read(root: yaml.Node, findings: Findings) -> CloudConfig:
     return CloudConfig(
         cluster_name=cluster.get("clusterName"),
         prefer_ipv6=cluster.get("preferIPv6"),
-        external_ips=read_external_ips(external_ips, findings),
+        external_ips=read_external_ips(external_ips),
         rules=rules,
         pools=read_pools(ipam.get("pools", ()), findings, patterns),
         ownership=read_ownership(top.get("ownership"), findings, patterns),

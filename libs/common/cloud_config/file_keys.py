@@ -9,15 +9,18 @@ from libs.common.cloud_config.model import Operator
 
 KeyKind = Literal[
     "text",
+    "operator",
+    "fact key",
     "label key",
     "label value",
     "boolean",
     "texts",  # a list of texts
-    "name",  # a text with its position, as the next two; its reader validates it
+    "name",  # with its position, as the next two
     "number",
-    "networks",  # a list, as the next one
+    "controller",
+    "networks",  # a list of items with their positions, as the next two
+    "pod networks",
     "schemes",
-    "controller",  # a text with its position
     "templates",  # a mapping of arbitrary keys to templates
     "mapping",
     "list",  # of mappings of `keys`
@@ -78,8 +81,8 @@ GLOBAL: Final = (
     FileKey("skipForeignNode", "former", "Without effect: Nodes of other controllers are never written."),
 )
 REQUIREMENT: Final = (
-    FileKey("key", "text", "Name of a machine fact, in any letter case.", is_required=True),
-    FileKey("operator", "text", f"One of {', '.join(OPERATORS)}.", is_required=True),
+    FileKey("key", "fact key", "Name of a machine fact, in any letter case.", is_required=True),
+    FileKey("operator", "operator", f"One of {', '.join(OPERATORS)}.", is_required=True),
     FileKey(
         "values",
         "texts",
@@ -140,7 +143,7 @@ POOL: Final = (
     FileKey("name", "name", "Name of the pool in messages and metrics.", is_required=True),
     FileKey(
         "cidrs",
-        "networks",
+        "pod networks",
         "Networks of IPv4, IPv6 or both, used in this order. The networks of a file must not overlap.",
         is_required=True,
         requires_one=True,

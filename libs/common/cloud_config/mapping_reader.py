@@ -5,15 +5,15 @@ empty value in a mapping is the empty text; an empty item of a list is ignored.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import yaml
 
 from libs.common.cloud_config.file_keys import FileKey
 from libs.common.cloud_config.findings import Findings, suggest_name, truncate_line
-from libs.common.cloud_config.kubernetes_names import label_value_problem
 from libs.common.cloud_config.model import RuleEntry
+from libs.common.cloud_config.value_parsers import PARSERS, find_fact_problem
 
 _TAG: Final = "tag:yaml.org,2002:"
 _TEXT_TAGS: Final = frozenset(
@@ -25,6 +25,9 @@ _MERGE: Final = _TAG + "merge"
 _WORDS: Final = {"y": True, "yes": True, "on": True, "n": False, "no": False, "off": False}
 _PLAIN: Final = {"true": True, "false": False}
 MAX_YAML_NODES: Final = 200_000  # per file, with its aliases expanded
+
+
+ValueT = TypeVar("ValueT")
 
 
 class FileTooLarge(Exception):
@@ -40,10 +43,10 @@ class ParsedMapping(msgspec.Struct, frozen=True):
     index: int = 0  # in its list
 
 
-class LocatedText(msgspec.Struct, frozen=True):
-    """A text and its position."""
+class Located(msgspec.Struct, Generic[ValueT], frozen=True):
+    """A value and its position; None if it is invalid, which is reported already."""
 
-    text: str
+    value: ValueT | None
     line: int
     path: str
 
@@ -89,14 +92,17 @@ class MappingReader:
         if _is_null(node):
             return None
         match key.kind:
-            case "text" | "label key":
-                return self._text(node, path)
-            case "label value":
-                return self._label_value(node, path)
+            case "text" | "operator" | "label key" | "label value":
+                return self._parsed(node, key, path)
+            case "fact key":
+                fact = self._parsed(node, key, path)
+                if fact is not None and (problem := find_fact_problem(fact)):
+                    self._findings.add_warning(line_of(node), path, problem, is_unknown_fact=True)
+                return fact
             case "boolean":
                 return self._boolean(node, path)
             case "name" | "number" | "controller":
-                return self._placed(node, path)
+                return self._located(node, key, path)
             case "templates":
                 return self._templates(node, path)
             case "mapping":
@@ -106,12 +112,14 @@ class MappingReader:
 
     def _list(self, node: yaml.Node, key: FileKey, path: str) -> tuple[Any, ...]:
         if key.requires_one and isinstance(node, yaml.SequenceNode) and all(map(_is_null, node.value)):
-            what = "network" if key.kind == "networks" else "entry: remove the key if it has no meaning"
+            what = (
+                "network" if key.kind.endswith("networks") else "entry: remove the key if it has no meaning"
+            )
             self._findings.add_mistake(line_of(node), path, f"must have at least one {what}")
         if key.kind == "list":
             return tuple(self.mapping(item, key.keys, at, n) for n, item, at in self._items(node, path))
-        read = self._text if key.kind == "texts" else self._placed
-        found = [read(item, at) for _, item, at in self._items(node, path)]
+        read = self._parsed if key.kind == "texts" else self._located
+        found = [read(item, key, at) for _, item, at in self._items(node, path)]
         return tuple(each for each in found if each is not None)
 
     def _templates(self, node: yaml.Node, path: str) -> tuple[RuleEntry, ...]:
@@ -139,18 +147,18 @@ class MappingReader:
             return str(node.value)
         return None
 
-    def _placed(self, node: yaml.Node, path: str) -> LocatedText | None:
+    def _parsed(self, node: yaml.Node, key: FileKey, path: str) -> Any:
         text = self._text(node, path)
-        return None if text is None else LocatedText(text, line_of(node), path)
-
-    def _label_value(self, node: yaml.Node, path: str) -> str | None:
-        text = self._text(node, path)
-        if text is None or not (problem := label_value_problem(text)):
+        if text is None or key.kind not in PARSERS:
             return text
-        self._findings.add_mistake(
-            line_of(node), path, f'is "{truncate_line(text)}", which is not a valid label value: {problem}'
-        )
-        return None
+        try:
+            return PARSERS[key.kind](text, key)
+        except ValueError as error:
+            self._findings.add_mistake(line_of(node), path, f'is "{truncate_line(text)}", {error}')
+            return None
+
+    def _located(self, node: yaml.Node, key: FileKey, path: str) -> Located[Any]:
+        return Located(self._parsed(node, key, path), line_of(node), path)
 
     def _boolean(self, node: yaml.Node, path: str) -> bool | None:
         if isinstance(node, yaml.ScalarNode):

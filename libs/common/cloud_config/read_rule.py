@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
-from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE, canonical_key, find_field
-from libs.common.cloud_config.file_keys import OPERATORS
+from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE
 from libs.common.cloud_config.findings import Findings, suggest_name, truncate_line
 from libs.common.cloud_config.kubernetes_names import (
     key_problem,
@@ -23,15 +22,6 @@ from libs.common.cloud_config.model import (
 )
 from libs.common.cloud_config.selectors import PatternBudget, PatternError, parse_go_integer
 
-ReadKey = Callable[[ParsedMapping, Findings], str]
-_KEYS: Final = [f"{field.key}.<name>" if field.is_map else field.key for field in FIELDS]
-# Labels of Nodes that people write in place of a fact with another name.
-_FACTS_OF_LABELS: Final = {
-    "hostname": "nodename",
-    "lifecycle": "spot",
-    "control-plane": "machinetype",
-    "worker": "machinetype",
-}
 _OVERRIDABLE_NAMES: Final = [field.name for field in FIELDS if field.key in OVERRIDABLE]
 
 
@@ -57,49 +47,31 @@ def read_rule(item: ParsedMapping, findings: Findings, patterns: PatternBudget) 
 # ---- selectors
 
 
-def read_fact_key(item: ParsedMapping, findings: Findings) -> str:
-    """Return the key of a requirement on a machine, in the spelling of `canonical_key`."""
-    key = canonical_key(item.values.get("key", ""))
-    if "key" in item.values and find_field(key) is None:
-        label = key.rpartition("/")[2]  # people write topology.kubernetes.io/region
-        near = suggest_name(_FACTS_OF_LABELS.get(label, label.replace("-", "")), _KEYS)
-        what = f'names "{truncate_line(key)}", an unknown fact, which is absent on every machine{near}'
-        findings.add_warning(item.line, f"{item.path}.key", what, is_unknown_fact=True)
-    return key
-
-
 def read_selector(
-    item: ParsedMapping, findings: Findings, patterns: PatternBudget, read_key: ReadKey = read_fact_key
+    item: ParsedMapping, findings: Findings, patterns: PatternBudget
 ) -> tuple[NodeSelectorTerm, ...]:
-    """Return the nodeSelector of a rule or a pool; another `read_key` reads a selector of Nodes."""
+    """Return the nodeSelector of a rule, a pool or an ownership."""
     terms: Iterable[ParsedMapping] = item.values.get("nodeSelector", ())
-    return tuple(_term(term, findings, patterns, read_key) for term in terms)
+    return tuple(_term(term, findings, patterns) for term in terms)
 
 
-def _term(
-    item: ParsedMapping, findings: Findings, patterns: PatternBudget, read_key: ReadKey
-) -> NodeSelectorTerm:
+def _term(item: ParsedMapping, findings: Findings, patterns: PatternBudget) -> NodeSelectorTerm:
     expressions: Iterable[ParsedMapping] = item.values.get("matchExpressions", ())
-    found = [_requirement(each, findings, patterns, read_key) for each in expressions]
+    found = [_requirement(each, findings, patterns) for each in expressions]
     return NodeSelectorTerm(requirements=tuple(each for each in found if each is not None), line=item.line)
 
 
 def _requirement(
-    item: ParsedMapping, findings: Findings, patterns: PatternBudget, read_key: ReadKey
+    item: ParsedMapping, findings: Findings, patterns: PatternBudget
 ) -> NodeSelectorRequirement | None:
     given: dict[str, Any] = item.values
     operator = given.get("operator")
     values: tuple[str, ...] = given.get("values", ())
-    if operator is not None and operator not in OPERATORS:
-        near = suggest_name(operator, OPERATORS)
-        what = f'is "{truncate_line(operator)}", not one of {", ".join(OPERATORS)}{near}'
-        findings.add_mistake(item.line, f"{item.path}.operator", what)
-        operator = None
-    elif operator is not None and (problem := _values_problem(operator, values, patterns)):
+    if operator is not None and (problem := _values_problem(operator, values, patterns)):
         findings.add_mistake(item.line, f"{item.path}.values", problem)
         operator = None
-    key = read_key(item, findings)
-    if operator is None or "key" not in given:
+    key = given.get("key")
+    if operator is None or key is None:
         return None  # already reported
     return NodeSelectorRequirement(key=key, operator=cast(Operator, operator), values=values, line=item.line)
 

@@ -28,6 +28,7 @@ _QUALIFIED: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9
 _NETWORK: Final = r"^[0-9A-Fa-f.:]+/[0-9]{1,3}$"
 _LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 _SCALARS: Final[dict[str, dict[str, Any]]] = {  # by kind
+    "operator": {"enum": list(OPERATORS)},
     "label key": {"type": "string", "pattern": _QUALIFIED},
     "label value": {**_TEXT_OR_NOTHING, "maxLength": 63, "pattern": _LABEL_VALUE},
     "boolean": {"type": ["boolean", "null"]},
@@ -77,7 +78,9 @@ def _mapping(keys: Sequence[FileKey]) -> dict[str, Any]:
 def _value(key: FileKey) -> dict[str, Any]:
     match key.kind:
         case "text":
-            return _fact_or_operator(key) if key.is_required else _TEXT_OR_NOTHING
+            return _TEXT_OR_NOTHING
+        case "fact key":
+            return _fact()
         case "number":
             return {"type": ["integer", "null"], "minimum": key.bounds[0], "maximum": key.bounds[1]}
         case "templates":
@@ -92,7 +95,7 @@ def _list(key: FileKey) -> dict[str, Any]:
     match key.kind:
         case "texts":
             return {"type": ["array", "null"], "items": _TEXT}
-        case "networks":
+        case "networks" | "pod networks":
             return {"type": "array", "items": {"type": "string", "pattern": _NETWORK}, "minItems": 1}
         case "schemes":
             items: dict[str, Any] = {"type": "string", "pattern": SCHEME}
@@ -102,9 +105,7 @@ def _list(key: FileKey) -> dict[str, Any]:
     return {"type": ["array", "null"], "items": items, **least}
 
 
-def _fact_or_operator(key: FileKey) -> dict[str, Any]:
-    if key.name == "operator":
-        return {"enum": list(OPERATORS)}
+def _fact() -> dict[str, Any]:
     known = [{"const": field.key, "description": _about(field)} for field in FIELDS if not field.is_map]
     entries = [
         {"pattern": f"^{field.key}\\..", "description": _about(field)} for field in FIELDS if field.is_map

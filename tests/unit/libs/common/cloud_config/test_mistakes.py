@@ -71,7 +71,7 @@ def test_every_mistake_comes_at_once_with_file_line_and_path():
         'f, line 11: transformations[0].labels["a"] is a list, not a text',
         'f, line 13: transformations[0].labels["b"] is duplicated',
         (
-            'f, line 16: transformations[1].nodeSelector[0].matchExpressions[0].operator is "in", not one of '
+            'f, line 17: transformations[1].nodeSelector[0].matchExpressions[0].operator is "in", not one of '
             "In, NotIn, Exists, DoesNotExist, Gt, Lt, Regexp; did you mean In?"
         ),
         'f, line 18: transformations[2] is "web", not a mapping of keys to values',
