@@ -78,25 +78,25 @@ _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep logs and configuration files in this directory (new or empty).",
 )
-def demo(**asked: Any) -> None:
+def demo(**given: Any) -> None:
     """Start a local Kubernetes cluster, let simulated Talos nodes join it, and show how they become ready.
 
     Everything runs on this computer, on loopback addresses, and is deleted at the end. With --real, the
     first run builds the control plane, which requires Go and takes some minutes. With --real-talos, it builds
     Talos's API server, which takes one or two minutes.
     """
-    wanted = DemoOptions(**asked)
-    if wanted.option_conflict:
-        raise click.UsageError(wanted.option_conflict)
+    options = DemoOptions(**given)
+    if options.option_conflict:
+        raise click.UsageError(options.option_conflict)
     with PROGRESS.show("Loading the demo"):
-        if wanted.cloud_config is not None:
-            read_rule_keys(wanted.cloud_config)  # reports a mistake before anything starts
-        if wanted.keep_logs is not None:
-            _create_log_directory(wanted.keep_logs)
-        sys.exit(_run_to_exit_status(wanted))
+        if options.cloud_config is not None:
+            read_rule_keys(options.cloud_config)  # reports a mistake before anything starts
+        if options.keep_logs is not None:
+            _create_log_directory(options.keep_logs)
+        sys.exit(_run_to_exit_status(options))
 
 
-def _run_to_exit_status(wanted: DemoOptions) -> int:
+def _run_to_exit_status(options: DemoOptions) -> int:
     """Run the demo and return its exit status.
 
     Raises ClickException for an error that needs no traceback.
@@ -113,15 +113,15 @@ def _run_to_exit_status(wanted: DemoOptions) -> int:
             "make demo"
         ) from None
     try:
-        result = asyncio.run(_run_until_stopped(running.run_demo(wanted, Console())))
+        result = asyncio.run(_run_until_stopped(running.run_demo(options, Console())))
     except (ExceptionGroup, RuntimeError, OSError) as error:
         if not (words := _explain_error(error)):
             raise
         raise click.ClickException("\n".join(words)) from None
     except KeyboardInterrupt:  # before anything was started
         return 128 + signal.SIGINT
-    if isinstance(result, signal.Signals) or not wanted.exit_when_ready:
-        kept = f"logs are in {wanted.keep_logs}" if wanted.keep_logs else "all files deleted"
+    if isinstance(result, signal.Signals) or not options.exit_when_ready:
+        kept = f"logs are in {options.keep_logs}" if options.keep_logs else "all files deleted"
         click.echo(f"\nStopped all processes; {kept}.", err=True)
     return 128 + result if isinstance(result, signal.Signals) else int(not result)
 
@@ -132,21 +132,21 @@ async def _run_until_stopped(running: Coroutine[None, None, bool]) -> bool | sig
     SIGTERM and SIGHUP end it as orderly as Ctrl-C does.
     """
     loop = asyncio.get_running_loop()
-    told: list[signal.Signals] = []
+    received: list[signal.Signals] = []
     task = asyncio.ensure_future(running)
 
     def end(number: signal.Signals) -> None:
-        if not told:  # a second signal must not interrupt the clean-up
+        if not received:  # a second signal must not interrupt the clean-up
             task.cancel()
-        told.append(number)
+        received.append(number)
 
     for number in _ENDING_SIGNALS:
         loop.add_signal_handler(number, end, number)
     try:
         return await task
     except asyncio.CancelledError:
-        if told:
-            return told[0]
+        if received:
+            return received[0]
         raise
 
 

@@ -43,7 +43,7 @@ class DemoCluster(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def start_cluster(
-    run_dir: Path, wanted: DemoOptions, told: ProgressCallback
+    run_dir: Path, options: DemoOptions, on_started: ProgressCallback
 ) -> AsyncIterator[DemoCluster]:
     """Start the independent components concurrently, then the services; stop in reverse order.
 
@@ -55,14 +55,14 @@ async def start_cluster(
         async def start(what: str, component: AbstractAsyncContextManager[ComponentT]) -> ComponentT:
             begun = time.monotonic()
             started = await stack.enter_async_context(component)  # it also ends if another one fails
-            told(what, time.monotonic() - begun)
+            on_started(what, time.monotonic() - begun)
             return started
 
         async with asyncio.TaskGroup() as group:
-            server_task = group.create_task(start(*_choose_api_server(run_dir / "kubernetes", wanted)))
-            machines_task = group.create_task(start(*_choose_machines(run_dir / "talos", wanted)))
+            server_task = group.create_task(start(*_choose_api_server(run_dir / "kubernetes", options)))
+            machines_task = group.create_task(start(*_choose_machines(run_dir / "talos", options)))
             nats = None
-            if wanted.bus == "nats":
+            if options.bus == "nats":
                 nats = await start("nats-server with JetStream", _start_nats(run_dir / "nats"))
         api_server, machines = server_task.result(), machines_task.result()
         nats_url, talosconfig = nats.url if nats else "", machines.write_talosconfig()
@@ -75,11 +75,11 @@ async def start_cluster(
                 kubelets,
                 nats_url=nats_url,
                 talosconfig=talosconfig,
-                all_in_one=wanted.is_single_process,
-                bus=wanted.bus,
+                all_in_one=options.is_single_process,
+                bus=options.bus,
                 flags=(
                     *LOG_FLAGS,
-                    *([f"--cloud-config={wanted.cloud_config}"] if wanted.cloud_config else []),
+                    *([f"--cloud-config={options.cloud_config}"] if options.cloud_config else []),
                 ),
                 own_flags=PATIENT_LEASE_FLAGS,
             )
@@ -92,31 +92,31 @@ async def start_cluster(
                 services,
                 nats_url=nats_url,
                 talosconfig=talosconfig,
-                cloud_config=wanted.cloud_config,
+                cloud_config=options.cloud_config,
             )
             await pods.install()
         await services.wait_until_ready()
         if pods is not None:
             await pods.report()
-        names = "services in one process" if wanted.is_single_process else _SERVICES
-        told(names, time.monotonic() - begun)
+        names = "services in one process" if options.is_single_process else _SERVICES
+        on_started(names, time.monotonic() - begun)
         yield DemoCluster(api_server, nats, machines, kubelets, services, pods)
 
 
 def _choose_api_server(
-    run_dir: Path, wanted: DemoOptions
+    run_dir: Path, options: DemoOptions
 ) -> tuple[str, AbstractAsyncContextManager[ApiServer]]:
-    if wanted.real:
+    if options.real:
         return "kube-apiserver, etcd, kube-controller-manager", ControlPlane.start(run_dir)
     return "Kubernetes API, simulated", SimApiServer.start(run_dir, has_node_lifecycle=True)
 
 
 def _choose_machines(
-    run_dir: Path, wanted: DemoOptions
+    run_dir: Path, options: DemoOptions
 ) -> tuple[str, AbstractAsyncContextManager[MachineFleet]]:
-    if wanted.real_talos:
+    if options.real_talos:
         return "Talos's own API server (apid)", talos_front.start_machines(run_dir)
-    if wanted.real:
+    if options.real:
         return "Talos API on COSI's own server", MachineFleet.start(run_dir)
     return "Talos API, simulated", MachineFleet.start_simulated(run_dir)
 

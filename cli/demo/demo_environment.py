@@ -18,7 +18,7 @@ transformations:
 """
 
 
-def write_environment(wanted: DemoOptions, parts: DemoCluster, run_dir: Path) -> None:
+def write_environment(options: DemoOptions, parts: DemoCluster, run_dir: Path) -> None:
     """Write `env` into the directory, for a shell to source, and the files that the commands name."""
     variables = {
         "DEMO": str(run_dir),
@@ -31,13 +31,15 @@ def write_environment(wanted: DemoOptions, parts: DemoCluster, run_dir: Path) ->
     lines.append(f'export PATH={shlex.quote(sysconfig.get_path("scripts"))}:"$PATH"')
     (run_dir / "env").write_text("\n".join(lines) + "\n")
     rules = run_dir / "rules.yaml"
-    if wanted.cloud_config:
-        rules.symlink_to(wanted.cloud_config)
+    if options.cloud_config:
+        rules.symlink_to(options.cloud_config)
     else:
         rules.write_text(_EXAMPLE_RULES)
 
 
-def list_commands(wanted: DemoOptions, parts: DemoCluster, run_dir: Path, node: str) -> list[tuple[str, str]]:
+def list_commands(
+    options: DemoOptions, parts: DemoCluster, run_dir: Path, node: str
+) -> list[tuple[str, str]]:
     """Return the commands, such as those about `node`, except those of programs that are not installed."""
     rows = [("first", f". {shlex.quote(str(run_dir / 'env'))}")]
     if parts.pods or parts.nats:
@@ -57,6 +59,6 @@ def list_commands(wanted: DemoOptions, parts: DemoCluster, run_dir: Path, node: 
         rows.append(("messages", f"nats --server {parts.nats.url} sub 'talosccm.v1.>'"))
     installed = {program: shutil.which(program) for program in ("kubectl", "curl", "nats")}
     rows = [row for row in rows if installed.get(row[1].split()[0], "here")]
-    if wanted.cloud_config:
-        rows.append(("rules", f"edit {wanted.cloud_config}: all nodes follow within 15 s"))
+    if options.cloud_config:
+        rows.append(("rules", f"edit {options.cloud_config}: all nodes follow within 15 s"))
     return rows

@@ -43,17 +43,17 @@ class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
 
-def suggest_next_runs(wanted: DemoOptions, *, all_ready: bool) -> list[tuple[str, str]]:
+def suggest_next_runs(options: DemoOptions, *, all_ready: bool) -> list[tuple[str, str]]:
     """Return commands or options to try next, with their purpose; never those of this run."""
     if not all_ready:
-        longer = f"--patience {2 * wanted.patience_seconds:g}"
+        longer = f"--patience {2 * options.patience_seconds:g}"
         return [(longer, "wait longer"), ("--keep-logs DIRECTORY", "keep the logs of all parts")]
     runs = [
-        (wanted.bus == "nats", 'make demo ARGS="--bus memory"', "all services in one process, no NATS"),
-        (wanted.bus != "nats", "make demo", "one process per service, over NATS"),
-        (not wanted.real, "make demo ARGS=--real", "the real control plane, built first"),
-        (not wanted.real_talos, "make demo ARGS=--real-talos", "Talos's own API server, built first"),
-        (not wanted.cloud_config, 'make demo ARGS="--cloud-config=FILE"', "see the results of your rules"),
-        (wanted.nodes < 500 and not wanted.real_talos, 'make demo ARGS="--nodes 500"', "more nodes"),
+        (options.bus == "nats", 'make demo ARGS="--bus memory"', "all services in one process, no NATS"),
+        (options.bus != "nats", "make demo", "one process per service, over NATS"),
+        (not options.real, "make demo ARGS=--real", "the real control plane, built first"),
+        (not options.real_talos, "make demo ARGS=--real-talos", "Talos's own API server, built first"),
+        (not options.cloud_config, 'make demo ARGS="--cloud-config=FILE"', "see the results of your rules"),
+        (options.nodes < 500 and not options.real_talos, 'make demo ARGS="--nodes 500"', "more nodes"),
     ]
     return [(command, purpose) for is_new, command, purpose in runs if is_new]

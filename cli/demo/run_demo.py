@@ -34,68 +34,68 @@ _SECONDS_BETWEEN_LINES = 1.0
 _SECONDS_BETWEEN_REPORTS = 2.0  # the state of the Pods, while the cluster runs
 
 
-async def run_demo(wanted: DemoOptions, console: Console) -> bool:
+async def run_demo(options: DemoOptions, console: Console) -> bool:
     """Run the demo and return whether every node became ready and has its certificate.
 
     When cancelled (Ctrl-C), it ends everything that it started.
     """
-    with open_run_directory("demo", wanted.keep_logs) as run_dir, contextlib.ExitStack() as stack:
+    with open_run_directory("demo", options.keep_logs) as run_dir, contextlib.ExitStack() as stack:
         PROGRESS.end()
         console.print(Text("Starting a cluster on this machine", style="bold"))
 
-        def told(what: str, took: float) -> None:
+        def print_step(what: str, took: float) -> None:
             view.print_step(console, what, took)
 
         # Seconds pass until the services are ready: on a terminal, something moves meanwhile.
         spinner = stack.enter_context(console.status("starting the next component"))
-        async with start_cluster(run_dir, wanted, told) as parts, asyncio.TaskGroup() as group:
+        async with start_cluster(run_dir, options, print_step) as parts, asyncio.TaskGroup() as group:
             spinner.stop()
             deaths = group.create_task(parts.services.wait_for_exit())
-            all_well, shown = await _join_nodes(wanted, parts, console)
-            if wanted.exit_when_ready:
+            all_well, shown = await _join_nodes(options, parts, console)
+            if options.exit_when_ready:
                 console.print()
                 console.print(
-                    view.render_commands("Try next", suggest_next_runs(wanted, all_ready=all_well)),
+                    view.render_commands("Try next", suggest_next_runs(options, all_ready=all_well)),
                     soft_wrap=True,
                 )
             else:
-                await _keep_running(wanted, parts, console, run_dir, shown)
+                await _keep_running(options, parts, console, run_dir, shown)
             deaths.cancel()
     return all_well
 
 
-async def _join_nodes(wanted: DemoOptions, parts: DemoCluster, console: Console) -> tuple[bool, str]:
+async def _join_nodes(options: DemoOptions, parts: DemoCluster, console: Console) -> tuple[bool, str]:
     """Return whether all is well, and the node that the output shows as an example."""
-    machines = make_machines(wanted.nodes)
+    machines = make_machines(options.nodes)
     progress = DemoProgress()
-    keys = read_rule_keys(wanted.cloud_config) if wanted.cloud_config else None
-    logs = [child.log for child in parts.services.children.values()]
+    keys = read_rule_keys(options.cloud_config) if options.cloud_config else None
+    paths = [child.log for child in parts.services.children.values()]
     await parts.machines.put_machines(*machines)
-    with follow_logs(logs, progress) as told:
+    with follow_logs(paths, progress) as logs:
         kubeconfig = parts.api_server.kubeconfig()
         async with watch_objects(kubeconfig, NODES, progress.apply_node), asyncio.TaskGroup() as group:
-            heading = "1 node joins" if wanted.nodes == 1 else f"{wanted.nodes} nodes join"
+            heading = "1 node joins" if options.nodes == 1 else f"{options.nodes} nodes join"
             console.print(Text(f"\n{heading}", style="bold"))
             begun = time.monotonic()
             for machine in machines:
                 platform = machine.platform.platform if machine.platform else ""
                 progress.add_node(machine.name, platform, datetime.now(UTC))
             joining = group.create_task(_join_all(parts, machines))
-            await _show_progress(wanted, progress, told, console, begun)
+            await _show_progress(options, progress, logs, console, begun)
             took = time.monotonic() - begun
             if not progress.are_all_ready:
                 joining.cancel()  # the timeout also limits joins
-        told.read_new_lines()
+        logs.read_new_lines()
     console.print(view.format_progress(progress, seconds=took), highlight=False)
     ready = [machine for machine in machines if machine.name in progress.ready_names]
     if ready:
-        await _request_certificates(wanted, parts, progress, ready, console)
+        await _request_certificates(options, parts, progress, ready, console)
     example = min(ready or machines, key=lambda machine: machine.control_plane)  # a worker, if any
     await _print_result(parts, progress, console, example)
-    if keys is not None and wanted.cloud_config is not None:
+    if keys is not None and options.cloud_config is not None:
         nodes = (await parts.kubelets.request("GET", "/api/v1/nodes")).body["items"]
         values = format_rule_values(keys, nodes) or await count_matches(
-            wanted.cloud_config, parts.api_server.kubeconfig(), parts.machines.write_talosconfig()
+            options.cloud_config, parts.api_server.kubeconfig(), parts.machines.write_talosconfig()
         )
         console.print()
         console.print(view.render_list("Results of the rules", values), soft_wrap=True)
@@ -117,7 +117,7 @@ async def _join(parts: DemoCluster, machine: SimMachineFacts) -> None:
 
 
 async def _request_certificates(
-    wanted: DemoOptions,
+    options: DemoOptions,
     parts: DemoCluster,
     progress: DemoProgress,
     ready: list[SimMachineFacts],
@@ -139,7 +139,7 @@ async def _request_certificates(
         progress.add_certificate_request(machine.name, datetime.now(UTC))
     async with watch_objects(parts.api_server.kubeconfig(), SIGNING_REQUESTS, see):
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wanted.patience_seconds), asyncio.TaskGroup() as asking:
+            async with asyncio.timeout(options.patience_seconds), asyncio.TaskGroup() as asking:
                 for machine in ready:
                     asking.create_task(parts.kubelets.request_certificate(make_kubelet(machine)))
                 await settled.wait()
@@ -148,15 +148,15 @@ async def _request_certificates(
 
 
 async def _show_progress(
-    wanted: DemoOptions, progress: DemoProgress, logs: LogFollower, console: Console, begun: float
+    options: DemoOptions, progress: DemoProgress, logs: LogFollower, console: Console, begun: float
 ) -> None:
     """Show the progress until every node is ready or the timeout: live on a terminal, lines in a pipe."""
     on_terminal = console.is_terminal and not console.is_dumb_terminal
     screen = Live(console=console, auto_refresh=False, transient=True) if on_terminal else None
     next_line = _SECONDS_BETWEEN_LINES
     with screen or contextlib.nullcontext():
-        while not progress.are_all_ready and (seconds := time.monotonic() - begun) < wanted.patience_seconds:
-            await asyncio.sleep(min(_TICK_SECONDS, wanted.patience_seconds - seconds))
+        while not progress.are_all_ready and (seconds := time.monotonic() - begun) < options.patience_seconds:
+            await asyncio.sleep(min(_TICK_SECONDS, options.patience_seconds - seconds))
             logs.read_new_lines()
             if screen:
                 picture = view.render_progress(
@@ -190,13 +190,13 @@ async def _print_result(
 
 
 async def _keep_running(
-    wanted: DemoOptions, parts: DemoCluster, console: Console, run_dir: Path, node: str
+    options: DemoOptions, parts: DemoCluster, console: Console, run_dir: Path, node: str
 ) -> None:
     """Keep the cluster for manual inspection until Ctrl-C, and print each reload of --cloud-config."""
-    write_environment(wanted, parts, run_dir)
+    write_environment(options, parts, run_dir)
     console.print()
     heading = "The cluster runs until Ctrl-C. In another terminal, run the first line, then any other"
-    console.print(view.render_commands(heading, list_commands(wanted, parts, run_dir, node)), soft_wrap=True)
+    console.print(view.render_commands(heading, list_commands(options, parts, run_dir, node)), soft_wrap=True)
     told_to_end = asyncio.Event()
     # From here on, Ctrl-C is the announced end and does not change the exit status.
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, told_to_end.set)

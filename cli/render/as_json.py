@@ -11,7 +11,7 @@ from services.labeler.core.rules import RuleResult
 
 
 def previews_to_json(
-    previews: Sequence[Preview], untold: Sequence[SkippedNode], used: CompiledConfig
+    previews: Sequence[Preview], skipped: Sequence[SkippedNode], used: CompiledConfig
 ) -> dict[str, Any]:
     """Return the JSON document.
 
@@ -32,10 +32,10 @@ def previews_to_json(
         }
         for preview in previews
     ]
-    return {"config": used.source, "nodes": nodes, "leftOut": untold}
+    return {"config": used.source, "nodes": nodes, "leftOut": skipped}
 
 
-def comparison_to_json(comparison: Comparison, untold: Sequence[SkippedNode]) -> dict[str, Any]:
+def comparison_to_json(comparison: Comparison, skipped: Sequence[SkippedNode]) -> dict[str, Any]:
     """Return the nodes that would change in full, the others by name."""
     nodes = [
         {
@@ -51,7 +51,7 @@ def comparison_to_json(comparison: Comparison, untold: Sequence[SkippedNode]) ->
         "against": comparison.old,
         "nodes": nodes,
         "unchanged": comparison.same,
-        "leftOut": untold,
+        "leftOut": skipped,
     }
 
 

@@ -12,8 +12,8 @@ from cli.command_exit import run_command
 _CONFIG = click.Path(path_type=Path)
 
 
-def _print_samples(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked:
+def _print_samples(context: click.Context, _: click.Parameter, is_set: bool) -> None:
+    if is_set:
         from cli.render.run_render import print_samples  # noqa: PLC0415 - `--help` need not load all of it
 
         print_samples()
@@ -106,29 +106,29 @@ def render(
         from cli.render.run_render import RenderOptions  # noqa: PLC0415
         from cli.render.run_render import run_render as show  # noqa: PLC0415
 
-        wanted = NodeSelection(**nodes)
-        _reject_invalid_options(wanted, load_samples())
+        selection = NodeSelection(**nodes)
+        _reject_invalid_options(selection, load_samples())
         if str(file) == str(against) == "-":
             raise click.UsageError("standard input can be used for one file only")
-        asked = RenderOptions(
+        options = RenderOptions(
             file=file,
             against=against,
-            selection=wanted,
+            selection=selection,
             as_json=output == "json",
             exit_code=exit_code,
             save_facts=save_facts,
         )
-        sys.exit(show(asked))
+        sys.exit(show(options))
 
 
-def _reject_invalid_options(wanted: Any, known: dict[str, Any]) -> None:
-    if not wanted.is_any_selected:
+def _reject_invalid_options(selection: Any, known: dict[str, Any]) -> None:
+    if not selection.is_any_selected:
         raise click.UsageError(
             "no nodes selected: use --sample PLATFORM, --all-samples, --facts FILE, --from-cluster NODE "
             "or --all-nodes"
         )
-    if options := [name for name in wanted.from_cluster if name.startswith("-")]:  # no Node has such a name
-        raise click.UsageError(f"--from-cluster needs the name of a Node, not {options[0]}")
-    unknown = [name for name in wanted.samples if name not in known]
+    if odd := [name for name in selection.from_cluster if name.startswith("-")]:  # no Node has such a name
+        raise click.UsageError(f"--from-cluster needs the name of a Node, not {odd[0]}")
+    unknown = [name for name in selection.samples if name not in known]
     if unknown:
         raise click.UsageError(f"--sample {unknown[0]}: no such platform; available: {', '.join(known)}")

@@ -18,14 +18,14 @@ from services.metadata.machines.query_machine import QueryFailure
 
 
 def gather_from_cluster(
-    wanted: NodeSelection, *, prefer_ipv6: bool, resources: frozenset[TalosResource]
+    selection: NodeSelection, *, prefer_ipv6: bool, resources: frozenset[TalosResource]
 ) -> GatheredNodes:
     """Return the selected Nodes; only reads. Raises ClusterUnavailable.
 
     It lists the Nodes once and queries each machine as metadata does. `resources` are the Talos resources
     that the rules need.
     """
-    return run_gathering(_read(wanted, prefer_ipv6, resources))
+    return run_gathering(_read(selection, prefer_ipv6, resources))
 
 
 async def _read(
@@ -37,13 +37,13 @@ async def _read(
         try:
             snapshot = await read_cluster(kube, ClusterQuery(), "nodes")
             nodes = [trim_node(node) for node in require_nodes(snapshot)]
-            asked = [node for node in nodes if cluster.all_nodes or node.name in names]
+            selected = [node for node in nodes if cluster.all_nodes or node.name in names]
             answers = await asyncio.gather(
-                *(_describe_node(machines, node, nodes, prefer_ipv6, resources) for node in asked)
+                *(_describe_node(machines, node, nodes, prefer_ipv6, resources) for node in selected)
             )
         finally:
             await machines.close()
-    there = {node.name for node in asked}
+    there = {node.name for node in selected}
     unknown = (SkippedNode(name=name, reason="Node not found") for name in names if name not in there)
     return GatheredNodes(
         nodes=tuple(answer for answer in answers if isinstance(answer, DescribedNode)),

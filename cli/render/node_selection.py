@@ -52,19 +52,19 @@ _MAX_BYTES: Final = 256 << 20  # more than --save-facts writes for 10,000 nodes 
 
 
 def gather_nodes(
-    wanted: NodeSelection, *, prefer_ipv6: bool, resources: frozenset[TalosResource]
+    selection: NodeSelection, *, prefer_ipv6: bool, resources: frozenset[TalosResource]
 ) -> GatheredNodes:
     """Return every node, in the order of the command line. Raises CommandError."""
     shipped = load_samples()
-    nodes = [shipped[name] for name in (shipped if wanted.all_samples else wanted.samples)]
-    for path in wanted.facts:
+    nodes = [shipped[name] for name in (shipped if selection.all_samples else selection.samples)]
+    for path in selection.facts:
         nodes += _read_file(path)
     read = GatheredNodes()
-    if wanted.from_cluster or wanted.all_nodes:
+    if selection.from_cluster or selection.all_nodes:
         # Imported here, so that offline use does not load the Kubernetes and Talos clients.
         from cli.render.from_cluster import gather_from_cluster  # noqa: PLC0415
 
-        read = gather_from_cluster(wanted, prefer_ipv6=prefer_ipv6, resources=resources)
+        read = gather_from_cluster(selection, prefer_ipv6=prefer_ipv6, resources=resources)
         nodes += read.nodes
     _reject_duplicates(nodes)
     return msgspec.structs.replace(read, nodes=tuple(nodes))

@@ -35,24 +35,24 @@ class RenderOptions(msgspec.Struct, frozen=True, kw_only=True):
     save_facts: Path | None
 
 
-def run_render(asked: RenderOptions) -> int:
+def run_render(options: RenderOptions) -> int:
     """Print the previews or the comparison and return the exit status. Raises CommandError."""
-    used = read_config(asked.file)
-    old = read_config(asked.against) if asked.against else None
+    used = read_config(options.file)
+    old = read_config(options.against) if options.against else None
     rules = [*used.document.rules, *(old.document.rules if old else ())]
     gathered = gather_nodes(
-        asked.selection,
+        options.selection,
         prefer_ipv6=used.config.prefer_ipv6,
-        resources=_EVERYTHING if asked.save_facts else required_resources(rules),
+        resources=_EVERYTHING if options.save_facts else required_resources(rules),
     )
-    if asked.save_facts:
-        _save_facts(gathered, asked.save_facts)
+    if options.save_facts:
+        _save_facts(gathered, options.save_facts)
     is_different = (
-        _show_comparison(asked, gathered, old, used) if old else _show_previews(asked, gathered, used)
+        _show_comparison(options, gathered, old, used) if old else _show_previews(options, gathered, used)
     )
     if any(not each.expected for each in gathered.skipped):
         return EXIT_FAILED
-    return EXIT_CHANGES if asked.exit_code and is_different else EXIT_UNCHANGED
+    return EXIT_CHANGES if options.exit_code and is_different else EXIT_UNCHANGED
 
 
 def print_samples() -> None:
@@ -61,8 +61,8 @@ def print_samples() -> None:
 
     rows = [("PLATFORM", "NODE", "REGION", "ZONE", "INSTANCE TYPE")]
     for platform, node in load_samples().items():
-        said = node.facts.platform
-        rows.append((platform, node.name, said.region, said.zone, said.instance_type))
+        metadata = node.facts.platform
+        rows.append((platform, node.name, metadata.region, metadata.zone, metadata.instance_type))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -75,30 +75,30 @@ def _save_facts(gathered: GatheredNodes, path: Path) -> None:
         raise CommandError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
-def _show_previews(asked: RenderOptions, gathered: GatheredNodes, used: CompiledConfig) -> bool:
+def _show_previews(options: RenderOptions, gathered: GatheredNodes, used: CompiledConfig) -> bool:
     now = datetime.now(UTC)
     console = Console(highlight=False)
     previews = [
         preview_node(node, used, now=now, managed_fields=gathered.managed_fields.get(node.name, NO_MANAGERS))
         for node in gathered.nodes
     ]
-    if asked.as_json:
+    if options.as_json:
         print_json(previews_to_json(previews, gathered.skipped, used))
     else:
         for number, each in enumerate(previews):
             print_lines([Line(0, Text())] if number else [], console)
             print_lines(text.format_preview(each, used), console)
         _print_skipped(gathered.skipped)
-        if asked.selection.all_nodes or len(previews) + len(gathered.skipped) > 1:
+        if options.selection.all_nodes or len(previews) + len(gathered.skipped) > 1:
             print_lines(text.format_summary(previews, gathered.skipped), console)
     return any(each.changes for each in previews)
 
 
 def _show_comparison(
-    asked: RenderOptions, gathered: GatheredNodes, old: CompiledConfig, new: CompiledConfig
+    options: RenderOptions, gathered: GatheredNodes, old: CompiledConfig, new: CompiledConfig
 ) -> bool:
     comparison = compare(gathered.nodes, old, new)
-    if asked.as_json:
+    if options.as_json:
         print_json(comparison_to_json(comparison, gathered.skipped))
     else:
         print_lines(text.format_comparison(comparison), Console(highlight=False))
@@ -106,5 +106,5 @@ def _show_comparison(
     return bool(comparison.different)
 
 
-def _print_skipped(untold: tuple[SkippedNode, ...]) -> None:
-    print_lines(text.format_skipped(untold), Console(highlight=False, stderr=True))
+def _print_skipped(skipped: tuple[SkippedNode, ...]) -> None:
+    print_lines(text.format_skipped(skipped), Console(highlight=False, stderr=True))

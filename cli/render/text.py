@@ -23,11 +23,13 @@ _LONGEST: Final = 200
 
 def format_preview(preview: Preview, used: CompiledConfig) -> Iterator[Line]:
     """Yield the lines of one node: each rule with its result, then the changes."""
-    said = preview.described.facts.platform
-    place = ", ".join(filter(None, (said.platform, said.zone or said.region, said.instance_type)))
+    metadata = preview.described.facts.platform
+    place = ", ".join(
+        filter(None, (metadata.platform, metadata.zone or metadata.region, metadata.instance_type))
+    )
     yield Line(0, Text.assemble((preview.described.name, "bold"), f"  {place}"))
-    for told in preview.effects.results:
-        yield from _format_rule(told, used)
+    for result in preview.effects.results:
+        yield from _format_rule(result, used)
     yield from _format_plan(preview)
 
 
@@ -42,7 +44,7 @@ def format_comparison(comparison: Comparison) -> Iterator[Line]:
     yield Line(0, Text.assemble((what, "bold"), f" from {comparison.old} to {comparison.new}"))
 
 
-def format_summary(previews: Sequence[Preview], untold: Sequence[SkippedNode]) -> Iterator[Line]:
+def format_summary(previews: Sequence[Preview], skipped: Sequence[SkippedNode]) -> Iterator[Line]:
     """Yield the totals of several nodes."""
     changes = [
         NodeDifference(
@@ -60,29 +62,29 @@ def format_summary(previews: Sequence[Preview], untold: Sequence[SkippedNode]) -
     counts = {
         "would change": sum(bool(each.changes) for each in changes),
         "cannot be initialized yet": outcomes["blocked"],
-        "not managed": outcomes["not-ours"] + sum(each.expected for each in untold),
-        "skipped": sum(not each.expected for each in untold),
+        "not managed": outcomes["not-ours"] + sum(each.expected for each in skipped),
+        "skipped": sum(not each.expected for each in skipped),
     }
-    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "would change")
-    yield Line(0, Text(f"{_pluralize(len(previews) + len(untold), 'node')}: {told}", style="bold"))
+    texts = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "would change")
+    yield Line(0, Text(f"{_pluralize(len(previews) + len(skipped), 'node')}: {texts}", style="bold"))
 
 
-def format_skipped(untold: Sequence[SkippedNode]) -> Iterator[Line]:
+def format_skipped(skipped: Sequence[SkippedNode]) -> Iterator[Line]:
     """Yield the skipped nodes, grouped by reason."""
     reasons: dict[str, list[str]] = {}
-    for each in untold:
+    for each in skipped:
         reasons.setdefault(each.reason, []).append(each.name)
     for reason, names in reasons.items():
         yield Line(0, Text(f"Skipped: {_format_names(names)}: {reason}"))
 
 
-def _format_rule(told: RuleResult, used: CompiledConfig) -> Iterator[Line]:
-    verb, style = ("matches", "green") if told.is_matched else ("does not match", "dim")
-    if not told.is_evaluated:
+def _format_rule(result: RuleResult, used: CompiledConfig) -> Iterator[Line]:
+    verb, style = ("matches", "green") if result.is_matched else ("does not match", "dim")
+    if not result.is_evaluated:
         verb, style = "cannot be evaluated", "yellow"
-    yield Line(2, Text.assemble("Rule ", (told.rule, "bold"), " ", (verb, style), f": {told.reason}"))
-    for entry in told.entries:
-        yield from _format_entry(entry, used.get_template(told.index, entry.kind, entry.key))
+    yield Line(2, Text.assemble("Rule ", (result.rule, "bold"), " ", (verb, style), f": {result.reason}"))
+    for entry in result.entries:
+        yield from _format_entry(entry, used.get_template(result.index, entry.kind, entry.key))
 
 
 def _format_entry(entry: EntryResult, template: str) -> Iterator[Line]:

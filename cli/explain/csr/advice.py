@@ -9,21 +9,18 @@ from cli.explain.csr.request_explanation import RequestExplanation
 _ENDS_A_WAIT: Final[Mapping[str, str]] = {
     "node": "csr decides once Node {node} is registered. If it never is, read the log of its kubelet: "
     "talosctl logs kubelet.",
-    "unreachable": "Make the Talos API (port 50000) of {node} reachable for metadata, through a "
-    "control plane "
-    "or at its own address; csr then decides within seconds. (This is the result of this "
-    "command; metadata may reach more.)",
+    "unreachable": "Make the Talos API (port 50000) of {node} reachable for metadata, through a control "
+    "plane or at its own address; csr then decides within seconds. (This is the result of this command; "
+    "metadata may reach more.)",
     "asking": "csr decides once metadata has queried the machine, which takes seconds.",
     "machine": "Another machine answers at the address that Node {node} announces: check the annotation "
-    "alpha.kubernetes.io/provided-node-ip of the Node, and the hostname of the machine at that "
-    "address.",
+    "alpha.kubernetes.io/provided-node-ip of the Node, and the hostname of the machine at that address.",
     "names": "csr approves once the machine has that name. If it should not have it, remove the name "
     "from the kubelet's configuration; the kubelet then files a new request. If the name may be a Service's, "
     "give the machine a hostname that begins with its node name, or approve the request by hand.",
     "addresses": "csr approves once the machine has that address, or answers there if it is a node IP on a "
-    "virtual link. If it never will, the kubelet is "
-    "configured with a wrong address: see machine.kubelet.nodeIP in the machine config, or "
-    "--node-ip.",
+    "virtual link. If it never will, the kubelet is configured with a wrong address: see "
+    "machine.kubelet.nodeIP in the machine config, or --node-ip.",
     "pod-cidrs": "Remove the address from {node}: it may belong to a pod on {others}. A node IP passes once "
     "the machine answers there over Talos. If the pod network ignores podCIDRs, approve the request by hand.",
     "former": "If {others} is gone for good, delete its Node; otherwise bring it back. csr decides "
@@ -32,8 +29,7 @@ _ENDS_A_WAIT: Final[Mapping[str, str]] = {
     "other machine, or delete its Node if the machine is gone. csr decides afterwards. It approves an "
     "address for the Node that had it first. This command does not know the order.",
     "networks": "Set --service-cluster-ip-range of csr to the value of kube-apiserver, or make a control "
-    "plane reachable for metadata through Talos. csr then knows which addresses belong to "
-    "Services.",
+    "plane reachable for metadata through Talos. csr then knows which addresses belong to Services.",
     "endpoint": "The certificate of an API server contains it. A worker may only have its node name and "
     "node IPs: remove it from {node}. A control plane may have more once its Node has the label "
     "node-role.kubernetes.io/control-plane. No node may have a virtual IP. If csr cannot read "
@@ -54,15 +50,13 @@ _NO_KUBELET: Final = (
     "No kubelet files such a request: find out which process on {node} uses the kubelet's identity."
 )
 _FOREIGN: Final = (
-    "The controller that manages Node {node} decides. If this controller should manage it, "
-    "correct ownership in the --cloud-config file or the labels of the Node; csr then decides "
-    "within seconds."
+    "The controller that manages Node {node} decides. If this controller should manage it, correct ownership "
+    "in the --cloud-config file or the labels of the Node; csr then decides within seconds."
 )
 _CLEANED: Final = "Kubernetes removes this request one day after its creation."
 _NOT_SIGNED: Final = (
-    "The request is approved but not signed yet. kube-controller-manager signs: check that its "
-    "controller csrsigning runs, with --cluster-signing-cert-file (or "
-    "--cluster-signing-kubelet-serving-cert-file)."
+    "The request is approved but not signed yet. kube-controller-manager signs: check that its controller "
+    "csrsigning runs, with --cluster-signing-cert-file (or --cluster-signing-kubelet-serving-cert-file)."
 )
 _ASKS_ANEW: Final = (
     "A denial is final. The kubelet files new requests by itself, with growing delays. To "

@@ -39,9 +39,8 @@ _LOGS: Final = (
 FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
     # kubelet
     "kubelet-not-external": FaultText(
-        "Its kubelet runs without --cloud-provider=external: it registered without the taint and "
-        "the annotation alpha.kubernetes.io/provided-node-ip, so no controller initializes the "
-        "Node.",
+        "Its kubelet runs without --cloud-provider=external: it registered without the taint and the "
+        "annotation alpha.kubernetes.io/provided-node-ip, so no controller initializes the Node.",
         _EXTERNAL,
         NO_INITIALIZER,
     ),
