@@ -15,7 +15,6 @@ from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.service_start import ROOT
 from tests.bus_actors import wait_until
-from tests.collector import run_collector
 from tests.integration.conftest import StartServices
 from tests.integration.processes import AT_ONCE_SECONDS, NOWHERE, a_process
 from tests.integration.service_cluster import MEMORY
@@ -132,37 +131,6 @@ async def test_a_second_replica_on_its_own_memory_stands_by_ready_and_goes_on_wh
 async def _initialized(kubelets: KubeletFleet, name: str) -> bool:
     node = (await kubelets.request("GET", f"/api/v1/nodes/{name}")).body
     return UNINITIALIZED_TAINT not in {taint["key"] for taint in node["spec"].get("taints", [])}
-
-
-async def test_a_node_s_journey_is_one_trace_from_the_watch_event_to_the_patch(
-    start_services: StartServices, kubelets: KubeletFleet, machines: MachineFleet
-):
-    machine = make_machine("traced.example.com", "10.210.0.2", platform="metal")
-    await machines.put_machines(machine)
-    async with run_collector() as collector:
-        await start_services(all_in_one=True, env={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
-        await kubelets.join(SimKubelet.of_machine(machine))
-
-        def journey() -> set[str]:
-            patches = [span for span in collector.all if span.name == "patch nodes"]
-            return {span.name for span in collector.all if span.trace_id in {p.trace_id for p in patches}}
-
-        hops = {
-            "watch event",
-            "send talosccm.v1.flow.observed.node",
-            "look at machine",
-            "send talosccm.v1.flow.enriched.node",
-            "process talosccm.v1.flow.enriched.node",
-            "patch nodes",
-        }
-        await wait_until(lambda: hops <= journey(), "the whole journey is exported", 30)
-        (root,) = {span.trace_id for span in collector.all if span.name == "patch nodes"}
-        first = min((s for s in collector.all if s.trace_id == root), key=lambda s: s.start_time_unix_nano)
-        assert (first.name, first.parent_span_id) == ("watch event", b"")
-        assert collector.services["watch event"] == "watcher"
-        assert collector.services["patch nodes"] == "labeler"
-    await kubelets.delete_node(machine.name)
-    await machines.delete_machines(machine.id)
 
 
 async def test_observe_only_writes_nothing_to_kubernetes_and_logs_what_it_would_have_written(

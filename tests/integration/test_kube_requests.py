@@ -16,7 +16,6 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.credentials import CHECK_SECONDS, Credentials
 from libs.common.kube.errors import (
     Forbidden,
-    Invalid,
     KubeError,
     NotFound,
     ServerError,
@@ -520,13 +519,6 @@ async def test_a_list_with_a_node_that_cannot_be_read_is_no_answer(server: Loopb
     async with open_api(server.url, tmp_path) as api:
         with pytest.raises(ServerError, match="cannot be parsed"):
             _ = [page async for page in api.list_nodes()]
-
-
-async def test_what_was_asked_wrongly_is_permanent(server: LoopbackServer, tmp_path: Path):
-    server.answer = first_then_a_node(respond_error(413, "RequestEntityTooLarge"))
-    async with open_api(server.url, tmp_path) as api:
-        with pytest.raises(Invalid):
-            await api.patch_node("web-1", [])
 
 
 async def test_an_urgent_write_goes_before_all_that_wait_for_a_connection(

@@ -119,14 +119,6 @@ async def test_an_expired_certificate_is_a_certificate_fault_with_its_time(
         assert api.problem() == ""
 
 
-async def test_a_certificate_of_the_future_blames_the_clock(rotating: MachineFleet, tmp_path: Path):
-    config = rotating.write_talosconfig(tmp_path / "config", issued_at=datetime.now(UTC) + HOUR)
-    async with asking(config) as api:
-        fault = await query_fault(api, IP)
-    assert fault.kind == "certificate"
-    assert "is the clock of this host behind?" in fault.message
-
-
 async def test_a_certificate_of_another_cluster_is_not_accepted_by_talos(
     rotating: MachineFleet, tmp_path: Path
 ):
@@ -144,29 +136,6 @@ async def test_a_server_of_another_cluster_is_not_trusted_by_us(rotating: Machin
     async with asking(config) as api:
         fault = await query_fault(api, IP)
     assert (fault.kind, fault.step) == ("certificate", "connect")
-
-
-async def test_without_a_file_there_is_no_endpoint_and_the_file_is_found_when_it_comes(
-    rotating: MachineFleet, tmp_path: Path
-):
-    config = tmp_path / "config"
-    async with asking(config) as api:
-        fault = await query_fault(api, IP)
-        assert (fault.kind, fault.step) == ("no_endpoint", "credentials")
-        assert str(config) in fault.message
-        assert api.certificate_expires_at() is None
-        assert str(config) in api.problem()
-        rotating.write_talosconfig(config)
-        assert (await api.fetch_facts(IP, deadline_seconds=5)).node_name == "rotating-1"
-
-
-async def test_a_file_that_breaks_stops_no_look(rotating: MachineFleet, tmp_path: Path):
-    config = rotating.write_talosconfig(tmp_path / "config")
-    async with asking(config) as api:
-        await api.fetch_facts(IP, deadline_seconds=5)
-        config.write_text("context: gone")
-        assert (await api.fetch_facts(IP, deadline_seconds=5)).node_name == "rotating-1"
-        assert "no context 'gone'" in api.problem()
 
 
 async def test_endpoints_that_change_in_the_file_are_used(rotating: MachineFleet, tmp_path: Path):

@@ -192,18 +192,6 @@ async def test_a_machine_that_is_down_does_not_put_its_endpoint_aside(pair: Mach
             await pair.set_faults("pair-5")
 
 
-async def test_a_machine_that_is_not_reached_is_asked_by_the_other_endpoint_next(
-    pair: MachineFleet, tmp_path: Path
-):
-    async with asking(pair, tmp_path) as api:
-        await pair.set_faults("pair-6", unavailable=True)
-        try:
-            faults = [await query_fault(api, "10.73.0.6") for _ in range(2)]
-        finally:
-            await pair.set_faults("pair-6")
-        assert {fault.endpoint.split(" ")[0] for fault in faults} == set(pair.endpoints)
-
-
 async def test_a_closed_api_does_not_connect_again(pair: MachineFleet, tmp_path: Path):
     async with asking(pair, tmp_path) as api:
         await api.fetch_facts("10.73.0.8", deadline_seconds=5)

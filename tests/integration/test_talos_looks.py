@@ -271,20 +271,6 @@ async def test_only_the_talosconfig_names_the_cluster_unless_the_cluster_is_to_b
     assert "clusterinfo" not in {request for request, _ in observed}
 
 
-async def test_a_client_certificate_beside_auth_is_used(
-    machines: MachineFleet, tmp_path: Path, talos: TalosApi
-):
-    await machines.put_machines(make_machine("looks-23", "10.70.1.23"))
-    config = machines.write_talosconfig(tmp_path / "with-auth")
-    document = yaml.safe_load(config.read_text())
-    auth = {"basic": {"username": "u", "password": "p"}, "siderov1": {"identity": "a@example.com"}}
-    document["contexts"][document["context"]]["auth"] = auth
-    config.write_text(yaml.safe_dump(document))
-    api = TalosApi(CredentialStore([config]), clock=lambda: datetime.now(UTC))
-    assert (await api.fetch_facts("10.70.1.23", deadline_seconds=5)).node_name == "looks-23"
-    await api.close()
-
-
 async def test_without_a_control_plane_the_cluster_has_no_name_and_nodes_have_facts(
     machines: MachineFleet, talos: TalosApi, observed: Observed
 ):

@@ -257,19 +257,6 @@ def test_a_bucket_names_a_trace_that_was_exported(told: TelemetryRun, service: s
     assert set(found) <= exported(told.collector)
 
 
-def test_the_watcher_shows_queues_and_nodes_and_the_others_do_not(told: TelemetryRun):
-    page = told.pages["watcher"]
-    assert f'talosccm_nodes{{state="usable"}} {FLEET + 1}.0' in page
-    for durable in ("labeler-nodes", "csr-requests"):  # another one once a look has seen who takes from it
-        assert f'talosccm_queue_pending{{durable="{durable}"}} ' in page
-        assert f'talosccm_queue_stalled_seconds{{durable="{durable}"}} ' in page
-    assert re.search(r"^talosccm_stream_messages [1-9]", page, re.MULTILINE)
-    for service, other in told.pages.items():
-        assert service == "watcher" or not re.search(
-            r"^talosccm_(queue|stream_m|nodes)\w*[ {]", other, re.MULTILINE
-        )
-
-
 def test_a_fleet_does_not_become_a_fleet_of_series(told: TelemetryRun):
     for service, page in told.pages.items():
         series = [line.partition(" # ")[0] for line in page.splitlines() if not line.startswith("#")]
