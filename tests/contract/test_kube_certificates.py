@@ -1,13 +1,17 @@
-"""Certificate requests on a real and a simulated API server: who asks, who approves, what stays decided."""
+"""Requests for certificates from their creation to the signer."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 
-from libs.testbed.kubelets import KubeletFleet, SimKubelet
+from libs.testbed.kubelets import KubeletFleet, RequestRejected, SimKubelet
+from libs.testbed.signing_requests import CSRS, SigningOutcome, make_request_pem
 
-CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 JSON_PATCH = "application/json-patch+json"
 APPROVED = {"type": "Approved", "status": "True", "reason": "Test", "message": "by a test"}
 KUBELET = SimKubelet(name="asks", ips=("10.7.0.2", "fd00:7::2"))
@@ -94,3 +98,143 @@ async def test_a_node_may_not_approve_its_own_request(admin: KubeletFleet, name:
     refused = await approve(admin, name, as_node="asks")
     assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
     assert 'cannot patch resource "certificatesigningrequests/approval"' in refused.body["message"]
+
+
+ASKS = SimKubelet(name="asks", ips=("10.7.0.2", "fd00:7::2"))
+USER = "system:node:asks"
+YEAR = timedelta(days=365)
+
+
+def a_request(dns: Sequence[str] = ("asks",), ips: Sequence[str] = ("10.7.0.2",)) -> bytes:
+    return make_request_pem(common_name=USER, dns=dns, ips=ips)
+
+
+async def approved(kubelets: KubeletFleet, name: str) -> SigningOutcome:
+    try:
+        await kubelets.approve(name)
+        return await kubelets.wait_for_outcome(name)
+    finally:
+        await kubelets.request("DELETE", f"{CSRS}/{name}")
+
+
+def names_in(certificate: x509.Certificate) -> list[str]:
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress))]
+
+
+async def test_what_was_approved_is_issued_for_the_names_that_were_asked_for(signing: KubeletFleet):
+    outcome = await approved(signing, await signing.request_certificate(ASKS))
+    certificate = x509.load_pem_x509_certificate(outcome.certificate)
+    assert names_in(certificate) == ["asks", "10.7.0.2", "fd00:7::2"]
+    [common_name] = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    assert (common_name.value, set(outcome.conditions)) == (USER, {"Approved"})
+
+
+@pytest.mark.parametrize(
+    ("asked_seconds", "lives"),
+    [
+        (None, YEAR - timedelta(minutes=5)),
+        (600, timedelta(minutes=10)),
+        (8 * 3600 - 1, timedelta(seconds=8 * 3600 - 1)),
+        (8 * 3600, timedelta(hours=8, minutes=-5)),
+        (2**31 - 1, YEAR - timedelta(minutes=5)),
+    ],
+)
+async def test_a_certificate_lives_as_long_as_was_asked_but_not_longer_than_a_year(
+    signing: KubeletFleet, asked_seconds: int | None, lives: timedelta
+):
+    name = await signing.request_certificate(ASKS, expiration_seconds=asked_seconds)
+    certificate = x509.load_pem_x509_certificate((await approved(signing, name)).certificate)
+    left = certificate.not_valid_after_utc - datetime.now(UTC)
+    assert lives - timedelta(seconds=20) < left <= lives
+    begun = certificate.not_valid_before_utc - datetime.now(UTC)
+    assert timedelta(seconds=-320) < begun <= timedelta(minutes=-5)
+
+
+@pytest.mark.real_only
+@pytest.mark.parametrize(
+    ("usages", "issued"),
+    [
+        (["server auth", "digital signature"], True),
+        (["digital signature", "key encipherment", "server auth"], True),
+        (["server auth"], False),
+        (["any"], False),
+        (["digital signature"], False),
+        (["digital signature", "server auth", "client auth"], False),
+        (["digital signature", "server auth", "signing"], False),
+    ],
+)
+async def test_other_usages_than_those_of_a_server_fail(
+    signing: KubeletFleet, usages: list[str], issued: bool
+):
+    outcome = await approved(signing, await signing.file_request(a_request(), user=USER, usages=usages))
+    assert bool(outcome.certificate) == issued
+    if not issued:
+        failed = outcome.conditions["Failed"]
+        told = "usages did not match [digital signature key encipherment server auth]"
+        assert (failed["reason"], failed["message"]) == ("SignerValidationFailure", told)
+        assert failed["lastUpdateTime"]
+        assert failed["lastTransitionTime"]
+
+
+@pytest.mark.real_only
+async def test_a_request_without_names_fails(signing: KubeletFleet):
+    name = await signing.file_request(a_request(dns=(), ips=()), user=USER)
+    outcome = await approved(signing, name)
+    assert outcome.conditions["Failed"]["message"] == "DNS or IP subjectAltName is required"
+    assert outcome.is_final
+
+
+@pytest.mark.real_only
+async def test_an_ipv4_address_written_as_ipv6_becomes_the_ipv4_address(signing: KubeletFleet):
+    # A check of the address as spelled would judge another address than the signed one.
+    name = await signing.file_request(a_request(dns=(), ips=("::ffff:10.7.0.9",)), user=USER)
+    certificate = x509.load_pem_x509_certificate((await approved(signing, name)).certificate)
+    assert names_in(certificate) == ["10.7.0.9"]
+
+
+async def test_the_signer_signs_addresses_and_names_that_no_kubelet_should_have(signing: KubeletFleet):
+    # The signer ignores Nodes: only the approver can deny these.
+    asked = ["*", "kubernetes", "127.0.0.1", "0.0.0.0"]
+    name = await signing.file_request(a_request(asked[:2], asked[2:]), user=USER)
+    assert names_in(x509.load_pem_x509_certificate((await approved(signing, name)).certificate)) == asked
+
+
+async def test_of_several_requests_in_one_pem_the_first_is_signed(signing: KubeletFleet):
+    name = await signing.file_request(a_request(["first"], ()) + a_request(["second"], ()), user=USER)
+    certificate = x509.load_pem_x509_certificate((await approved(signing, name)).certificate)
+    assert names_in(certificate) == ["first"]
+
+
+@pytest.mark.real_only
+async def test_a_block_of_pem_that_is_malformed_is_passed_over(signing: KubeletFleet):
+    broken = a_request(["broken"], ()).replace(b"MII", b"!!!", 1)
+    name = await signing.file_request(broken + a_request(["whole"], ()), user=USER)
+    certificate = x509.load_pem_x509_certificate((await approved(signing, name)).certificate)
+    assert names_in(certificate) == ["whole"]
+
+
+async def test_what_was_denied_is_never_signed_and_the_waiting_ends(signing: KubeletFleet):
+    name = await signing.request_certificate(ASKS)
+    denied = {"op": "add", "path": "/status/conditions", "value": [{"type": "Denied", "status": "True"}]}
+    await signing.request(
+        "PATCH", f"{CSRS}/{name}/approval", body=[denied], content_type="application/json-patch+json"
+    )
+    outcome = await signing.wait_for_outcome(name)
+    assert (set(outcome.conditions), outcome.certificate) == ({"Denied"}, b"")
+    await signing.request("DELETE", f"{CSRS}/{name}")
+
+
+async def test_whoever_waits_for_an_outcome_that_never_comes_is_told_what_there_is(signing: KubeletFleet):
+    name = await signing.request_certificate(ASKS)
+    with pytest.raises(TimeoutError, match=f"request {name} after 0.3 s"):
+        await signing.wait_for_outcome(name, seconds=0.3)
+    await signing.request("DELETE", f"{CSRS}/{name}")
+
+
+async def test_whoever_waits_for_a_request_that_is_deleted_hears_of_it(signing: KubeletFleet):
+    name = await signing.request_certificate(ASKS)
+    waiting = asyncio.create_task(signing.wait_for_outcome(name))
+    await signing.request("DELETE", f"{CSRS}/{name}")
+    with pytest.raises(RequestRejected):
+        await waiting

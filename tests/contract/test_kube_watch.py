@@ -1,10 +1,20 @@
-"""Lists and watches on a real and a simulated API server: what a reflector relies on."""
+"""Watches of Nodes and of the requests of one signer."""
 
-from libs.common.kube.api import NODES, KubeApi
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from libs.common.contract.signing_request import KUBELET_SERVING, REQUEST_LIMIT, SigningRequest
+from libs.common.kube.api import NODES, SIGNING_REQUESTS, KubeApi
+from libs.common.kube.reflector import Reflector
 from libs.common.kube.request import Request
-from libs.common.kube.watch_events import Bookmark, Deleted, ListSnapshot
+from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
-from tests.bus_actors import wait_until
+from libs.testbed.signing_requests import CSRS, SERVING_USAGES, build_signing_request, make_request_pem
+from tests.bus_actors import run_during, wait_until
 from tests.contract.conftest import ApiServer
 from tests.kube_follower import follow_nodes
 
@@ -70,3 +80,173 @@ async def test_the_server_opens_a_watch_from_a_version_it_has_never_reached_and_
         await admin.join(SimKubelet(name="unheard"))
         assert await read_line() == b""
     await admin.delete_node("unheard")
+
+
+USER = "system:node:asks"
+OTHER = "example.com/other"
+PEM = make_request_pem(common_name=USER, dns=["asks"], ips=["10.7.0.2"])
+OURS = f"spec.signerName={KUBELET_SERVING}"
+
+
+async def file(admin: KubeletFleet, name: str, signer: str = KUBELET_SERVING) -> None:
+    body = build_signing_request(PEM, usages=SERVING_USAGES, expiration_seconds=None, signer=signer)
+    filed = await admin.request("POST", CSRS, as_node="asks", body=body | {"metadata": {"name": name}})
+    assert filed.status == 201, filed
+
+
+@pytest.fixture
+async def six(admin: KubeletFleet) -> AsyncIterator[None]:
+    """list-0, 2 and 4 of the kubelets' signer, list-1, 3 and 5 of another."""
+    for number in range(6):
+        await file(admin, f"list-{number}", OTHER if number % 2 else KUBELET_SERVING)
+    yield
+    for number in range(6):
+        await admin.request("DELETE", f"{CSRS}/list-{number}")
+
+
+async def pages(admin: KubeletFleet, query: str) -> list[tuple[list[str], int | None]]:
+    """Names and remainingItemCount of each page."""
+    told: list[tuple[list[str], int | None]] = []
+    token = ""
+    while True:
+        body = (await admin.request("GET", f"{CSRS}?{query}{token}")).body
+        names = [item["metadata"]["name"] for item in body["items"]]
+        told.append((names, body["metadata"].get("remainingItemCount")))
+        if not (text := body["metadata"].get("continue", "")):
+            return told
+        token = f"&continue={text}"
+
+
+@pytest.mark.usefixtures("six")
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("", [(["list-0", "list-1", "list-2", "list-3", "list-4", "list-5"], None)]),
+        (f"fieldSelector={OURS}", [(["list-0", "list-2", "list-4"], None)]),
+        (f"fieldSelector=spec.signerName%3D%3D{OTHER}", [(["list-1", "list-3", "list-5"], None)]),
+        (f"fieldSelector=spec.signerName!={OTHER}", [(["list-0", "list-2", "list-4"], None)]),
+        (f"fieldSelector={OURS},metadata.name=list-2", [(["list-2"], None)]),
+        ("fieldSelector=spec.signerName=", [([], None)]),
+        ("limit=4", [(["list-0", "list-1", "list-2", "list-3"], 2), (["list-4", "list-5"], None)]),
+        (f"fieldSelector={OURS}&limit=2", [(["list-0", "list-2"], None), (["list-4"], None)]),
+        # A page is full, and what follows is all of another signer: the last page may be empty.
+        (f"fieldSelector={OURS}&limit=3", [(["list-0", "list-2", "list-4"], None), ([], None)]),
+        (f"fieldSelector={OURS}&limit=3&resourceVersion=0", [(["list-0", "list-2", "list-4"], None)]),
+    ],
+)
+async def test_a_selector_chooses_and_a_limit_counts_what_was_chosen(
+    admin: KubeletFleet, query: str, told: list[tuple[list[str], int | None]]
+):
+    assert await pages(admin, query) == told
+
+
+@pytest.mark.parametrize(
+    ("selector", "words"),
+    [
+        ("spec.username=x", "field label not supported: spec.username"),
+        ("spec.signerName", "invalid selector: 'spec.signerName'; can't understand 'spec.signerName'"),
+    ],
+)
+async def test_other_fields_cannot_be_selected_by(admin: KubeletFleet, selector: str, words: str):
+    refused = await admin.request("GET", f"{CSRS}?fieldSelector={selector}")
+    assert (refused.status, refused.body["message"]) == (400, words)
+
+
+@pytest.mark.usefixtures("six")
+async def test_our_list_has_the_requests_of_our_signer_only_page_by_page(api: KubeApi):
+    unreadable: list[Any] = []
+    first = await api.list_page(SIGNING_REQUESTS, limit=2, on_unreadable=unreadable.append)
+    token = first.continue_token
+    last = await api.list_page(
+        SIGNING_REQUESTS, limit=2, continue_token=token, on_unreadable=unreadable.append
+    )
+    found = [*first.items, *last.items]
+    assert ([one.name for one in found], unreadable) == (["list-0", "list-2", "list-4"], [])
+    assert {one.spec.signer_name for one in found} == {KUBELET_SERVING}
+    one = found[0]
+    assert (one.node_name, one.spec.request, one.spec.usages) == ("asks", PEM, SERVING_USAGES)
+    assert (one.is_kubelet_serving, one.is_pending) == (True, True)
+
+
+@asynccontextmanager
+async def following(api: KubeApi, **options: Any) -> AsyncIterator[list[WatchEvent[SigningRequest]]]:
+    told: list[WatchEvent[SigningRequest]] = []
+
+    async def handle(happening: WatchEvent[SigningRequest]) -> None:
+        told.append(happening)
+
+    def fail(what: object) -> None:
+        raise AssertionError(what)
+
+    reflector = Reflector(api, SIGNING_REQUESTS, on_unreadable=fail, on_failure=fail, **options)
+    async with run_during(reflector.run(handle)):
+        await wait_until(lambda: not reflector.problems(), "listed")
+        yield told
+
+
+def changes(told: list[WatchEvent[SigningRequest]]) -> list[tuple[str, str]]:
+    """What happened to requests since the list."""
+    return [(type(one).__name__, one.item.name) for one in told if isinstance(one, Changed | Deleted)]
+
+
+async def test_a_reflector_hears_of_our_signer_only_from_the_request_to_its_end(
+    api: KubeApi, admin: KubeletFleet
+):
+    async with following(api) as told:
+        for name, signer in (("watch-other", OTHER), ("watch-ours", KUBELET_SERVING)):
+            await file(admin, name, signer)
+            await admin.approve(name)
+            await admin.request("DELETE", f"{CSRS}/{name}")
+        await wait_until(lambda: ("Deleted", "watch-ours") in changes(told), "told")
+    assert {name for _, name in changes(told)} == {"watch-ours"}
+    pending = [one.item.is_pending for one in told if isinstance(one, Changed)]
+    assert (pending[0], pending[-1]) == (True, False)
+
+
+@pytest.mark.usefixtures("six")
+async def test_bookmarks_carry_a_watch_of_one_signer_past_the_news_of_others(
+    api: KubeApi, admin: KubeletFleet, api_server: ApiServer
+):
+    mark = api_server.audit_mark()
+
+    def asked(verb: str) -> int:
+        counted = api_server.audit_counts(mark)
+        return sum(n for k, n in counted.items() if (k.verb, k.resource) == (verb, SIGNING_REQUESTS.plural))
+
+    async with following(api, watch_seconds=(3, 3), page_size=2) as told:
+        await file(admin, "others", OTHER)
+        await admin.request("DELETE", f"{CSRS}/others")
+        await wait_until(lambda: asked("watch") >= 2, "another watch", 30)
+        await file(admin, "ours")
+        await wait_until(lambda: ("Changed", "ours") in changes(told), "told", 10)
+    await admin.request("DELETE", f"{CSRS}/ours")
+    assert (sum(isinstance(one, ListSnapshot) for one in told), asked("list")) == (
+        1,
+        2,
+    )  # two pages of one list
+
+
+async def test_of_many_large_requests_a_page_is_short_and_nothing_large_is_kept(
+    api: KubeApi, admin: KubeletFleet, api_server: ApiServer
+):
+    many = SIGNING_REQUESTS.page_size + 5
+    large = PEM + bytes(REQUEST_LIMIT)  # the server does not look at what stands behind it
+    names = await asyncio.gather(*(admin.file_request(large, user=USER) for _ in range(many)))
+    mark = api_server.audit_mark()
+    async with following(api) as told:
+        [listed] = (one for one in told if isinstance(one, ListSnapshot))
+    found = [one for one in listed.items if one.name in names]
+    assert (len(found), {one.spec.request for one in found}) == (many, {b""})
+    counted = api_server.audit_counts(mark)
+    assert (
+        sum(n for k, n in counted.items() if (k.verb, k.resource) == ("list", CSRS.rpartition("/")[2])) == 2
+    )
+    await asyncio.gather(*(admin.request("DELETE", f"{CSRS}/{name}") for name in names))
+
+
+@pytest.mark.usefixtures("six")
+async def test_whether_a_request_of_the_signer_exists_is_answered_by_a_list_of_that_name(api: KubeApi):
+    reflector = Reflector(api, SIGNING_REQUESTS, on_unreadable=lambda _: None)
+    assert await reflector.absent_as_of_version("list-0") is None
+    for of_another_signer_or_nobody in ("list-1", "list"):
+        assert int(await reflector.absent_as_of_version(of_another_signer_or_nobody) or 0) > 0

@@ -20,7 +20,7 @@ from libs.testbed.sim_machines.call_rejected import CallRejected
 from libs.testbed.sim_machines.sim_machine import SimFleet
 from tests.bus_actors import run_during
 from tests.deploy.profiles import containers
-from tests.deploy.test_chart_schemas import VERSIONS, Schemas
+from tests.deploy.test_chart_valid import VERSIONS, Schemas
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "compose" / "kind"
 SCRIPT = (FOLDER / "up.sh").read_text()

@@ -1,5 +1,6 @@
 """Every input ends in a value or in an error that the parser documents; `make fuzz` searches longer."""
 
+import tracemalloc
 from pathlib import Path
 from random import Random
 
@@ -7,8 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libs.common.contract import events
+from libs.common.kube.watch_events import Changed, decode_watch_event
+from tests.builders import make_node_observed
+from tests.fuzz.huge_inputs import HUGE_INPUTS
+from tests.fuzz.kube_targets import REQUEST, RESOURCES
 from tests.fuzz.mutations import mutate
 from tests.fuzz.table import SAMPLES, TARGETS, seeds_of
+from tests.fuzz.target import TooMuchWork, limit_calls
 
 REGRESSIONS = sorted(path for path in SAMPLES.glob("*/*") if path.is_file())
 
@@ -42,3 +49,49 @@ def test_a_changed_seed_is_a_value_or_a_declared_error(name: str):
 
 def test_each_folder_of_samples_belongs_to_a_target():
     assert {path.parent.name for path in REGRESSIONS} <= set(TARGETS)
+
+
+_MEMORY_AT_LEAST = 8 * 2**20  # bytes at the peak, with the modules that an input imports
+_MEMORY_PER_BYTE = 60
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_huge_input_costs_a_bounded_number_of_calls(name: str):
+    target = TARGETS[name]
+    for data in (*HUGE_INPUTS["any"].values(), *HUGE_INPUTS[target.format].values()):
+        target.fuzz_counted(data[: target.max_bytes])
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_huge_input_costs_a_bounded_amount_of_memory(name: str):
+    target = TARGETS[name]
+    tracemalloc.start()
+    try:
+        for kind, data in HUGE_INPUTS[target.format].items():
+            cut = data[: target.max_bytes]
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            target.fuzz(cut)
+            _, peak = tracemalloc.get_traced_memory()
+            assert peak - before < _MEMORY_AT_LEAST + _MEMORY_PER_BYTE * len(cut), kind
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_annotation_of_a_megabyte_is_not_published():
+    event = decode_watch_event(HUGE_INPUTS["json"]["annotation"], RESOURCES[0], REQUEST, lambda _: None)
+    assert isinstance(event, Changed)
+    assert len(events.encode(make_node_observed(event.item))) < 1024
+
+
+@pytest.mark.parametrize("kind", ["annotations", "addresses"])
+def test_a_node_with_ten_thousand_entries_is_too_large_for_a_message(kind: str):
+    event = decode_watch_event(HUGE_INPUTS["json"][kind], RESOURCES[0], REQUEST, lambda _: None)
+    assert isinstance(event, Changed)
+    with pytest.raises(events.EventError, match="the limit is"):
+        events.encode(make_node_observed(event.item))
+
+
+def test_the_calls_of_a_loop_are_counted_and_limited():
+    with pytest.raises(TooMuchWork), limit_calls(1000):
+        sorted(range(10_000), key=lambda number: -number)

@@ -1,6 +1,10 @@
 """The faults and the alerts that they fire, in the order of the runs."""
 
+import time
+from collections.abc import Sequence
 from typing import Final
+
+import pytest
 
 from tests.observe.faults import (
     Fault,
@@ -24,6 +28,7 @@ from tests.observe.faults import (
     unreadable_message,
     wrong_key,
 )
+from tests.observe.observed_cluster import ObservedCluster
 
 # This fault takes more than a minute, so it starts before the others.
 STALLED: Final = "TalosCCMConsumerStalled"
@@ -66,3 +71,27 @@ TRIED: Final = {
 # Slow Nodes would first fire the alert on uninitialized Nodes, whose minutes are seconds here.
 # A watcher without NATS also fires TalosCCMBusDisconnected.
 ONLY_BY_PROMTOOL: Final = {"TalosCCMTimeToReadySlow", "TalosCCMLeaderSilent"}
+
+
+_JUST_NOW_SECONDS = 3.0
+
+
+def each_fault(faults: Sequence[Fault]) -> pytest.MarkDecorator:
+    """Run the test with each of these faults."""
+    return pytest.mark.parametrize("fault", faults, ids=lambda fault: fault.during.__name__)
+
+
+async def fires_exactly_its_alert(
+    watched: ObservedCluster, fault: Fault, *, begun: frozenset[str] = frozenset()
+) -> None:
+    """Expect the fault's alert and no other; `begun` are alerts of faults that last longer than this one."""
+    await watched.until_calm(begun)
+    before = await watched.fired_within(_JUST_NOW_SECONDS)
+    assert fault.alert not in before
+    began = time.monotonic()
+    async with fault.during(watched):
+        await watched.until_fires(fault.alert)
+        # Checked before the repair: emptying the stream is a short outage of NATS.
+        fired = await watched.fired_within(time.monotonic() - began)
+    # Prometheus shows an alert as firing shortly before it stores the sample.
+    assert (fired | {fault.alert}) - before - begun == {fault.alert}, (sorted(fired), sorted(before))

@@ -7,8 +7,14 @@ import pytest
 import yaml
 
 from tests.bus_actors import wait_until
-from tests.observe.fault_runs import each_fault, fires_exactly_its_alert
-from tests.observe.fault_table import OF_MACHINES, ONLY_BY_PROMTOOL, STALLED, TRIED
+from tests.observe.fault_table import (
+    OF_MACHINES,
+    ONLY_BY_PROMTOOL,
+    STALLED,
+    TRIED,
+    each_fault,
+    fires_exactly_its_alert,
+)
 from tests.observe.faults import Fault, no_consumer
 from tests.observe.observed_cluster import RULES, ObservedCluster
 from tests.observe.shortened import DURATION, shortened, without_durations

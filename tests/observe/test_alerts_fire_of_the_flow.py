@@ -5,8 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.observe.fault_runs import each_fault, fires_exactly_its_alert
-from tests.observe.fault_table import LAST, OF_KEYS, OF_OUTAGES, STALE
+from tests.observe.fault_table import LAST, OF_KEYS, OF_OUTAGES, STALE, each_fault, fires_exactly_its_alert
 from tests.observe.faults import Fault, rejected_watch
 from tests.observe.observed_cluster import ObservedCluster
 

@@ -1,9 +1,11 @@
 """The Prometheus of these tests: how it is found, and that it scrapes and evaluates rules."""
 
 import contextlib
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from aiohttp import web
@@ -11,6 +13,7 @@ from aiohttp import web
 from libs.testbed.ports import allocate_port
 from libs.testbed.prometheus import PrometheusUnavailable, QueryRejected, find_or_fetch, start_prometheus
 from tests.bus_actors import wait_until
+from tests.observe.observed_cluster import RULES
 
 
 @contextlib.asynccontextmanager
@@ -89,3 +92,22 @@ def test_without_debians_tools_the_fix_is_named():
         PrometheusUnavailable, match=r"lacks apt-get and dpkg-deb\n.*PROMETHEUS=/path/to/prometheus"
     ):
         find_or_fetch({"PATH": "/nowhere"})
+
+
+FOLDER: Final = Path(__file__).parent
+
+
+def promtool(*arguments: str | Path) -> str:
+    """Run promtool, which must succeed, and return its output."""
+    argv = [find_or_fetch().promtool, *arguments]
+    done = subprocess.run(argv, cwd=FOLDER, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_promtool_finds_nothing_wrong_with_the_rules():
+    assert "SUCCESS" in promtool("check", "rules", RULES)
+
+
+def test_every_test_case_of_the_alerts_passes():
+    assert "SUCCESS" in promtool("test", "rules", "rules_test.yaml")

@@ -1,4 +1,9 @@
+"""Faults of calls, headers, and the opening of watches."""
+
 import pytest
+from h2.connection import H2Connection
+from hypothesis import given
+from hypothesis import strategies as st
 
 from libs.common.contract.machine import FaultKind
 from libs.talos.faults import (
@@ -7,6 +12,18 @@ from libs.talos.faults import (
     translate_connection_error,
     translate_status,
 )
+from libs.talos.header_encoder import HeaderEncoder
+from libs.talos.machine_events import WatchOpening
+from libs.talos.proto.generated import (
+    Event,
+    EventType,
+    Metadata,
+    Resource,
+    Spec,
+    WatchResponse,
+)
+from libs.talos.proto.strict import InvalidResponse
+from libs.talos.resources import ADDRESSES
 
 DIAL = 'connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.5:50000: connect: refused"'
 HANDSHAKE = 'connection error: desc = "transport: authentication handshake failed: tls: failed to verify '
@@ -73,3 +90,69 @@ def test_the_clock_is_blamed_only_where_a_certificate_failed():
     told = translate_connection_error("refused", "no", endpoint="e:1", certificate_problem=hint)
     assert told.message == "no connection to e:1: no"
     assert (told.step, told.endpoint, told.kind) == ("connect", "e:1", "refused")
+
+
+CONSTANT = [(b":method", b"POST"), (b":path", b"/cosi.resource.State/Get"), (b"te", b"trailers")]
+HEADERS = st.tuples(st.sampled_from([b"node", b"grpc-timeout", b":authority"]), st.binary(max_size=40))
+
+
+@given(
+    blocks=st.lists(
+        st.tuples(st.none() | st.integers(0, 4096), st.lists(HEADERS | st.sampled_from(CONSTANT))),
+        max_size=20,
+    )
+)
+def test_each_block_is_decoded_whatever_table_size_the_server_allowed_before(
+    blocks: list[tuple[int | None, list[tuple[bytes, bytes]]]],
+):
+    encoder, decoder = HeaderEncoder(H2Connection().encoder), H2Connection().decoder
+    for size, headers in blocks:
+        if size is not None:
+            encoder.header_table_size = size
+            decoder.max_allowed_table_size = size
+            assert encoder.header_table_size == size
+        assert [tuple(each) for each in decoder.decode(encoder.encode(headers), raw=True)] == headers
+
+
+def test_equal_headers_have_equal_bytes_in_each_call():
+    encoder = HeaderEncoder(H2Connection().encoder)
+    first = encoder.encode(CONSTANT)
+    encoder.encode([(b"node", b"10.0.0.5")])
+    assert encoder.encode(CONSTANT) == first
+
+
+NOTHING = WatchResponse()
+NOOP = WatchResponse(event=[Event(event_type=EventType.NOOP)])
+END = WatchResponse(event=[Event(event_type=EventType.BOOTSTRAPPED)])
+
+
+def an_address(size: int) -> WatchResponse:
+    metadata = Metadata(namespace=ADDRESSES.namespace, type=ADDRESSES.type, id="eth0/10.0.0.5/24")
+    created = Event(
+        event_type=EventType.CREATED,
+        resource=Resource(metadata=metadata, spec=Spec(proto_spec=bytes(size))),
+    )
+    return WatchResponse(event=[created])
+
+
+def test_a_watch_opens_after_all_there_is():
+    opening = WatchOpening(ADDRESSES)
+    for answer in (NOTHING, *[an_address(300)] * 700):
+        assert not opening.apply(bytes(answer))
+        assert not opening.is_open
+    opening.apply(bytes(END))
+    assert opening.is_open
+    assert len(opening.initial_resources) == 700
+
+
+@pytest.mark.parametrize("answer", [NOTHING, NOOP, an_address(60_000)], ids=["nothing", "noops", "large"])
+def test_a_machine_that_never_comes_to_the_end_of_what_there_is_is_not_heard_out(answer: WatchResponse):
+    opening, encoded = WatchOpening(ADDRESSES), bytes(answer)
+
+    def listen() -> None:
+        for _ in range(3000):
+            opening.apply(encoded)
+
+    with pytest.raises(InvalidResponse):
+        listen()
+    assert sum(len(resource.spec) for resource in opening.initial_resources) <= 512 * 1024

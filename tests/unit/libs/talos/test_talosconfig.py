@@ -1,3 +1,5 @@
+""""""
+
 import base64
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cli.cluster.access import AccessError, open_talos_client
+from cli.inside import talos_probe
 from libs.talos.talosconfig import (
     ClientCertificate,
     CredentialsError,
@@ -15,6 +19,9 @@ from libs.talos.talosconfig import (
     list_candidate_files,
     parse_talosconfig,
 )
+from services.metadata.machines.talos_client import open_talos
+from services.metadata.settings import MetadataSettings
+from tests.watcher_actors import make_dependencies
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PEM = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n").decode()
@@ -214,3 +221,43 @@ def test_no_key_shows_where_a_config_is_printed():
     assert b"hunter2" in config.key
     assert "hunter2" not in repr((config, client))
     assert "default" in repr(config)
+
+
+REFUSAL = (
+    "context 'omni': auth.siderov1 ('a@example.com') alone is not supported, nor is a service account key"
+)
+
+
+@pytest.fixture
+def omni(tmp_path: Path) -> Path:
+    context = {"endpoints": ["https://omni.example.com"], "auth": {"siderov1": {"identity": "a@example.com"}}}
+    file = tmp_path / "omni"
+    file.write_bytes(msgspec.yaml.encode({"context": "omni", "contexts": {"omni": context}}))
+    return file
+
+
+async def test_metadata_is_not_ready(omni: Path):
+    machines = open_talos(make_dependencies(None), MetadataSettings(talosconfig=omni))  # type: ignore[arg-type]  # no bus
+    assert REFUSAL in machines.problem()
+    await machines.close()
+
+
+def test_commands_that_ask_machines_end_with_it(omni: Path):
+    with pytest.raises(AccessError) as error:
+        open_talos_client(omni, "")
+    assert REFUSAL in str(error.value)
+
+
+async def test_doctor_reports_it(omni: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TALOSCONFIG", str(omni))
+    seen = await talos_probe.probe_credential((), "")
+    assert REFUSAL in seen.problem
+
+
+def test_null_beside_it_is_an_empty_field(omni: Path):
+    file = msgspec.yaml.decode(omni.read_bytes())
+    file["contexts"]["omni"] |= {"ca": None, "crt": None, "key": None}
+    omni.write_bytes(msgspec.yaml.encode(file))
+    with pytest.raises(AccessError) as error:
+        open_talos_client(omni, "")
+    assert REFUSAL in str(error.value)

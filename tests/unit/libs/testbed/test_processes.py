@@ -15,6 +15,7 @@ from libs.testbed.child_process import ChildProcess
 from libs.testbed.fork_server import ForkServer
 from libs.testbed.ports import allocate_port, release_ports
 from libs.testbed.service_processes import ServiceProcesses, keep_running
+from libs.testbed.talos_pki import TalosPki
 from tests.bus_actors import wait_until
 
 REPORT = """
@@ -164,3 +165,9 @@ def test_the_ports_of_a_block_are_released_at_its_end_and_no_others():
     left = list_reservations()
     assert str(kept) in left
     assert not left & {str(port) for port in ports}
+
+
+def test_a_key_of_the_testbed_is_for_its_owner_alone(tmp_path: Path):
+    pki = TalosPki(tmp_path, ["127.0.0.1"])
+    pki.rotate()
+    assert (tmp_path / "server.key").stat().st_mode & 0o077 == 0
