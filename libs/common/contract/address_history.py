@@ -40,6 +40,8 @@ class AddressHistory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     def resolve(self, sequence: int) -> "AddressHistory":
         """Return the history that the message with this sequence contains, without placeholders."""
+        if 0 < self.since.sequence <= sequence and not self.later:
+            return self  # nearly every message: each is resolved once per publish
         later = {address: shown.resolve(sequence) for address, shown in self.later.items()}
         return AddressHistory(since=self.since.resolve(sequence), later=later)
 
