@@ -12,9 +12,9 @@ from libs.common.cloud_config.fact_fields import TalosResource
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node
 from libs.talos.api import TalosApi
-from services.metadata.machines.dial_targets import STEP, order_dial_targets
-from services.metadata.machines.identity import MachineIdentity, verify
-from services.metadata.machines.machine_replacement import Inconclusive
+from services.metadata.core.dial_targets import STEP, order_dial_targets
+from services.metadata.core.identity import MachineIdentity, verify
+from services.metadata.core.machine_replacement import Inconclusive
 from services.metadata.machines.query_machine import QueryFailure, QueryResult, query_address, query_in_turn
 from services.metadata.machines.replacement_detector import MemberCache, detect_replacements
 

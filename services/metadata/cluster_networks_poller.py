@@ -17,7 +17,7 @@ from libs.common.contract.machine import MachineFault
 from libs.common.contract.subjects import NETWORKS
 from libs.talos.api import MachineConfigNetworks, MachineUnavailable
 from services.metadata.clock import Clock
-from services.metadata.event_equivalence import is_same_fault
+from services.metadata.core.event_equivalence import is_same_fault
 from services.metadata.machines.talos_client import TalosClient
 
 log = logging.getLogger(__name__)

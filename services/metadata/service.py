@@ -12,13 +12,13 @@ from libs.common.contract.subjects import NETWORKS, is_csr_subject, is_node_subj
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.metadata.clock import Clock
 from services.metadata.cluster_networks_poller import ClusterNetworksPoller
-from services.metadata.machines.query_slots import QuerySlots
+from services.metadata.core.poll_schedule import PollIntervals
+from services.metadata.machines.dial_back import DialBackCache
+from services.metadata.machines.query_machine import QuerySlots
 from services.metadata.machines.talos_client import TalosClient, open_talos
-from services.metadata.nodes.node_controller import NodeController
-from services.metadata.poll_schedule import PollIntervals
+from services.metadata.node_controller import NodeController
 from services.metadata.reconciler_pool import supervise
-from services.metadata.requests.dial_back import DialBackCache
-from services.metadata.requests.request_controller import RequestController
+from services.metadata.request_controller import RequestController
 from services.metadata.settings import MetadataSettings
 
 

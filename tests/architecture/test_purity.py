@@ -27,12 +27,8 @@ SHELL = (
     # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|\w+_api)",
-    r"services\.metadata\.(clock|cluster_networks_poller|enriched_messages|enrichment_publisher|reconciler_pool)",
-    r"services\.metadata\.machines\.(query_machine|query_slots|replacement_detector|talos_client)",
-    r"services\.metadata\.nodes\.(machine_poller|machine_watcher|node_controller|on_node_observed)",
-    r"services\.metadata\.nodes\.(outage_prober|poll_requirements)",
-    r"services\.metadata\.requests\.(dial_back|on_csr_observed|request_controller)",
-    r"services\.(csr|ipam|labeler|lifecycle|watcher)\.(?!core\b)\w+",
+    r"services\.(csr|ipam|labeler|lifecycle|metadata|watcher)\.(?!core\b)\w+",
+    r"services\.metadata\.machines\.\w+",
     r"services\.bootstrap\.(key_stores|run|server_reconciler)",
     # the simulated machines: process, connections, calls
     r"libs\.testbed\.sim_machines\.(__main__|client|connection|control|endpoints|sim_machine|talos_service)",

@@ -27,7 +27,7 @@ from libs.talos.resources import (
     ResourceRef,
 )
 from libs.talos.validation import parse_resources
-from services.metadata.nodes.inventory_state import get_part
+from services.metadata.core.inventory_state import get_part
 
 FOLDER = Path(__file__).parent / "talos_samples"
 

@@ -16,7 +16,7 @@ from services.csr.core.claim_index import ClaimIndex
 from services.csr.core.decide import decide
 from services.csr.core.decision import Approve, Decision, Wait
 from services.csr.core.flow_state import compact_message
-from services.metadata.requests import request_controller
+from services.metadata import request_controller
 from tests.builders import make_facts, make_node
 from tests.bus_actors import MAX_BYTES, wait_until
 from tests.csr_actors import make_serving_request

@@ -14,10 +14,10 @@ from libs.common.contract.machine import AddressStatus
 from libs.common.contract.node import NodeAddress
 from libs.common.contract.signing_request import SigningRequestCondition
 from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, OBSERVED_CSR, OBSERVED_NODE, SNAPSHOT
-from services.metadata.machines.query_slots import QuerySlots
-from services.metadata.requests import request_controller
-from services.metadata.requests.contested_addresses import MAX_DIALLED
-from services.metadata.requests.dial_back import MAX_CONCURRENT_DIALS, DialBackCache
+from services.metadata import request_controller
+from services.metadata.core.contested_addresses import MAX_DIALLED
+from services.metadata.machines.dial_back import MAX_CONCURRENT_DIALS, DialBackCache
+from services.metadata.machines.query_machine import QuerySlots
 from services.metadata.settings import MetadataSettings
 from tests.builders import make_csr_enriched, make_csr_observed, make_facts, make_node, make_request
 from tests.bus_actors import wait_until

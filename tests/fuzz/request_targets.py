@@ -15,7 +15,7 @@ from services.csr.core.certificate_request import (
     MalformedRequest,
     parse_request,
 )
-from services.metadata.requests.requested_addresses import parse_requested_addresses
+from services.metadata.core.contested_addresses import parse_requested_addresses
 from tests.builders import NOW, make_request
 from tests.csr_der import (
     ORGANIZATION,

@@ -27,8 +27,8 @@ from libs.common.kube.objects import SERVICE_CIDRS, Resource, UnreadableObject
 from libs.talos.api import MachineUnavailable, TalosApi
 from services.csr.core.decision import ApiEndpoint
 from services.csr.core.request_checks import find_ignore
+from services.metadata.core.contested_addresses import MAX_DIALLED
 from services.metadata.machines.query_machine import QueryFailure
-from services.metadata.requests.contested_addresses import MAX_DIALLED
 
 _NETWORKS_SECONDS: Final = 5.0
 _ALL: Final = Resource(

@@ -30,7 +30,7 @@ from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, trim_no
 from libs.common.kube.api import KubeApi
 from libs.common.kube.events import ObjectReference
 from libs.talos.api import TalosApi
-from services.metadata.machines.machine_replacement import Inconclusive
+from services.metadata.core.machine_replacement import Inconclusive
 from services.metadata.machines.query_machine import QueryResult
 
 

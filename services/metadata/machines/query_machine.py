@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -10,7 +11,7 @@ import msgspec
 
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.talos.api import InventoryResponse, MachineUnavailable, Part
-from services.metadata.machines.announced_addresses import add_answers, list_addresses_to_dial
+from services.metadata.core.dial_targets import add_answers, list_addresses_to_dial
 from services.metadata.machines.talos_client import TalosClient
 
 log = logging.getLogger(__name__)
@@ -131,3 +132,39 @@ def _merge_faults(addresses: tuple[str, ...], faults: list[MachineFault]) -> Mac
         if fault.message != first.message
     )
     return msgspec.structs.replace(first, message=first.message + more)
+
+
+class QuerySlots:
+    """Limits how many machines are queried at once. It does not limit Talos calls.
+
+    A poll or a dial back takes one slot, whatever number of Talos calls it makes. It releases the slot early
+    if it is slow, so that hanging machines do not block healthy ones.
+    """
+
+    def __init__(self, places: int, *, slow_seconds: float = 1.0) -> None:
+        self._semaphore = asyncio.Semaphore(places)
+        self._slow_seconds = slow_seconds
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next poll or dial back must wait for a slot."""
+        return self._semaphore.locked()
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[None]:
+        """Hold a slot for `slow_seconds` at most. The body may take longer."""
+        await self._semaphore.acquire()
+        is_released = False
+
+        def release() -> None:
+            nonlocal is_released
+            if not is_released:
+                is_released = True
+                self._semaphore.release()
+
+        timer = asyncio.get_running_loop().call_later(self._slow_seconds, release)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            release()

@@ -11,7 +11,7 @@ from typing import Final
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from libs.talos.api import MachineUnavailable
-from services.metadata.machines.machine_replacement import (
+from services.metadata.core.machine_replacement import (
     Inconclusive,
     judge_replacement,
     list_remaining_addresses,

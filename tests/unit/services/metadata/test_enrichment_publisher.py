@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 from libs.common.observability import metrics
+from services.metadata.core.object_state import Observation
 from services.metadata.enrichment_publisher import LatencyRecorder, TraceContext
-from services.metadata.object_state import Observation
 from tests.builders import NOW, make_message, make_node, make_node_observed
 
 

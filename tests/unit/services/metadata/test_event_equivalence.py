@@ -4,7 +4,7 @@ import pytest
 
 from libs.common.contract import events
 from libs.common.contract.machine import ForeignMachine, MachineFault
-from services.metadata.event_equivalence import is_news
+from services.metadata.core.event_equivalence import is_news
 from tests.builders import (
     NOW,
     make_csr_enriched,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.contract.machine import MachineFault, PlatformMetadata, why_metadata_incomplete
-from services.metadata import poll_schedule
-from services.metadata.poll_schedule import PollIntervals, Timing
+from services.metadata.core import poll_schedule
+from services.metadata.core.poll_schedule import PollIntervals, Timing
 
 JITTER = st.floats(0.0, 1.0, exclude_max=True)
 REFUSED = MachineFault(kind="refused", step="PlatformMetadata", message="connection refused")

@@ -17,7 +17,7 @@ from libs.common.contract.ip_addresses import (
 )
 from libs.common.contract.machine import AddressStatus, MachineFault
 from services.labeler.core.plan import ClusterConfig, plan_node
-from services.metadata.machines.dial_targets import order_dial_targets
+from services.metadata.core.dial_targets import order_dial_targets
 from tests.builders import make_facts, make_node
 
 

@@ -9,9 +9,9 @@ from libs.common.contract.ip_addresses import parse_ip
 from libs.common.contract.machine import AddressStatus, ForeignNodeIP, MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.public_addresses import list_machine_ips
-from services.metadata.machines.identity import verify
+from services.metadata.core.identity import verify
+from services.metadata.core.object_state import Wait
 from services.metadata.machines.query_machine import QueryResult, query_in_turn
-from services.metadata.object_state import Wait
 from tests.builders import UNINITIALIZED, make_facts, make_node
 from tests.metadata_actors import ScriptedTalos
 from tests.unit.services.metadata.nodes.test_node_state import T, joined, step, then_polled, then_published

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.contract.machine import MachineFault
-from services.metadata.machines.dial_targets import order_dial_targets
+from services.metadata.core.dial_targets import order_dial_targets
 
 
 @pytest.mark.parametrize(

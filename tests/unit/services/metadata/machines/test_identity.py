@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from libs.common.contract.machine import AddressStatus, MachineFault
 from libs.common.contract.node import NodeAddress
 from libs.common.contract.system_uuid import normalize_uuid
-from services.metadata.machines.identity import MachineIdentity, verify
+from services.metadata.core.identity import MachineIdentity, verify
 from tests.builders import make_facts, make_node
 
 UUID = "4c4c4544-0037-4b10-8057-b2c04f4d4e31"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import NodeAddress
-from services.metadata.machines.machine_replacement import (
+from services.metadata.core.machine_replacement import (
     Inconclusive,
     judge_replacement,
     list_expected_addresses,

@@ -13,10 +13,17 @@ from libs.common.contract import events
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault, has_same_facts
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint, is_same_node
 from libs.talos.machine_events import WatchSnapshot
-from services.metadata.nodes.node_state import NodeState, create_state
-from services.metadata.nodes.node_step import NodeStep, PollMachine, decide_node_step
-from services.metadata.object_state import NEVER, ForgetObject, Publication, Publish, Wait, make_observation
-from services.metadata.poll_schedule import PollIntervals, Timing
+from services.metadata.core.node_state import NodeState, create_state
+from services.metadata.core.node_step import NodeStep, PollMachine, decide_node_step
+from services.metadata.core.object_state import (
+    NEVER,
+    ForgetObject,
+    Publication,
+    Publish,
+    Wait,
+    make_observation,
+)
+from services.metadata.core.poll_schedule import PollIntervals, Timing
 from tests.builders import (
     NOW,
     UNINITIALIZED,

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.contract.machine import MachineFault
-from services.metadata.nodes.outage_detector import OutageDetector
+from services.metadata.core.outage_detector import OutageDetector
 
 DOWN = MachineFault(kind="refused", step="connect", message="no connection to cp-1:50000: connection refused")
 OWN = MachineFault(kind="wrong_machine", step="Nodename", message="another machine")

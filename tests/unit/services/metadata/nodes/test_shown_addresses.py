@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from libs.common.contract.address_history import AddressHistory, FirstShown
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import AddressStatus
-from services.metadata.nodes.shown_addresses import ShownAddresses
+from services.metadata.core.shown_addresses import ShownAddresses
 from tests.builders import make_facts, make_node, make_node_enriched, make_unreachable
 
 X, Y = "203.0.113.1", "203.0.113.2"

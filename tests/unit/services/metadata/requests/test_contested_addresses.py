@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import NodeAddress
-from services.metadata.nodes.node_state import NodeState
-from services.metadata.requests.contested_addresses import (
+from services.metadata.core.contested_addresses import (
     MAX_DIALLED,
     AddressClaimIndex,
     find_contested_addresses,
+    parse_requested_addresses,
 )
-from services.metadata.requests.requested_addresses import parse_requested_addresses
+from services.metadata.core.node_state import NodeState
 from tests.builders import make_facts, make_node, make_request
 from tests.metadata_csr_flow import make_request_pem
 from tests.unit.services.metadata.nodes.test_node_state import joined

@@ -10,11 +10,18 @@ from hypothesis import strategies as st
 from libs.common.contract.events import CsrEnriched, CsrGone, CsrObserved, EnrichedCsrGone
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition
-from services.metadata.nodes.node_state import NodeState
-from services.metadata.object_state import NEVER, ForgetObject, Publication, Publish, Wait, make_observation
-from services.metadata.poll_schedule import PollIntervals, Timing
-from services.metadata.requests.request_state import FRESHNESS_SECONDS, RequestState, create_state
-from services.metadata.requests.request_step import (
+from services.metadata.core.node_state import NodeState
+from services.metadata.core.object_state import (
+    NEVER,
+    ForgetObject,
+    Publication,
+    Publish,
+    Wait,
+    make_observation,
+)
+from services.metadata.core.poll_schedule import PollIntervals, Timing
+from services.metadata.core.request_state import FRESHNESS_SECONDS, RequestState, create_state
+from services.metadata.core.request_step import (
     FACTS_SECONDS,
     DialBack,
     PollNode,

@@ -11,14 +11,14 @@ from libs.common.contract.events import CsrEnriched, CsrGone, CsrObserved, Enric
 from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR, object_name_in
 from libs.common.service.service import Dependencies, run_every
 from services.metadata.clock import Clock
-from services.metadata.enriched_messages import EnrichedMessages
-from services.metadata.nodes.node_registry import NodeRegistry
-from services.metadata.object_state import make_observation
+from services.metadata.core.contested_addresses import AddressClaimIndex
+from services.metadata.core.object_state import make_observation
+from services.metadata.core.request_state import create_state, needs_attestation
+from services.metadata.enrichment_publisher import EnrichedMessages
+from services.metadata.machines.dial_back import DialBackCache
+from services.metadata.node_registry import NodeRegistry
+from services.metadata.on_csr_observed import RequestIndex, RequestReconciler
 from services.metadata.reconciler_pool import ReconcilerPool
-from services.metadata.requests.contested_addresses import AddressClaimIndex
-from services.metadata.requests.dial_back import DialBackCache
-from services.metadata.requests.on_csr_observed import RequestIndex, RequestReconciler
-from services.metadata.requests.request_state import create_state, needs_attestation
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ import asyncio
 from libs.common.contract.machine import MachineFault
 from libs.common.observability import metrics
 from services.metadata.clock import Clock
+from services.metadata.core.outage_detector import OutageDetector
 from services.metadata.machines.talos_client import TalosClient
-from services.metadata.nodes.node_registry import NodeRegistry
-from services.metadata.nodes.outage_detector import OutageDetector
+from services.metadata.node_registry import NodeRegistry
 
 
 class OutageProber:

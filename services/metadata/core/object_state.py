@@ -21,8 +21,8 @@ from libs.common.contract.events import (
     NodeGone,
     NodeObserved,
 )
-from services.metadata.event_equivalence import is_equivalent
-from services.metadata.poll_schedule import Timing
+from services.metadata.core.event_equivalence import is_equivalent
+from services.metadata.core.poll_schedule import Timing
 
 NEVER: Final = math.inf
 LONG_AGO: Final = -math.inf

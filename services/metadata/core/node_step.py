@@ -12,9 +12,9 @@ from libs.common.contract.events import (
     NodeObserved,
     NodeUnreachable,
 )
-from services.metadata.nodes.node_state import NodeState
-from services.metadata.object_state import NEVER, ForgetObject, Publish, Wait
-from services.metadata.poll_schedule import count_attempts
+from services.metadata.core.node_state import NodeState
+from services.metadata.core.object_state import NEVER, ForgetObject, Publish, Wait
+from services.metadata.core.poll_schedule import count_attempts
 
 
 class PollMachine(msgspec.Struct, frozen=True):

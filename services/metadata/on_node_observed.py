@@ -8,20 +8,19 @@ from libs.common.contract.events import EnrichedNode, EnrichedNodeGone, EventErr
 from libs.common.observability.telemetry import log_fields
 from libs.talos.machine_events import WatchSnapshot
 from services.metadata.clock import Clock, Wakeup
-from services.metadata.enriched_messages import EnrichedMessages
-from services.metadata.enrichment_publisher import EnrichmentPublisher
-from services.metadata.event_equivalence import is_same_fault
+from services.metadata.core.event_equivalence import is_same_fault
+from services.metadata.core.inventory_state import InventoryPoll
+from services.metadata.core.node_state import NodeState
+from services.metadata.core.node_step import PollMachine, decide_node_step
+from services.metadata.core.object_state import ForgetObject, Publish, Wait
+from services.metadata.core.shown_addresses import ShownAddresses
+from services.metadata.enrichment_publisher import EnrichedMessages, EnrichmentPublisher
+from services.metadata.machines.machine_poller import MachinePoller
+from services.metadata.machines.machine_watcher import MachineWatcher
 from services.metadata.machines.query_machine import QueryFailure
-from services.metadata.nodes.inventory_state import InventoryPoll
-from services.metadata.nodes.machine_poller import MachinePoller
-from services.metadata.nodes.machine_watcher import MachineWatcher
-from services.metadata.nodes.node_registry import NodeRegistry
-from services.metadata.nodes.node_state import NodeState
-from services.metadata.nodes.node_step import PollMachine, decide_node_step
-from services.metadata.nodes.outage_prober import OutageProber
-from services.metadata.nodes.poll_requirements import PollRequirements
-from services.metadata.nodes.shown_addresses import ShownAddresses
-from services.metadata.object_state import ForgetObject, Publish, Wait
+from services.metadata.node_registry import NodeRegistry
+from services.metadata.outage_prober import OutageProber
+from services.metadata.poll_requirements import PollRequirements
 
 log = logging.getLogger(__name__)
 

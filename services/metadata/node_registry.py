@@ -6,7 +6,7 @@ from typing import Protocol
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.node import Node
 from libs.talos.machine_events import WatchSnapshot
-from services.metadata.nodes.node_state import NodeState
+from services.metadata.core.node_state import NodeState
 
 
 class PolledNode(Protocol):

@@ -12,13 +12,12 @@ from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFa
 from libs.common.contract.node import Node
 from libs.talos.machine_events import WatchSnapshot
 from libs.talos.resources import Part
-from services.metadata.event_equivalence import differs_only_in_pod_cidrs
-from services.metadata.machines.announced_addresses import must_keep_waiting
-from services.metadata.machines.dial_targets import order_dial_targets
-from services.metadata.machines.identity import MachineIdentity, verify
-from services.metadata.nodes.inventory_state import NO_INVENTORY_POLL, InventoryPoll, InventoryState
-from services.metadata.object_state import LONG_AGO, NEVER, Observation, Publication, make_observation
-from services.metadata.poll_schedule import Failures, PollIntervals, Timing, count_failure
+from services.metadata.core.dial_targets import must_keep_waiting, order_dial_targets
+from services.metadata.core.event_equivalence import differs_only_in_pod_cidrs
+from services.metadata.core.identity import MachineIdentity, verify
+from services.metadata.core.inventory_state import NO_INVENTORY_POLL, InventoryPoll, InventoryState
+from services.metadata.core.object_state import LONG_AGO, NEVER, Observation, Publication, make_observation
+from services.metadata.core.poll_schedule import Failures, PollIntervals, Timing, count_failure
 
 _MAX_DISCARDED_POLLS: Final = 3
 _ADDRESSES_CHANGING: Final = MachineFault(

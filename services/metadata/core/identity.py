@@ -14,7 +14,7 @@ from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.system_uuid import normalize_uuid
-from services.metadata.machines.dial_targets import order_dial_targets
+from services.metadata.core.dial_targets import order_dial_targets
 
 STEP: Final = "Nodename"
 

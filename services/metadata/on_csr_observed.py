@@ -17,14 +17,13 @@ from libs.common.contract.events import (
 )
 from libs.common.observability.telemetry import log_fields
 from services.metadata.clock import Clock, Wakeup
-from services.metadata.enriched_messages import EnrichedMessages
-from services.metadata.enrichment_publisher import EnrichmentPublisher
-from services.metadata.nodes.node_registry import NodeRegistry
-from services.metadata.object_state import NEVER, ForgetObject, Publish, Wait
-from services.metadata.requests.contested_addresses import AddressClaimIndex, find_contested_addresses
-from services.metadata.requests.dial_back import ANSWER_TTL_SECONDS, DialBackCache
-from services.metadata.requests.request_state import RequestState
-from services.metadata.requests.request_step import DialBack, PollNode, decide_request_step
+from services.metadata.core.contested_addresses import AddressClaimIndex, find_contested_addresses
+from services.metadata.core.object_state import NEVER, ForgetObject, Publish, Wait
+from services.metadata.core.request_state import RequestState
+from services.metadata.core.request_step import DialBack, PollNode, decide_request_step
+from services.metadata.enrichment_publisher import EnrichedMessages, EnrichmentPublisher
+from services.metadata.machines.dial_back import ANSWER_TTL_SECONDS, DialBackCache
+from services.metadata.node_registry import NodeRegistry
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from libs.common.contract.events import CsrEnriched, CsrGone, EnrichedCsr, Enric
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION
 from libs.common.contract.signing_request import SigningRequest
-from services.metadata.machines.dial_targets import STEP
-from services.metadata.nodes.node_state import NodeState
-from services.metadata.object_state import NEVER, ForgetObject, Publish, Wait
-from services.metadata.requests.request_state import RequestState
-from services.metadata.requests.requested_addresses import lacks_requested_address
+from services.metadata.core.contested_addresses import lacks_requested_address
+from services.metadata.core.dial_targets import STEP
+from services.metadata.core.node_state import NodeState
+from services.metadata.core.object_state import NEVER, ForgetObject, Publish, Wait
+from services.metadata.core.request_state import RequestState
 
 FACTS_SECONDS: Final = 60.0  # age of the facts for an undecided request at most
 NO_NODE_WAIT_SECONDS: Final = 1.0  # a Node and its first request arrive together, in either order

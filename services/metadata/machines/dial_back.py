@@ -9,9 +9,9 @@ from functools import partial
 from typing import Final
 
 from libs.talos.api import MachineUnavailable
-from services.metadata.machines.query_slots import QuerySlots
+from services.metadata.core.contested_addresses import MAX_DIALLED
+from services.metadata.machines.query_machine import QuerySlots
 from services.metadata.machines.talos_client import TalosClient
-from services.metadata.requests.contested_addresses import MAX_DIALLED
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from libs.common.bus.delivery import backoff_seconds
 from libs.common.clocks import loop_time
 from libs.common.observability import metrics
 from libs.talos.api import MachineUnavailable, WatchSnapshot
-from services.metadata.machines.query_slots import QuerySlots
+from services.metadata.machines.query_machine import QuerySlots
 from services.metadata.machines.talos_client import TalosClient
-from services.metadata.nodes.node_registry import NodeRegistry
+from services.metadata.node_registry import NodeRegistry
 
 log = logging.getLogger(__name__)
 

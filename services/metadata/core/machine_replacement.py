@@ -12,7 +12,7 @@ import msgspec
 from libs.common.contract.ip_addresses import parse_ip
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import Node
-from services.metadata.machines.dial_targets import order_dial_targets
+from services.metadata.core.dial_targets import order_dial_targets
 
 MAX_ADDRESSES: Final = 8  # per Node: other clients may write them, and each is dialled
 

@@ -6,12 +6,11 @@ from dataclasses import KW_ONLY, dataclass
 
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.talos.resources import Part
-from services.metadata.machines.identity import verify
-from services.metadata.machines.query_machine import QueryFailure, QueryResult, query_in_turn
-from services.metadata.machines.query_slots import QuerySlots
+from services.metadata.core.identity import verify
+from services.metadata.machines.query_machine import QueryFailure, QueryResult, QuerySlots, query_in_turn
 from services.metadata.machines.replacement_detector import ReplacementDetector
 from services.metadata.machines.talos_client import TalosClient
-from services.metadata.nodes.node_registry import NodeRegistry
+from services.metadata.node_registry import NodeRegistry
 
 
 @dataclass(eq=False)
