@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import click
 import msgspec
 from rich.console import Console
 from rich.text import Text
@@ -15,9 +14,10 @@ from cli.lines import Line, print_json, print_lines
 from cli.render import text
 from cli.render.as_json import comparison_to_json, previews_to_json
 from cli.render.compiled_config import CompiledConfig, read_config
-from cli.render.facts_file import encode_facts
+from cli.render.facts_file import encode_facts, load_samples
 from cli.render.node_selection import GatheredNodes, NodeSelection, SkippedNode, gather_nodes
 from cli.render.preview import compare, preview_node
+from cli.table import format_table
 from libs.common.cloud_config.fact_fields import FIELDS, TalosResource, required_resources
 
 EXIT_UNCHANGED, EXIT_CHANGES = 0, 1
@@ -57,15 +57,10 @@ def run_render(options: RenderOptions) -> int:
 
 def print_samples() -> None:
     """Print one line per sample."""
-    from cli.render.facts_file import load_samples  # noqa: PLC0415 - no other function needs it
-
-    rows = [("PLATFORM", "NODE", "REGION", "ZONE", "INSTANCE TYPE")]
-    for platform, node in load_samples().items():
-        metadata = node.facts.platform
-        rows.append((platform, node.name, metadata.region, metadata.zone, metadata.instance_type))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    found = [(platform, node.name, node.facts.platform) for platform, node in load_samples().items()]
+    rows = [(platform, name, at.region, at.zone, at.instance_type) for platform, name, at in found]
+    header = ("PLATFORM", "NODE", "REGION", "ZONE", "INSTANCE TYPE")
+    print_lines(format_table(header, [list(map(Text, row)) for row in rows]), Console(highlight=False))
 
 
 def _save_facts(gathered: GatheredNodes, path: Path) -> None:
