@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from cli import access_options
-from cli.command_exit import run_command
+from cli.command_exit import EXIT_FAILED, run_command
 
 _CONFIG = click.Path(path_type=Path)
 
@@ -103,22 +103,16 @@ def render(
     with run_command("Reading the nodes"):
         from cli.render.facts_file import load_samples  # noqa: PLC0415
         from cli.render.node_selection import NodeSelection  # noqa: PLC0415 - as above
-        from cli.render.run_render import RenderOptions  # noqa: PLC0415
-        from cli.render.run_render import run_render as show  # noqa: PLC0415
+        from cli.render.run_render import run_render  # noqa: PLC0415
 
         selection = NodeSelection(**nodes)
         _reject_invalid_options(selection, load_samples())
         if str(file) == str(against) == "-":
             raise click.UsageError("standard input can be used for one file only")
-        options = RenderOptions(
-            file=file,
-            against=against,
-            selection=selection,
-            as_json=output == "json",
-            exit_code=exit_code,
-            save_facts=save_facts,
+        is_different, is_complete = run_render(
+            file, against, selection, save_facts=save_facts, as_json=output == "json"
         )
-        sys.exit(show(options))
+        sys.exit(int(exit_code and is_different) if is_complete else EXIT_FAILED)
 
 
 def _reject_invalid_options(selection: Any, known: dict[str, Any]) -> None:
