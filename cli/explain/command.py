@@ -10,10 +10,26 @@ from cli import access_options
 from cli.command_exit import run_command
 
 _PROGRESS = "Querying the cluster and the machine"
-_SECONDS: Any = {
-    "metavar": "DURATION", "show_default": True,
-    "help": "Value of the same flag of lifecycle."
-}  # fmt: skip
+_CSR_FLAGS = (
+    "csr-allowed-networks", "service-cluster-ip-range", "csr-min-expiration", "csr-max-expiration"
+)  # fmt: skip
+_LIFECYCLE_FLAGS = (
+    "delete-preempted-gcp-spot",
+    "lifecycle-not-ready-time",
+    "lifecycle-evidence-time",
+    "lifecycle-start-grace",
+)
+
+
+def _service_flag(service: str, name: str, metavar: str, default: str = "") -> access_options.Option:
+    """Return the option with the value of a service's flag of that name."""
+    text = f"Value of the same flag of {service}."
+    return click.option(f"--{name}", metavar=metavar, default=default, show_default=bool(default), help=text)
+
+
+def _pop_flags(values: dict[str, Any], names: tuple[str, ...]) -> dict[str, str]:
+    """Remove the flags of a service from the values of a command, and return them by their names."""
+    return {name: values.pop(name.replace("-", "_")) for name in names}
 
 
 class _ExplainGroup(click.Group):
@@ -52,51 +68,24 @@ def explain() -> None:
     is_flag=True,
     help="Decide as csr does if metadata runs with --without-talos: query no machine.",
 )
-@click.option(
-    "--csr-allowed-networks",
-    "allowed_networks",
-    default="",
-    metavar="NETWORK,...",
-    help="Value of the same flag of csr.",
-)
+@_service_flag("csr", "csr-allowed-networks", "NETWORK,...")
 @click.option(
     "--service-cluster-ip-range",
     "--service-networks",
-    "service_networks",
+    "service_cluster_ip_range",
     default="",
     metavar="NETWORK,...",
     help="Service networks of the cluster, in which no node may have an address: the value of the same "
     "flag of csr. Default: queried from a control plane through Talos.",
 )
-@click.option(
-    "--csr-min-expiration",
-    "least",
-    default="",
-    metavar="DURATION",
-    help="Value of the same flag of csr.",
-)
-@click.option(
-    "--csr-max-expiration",
-    "most",
-    default="",
-    metavar="DURATION",
-    help="Value of the same flag of csr.",
-)
+@_service_flag("csr", "csr-min-expiration", "DURATION")
+@_service_flag("csr", "csr-max-expiration", "DURATION")
 @access_options.cloud_config_option(
     "Path to the --cloud-config file, which configures ownership; - is standard input. Default: all Nodes "
     "are managed."
 )
 @access_options.output_option()
-def csr(
-    *,
-    output: str,
-    cloud_config: Path | None,
-    allowed_networks: str,
-    service_networks: str,
-    least: str,
-    most: str,
-    **source: Any,
-) -> None:
+def csr(*, output: str, cloud_config: Path | None, **source: Any) -> None:
     """Explain the CertificateSigningRequest NAME: its content, the result of each check that csr makes
     now, the decision with its reason, the state in Kubernetes, and suggested actions.
 
@@ -135,13 +124,7 @@ def csr(
         from libs.common.contract.controllers import CSR_APPROVAL  # noqa: PLC0415
         from services.csr.settings import CsrSettings  # noqa: PLC0415
 
-        flags = {
-            "csr-allowed-networks": allowed_networks,
-            "service-cluster-ip-range": service_networks,
-            "csr-min-expiration": least,
-            "csr-max-expiration": most,
-        }
-        settings = access_options.read_service_settings(CsrSettings, flags)
+        settings = access_options.read_service_settings(CsrSettings, _pop_flags(source, _CSR_FLAGS))
         services = settings.service_cluster_ip_range or None
         policy = msgspec.structs.replace(settings.policy, service_networks=services)
         file = read_config(cloud_config).document if cloud_config else CloudConfig()
@@ -160,12 +143,10 @@ def csr(
 @access_options.CHART_OPTIONS
 @access_options.LEASE_OPTIONS
 @access_options.TALOS_OPTIONS
-@click.option(
-    "--delete-preempted-gcp-spot", "gcp_spot", is_flag=True, help="Set it if lifecycle has the same flag."
-)
-@click.option("--lifecycle-not-ready-time", "not_ready_for", default="5m", **_SECONDS)
-@click.option("--lifecycle-evidence-time", "span", default="10m", **_SECONDS)
-@click.option("--lifecycle-start-grace", "grace", default="10m", **_SECONDS)
+@click.option("--delete-preempted-gcp-spot", is_flag=True, help="Set it if lifecycle has the same flag.")
+@_service_flag("lifecycle", "lifecycle-not-ready-time", "DURATION", "5m")
+@_service_flag("lifecycle", "lifecycle-evidence-time", "DURATION", "10m")
+@_service_flag("lifecycle", "lifecycle-start-grace", "DURATION", "10m")
 @click.option("--without-talos", is_flag=True, help="Query no machine; use only Kubernetes and NATS.")
 @access_options.cloud_config_option(
     "Path to the --cloud-config file of the services, with rules and ownership. Default: the ConfigMap of "
@@ -173,16 +154,7 @@ def csr(
 )
 @access_options.NATS_OPTIONS
 @access_options.output_option()
-def node(
-    *,
-    output: str,
-    gcp_spot: bool,
-    not_ready_for: str,
-    span: str,
-    grace: str,
-    cloud_config: Path | None,
-    **source: Any,
-) -> None:
+def node(*, output: str, cloud_config: Path | None, **source: Any) -> None:
     """Explain the state of the Node NAME: its problems with cause and fix, the steps of its initialization,
     its ownership and providerID, the changes that the labeler would make, the evidence that its machine is
     gone, and the last messages of the services.
@@ -219,12 +191,8 @@ def node(
         from services.lifecycle.settings import LifecycleSettings  # noqa: PLC0415
 
         file = read_config(cloud_config) if cloud_config else None
-        flags = {
-            "delete-preempted-gcp-spot": str(gcp_spot).lower(),
-            "lifecycle-not-ready-time": not_ready_for,
-            "lifecycle-evidence-time": span,
-            "lifecycle-start-grace": grace,
-        }
+        source["delete_preempted_gcp_spot"] = str(source["delete_preempted_gcp_spot"]).lower()
+        flags = _pop_flags(source, _LIFECYCLE_FLAGS)
         policy = access_options.read_service_settings(LifecycleSettings, flags).deletion_policy
         explanation = explain_node_evidence(gather_node_evidence(NodeQuery(**source), file), policy)
         lines = format_explanation(explanation, explanation.evidence.at)

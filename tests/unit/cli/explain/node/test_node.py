@@ -509,8 +509,8 @@ def test_the_terms_are_lifecycles_own_unless_others_are_given():
     usual = {option.name: option.default for option in node_command.params}
     settings = LifecycleSettings()
     for name, seconds in (
-        ("not_ready_for", settings.not_ready_seconds),
-        ("span", settings.evidence_seconds),
-        ("grace", settings.grace_seconds),
+        ("lifecycle_not_ready_time", settings.not_ready_seconds),
+        ("lifecycle_evidence_time", settings.evidence_seconds),
+        ("lifecycle_start_grace", settings.grace_seconds),
     ):
         assert parse_duration(str(usual[name])) == seconds
