@@ -191,19 +191,6 @@ async def file_old_and_new(flow: CsrServiceFlow) -> tuple[int, int]:
     return await flow.file_request(old), await flow.file_request(new)
 
 
-async def test_an_older_request_is_answered_when_the_newer_one_goes_away_undecided(flow: CsrServiceFlow):
-    old, new = OLD_AND_NEW
-    async with flow.run_csr():
-        first, second = await file_old_and_new(flow)
-        await flow.enrich_request(old, observed=first, facts=HONEST, node_uid="uid-1")
-        await flow.wait_for_decision("csr-old", "superseded")
-        await flow.enrich_request(new, observed=second, facts=HONEST, node_uid="uid-1")
-        await flow.wait_for_decision("csr-new", "waiting")
-        await flow.delete_request(new)
-        await flow.wait_for_decision("csr-old", "approved", seconds=SOON)
-    assert flow.kube.patched == ["csr-old"]
-
-
 async def test_an_older_request_whose_facts_were_dropped_is_answered_with_those_that_follow(
     flow: CsrServiceFlow,
 ):
@@ -219,19 +206,6 @@ async def test_an_older_request_whose_facts_were_dropped_is_answered_with_those_
         await flow.enrich_request(old, observed=first, facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-old", "approved", seconds=SOON)
     assert flow.kube.patched == ["csr-old"]
-
-
-async def test_an_older_request_gets_nothing_when_somebody_else_answers_the_newer_one(flow: CsrServiceFlow):
-    old, new = (
-        make_serving_request("csr-old", age_seconds=60),
-        make_serving_request("csr-new", resource_version="900"),
-    )
-    async with flow.run_csr():
-        await flow.enrich(make_node(), HONEST)
-        await flow.observe_request(decided_by_somebody(new))
-        await flow.file_and_enrich(old, facts=HONEST, node_uid="uid-1")
-        assert "csr-new" in (await flow.wait_for_decision("csr-old", "superseded")).reason
-    assert flow.kube.patched == []
 
 
 # ---- what is not approved

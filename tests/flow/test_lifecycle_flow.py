@@ -141,21 +141,6 @@ async def test_what_is_heard_at_the_last_moment_counts(flow: LifecycleFlow):
     assert await flow.get_node("web-1") == node
 
 
-async def test_any_contrary_word_begins_the_looks_anew(flow: LifecycleFlow):
-    async with flow.run_lifecycle():
-        node = await flow.add_lost_node()
-        await flow.publish_replacement(node)
-        await flow.publish_replacement(node)
-        await flow.wait_for_decision("web-1", "kept", "2 of 3 polls")
-        await flow.publish_poll_result(node)  # silence
-        await flow.wait_for_decision("web-1", "kept", "silence and errors prove nothing")
-        await flow.publish_replacement(node)
-        await flow.wait_for_decision("web-1", "kept", "1 of 3 polls")
-        await flow.publish(make_answering(node, stream_id=flow.stream_id))
-        await flow.wait_for_decision("web-1", "kept", "its machine answers")
-        await flow.publish_proof(node)
-
-
 async def test_another_stream_begins_the_looks_anew(tmp_path: Path):
     async with LifecycleFlow.open("nats", tmp_path) as flow, flow.run_lifecycle() as service:
         node = await flow.add_lost_node()
@@ -376,19 +361,6 @@ async def test_observing_only_writes_nothing_at_all(flow: LifecycleFlow):
         await flow.publish_proof(node, then="would-delete")
     assert flow.count_requests(mark).keys() == {("get", "nodes")}
     assert await flow.get_lease() is None
-
-
-async def test_in_an_outage_of_an_hour_nothing_is_asked_or_written(flow: LifecycleFlow):
-    async with flow.run_lifecycle():
-        nodes = [await flow.add_lost_node(f"web-{n}", uuid=UUIDS[n]) for n in range(10)]
-        mark = flow.server.audit_mark()
-        for _ in range(60):
-            flow.clock.advance(60)
-            await flow.publish_leading()
-            for node in nodes:
-                await flow.publish_poll_result(node)
-        await flow.wait_for_decision("web-9", "kept", "silence and errors prove nothing")
-    assert flow.count_requests(mark) == {}
 
 
 CONFIG = """

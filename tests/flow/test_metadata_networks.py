@@ -9,7 +9,7 @@ from libs.common.contract.events import ClusterNetworksObserved, NodeEnriched
 from libs.common.contract.machine import Inventory, MachineFault
 from libs.common.contract.subjects import NETWORKS
 from libs.talos.api import MachineConfigNetworks
-from tests.builders import NOW, make_cluster_networks, make_facts, make_node
+from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor
 from tests.metadata_actors import CALM, ScriptedTalos, run_metadata
@@ -165,14 +165,3 @@ async def test_known_networks_are_published_to_a_new_stream_while_talos_is_down(
         await wait_until(is_said_to_the_new_one)
         again = await told(stream, NETWORK)
     assert again.stream_id == stream.stream_id
-
-
-async def test_a_replica_with_a_slow_clock_replaces_the_networks_of_one_with_a_fast_clock(
-    nats_server, stream, talos
-):
-    ahead = NOW.replace(year=NOW.year + 50)
-    old = make_cluster_networks(stream_id=stream.stream_id, pod_cidrs=("10.9.0.0/16",), observed_at=ahead)
-    await stream.bus.publish(old)
-    async with run_metadata(nats_server.url, talos, ALLOCATING):
-        event = await told(stream, NETWORK)
-    assert event.observed_at > ahead

@@ -1,12 +1,10 @@
-"""Each platform and address case: the Node on the real API server is as the reference describes.
+"""Each platform: the Node on the real API server is as the reference describes.
 
 The labeler runs on a real bus with only its own permissions; kubelets join under NodeRestriction.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -14,16 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.cloud_config.model import CloudConfig
-from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import UNINITIALIZED_TAINT, Node
 from libs.common.contract.services import LABELER
 from libs.common.kube.api import KubeApi
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.nats_server import NatsServer
-from libs.testbed.service_permissions import get_user_name
-from tests.address_cases import CASES, AddressCase
 from tests.builders import make_facts
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor
@@ -33,9 +28,7 @@ from tests.manual_clock import ManualClock
 from tests.node_plans import exclude_record_label
 from tests.platform_cases import PLATFORMS, PlatformCase
 
-USER = get_user_name(LABELER)
 OF_A_PERSON = {"example.com/rack": "r-7"}
-TIMEOUT = MachineFault(kind="timeout", step="PlatformMetadata", endpoint="cp:50000", message="no answer")
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,23 +42,21 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
 class Fleet:
     """Nodes that have joined, and the labeler's results on them."""
 
-    control_plane: ControlPlane
     kubelets: KubeletFleet
     kube: KubeApi
     flow: FlowActor
-    clock: ManualClock
     names: list[str] = field(default_factory=list)
 
-    async def join(self, name: str, *, provided: str) -> Node:
+    async def join(self, name: str) -> Node:
         """Join a kubelet and return the Node as the watcher would observe it."""
         self.names.append(name)
-        kubelet = SimKubelet(name=name, ips=("10.0.0.5",), provided_node_ip=provided, labels=OF_A_PERSON)
+        kubelet = SimKubelet(name=name, ips=("10.0.0.5",), labels=OF_A_PERSON)
         await self.kubelets.join(kubelet)
         return await self.kube.get_node(name)
 
-    async def initialize(self, name: str, facts: MachineFacts, *, provided: str = "10.0.0.5") -> Joined:
+    async def initialize(self, name: str, facts: MachineFacts) -> Joined:
         """Join, publish the machine's facts and wait for the labeler."""
-        before = await self.join(name, provided=provided)
+        before = await self.join(name)
         await self.flow.enrich(before, facts)
         await self.flow.wait_for_decision(name, "initialized")
         return Joined(before=before, after=await self.kube.get_node(name))
@@ -80,16 +71,6 @@ class Fleet:
         """Return whether one of them exists."""
         return bool(await self.events(name))
 
-    def requests(self, since: int) -> Counter[tuple[str, str]]:
-        """Return the labeler's requests to the API server."""
-        return Counter(
-            {
-                (request.verb, request.resource): count
-                for request, count in self.control_plane.audit_counts(since).items()
-                if request.user == USER
-            }
-        )
-
 
 @pytest.fixture(scope="module")
 async def flow(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[FlowActor, str]]:
@@ -100,34 +81,19 @@ async def flow(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
         yield running, server.url
 
 
-async def a_fleet(
-    stack: AsyncExitStack,
-    control_plane: ControlPlane,
-    kubelets: KubeletFleet,
-    flow: tuple[FlowActor, str],
-    **settings: Any,
-) -> Fleet:
-    kube = await stack.enter_async_context(open_api_of(LABELER, control_plane, kubelets))
-    running, url = flow
-    clock = ManualClock(datetime.now(UTC))
-    await stack.enter_async_context(run_labeler(url, kube, clock=clock, **settings))
-    fleet = Fleet(control_plane, kubelets, kube, running, clock)
-    stack.push_async_callback(_delete_all, fleet)
-    return fleet
-
-
-async def _delete_all(fleet: Fleet) -> None:
-    await asyncio.gather(*(fleet.kubelets.delete_node(name) for name in fleet.names))
-
-
 @pytest.fixture(scope="module")
 async def fleet(
     control_plane: ControlPlane, kubelets: KubeletFleet, flow: tuple[FlowActor, str]
 ) -> AsyncIterator[Fleet]:
-    async with AsyncExitStack() as stack:
-        yield await a_fleet(
-            stack, control_plane, kubelets, flow, cluster_name="prod", cluster_name_fallbacks=True
-        )
+    running, url = flow
+    clock = ManualClock(datetime.now(UTC))
+    async with (
+        open_api_of(LABELER, control_plane, kubelets) as kube,
+        run_labeler(url, kube, clock=clock, cluster_name="prod", cluster_name_fallbacks=True),
+    ):
+        fleet = Fleet(kubelets, kube, running)
+        yield fleet
+        await asyncio.gather(*(kubelets.delete_node(name) for name in fleet.names))
 
 
 @pytest.mark.parametrize("case", PLATFORMS, ids=lambda case: case.platform)
@@ -143,34 +109,6 @@ async def test_every_platform_ends_as_the_reference_describes_it(fleet: Fleet, c
     addresses += [("InternalDNS", hostname)] if hostname else []
     assert [(each.type, each.address) for each in node.status.addresses] == addresses
     assert node.annotations.items() >= joined.before.annotations.items()
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if not case.prefer_ipv6], ids=lambda case: case.name)
-async def test_every_address_case_ends_as_the_reference_describes_it(fleet: Fleet, case: AddressCase):
-    await _ends_with_addresses(fleet, case)
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if case.prefer_ipv6], ids=lambda case: case.name)
-async def test_every_address_case_with_ipv6_preferred(
-    control_plane: ControlPlane, kubelets: KubeletFleet, nats_server: NatsServer, case: AddressCase
-):
-    async with AsyncExitStack() as stack:
-        flow = await stack.enter_async_context(FlowActor.open_led(nats_server.url))
-        fleet = await a_fleet(
-            stack, control_plane, kubelets, (flow, nats_server.url), file=CloudConfig(prefer_ipv6=True)
-        )
-        await _ends_with_addresses(fleet, case)
-
-
-async def _ends_with_addresses(fleet: Fleet, case: AddressCase) -> None:
-    name = f"lab-addresses-{CASES.index(case)}"
-    native = {"provider_id": f"{case.platform}://{name}"} if case.platform not in ("metal", "nocloud") else {}
-    facts = case.facts(name, **native, region="r")
-    joined = await fleet.initialize(name, facts, provided=case.provided)
-    found = [f"{each.type}={each.address}" for each in joined.after.status.addresses]
-    assert found == [
-        text.replace("web-1", name) if text.startswith("Hostname") else text for text in case.expected
-    ]
 
 
 async def test_the_synced_event_is_the_references(fleet: Fleet):

@@ -1,6 +1,5 @@
 """What the simulated API server does beyond the real one: misbehave as told, forget, refuse what it lacks."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,7 +12,6 @@ from libs.common.kube.errors import Gone, Invalid, TooManyRequests, Unreachable
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.request import Request as KubeRequest
 from libs.common.kube.watch_events import ListSnapshot
-from libs.testbed.control_plane.audit_log import AuditedRequest
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.sim_apiserver.faults import (
     EmptyClose,
@@ -156,19 +154,6 @@ async def test_a_short_history_is_compacted_by_itself(tmp_path: Path):
         assert (watch.body["type"], watch.body["object"]["reason"]) == ("ERROR", "Expired")
 
 
-async def test_a_server_that_was_stopped_goes_on_with_what_it_had(
-    simulated: SimApiServer, api: KubeApi, joining: KubeletFleet
-):
-    await joining.join(SimKubelet(name="survivor"))
-    async with follow_nodes(api) as (follower, _):
-        await wait_until(lambda: "survivor" in follower.nodes)
-        await simulated.stop()
-        await wait_until(lambda: bool(follower.errors), "noticed")
-        await simulated.resume()
-        await joining.join(SimKubelet(name="later"))
-        await wait_until(lambda: "later" in follower.nodes, "caught up", 20)
-
-
 # ---- many, and what is missing
 
 
@@ -177,51 +162,9 @@ def is_ready(node: Node) -> bool:
     return condition is not None and condition.status == "True"
 
 
-async def test_a_burst_is_told_in_order_and_without_a_gap(
-    simulated: SimApiServer, api: KubeApi, joining: KubeletFleet
-):
-    async with follow_nodes(api) as (follower, _):
-        await wait_until(lambda: follower.count(ListSnapshot) == 1)
-        await asyncio.gather(*(joining.join(SimKubelet(name=f"n{i}")) for i in range(200)))
-        await wait_until(lambda: len(follower.nodes) == 200, "all told")
-        await wait_until(lambda: all(map(is_ready, follower.nodes.values())), "all ready")
-    versions = [int(h.item.metadata.resource_version) for h in follower.events if hasattr(h, "item")]
-    assert versions == sorted(versions)
-    assert follower.count(ListSnapshot) == 1
-
-
-async def test_requests_are_counted_with_who_made_them_and_whether_they_succeeded(
-    simulated: SimApiServer, api: KubeApi
-):
-    mark = simulated.audit_mark()
-    with pytest.raises(Exception, match="not found"):
-        await api.get_node("absent")
-    assert simulated.audit_counts(mark) == {AuditedRequest("admin", "get", "nodes", succeeded=False): 1}
-
-
 async def test_what_is_not_simulated_is_refused_aloud_and_is_no_fence(
     simulated: SimApiServer, api: KubeApi, joining: KubeletFleet
 ):
     await joining.join(SimKubelet(name="odd"))
     with pytest.raises(Invalid, match="not simulated"):
         await api.patch_node("odd", [{"op": "copy", "from": "/metadata/labels", "path": "/metadata/a"}])
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/apis/certificates.k8s.io/v1/clustertrustbundles",
-        "/api/v1/secrets",
-    ],
-)
-async def test_a_resource_that_is_not_simulated_is_not_found(joining: KubeletFleet, path: str):
-    answer = await joining.request("GET", path)
-    assert (answer.status, answer.body["reason"]) == (404, "NotFound")
-
-
-async def test_a_generated_name_that_is_taken_is_drawn_again(joining: KubeletFleet, simulated: SimApiServer):
-    kubelet = SimKubelet(name="web-1")
-    first = await joining.request_certificate(kubelet)
-    drawn = iter([first.removeprefix("csr-"), "free1", "uid"])
-    simulated.api._new_uid = lambda: next(drawn)
-    assert await joining.request_certificate(kubelet) == "csr-free1"

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from libs.common.bus.protocol import BusHooks
 from libs.common.contract.events import NodeGone
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
@@ -22,9 +23,10 @@ from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.ports import allocate_port
 from services.watcher.service import WatcherService
+from tests.builders import make_request
 from tests.bus_actors import run_during, wait_until
 from tests.integration.conftest import ConnectBus
-from tests.watcher_actors import QUICK, WatcherFlow, make_watcher
+from tests.watcher_actors import QUICK, ScriptedNodes, ScriptedRequests, WatcherFlow, make_watcher
 
 ROOT = Path(__file__).parents[2]
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -184,3 +186,23 @@ async def test_a_leader_whom_the_stream_contradicts_asks_the_lease_and_goes_on_a
         await flow.wait_for(lambda f: f.leadings()[-1].epoch == 42, "the holder speaks above the pretender")
         await flow.wait_for(lambda f: {f.epoch(name) for name in joined} == {42})
         await wait_until(lambda: watcher.problems() == (), "ready again")
+
+
+async def test_a_request_whose_name_no_subject_can_bear_does_not_cost_the_connection_to_nats(
+    connect_bus: ConnectBus,
+):
+    # NATS ends the connection at 4096 characters; the API server takes 300 000, and control characters
+    named = [
+        make_request(name, uid=f"uid-{name[:2]}", node="evil") for name in ("x" * 5000, "a\x1b[31m", "a\x00b")
+    ]
+    script = ScriptedRequests(*named, make_request("good", uid="uid-good"))
+    lost: list[str] = []
+    bus = await connect_bus("watcher", hooks=BusHooks(disconnected=lost.append))
+    flow = WatcherFlow()
+    async with (
+        run_during(make_watcher(bus, ScriptedNodes().source, requests=script.source).run()),
+        flow.follow(bus),
+    ):
+        await flow.wait_for(lambda f: f.snapshots(), "a snapshot")
+        assert flow.existing_requests() == {"good"}
+    assert lost == []
