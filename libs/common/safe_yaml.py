@@ -48,6 +48,22 @@ def read_yaml_documents(text: bytes) -> list[Any]:
         raise YamlError(f"a value is not what it looks like ({type(error).__name__})") from error
 
 
+def compose_yaml(text: bytes | str) -> yaml.Node | None:
+    """Return the tree of the only document, None for an empty text. Raises YamlError."""
+    reject_long(text)  # before decoding: a cut-off text may have few enough characters
+    try:
+        plain = text.decode() if isinstance(text, bytes) else text
+        reject_bombs(plain)
+        # The loader recurses in C: use it only after `reject_bombs` has counted the levels.
+        root = yaml.compose(plain, Loader=_LOADER)
+    except UnicodeDecodeError:
+        raise YamlError("it is not UTF-8") from None
+    except yaml.YAMLError as error:
+        raise _invalid(error) from None
+    is_empty = isinstance(root, yaml.ScalarNode) and root.tag == "tag:yaml.org,2002:null"
+    return None if is_empty else root
+
+
 def reject_bombs(text: bytes | str) -> None:
     """Raise YamlError if the text is invalid, too long, too deep, or grows when its aliases are expanded."""
     reject_long(text)

@@ -14,8 +14,7 @@ from typing import Final
 from libs.common.clocks import utc_now
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import KubeConfigError, load_kube_config
-from libs.common.observability.logs import level_of_verbosity
-from libs.common.observability.telemetry import log_fields, setup_logging
+from libs.common.observability.telemetry import level_of_verbosity, log_fields, setup_logging
 from libs.common.service.health import HealthServer, Readiness
 from libs.common.service.service_supervisor import close_at_exit, run_in_background
 from libs.common.service.serving_certificate import ServingCertificate

@@ -92,10 +92,14 @@ def clamp_retry_after(requested_seconds: float | None) -> float:
     return min(requested_seconds, RETRY_CAP_SECONDS)
 
 
-def backoff_seconds(attempt: int, jitter: float) -> float:
-    """Return the wait before a retry: between half and all of a step that doubles from 0.5 s to 60 s."""
-    step = exponential_step(attempt, first=RETRY_FIRST_SECONDS, cap=RETRY_CAP_SECONDS)
-    return step * (0.5 + 0.5 * jitter)
+def backoff_seconds(
+    attempt: int, jitter: float, *, first: float = RETRY_FIRST_SECONDS, cap: float = RETRY_CAP_SECONDS
+) -> float:
+    """Return the wait before a retry: between half and all of a step that doubles from `first` to `cap`.
+
+    `attempt` counts from 1; `jitter` is uniform in [0, 1).
+    """
+    return exponential_step(attempt, first=first, cap=cap) * (0.5 + 0.5 * jitter)
 
 
 def exponential_step(attempt: int, *, first: float, cap: float) -> float:

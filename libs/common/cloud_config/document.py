@@ -1,7 +1,5 @@
 """Parses the file into a CloudConfig, or reports every mistake with file, line and path."""
 
-from typing import Final
-
 import yaml
 
 from libs.common.cloud_config.file_keys import FILE_KEYS
@@ -16,10 +14,7 @@ from libs.common.cloud_config.model import CloudConfig, Finding
 from libs.common.cloud_config.read_rule import read_rule
 from libs.common.cloud_config.read_sections import read_external_ips, read_ownership, read_pools
 from libs.common.cloud_config.selectors import PatternBudget
-from libs.common.safe_yaml import YamlError, reject_bombs, reject_long
-
-# The loader recurses in C: use it only after `reject_bombs` has counted the levels.
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+from libs.common.safe_yaml import YamlError, compose_yaml
 
 
 class CloudConfigError(Exception):
@@ -35,7 +30,11 @@ class CloudConfigError(Exception):
 
 def parse_cloud_config(text: str | bytes, source: str) -> CloudConfig:
     """Parse the text of a file; `source` names it in messages. Raises CloudConfigError with every mistake."""
-    root = _compose(text, source)
+    try:
+        root = compose_yaml(text)
+    except YamlError as error:
+        found = Finding(line=error.line, problem=error.problem)
+        raise CloudConfigError(source, (found,)) from None
     if root is None:
         return CloudConfig()
     findings = Findings()
@@ -69,28 +68,3 @@ def _read(root: yaml.Node, findings: Findings) -> CloudConfig:
         warnings=findings.warnings,
         differences=findings.differences,
     )
-
-
-def _compose(text: str | bytes, source: str) -> yaml.Node | None:
-    """Return the tree of the only document, None for an empty file."""
-    try:
-        reject_long(text)  # before decoding: a cut-off text may have few enough characters
-        plain = text.decode() if isinstance(text, bytes) else text
-        reject_bombs(plain)
-        root = yaml.compose(plain, Loader=_LOADER)
-    except YamlError as error:
-        found = Finding(line=error.line, problem=error.problem)
-    except UnicodeDecodeError:
-        found = Finding(problem="it is not UTF-8")
-    except yaml.YAMLError as error:
-        found = _invalid(error)
-    else:
-        is_empty = isinstance(root, yaml.ScalarNode) and root.tag == "tag:yaml.org,2002:null"
-        return None if is_empty else root
-    raise CloudConfigError(source, (found,))
-
-
-def _invalid(error: yaml.YAMLError) -> Finding:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-    return Finding(line=mark.line + 1 if mark is not None else 0, problem=f"not valid YAML: {problem}")

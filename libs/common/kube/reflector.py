@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final, Generic, NoReturn, Protocol
 
-from libs.common.bus.delivery import exponential_step
+from libs.common.bus.delivery import backoff_seconds
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import (
     Forbidden,
@@ -53,8 +53,7 @@ def pause_seconds(failures: int, jitter: float) -> float:
     """
     if failures == 0:
         return 0.0
-    step = exponential_step(failures, first=_PAUSE_FIRST_SECONDS, cap=_PAUSE_CAP_SECONDS)
-    return step * (0.5 + 0.5 * jitter)
+    return backoff_seconds(failures, jitter, first=_PAUSE_FIRST_SECONDS, cap=_PAUSE_CAP_SECONDS)
 
 
 class ItemCollector(Protocol[Item]):

@@ -19,7 +19,7 @@ from requests import Session
 from requests.adapters import HTTPAdapter
 
 from libs.common.client_tls import make_client_context
-from libs.common.observability.logs import context_field
+from libs.common.observability.telemetry import context_field
 
 log = logging.getLogger(__name__)
 

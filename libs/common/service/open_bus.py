@@ -9,7 +9,7 @@ from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import Bus, BusError, BusHooks, StreamFull, WrongLastSequence
 from libs.common.contract.subjects import ROOT
 from libs.common.observability import metrics, telemetry
-from libs.common.observability.logs import context_field
+from libs.common.observability.telemetry import context_field
 from libs.common.service.service import Service, ServiceDefinition
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import SettingsError

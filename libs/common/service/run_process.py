@@ -14,7 +14,7 @@ import uvloop
 from libs.common.clocks import utc_now
 from libs.common.contract.controllers import is_service_selected
 from libs.common.observability import telemetry
-from libs.common.observability.logs import level_of_verbosity
+from libs.common.observability.telemetry import level_of_verbosity
 from libs.common.service.application import Application
 from libs.common.service.open_bus import validate_bus
 from libs.common.service.service import ServiceDefinition

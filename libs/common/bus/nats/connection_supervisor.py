@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus.delivery import exponential_step
+from libs.common.bus.delivery import backoff_seconds
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.nats_access import NatsAccess, without_password
 from libs.common.bus.protocol import BusError, BusHooks
@@ -36,10 +36,6 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     follow_retry_cap: float = 10.0
     follower_kept: float = 20.0  # the server deletes an ephemeral consumer without pulls after this time
     finish_handlers: float = 20.0
-
-    def backoff(self, attempt: int, cap: float, jitter: float) -> float:
-        """Return the wait: a step doubled from `retry_first` to `cap`, jittered; `attempt` counts from 1."""
-        return exponential_step(attempt, first=self.retry_first, cap=cap) * (0.5 + 0.5 * jitter)
 
 
 @dataclass(eq=False)
@@ -98,7 +94,7 @@ class ConnectionSupervisor:
 
     def backoff(self, attempt: int, cap: float) -> float:
         """Return the wait before that attempt is repeated, in seconds."""
-        return self.timing.backoff(attempt, cap, self.jitter())
+        return backoff_seconds(attempt, self.jitter(), first=self.timing.retry_first, cap=cap)
 
     async def wait_for_connection(self, seconds: float | None = None) -> Connection:
         """Return the connection; wait for one at most `seconds`. Raises BusError with the reason."""

@@ -13,7 +13,7 @@ from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.delivery import Ack, Disposition, Nak, PermanentError, Reject, TemporaryError
 from libs.common.bus.protocol import Message, UnreadablePayload
 from libs.common.observability import metrics, telemetry
-from libs.common.observability.logs import fields_of
+from libs.common.observability.telemetry import fields_of
 from tests.builders import NOW, make_facts, make_message, make_node, make_node_enriched, make_node_observed
 
 

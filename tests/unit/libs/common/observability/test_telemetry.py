@@ -18,7 +18,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.protocol import Message
 from libs.common.observability import telemetry
-from libs.common.observability.logs import JsonFormatter, TextFormatter, level_of_verbosity, setup_logging
+from libs.common.observability.telemetry import (
+    JsonFormatter,
+    TextFormatter,
+    level_of_verbosity,
+    setup_logging,
+)
 from tests.builders import make_message, make_node, make_node_observed
 from tests.collector import export_traces_to, run_collector
 
