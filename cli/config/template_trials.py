@@ -90,14 +90,12 @@ def _load_second_machines() -> dict[str, MachineData]:
 
 def run_trials(rules: Sequence[Rule]) -> list[EntryTrials]:
     """Render every entry of every rule for every sample, whether or not the rule matches."""
-    machines = load_sample_machines()
-    matched = {
-        (rule.index, platform): match_selector(rule.selector, machine.fields.texts).is_match
-        for rule in rules
-        for platform, machine in machines.items()
-    }
     done = []
     for rule in rules:
+        matched = {
+            platform: match_selector(rule.selector, machine.fields.texts).is_match
+            for platform, machine in load_sample_machines().items()
+        }
         for kind, entry in rule.entries():
             one = EntryTrials(rule=rule, kind=kind, entry=entry)
             try:
@@ -105,29 +103,23 @@ def run_trials(rules: Sequence[Rule]) -> list[EntryTrials]:
             except TemplateError as error:
                 done.append(msgspec.structs.replace(one, parse_error=error))
                 continue
-            render_trial = _render_provider_id if one.is_provider_id else _render_text
-            found = []
-            for platform in machines:
-                trial = Trial(platform=platform, is_match=matched[rule.index, platform])
-                try:
-                    found.append(render_trial(trial, rule, template))
-                except TemplateError as error:
-                    found.append(msgspec.structs.replace(trial, error=error))
-            done.append(msgspec.structs.replace(one, template=template, trials=tuple(found)))
+            trials = tuple(_try_template(one, template, *match) for match in matched.items())
+            done.append(msgspec.structs.replace(one, template=template, trials=trials))
     return done
 
 
-def _render_text(trial: Trial, _: Rule, template: Template) -> Trial:
-    text = render(template, load_sample_machines()[trial.platform].record)
-    return msgspec.structs.replace(trial, text=text)
-
-
-def _render_provider_id(trial: Trial, rule: Rule, template: Template) -> Trial:
-    machine, second = load_sample_machines()[trial.platform], _load_second_machines()[trial.platform]
-    actions: list[tuple[int, int]] = []
-    text = render(template, machine.identity_record, actions=actions)
-    selects_both = trial.is_match and match_selector(rule.selector, second.fields.texts).is_match
-    is_constant = selects_both and "Tags" not in template.fields  # the tags of both are the same
-    if is_constant:
-        is_constant = render(template, second.identity_record) == text
+def _try_template(one: EntryTrials, template: Template, platform: str, is_match: bool) -> Trial:
+    machine, second = load_sample_machines()[platform], _load_second_machines()[platform]
+    trial = Trial(platform=platform, is_match=is_match)
+    try:
+        if not one.is_provider_id:
+            return msgspec.structs.replace(trial, text=render(template, machine.record))
+        actions: list[tuple[int, int]] = []
+        text = render(template, machine.identity_record, actions=actions)
+        selects_both = is_match and match_selector(one.rule.selector, second.fields.texts).is_match
+        is_constant = selects_both and "Tags" not in template.fields  # the tags of both are the same
+        if is_constant:
+            is_constant = render(template, second.identity_record) == text
+    except TemplateError as error:
+        return msgspec.structs.replace(trial, error=error)
     return msgspec.structs.replace(trial, text=text, actions=tuple(actions), is_constant=is_constant)
