@@ -60,22 +60,18 @@ def check_pod_cidr_allocators(seen: InstallationSnapshot) -> Iterator[Finding]:
     ]
     if not managers:
         yield report_unknown(
-            "no pod in kube-system runs kube-controller-manager, so it is unknown whether it allocates "
-            "pod CIDRs",
+            "no pod in kube-system runs kube-controller-manager, so it is unknown whether it allocates pod "
+            "CIDRs",
             "check that kube-controller-manager runs with --controllers=*,-node-ipam-controller",
         )
         return
     allocating = [pod.name for pod, each in managers if allocates_pod_cidrs(each)]
     if allocating:
         yield report_wrong(
-            (
-                f"both ipam and kube-controller-manager allocate pod CIDRs: {format_names(allocating)} "
-                "(--allocate-node-cidrs without --controllers=*,-node-ipam-controller)"
-            ),
-            (
-                "disable node-ipam-controller (from Talos 1.14 on, with its own config document: "
-                "pod-cidrs-patch-1.14.yaml):"
-            ),
+            f"both ipam and kube-controller-manager allocate pod CIDRs: {format_names(allocating)} "
+            "(--allocate-node-cidrs without --controllers=*,-node-ipam-controller)",
+            "disable node-ipam-controller (from Talos 1.14 on, with its own config document: "
+            "pod-cidrs-patch-1.14.yaml):",
             _POD_CIDRS,
         )
     else:
@@ -183,11 +179,8 @@ def _find_duplicate_installations(seen: InstallationSnapshot) -> Iterator[Findin
     for other in seen.others:
         if other.lease == here.lease:
             yield report_wrong(
-                (
-                    f"a second installation, release {other.release} in {other.namespace}, uses the "
-                    "same Lease: "
-                    "one of the two is inactive"
-                ),
+                f"a second installation, release {other.release} in {other.namespace}, uses the same Lease: "
+                "one of the two is inactive",
                 "remove one of them, or configure another Lease and disjoint ownership (docs/ownership.md):",
                 f"helm uninstall --namespace {other.namespace} {other.release}",
             )
@@ -201,22 +194,16 @@ def _find_other_managers(seen: InstallationSnapshot) -> Iterator[Finding]:
             continue
         if any(_REFERENCE.search(each.image) for each in workload.pod.containers):
             yield report_wrong(
-                (
-                    f"{workload} runs the Talos cloud controller manager of Sidero Labs beside this "
-                    "one: one of "
-                    "the two waits for the Lease"
-                ),
+                f"{workload} runs the Talos cloud controller manager of Sidero Labs beside this one: one of "
+                "the two waits for the Lease",
                 "remove it (docs/migrate.md describes the migration and the way back):",
                 _format_delete_command(workload),
             )
         elif any(_is_cloud_manager(each) for each in workload.pod.containers) and not shared:
             yield report_wrong(
                 f"{workload} is another cloud controller manager, and `ownership` is not configured",
-                (
-                    "configure `ownership` in the --cloud-config file (docs/ownership.md), or remove "
-                    "the other "
-                    "one:"
-                ),
+                "configure `ownership` in the --cloud-config file (docs/ownership.md), or remove the other "
+                "one:",
                 _format_delete_command(workload),
             )
     yield from _find_other_leases(seen, shared=shared)
@@ -242,8 +229,8 @@ def _find_other_leases(seen: InstallationSnapshot, *, shared: bool) -> Iterator[
         if lease.is_held(seen.at, slack=_SLACK):
             namespace, _, name = lease.lease_name.partition("/")
             yield report_wrong(
-                f"Lease {lease.lease_name} is held by {lease.holder}: another cloud controller manager leads "
-                "beside this one",
+                f"Lease {lease.lease_name} is held by {lease.holder}: another cloud controller manager "
+                "leads beside this one",
                 "configure `ownership` in the --cloud-config file (docs/ownership.md), or remove the other "
                 "one; see the holder:",
                 f"kubectl --namespace {namespace} get lease {name} --output yaml",
@@ -274,11 +261,8 @@ def _find_other_approvers(seen: InstallationSnapshot) -> Iterator[Finding]:
         images = [each.image for each in workload.pod.containers if _APPROVERS.search(_get_program(each))]
         if images and workload.desired_pods:
             yield report_wrong(
-                (
-                    f"{workload} (image {images[0]}) also approves serving certificates: it may "
-                    "approve requests "
-                    "that csr would deny"
-                ),
+                f"{workload} (image {images[0]}) also approves serving certificates: it may approve "
+                "requests that csr would deny",
                 "remove it, or remove node-csr-approval from enabledControllers:",
                 _format_delete_command(workload),
             )

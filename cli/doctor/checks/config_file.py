@@ -41,13 +41,10 @@ def check_config_file(seen: InstallationSnapshot) -> Iterator[Finding]:
             told_mistakes = "; ".join(_format_mistake(each) for each in checked.mistakes[:_MAX_SHOWN])
             yield report_wrong(
                 f"{where}: {told_mistakes}" + (f"; and {more} more" if more > 0 else ""),
-                (
-                    "new pods reject the file, and running services keep the last valid one. Correct "
-                    "config and "
-                    "transformations in the chart's values, then upgrade. To see all mistakes:"
-                ),
-                f"{kubectl} get configmap {name} --output jsonpath='{{.data.{_escape_jsonpath(key)}}}' "
-                "| talos-ccm config check -",
+                "new pods reject the file, and running services keep the last valid one. Correct config "
+                "and transformations in the chart's values, then upgrade. To see all mistakes:",
+                f"{kubectl} get configmap {name} --output jsonpath='{{.data.{_escape_jsonpath(key)}}}' | "
+                "talos-ccm config check -",
             )
 
 

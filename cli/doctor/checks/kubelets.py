@@ -21,8 +21,8 @@ from libs.common.contract.ip_addresses import InvalidNodeIP, parse_node_ips
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, UNINITIALIZED_TAINT, Node
 
 _PATCH: Final = (
-    "talosctl --nodes MACHINE patch machineconfig --patch @deploy/talos/worker-patch.yaml"
-    "  # control planes: controlplane-patch.yaml"
+    "talosctl --nodes MACHINE patch machineconfig --patch @deploy/talos/worker-patch.yaml  # control "
+    "planes: controlplane-patch.yaml"
 )
 
 
@@ -62,16 +62,11 @@ def _find_not_external(nodes: Sequence[Node]) -> Iterator[Finding]:
     bare = [n.name for n in nodes if not n.provided_node_ip and n.is_initialized and not n.spec.provider_id]
     if bare:
         yield report_wrong(
-            (
-                f"{format_names(bare)}: no taint {UNINITIALIZED_TAINT}, no providerID and no annotation "
-                f"{PROVIDED_NODE_IP_ANNOTATION}: their kubelets run without --cloud-provider=external, so no "
-                "controller initializes them"
-            ),
-            (
-                "set cluster.externalCloudProvider.enabled: true in the machine config, then delete the "
-                "Node, so that it registers again (or exclude it by `ownership` in the --cloud-config "
-                "file):"
-            ),
+            f"{format_names(bare)}: no taint {UNINITIALIZED_TAINT}, no providerID and no annotation "
+            f"{PROVIDED_NODE_IP_ANNOTATION}: their kubelets run without --cloud-provider=external, so no "
+            "controller initializes them",
+            "set cluster.externalCloudProvider.enabled: true in the machine config, then delete the Node, "
+            "so that it registers again (or exclude it by `ownership` in the --cloud-config file):",
             _PATCH,
             f"kubectl delete node {min(bare)}",
         )
@@ -83,15 +78,11 @@ def _find_without_address(nodes: Sequence[Node]) -> Iterator[Finding]:
     ]
     if lacking:
         yield report_wrong(
-            (
-                f"{format_names(lacking)}: no annotation {PROVIDED_NODE_IP_ANNOTATION}, so their machines "
-                "cannot be queried"
-            ),
-            (
-                "a kubelet with --cloud-provider=external and --node-ip sets the annotation. On Talos, set "
-                "cluster.externalCloudProvider.enabled: true; on other systems, set --node-ip. Then restart "
-                "the kubelet:"
-            ),
+            f"{format_names(lacking)}: no annotation {PROVIDED_NODE_IP_ANNOTATION}, so their machines "
+            "cannot be queried",
+            "a kubelet with --cloud-provider=external and --node-ip sets the annotation. On Talos, set "
+            "cluster.externalCloudProvider.enabled: true; on other systems, set --node-ip. Then restart "
+            "the kubelet:",
             _PATCH,
             "talosctl --nodes MACHINE service kubelet restart",
         )
@@ -103,10 +94,8 @@ def _find_invalid_address(nodes: Sequence[Node]) -> Iterator[Finding]:
         if isinstance(ips, InvalidNodeIP):
             yield report_wrong(
                 f"{node.name}: annotation {PROVIDED_NODE_IP_ANNOTATION}: {ips.reason}",
-                (
-                    "set machine.kubelet.nodeIP.validSubnets in its machine config; the kubelet writes the "
-                    "address it was started with:"
-                ),
+                "set machine.kubelet.nodeIP.validSubnets in its machine config; the kubelet writes the "
+                "address it was started with:",
                 f"kubectl get node {node.name} --output yaml",
             )
 
@@ -132,10 +121,7 @@ def check_serving_certificates(seen: InstallationSnapshot) -> Iterator[Finding]:
     no = [name for name, told in by_itself.items() if told is False]
     if no:
         yield report_wrong(
-            (
-                f"{format_names(no)}: kubelets use self-signed serving certificates (serverTLSBootstrap is "
-                "off)"
-            ),
+            f"{format_names(no)}: kubelets use self-signed serving certificates (serverTLSBootstrap is off)",
             'set machine.kubelet.extraArgs.rotate-server-certificates: "true" in the machine config:',
             _PATCH,
         )
@@ -143,10 +129,8 @@ def check_serving_certificates(seen: InstallationSnapshot) -> Iterator[Finding]:
     if mute:
         told = next(iter(mute.values()))
         yield report_unknown(
-            (
-                f"{format_names(mute)}: no request within the last hour, and the kubelet configuration is "
-                f"unknown: {told.explanation}"
-            ),
+            f"{format_names(mute)}: no request within the last hour, and the kubelet configuration is "
+            f"unknown: {told.explanation}",
             told.fix if told.required_permission else "read the kubelet configuration:",
             *(told.commands or (f"kubectl get --raw /api/v1/nodes/{min(mute)}/proxy/configz",)),
         )

@@ -142,10 +142,8 @@ def _check_server_certificate(seen: InstallationSnapshot) -> Iterator[Finding]:
             kind = workload.kind.lower()
             yield report_wrong(
                 told,
-                (
-                    "its keeper container renews it, and its log says why it does not "
-                    "(docs/runbooks/TalosCCMNATSCertificateExpiring.md):"
-                ),
+                "its keeper container renews it, and its log says why it does not "
+                "(docs/runbooks/TalosCCMNATSCertificateExpiring.md):",
                 f"{kubectl} logs {kind}/{workload.name} --container keeper --tail 20",
             )
 

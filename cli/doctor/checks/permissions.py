@@ -82,13 +82,11 @@ def _report_excess(excess: Sequence[AccessReviewRequest]) -> Iterator[Finding]:
         by_account.setdefault(asked.service_account, []).append(asked)
     for account, held in by_account.items():
         yield report_wrong(
-            (
-                f"ServiceAccount {account} may {_format_permission(held)} without needing it; an attacker "
-                "who controls its pod may, too"
-            ),
+            f"ServiceAccount {account} may {_format_permission(held)} without needing it; an attacker who "
+            "controls its pod may, too",
             "remove the binding that names it or one of the groups system:serviceaccounts; to list all:",
-            "kubectl get clusterrolebindings,rolebindings --all-namespaces --output wide "
-            f"| grep --extended-regexp '{account}|system:serviceaccounts|system:authenticated'",
+            "kubectl get clusterrolebindings,rolebindings --all-namespaces --output wide | grep "
+            f"--extended-regexp '{account}|system:serviceaccounts|system:authenticated'",
         )
 
 

@@ -68,11 +68,8 @@ def _report_unready(seen: InstallationSnapshot, workload: Workload) -> Finding:
         if workload.kind == "DaemonSet":
             return report_wrong(
                 f"{workload} matches no node: no node has the labels of its nodeSelector",
-                (
-                    "set nodeSelector in the chart's values to labels of your control planes, and "
-                    "upgrade. To "
-                    "see the labels:"
-                ),
+                "set nodeSelector in the chart's values to labels of your control planes, and upgrade. To "
+                "see the labels:",
                 "kubectl get nodes --show-labels",
             )
         return report_wrong(
@@ -159,8 +156,8 @@ def _explain_container(pod: Pod, container: ContainerStatus, lines: Mapping[str,
                 f"{_truncate_line(waiting.message)}"
             ),
             (
-                "set image.repository and image.tag in the chart's values to the image that you have pushed "
-                "(there is no published image). To see the configured image:"
+                "set image.repository and image.tag in the chart's values to the image that you have "
+                "pushed (there is no published image). To see the configured image:"
             ),
             f"{{kubectl}} get pod {pod.name} --output jsonpath='{{{{.spec.containers[*].image}}}}'",
         )
@@ -245,10 +242,8 @@ def check_versions(seen: InstallationSnapshot) -> Iterator[Finding]:
         )
     if chart and _normalize_version(chart) != _normalize_version(seen.version):
         yield report_wrong(
-            (
-                f"this talos-ccm has version {seen.version}, but {chart} is installed, so the checks may not "
-                "apply"
-            ),
+            f"this talos-ccm has version {seen.version}, but {chart} is installed, so the checks may not "
+            "apply",
             f"use talos-ccm {chart}, or install {seen.version}:",
             again,
         )
@@ -296,19 +291,14 @@ def check_pod_security(seen: InstallationSnapshot) -> Iterator[Finding]:
     refused = [w for w in hosts if level in ("baseline", "restricted") and name != "kube-system"]
     if refused:
         yield report_wrong(
-            (
-                f"{refused[0]} uses the host network, but namespace {name} enforces {level}, which rejects "
-                "that"
-            ),
+            f"{refused[0]} uses the host network, but namespace {name} enforces {level}, which rejects that",
             "allow it:",
             f"kubectl label namespace {name} {_ENFORCE}=privileged --overwrite",
         )
     elif hosts and name != "kube-system" and not level and not any(w.ready_pods for w in hosts):
         yield report_wrong(
-            (
-                f"{hosts[0]} uses the host network and has no pod; namespace {name} has no label {_ENFORCE}, "
-                "and Talos enforces baseline everywhere except in kube-system"
-            ),
+            f"{hosts[0]} uses the host network and has no pod; namespace {name} has no label {_ENFORCE}, "
+            "and Talos enforces baseline everywhere except in kube-system",
             "allow it:",
             f"kubectl label namespace {name} {_ENFORCE}=privileged",
         )

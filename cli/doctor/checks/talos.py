@@ -30,10 +30,8 @@ def check_credential(seen: InstallationSnapshot) -> Iterator[Finding]:
         case AbsentObject() if not seen.talos_objects.has_kind:
             yield report_wrong(
                 f"the cluster has no kind ServiceAccount of talos.dev: no control plane has {_ACCESS}",
-                (
-                    "patch the control planes (from Talos 1.14 on, with KubeletConfig: "
-                    "controlplane-patch-1.14.yaml), then apply the chart again:"
-                ),
+                "patch the control planes (from Talos 1.14 on, with KubeletConfig: "
+                "controlplane-patch-1.14.yaml), then apply the chart again:",
                 _PATCH,
                 seen.installation.reapply_command,
             )
@@ -58,20 +56,16 @@ def _check_service_account(
     if failure:
         yield report_wrong(
             f"Talos rejects {where}: {failure}",
-            (
-                f"in the machine config of the control planes, add {namespace} to "
-                f"{_ACCESS}.allowedKubernetesNamespaces, and {', '.join(roles) or READER} to allowedRoles:"
-            ),
+            f"in the machine config of the control planes, add {namespace} to "
+            f"{_ACCESS}.allowedKubernetesNamespaces, and {', '.join(roles) or READER} to allowedRoles:",
             _PATCH,
         )
         return
     more = [role for role in roles if role in _MORE_THAN_READER]
     if more:
         yield report_wrong(
-            (
-                f"{where} has {', '.join(more)}: {READER} suffices, and with more an attacker who controls "
-                "metadata can change machines"
-            ),
+            f"{where} has {', '.join(more)}: {READER} suffices, and with more an attacker who controls "
+            "metadata can change machines",
             "apply it again as in the chart:",
             seen.installation.reapply_command,
         )
@@ -120,11 +114,8 @@ def _check_report(seen: InstallationSnapshot, talos: TalosCredentialReport) -> I
         all_of_them = len(silent) == len(talos.endpoints)
         yield report_wrong(
             f"{'no endpoint' if all_of_them else 'not every endpoint'} answers: {_describe_faults(silent)}",
-            (
-                "endpoints must be control planes that the pod reaches on port 50000; set others with "
-                "--talos-endpoints (values: services.metadata.extraArgs). To see the endpoints of the "
-                "Service:"
-            ),
+            "endpoints must be control planes that the pod reaches on port 50000; set others with "
+            "--talos-endpoints (values: services.metadata.extraArgs). To see the endpoints of the Service:",
             "kubectl --namespace default get endpointslices --selector kubernetes.io/service-name=talos",
         )
         if all_of_them:
@@ -186,10 +177,8 @@ def _check_certificate(talos: TalosCredentialReport, now: datetime) -> Iterator[
     """Check that the certificate is already valid by the API server's clock, not by the pod's."""
     if talos.not_before is not None and talos.not_before - CLOCK_TOLERANCE > now:
         yield report_wrong(
-            (
-                f"the Talos certificate is valid only from {talos.not_before:%FT%TZ} on: the clock of the "
-                "control plane that issued it is ahead"
-            ),
+            f"the Talos certificate is valid only from {talos.not_before:%FT%TZ} on: the clock of the "
+            "control plane that issued it is ahead",
             "correct its clock (machine.time.servers):",
             "talosctl --nodes CONTROL_PLANES time",
         )
