@@ -1,4 +1,4 @@
-"""The layout of explanations: labeled fields, and checks with their results. Pure."""
+"""The layout of explanations: checks with their results, quoted texts and times. Pure."""
 
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -17,8 +17,7 @@ _RESULTS: Final[dict[CheckOutcome, str]] = {
     "waits": "yellow",
     "unknown": "cyan",
 }
-_FIELD: Final = 14  # columns
-_RESULT, _CHECK = 9, 12
+_RESULT, _CHECK = 9, 12  # columns
 
 
 class CheckResult(msgspec.Struct, frozen=True):
@@ -29,17 +28,6 @@ class CheckResult(msgspec.Struct, frozen=True):
     text: str
     nodes: tuple[str, ...] = ()  # Nodes whose change can resolve it
     rivals: tuple[str, ...] = ()
-
-
-def format_field(name: str, text: Text | str, style: str = "") -> Line:
-    """Return a line with a label; an empty name continues the field above."""
-    text = Text(text, style=style) if isinstance(text, str) else text
-    return Line(0, text, Text(f"{name:<{_FIELD}}", style="bold"))
-
-
-def blank_line() -> Line:
-    """Return an empty line."""
-    return Line(0, Text())
 
 
 def format_check(check: CheckResult) -> Line:

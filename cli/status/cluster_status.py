@@ -21,8 +21,7 @@ from cli.status.components import (
     list_consumer_statuses,
     list_service_statuses,
 )
-from cli.status.ipam.capacity import resolve_pools
-from cli.status.ipam.ipam_status import IpamStatus, build_ipam_status, read_pages
+from cli.status.ipam.ipam_status import IpamStatus, build_ipam_status, read_pages, resolve_pools
 from cli.status.nodes import NodesStatus, summarize_nodes
 from cli.status.requests import RequestsStatus, summarize_requests
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config

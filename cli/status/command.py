@@ -157,7 +157,7 @@ def ipam(
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     with run_command("Reading the cluster"):
         from cli.cluster.query import ClusterQuery  # noqa: PLC0415 - `--help` need not load it
-        from cli.status.ipam.run_ipam_status import IpamOptions, show_ipam_status  # noqa: PLC0415
+        from cli.status.run_status import IpamOptions, show_ipam_status  # noqa: PLC0415
         from services.ipam.core.effective_networks import NetworkFlags, validate_network_flags  # noqa: PLC0415
 
         networks = NetworkFlags(**said)

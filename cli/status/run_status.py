@@ -1,9 +1,11 @@
-"""Reads, evaluates and prints the status of a cluster, once or repeatedly; writes nothing to the cluster."""
+"""Reads, evaluates and prints the status of a cluster or of its pod CIDRs; writes nothing to the cluster."""
 
 import asyncio
 import json
 import time
 from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -22,8 +24,15 @@ from cli.inside.flow_snapshot import FlowObject
 from cli.lines import Line, print_error, print_json, print_lines
 from cli.progress import PROGRESS
 from cli.status.cluster_status import ClusterStatus, build_status
+from cli.status.ipam.ipam_status import build_ipam_status, read_pages, resolve_pools
+from cli.status.ipam.text import format_ipam_status
 from cli.status.text import format_status
+from libs.common.cloud_config.document import CloudConfigError
+from libs.common.cloud_config.model import CloudConfig
+from libs.common.contract.controllers import NODE_IPAM
 from libs.common.contract.node import ApiObject
+from libs.common.settings.cloud_config_reloader import parse_config_file, read_config_file
+from services.ipam.core.effective_networks import NetworkFlags
 
 _MAX_QUERIED_OBJECTS: Final = 20  # limit for Nodes and for requests whose last messages are queried
 
@@ -119,8 +128,11 @@ def _show_once(query: ClusterQuery, console: Console, *, as_json: bool, screen: 
 
 
 def _print_status(found: ClusterStatus, console: Console) -> None:
-    width = console.width if console.is_terminal else 0
-    print_lines(format_status(found, width=width), console)
+    print_lines(format_status(found, width=_get_width(console)), console)
+
+
+def _get_width(console: Console) -> int:
+    return console.width if console.is_terminal else 0
 
 
 def _redraw(console: Console, text: str) -> None:
@@ -131,3 +143,52 @@ def _redraw(console: Console, text: str) -> None:
         lines = [*lines[: room - 1], f"... {len(lines) - room + 1} more lines: enlarge the terminal"]
     console.file.write("\x1b[H" + "\x1b[K\n".join(lines) + "\x1b[K\x1b[J")
     console.file.flush()
+
+
+class IpamOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags and the configuration of ipam."""
+
+    network_flags: NetworkFlags = NetworkFlags()
+    cloud_config: Path | None = None
+    quarantine: timedelta = timedelta(minutes=10)
+
+
+def show_ipam_status(query: ClusterQuery, options: IpamOptions, *, with_nodes: bool, as_json: bool) -> int:
+    """Print the status and return the exit status. Raises ClusterUnavailable."""
+    file = _read_cloud_config(options.cloud_config)
+    snapshot = run_gathering(_read_claims(query))
+    nodes, claims = require_nodes(snapshot), snapshot.claims
+    if isinstance(claims, Unavailable):
+        raise ClusterUnavailable(f"the Kubernetes API request failed: {claims.reason}")
+    try:
+        pools = resolve_pools(options.network_flags, file.pools, read_pages(claims.after))
+    except ValueError as error:
+        raise ClusterUnavailable(str(error)) from error
+    found = build_ipam_status(
+        claims,
+        nodes,
+        pools,
+        at=snapshot.at,
+        quarantine=options.quarantine,
+        ownership=file.ownership.for_controller(NODE_IPAM),
+    )
+    if as_json:
+        print_json(found)
+    else:
+        console = Console(highlight=False)
+        print_lines(format_ipam_status(found, with_nodes=with_nodes, width=_get_width(console)), console)
+    return found.exit_status
+
+
+async def _read_claims(query: ClusterQuery) -> ClusterSnapshot:
+    async with open_kube_client(query.kubeconfig, query.context, command="status") as kube:
+        return await read_cluster(kube, query, "nodes", "claims")
+
+
+def _read_cloud_config(path: Path | None) -> CloudConfig:
+    if path is None:
+        return CloudConfig()
+    config = parse_config_file(read_config_file(path), path)
+    if isinstance(config, CloudConfigError):
+        raise ClusterUnavailable("\n".join(config.mistakes)) from config
+    return config

@@ -7,6 +7,7 @@ from typing import Final
 from rich.text import Text
 
 from cli.cluster.kept_keys import KeptKeyReport, count_kept_keys, format_kept_key
+from cli.layout import Cell, blank_line, format_age, format_field, format_more, format_table
 from cli.lines import Line
 from cli.status.cluster_status import ClusterStatus
 from cli.status.components import (
@@ -20,7 +21,6 @@ from cli.status.ipam.ipam_status import IpamStatus, PoolStatus
 from cli.status.ipam.text import format_number
 from cli.status.nodes import NodesStatus, UnusableNode
 from cli.status.requests import OpenRequest, RequestsStatus
-from cli.table import format_table
 from libs.common.cloud_config.findings import truncate_line
 
 _MOST: Final = 10  # maximum lines of one kind
@@ -43,27 +43,19 @@ def format_status(found: ClusterStatus, *, width: int) -> Iterator[Line]:
     yield _format_verdict(found)
     yield from (Line(2, Text(text, style="red")) for text in found.wrong)
     yield from (Line(2, Text(text, style="cyan")) for text in found.unknown)
-    yield _blank_line()
+    yield blank_line()
     if found.services:
-        yield from _format_services(found.services, width)
-        yield _blank_line()
-    yield _format_field("Leader", *_format_leader(found.leader))
+        rows = [_format_service(one) for one in found.services]
+        yield from format_table(("SERVICE", "PODS", "RESTARTS", ""), rows, width=width)
+        yield blank_line()
+    yield _format_leader(found.leader)
     yield from _format_messages(found, width)
-    yield _blank_line()
+    yield blank_line()
     yield from _format_nodes(found.nodes, width)
     yield from _format_kept_keys(found.kept_keys)
     yield from _format_requests(found.requests, width)
-    yield from _format_pod_cidrs(found.pod_cidrs)
+    yield _format_pod_cidrs(found.pod_cidrs)
     yield from _format_certificates(found.certificates, found.at)
-
-
-def format_age(seconds: float) -> str:
-    """Return a duration with the largest suitable unit, rounded."""
-    seconds = max(0, round(seconds))
-    for unit, size, until in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
-        if seconds < until:
-            return f"{seconds // size} {unit}"
-    return f"{seconds // 86_400} d"
 
 
 def _format_verdict(found: ClusterStatus) -> Line:
@@ -78,23 +70,20 @@ def _format_verdict(found: ClusterStatus) -> Line:
     return Line(0, Text("no problems", style="bold green"))
 
 
-def _format_services(services: tuple[ServiceStatus, ...], width: int) -> Iterator[Line]:
-    rows = [_format_service(one) for one in services]
-    yield from format_table(("SERVICE", "PODS", "RESTARTS", ""), rows, width=width, is_last_column_prose=True)
-
-
-def _format_service(one: ServiceStatus) -> list[Text]:
-    known = one.pods is not None
+def _format_service(one: ServiceStatus) -> list[Cell]:
     words = {"well": "running", "wrong": "missing", "unknown": "?", "absent": "-"}
+    pods, restarts = words[one.state], "?"
+    if one.pods is not None:
+        pods, restarts = f"{one.ready}/{one.pods}", str(one.restarts)
     return [
-        Text(one.name),
-        Text(f"{one.ready}/{one.pods}" if known else words[one.state], style=_STYLES[one.state]),
-        Text(str(one.restarts) if known else "?", style="yellow" if one.restarts else "dim"),
-        Text(_truncate(one.text), style="" if one.state == "wrong" else "dim"),
+        one.name,
+        (pods, _STYLES[one.state]),
+        (restarts, "yellow" if one.restarts else "dim"),
+        (_truncate(one.text), "" if one.state == "wrong" else "dim"),
     ]
 
 
-def _format_leader(leader: LeaderStatus) -> tuple[str, str]:
+def _format_leader(leader: LeaderStatus) -> Line:
     told = [truncate_line(leader.holder)] if leader.holder else []
     if leader.lease_seconds is not None:
         told.append(f"Lease renewed {format_age(leader.lease_seconds)} ago")
@@ -102,48 +91,40 @@ def _format_leader(leader: LeaderStatus) -> tuple[str, str]:
         told.append(f"last heartbeat {format_age(leader.heartbeat_seconds)} ago")
     if leader.text:
         told.append(_truncate(leader.text))
-    return ", ".join(told), _STYLES[leader.state] if leader.state != "well" else ""
+    return format_field("Leader", ", ".join(told), _STYLES[leader.state] if leader.state != "well" else "")
 
 
 def _format_messages(found: ClusterStatus, width: int) -> Iterator[Line]:
-    if found.all_in_one:
-        yield _format_field("Messages", "none: all services run in one process, without NATS", "dim")
-        return
-    if not found.has_flow:
-        yield _format_field("Messages", "unknown", "cyan")
-        return
     stream, letters = found.stream, found.dead_letters
-    if stream is None:
-        yield _format_field("Stream", "does not exist", "red")
-        return
-    room = f" of {_format_bytes(stream.max_bytes)}" if stream.max_bytes else ""
-    yield _format_field("Stream", f"{stream.messages:,} messages, {_format_bytes(stream.bytes)}{room}")
-    yield _blank_line()
-    rows = [_format_consumer(one) for one in found.queues]
-    head = ("CONSUMER", "PENDING", "UNACKED", "REDELIVERED", "LAST ACTIVE", "")
-    yield from format_table(head, rows, width=width, is_last_column_prose=True)
-    yield _blank_line()
-    yield _format_field(
-        "Dead letters",
-        f"{letters.count:,}" if letters.count else "none",
-        "red" if letters.newest else "",
-    )
-    for letter in letters.newest[:_MOST]:
-        age = format_age((found.at - letter.at).total_seconds())
-        yield Line(2, Text(_truncate(letter.reason)), Text(f"{truncate_line(letter.about)}, {age} ago: "))
-    yield from _format_more(letters.count)
+    if found.all_in_one:
+        yield format_field("Messages", "none: all services run in one process, without NATS", "dim")
+    elif not found.has_flow:
+        yield format_field("Messages", "unknown", "cyan")
+    elif stream is None:
+        yield format_field("Stream", "does not exist", "red")
+    else:
+        room = f" of {_format_bytes(stream.max_bytes)}" if stream.max_bytes else ""
+        yield format_field("Stream", f"{stream.messages:,} messages, {_format_bytes(stream.bytes)}{room}")
+        yield blank_line()
+        head = ("CONSUMER", "PENDING", "UNACKED", "REDELIVERED", "LAST ACTIVE", "")
+        yield from format_table(head, [_format_consumer(one) for one in found.queues], width=width)
+        yield blank_line()
+        count = f"{letters.count:,}" if letters.count else "none"
+        yield format_field("Dead letters", count, "red" if letters.newest else "")
+        for letter in letters.newest[:_MOST]:
+            age = format_age((found.at - letter.at).total_seconds())
+            yield Line(2, Text(_truncate(letter.reason)), Text(f"{truncate_line(letter.about)}, {age} ago: "))
+        yield from format_more(letters.count, _MOST, indent=2)
 
 
-def _format_consumer(one: ConsumerStatus) -> list[Text]:
-    idle = "-" if one.idle_seconds is None else f"{format_age(one.idle_seconds)} ago"
-    late = "red" if one.state == "wrong" else "dim" if one.state == "absent" else ""
+def _format_consumer(one: ConsumerStatus) -> list[Cell]:
     return [
-        Text(one.name),
-        Text(f"{one.pending:,}", style=late),
-        Text(f"{one.unacknowledged:,}"),
-        Text(f"{one.redelivered:,}", style="yellow" if one.redelivered else ""),
-        Text(idle),
-        Text(one.text, style=_STYLES[one.state]),
+        one.name,
+        (f"{one.pending:,}", "red" if one.state == "wrong" else "dim" if one.state == "absent" else ""),
+        f"{one.unacknowledged:,}",
+        (f"{one.redelivered:,}", "yellow" if one.redelivered else ""),
+        "-" if one.idle_seconds is None else f"{format_age(one.idle_seconds)} ago",
+        (one.text, _STYLES[one.state]),
     ]
 
 
@@ -152,26 +133,21 @@ def _format_nodes(nodes: NodesStatus, width: int) -> Iterator[Line]:
     parts = ((nodes.not_ready, "not ready"), (nodes.excluded, "excluded by `ownership`"))
     if shown := [f"{count:,} of them {what}" for count, what in parts if count]:
         told += f" ({', '.join(shown)})"
-    if nodes.uninitialized:
-        oldest = nodes.uninitialized[0].seconds
+    waiting = nodes.uninitialized
+    if waiting:
+        oldest = waiting[0].seconds
         since = f", the oldest for {format_age(oldest)}" if oldest is not None else ""
-        told += f"; {len(nodes.uninitialized):,} uninitialized{since}"
-    yield _format_field("Nodes", told, "red" if nodes.stuck else "")
-    if nodes.uninitialized:
-        rows = [_format_node(one) for one in nodes.uninitialized[:_MOST]]
-        yield from format_table(
-            ("NODE", "FOR", "WHY"), rows, indent=2, width=width, is_last_column_prose=True
-        )
-        yield from _format_more(len(nodes.uninitialized))
+        told += f"; {len(waiting):,} uninitialized{since}"
+    yield format_field("Nodes", told, "red" if nodes.stuck else "")
+    if waiting:
+        rows = [_format_node(one) for one in waiting[:_MOST]]
+        yield from format_table(("NODE", "FOR", "WHY"), rows, indent=2, width=width)
+        yield from format_more(len(waiting), _MOST, indent=2)
 
 
-def _format_node(one: UnusableNode) -> list[Text]:
-    age = "?" if one.seconds is None else format_age(one.seconds)
-    return [
-        Text(one.name),
-        Text(age),
-        Text(_truncate(one.why), style="dim" if one.is_joining else "red" if one.is_blocked else "yellow"),
-    ]
+def _format_node(one: UnusableNode) -> list[Cell]:
+    style = "dim" if one.is_joining else "red" if one.is_blocked else "yellow"
+    return [one.name, format_age(one.seconds), (_truncate(one.why), style)]
 
 
 def _count_kept_keys(kept: tuple[KeptKeyReport, ...]) -> str:
@@ -183,50 +159,42 @@ def _format_kept_keys(kept: tuple[KeptKeyReport, ...]) -> Iterator[Line]:
     """Yield the keys, grouped by Node."""
     if not kept:
         return
-    yield _format_field("Kept keys", _count_kept_keys(kept), "yellow")
+    yield format_field("Kept keys", _count_kept_keys(kept), "yellow")
     for position, each in enumerate(kept[:_MOST]):
         if position == 0 or each.node != kept[position - 1].node:
             yield Line(2, Text(each.node))
         yield from (line._replace(indent=4 + line.indent) for line in format_kept_key(each))
-    yield from _format_more(len(kept))
+    yield from format_more(len(kept), _MOST, indent=2)
 
 
 def _format_requests(requests: RequestsStatus | None, width: int) -> Iterator[Line]:
     if requests is None:
-        yield _format_field("CSRs", "unknown", "cyan")
+        yield format_field("CSRs", "unknown", "cyan")
         return
     superseded = f" ({requests.superseded:,} superseded)" if requests.superseded else ""
     told = (
         f"{requests.pending:,} pending{superseded}, {requests.denied:,} denied, "
         f"{requests.not_issued:,} approved but not issued, {requests.issued:,} issued"
     )
-    yield _format_field("CSRs", told, "red" if any(one.is_wrong for one in requests.open) else "")
+    yield format_field("CSRs", told, "red" if any(one.is_wrong for one in requests.open) else "")
     if requests.open:
         rows = [_format_request(one) for one in requests.open[:_MOST]]
-        yield from format_table(
-            ("CSR", "NODE", "STATE", "FOR", "WHY"), rows, indent=2, width=width, is_last_column_prose=True
-        )
-        yield from _format_more(len(requests.open))
+        yield from format_table(("CSR", "NODE", "STATE", "FOR", "WHY"), rows, indent=2, width=width)
+        yield from format_more(len(requests.open), _MOST, indent=2)
 
 
-def _format_request(one: OpenRequest) -> list[Text]:
-    state = {"not-issued": "not issued"}.get(one.state, one.state)
+def _format_request(one: OpenRequest) -> list[Cell]:
+    state = (one.state.replace("-", " "), "red" if one.is_wrong else "")
     return [
-        Text(truncate_line(one.name)),
-        Text(truncate_line(one.node)),
-        Text(state, style="red" if one.is_wrong else ""),
-        Text("?" if one.seconds is None else format_age(one.seconds)),
-        Text(_truncate(one.why)),
-    ]
+        truncate_line(one.name), truncate_line(one.node), state, format_age(one.seconds), _truncate(one.why)
+    ]  # fmt: skip
 
 
-def _format_pod_cidrs(found: IpamStatus | None) -> Iterator[Line]:
+def _format_pod_cidrs(found: IpamStatus | None) -> Line:
     if found is None:
-        yield _format_field("Pod CIDRs", "unknown", "cyan")
-        return
+        return format_field("Pod CIDRs", "unknown", "cyan")
     if not found.claim_pages:
-        yield _format_field("Pod CIDRs", "not allocated by ipam: it has no claims", "dim")
-        return
+        return format_field("Pod CIDRs", "not allocated by ipam: it has no claims", "dim")
     told = [_format_pool(pool) for pool in found.pools if pool.name]
     if not found.are_pools_known:
         told = [f"{format_number(sum(pool.in_use for pool in found.pools))} blocks in use"]
@@ -235,7 +203,7 @@ def _format_pod_cidrs(found: IpamStatus | None) -> Iterator[Line]:
     if found.quarantined:
         told.append(f"{len(found.quarantined):,} in quarantine")
     told.append(f"{len(found.conflicts):,} conflicts" if found.conflicts else "no conflicts")
-    yield _format_field("Pod CIDRs", "; ".join(told), "red" if found.conflicts else "")
+    return format_field("Pod CIDRs", "; ".join(told), "red" if found.conflicts else "")
 
 
 def _format_pool(pool: PoolStatus) -> str:
@@ -247,11 +215,10 @@ def _format_pool(pool: PoolStatus) -> str:
 
 def _format_certificates(certificates: tuple[CertificateStatus, ...], at: datetime) -> Iterator[Line]:
     for position, one in enumerate(certificates):
-        name = _CERTIFICATES.get(one.name, one.name)
         seconds = (one.expires_at - at).total_seconds()
         left = f"expires in {format_age(seconds)}" if seconds > 0 else f"expired {format_age(-seconds)} ago"
-        text = f"{name} {left} ({one.expires_at:%Y-%m-%d %H:%M} UTC)"
-        yield _format_field("" if position else "Certificates", text, "" if one.state == "well" else "red")
+        text = f"{_CERTIFICATES.get(one.name, one.name)} {left} ({one.expires_at:%Y-%m-%d %H:%M} UTC)"
+        yield format_field("" if position else "Certificates", text, "" if one.state == "well" else "red")
 
 
 def _format_bytes(count: int) -> str:
@@ -264,16 +231,3 @@ def _format_bytes(count: int) -> str:
 def _truncate(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= _WHY else text[: _WHY - 1] + "\N{HORIZONTAL ELLIPSIS}"
-
-
-def _format_more(count: int) -> Iterator[Line]:
-    if count > _MOST:
-        yield Line(2, Text(f"and {count - _MOST:,} more, see -o json", style="dim"))
-
-
-def _format_field(name: str, text: str, style: str = "") -> Line:
-    return Line(0, Text(text, style=style), Text(f"{name:<14}", style="bold"))
-
-
-def _blank_line() -> Line:
-    return Line(0, Text())

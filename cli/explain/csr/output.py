@@ -8,7 +8,8 @@ from rich.text import Text
 
 from cli.explain.csr.advice import suggest_actions
 from cli.explain.csr.request_explanation import RequestExplanation, RequestPhase, RequestVerdict
-from cli.explain.layout import blank_line, format_check, format_field, format_time, quote_text
+from cli.explain.layout import format_check, format_time, quote_text
+from cli.layout import blank_line, format_field
 from cli.lines import Line
 from services.csr.core.request_checks import format_list
 

@@ -7,12 +7,13 @@ from typing import Final
 from rich.text import Text
 
 from cli.cluster.kept_keys import count_kept_keys, format_kept_key
-from cli.explain.layout import blank_line, format_check, format_field, format_time, quote_text
+from cli.explain.layout import format_check, format_time, quote_text
 from cli.explain.node.deletion_forecast import DeletionForecast, EvidenceState
 from cli.explain.node.deletion_forecast import DeletionOutcome as Fate
 from cli.explain.node.initialization_steps import InitializationStep, StepState
 from cli.explain.node.node_evidence import LastMessages
 from cli.explain.node.node_explanation import ControllerOwnership, NodeExplanation
+from cli.layout import blank_line, format_field
 from cli.lines import Line
 from libs.common.contract.events import NodeUnreachable
 from libs.common.contract.machine import MachineFault

@@ -1,19 +1,20 @@
 """The IPAM status as text: the same on a terminal and in a pipe, except for line breaks. Pure."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from math import floor, log2
 from typing import Final
 
 from rich.text import Text
 
+from cli.layout import Cell, blank_line, format_field, format_more, format_table
 from cli.lines import Line
 from cli.status.ipam.ipam_status import IpamStatus, PoolStatus, QuarantinedBlock
 from cli.status.ipam.pod_cidrs import ADVICE, TITLES, ClaimConflict, PodCidrState, PodCidrStatus
-from cli.table import format_table
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 
+_FIELD: Final = 11  # columns
 _MOST: Final = 20  # maximum lines of conflicts of one kind, and of quarantined blocks
 _EXACT: Final = 10_000_000  # from here on, numbers are shown as powers of two
 _NO_POOLS: Final = (
@@ -32,20 +33,29 @@ _STATES: Final[dict[PodCidrState, tuple[str, str]]] = {
 }
 
 
-def format_ipam_status(standing: IpamStatus, *, with_nodes: bool, width: int) -> Iterator[Line]:
+def format_ipam_status(found: IpamStatus, *, with_nodes: bool, width: int) -> Iterator[Line]:
     """Yield the lines. `width` is that of the terminal, or 0 for a pipe."""
-    yield from _format_pools(standing, width)
-    yield _blank_line()
-    yield from _format_counts(standing)
-    if with_nodes and standing.pod_cidrs:
-        yield _blank_line()
-        rows = [_format_pod_cidr(held) for held in standing.pod_cidrs]
-        yield from format_table(("NODE", "POD CIDR", "CLAIM"), rows, width=width, is_last_column_prose=True)
-    if standing.quarantined:
-        yield _blank_line()
-        yield from _format_quarantined(standing, width)
-    yield _blank_line()
-    yield from _format_conflicts(standing.conflicts)
+    if found.pools:
+        head = ("POOL", "NETWORK", "MASK", "BLOCKS", "IN USE", "FREE", "QUARANTINED")
+        rows = [_format_pool(pool, known=found.are_pools_known) for pool in found.pools]
+        yield from format_table(head, rows, width=width, is_last_column_prose=False)
+    if not found.are_pools_known:
+        yield Line(0, Text(_NO_POOLS, style="dim"))
+    yield blank_line()
+    waits = f"; {found.nodes.waiting:,} without pod CIDRs" if found.nodes.waiting else ""
+    yield format_field("Nodes", f"{found.nodes.count:,}{waits}", width=_FIELD)
+    yield format_field("Claims", _format_claims(found), width=_FIELD)
+    if with_nodes and found.pod_cidrs:
+        yield blank_line()
+        rows = [_format_pod_cidr(one) for one in found.pod_cidrs]
+        yield from format_table(("NODE", "POD CIDR", "CLAIM"), rows, width=width)
+    if found.quarantined:
+        yield blank_line()
+        rows = [_format_quarantined_block(one, found.at) for one in found.quarantined[:_MOST]]
+        yield from format_table(("QUARANTINED", "NODE", "UNTIL"), rows, width=width)
+        yield from format_more(len(found.quarantined), _MOST, indent=0)
+    yield blank_line()
+    yield from _format_conflicts(found.conflicts)
 
 
 def format_number(value: int) -> str:
@@ -62,100 +72,55 @@ def format_number(value: int) -> str:
     return f"about 2^{min(floor(log2(value) * 100) / 100, power + 0.99):.2f}"
 
 
-def _format_pools(standing: IpamStatus, width: int) -> Iterator[Line]:
-    head = ("POOL", "NETWORK", "MASK", "BLOCKS", "IN USE", "FREE", "QUARANTINED")
-    if standing.pools:
-        yield from format_table(
-            head, [_format_pool(pool, known=standing.are_pools_known) for pool in standing.pools], width=width
-        )
-    if not standing.are_pools_known:
-        yield Line(0, Text(_NO_POOLS, style="dim"))
-
-
-def _format_pool(pool: PoolStatus, *, known: bool) -> list[Text]:
-    name = pool.name or ("(none)" if known else "?")
-    free = "?" if pool.free is None else format_number(pool.free)
+def _format_pool(pool: PoolStatus, *, known: bool) -> list[Cell]:
     return [
-        Text(name),
-        Text(pool.network),
-        Text(f"/{pool.mask}"),
-        Text("?" if pool.capacity is None else format_number(pool.capacity)),
-        Text(format_number(pool.in_use)),
-        Text(free, style="red" if pool.free == 0 else ""),
-        Text(format_number(pool.quarantined)),
+        pool.name or ("(none)" if known else "?"),
+        pool.network,
+        f"/{pool.mask}",
+        "?" if pool.capacity is None else format_number(pool.capacity),
+        format_number(pool.in_use),
+        ("?" if pool.free is None else format_number(pool.free), "red" if pool.free == 0 else ""),
+        format_number(pool.quarantined),
     ]
 
 
-def _format_counts(standing: IpamStatus) -> Iterator[Line]:
-    waits = f"; {standing.nodes.waiting:,} without pod CIDRs" if standing.nodes.waiting else ""
-    yield _format_field("Nodes", f"{standing.nodes.count:,}{waits}")
-    if pages := len(standing.claim_pages):
-        many = f"in {pages} ConfigMap{'s' if pages > 1 else ''}"
-        yield _format_field(
-            "Claims", f"{standing.claims:,}, {many} {CLAIM_PAGES_NAMESPACE}/talos-ccm-pod-cidrs-*"
-        )
-    else:
-        yield _format_field(
-            "Claims", "none: ipam has no claims; at its first start it adopts the pod CIDRs of the Nodes"
-        )
+def _format_claims(found: IpamStatus) -> str:
+    pages = len(found.claim_pages)
+    if not pages:
+        return "none: ipam has no claims; at its first start it adopts the pod CIDRs of the Nodes"
+    many = f"in {pages} ConfigMap{'s' if pages > 1 else ''}"
+    return f"{found.claims:,}, {many} {CLAIM_PAGES_NAMESPACE}/talos-ccm-pod-cidrs-*"
 
 
-def _format_pod_cidr(held: PodCidrStatus) -> list[Text]:
-    word, style = _STATES[held.state]
-    block = held.pod_cidr or ""
-    if held.state in ("unwritten", "leftover") and held.claim is not None:
-        block, word = "-", f"{held.claim.block}, {word}"
-    elif held.state == "claimedForAnother" and held.claim is not None:
-        word = f"{held.claim.block} is claimed for {truncate_line(held.claim.node)}"
-    elif held.state == "odd":
-        word = f"none: {held.why}"
-    return [Text(held.node), Text(truncate_line(block) or "-"), Text(word, style=style)]
+def _format_pod_cidr(one: PodCidrStatus) -> list[Cell]:
+    word, style = _STATES[one.state]
+    block = one.pod_cidr or ""
+    if one.state in ("unwritten", "leftover") and one.claim is not None:
+        block, word = "-", f"{one.claim.block}, {word}"
+    elif one.state == "claimedForAnother" and one.claim is not None:
+        word = f"{one.claim.block} is claimed for {truncate_line(one.claim.node)}"
+    elif one.state == "odd":
+        word = f"none: {one.why}"
+    return [one.node, truncate_line(block) or "-", (word, style)]
 
 
-def _format_quarantined(standing: IpamStatus, width: int) -> Iterator[Line]:
-    rows = [_format_quarantined_block(one, standing.at) for one in standing.quarantined[:_MOST]]
-    yield from format_table(("QUARANTINED", "NODE", "UNTIL"), rows, width=width, is_last_column_prose=True)
-    yield from _format_more(len(standing.quarantined))
-
-
-def _format_quarantined_block(one: QuarantinedBlock, now: datetime) -> list[Text]:
-    return [
-        Text(one.block),
-        Text(truncate_line(one.node)),
-        Text(_format_remaining(one.until, now)),
-    ]
-
-
-def _format_remaining(until: datetime, now: datetime) -> str:
-    seconds = int((until - now) / timedelta(seconds=1))
+def _format_quarantined_block(one: QuarantinedBlock, now: datetime) -> list[Cell]:
+    seconds = int((one.until - now).total_seconds())
+    left = f", in {seconds} s" if seconds < 120 else f", in {seconds // 60} min"
     if seconds <= 0:
-        return f"{until:%Y-%m-%d %H:%M:%S} UTC: free after ipam's next garbage collection"
-    left = f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
-    return f"{until:%Y-%m-%d %H:%M:%S} UTC, in {left}"
+        left = ": free after ipam's next garbage collection"
+    return [one.block, truncate_line(one.node), f"{one.until:%Y-%m-%d %H:%M:%S} UTC{left}"]
 
 
 def _format_conflicts(found: tuple[ClaimConflict, ...]) -> Iterator[Line]:
     if not found:
-        yield _format_field("Conflicts", "none", "green")
+        yield format_field("Conflicts", "none", "green", width=_FIELD)
         return
-    yield _format_field("Conflicts", f"{len(found):,}", "red")
+    yield format_field("Conflicts", f"{len(found):,}", "red", width=_FIELD)
     for kind, title in TITLES.items():
         some = [conflict for conflict in found if conflict.kind == kind]
         if some:
             yield Line(2, Text(f"{title}: {len(some):,}", style="bold"))
             yield from (Line(4, Text(conflict.text)) for conflict in some[:_MOST])
-            yield from _format_more(len(some), indent=4)
+            yield from format_more(len(some), _MOST, indent=4)
             yield Line(4, Text(ADVICE[kind], style="dim"))
-
-
-def _format_more(count: int, *, indent: int = 0) -> Iterator[Line]:
-    if count > _MOST:
-        yield Line(indent, Text(f"and {count - _MOST:,} more, see -o json", style="dim"))
-
-
-def _format_field(name: str, text: str, style: str = "") -> Line:
-    return Line(0, Text(text, style=style), Text(f"{name:<11}", style="bold"))
-
-
-def _blank_line() -> Line:
-    return Line(0, Text())

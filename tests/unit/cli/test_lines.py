@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from rich.text import Text
 
+from cli.layout import format_table
 from cli.lines import Line
 from cli.status.cluster_status import build_status
 from cli.status.text import format_status
-from cli.table import format_table
 from tests.cli_screen import render_lines
 from tests.unit.cli.status.test_flow import FLOW, WELL, a_queue
 
@@ -24,8 +24,7 @@ HOSTILE = "\x1b[2J\x9b31m\u202egnp\rall is well"
         list(
             format_table(
                 ("NAME", "SAID", "WHY"),
-                [[Text(HOSTILE), Text(HOSTILE), Text(HOSTILE)]],
-                is_last_column_prose=True,
+                [[HOSTILE, HOSTILE, HOSTILE]],
             )
         ),
     ],

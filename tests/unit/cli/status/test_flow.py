@@ -17,10 +17,11 @@ from cli.cluster.pods import Pod
 from cli.cluster.snapshot import ClaimPages, ClusterSnapshot, ConfigFile
 from cli.cluster.unavailable import AbsentObject, Unavailable
 from cli.inside import flow_snapshot
+from cli.layout import format_age
 from cli.status.cluster_status import ClusterStatus, build_status
 from cli.status.nodes import summarize_nodes
 from cli.status.requests import summarize_requests
-from cli.status.text import format_age, format_status
+from cli.status.text import format_status
 from libs.common.contract.events import DeadLetter, Decided, Leading, NodeUnreachable
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, ObjectMeta

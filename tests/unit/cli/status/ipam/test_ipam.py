@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from cli.__main__ import main
 from cli.cluster.snapshot import ClaimPages
-from cli.status.ipam.capacity import resolve_pools
-from cli.status.ipam.ipam_status import IpamStatus, build_ipam_status, read_pages
+from cli.status.ipam.ipam_status import IpamStatus, build_ipam_status, read_pages, resolve_pools
 from cli.status.ipam.pod_cidrs import ConflictKind
 from cli.status.ipam.text import format_ipam_status, format_number
 from libs.common.cloud_config.document import parse_cloud_config
