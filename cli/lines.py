@@ -39,7 +39,7 @@ def print_lines(lines: Iterable[Line], console: Console) -> None:
             console.print((Text(" " * (line.indent + hanging)) if number else lead) + part, soft_wrap=True)
 
 
-def print_result(output: str, lines: Iterable[Line], document: dict[str, Any]) -> None:
+def print_result(output: str, lines: Iterable[Line], document: Any) -> None:
     """Print the lines, or the JSON document if `output` is json."""
     if output == "json":
         print_json(document)

@@ -4,13 +4,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-import msgspec
-
-from libs.common.contract.node import ApiObject
 from libs.common.contract.signing_request import (
     SigningRequest,
     SigningRequestCondition,
-    SigningRequestSpec,
     SigningRequestStatus,
     trim_signing_request,
 )
@@ -18,27 +14,21 @@ from libs.common.contract.signing_request import (
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
-class CsrCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class CsrCondition(SigningRequestCondition, frozen=True, kw_only=True, rename="camel"):
     """One element of status.conditions."""
 
-    type: str
-    status: str = "True"
-    reason: str = ""
-    message: str = ""
     last_update_time: datetime | None = None
 
 
-class CsrStatus(msgspec.Struct, frozen=True, kw_only=True):
+class CsrStatus(SigningRequestStatus, frozen=True, kw_only=True):
     """The field `status`."""
 
     conditions: tuple[CsrCondition, ...] = ()
-    certificate: str = ""
 
 
-class CertificateSigningRequest(ApiObject, frozen=True, kw_only=True):
-    """A CertificateSigningRequest, reduced to the fields that `explain` shows."""
+class CertificateSigningRequest(SigningRequest, frozen=True, kw_only=True):
+    """A CertificateSigningRequest with the fields that commands show."""
 
-    spec: SigningRequestSpec = SigningRequestSpec()
     status: CsrStatus = CsrStatus()
 
     @property
@@ -58,18 +48,14 @@ class CertificateSigningRequest(ApiObject, frozen=True, kw_only=True):
     @property
     def signing_request(self) -> SigningRequest:
         """Return the request as the services exchange it."""
-        conditions = tuple(
-            SigningRequestCondition(type=c.type, status=c.status, reason=c.reason, message=c.message)
-            for c in self.status.conditions
-        )
-        status = SigningRequestStatus(conditions=conditions, certificate=self.status.certificate)
-        return trim_signing_request(SigningRequest(metadata=self.metadata, spec=self.spec, status=status))
+        return trim_signing_request(self)
+
+
+def get_filing_order(request: CertificateSigningRequest) -> tuple[datetime, int, str]:
+    """Return a key that sorts requests by their age, the oldest first."""
+    return (request.created, request.resource_version_number, request.name)
 
 
 def find_newest(requests: Iterable[CertificateSigningRequest]) -> CertificateSigningRequest | None:
     """Return the request that was created last, decided or not; None without requests."""
-    return max(
-        requests,
-        key=lambda one: (one.created, one.signing_request.resource_version_number, one.name),
-        default=None,
-    )
+    return max(requests, key=get_filing_order, default=None)

@@ -23,13 +23,6 @@ class Meta(ObjectMeta, frozen=True, kw_only=True, rename="camel"):
     namespace: str = ""
 
 
-class EnvVar(msgspec.Struct, frozen=True, kw_only=True):
-    """One environment variable; "" if its value comes from elsewhere."""
-
-    name: str
-    value: str = ""
-
-
 class Container(msgspec.Struct, frozen=True, kw_only=True):
     """One container of a pod spec."""
 
@@ -37,17 +30,11 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     image: str = ""
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
-    env: tuple[EnvVar, ...] = ()
-
-    @property
-    def command_line(self) -> tuple[str, ...]:
-        """Return command and arguments."""
-        return (*self.command, *self.args)
 
     def flag_values(self, flag: str) -> tuple[str, ...]:
         """Return all values of the flag, as `--flag=value` or `--flag value`; "true" without a value."""
         found: list[str] = []
-        words = self.command_line
+        words = (*self.command, *self.args)
         for at, word in enumerate(words):
             name, equals, value = word.partition("=")
             if not word.startswith("-") or name.lstrip("-").replace("_", "-") != flag:

@@ -69,4 +69,4 @@ def doctor(
         from cli.doctor.run_doctor import run_doctor  # noqa: PLC0415
 
         query = ClusterQuery(kubeconfig=kubeconfig, context=context, namespace=namespace, release=release)
-        sys.exit(run_doctor(query, frozenset(only), as_json=output == "json"))
+        sys.exit(run_doctor(query, frozenset(only), output))

@@ -198,7 +198,7 @@ async def query_serving_certificates(
     """
     if isinstance(seen.requests, Unavailable) or not seen.installation.runs_service("csr"):
         return {}
-    filed = {one.signing_request.node_name for one in seen.requests}
+    filed = {one.node_name for one in seen.requests}
     silent = [node.name for node in seen.known_nodes if node.name not in filed and is_node_ready(node)]
     silent = silent[:_MAX_KUBELETS]
     own = kube.with_own_connections(connections=max(1, len(silent)))

@@ -1,24 +1,19 @@
 """Reads, evaluates and prints; writes nothing to the cluster."""
 
-from rich.console import Console
-
 from cli.cluster.kube_reader import run_gathering
 from cli.cluster.query import ClusterQuery
 from cli.doctor.diagnosis import diagnose, list_parts
 from cli.doctor.read_installation import read_installation
 from cli.doctor.snapshot import InstallationSnapshot
 from cli.doctor.text import format_diagnosis
-from cli.lines import print_json, print_lines
+from cli.lines import print_result
 
 
-def run_doctor(query: ClusterQuery, only: frozenset[str], *, as_json: bool) -> int:
+def run_doctor(query: ClusterQuery, only: frozenset[str], output: str) -> int:
     """Print the diagnosis and return the exit status. Raises ClusterUnavailable."""
     seen = run_gathering(read_installation(query, list_parts(only)))
     diagnosis = diagnose(seen, only)
-    if as_json:
-        print_json(diagnosis)
-    else:
-        print_lines(format_diagnosis(diagnosis, _format_location(seen)), Console(highlight=False))
+    print_result(output, format_diagnosis(diagnosis, _format_location(seen)), diagnosis)
     return diagnosis.exit_status
 
 

@@ -19,8 +19,8 @@ from cli.inside.flow_snapshot import (
     LastMessage,
     ObjectMessages,
     StreamSnapshot,
+    list_service_presence,
 )
-from cli.inside.service_presence import list_service_presence
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.jetstream import NoConsumer, call, fetch_last
 from libs.common.bus.nats.nats_access import NatsAccess

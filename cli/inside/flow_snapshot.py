@@ -3,11 +3,14 @@
 Pod and caller may have different versions: fields are only added, each with a default.
 """
 
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Final, Literal
 
 import msgspec
 
 from libs.common.contract.events import DeadLetter, Event, Leading
+from libs.common.contract.services import SERVICES
 from libs.common.contract.timestamp import Timestamp
 from libs.common.json_errors import JSON_ERRORS
 
@@ -153,3 +156,34 @@ def decode_result(data: bytes) -> FlowResult:
         return _decoder.decode(data)
     except JSON_ERRORS as error:
         raise ValueError(f"not the output of `inside flow`: {error}") from error
+
+
+def list_service_presence(
+    queues: Iterable[ConsumerSnapshot], leading: LastMessage | None, at: datetime
+) -> tuple[ServicePresence, ...]:
+    """Return for each known service, installed or not, whether its consumer or its heartbeat shows it."""
+    by_service = {queue.service: queue for queue in queues}
+    found = []
+    for spec in SERVICES:
+        queue = by_service.get(spec.service)
+        is_present, why = _check_leader(leading, at) if spec.provisions_stream else _check_consumer(queue)
+        found.append(ServicePresence(service=spec.service, is_present=is_present, why=why))
+    return tuple(found)
+
+
+def _check_consumer(queue: ConsumerSnapshot | None) -> tuple[bool | None, str]:
+    if queue is None:  # a follower's consumers have names that the reader does not know
+        return None, "unknown: it has no durable consumer"
+    if not queue.exists:
+        return False, f"its consumer {queue.name} does not exist"
+    if queue.waiting:
+        return True, f"pulls from {queue.name}"
+    if queue.unacknowledged:
+        return None, f"no client pulls from {queue.name}, but some messages are unacknowledged"
+    return False, f"no client pulls from {queue.name}"
+
+
+def _check_leader(leading: LastMessage | None, at: datetime) -> tuple[bool, str]:
+    if leading is None:
+        return False, "no leader heartbeat"
+    return True, f"leader heartbeat {max(0, (at - leading.published_at).total_seconds()):.0f} s ago"

@@ -122,12 +122,7 @@ def build_status(snapshot: ClusterSnapshot) -> ClusterStatus:
         ),
         requests=None
         if isinstance(snapshot.requests, Unavailable)
-        else summarize_requests(
-            (one.signing_request for one in snapshot.requests),
-            flow,
-            snapshot.at,
-            frozenset(node.name for node in nodes),
-        ),
+        else summarize_requests(snapshot.requests, flow, snapshot.at, frozenset(node.name for node in nodes)),
         pod_cidrs=_build_ipam_status(snapshot),
         certificates=tuple(
             list_certificate_statuses(

@@ -82,7 +82,7 @@ def _choose_objects(snapshot: ClusterSnapshot) -> tuple[FlowObject, ...]:
     """Return the Nodes and requests that wait: the oldest Nodes and the newest requests."""
     nodes = sorted((node for node in snapshot.known_nodes if not node.is_initialized), key=_get_age_order)
     requests = () if isinstance(snapshot.requests, Unavailable) else snapshot.requests
-    pending = sorted((one for one in requests if one.signing_request.is_pending), key=_get_age_order)
+    pending = sorted((one for one in requests if one.is_pending), key=_get_age_order)
     return (
         *(FlowObject("node", node.name) for node in nodes[:_MAX_QUERIED_OBJECTS]),
         *(FlowObject("csr", one.name) for one in pending[-_MAX_QUERIED_OBJECTS:]),

@@ -84,7 +84,8 @@ async def test_a_workload_is_described_by_its_command_its_volumes_and_its_ready_
         1,
         0,
     )
-    assert found.pod.containers[0].command_line == ("python", "-m", "services.web", "--a=b")
+    container = found.pod.containers[0]
+    assert (container.command, container.args) == (("python", "-m", "services.web"), ("--a=b",))
     assert found.pod.volumes[0].secret is not None
     status = {"status": {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}}
     await send(admin, "PATCH", f"{DEPLOYMENTS}/described/status", status, content_type=MERGE)

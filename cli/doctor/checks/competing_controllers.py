@@ -274,7 +274,7 @@ def _find_foreign_approvals(seen: InstallationSnapshot) -> Iterator[Finding]:
     reasons: dict[str, list[str]] = {}
     others = _list_foreign_nodes(seen)
     for filed in seen.requests:
-        if filed.signing_request.node_name in others:
+        if filed.node_name in others:
             continue
         approved = filed.find_condition("Approved")
         if approved is not None and approved.reason not in (_OURS, *_BY_HAND):

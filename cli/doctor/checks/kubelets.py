@@ -115,7 +115,7 @@ def check_serving_certificates(seen: InstallationSnapshot) -> Iterator[Finding]:
     assert not isinstance(seen.nodes, Unavailable)
     assert not isinstance(seen.requests, Unavailable)
     ours = [n for n in seen.nodes if not _is_foreign(n, read_ownership_of(seen, CSR_APPROVAL))]
-    filed = {request.signing_request.node_name for request in seen.requests}
+    filed = {request.node_name for request in seen.requests}
     own = {node.name for node in ours}
     by_itself = {name: told for name, told in seen.serving.items() if name in own - filed}
     no = [name for name, told in by_itself.items() if told is False]

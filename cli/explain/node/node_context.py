@@ -70,7 +70,7 @@ def make_context(
     return NodeContext(
         events=() if isinstance(events, Unavailable) else events,
         cluster_events=() if isinstance(snapshot.events, Unavailable) else snapshot.events,
-        request=find_newest(one for one in requests if one.signing_request.node_name == node.name),
+        request=find_newest(one for one in requests if one.node_name == node.name),
         lease=None if isinstance(snapshot.lease, Unavailable) else snapshot.lease,
         pods=() if isinstance(snapshot.pods, Unavailable) else snapshot.pods,
         file=file.text,

@@ -1,7 +1,7 @@
 """IPAM status: pools, podCIDRs of Nodes, quarantined blocks and conflicts. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -27,6 +27,7 @@ from services.ipam.core.networks import (
     NetworkSet,
     contains,
     explain_no_blocks,
+    overlaps,
     parse_cached_network,
     parse_foreign_network,
     parse_network,
@@ -152,15 +153,15 @@ def _list_quarantined(claims: Iterable[Claim], rest: timedelta) -> Iterator[Quar
 
 
 def _count_pools(
-    pools: Sequence[Pool], in_use: Iterable[str], resting: Iterable[str]
+    pools: Sequence[Pool], in_use: Collection[str], resting: Collection[str]
 ) -> Iterator[PoolStatus]:
     """Yield the usage of each pool. Blocks in use and in quarantine are counted separately.
 
     A block with both counts twice: in use, and in quarantine.
     """
-    live, rests = _make_counting_page(in_use), _make_counting_page(resting)
     of_live, of_resting, of_all = (
-        measure_usage(pools, each).pools for each in ([live], [rests], [live, rests])
+        measure_usage(pools, [_make_counting_page(each)]).pools
+        for each in (in_use, resting, [*in_use, *resting])
     )
     for pool in pools:
         capacity = of_all[pool.cidr].capacity
@@ -173,24 +174,30 @@ def _count_pools(
             quarantined=of_resting[pool.cidr].used,
             free=capacity - of_all[pool.cidr].used,
         )
-    yield from _count_outside_pools(live, rests, NetworkSet(pool.cidr for pool in pools))
+    yield from _count_outside_pools(in_use, resting, NetworkSet(pool.cidr for pool in pools))
 
 
 def _make_counting_page(blocks: Iterable[str]) -> Page:
-    """Return a page with these blocks, because `measure_usage` counts pages."""
-    return Page(range="", claims={block: Claim(block=block, uid="", node="") for block in blocks})
+    """Return a page with the outermost of these blocks: `measure_usage` counts disjoint claims."""
+    found: list[Network] = []
+    for network in sorted(map(parse_cached_network, blocks), key=lambda n: (n.family, n.first, n.prefix)):
+        if not found or not overlaps(found[-1], network):
+            found.append(network)
+    return Page(range="", claims={str(n): Claim(block=str(n), uid="", node="") for n in found})
 
 
-def _count_outside_pools(live: Page, rests: Page, pools: NetworkSet) -> Iterator[PoolStatus]:
+def _count_outside_pools(
+    in_use: Iterable[str], resting: Iterable[str], pools: NetworkSet
+) -> Iterator[PoolStatus]:
     """Yield the blocks outside all pools, by page and size."""
     counts: dict[tuple[int, str, int], list[int]] = {}
-    for which, page in enumerate((live, rests)):
-        for block in map(parse_cached_network, page.claims):
+    for which, blocks in enumerate((in_use, resting)):
+        for block in map(parse_cached_network, blocks):
             if not why_invalid(block) and pools.find_overlap(block) is None:
                 key = (block.family, page_range_of(str(block)), block.prefix)
                 counts.setdefault(key, [0, 0])[which] += 1
-    for (_, where, prefix), (in_use, quarantined) in sorted(counts.items()):
-        yield PoolStatus(network=where, mask=prefix, in_use=in_use, quarantined=quarantined)
+    for (_, where, prefix), (used, quarantined) in sorted(counts.items()):
+        yield PoolStatus(network=where, mask=prefix, in_use=used, quarantined=quarantined)
 
 
 def resolve_pools(flags: NetworkFlags, specs: Sequence[PoolSpec], pages: Iterable[Page]) -> tuple[Pool, ...]:

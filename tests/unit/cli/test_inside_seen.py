@@ -14,7 +14,6 @@ from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery, resolve_nats_access
 from cli.cluster.unavailable import Unavailable
 from cli.inside import flow_snapshot
-from cli.inside.service_presence import list_service_presence
 from libs.common.contract.services import READER_USER, SERVICES
 from tests.builders import NOW, make_leading, make_node, make_node_observed
 
@@ -107,7 +106,7 @@ def test_how_old_the_leaders_word_is_and_who_they_are():
 def test_a_service_is_there_if_it_asks_for_more(queue: dict[str, Any], here: bool | None):
     found = {
         one.service: one.is_present
-        for one in list_service_presence([a_queue("labeler", **queue)], LEADING, NOW)
+        for one in flow_snapshot.list_service_presence([a_queue("labeler", **queue)], LEADING, NOW)
     }
     assert found["labeler"] is here
     assert found["watcher"] is True

@@ -348,7 +348,7 @@ def test_a_consumer_is_left_out_if_its_service_is_optional_and_not_installed():
 
 def test_only_the_newest_request_of_a_node_counts():
     requests = [filed("a", "web-1", 500, "Denied"), filed("b", "web-1", 90), filed("c", "web-1", 10)]
-    found = summarize_requests([one.signing_request for one in requests], FLOW, NOW)
+    found = summarize_requests(requests, FLOW, NOW, {"web-1"})
     assert [one.name for one in found.open] == ["c"]
     assert not found.open[0].is_wrong
     assert (found.pending, found.superseded, found.denied) == (2, 1, 1)
@@ -368,7 +368,7 @@ def test_only_the_newest_request_of_a_node_counts():
 def test_what_has_not_led_to_a_certificate_is_told(
     conditions: tuple[str, ...], seconds: float, state: str, wrong: bool
 ):
-    [one] = summarize_requests([filed("a", "web-1", seconds, *conditions).signing_request], FLOW, NOW).open
+    [one] = summarize_requests([filed("a", "web-1", seconds, *conditions)], FLOW, NOW, {"web-1"}).open
     assert (one.state, one.is_wrong) == (state, wrong)
 
 
