@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 from typing import Final
 
 from libs.common.bus.ordered_publisher import OrderedPublisher
@@ -22,7 +23,7 @@ from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, object_n
 from libs.common.service.service import Dependencies
 from libs.common.settings.cloud_config_reloader import CloudConfigReloader
 from services.metadata.clock import Clock
-from services.metadata.core.node_state import create_state
+from services.metadata.core.node_state import NodeState, create_state
 from services.metadata.core.object_state import make_observation
 from services.metadata.enrichment_publisher import EnrichedMessages
 from services.metadata.machines.machine_poller import MachinePoller
@@ -113,7 +114,7 @@ class NodeController:
                 self._messages.record_sequence(message)
                 node = self.reconcilers.get(self._messages.name_of(message))
                 if isinstance(event, NodeUnreachable) and is_live and node is not None:
-                    node.on_unreachable()
+                    node.apply(NodeState.contradicted)
             case SnapshotComplete() if is_live:
                 self.forget_absent()
 
@@ -182,6 +183,15 @@ class NodeController:
         self.nodes.notify(name)
 
     async def _on_config_change(self, config: CloudConfig | CloudConfigError) -> None:
-        if self._requirements.update(config):
-            for node in self.reconcilers.values():
-                node.on_requirements_changed(_CONFIG_POLL_SPREAD_SECONDS * self._clock.random())
+        if not self._requirements.update(config):
+            return
+        for node in self.reconcilers.values():
+            node.apply(
+                partial(
+                    NodeState.requirements_changed,
+                    needed=self._requirements.needed_parts,
+                    needs_system=self._requirements.needs_system,
+                    prefer_ipv6=self._requirements.prefer_ipv6,
+                    within=_CONFIG_POLL_SPREAD_SECONDS * self._clock.random(),
+                )
+            )

@@ -5,26 +5,17 @@ from typing import Protocol
 
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.node import Node
-from libs.talos.machine_events import WatchSnapshot
 from services.metadata.core.node_state import NodeState
+from services.metadata.core.poll_schedule import Timing
 
 
 class PolledNode(Protocol):
-    """One Node and the events of its machine. `NodeReconciler` implements it."""
+    """One Node and its state. `NodeReconciler` implements it."""
 
     state: NodeState
 
-    def expedite_poll(self, within_seconds: float) -> None:
-        """Poll within that time."""
-
-    def on_watch_opened(self, snapshot: WatchSnapshot) -> None:
-        """Apply the snapshot with which a machine watch opened."""
-
-    def on_machine_changed(self) -> None:
-        """Handle a change that a live watch reported."""
-
-    def on_watch_ended(self, within_seconds: float) -> None:
-        """Handle the end of the watch: poll within that time."""
+    def apply(self, change: Callable[[NodeState, Timing], NodeState]) -> None:
+        """Apply a change of the state that another part of metadata observed."""
 
 
 class NodeRegistry(Mapping[str, NodeState]):
@@ -52,14 +43,14 @@ class NodeRegistry(Mapping[str, NodeState]):
         """Tell the listener that the state of that Node changed or was removed."""
         self._listener(name)
 
-    def find(self, name: str) -> PolledNode | None:
-        """Return the Node of that name, None if there is none."""
-        return self._nodes.get(name)
+    def apply(self, name: str, change: Callable[[NodeState, Timing], NodeState]) -> None:
+        """Apply a change to the state of that Node, if it still exists."""
+        if name in self._nodes:
+            self._nodes[name].apply(change)
 
     def expedite_poll(self, name: str, within_seconds: float = 0.0) -> None:
         """Poll the machine of that Node within that time."""
-        if name in self._nodes:
-            self._nodes[name].expedite_poll(within_seconds)
+        self.apply(name, lambda state, timing: state.poll_within(within_seconds, timing))
 
     def list_nodes(self) -> Iterable[Node] | None:
         """Return all Nodes; None while not all of them are known."""

@@ -4,6 +4,8 @@ import asyncio
 import logging
 from dataclasses import KW_ONLY, dataclass
 
+from msgspec.structs import replace
+
 from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.ordered_publisher import PublishOutcome
 from libs.common.bus.protocol import BusError, Message
@@ -18,7 +20,7 @@ from libs.common.contract.events import (
 from libs.common.observability.telemetry import log_fields
 from services.metadata.clock import Clock, Wakeup
 from services.metadata.core.contested_addresses import AddressClaimIndex, find_contested_addresses
-from services.metadata.core.object_state import NEVER, ForgetObject, Publish, Wait
+from services.metadata.core.object_state import NEVER, ForgetObject, Publication, Publish, Wait
 from services.metadata.core.request_state import RequestState
 from services.metadata.core.request_step import DialBack, PollNode, decide_request_step
 from services.metadata.enrichment_publisher import EnrichedMessages, EnrichmentPublisher
@@ -171,7 +173,7 @@ class RequestReconciler:
                 log.warning("message too large, will publish without facts", extra={"reason": str(outcome)})
                 self._set_state(state.message_oversized(event))
             case Exception() if not isinstance(outcome, EventError):
-                self._set_state(state.publish_failed(timing))
+                self._set_publication(state.publication.failed(timing))
             case _:
                 state = state.published(event, timing)
                 is_tied = outcome is PublishOutcome.TIED
@@ -188,6 +190,10 @@ class RequestReconciler:
             return outcome, await self.messages.fetch_last(self.name)
         except (BusError, TemporaryError) as error:
             return error, None
+
+    def _set_publication(self, publication: Publication[EnrichedCsr]) -> None:
+        if publication is not self.state.publication:
+            self._set_state(replace(self.state, publication=publication))
 
     def _set_state(self, state: RequestState) -> None:
         if state is not self.state:
@@ -221,7 +227,7 @@ class RequestReconciler:
 
     def on_bus_reconnect(self) -> None:
         """Publish within a second what the bus rejected before."""
-        self._set_state(self.state.bus_reconnected(self.clock.timing()))
+        self._set_publication(self.state.publication.reconnected(self.clock.timing()))
 
     def on_forgotten(self) -> None:
         """Check the other requests of the Node again: one of them may be the newest now."""

@@ -1,18 +1,21 @@
 """Reconciles one Node until it is gone: polls its machine, publishes the result, waits for changes."""
 
 import logging
+from collections.abc import Callable
+
+from msgspec.structs import replace
 
 from libs.common.bus.ordered_publisher import PublishOutcome
 from libs.common.bus.protocol import Message
 from libs.common.contract.events import EnrichedNode, EnrichedNodeGone, EventError, NodeGone, NodeObserved
 from libs.common.observability.telemetry import log_fields
-from libs.talos.machine_events import WatchSnapshot
 from services.metadata.clock import Clock, Wakeup
 from services.metadata.core.event_equivalence import is_same_fault
 from services.metadata.core.inventory_state import InventoryPoll
 from services.metadata.core.node_state import NodeState
 from services.metadata.core.node_step import PollMachine, decide_node_step
-from services.metadata.core.object_state import ForgetObject, Publish, Wait
+from services.metadata.core.object_state import ForgetObject, Publication, Publish, Wait
+from services.metadata.core.poll_schedule import Timing
 from services.metadata.core.shown_addresses import ShownAddresses
 from services.metadata.enrichment_publisher import EnrichedMessages, EnrichmentPublisher
 from services.metadata.machines.machine_poller import MachinePoller
@@ -148,7 +151,7 @@ class NodeReconciler:
                 self._set_state(state.message_oversized(str(outcome), timing))
             case Exception() if not isinstance(outcome, EventError):
                 self._shown_addresses.is_up_to_date = False
-                self._set_state(state.publish_failed(timing))
+                self._set_publication(state.publication.failed(timing))
             case PublishOutcome.TIED if state.dial_targets:
                 self._set_state(state.publish_conflicted(event, now=timing.now))
             case _:
@@ -167,12 +170,16 @@ class NodeReconciler:
             reason = state.identity.reason
         self.publisher.log_outcome(event, outcome, state.publication, reason=reason, seconds=seconds)
 
+    def _set_publication(self, publication: Publication[EnrichedNode]) -> None:
+        if publication is not self.state.publication:
+            self._set_state(replace(self.state, publication=publication))
+
     def _set_state(self, state: NodeState) -> None:
         if state is self.state:
             return
         if state.watch_address != self.state.watch_address:
             self._watcher.set_target(self._name, state.watch_address)
-            state = state.unwatched()
+            state = replace(state, is_watched=False)  # the previous watch was on another machine
         self.state = state
         self._wakeup.set()
         self._nodes.notify(self._name)
@@ -184,51 +191,19 @@ class NodeReconciler:
         self._shown_addresses = ShownAddresses()
         self._set_state(self.state.stream_replaced())
 
+    def apply(self, change: Callable[[NodeState, Timing], NodeState]) -> None:
+        """Apply a change of the state that another part of metadata observed."""
+        self._set_state(change(self.state, self._clock.timing()))
+
     def on_bus_reconnect(self) -> None:
         """Publish within a second what the bus rejected before."""
-        self._set_state(self.state.bus_reconnected(self._clock.timing()))
+        self._set_publication(self.state.publication.reconnected(self._clock.timing()))
 
     def on_forgotten(self) -> None:
         """End the watch and the probes of the machine."""
         self._outage.forget(self._name)
         self._watcher.set_target(self._name, "")
         self._nodes.notify(self._name)
-
-    def on_unreachable(self) -> None:
-        """Handle a NodeUnreachable in the stream, which may contradict the facts of this replica."""
-        now, intervals = self._clock.monotonic(), self._clock.intervals
-        self._set_state(self.state.contradicted(now=now, intervals=intervals))
-
-    def on_requirements_changed(self, within_seconds: float) -> None:
-        """Poll within that time if polls must return another part or use another address family."""
-        self._set_state(
-            self.state.requirements_changed(
-                self._requirements.needed_parts,
-                needs_system=self._requirements.needs_system,
-                prefer_ipv6=self._requirements.prefer_ipv6,
-                within=within_seconds,
-                now=self._clock.monotonic(),
-                intervals=self._clock.intervals,
-            )
-        )
-
-    def expedite_poll(self, within_seconds: float) -> None:
-        """Poll within that time."""
-        self._set_state(self.state.poll_within(within_seconds, now=self._clock.monotonic()))
-
-    def on_watch_opened(self, snapshot: WatchSnapshot) -> None:
-        """Apply the snapshot with which a machine watch opened."""
-        now, intervals = self._clock.monotonic(), self._clock.intervals
-        self._set_state(self.state.watch_opened(snapshot, now=now, intervals=intervals))
-
-    def on_machine_changed(self) -> None:
-        """Handle a change that a live watch reported."""
-        now, intervals = self._clock.monotonic(), self._clock.intervals
-        self._set_state(self.state.machine_changed(now=now, intervals=intervals))
-
-    def on_watch_ended(self, within_seconds: float) -> None:
-        """Handle the end of the watch: poll within that time."""
-        self._set_state(self.state.watch_ended(within=within_seconds, now=self._clock.monotonic()))
 
 
 def _log_poll(before: NodeState, after: NodeState) -> None:

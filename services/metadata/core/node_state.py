@@ -219,20 +219,19 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         failures = count_failure(self.failures, _ADDRESSES_CHANGING)
         return replace(self, fault=_ADDRESSES_CHANGING, failures=failures)
 
-    def poll_within(self, seconds: float, *, now: float) -> "NodeState":
+    def poll_within(self, seconds: float, timing: Timing) -> "NodeState":
         """Poll in so many seconds at the latest."""
-        next_poll_at = min(self.next_poll_at, now + seconds)
+        next_poll_at = min(self.next_poll_at, timing.now + seconds)
         return replace(self, next_poll_at=next_poll_at) if self.dial_targets else self
 
     def requirements_changed(
         self,
-        needed: frozenset[Part],
+        timing: Timing,
         *,
+        needed: frozenset[Part],
         needs_system: bool,
         prefer_ipv6: bool,
         within: float,
-        now: float,
-        intervals: PollIntervals,
     ) -> "NodeState":
         """Poll in `within` seconds at the latest if a needed part is missing or the address family changed.
 
@@ -240,40 +239,35 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         """
         state, addresses = self, _find_dial_targets(self.node, prefer_ipv6=prefer_ipv6)
         if not isinstance(addresses, MachineFault) and addresses != self.dial_targets:
-            next_poll_at = min(self.next_poll_at, now + within)
+            next_poll_at = min(self.next_poll_at, timing.now + within)
             state = replace(self, dial_targets=addresses, next_poll_at=next_poll_at)
         if state.facts is None:
             return state
         lacks_system = needs_system and state.facts.system is None
-        lacks_parts = lacks_system or state.select_parts(needed, now=now, intervals=intervals)
-        return state.poll_within(within, now=now) if lacks_parts else state
+        lacks_parts = lacks_system or state.select_parts(needed, now=timing.now, intervals=timing.intervals)
+        return state.poll_within(within, timing) if lacks_parts else state
 
     # ---- watches
 
-    def watch_opened(self, snapshot: WatchSnapshot, *, now: float, intervals: PollIntervals) -> "NodeState":
+    def watch_opened(self, snapshot: WatchSnapshot, timing: Timing) -> "NodeState":
         """Mark the machine as watched. Poll if the snapshot differs from the facts.
 
         The next scheduled poll stays due: it reads resources that are not watched.
         """
-        state = replace(self, is_watched=True, watch_opened_at=now)
+        state = replace(self, is_watched=True, watch_opened_at=timing.now)
         if self.facts is not None and snapshot.matches(self.facts):
             return state
-        return state.machine_changed(now=now, intervals=intervals)
+        return state.machine_changed(timing)
 
-    def machine_changed(self, *, now: float, intervals: PollIntervals) -> "NodeState":
+    def machine_changed(self, timing: Timing) -> "NodeState":
         """Poll after a change that a live watch reported. The debounce waits for the end of the burst."""
-        due = self._due_after_change(now, intervals)
-        next_poll_at = min(self.next_poll_at, due)
-        return replace(self, is_watched=True, machine_changed_at=now, next_poll_at=next_poll_at)
+        next_poll_at = min(self.next_poll_at, self._due_after_change(timing.now, timing.intervals))
+        return replace(self, is_watched=True, machine_changed_at=timing.now, next_poll_at=next_poll_at)
 
-    def watch_ended(self, *, within: float, now: float) -> "NodeState":
+    def watch_ended(self, within: float, timing: Timing) -> "NodeState":
         """Poll in `within` seconds at the latest, with the whole inventory: no watch reports changes now."""
-        state = self.poll_within(within, now=now)
+        state = self.poll_within(within, timing)
         return replace(state, is_watched=False, inventory=self.inventory.doubtful())
-
-    def unwatched(self) -> "NodeState":
-        """Mark the machine as unwatched: the previous watch was on another machine or address."""
-        return replace(self, is_watched=False)
 
     def _due_after_change(self, changed_at: float, intervals: PollIntervals) -> float:
         return max(changed_at + intervals.debounce, self.polled_at + intervals.min_gap)
@@ -295,25 +289,17 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         publication = replace(self.publication, event=None)
         return replace(self, publication=publication, must_poll_first=True, next_poll_at=now)
 
-    def publish_failed(self, timing: Timing) -> "NodeState":
-        """Count the failed publish and set the back-off."""
-        return replace(self, publication=self.publication.failed(timing))
-
     def message_oversized(self, why: str, timing: Timing) -> "NodeState":
         """Replace facts that make the message too large by a fault, so that it is published without them."""
         fault = MachineFault(kind="invalid", step="facts", message=why)
         return replace(self.poll_failed(fault, began=self.polled_at, timing=timing), last_known=None)
 
-    def bus_reconnected(self, timing: Timing) -> "NodeState":
-        """End the publish back-off."""
-        publication = self.publication.reconnected(timing)
-        return self if publication is self.publication else replace(self, publication=publication)
-
-    def contradicted(self, *, now: float, intervals: PollIntervals) -> "NodeState":
+    def contradicted(self, timing: Timing) -> "NodeState":
         """Poll if this replica has facts but the stream has none. After a successful poll the facts win."""
         if self.facts is None:
             return self
-        return self.poll_within(max(0.0, self.polled_at + intervals.min_gap - now), now=now)
+        earliest = self.polled_at + timing.intervals.min_gap
+        return self.poll_within(max(0.0, earliest - timing.now), timing)
 
 
 def create_state(

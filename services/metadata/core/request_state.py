@@ -115,21 +115,12 @@ class RequestState(msgspec.Struct, frozen=True, kw_only=True):
             return self._with_published(mine)
         return replace(self._with_published(theirs), fresh_from=now)
 
-    def publish_failed(self, timing: Timing) -> "RequestState":
-        """Count the failed publish and set the back-off."""
-        return replace(self, publication=self.publication.failed(timing))
-
     def message_oversized(self, event: EnrichedCsr) -> "RequestState":
         """Publish again without the facts. A message that has none and is still too large never is."""
         facts = event.facts if isinstance(event, CsrEnriched) else None
         retry_at = LONG_AGO if facts is not None else NEVER
         publication = replace(self.publication, retry_at=retry_at)
         return replace(self, publication=publication, oversized_facts=facts or self.oversized_facts)
-
-    def bus_reconnected(self, timing: Timing) -> "RequestState":
-        """End the publish back-off."""
-        publication = self.publication.reconnected(timing)
-        return self if publication is self.publication else replace(self, publication=publication)
 
     def stored(self, theirs: EnrichedCsr) -> "RequestState":
         """Apply another replica's newer message. If it has less data than ours, ours is published again."""

@@ -12,6 +12,7 @@ from libs.common.bus.delivery import backoff_seconds
 from libs.common.clocks import loop_time
 from libs.common.observability import metrics
 from libs.talos.api import MachineUnavailable, WatchSnapshot
+from services.metadata.core.node_state import NodeState
 from services.metadata.machines.query_machine import QuerySlots
 from services.metadata.machines.talos_client import TalosClient
 from services.metadata.node_registry import NodeRegistry
@@ -144,16 +145,14 @@ class MachineWatcher:
             await asyncio.sleep(backoff_seconds(failures, self._random.random()))
 
     def _pass_on(self, name: str, contents: WatchSnapshot | None) -> None:
-        node = self._nodes.find(name)
-        if node is not None and contents is not None:
-            node.on_watch_opened(contents)
-        elif node is not None:
-            node.on_machine_changed()
+        if contents is None:
+            self._nodes.apply(name, NodeState.machine_changed)
+        else:
+            self._nodes.apply(name, lambda state, timing: state.watch_opened(contents, timing))
 
     def _end(self, name: str) -> None:
-        node = self._nodes.find(name)
-        if node is not None:
-            node.on_watch_ended(_POLL_AFTER_END_SECONDS * self._random.random())
+        within = _POLL_AFTER_END_SECONDS * self._random.random()
+        self._nodes.apply(name, lambda state, timing: state.watch_ended(within, timing))
 
     async def _wait_turn(self) -> None:
         turn = _QueuedWatch(since=loop_time(), given=asyncio.get_running_loop().create_future())

@@ -58,12 +58,7 @@ def then_required(
     within: float,
 ) -> NodeState:
     return known.requirements_changed(
-        needed,
-        needs_system=needs_system,
-        prefer_ipv6=prefer_ipv6,
-        within=within,
-        now=T,
-        intervals=INTERVALS,
+        at(T), needed=needed, needs_system=needs_system, prefer_ipv6=prefer_ipv6, within=within
     )
 
 
@@ -101,7 +96,7 @@ def test_all_parts_are_requested_again_after_a_fault_or_the_end_of_a_watch():
     known = then_polled(joined(), VERSION, Inventory(talos_version="v1"))
     gone = then_failed(known, fault("Version", "timeout"))
     assert to_ask(gone, VERSION) == VERSION
-    assert to_ask(known.watch_ended(within=1.0, now=T), VERSION) == VERSION
+    assert to_ask(known.watch_ended(1.0, at(T)), VERSION) == VERSION
     elsewhere = then_observed(known, make_node(ip="10.0.0.9"))
     assert to_ask(elsewhere, VERSION) == VERSION
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from libs.common.contract import events
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault, has_same_facts
@@ -130,7 +131,7 @@ def test_young_or_watched_facts_are_not_polled_again(watched):
     if watched:
         known, later = (
             then_polled(
-                known.machine_changed(now=T + 1, intervals=INTERVALS),
+                known.machine_changed(at(T + 1)),
                 began=T + 2,
                 now=T + 2,
             ),
@@ -281,26 +282,24 @@ def test_an_address_that_is_never_dialled_is_a_fault_that_is_republished():
 
 
 def test_a_change_during_a_poll_causes_another_poll():
-    known = enriched_node().machine_changed(now=T + 5.1, intervals=INTERVALS)
+    known = enriched_node().machine_changed(at(T + 5.1))
     after = then_polled(known, began=T + 5.0, now=T + 5.3)
     assert after.next_poll_at <= T + 5.6
     assert then_polled(known, began=T + 5.2, now=T + 5.3).next_poll_at > T + 60
 
 
 def test_a_burst_of_changes_causes_one_poll_and_a_flood_two_per_second():
-    known = enriched_node().machine_changed(now=T + 5.0, intervals=INTERVALS)
+    known = enriched_node().machine_changed(at(T + 5.0))
     assert known.next_poll_at == T + 5.05
-    assert known.machine_changed(now=T + 5.04, intervals=INTERVALS).next_poll_at == T + 5.05
-    flood = then_polled(known, began=T + 5.05, now=T + 5.06).machine_changed(
-        now=T + 5.07, intervals=INTERVALS
-    )
+    assert known.machine_changed(at(T + 5.04)).next_poll_at == T + 5.05
+    flood = then_polled(known, began=T + 5.05, now=T + 5.06).machine_changed(at(T + 5.07))
     assert flood.next_poll_at == T + 5.55
 
 
 def test_the_end_of_a_watch_causes_a_poll():
-    known = enriched_node().machine_changed(now=T + 1, intervals=INTERVALS)
+    known = enriched_node().machine_changed(at(T + 1))
     known = then_polled(known, began=T + 2, now=T + 2)
-    ended = known.watch_ended(within=2.0, now=T + 10)
+    ended = known.watch_ended(2.0, at(T + 10))
     assert not ended.is_watched
     assert ended.next_poll_at == T + 12
 
@@ -311,7 +310,7 @@ def contents(facts: MachineFacts) -> WatchSnapshot:
 
 def test_a_watch_that_opens_with_the_polled_facts_causes_no_poll():
     before = enriched_node()
-    known = before.watch_opened(contents(make_facts()), now=T + 1, intervals=INTERVALS)
+    known = before.watch_opened(contents(make_facts()), at(T + 1))
     assert known.is_watched
     assert known.next_poll_at == before.next_poll_at
     assert isinstance(step(known, T + 2), Wait)
@@ -328,13 +327,13 @@ def test_a_watch_that_opens_with_the_polled_facts_causes_no_poll():
     ids=["zone", "node name", "addresses", "no metadata"],
 )
 def test_a_watch_that_opens_with_other_facts_causes_a_poll(other):
-    known = enriched_node().watch_opened(other, now=T + 1, intervals=INTERVALS)
+    known = enriched_node().watch_opened(other, at(T + 1))
     assert known.is_watched
     assert step(known, T + 2) == PollMachine(("10.0.0.5",))
 
 
 def test_a_poll_in_progress_when_a_watch_opens_is_repeated():
-    known = enriched_node().watch_opened(contents(make_facts()), now=T + 5.1, intervals=INTERVALS)
+    known = enriched_node().watch_opened(contents(make_facts()), at(T + 5.1))
     assert then_polled(known, began=T + 5.0, now=T + 5.3).next_poll_at <= T + 5.6
     assert then_polled(known, began=T + 5.2, now=T + 5.3).next_poll_at > T + 60
 
@@ -376,14 +375,16 @@ def test_the_end_of_a_node_is_published_once():
         )
     )
     assert step(then_published(known)) == ForgetObject()
-    refused = known.publish_failed(at(T, 0.5))
+    refused = replace(known, publication=known.publication.failed(at(T, 0.5)))
     assert step(refused) == Wait(refused.publication.retry_at)
 
 
 @pytest.mark.parametrize("has_stored", [False, True])
 def test_a_machine_that_answers_after_a_lost_acknowledgement_is_published_again(has_stored: bool):
     known = enriched_node()
-    refused = then_failed(known).publish_failed(at(T))  # perhaps the stream has the fault
+    refused = replace(
+        then_failed(known), publication=known.publication.failed(at(T))
+    )  # perhaps the stream has the fault
     enriched = known.publication.event
     assert isinstance(enriched, events.NodeEnriched)
     back = then_polled(refused, stored=enriched if has_stored else None)
@@ -412,10 +413,10 @@ def test_a_message_of_another_replica_is_corrected_only_after_a_successful_poll(
 
 def test_facts_win_over_another_replica_that_has_none():
     known = enriched_node()
-    contradicted = known.contradicted(now=T + 5, intervals=INTERVALS)
+    contradicted = known.contradicted(at(T + 5))
     assert step(contradicted, T + 5) == PollMachine(("10.0.0.5",))
     blind = then_published(then_failed(joined()))
-    assert blind.contradicted(now=T + 5, intervals=INTERVALS) is blind
+    assert blind.contradicted(at(T + 5)) is blind
 
 
 def test_facts_too_large_for_a_message_are_a_fault_of_the_machine():
@@ -466,13 +467,13 @@ def after(known: NodeState, what: str, value: Any, *, sequence: int, now: float)
         case "void":
             return known.stream_replaced()
         case "changed":
-            return known.machine_changed(now=now, intervals=INTERVALS)
+            return known.machine_changed(at(now))
         case "watch opened":
-            return known.watch_opened(contents(value), now=now, intervals=INTERVALS)
+            return known.watch_opened(contents(value), at(now))
         case "watch ended":
-            return known.watch_ended(within=1.0, now=now)
+            return known.watch_ended(1.0, at(now))
         case "hurried":
-            return known.poll_within(0.0, now=now)
+            return known.poll_within(0.0, at(now))
         case _:
             return known
 
@@ -486,7 +487,7 @@ def after_publish(known: NodeState, event: events.EnrichedNode, now: float, data
         assert event.node == known.node
     if data.draw(st.booleans()):
         return known.published(event, at(now, data.draw(JITTER)))
-    return known.publish_failed(at(now, data.draw(JITTER)))
+    return replace(known, publication=known.publication.failed(at(now, data.draw(JITTER))))
 
 
 def settled(known: NodeState, now: float, data: st.DataObject) -> NodeState:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from libs.common.contract.events import CsrEnriched, CsrGone, CsrObserved, EnrichedCsrGone
 from libs.common.contract.machine import MachineFacts, MachineFault
@@ -103,14 +104,14 @@ def test_facts_of_a_recent_poll_are_published():
 def test_older_facts_are_not_published_but_polled_once():
     known, node = asked(), polled_node(T - FRESHNESS_SECONDS - 0.1)
     assert step(known, node) == PollNode()
-    node = node.poll_within(0.0, now=T)
+    node = node.poll_within(0.0, at(T))
     assert step(known.poll_requested(now=T), node) == Wait(NEVER)
 
 
 def test_facts_of_any_age_are_published_under_a_live_watch_without_changes():
     node = msgspec.structs.replace(polled_node(T - 600.0), is_watched=True)
     assert told(asked(), node).facts == make_facts()
-    changed = node.machine_changed(now=T, intervals=INTERVALS)
+    changed = node.machine_changed(at(T))
     assert step(asked(), changed) == Wait(NEVER), "the watch itself causes a poll"
 
 
@@ -119,7 +120,7 @@ def test_a_recent_fault_is_published_and_an_old_one_is_polled_first():
     assert (event.fault, event.facts, event.answering_addresses) == (TIMEOUT, None, ())
     old = msgspec.structs.replace(failed(T - 40.0), next_poll_at=T + 20.0)
     assert step(asked(), old) == PollNode()
-    assert told(asked(), old.poll_within(0.0, now=T)).fault == TIMEOUT
+    assert told(asked(), old.poll_within(0.0, at(T))).fault == TIMEOUT
 
 
 def test_a_request_without_a_node_is_published_after_a_second():
@@ -283,16 +284,17 @@ def test_facts_that_make_the_message_too_large_are_a_fault():
 
 
 def test_a_failed_publish_is_retried_with_back_off_and_at_once_after_a_reconnect():
-    known = asked().publish_failed(at(T, 1.0))
+    known = asked()
+    known = replace(known, publication=known.publication.failed(at(T, 1.0)))
     assert step(known, polled_node()) == Wait(T + 0.5)
-    known = known.bus_reconnected(at(T, 0.0))
+    known = replace(known, publication=known.publication.reconnected(at(T, 0.0)))
     assert told(known, polled_node()).facts is not None
 
 
 def test_facts_are_published_again_after_a_fault_whose_acknowledgement_was_lost():
     node = polled_node()
     known = dialled(then_published(asked(), node), node)
-    refused = known.publish_failed(at(T))  # perhaps the stream has the fault
+    refused = replace(known, publication=known.publication.failed(at(T)))  # perhaps the stream has the fault
     assert told(refused, node, refused.publication.retry_at).facts is not None
 
 
@@ -353,7 +355,7 @@ def test_stale_facts_are_never_published_and_no_wait_ends_in_the_past(
                 node.is_watched and node.machine_changed_at < node.polled_at
             )
         case PollNode():
-            asked_for = node.poll_within(0.0, now=now)
+            asked_for = node.poll_within(0.0, at(now))
             assert step(known.poll_requested(now=now), asked_for, now) != PollNode()
         case Wait(until=until):
             assert until > now
