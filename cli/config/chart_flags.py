@@ -25,6 +25,8 @@ _ANOTHER: Final = ": it belongs to another service"
 _ENDS: Final = "--help and --version end the process"
 _BUS: Final = "--bus=memory works only with daemonSet.enabled: separate processes need NATS"
 
+_Message = tuple[bool, str, str]  # whether it is a mistake, the path of the value, and the text
+
 
 class ChartValues(msgspec.Struct, frozen=True):
     """The values of one release, and what becomes flags or environment of the processes."""
@@ -104,9 +106,6 @@ def check_flags(chart: ChartValues) -> ChartFindings:
             told = text.replace(_ANOTHER, ": no installed service accepts it")
             found.warnings.append(make_finding(path, told))
     return found
-
-
-_Message = tuple[bool, str, str]  # whether it is a mistake, the path of the value, and the text
 
 
 def _check_process(chart: ChartValues, names: Sequence[str]) -> Iterator[_Message]:

@@ -13,8 +13,6 @@ from libs.common.contract.services import LABELER
 from libs.common.contract.signing_request import SigningRequest
 
 MILESTONES: Final = ("observed", "answered", "ready")  # in the order in which a node reaches them
-
-
 _RELOADS: Final = ("--cloud-config rejected, the previous one stays in use", "cloud-config reloaded")
 
 
