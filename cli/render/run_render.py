@@ -9,6 +9,7 @@ from rich.text import Text
 
 from cli.cluster.kept_keys import NO_MANAGERS
 from cli.command_exit import CommandError
+from cli.layout import format_table
 from cli.lines import Line, print_json, print_lines
 from cli.render import text
 from cli.render.as_json import comparison_to_json, previews_to_json
@@ -16,7 +17,6 @@ from cli.render.compiled_config import CompiledConfig, read_config
 from cli.render.facts_file import encode_facts, load_samples
 from cli.render.node_selection import GatheredNodes, NodeSelection, SkippedNode, gather_nodes
 from cli.render.preview import compare, preview_node
-from cli.table import format_table
 from libs.common.cloud_config.fact_fields import FIELDS, TalosResource, required_resources
 
 _EVERYTHING: Final[frozenset[TalosResource]] = frozenset(field.resource for field in FIELDS if field.resource)
@@ -52,7 +52,7 @@ def print_samples() -> None:
     found = [(platform, node.name, node.facts.platform) for platform, node in load_samples().items()]
     rows = [(platform, name, at.region, at.zone, at.instance_type) for platform, name, at in found]
     header = ("PLATFORM", "NODE", "REGION", "ZONE", "INSTANCE TYPE")
-    print_lines(format_table(header, [list(map(Text, row)) for row in rows]), Console(highlight=False))
+    print_lines(format_table(header, rows, is_last_column_prose=False), Console(highlight=False))
 
 
 def _save_facts(gathered: GatheredNodes, path: Path) -> None:
