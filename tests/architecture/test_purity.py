@@ -31,7 +31,7 @@ SHELL = (
     r"services\.metadata\.machines\.\w+",
     r"services\.bootstrap\.(key_stores|run|server_reconciler)",
     # the simulated machines: process, connections, calls
-    r"libs\.testbed\.sim_machines\.(__main__|client|connection|control|endpoints|sim_machine|talos_service)",
+    r"libs\.testbed\.sim_machines\.(__main__|connection|sim_machine|talos_service)",
 )
 WORLD = {
     "asyncio",

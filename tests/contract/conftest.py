@@ -50,13 +50,13 @@ def _stored(body: Document | None) -> Document:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run what is marked `real_only` on the real server only: `sim_apiserver` says what it leaves out."""
+    """Run what is marked `real_only` on real servers only; `sim_apiserver` and decision 9 list it."""
     left_out = [
         item
         for item in items
         if isinstance(item, pytest.Function)
         if item.get_closest_marker("real_only")
-        if any(str(value).startswith("simulated") for value in item.callspec.params.values())
+        if any(str(value).startswith(("simulated", "python")) for value in item.callspec.params.values())
     ]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]

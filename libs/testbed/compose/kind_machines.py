@@ -18,8 +18,7 @@ from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.compose.addresses import TALOS_PORT
 from libs.testbed.kubelet_node import PROVIDED_NODE_IP
 from libs.testbed.machine_fleet import SimMachineFacts, make_machine
-from libs.testbed.sim_machines.connection import Apid
-from libs.testbed.sim_machines.endpoints import MachineEndpoints
+from libs.testbed.sim_machines.connection import listen
 from libs.testbed.sim_machines.sim_machine import SimFleet
 from libs.testbed.sim_machines.talos_service import TalosService
 
@@ -68,9 +67,7 @@ async def follow_nodes(api: KubeApi, machines: SimFleet) -> None:
 async def main() -> None:
     """Serve until the process ends."""
     machines = SimFleet()
-    apid = Apid(TalosService(machines))
-    endpoints = MachineEndpoints(apid, CERTIFICATES_FOLDER, [TALOS_PORT], host="0.0.0.0")  # noqa: S104 - a pod
-    endpoints.open()
+    await listen(TalosService(machines), CERTIFICATES_FOLDER, [TALOS_PORT], host="0.0.0.0")  # noqa: S104 - a pod
     api = KubeApi(load_kube_config(None, os.environ), user_agent="kind-machines")
     try:
         await follow_nodes(api, machines)

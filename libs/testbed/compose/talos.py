@@ -10,8 +10,7 @@ import time
 
 from libs.testbed.compose.addresses import FOLDER, TALOS_PORT, read_fleet
 from libs.testbed.machine_facts import SimMachineFacts
-from libs.testbed.sim_machines.connection import Apid
-from libs.testbed.sim_machines.endpoints import MachineEndpoints
+from libs.testbed.sim_machines.connection import listen
 from libs.testbed.sim_machines.sim_machine import SimFleet
 from libs.testbed.sim_machines.talos_service import TalosService
 
@@ -24,8 +23,7 @@ async def serve(fleet: list[SimMachineFacts]) -> None:
     machines = SimFleet()
     for machine in fleet:
         machines.put(machine, time.time_ns())
-    endpoints = MachineEndpoints(Apid(TalosService(machines)), FOLDER / "talos", [TALOS_PORT], host="0.0.0.0")  # noqa: S104 - in a container's network
-    endpoints.open()
+    await listen(TalosService(machines), FOLDER / "talos", [TALOS_PORT], host="0.0.0.0")  # noqa: S104 - in a container's network
     print(f"talos: {len(fleet)} machines serve on port {TALOS_PORT}", flush=True)
     await ended.wait()
 

@@ -1,21 +1,17 @@
-"""One HTTP/2 connection as in apid: windows, unlimited streams, certificate check, ping enforcement."""
+"""HTTP/2 connections over mutual TLS as in apid: windows, unlimited streams."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from cryptography import x509
-from cryptography.x509.oid import ExtendedKeyUsageOID
 from grpclib.config import Configuration
 from grpclib.protocol import Connection, EventsProcessor, H2Protocol
 from grpclib.server import Server
 from h2.connection import H2Connection
-from h2.errors import ErrorCodes
-from h2.events import PingReceived
 from h2.settings import SettingCodes, Settings
 
 from libs.testbed.sim_machines.talos_service import MethodTable, RawCodec, TalosService
@@ -23,16 +19,10 @@ from libs.testbed.sim_machines.talos_service import MethodTable, RawCodec, Talos
 _STREAM_WINDOW = 65535 * 32
 _CONNECTION_WINDOW = 65535 * 16
 _MANY_STREAMS = 2**31 - 1  # h2's own limit of 100 is fewer than the watches of 50 machines
-# grpc-go's default enforcement, which Talos does not change
-_PING_SECONDS_WITH_STREAMS = 300
-_PING_SECONDS_WITHOUT = 7200
-_MAX_STRIKES = 2
-
-_log = logging.getLogger(__name__)
 
 
 class Apid(Server):
-    """grpclib's server without its listener; `MachineEndpoint` listens."""
+    """grpclib's server without its listener; `listen` listens."""
 
     def __init__(self, service: TalosService) -> None:
         # No keepalive: grpclib would count its own pings in the counter of the client's pings.
@@ -46,13 +36,11 @@ class Apid(Server):
 
 
 class ApidConnection(H2Protocol):
-    """A connection; the future `lost` completes when it is closed."""
+    """A connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start HTTP/2, or abort if the certificate is not for client authentication only."""
-        self.lost = asyncio.get_running_loop().create_future()
+        """Start HTTP/2."""
         self._transport = cast(asyncio.Transport, transport)
-        self._last_ping = float("-inf")
         self._h2 = H2Connection(config=self.h2_config)
         self._h2.local_settings = Settings(
             client=False,
@@ -63,48 +51,19 @@ class ApidConnection(H2Protocol):
         )
         self.connection = Connection(self._h2, self._transport, config=self.config)
         self.processor = EventsProcessor(self.handler, self.connection)
-        self.processor.processors[PingReceived] = self._on_ping
-        if not is_for_clients_only(transport):
-            _log.warning("connection rejected: certificate is not for client authentication only")
-            self._transport.abort()
-            return
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(_CONNECTION_WINDOW - 65535)
         self.connection.flush()
 
-    def abort(self) -> None:
-        """Close the connection at once."""
-        self._transport.abort()
 
-    def data_received(self, data: bytes) -> None:
-        """Ignore data of a client that is rejected."""
-        if not self._transport.is_closing():
-            super().data_received(data)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """Break all calls."""
-        super().connection_lost(exc)
-        self.lost.set_result(None)
-
-    def _on_ping(self, _: PingReceived) -> None:
-        """Close the connection after too many pings, as grpc-go does.
-
-        grpclib resets the counter when it sends headers or data. grpc-go then accepts the next ping.
-        """
-        now = asyncio.get_running_loop().time()
-        has_streams = bool(self._h2.open_inbound_streams)
-        allowed = _PING_SECONDS_WITH_STREAMS if has_streams else _PING_SECONDS_WITHOUT
-        forgiven = self.connection.ping_count_in_sequence == 0
-        if forgiven or now < self._last_ping + allowed:
-            self.connection.ping_count_in_sequence += 1
-        self._last_ping = now
-        if self.connection.ping_count_in_sequence > _MAX_STRIKES + 1:
-            self._h2.close_connection(ErrorCodes.ENHANCE_YOUR_CALM, b"too_many_pings")
-            self.connection.flush()
-            self.processor.close("too many pings")
+async def listen(service: TalosService, directory: Path, ports: Sequence[int], *, host: str) -> None:
+    """Serve on these ports until the event loop ends, with the certificates of that directory."""
+    apid, context = Apid(service), _make_context(directory)
+    for port in ports:
+        await asyncio.get_running_loop().create_server(apid.connection, host, port, ssl=context, backlog=1024)
 
 
-def serving_context(directory: Path) -> ssl.SSLContext:
+def _make_context(directory: Path) -> ssl.SSLContext:
     """Return the context for mutual TLS as apid uses it, from the present files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -114,14 +73,3 @@ def serving_context(directory: Path) -> ssl.SSLContext:
     context.load_cert_chain(directory / "server.crt", directory / "server.key")
     context.load_verify_locations(directory / "ca.crt")
     return context
-
-
-def is_for_clients_only(transport: asyncio.BaseTransport) -> bool:
-    """Whether the peer's certificate has exactly the usage that Talos requires; OpenSSL accepts more."""
-    der = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    certificate = x509.load_der_x509_certificate(der)
-    try:
-        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except x509.ExtensionNotFound:
-        return False
-    return list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]

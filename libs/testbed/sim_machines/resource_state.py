@@ -33,7 +33,6 @@ class EventType(IntEnum):
     UPDATED = 1
     DESTROYED = 2
     BOOTSTRAPPED = 3
-    ERRORED = 4
 
 
 class CosiEvent(msgspec.Struct, frozen=True):
@@ -45,11 +44,10 @@ class CosiEvent(msgspec.Struct, frozen=True):
     id: str
     resource: bytes = b""
     old: bytes = b""
-    error: str = ""
 
     def message(self) -> bytes:
         """Return the WatchResponse with only this event."""
-        return encode({1: {1: self.resource, 2: self.type, 3: self.old, 4: self.error}})
+        return encode({1: {1: self.resource, 2: self.type, 3: self.old}})
 
 
 State = Mapping[Key, StoredResource]
@@ -109,13 +107,6 @@ def matches_watch(event: CosiEvent, request: WatchRequest) -> bool:
     """Whether a watch gets this event."""
     asked = request.selection
     return (event.namespace, event.kind) == (asked.namespace, asked.type) and asked.matches_id(event.id)
-
-
-def make_overrun_event(request: WatchRequest, capacity: int) -> CosiEvent:
-    """Return the last event of a watch whose client was too slow."""
-    asked = request.selection
-    words = f"buffer overrun: namespace {asked.namespace!r}, type {asked.type!r}, capacity {capacity}"
-    return CosiEvent(EventType.ERRORED, asked.namespace, asked.type, "", error=words)
 
 
 def encode_resource(held: StoredResource) -> bytes:

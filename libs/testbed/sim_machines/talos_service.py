@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from grpclib.const import Cardinality, Handler, Status
@@ -12,16 +12,16 @@ from grpclib.encoding.base import CodecBase
 from grpclib.exceptions import GRPCError
 from grpclib.server import Stream
 
-from libs.testbed.machine_fleet import CallKey
 from libs.testbed.sim_machines.call_rejected import (
     CallRejected,
     StatusCode,
     authorize_reader,
+    check_readable,
     choose_target,
     make_not_authorized,
 )
 from libs.testbed.sim_machines.protobuf_wire import MalformedMessage, encode
-from libs.testbed.sim_machines.requests import parse_get, parse_list, parse_type, parse_watch
+from libs.testbed.sim_machines.requests import parse_get, parse_list, parse_watch
 from libs.testbed.sim_machines.resource_state import (
     encode_resource,
     get_resource,
@@ -83,52 +83,41 @@ class TalosService:
 
     async def _get(self, stream: Bytes) -> None:
         asked = parse_get(await _read_request(stream))
-        async with self._open_call(stream, _STATE, CallKey("", "Get", asked.type)) as opened:
-            await opened.wait_until_allowed(asked.namespace, asked.type)
+        with self._open_call(stream, "/cosi.resource.State/Get") as opened:
+            check_readable(asked.namespace, asked.type)
             await stream.send_message(encode({1: get_resource(opened.machine.state, asked)}))
 
     async def _list(self, stream: Bytes) -> None:
-        request = await _read_request(stream)
-        async with self._open_call(stream, _STATE, CallKey("", "List", parse_type(request))) as opened:
-            asked = parse_list(request)
-            await opened.wait_until_allowed(asked.namespace, asked.type)
+        asked = parse_list(await _read_request(stream))
+        with self._open_call(stream, "/cosi.resource.State/List") as opened:
+            check_readable(asked.namespace, asked.type)
             for held in select_resources(opened.machine.state, asked):
-                await opened.wait_until_responsive()
                 await stream.send_message(encode({1: encode_resource(held)}))
 
     async def _watch(self, stream: Bytes) -> None:
-        request = await _read_request(stream)
-        async with self._open_call(stream, _STATE, CallKey("", "Watch", parse_type(request))) as opened:
-            asked = parse_watch(request)
-            await opened.wait_until_allowed(asked.selection.namespace, asked.selection.type)
+        asked = parse_watch(await _read_request(stream))
+        with self._open_call(stream, "/cosi.resource.State/Watch") as opened:
+            check_readable(asked.selection.namespace, asked.selection.type)
             opened.watch(asked, list(list_opening_events(opened.machine.state, asked, time.time_ns())))
             await stream.send_message(b"")  # the watch is ready
             while True:
-                event = await opened.next_event()
-                if not opened.is_muted:
-                    await stream.send_message(event.message())
+                await stream.send_message((await opened.next_event()).message())
 
     async def _version(self, stream: Bytes) -> None:
         await _read_request(stream)
-        async with self._open_call(stream, "/machine.MachineService/", CallKey("", "Version", "")) as opened:
+        with self._open_call(stream, _VERSION) as opened:
             await stream.send_message(build_version_response(opened.machine.facts))
 
-    @asynccontextmanager
-    async def _open_call(self, stream: Bytes, service: str, call: CallKey) -> AsyncIterator[MachineCall]:
-        """Select the machine, count the call, check the role, apply faults. Raises CallRejected."""
+    @contextmanager
+    def _open_call(self, stream: Bytes, method: str) -> Iterator[MachineCall]:
+        """Select the machine and check the role. Raises CallRejected."""
         headers = stream.metadata
         assert headers is not None
-        node = None
-        try:
-            nodes = [str(value) for value in headers.getall("nodes", [])]
-            node = choose_target(
-                [str(value) for value in headers.getall("node", [])], nodes, service + call.method
-            )
-            machine = self._fleet.find_machine(node)
-        finally:
-            self._fleet.calls[call._replace(node=node or "")] += 1
+        node, nodes = ([str(value) for value in headers.getall(name, [])] for name in ("node", "nodes"))
+        target = choose_target(node, nodes, method)
+        machine = self._fleet.find_machine(target)
         authorize_reader(_get_roles(stream))
-        async with machine.open_call(node or "") as opened:
+        with machine.open_call(target or "") as opened:
             yield opened
 
 
