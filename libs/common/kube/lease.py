@@ -1,4 +1,4 @@
-"""Decides whether to acquire, renew or wait for a Lease, by client-go's rules; the clock is an argument."""
+"""A Lease: when it expires by client-go's rules, and the documents that acquire, renew and release it."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -42,23 +42,6 @@ class LeaseObservation(msgspec.Struct, frozen=True):
     since: float
 
 
-class Acquire(msgspec.Struct, frozen=True):
-    """The Lease has no holder, or has expired: acquire it."""
-
-    reason: str
-
-
-class Renew(msgspec.Struct, frozen=True):
-    """The identity is the holder already: renew the Lease."""
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """Another holder has the Lease; unless renewed, it expires at `until` on the local monotonic clock."""
-
-    holder: str
-    until: float
-
-
 def read_lease(body: bytes) -> Lease:
     """Parse a Lease. Raises JSON_ERRORS for anything else."""
     document = msgspec.json.decode(body, type=dict[str, Any])
@@ -72,23 +55,15 @@ def observe_lease(previous: LeaseObservation | None, lease: Lease, now: float) -
     return LeaseObservation(lease, now)
 
 
-def decide_lease_action(
-    observation: LeaseObservation, identity: str, now: float, duration_seconds: float
-) -> Acquire | Renew | Wait:
-    """Return whether to acquire, renew or wait for the Lease.
+def expires_at(observation: LeaseObservation, duration_seconds: float) -> float:
+    """Return the monotonic local time at which the holder loses the Lease unless it renews; -inf without one.
 
-    Another holder's Lease has expired if its spec has not changed for its duration on the local clock. So
-    clocks of different machines are never compared. `duration_seconds` applies if the Lease has no duration.
+    The Lease expires when its spec has not changed for its duration on the local clock. So clocks of
+    different machines are never compared. `duration_seconds` applies if the Lease has no duration.
     """
-    holder = observation.lease.holder
-    if holder == identity:
-        return Renew()
-    if not holder:
-        return Acquire("it has no holder")
-    until = observation.since + (observation.lease.spec.lease_duration_seconds or duration_seconds)
-    if now >= until:
-        return Acquire(f"{holder} has not renewed it for {now - observation.since:.0f} s")
-    return Wait(holder, until)
+    if not observation.lease.holder:
+        return float("-inf")
+    return observation.since + (observation.lease.spec.lease_duration_seconds or duration_seconds)
 
 
 def new_lease_document(

@@ -12,10 +12,8 @@ from libs.common.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from libs.common.kube.lease import (
     Lease,
     LeaseObservation,
-    Renew,
-    Wait,
     acquired_document,
-    decide_lease_action,
+    expires_at,
     get_annotation,
     micro_time,
     new_lease_document,
@@ -144,15 +142,16 @@ class LeaseLock:
             except NotFound:
                 return await self._create() if may_acquire else self._deny("", _NEVER)
             seen = self._record_observation(observe_lease(self._observation, lease, self._clock()))
-            verdict = decide_lease_action(seen, self._identity, self._clock(), self._duration_seconds)
-            if isinstance(verdict, Wait):
-                return self._deny(verdict.holder, verdict.until - self._clock())
-            if not may_acquire and not isinstance(verdict, Renew):
+            is_own = lease.holder == self._identity
+            seconds_left = expires_at(seen, self._duration_seconds) - self._clock()
+            if not is_own and seconds_left > 0:
+                return self._deny(lease.holder, seconds_left)
+            if not is_own and not may_acquire:
                 return self._deny("", _NEVER)
             try:
                 return await self._write(lease)
             except (Conflict, NotFound):
-                if not isinstance(verdict, Renew):
+                if not is_own:
                     return self._deny("a faster candidate", 0.0)
                 if not writes_left:
                     raise  # according to the last read this candidate still holds it

@@ -1,22 +1,21 @@
 """Who may hold a Lease: decided from what it said and for how long by our own clock, never from its times."""
 
+import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.kube.errors import NotFound
 from libs.common.kube.lease import (
-    Acquire,
     Lease,
     LeaseObservation,
     LeaseSpec,
-    Renew,
-    Wait,
     acquired_document,
-    decide_lease_action,
+    expires_at,
     new_lease_document,
     observe_lease,
     read_lease,
@@ -43,27 +42,20 @@ def a_lease(
     return Lease(spec=spec, document=document)
 
 
-def test_anothers_lease_is_ours_to_take_only_after_it_said_the_same_for_its_whole_duration():
-    seen = LeaseObservation(a_lease(), since=100.0)
-    waiting = decide_lease_action(seen, ME, 114.9, 15)
-    assert waiting == Wait(OTHER, 115.0)
-    assert isinstance(decide_lease_action(seen, ME, 115.0, 15), Acquire)
-
-
-def test_the_duration_that_the_holder_wrote_counts_and_ours_only_where_it_wrote_none():
-    assert isinstance(decide_lease_action(LeaseObservation(a_lease(duration=60), 0.0), ME, 59.0, 15), Wait)
-    assert isinstance(
-        decide_lease_action(LeaseObservation(a_lease(duration=None), 0.0), ME, 15.0, 15), Acquire
-    )
-
-
-def test_a_lease_that_nobody_holds_is_taken_at_once():
-    for nobody in ("", None):
-        assert isinstance(decide_lease_action(LeaseObservation(a_lease(nobody), 0.0), ME, 0.0, 15), Acquire)
-
-
-def test_our_own_lease_is_renewed_however_old():
-    assert decide_lease_action(LeaseObservation(a_lease(ME), 0.0), ME, 1e6, 15) == Renew()
+@pytest.mark.parametrize(
+    ("lease", "expiry"),
+    [
+        (a_lease(), 115.0),
+        (a_lease(duration=60), 160.0),
+        (a_lease(duration=None), 110.0),
+        (a_lease(""), -math.inf),
+        (a_lease(None), -math.inf),
+    ],
+)
+def test_a_lease_expires_after_the_duration_that_its_holder_wrote_and_ours_only_where_it_wrote_none(
+    lease: Lease, expiry: float
+):
+    assert expires_at(LeaseObservation(lease, since=100.0), 10) == expiry
 
 
 def test_a_renewal_starts_the_wait_anew_and_repetition_does_not():
@@ -86,7 +78,7 @@ def test_a_holder_who_renews_within_the_duration_is_never_robbed(steps: list[tup
         if renews or unchanged_for >= 15.0:
             renewals, unchanged_for = renewals + 1, 0.0
         seen = observe_lease(seen, a_lease(renewed=f"r{renewals}"), now)
-        assert isinstance(decide_lease_action(seen, ME, now, 15), Wait)
+        assert now < expires_at(seen, 15)
 
 
 @given(readings)
@@ -98,7 +90,7 @@ def test_a_dead_holder_is_replaced_as_soon_as_the_duration_is_over_and_not_befor
     for pause, _ in steps:
         now += pause
         seen = observe_lease(seen, a_lease(), now)
-        assert isinstance(decide_lease_action(seen, ME, now, 15), Acquire) == (now >= 15.0)
+        assert expires_at(seen, 15) == 15.0
 
 
 @given(st.lists(st.sampled_from([ME, OTHER, "pod-c_3", ""]), max_size=20))
