@@ -21,6 +21,14 @@ from services.bootstrap.resource_names import CA
 _ALREADY_EXISTS: Final = (errno.ENOTEMPTY, errno.EEXIST)
 
 
+LABELS: Final = {
+    "app.kubernetes.io/name": "talos-cloud-controller-manager",
+    "app.kubernetes.io/component": "nats",
+    "app.kubernetes.io/managed-by": "talos-ccm-bootstrap",
+}
+INSTANCE: Final = "app.kubernetes.io/instance"
+
+
 class DirectoryKeyStore:
     """Implements `server_reconciler.KeyStore` with a directory that has one folder per Secret."""
 
@@ -88,14 +96,6 @@ def _create_directory(folder: Path, data: Mapping[str, bytes]) -> Mapping[str, b
             if error.errno not in _ALREADY_EXISTS:
                 raise
     return _read_directory(folder) or data
-
-
-LABELS: Final = {
-    "app.kubernetes.io/name": "talos-cloud-controller-manager",
-    "app.kubernetes.io/component": "nats",
-    "app.kubernetes.io/managed-by": "talos-ccm-bootstrap",
-}
-INSTANCE: Final = "app.kubernetes.io/instance"
 
 
 class _Secret(msgspec.Struct, frozen=True):

@@ -19,6 +19,11 @@ _FORBIDDEN_STREAM_VERBS: Final = (
 _FORBIDDEN_CONSUMER_VERBS: Final = ("PAUSE", "LEADER.STEPDOWN")
 
 
+_MEMORY_BYTES: Final = 64 * 2**20  # for the consumers of followers; the stream is in the file store
+_MAX_CONSUMERS: Final = 128
+_WILDCARD_ADDRESSES: Final = ("0.0.0.0", "::")  # noqa: S104 - recognised here, not listened on
+
+
 class NatsPermissions(msgspec.Struct, frozen=True, kw_only=True):
     """The subjects to which a user may publish, minus the denied ones, and those that it may receive."""
 
@@ -127,11 +132,6 @@ def _foreign_durable_subjects(own: Iterable[str]) -> tuple[str, ...]:
     made = [f"{_CONSUMER}.{verb}.{STREAM}.{d.name}" for d in DURABLES for verb in ("CREATE", "DELETE")]
     read = [f"{_CONSUMER}.MSG.NEXT.{STREAM}.{d.name}" for d in DURABLES if d.name not in own]
     return (*(f"{each}.>" if ".CREATE." in each else each for each in made), *read)
-
-
-_MEMORY_BYTES: Final = 64 * 2**20  # for the consumers of followers; the stream is in the file store
-_MAX_CONSUMERS: Final = 128
-_WILDCARD_ADDRESSES: Final = ("0.0.0.0", "::")  # noqa: S104 - recognised here, not listened on
 
 
 class NatsServerConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,6 +40,11 @@ TRUSTED_CERTIFICATES = (
 )
 
 
+_RETRY_SECONDS: Final = 2.0
+_CONNECT_SECONDS: Final = 5.0
+_RELOAD_SECONDS: Final = 10.0
+
+
 class KeyStore(Protocol):
     """Stores the keys and the authority."""
 
@@ -166,11 +171,6 @@ def _add_trusted_authority(out: Path, authority: bytes) -> None:
 
 def _generate_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
-
-
-_RETRY_SECONDS: Final = 2.0
-_CONNECT_SECONDS: Final = 5.0
-_RELOAD_SECONDS: Final = 10.0
 
 
 class _ReloadAnswer(msgspec.Struct, frozen=True):

@@ -17,6 +17,9 @@ from libs.common.observability import metrics
 log = logging.getLogger(__name__)
 
 
+SYNC_TIMEOUT_SECONDS: Final = 5.0  # a connected follower is behind its consumer by milliseconds
+
+
 class FlowFollower(Follower, Protocol):
     """A follower that knows the age of the last leader heartbeat."""
 
@@ -67,9 +70,6 @@ class EventApplier:
         if not self._failed_subjects:
             return ""
         return f"defect: cannot apply {min(self._failed_subjects)}, so {self._consequence}"
-
-
-SYNC_TIMEOUT_SECONDS: Final = 5.0  # a connected follower is behind its consumer by milliseconds
 
 
 class CacheSync:

@@ -19,6 +19,10 @@ from libs.common.kube.kube_config import (
     KubeConfigError,
 )
 
+CHECK_SECONDS: Final = 10.0  # between checks of the files; a 401 checks at once
+_BEFORE_EXPIRY: Final = timedelta(seconds=30)
+_Seen = tuple[tuple[int, int, int] | None, ...]
+
 
 def tls_context(config: KubeConfig) -> ssl.SSLContext | None:
     """Return the TLS context for the server, None for plain HTTP. Raises KubeConfigError with the field."""
@@ -53,12 +57,6 @@ def _load_pair(context: ssl.SSLContext, certificate: CredentialSource, key: Cred
             raise KubeConfigError(
                 f"{certificate.field} and {key.field}: not a usable pair: {error}"
             ) from error
-
-
-CHECK_SECONDS: Final = 10.0  # between checks of the files; a 401 checks at once
-_BEFORE_EXPIRY: Final = timedelta(seconds=30)
-
-_Seen = tuple[tuple[int, int, int] | None, ...]
 
 
 class Credentials:

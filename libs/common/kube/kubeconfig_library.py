@@ -14,6 +14,11 @@ from kubernetes_asyncio.config.kube_config import ConfigNode, KubeConfigMerger
 
 from libs.common.kube.kube_config import ExecCredential, ExecPlugin, KubeConfigError
 
+PLUGIN_SECONDS: Final = 60.0  # it may query another server, but cannot prompt
+_MARGIN_SECONDS: Final = 5.0  # for the guard to start and end
+_TEXT_LIMIT: Final = 300  # characters of its error output
+_GUARD: Final = Path(__file__).with_name("plugin_guard.py")
+
 
 class KubeconfigMerger(KubeConfigMerger):
     """Merges files in this order; the first entry of a name wins, and each one remembers its file.
@@ -30,12 +35,6 @@ class KubeconfigMerger(KubeConfigMerger):
 
     def list_entries(self, section: str) -> list[ConfigNode]:
         return list(self.config_merged.value[section]) if self.config_merged else []
-
-
-PLUGIN_SECONDS: Final = 60.0  # it may query another server, but cannot prompt
-_MARGIN_SECONDS: Final = 5.0  # for the guard to start and end
-_TEXT_LIMIT: Final = 300  # characters of its error output
-_GUARD: Final = Path(__file__).with_name("plugin_guard.py")
 
 
 async def run_plugin(plugin: ExecPlugin, *, seconds: float = PLUGIN_SECONDS) -> ExecCredential:

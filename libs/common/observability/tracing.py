@@ -24,6 +24,19 @@ from libs.common.observability.telemetry import context_field
 log = logging.getLogger(__name__)
 
 
+Attribute = str | int | float | bool
+_QUEUE_SPANS: Final = 4096  # further spans are dropped, so that spans never block or accumulate
+_BATCH_SPANS: Final = 512
+_EXPORT_EVERY_MILLISECONDS: Final = 2000
+_EXPORT_TIMEOUT_SECONDS: Final = 5.0
+_COMPLAINT_EVERY_SECONDS: Final = 60.0
+_EXPORT_LOGGERS: Final = (
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.sdk.trace.export",
+)
+_CONTEXT: Final = TraceContextTextMapPropagator()
+
+
 class _Adapter(HTTPAdapter):
     """Gives each connection a context of ours. requests loads the authorities and the client certificate."""
 
@@ -39,20 +52,6 @@ def make_session() -> Session:
     session = Session()
     session.mount("https://", _Adapter())
     return session
-
-
-Attribute = str | int | float | bool
-
-_QUEUE_SPANS: Final = 4096  # further spans are dropped, so that spans never block or accumulate
-_BATCH_SPANS: Final = 512
-_EXPORT_EVERY_MILLISECONDS: Final = 2000
-_EXPORT_TIMEOUT_SECONDS: Final = 5.0
-_COMPLAINT_EVERY_SECONDS: Final = 60.0
-_EXPORT_LOGGERS: Final = (
-    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
-    "opentelemetry.sdk.trace.export",
-)
-_CONTEXT: Final = TraceContextTextMapPropagator()
 
 
 class RecordingSpan:

@@ -18,6 +18,10 @@ log = logging.getLogger(__name__)
 _YOUNG: Final = 20_000
 
 
+_TICK_SECONDS: Final = 0.5
+_STUCK_SECONDS: Final = 5.0
+
+
 def reduce_gc_frequency() -> None:
     """Collect less often from now on, and exclude all existing objects, which stay alive anyway.
 
@@ -25,10 +29,6 @@ def reduce_gc_frequency() -> None:
     """
     gc.freeze()
     gc.set_threshold(_YOUNG)
-
-
-_TICK_SECONDS: Final = 0.5
-_STUCK_SECONDS: Final = 5.0
 
 
 class EventLoopMonitor:

@@ -22,6 +22,10 @@ _NO_IPV6: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPOR
 NewSocket = Callable[[int, int], socket.socket]
 
 
+BACKLOG: Final = 1024  # connections that the kernel queues before accept; the kernel may allow fewer
+_ACCEPT_PAUSE_SECONDS: Final = 1.0  # after a failed accept, such as without free file descriptors
+
+
 async def bind_sockets(
     address: str, port: int, *, new_socket: NewSocket = socket.socket
 ) -> tuple[socket.socket, ...]:
@@ -63,10 +67,6 @@ def _bound(
         bound.close()
         raise
     return bound
-
-
-BACKLOG: Final = 1024  # connections that the kernel queues before accept; the kernel may allow fewer
-_ACCEPT_PAUSE_SECONDS: Final = 1.0  # after a failed accept, such as without free file descriptors
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# ---- observers of the adapters
-
 _WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 # Writes that a joining Node causes. Leases are left out: they are renewed all the time.
 _OF_NODES: Final = frozenset(
     {"nodes", "nodes/status", "events", "certificatesigningrequests/approval", "configmaps"}
+)
+
+
+_NOT_ALONE: Final = (
+    "--bus=memory works only with `python -m services`, which runs all services in one process; "
+    "use --bus=nats --nats-url=nats://host:4222"
 )
 
 
@@ -103,12 +107,6 @@ def _outcome(error: BusError) -> str:
             return "stream_full"
         case _:
             return "failed"
-
-
-_NOT_ALONE: Final = (
-    "--bus=memory works only with `python -m services`, which runs all services in one process; "
-    "use --bus=nats --nats-url=nats://host:4222"
-)
 
 
 def validate_bus(definitions: Sequence[ServiceDefinition[Any]], settings: ProcessSettings) -> None:

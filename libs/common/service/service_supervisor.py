@@ -19,6 +19,13 @@ log = logging.getLogger(__name__)
 CLOSE_TIMEOUT_SECONDS: Final = 2.0
 
 
+EXIT_DEFECT: Final = 1
+# Kubernetes kills a container after 30 s. Services get most of this time, other parts the rest. Then the
+# process exits in any case.
+_SERVICES_END_SECONDS: Final = 22.0
+_HARD_END_SECONDS: Final = 29.0
+
+
 def close_at_exit(exit_stack: AsyncExitStack, name: str, close: Callable[[], Awaitable[None]]) -> None:
     """Close that part within CLOSE_TIMEOUT_SECONDS when the stack unwinds; errors are logged."""
 
@@ -62,14 +69,6 @@ def force_exit_after(seconds: float, status: int) -> None:
     timer = threading.Timer(seconds, force_exit, [status])
     timer.daemon = True
     timer.start()
-
-
-EXIT_DEFECT: Final = 1
-
-# Kubernetes kills a container after 30 s. Services get most of this time, other parts the rest. Then the
-# process exits in any case.
-_SERVICES_END_SECONDS: Final = 22.0
-_HARD_END_SECONDS: Final = 29.0
 
 
 class ServiceSupervisor:

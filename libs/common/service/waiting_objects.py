@@ -7,6 +7,9 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+MAX_WAITING: Final = 20_000  # beyond it the oldest waits for its next delivery
+LONG_WAIT_SECONDS: Final = 30.0  # a longer wait for one reason is recorded on the Node
+
 
 class NameQueue:
     """Each name at most once, in order of its first arrival."""
@@ -46,10 +49,6 @@ class NameQueue:
                 del self._names[name]
                 await reconcile(name)
             self._wakeup.clear()
-
-
-MAX_WAITING: Final = 20_000  # beyond it the oldest waits for its next delivery
-LONG_WAIT_SECONDS: Final = 30.0  # a longer wait for one reason is recorded on the Node
 
 
 class WaitingObject(msgspec.Struct, frozen=True, kw_only=True):

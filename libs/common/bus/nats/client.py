@@ -15,6 +15,10 @@ from nats.aio.transport import Transport
 from libs.common.client_tls import make_client_context
 from libs.common.json_errors import JSON_ERRORS
 
+_VERSION: Final = "NATS/1.0"
+_NONE: Final[Mapping[str, str]] = {}
+_NATS_HEADER: Final = "Nats-"  # the beginning of the name
+
 
 class ConnectionTransport(Transport):
     """Differs from nats-py's own transport in four ways.
@@ -127,11 +131,6 @@ class ConnectionTransport(Transport):
         shown = self._writer.get_extra_info("peercert") if self._streams else None
         until = shown.get("notAfter") if shown else None
         return datetime.fromtimestamp(ssl.cert_time_to_seconds(until), UTC) if until else None
-
-
-_VERSION: Final = "NATS/1.0"
-_NONE: Final[Mapping[str, str]] = {}
-_NATS_HEADER: Final = "Nats-"  # the beginning of the name
 
 
 class WireMessage(msgspec.Struct, frozen=True):

@@ -6,6 +6,8 @@ from typing import Final
 
 from libs.common.bus.protocol import ServerLiveness
 
+_GAP_SECONDS: Final = 10.0  # it is queried every 3 s, with a timeout of 5 s
+
 
 class CurrentStream:
     """Tells those who pull from the stream that another one has taken its place."""
@@ -30,9 +32,6 @@ class CurrentStream:
         while self.id in ("", known) or not known:
             known = known or self.id
             await self.changed.wait()
-
-
-_GAP_SECONDS: Final = 10.0  # it is queried every 3 s, with a timeout of 5 s
 
 
 class LivenessTracker:
