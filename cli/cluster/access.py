@@ -8,7 +8,8 @@ from typing import Final
 
 from libs.common.clocks import utc_now
 from libs.common.kube.api import KubeApi
-from libs.common.kube.load_kube_config import KubeConfigError, load_kube_config
+from libs.common.kube.kube_config import KubeConfigError
+from libs.common.kube.load_kube_config import load_kube_config
 from libs.talos.api import TalosApi
 from libs.talos.credentials import CredentialStore
 from libs.talos.talosconfig import CredentialsError, list_candidate_files

@@ -13,7 +13,8 @@ from typing import Final
 
 from libs.common.clocks import utc_now
 from libs.common.kube.api import KubeApi
-from libs.common.kube.load_kube_config import KubeConfigError, load_kube_config
+from libs.common.kube.kube_config import KubeConfigError
+from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.observability.telemetry import level_of_verbosity, log_fields, setup_logging
 from libs.common.service.health import HealthServer, Readiness
 from libs.common.service.service_supervisor import close_at_exit, run_in_background

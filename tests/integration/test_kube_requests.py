@@ -24,7 +24,8 @@ from libs.common.kube.errors import (
     Unreachable,
 )
 from libs.common.kube.events import ObjectEvent, node_reference
-from libs.common.kube.load_kube_config import KubeConfigError, load_kube_config
+from libs.common.kube.kube_config import KubeConfigError
+from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.request import Request
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet

@@ -170,13 +170,10 @@ def _is_fence(cause: Cause) -> bool:
         cause.field == "metadata.uid"
         # kube-apiserver 1.36 reports metadata.taints[2]
         or (cause.reason == "FieldValueDuplicate" and ".taints[" in cause.field)
-        or _is_immutable(cause)
+        # An immutable field, set only while it is absent: another client has set it since.
+        or "is immutable" in cause.message
+        or "may not change" in cause.message
     )
-
-
-def _is_immutable(cause: Cause) -> bool:
-    # An immutable field, set only while it is absent: another client has set it since.
-    return "is immutable" in cause.message or "may not change" in cause.message
 
 
 def _seconds(header: str | None) -> float | None:

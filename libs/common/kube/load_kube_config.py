@@ -9,13 +9,6 @@ import msgspec
 from libs.common.kube.kube_config import CredentialSource, KubeConfig, KubeConfigError, parse_server_url
 from libs.common.kube.kubeconfig import load_context
 
-__all__ = [
-    "KubeConfig",
-    "KubeConfigError",
-    "load_kube_config",
-    "with_server",
-]
-
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 

@@ -58,13 +58,6 @@ def namespaced_resource(
     )
 
 
-def select_by_name(resource: Resource[Item], name: str) -> Resource[Item]:
-    """Return the same kind, restricted to the object with that name."""
-    chosen = (resource.query.get("fieldSelector", ""), f"metadata.name={name}")
-    selector = ",".join(part for part in chosen if part)
-    return msgspec.structs.replace(resource, query={**resource.query, "fieldSelector": selector})
-
-
 class Page(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
     """Part of a list; all pages of one list have the same resourceVersion."""
 

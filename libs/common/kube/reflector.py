@@ -6,6 +6,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final, Generic, NoReturn, Protocol
 
+import msgspec
+
 from libs.common.bus.delivery import backoff_seconds
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import (
@@ -15,7 +17,7 @@ from libs.common.kube.errors import (
     Unauthorized,
     Unreachable,
 )
-from libs.common.kube.objects import Item, Page, Resource, UnreadableObject, select_by_name
+from libs.common.kube.objects import Item, Page, Resource, UnreadableObject
 from libs.common.kube.request import Request
 from libs.common.kube.version_check import VersionCheck
 from libs.common.kube.watch_events import (
@@ -136,9 +138,10 @@ class Reflector(Generic[Item]):
         It uses a consistent (quorum) list, which needs no permission beyond those of the watch.
         """
         unreadable: list[UnreadableObject] = []
-        page = await self._api.list_page(
-            select_by_name(self._resource, name), limit=1, on_unreadable=unreadable.append
-        )
+        query = self._resource.query
+        selector = ",".join(filter(None, (query.get("fieldSelector"), f"metadata.name={name}")))
+        only = msgspec.structs.replace(self._resource, query={**query, "fieldSelector": selector})
+        page = await self._api.list_page(only, limit=1, on_unreadable=unreadable.append)
         return None if page.items or unreadable else page.resource_version
 
     async def run(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> NoReturn:

@@ -98,7 +98,8 @@ class Application:
             return None
         # Imported here: a service without Kubernetes permissions does not load the client.
         from libs.common.kube.api import KubeApi  # noqa: PLC0415
-        from libs.common.kube.load_kube_config import KubeConfigError, load_kube_config, with_server  # noqa: PLC0415
+        from libs.common.kube.kube_config import KubeConfigError  # noqa: PLC0415
+        from libs.common.kube.load_kube_config import load_kube_config, with_server  # noqa: PLC0415
 
         try:
             config = load_kube_config(self._settings.kubeconfig, self._environment)

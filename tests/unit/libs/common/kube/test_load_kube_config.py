@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from libs.common.kube.credentials import tls_context
-from libs.common.kube.kube_config import ExecCredential
-from libs.common.kube.load_kube_config import KubeConfig, KubeConfigError, load_kube_config, with_server
+from libs.common.kube.kube_config import ExecCredential, KubeConfig, KubeConfigError
+from libs.common.kube.load_kube_config import load_kube_config, with_server
 
 SERVER = "https://10.0.0.1:6443"
 
