@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
@@ -12,7 +12,6 @@ from services.lifecycle.core.deletion_limit import (
     ANNOTATION,
     BudgetDenial,
     BudgetGrant,
-    Deletion,
     decode_deletions,
     encode_deletions,
     grant_deletion,
@@ -23,27 +22,34 @@ _MAX_ATTEMPTS: Final = (
 )
 
 
-class DeletionBudget(Protocol):
-    """Counts deletions before they happen."""
-
-    async def spend(self, node: str) -> str:
-        """Count one more deletion; return "" if it may happen, else why not."""
-
-
 @dataclass(eq=False)
-class LeaseDeletionBudget:
-    """Writes the Lease by compare-and-swap: a replica that lost the Lease writes and deletes nothing."""
+class DeletionBudget:
+    """Writes the Lease by compare-and-swap: a replica that lost the Lease writes and deletes nothing.
+
+    A dry run counts in memory, because it must not use up the budget of real deletions.
+    """
 
     kube: KubeApi
     _: KW_ONLY
     namespace: str
     name: str
     holder: str  # must hold the Lease; "": no holder is required
+    is_dry_run: bool
     limit: int
     request_timeout_seconds: float  # limits each request
     now: Callable[[], datetime]
 
+    def __post_init__(self) -> None:
+        self._dry_run_record = ""
+
     async def spend(self, node: str) -> str:
+        """Count one more deletion before it happens; return "" if it may happen, else why not."""
+        if self.is_dry_run:
+            granted = self._grant(self._dry_run_record, node)
+            if isinstance(granted, BudgetDenial):
+                return granted.reason
+            self._dry_run_record = encode_deletions(granted.deletions)
+            return ""
         try:
             return await self._spend(node)
         except KubeError as error:
@@ -54,7 +60,7 @@ class LeaseDeletionBudget:
             lease = await self._get_or_create_lease()
             if self.holder and lease.holder != self.holder:
                 return f"{lease.holder or 'no replica'} holds the Lease now"
-            granted = self._grant(lease, node)
+            granted = self._grant(get_annotation(lease, ANNOTATION), node)
             if isinstance(granted, BudgetDenial):
                 return granted.reason
             document = set_annotation(lease.document, ANNOTATION, encode_deletions(granted.deletions))
@@ -67,8 +73,8 @@ class LeaseDeletionBudget:
             return ""
         return "cannot write the record of deletions: other writers changed the Lease each time"
 
-    def _grant(self, lease: Lease, node: str) -> BudgetGrant | BudgetDenial:
-        record = decode_deletions(get_annotation(lease, ANNOTATION))
+    def _grant(self, text: str, node: str) -> BudgetGrant | BudgetDenial:
+        record = decode_deletions(text)
         if isinstance(record, BudgetDenial):
             return record
         return grant_deletion(record, node, limit=self.limit, now=self.now())
@@ -85,21 +91,3 @@ class LeaseDeletionBudget:
             return await self.kube.create_lease(where, document, deadline_seconds=deadline)
         except AlreadyExists:
             return await self.kube.get_lease(where, self.name, deadline_seconds=deadline)
-
-
-@dataclass(eq=False, kw_only=True)
-class InMemoryDeletionBudget:
-    """Counts in memory for a dry run, which must not use up the budget of real deletions."""
-
-    limit: int
-    now: Callable[[], datetime]
-
-    def __post_init__(self) -> None:
-        self._deletions: tuple[Deletion, ...] = ()
-
-    async def spend(self, node: str) -> str:
-        granted = grant_deletion(self._deletions, node, limit=self.limit, now=self.now())
-        if isinstance(granted, BudgetDenial):
-            return granted.reason
-        self._deletions = granted.deletions
-        return ""

@@ -25,7 +25,7 @@ from services.lifecycle.core.decide import (
     explain_exclusion,
 )
 from services.lifecycle.core.node_index import NodeIndex
-from services.lifecycle.deletion_budget import DeletionBudget, InMemoryDeletionBudget, LeaseDeletionBudget
+from services.lifecycle.deletion_budget import DeletionBudget
 from services.lifecycle.node_deleter import COMPONENT, NodeDeleter
 from services.lifecycle.on_node_enriched import NodeReconciler
 from services.lifecycle.settings import LifecycleSettings
@@ -138,26 +138,21 @@ class LifecycleService:
         node = self._node_index.get_node(name)
         return node is not None and bool(explain_exclusion(self._ownership_reloader.ownership(), node))
 
-    def _make_budget(self) -> DeletionBudget:
-        settings, now = self._settings, self._dependencies.now
-        if settings.is_dry_run:
-            return InMemoryDeletionBudget(limit=settings.max_deletions_per_hour, now=now)
-        return LeaseDeletionBudget(
-            self._lease_client,
-            namespace=settings.lease_namespace,
-            name=settings.lease_name,
-            holder=self._dependencies.identity if settings.uses_lease else "",
-            limit=settings.max_deletions_per_hour,
-            request_timeout_seconds=settings.renew_deadline_seconds / 4,
-            now=now,
-        )
-
     def _build_reconciler(self, kube: KubeApi) -> NodeReconciler:
         settings, parts, ownership = self._settings, self._dependencies, self._ownership_reloader.ownership
         deletions = NodeDeleter(
             kube,
             node_index=self._node_index,
-            budget=self._make_budget(),
+            budget=DeletionBudget(
+                self._lease_client,
+                namespace=settings.lease_namespace,
+                name=settings.lease_name,
+                holder=parts.identity if settings.uses_lease else "",
+                is_dry_run=settings.is_dry_run,
+                limit=settings.max_deletions_per_hour,
+                request_timeout_seconds=settings.renew_deadline_seconds / 4,
+                now=parts.now,
+            ),
             event_recorder=self._event_recorder,
             ownership=ownership,
             decide=self._decide,

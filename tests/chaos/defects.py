@@ -24,7 +24,7 @@ from services.labeler.config_reloader import ConfigReloader
 from services.labeler.core.plan.rejection import NO_REJECTION
 from services.labeler.node_writer import NodeWriter
 from services.lifecycle.core.evidence import assess_node
-from services.lifecycle.deletion_budget import LeaseDeletionBudget
+from services.lifecycle.deletion_budget import DeletionBudget
 from tests.chaos.mutants import DEFECT
 
 _Replacement = Callable[..., Any]
@@ -91,7 +91,7 @@ def lead_as_standby(_: Any, elector: Any) -> float | None:
     return None if elector.clock() < elector.lock.leading_until else elector.clock() - 60.0
 
 
-@replaces("lifecycle-deletes-without-its-lease", LeaseDeletionBudget, "_spend")
+@replaces("lifecycle-deletes-without-its-lease", DeletionBudget, "_spend")
 async def spend_of_any_holder(spend: Any, budget: Any, node: str) -> Any:
     budget.holder = ""
     return await spend(budget, node)

@@ -16,7 +16,7 @@ from services.lifecycle.core.decide import REPLACED, Delete, DeletionCase, Keep
 from services.lifecycle.core.deletion_limit import ANNOTATION, decode_deletions
 from services.lifecycle.core.evidence import Assessment
 from services.lifecycle.core.node_index import NodeIndex
-from services.lifecycle.deletion_budget import LeaseDeletionBudget
+from services.lifecycle.deletion_budget import DeletionBudget
 from services.lifecycle.node_deleter import BUDGET_BACKOFF_SECONDS, DeletionResult, NodeDeleter
 from tests.builders import NOW
 from tests.lifecycle_actors import make_lost_node, make_ready_condition
@@ -153,11 +153,12 @@ class WrittenByOthers:
 @pytest.mark.parametrize(("times", "counted"), [(0, True), (2, True), (3, False), (99, False)])
 async def test_a_deletion_counts_only_once_it_is_written(times: int, *, counted: bool):
     leases: Any = WrittenByOthers(times)
-    record = LeaseDeletionBudget(
+    record = DeletionBudget(
         leases,
         namespace="kube-system",
         name="l",
         holder="me",
+        is_dry_run=False,
         limit=10,
         request_timeout_seconds=1.0,
         now=lambda: NOW,
