@@ -1,7 +1,8 @@
 """Reads Kubernetes with the caller's credentials; a rejected request returns the reason as a value."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
@@ -32,6 +33,16 @@ def run_gathering(coroutine: Coroutine[Any, Any, T]) -> T:
         raise ClusterUnavailable(str(error)) from error
     except KubeError as error:
         raise ClusterUnavailable(f"the Kubernetes API request failed: {error}") from error
+
+
+@asynccontextmanager
+async def own_connections(kube: KubeApi, connections: int) -> AsyncIterator[KubeApi]:
+    """Yield a client with this many connections of its own, so that a kubelet that hangs delays no other."""
+    own = kube.with_own_connections(connections=connections)
+    try:
+        yield own
+    finally:
+        await own.close()
 
 
 def skip_unreadable(unreadable: UnreadableObject) -> None:

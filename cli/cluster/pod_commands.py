@@ -5,6 +5,7 @@ from typing import Final, TypeVar
 
 from cli.cluster.access import AccessError
 from cli.cluster.kube_objects import CHART, COMPONENT, INSTANCE, NAME
+from cli.cluster.kube_reader import own_connections
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable
 from libs.common.kube.api import KubeApi
@@ -63,17 +64,16 @@ async def run_inside(
     timeout_seconds: float = 30.0,
 ) -> T | Unavailable:
     """Run `talos-ccm inside ARGUMENTS` in the pod; return its decoded output, or why there is none."""
-    # Its own connection: the kubelet of a dead machine hangs.
-    own = kube.with_own_connections(connections=1)
     try:
-        ran = await exec_in_pod(
-            own,
-            namespace=namespace,
-            pod=pod,
-            container=container,
-            command=("python", "-m", "cli", "inside", *arguments),
-            timeout_seconds=timeout_seconds,
-        )
+        async with own_connections(kube, 1) as own:
+            ran = await exec_in_pod(
+                own,
+                namespace=namespace,
+                pod=pod,
+                container=container,
+                command=("python", "-m", "cli", "inside", *arguments),
+                timeout_seconds=timeout_seconds,
+            )
     except Forbidden as error:
         return Unavailable(
             reason=f"{error}: this requires the verbs get and create for pods/exec in {namespace}",
@@ -83,8 +83,6 @@ async def run_inside(
         return Unavailable(reason=f"pod {pod} no longer exists, or its node does not answer: {error}")
     except KubeError as error:
         return Unavailable(reason=f"cannot run a command in pod {namespace}/{pod}: {error}")
-    finally:
-        await own.close()
     try:
         return decode(ran.stdout)
     except ValueError as error:

@@ -2,9 +2,7 @@
 
 import asyncio
 import importlib.metadata
-import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -16,54 +14,45 @@ from cli.cluster.installation import (
     choose_installation,
     find_installations,
 )
-from cli.cluster.kube_events import KubeEvent
-from cli.cluster.kube_objects import TalosAccount, Workload, is_node_ready
+from cli.cluster.kube_objects import TalosAccount, Workload
 from cli.cluster.kube_reader import (
     ClusterUnavailable,
     get_bytes,
     get_object,
     get_or_absent,
     get_or_unavailable,
-    list_all,
+    own_connections,
     read_clock,
 )
 from cli.cluster.lease_state import LeaseState, read_lease_state
-from cli.cluster.pod_commands import run_inside
 from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import PARTS, list_pods, list_workloads, read_cluster
 from cli.cluster.snapshot import ConfigFile
-from cli.cluster.unavailable import AbsentObject, RemoteClock, Unavailable
+from cli.cluster.unavailable import AbsentObject, Unavailable
 from cli.doctor.access_reviews import review_access
+from cli.doctor.kubelet_queries import (
+    probe_credential_in_pod,
+    query_serving_certificates,
+    read_unready_pods,
+)
 from cli.doctor.required_permissions import get_role_paths, list_access_reviews
 from cli.doctor.snapshot import (
     AccessReviews,
-    CredentialProbe,
     InstallationSnapshot,
     TalosObjects,
-    UnreadyPods,
 )
 from cli.inside.flow_client import query_flow
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
-from cli.inside.talos_credential import TalosCredentialReport, decode_report
-from libs.common.contract.ip_addresses import InvalidNodeIP, parse_node_ips
-from libs.common.contract.node import ApiObject, Node
+from libs.common.contract.node import ApiObject
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
-from libs.common.kube.objects import ConfigMap, namespaced_resource
-from libs.talos.talosconfig import SERVICE_ACCOUNT_FILE
+from libs.common.kube.objects import ConfigMap
 
 SYSTEM: Final = "kube-system"
 UPSTREAM_LEASES: Final = ("cloud-controller-manager", "cloud-controller-manager-migration")
 _CONNECTIONS: Final = 8
 _TALOS: Final = "/apis/talos.dev/v1alpha1"
-_REQUEST_SECONDS: Final = 5.0  # for a kubelet, which may hang
-_MAX_UNREADY: Final = 10  # limit for pods whose last log line is read
-_MAX_LOG_BYTES: Final = 64 * 2**10  # limit for one log line, which a kubelet returns at any length
-_MAX_KUBELETS: Final = 50  # limit for queried kubelets
-_MAX_SETTINGS_BYTES: Final = 2**20  # a kubelet's settings have a few kB; a larger response is rejected
-_MAX_MACHINES: Final = 3  # limit for queried machines
-_PROBE_SECONDS: Final = 60.0
 
 _Reader = Callable[[KubeApi, InstallationSnapshot], Awaitable[Any]]
 
@@ -73,12 +62,11 @@ async def read_installation(query: ClusterQuery, parts: Collection[str]) -> Inst
 
     Raises AccessError, ClusterUnavailable, KubeError.
     """
-    async with open_kube_client(query.kubeconfig, query.context, command="doctor") as one:
-        kube = one.with_own_connections(connections=_CONNECTIONS)
-        try:
-            return await _read_parts(kube, query, parts)
-        finally:
-            await kube.close()
+    async with (
+        open_kube_client(query.kubeconfig, query.context, command="doctor") as one,
+        own_connections(one, _CONNECTIONS) as kube,
+    ):
+        return await _read_parts(kube, query, parts)
 
 
 async def _read_parts(kube: KubeApi, query: ClusterQuery, parts: Collection[str]) -> InstallationSnapshot:
@@ -148,77 +136,6 @@ def select_installation(
         f"this controller is not installed in namespace {query.namespace or SYSTEM}, and you may not list "
         "other namespaces: set --namespace, or see docs/install.md"
     )
-
-
-async def read_unready_pods(kube: KubeApi, seen: InstallationSnapshot) -> UnreadyPods:
-    """Return Events and last log lines of unready pods, as far as the caller may read them."""
-    names = tuple(f"{workload.name}-" for workload in seen.installation.workloads)
-    pods = () if isinstance(seen.pods, Unavailable) else seen.pods
-    unready = [pod for pod in pods if pod.name.startswith(names) and not pod.has_condition("Ready")]
-    if not unready:
-        return UnreadyPods()
-    resource = namespaced_resource("events", KubeEvent, seen.installation.namespace, {}, page_size=500)
-    selector = {"fieldSelector": "involvedObject.kind=Pod,type=Warning"}
-    try:
-        events = await list_all(kube, msgspec.structs.replace(resource, query=selector))
-    except KubeError:
-        events = ()
-    some = unready[:_MAX_UNREADY]
-    own = kube.with_own_connections(connections=len(some))  # that to the kubelet of a dead machine hangs
-    try:
-        place = f"/api/v1/namespaces/{seen.installation.namespace}/pods"
-        lines = await asyncio.gather(*(_fetch_last_line(own, f"{place}/{pod.name}/log", pod) for pod in some))
-    finally:
-        await own.close()
-    by_pod = {pod.name: line for pod, line in zip(some, lines, strict=True) if line}
-    return UnreadyPods(events=events, last_lines=by_pod)
-
-
-async def _fetch_last_line(kube: KubeApi, path: str, pod: Pod) -> str:
-    """Return the last log line of the first container that is not ready; "" if it cannot be read."""
-    for status in pod.all_containers:
-        if status.ready or (status.state.terminated and not status.state.terminated.exit_code):
-            continue
-        crashed = {"previous": "true"} if status.state.waiting and status.restart_count else {}
-        query = {"container": status.name, "tailLines": "1", **crashed}
-        try:
-            line = await get_bytes(kube, path, query, seconds=_REQUEST_SECONDS, most_bytes=_MAX_LOG_BYTES)
-        except KubeError:
-            continue
-        return line.decode(errors="replace").strip()
-    return ""
-
-
-async def query_serving_certificates(
-    kube: KubeApi, seen: InstallationSnapshot
-) -> dict[str, bool | Unavailable]:
-    """Return by Node whether its kubelet requests serving certificates.
-
-    Only ready Nodes without a request are queried.
-    """
-    if isinstance(seen.requests, Unavailable) or not seen.installation.runs_service("csr"):
-        return {}
-    filed = {one.node_name for one in seen.requests}
-    silent = [node.name for node in seen.known_nodes if node.name not in filed and is_node_ready(node)]
-    silent = silent[:_MAX_KUBELETS]
-    own = kube.with_own_connections(connections=max(1, len(silent)))
-    try:
-        queries = (_query_server_tls_bootstrap(own, name) for name in silent)
-        told = await asyncio.gather(*(get_or_unavailable(each, "get nodes/proxy") for each in queries))
-    finally:
-        await own.close()
-    return dict(zip(silent, told, strict=True))
-
-
-async def _query_server_tls_bootstrap(kube: KubeApi, name: str) -> bool:
-    """Return serverTLSBootstrap of the kubelet's settings (flag --rotate-server-certificates)."""
-    path = f"/api/v1/nodes/{name}/proxy/configz"
-    text = await get_bytes(kube, path, seconds=_REQUEST_SECONDS, most_bytes=_MAX_SETTINGS_BYTES)
-    try:
-        settings: Any = json.loads(text)["kubeletconfig"]
-        return bool(settings.get("serverTLSBootstrap", False))
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise KubeError(f"its configuration is unreadable: {error!r}") from error
 
 
 async def _list_system_pods(kube: KubeApi, _: InstallationSnapshot) -> tuple[Pod, ...] | Unavailable:
@@ -304,48 +221,6 @@ async def _read_talos_objects(kube: KubeApi, seen: InstallationSnapshot) -> Talo
     )
 
 
-async def _probe_credential(kube: KubeApi, seen: InstallationSnapshot) -> CredentialProbe | Unavailable:
-    """Probe the Talos credential in a pod of metadata, or in this process if it runs in a pod."""
-    process = seen.installation.find_process("metadata")
-    if process is None or not seen.installation.talos_account:
-        return Unavailable(reason="not queried")
-    addresses = _list_addresses(seen.known_nodes)[:_MAX_MACHINES]
-    endpoints = process.container.last_flag_value("talos-endpoints")
-    asked = datetime.now(UTC)
-    if SERVICE_ACCOUNT_FILE.exists():
-        from cli.inside.talos_probe import probe_credential  # noqa: PLC0415 - loaded only if needed
-
-        found: TalosCredentialReport | Unavailable = await probe_credential(addresses, endpoints)
-    elif isinstance(seen.pods, Unavailable):
-        return seen.pods
-    else:
-        # ready or not: an invalid credential makes it unready
-        own = [pod for pod in seen.pods if pod.name.startswith(f"{process.workload.name}-")]
-        running = sorted((pod for pod in own if pod.status.phase == "Running"), key=lambda p: not p.is_ready)
-        if not running:
-            return Unavailable(reason="no pod of metadata is running")
-        arguments = ["talos", *(word for address in addresses for word in ("--node-ip", address))]
-        found = await run_inside(
-            kube,
-            seen.installation.namespace,
-            running[0].name,
-            process.container.name,
-            (*arguments, "--endpoints", endpoints) if endpoints else tuple(arguments),
-            decode=decode_report,
-            timeout_seconds=_PROBE_SECONDS,
-        )
-    if isinstance(found, Unavailable):
-        return found
-    answered = datetime.now(UTC)
-    clock = RemoteClock(earliest=found.at, latest=found.at, requested_at=asked, responded_at=answered)
-    return CredentialProbe(report=found, clock=clock)
-
-
-def _list_addresses(nodes: Sequence[Node]) -> tuple[str, ...]:
-    announced = [parse_node_ips(node.provided_node_ip) for node in nodes if node.provided_node_ip]
-    return tuple(str(ips[0]) for ips in announced if not isinstance(ips, InvalidNodeIP) and ips)
-
-
 async def _query_flow(kube: KubeApi, seen: InstallationSnapshot) -> FlowSnapshot | FlowUnavailable:
     """Query the flow; repeat once if a service seems absent, because a consumer may be between two pulls."""
     here = seen.installation
@@ -376,7 +251,7 @@ READERS: Final[Mapping[str, _Reader]] = {
     "config": _read_config,
     "reviews": _review_access,
     "talos_objects": _read_talos_objects,
-    "talos": _probe_credential,
+    "talos": probe_credential_in_pod,
     "clock": lambda kube, seen: read_clock(kube),
     "flow": _query_flow,
     "authority": _read_nats_authority,

@@ -89,7 +89,7 @@ ASKERS = {
     "cli.explain.csr.from_cluster",
     "cli.explain.node.from_cluster",
     "cli.inside.talos_probe",
-    "cli.doctor.read_installation",
+    "cli.doctor.kubelet_queries",
 }
 
 
@@ -111,6 +111,7 @@ READERS = {
     "cli.cluster.pod_commands",
     "cli.cluster.read_cluster",
     "cli.doctor.access_reviews",
+    "cli.doctor.kubelet_queries",
     "cli.doctor.read_installation",
     "cli.explain.csr.from_cluster",
     "cli.explain.node.from_cluster",

@@ -15,11 +15,8 @@ from cli.cluster.kube_reader import get_bytes, get_or_absent, get_or_unavailable
 from cli.cluster.pods import ContainerState, ContainerStatus, WaitingState
 from cli.cluster.unavailable import AbsentObject, RemoteClock, Unavailable
 from cli.doctor.access_reviews import review_access
-from cli.doctor.read_installation import (
-    list_visible_workloads,
-    query_serving_certificates,
-    read_unready_pods,
-)
+from cli.doctor.kubelet_queries import query_serving_certificates, read_unready_pods
+from cli.doctor.read_installation import list_visible_workloads
 from cli.doctor.required_permissions import list_access_reviews
 from cli.doctor.snapshot import CredentialProbe, InstallationSnapshot, UnreadyPods
 from cli.inside.talos_credential import TalosCredentialReport

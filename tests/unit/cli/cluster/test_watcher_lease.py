@@ -1,5 +1,6 @@
 """The watcher Lease: the one that the caller names or the workload configures, never a guess."""
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 
 from cli.cluster.installation import get_lease_name
 from cli.cluster.kube_objects import Container
+from cli.cluster.lease_state import LeaseState, read_lease_state
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import fetch_watcher_lease
 from cli.cluster.unavailable import Unavailable
@@ -19,6 +21,7 @@ from libs.common.contract.services import (
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
 from libs.common.kube.lease import Lease, LeaseSpec
 from libs.common.kube.objects import Page, Resource
+from tests.builders import NOW
 
 DEFAULT, MINE, FAR = ("kube-system", WATCHER_LEASE_NAME), ("talos", "mine"), ("talos", WATCHER_LEASE_NAME)
 
@@ -130,3 +133,30 @@ def test_each_service_that_leads_has_a_lease_of_its_own_in_the_same_namespace():
     assert get_lease_name(container, WATCHER_LEASE) == ("talos", WATCHER_LEASE_NAME)
     assert get_lease_name(container, LIFECYCLE_LEASE) == ("talos", "gone")
     assert get_lease_name(Container(name="all"), LIFECYCLE_LEASE) == ("kube-system", LIFECYCLE_LEASE_NAME)
+
+
+# ---- the state of a Lease, which any client may have written
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-03-01T11:59:59.000000Z", "2026-03-01T11:59:59", "2026-03-01T12:59:59+01:00"]
+)
+def test_a_renew_time_without_a_zone_is_in_utc(text: str):
+    lease = read_lease_state(LeaseSpec(holder_identity="w", renew_time=text))
+    assert lease.seconds_since_renewal(NOW) == 1
+    assert lease.why_not_held(NOW) == ""
+
+
+@pytest.mark.parametrize("text", [None, "", "yesterday"])
+def test_without_a_valid_renew_time_nothing_holds_the_lease(text: str | None):
+    lease = read_lease_state(LeaseSpec(holder_identity="w", renew_time=text), "talos/mine")
+    assert not lease.is_held(NOW)
+    assert lease.why_not_held(NOW) == "talos/mine of w has no renew time"
+
+
+@pytest.mark.parametrize(("seconds", "is_held"), [(14, True), (15, True), (16, False)])
+def test_a_lease_without_a_duration_lasts_15_seconds(seconds: int, is_held: bool):
+    lease = LeaseState(holder="w", renewed_at=NOW - timedelta(seconds=seconds))
+    assert lease.is_held(NOW) == is_held
+    assert lease.is_held(NOW, slack=timedelta(seconds=1))
+    assert read_lease_state(LeaseSpec()).why_not_held(NOW) == "has no holder"
