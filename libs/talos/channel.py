@@ -216,7 +216,7 @@ def _translate_errors() -> Iterator[None]:
 def _translate_error(error: Exception) -> Exception:
     match error:
         case GRPCError():
-            return CallEnded(Status(error.status.value, error.message or ""))
+            return CallEnded(Status(error.status.name, error.message or ""))
         case StreamTerminatedError() | ProtocolError() | ConnectionError():
             return StreamLost(str(error))
         case TimeoutError() | InvalidResponse():

@@ -26,31 +26,34 @@ from libs.talos.proto.strict import InvalidResponse
 from libs.talos.resources import ADDRESSES
 
 DIAL = 'connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.5:50000: connect: refused"'
-HANDSHAKE = 'connection error: desc = "transport: authentication handshake failed: tls: failed to verify '
-STATUSES: list[tuple[int, str, FaultKind]] = [
-    (1, "context canceled", "refused"),
-    (2, "some Go error", "internal"),
-    (3, "node metadata must be single-valued", "internal"),
-    (4, "context deadline exceeded", "timeout"),
-    (5, "resource X(runtime/y@undefined) doesn't exist", "not_found"),
-    (7, "not authorized", "permission"),
-    (7, "no request forwarding", "permission"),
-    (7, 'resource type "X" is not supported', "not_found"),
-    (8, "too large", "internal"),
-    (13, 'invalid target "10.0.0.5:1"', "internal"),
-    (14, DIAL, "refused"),
-    (14, HANDSHAKE + 'certificate: x509: certificate is valid for 10.0.0.6, not 10.0.0.5"', "wrong_machine"),
-    (14, HANDSHAKE + "certificate: x509: cannot validate: doesn't contain any IP SANs\"", "wrong_machine"),
-    (14, HANDSHAKE + 'certificate: x509: certificate signed by unknown authority"', "certificate"),
-    (14, HANDSHAKE + 'certificate: x509: certificate has expired or is not yet valid"', "certificate"),
-    (14, "Received :status = '503'", "refused"),
-    (16, "who are you?", "certificate"),
-    (99, "", "internal"),
+HANDSHAKE = (
+    'connection error: desc = "transport: authentication handshake failed: tls: failed to verify '
+    "certificate: x509: "
+)
+STATUSES: list[tuple[str, str, FaultKind]] = [
+    ("CANCELLED", "context canceled", "refused"),
+    ("UNKNOWN", "some Go error", "internal"),
+    ("INVALID_ARGUMENT", "node metadata must be single-valued", "internal"),
+    ("DEADLINE_EXCEEDED", "context deadline exceeded", "timeout"),
+    ("NOT_FOUND", "resource X(runtime/y@undefined) doesn't exist", "not_found"),
+    ("PERMISSION_DENIED", "not authorized", "permission"),
+    ("PERMISSION_DENIED", "no request forwarding", "permission"),
+    ("PERMISSION_DENIED", 'resource type "X" is not supported', "not_found"),
+    ("RESOURCE_EXHAUSTED", "too large", "internal"),
+    ("INTERNAL", 'invalid target "10.0.0.5:1"', "internal"),
+    ("UNAVAILABLE", DIAL, "refused"),
+    ("UNAVAILABLE", HANDSHAKE + 'certificate is valid for 10.0.0.6, not 10.0.0.5"', "wrong_machine"),
+    ("UNAVAILABLE", HANDSHAKE + "cannot validate: doesn't contain any IP SANs\"", "wrong_machine"),
+    ("UNAVAILABLE", HANDSHAKE + 'certificate signed by unknown authority"', "certificate"),
+    ("UNAVAILABLE", HANDSHAKE + 'certificate has expired or is not yet valid"', "certificate"),
+    ("UNAVAILABLE", "Received :status = '503'", "refused"),
+    ("UNAUTHENTICATED", "who are you?", "certificate"),
+    ("99", "", "internal"),
 ]
 
 
 @pytest.mark.parametrize(("code", "message", "kind"), STATUSES)
-def test_every_status_is_told_apart(code: int, message: str, kind: FaultKind):
+def test_every_status_is_told_apart(code: str, message: str, kind: FaultKind):
     fault = translate_status(Status(code, message), step="Nodename", asked="10.0.0.1:50000 for 10.0.0.5")
     assert fault.kind == kind
     assert fault.step == "Nodename"
@@ -61,11 +64,11 @@ def test_every_status_is_told_apart(code: int, message: str, kind: FaultKind):
 @pytest.mark.parametrize(
     ("status", "another_may_answer"),
     [
-        (Status(14, "Received :status = '503'"), True),
-        (Status(7, "no request forwarding"), True),
-        (Status(14, DIAL), False),
-        (Status(7, "not authorized"), False),
-        (Status(5, "no request forwarding"), False),
+        (Status("UNAVAILABLE", "Received :status = '503'"), True),
+        (Status("PERMISSION_DENIED", "no request forwarding"), True),
+        (Status("UNAVAILABLE", DIAL), False),
+        (Status("PERMISSION_DENIED", "not authorized"), False),
+        (Status("NOT_FOUND", "no request forwarding"), False),
     ],
 )
 def test_a_machine_that_is_down_is_not_the_endpoints_fault(status: Status, another_may_answer: bool):
@@ -74,12 +77,15 @@ def test_a_machine_that_is_down_is_not_the_endpoints_fault(status: Status, anoth
 
 def test_words_say_what_to_do_about_a_permission():
     asked = {"step": "s", "asked": "e"}
-    assert "os:reader" in translate_status(Status(7, "not authorized"), **asked).message
-    assert "not a control plane" in translate_status(Status(7, "no request forwarding"), **asked).message
+    assert "os:reader" in translate_status(Status("PERMISSION_DENIED", "not authorized"), **asked).message
+    assert (
+        "not a control plane"
+        in translate_status(Status("PERMISSION_DENIED", "no request forwarding"), **asked).message
+    )
 
 
 def test_a_server_cannot_make_a_fault_long():
-    fault = translate_status(Status(13, "x" * 100_000), step="s", asked="e")
+    fault = translate_status(Status("INTERNAL", "x" * 100_000), step="s", asked="e")
     assert len(fault.message) == MAX_MESSAGE_CHARS
 
 
