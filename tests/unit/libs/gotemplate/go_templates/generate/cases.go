@@ -1,6 +1,8 @@
 package main
 
-import "strings"
+import (
+	"strings"
+)
 
 var comparisons = []string{
 	"{{eq 1 1}}", "{{eq 1 2}}", "{{eq 1 2 1}}", "{{eq 1 2 3}}", "{{eq \"a\" \"a\"}}", "{{eq .Text \"hello world\"}}", "{{eq 1 1.0}}", "{{eq 1 \"1\"}}", "{{eq true true}}", "{{eq true 1}}", "{{eq 1.5 1.5}}",
@@ -65,4 +67,77 @@ func matrix() []string {
 		}
 	}
 	return result
+}
+
+// rules are what configurations are made of; each is rendered for every machine.
+var rules = []string{
+	"{{ .Platform }}", "{{ .Zone }}", "{{ .Region }}-{{ .Zone }}", "{{ .InstanceType | lower }}", "{{ .Hostname }}", "{{ .Spot }}", "{{ .Tags }}", "{{ .Tags.team }}", "{{ index .Tags \"team\" }}", "{{ index .Tags \"cost-center\" }}", "{{ .ProductName }}", "{{ .SKUNumber }}", "{{ .UUID }}", "{{.SerialNumber}}",
+	"{{ if .Spot }}spot{{ else }}on-demand{{ end }}", "{{ ternary \"spot\" \"on-demand\" .Spot }}", "{{ .Spot | ternary \"true:NoSchedule\" \"NoSchedule\" }}", "{{ default \"unknown\" .Region }}", "{{ .Zone | default .Region | default \"none\" }}", "{{ coalesce .InternalDNS .ExternalDNS .Hostname \"no name\" }}",
+	"{{ regexFind \"^[a-z]+\" .Hostname }}", "{{ regexFindString \"^([a-z]+)-([0-9]+)\" .Hostname 2 }}", "{{ regexReplaceAll \"[^A-Za-z0-9_.-]+\" .ProductName \"-\" }}", "{{ regexReplaceAll \"^[^a-zA-Z0-9]+|[^a-zA-Z0-9]+$\" (regexReplaceAll \"[^A-Za-z0-9_.-]+\" .ProductName \"-\") \"\" }}", "{{ regexFindString `^(\\w+)\\.(\\w+)` .InstanceType 1 }}", "{{ regexReplaceAll `(\\w+)://(.*)` .ProviderID `${1}/$2` }}",
+	"{{ getValue .SerialNumber \"i\" }}", "{{ getValue .SerialNumber \"role\" | default \"worker\" }}", "proxmox://{{ .Region }}/{{ getValue .SerialNumber \"i\" }}", "{{ trimSuffix (printf \".%s\" .Region) .Hostname }}", "{{ .Hostname | trimSuffix \".example.com\" | upper }}", "{{ trimPrefix \"ip-\" .Hostname | replace \"-\" \".\" }}",
+	"{{ if and (eq .Platform \"aws\") .Spot }}a{{ else if hasPrefix \"cpx\" .InstanceType }}b{{ else if contains \"PC\" .ProductName }}c{{ else }}d{{ end }}", "{{ if or (hasPrefix \"worker\" .Hostname) (hasSuffix \".internal\" .Hostname) }}yes{{ end }}", "{{ if not .Region }}no region{{ end }}", "{{ if ne .Platform \"metal\" }}cloud{{ else }}metal{{ end }}", "{{ if eq .Platform \"aws\" \"gcp\" \"azure\" }}big{{ else }}small{{ end }}",
+	"{{- with .Tags.team -}} team-{{ . }} {{- else -}} nobody {{- end -}}", "{{ with .Region }}{{ . }}/{{ $.Zone }}{{ end }}", "{{ range $k, $v := .Tags }}{{ $k }}={{ $v }};{{ end }}", "{{ range $k, $v := .Tags }}{{ if eq $k \"Name\" }}{{ $v }}{{ end }}{{ else }}untagged{{ end }}", "{{ $n := .Hostname }}{{ if .InternalDNS }}{{ $n = .InternalDNS }}{{ end }}{{ $n | len }}", "{{ printf \"%s-%s\" .Region .Zone | trimSuffix \"-\" }}", "{{ printf \"%-10s|%5s|%q\" .Platform .Zone .ProductName }}", "{{ .ProductName | b64enc }}", "{{ .ProductName | b64enc | b64dec }}",
+	"{{ if gt (len .Hostname) 10 }}{{ slice .Hostname 0 10 }}{{ else }}{{ .Hostname }}{{ end }}", "{{ .hostname }}", "{{ .Nope }}", "{{ .Tags.team.x }}", "{{ upper .Spot }}", "{{ .Hostname | nope }}", "{{ default .Hostname }}", "{{ if .Platform }}{{ .Nope }}{{ end }}", "{{ .Platform.Name }}", "{{ len .Tags }}", "{{ empty .Tags }}", "{{ printf \"%v\" . }}", "{{ $x := dict }}", "{{ .Hostname | regexFind \"[\" }}", "{{ with .Tags }}{{ .team }}{{ end }}",
+	"{{/* the size */}}{{- if regexFind \"xlarge$\" .InstanceType }}large{{ else }}normal{{ end -}}\n", "{{- /* a */ -}} \n a {{- \"b\" -}} \n", "{{ .Hostname | trim | lower | replace \" \" \"-\" }}:NoSchedule",
+}
+
+func groups() []Group {
+	values := []string{"values"}
+	return []Group{
+		{values, syntax},
+		{values, control},
+		{values, comparisons},
+		{values, builtins},
+		{values, added},
+		{values, formats},
+		{values, matrix()},
+		{[]string{"hcloud", "aws", "metal", "nothing"}, rules},
+	}
+}
+
+var syntax = []string{
+	// text, actions, trim markers, comments
+	"", "plain", "a\nb", "{ { } }", "}}", "a{{1}}b", "{{.Text}}", "{{ .Text }}", "{{\n.Text\n}}", "{{.Text}}{{.Text}}",
+	"a  {{- .Text -}}  b", "a \t\r\n{{- 1 -}}\n\n b", "a {{- 1}} b", "a {{1 -}} b", "{{- 1 -}}", "{{-1}}", "{{- -1}}", "{{1 - }}", "{{1-}}", "{{1 -}}x",
+	"{{/* comment */}}", "a {{- /* comment */ -}} b", "{{/* a\nb */}}c", "a{{/* x */}}", "{{ /* x */ }}", "{{/* x }}", "{{/* x */ }}", "{{/**/}}", "{{- /* x */}}y",
+	"{{/* }} */}}z", "\u00a0 {{- 1}}", "x{{-}}", "{{-}}", "{{--}}", "{{ - }}", "a {{-\n1\n-}} b", "{{`}}`}}", "{{\"}}\"}}",
+	// errors of the lexer
+	"{{", "{{.Text", "{{.Text}", "{{.Text\n", "{{\"a", "{{\"a\n\"}}", "{{`a", "{{#}}", "{{.Text@}}", "{{é}}", "{{\u0001}}", "{{:}}", "{{: =}}",
+	"{{(1}}", "{{(1))}}", "{{)}}", "{{1a}}", "{{0x}}", "{{1_}}", "{{_1}}", "{{$a-b}}", "{{.a-b}}", "{{.a+b}}", "{{a+}}", "{{.\u2028}}", "{{if .Text\n}}", "a\n{{\n\n.Text", "{{.}}{{",
+	"{{\n(1}}", "{{1 2 3", "{{%}}", "{{~}}", "{{[}}", "{{$x := 1 }}{{$x+2}}", "{{.Text!}}", "{{\\}}",
+	// constants
+	"{{1}}", "{{-1}}", "{{+1}}", "{{0}}", "{{-0}}", "{{0o17}}", "{{0O17}}", "{{0x1F}}", "{{0X1f}}", "{{0b101}}", "{{0B101}}", "{{1_000}}", "{{0x_ff}}", "{{1__0}}",
+	"{{9223372036854775807}}", "{{-9223372036854775808}}", "{{-9223372036854775809}}", "{{18446744073709551616}}", "{{+9223372036854775808}}",
+	"{{1.5}}", "{{-1.5}}", "{{.5}}", "{{5.}}", "{{1e3}}", "{{1E3}}", "{{1e+3}}", "{{1e-3}}", "{{1e400}}", "{{1e}}", "{{1.5.5}}", "{{0x1.8}}", "{{1_0.5}}", "{{1e1_0}}",
+	"{{1e20}}", "{{1e21}}", "{{123456789.0}}", "{{0.0001}}", "{{0.00001}}", "{{1000000.0}}", "{{0.1}}", "{{100.0}}", "{{1e-7}}", "{{-0.0}}", "{{1e100}}", "{{3.0}}", "{{2.50}}",
+	"{{true}}", "{{false}}", "{{nil}}", "{{\"a\"}}", "{{\"\"}}", "{{``}}", "{{`a\\n`}}", "{{`a\nb`}}", "{{`a\rb`}}", "{{\"a\\tb\"}}", "{{\"\\\"\\\\\"}}", "{{\"\\'\"}}", "{{\"\\x41\\u00e9\\U0001F600\\101\"}}",
+	"{{\"\\q\"}}", "{{\"\\x4\"}}", "{{\"\\u12\"}}", "{{\"\\ud800\"}}", "{{\"\\U00110000\"}}", "{{\"\\777\"}}", "{{\"\\xff\"}}", "{{\"\\xe2\\x82\"}}x", "{{\"é世\"}}",
+	// variables
+	"{{$x := 1}}{{$x}}", "{{$x := 1}}{{$x = 2}}{{$x}}", "{{$x}}", "{{$}}", "{{$.Text}}", "{{$x := .Text}}{{$x}}", "{{$x := 1}}{{$x.Foo}}", "{{$x:=1}}{{$x}}", "{{$x :=1}}", "{{$x:= 1}}{{$x }}",
+	"{{$x := 1}}{{if true}}{{$x := 2}}{{$x}}{{end}}{{$x}}", "{{$x := 1}}{{if true}}{{$x = 2}}{{end}}{{$x}}", "{{if $x := .Text}}{{$x}}{{end}}", "{{if $x := .Text}}{{end}}{{$x}}", "{{if $x := .Blank}}{{else}}[{{$x}}]{{end}}",
+	"{{if $x := .Blank}}a{{else if $y := .Text}}{{$x}}{{$y}}{{end}}", "{{with $x := .Text}}{{$x}}{{.}}{{end}}", "{{with $x := 0}}a{{else with $y := 1}}{{$x}}{{$y}}{{.}}{{end}}", "{{$x := 1}}{{$x := 2}}{{$x}}", "{{$x, $y := 1}}", "{{$x , $y := .Words}}", "{{$x := }}", "{{$x :=}}", "{{$1 := 5}}{{$1}}", "{{$é := 5}}{{$é}}",
+	"{{$x := nil}}", "{{$ := 5}}{{$}}", "{{$x := 1 | print 2}}{{$x}}", "{{$x := .Text | len}}{{$x}}", "{{($x := 1)}}", "{{print ($x := 5) $x}}", "{{$x $y}}", "{{$x := 1}}{{$x 2}}", "{{1 | $x}}", "{{$x := 1}}{{2 | $x}}", "{{range $x := .Words}}{{end}}{{$x}}", "{{$.Nope}}", "{{$x := 1}}{{$x.y.z}}", "{{$x := .Tags.nope}}[{{$x}}]",
+	"{{$a, $b}}", "{{$a,}}", "{{$x := $y := 1}}", "{{$x = 1}}{{end}}", "{{$x := 1}}{{define \"t\"}}{{$x}}{{end}}", "{{1 = 2}}", "{{.Text = 2}}", "{{.Text := 2}}",
+	// pipelines and parentheses
+	"{{.Text | printf \"%s!\"}}", "{{.Text | printf \"%s %s\" \"x\"}}", "{{(.Text)}}", "{{((.Text))}}", "{{(.Tags).env}}", "{{(print .Text).Foo}}", "{{(printf \"%d\" 3) | len}}", "{{len (printf \"%d\" 345)}}", "{{print (len .Text) (len .Words)}}",
+	"{{1 | 2}}", "{{.Text | 1}}", "{{.Text | .Text}}", "{{.Text | \"x\"}}", "{{.Text | true}}", "{{.Text | nil}}", "{{.Text | .}}", "{{.Text | (print)}}", "{{.Text | (print 1)}}", "{{|}}", "{{.Text |}}", "{{| .Text}}", "{{.Text || .Text}}", "{{}}", "{{ }}", "{{()}}", "{{( )}}", "{{(1) 2}}",
+	"{{.Text .Text}}", "{{1 2}}", "{{\"a\" \"b\"}}", "{{. .}}", "{{true false}}", "{{nil 1}}", "{{.Tags.env 1}}", "{{1 | .Tags.env}}", "{{print .Text | len | print | len}}", "{{print 1,2}}", "{{print(1)}}", "{{print (1)(2)}}", "{{print 1(2)}}", "{{print \"a\"\"b\"}}", "{{print .Text.Foo}}",
+	"{{\"a\".b}}", "{{1.b}}", "{{true.x}}", "{{nil.x}}", "{{..}}", "{{.Text.}}", "{{.Text..Text}}", "{{. .Text}}", "{{(nil).x}}", "{{print nil}}", "{{print.x}}", "{{(1).x}}", "{{(.Tags.nope).x}}",
+	"{{(((((((((((((((1)))))))))))))))}}", "{{nope}}", "{{nope 1}}", "{{1 | nope}}", "{{(nope)}}", "{{.Text | upper | nope}}", "{{True}}", "{{eq}}", "{{if nope}}{{end}}", "{{printf}}", "{{range nope}}{{end}}",
+}
+
+var control = []string{
+	"{{if true}}a{{end}}", "{{if false}}a{{end}}", "{{if false}}a{{else}}b{{end}}", "{{if .Off}}a{{else if .Flag}}b{{else}}c{{end}}", "{{if .Off}}a{{else if .Off}}b{{else}}c{{end}}", "{{if .Off}}a{{else if .Off}}b{{else if .Text}}{{.Text}}{{end}}",
+	"{{if 0}}y{{else}}n{{end}}", "{{if 1}}y{{else}}n{{end}}", "{{if \"\"}}y{{else}}n{{end}}", "{{if \"a\"}}y{{else}}n{{end}}", "{{if 0.0}}y{{else}}n{{end}}", "{{if -0.0}}y{{else}}n{{end}}", "{{if 0.1}}y{{else}}n{{end}}", "{{if .Words}}y{{else}}n{{end}}", "{{if .None}}y{{else}}n{{end}}", "{{if .Tags}}y{{else}}n{{end}}", "{{if .NoTags}}y{{else}}n{{end}}",
+	"{{if .}}y{{else}}n{{end}}", "{{if .Tags.nope}}y{{else}}n{{end}}", "{{if .Tags.none}}y{{else}}n{{end}}", "{{if nil}}y{{end}}", "{{if not .Text}}y{{else}}n{{end}}", "{{if .Nope}}y{{end}}",
+	"{{if}}{{end}}", "{{if true}}", "{{if true}}{{else}}", "{{if true}}{{else}}{{else}}{{end}}", "{{end}}", "{{else}}", "{{if true}}{{end}}{{end}}", "{{if true}}{{else if}}{{end}}", "{{else if true}}", "{{if true}}{{else with 1}}{{end}}", "{{if true}}{{else range .Words}}{{end}}", "{{if true}}a{{else 1}}b{{end}}", "{{end 1}}", "{{if true}}{{end .}}", "{{if true }}a{{ end }}", "{{if\ntrue}}a{{\nend}}", "{{if true}}\n{{else}}\n{{end}}", "{{iff}}", "{{if true | not}}a{{else}}b{{end}}", "{{ifx}}", "{{if(true)}}a{{end}}", "{{if.Text}}a{{end}}", "{{if true}}{{else if true}}{{else}}{{else}}{{end}}",
+	"{{with .Text}}{{.}}{{end}}", "{{with .Blank}}{{.}}{{else}}none{{end}}", "{{with .Tags}}{{.env}}{{end}}", "{{with .Text}}{{$.Count}}{{end}}", "{{with .Blank}}{{else with .Text}}{{.}}{{else}}c{{end}}", "{{with .Blank}}{{else with .None}}b{{else}}{{.Text}}{{end}}", "{{with .Text}}{{.Count}}{{end}}", "{{with .Blank}}a{{else if true}}b{{end}}", "{{with}}{{end}}", "{{with $x := .Text}}{{$x}}{{end}}{{$x}}", "{{with 1}}{{with 2}}{{.}}{{end}}{{.}}{{end}}",
+	"{{range .Words}}{{.}},{{end}}", "{{range .None}}a{{else}}none{{end}}", "{{range .None}}a{{end}}", "{{range $x := .Words}}{{$x}},{{end}}", "{{range $i, $x := .Words}}{{$i}}={{$x}},{{end}}", "{{range .Tags}}{{.}},{{end}}", "{{range $k, $v := .Tags}}{{$k}}={{$v}},{{end}}", "{{range $v := .Tags}}{{$v}},{{end}}", "{{range .NoTags}}a{{else}}none{{end}}", "{{range 3}}{{.}}{{end}}", "{{range $i := 3}}{{$i}}{{end}}", "{{range $i, $j := 3}}{{end}}", "{{range 0}}a{{else}}b{{end}}", "{{range -1}}a{{else}}b{{end}}", "{{range .Count}}x{{end}}",
+	"{{range .Text}}a{{end}}", "{{range 2.5}}a{{end}}", "{{range .Flag}}a{{end}}", "{{range nil}}a{{end}}", "{{range .Tags.nope}}a{{else}}b{{end}}", "{{range .Tags.env}}a{{else}}b{{end}}", "{{range .Nope}}{{end}}", "{{range}}{{end}}", "{{range 1.0}}a{{end}}", "{{range slice .Words 1}}{{.}}{{end}}", "{{range .Text | len}}.{{end}}", "{{range $i, $c := \"ab\"}}{{end}}",
+	"{{range .Words}}{{if eq . \"beta\"}}{{break}}{{end}}{{.}}{{end}}", "{{range .Words}}{{if eq . \"beta\"}}{{continue}}{{end}}{{.}}{{end}}", "{{range .Words}}{{break}}{{else}}x{{end}}y", "{{break}}", "{{continue}}", "{{if true}}{{break}}{{end}}", "{{range .Words}}{{break 1}}{{end}}", "{{range .Words}}{{end}}{{break}}", "{{range .Words}}{{range $.Words}}{{break}}{{end}}{{.}}{{end}}", "{{range .Words}}{{range 3}}{{if eq . 1}}{{continue}}{{end}}{{.}}{{end}}{{end}}", "{{range .Words}}{{with .}}{{break}}{{end}}{{end}}z", "{{range .Words}}{{range $.None}}{{else}}{{break}}{{end}}{{.}}{{end}}", "{{range .None}}{{else}}{{break}}{{end}}", "{{range .Words}}{{range $.None}}{{else}}{{continue}}{{end}}{{.}}{{end}}!",
+	"{{$n := 0}}{{range $i, $w := .Words}}{{$n = $i}}{{end}}{{$n}}", "{{$w := \"\"}}{{range $w = .Words}}{{end}}{{$w}}", "{{$i := 9}}{{$w := \"\"}}{{range $i, $w = .Words}}{{end}}{{$i}}{{$w}}", "{{range $a, $b, $c := .Words}}{{end}}", "{{range $a, := .Words}}{{end}}", "{{range $a,}}{{end}}", "{{range $a, 1 := .Words}}{{end}}", "{{range $i, $x := .Words}}{{$x}}{{end}}{{$i}}", "{{range .Words}}{{$.Count}}{{end}}", "{{range .Words}}{{$x := .}}{{end}}{{$x}}", "{{range $x := .Words}}{{$x := 1}}{{$x}}{{end}}", "{{range $x := .None}}{{else}}[{{$x}}]{{end}}", "{{range $i, $x := .None}}{{else}}[{{$i}}{{$x}}]{{end}}", "{{range $x, $x := .Words}}{{$x}}{{end}}", "{{range $i, $v := .Tags.nope}}{{else}}e{{end}}", "{{range $i := .Words}}{{$i}}{{end}}",
+	"{{define \"t\"}}[{{.}}]{{end}}{{template \"t\" .Text}}", "{{define \"t\"}}x{{end}}{{template \"t\"}}{{template `t`}}", "{{template \"nope\"}}", "{{template \"nope\" .Text}}", "{{template}}", "{{template nope}}", "{{template .Text}}", "{{template \"t\" 1 2}}", "{{define \"t\"}}{{.}}{{end}}{{template \"t\"}}", "{{define \"t\"}}a{{end}}{{define \"t\"}}b{{end}}", "{{define \"t\"}} {{end}}{{define \"t\"}}b{{end}}{{template \"t\"}}", "{{define \"t\"}}a{{end}}{{define \"t\"}} {{end}}{{template \"t\"}}", "{{define t}}{{end}}", "{{define}}{{end}}", "{{define \"t\" 1}}{{end}}", "{{define \"t\"}}", "{{define \"t\"}}{{else}}{{end}}", "{{if true}}{{define \"t\"}}{{end}}{{end}}",
+	"{{block \"b\" .Text}}({{.}}){{end}}", "{{block \"b\" .}}{{.Text}}{{end}}{{template \"b\" .}}", "{{block \"b\"}}x{{end}}", "{{block .Text}}{{end}}", "{{block \"b\" .}}{{else}}{{end}}", "{{block \"b\" .}}", "{{range .Words}}{{block \"w\" .}}<{{.}}>{{end}}{{end}}", "{{range .Words}}{{block \"w\" .}}{{break}}{{end}}{{end}}", "{{$x := 1}}{{block \"b\" .}}{{$x}}{{end}}", "{{define \"t\"}}{{$}}{{end}}{{with .Text}}{{template \"t\" .}}{{end}}", "{{template \"t\" .Text}}{{define \"t\"}}{{template \"u\" .}}{{end}}{{define \"u\"}}-{{.}}-{{end}}", "{{define \"t\"}}{{.Nope}}{{end}}{{template \"t\" .}}", "{{define \"t\"}}{{range .}}{{.}}{{end}}{{end}}{{template \"t\" .Words}}", "{{template \"t\" $x := 1}}{{$x}}{{define \"t\"}}{{.}}{{end}}", "{{template \"t\" nope}}", "{{define \"a\\qb\"}}{{end}}",
+	"{{.Nope}}", "{{.text}}", "{{.Text.X}}", "{{.Words.X}}", "{{.Count.X}}", "{{2.5.X}}", "{{.Flag.X}}", "{{.Tags.nope}}", "{{.Tags.nope.x}}", "{{.Tags.env.x}}", "{{.NoTags.x}}", "{{.NoTags.x.y.z}}", "{{.Tags}}", "{{.NoTags}}", "{{.Words}}", "{{.None}}", "{{.Count}}", "{{.Negative}}", "{{2.5}}", "{{0.1}}", "{{1.5e30}}", "{{2.5e-7}}", "{{.Flag}}", "{{.Off}}", "{{.Blank}}", "{{.Markup}}", "{{.Unicode}}", "{{.Big}}", "{{.}}", "{{. | print | len}}",
+	"a\n  b {{.Nope}}", "é{{.Nope}}", "{{if .Flag}}\n  {{upper 3}}\n{{end}}", "{{range .Words}}{{.Nope}}{{end}}", "{{print (print .Nope)}}", "{{$x := .Nope}}", "{{.Text | upper | printf \"%s\" .Nope}}",
 }
