@@ -34,7 +34,7 @@ async def fetch_server_identity(transport: Transport) -> ServerIdentity:
     config = transport.config
     if config.proxy_url:
         raise Unreachable(f"{config.source}: proxy-url hides the certificate of the API server")
-    await transport.refresh_credentials()
+    await transport.open_session(_REQUEST)  # for its credentials
     server, tls = config.server, transport.credentials.tls
     if tls is None:
         raise Unreachable(f"{server} is plain HTTP and presents no certificate: use https", request=_REQUEST)

@@ -227,16 +227,12 @@ class Transport:
 
     # ---- session and errors
 
-    async def refresh_credentials(self, request: Request | None = None) -> None:
-        """Renew what has changed or is about to expire. Raises Unauthorized."""
+    async def open_session(self, request: object) -> aiohttp.ClientSession:
+        """Return the session, with current credentials. Raises Unauthorized or Unreachable."""
         try:
             await self.credentials.refresh(time.monotonic())
         except KubeConfigError as error:
-            raise Unauthorized(str(error), request=str(request or "")) from error
-
-    async def open_session(self, request: Request) -> aiohttp.ClientSession:
-        """Return the session, with current credentials. Raises Unauthorized or Unreachable."""
-        await self.refresh_credentials(request)
+            raise Unauthorized(str(error), request=str(request)) from error
         if self._closed():
             raise _closed(request)
         if self._session is None:
@@ -303,7 +299,7 @@ async def _paused(requested_seconds: float, until: float, jitter: float) -> bool
     return True
 
 
-def _closed(request: Request) -> Unreachable:
+def _closed(request: object) -> Unreachable:
     return Unreachable("the connection to the API server is closed", request=str(request))
 
 
