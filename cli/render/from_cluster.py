@@ -13,7 +13,7 @@ from cli.render.node_selection import GatheredNodes, NodeSelection, SkippedNode
 from libs.common.cloud_config.fact_fields import TalosResource
 from libs.common.contract.node import Node, trim_node
 from libs.talos.api import TalosApi
-from services.labeler.core.plan.node_ownership import why_not_managed
+from services.labeler.core.plan import find_foreign
 from services.metadata.machines.query_machine import QueryFailure
 
 
@@ -59,9 +59,9 @@ async def _describe_node(
     prefer_ipv6: bool,
     resources: frozenset[TalosResource],
 ) -> DescribedNode | SkippedNode:
-    foreign = why_not_managed(node, None) if not node.provided_node_ip else ""
+    foreign = find_foreign(node, None) if not node.provided_node_ip else None
     if foreign:
-        return SkippedNode(name=node.name, reason=f"not managed: {foreign}", expected=True)
+        return SkippedNode(name=node.name, reason=f"not managed: {foreign.reason}", expected=True)
     seen = await query_machine(machines, node, nodes, prefer_ipv6=prefer_ipv6, resources=resources)
     if isinstance(seen, QueryFailure):
         return SkippedNode(name=node.name, reason=f"{seen.fault.step}: {seen.fault.message}")

@@ -17,7 +17,7 @@ from libs.common.kube.request_queue import RequestQueue
 from libs.common.kube.transport import CONNECTIONS
 from libs.common.observability import metrics, telemetry
 from services.labeler.core.blocker import Blocker, build_condition
-from services.labeler.core.mutation_cache import MutationCache
+from services.labeler.core.own_writes import OwnWrites
 from services.labeler.core.plan import Notice, Plan, merge_plans
 from services.labeler.core.plan.rejection import (
     NO_REJECTION,
@@ -102,7 +102,7 @@ class NodeWriter:
     def __init__(
         self,
         kube: NodeClient,
-        mutation_cache: MutationCache,
+        own_writes: OwnWrites,
         *,
         now: Callable[[], datetime],
         observe_only: bool,
@@ -120,7 +120,7 @@ class NodeWriter:
             idle_seconds=self._limiter.idle_seconds,
             limits=EventLimits(causes=MAX_CAUSES),
         )
-        self._mutation_cache = mutation_cache
+        self._own_writes = own_writes
         self._now = now
         self._observe_only = observe_only
 
@@ -211,7 +211,7 @@ class NodeWriter:
         self.events.record(about, notice.reason, notice.message, is_warning=notice.is_warning)
 
     def _store_response(self, response: Node) -> Node:
-        self._mutation_cache.store(response)
+        self._own_writes.store(response)
         return response
 
     def _observe_sync_delay(self, node: Node) -> None:

@@ -20,14 +20,12 @@ from services.labeler.core.blocker import (
     Blocker,
     describe_failed_write,
 )
-from services.labeler.core.mutation_cache import MutationCache, select_latest_node
+from services.labeler.core.own_writes import OwnWrites, ReplicaConflicts, select_latest_node
 from services.labeler.core.plan import ClusterConfig, Plan, is_excluded, plan_node, plan_unreachable_node
 from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict
 from services.labeler.core.plan.rejection import Rejection
-from services.labeler.core.replica_conflicts import ReplicaConflicts
 from services.labeler.core.rules import RuleEffects, Rules, apply_rules
 from services.labeler.core.uninitialized_nodes import UninitializedNodes
-from services.labeler.core.write_echoes import WriteEchoes
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import AppliedPlan, NodeWriter
 
@@ -38,7 +36,7 @@ _ERRORS: Final = metrics.TRANSFORMER_ERRORS.labels(TRANSFORMER_TYPE)
 
 
 class _DeferToOtherReplica(Exception):
-    """Another replica may have newer rules, so this one must not write now; the message is the reason."""
+    """Another replica may have newer rules, so this one must not write now."""
 
 
 class _EventPlanner(msgspec.Struct):
@@ -69,9 +67,10 @@ class _EventPlanner(msgspec.Struct):
             find_conflict=self.find_conflict,
         )
         _DURATION.observe(self.clock() - started_at)
-        if why := self.replica_conflicts.why_wait(node, plan):
-            raise _DeferToOtherReplica(why)
-        self.replica_conflicts.record_plan(node, plan)
+        if self.replica_conflicts.must_wait(node, plan):
+            raise _DeferToOtherReplica(
+                "another replica has written this Node since, and may have newer rules"
+            )
         return plan
 
     def is_excluded(self, node: Node) -> bool:
@@ -88,7 +87,7 @@ class OnNodeEnriched:
 
     bus: Bus
     stream_cache: StreamCache
-    mutation_cache: MutationCache
+    own_writes: OwnWrites
     node_writer: NodeWriter
     decision_publisher: NodeDecisionPublisher
     uninitialized_nodes: UninitializedNodes
@@ -99,10 +98,8 @@ class OnNodeEnriched:
 
     def __post_init__(self) -> None:
         self._replica_conflicts = ReplicaConflicts(self.clock)
-        self._write_echoes = WriteEchoes(self.clock)
-        self._applied: dict[
-            str, tuple[int, ClusterConfig]
-        ] = {}  # subject -> sequence and settings of the last applied message
+        # subject -> sequence and settings of the last applied message
+        self._applied: dict[str, tuple[int, ClusterConfig]] = {}
 
     async def __call__(self, message: Message) -> None:
         """Reconcile the Node of one message.
@@ -120,7 +117,7 @@ class OnNodeEnriched:
         """Remove everything that is stored about a deleted Node."""
         self._applied.pop(f"{ENRICHED_NODE}.{name}", None)
         self._replica_conflicts.forget(name)
-        self._write_echoes.forget(name)
+        self.own_writes.forget(name)
 
     def on_rules_changed(self) -> None:
         """Note that `config` now returns other settings."""
@@ -129,7 +126,7 @@ class OnNodeEnriched:
     def forget_all(self) -> None:
         """Forget the applied messages: the sequences of another stream start again."""
         self._applied.clear()
-        self._write_echoes.forget_all()
+        self.own_writes.forget_plans()
 
     async def reconcile(self, message: Message) -> str:
         """Reconcile the Node of one message and return the outcome for the log. Raises as `__call__`."""
@@ -149,8 +146,8 @@ class OnNodeEnriched:
         node = select_latest_node(event, self.stream_cache.get(f"{OBSERVED_NODE}.{event.node.name}"))
         if node is None:
             return _report_superseded("the Node is gone or was replaced")
-        node, config = self.mutation_cache.latest(node), self.config()
-        if isinstance(event, NodeEnriched) and self._write_echoes.take(event, node, config):
+        node, config = self.own_writes.latest(node), self.config()
+        if isinstance(event, NodeEnriched) and self.own_writes.take_echo(event, node, config):
             self._applied[message.subject] = (message.sequence, config)
             telemetry.annotate(outcome="unchanged", reason="it only reports the labeler's own write")
             return "unchanged"
@@ -184,7 +181,7 @@ class OnNodeEnriched:
     async def _reconcile_node(
         self, message: Message, event: NodeEnriched | NodeUnreachable, node: Node, config: ClusterConfig
     ) -> str:
-        self._write_echoes.forget(node.name)
+        self.own_writes.forget_plan(node.name)
         try:
             applied = await self._apply(
                 message,
@@ -193,10 +190,9 @@ class OnNodeEnriched:
             )
             if applied is not None and applied.plan.blocker is not None:
                 await self._name_other_node(node, applied.plan.blocker)
-        except _DeferToOtherReplica as reason:
-            return _report_superseded(
-                str(reason)
-            )  # the next message about the Node, at the latest from a resync, tries again
+        except _DeferToOtherReplica:
+            # The next message about the Node, at the latest from a resync, tries again.
+            return _report_superseded("another replica has written this Node, and may have newer rules")
         except NotFound:
             applied = None
         except KubeError as error:
@@ -207,10 +203,10 @@ class OnNodeEnriched:
         plan = applied.plan
         self.uninitialized_nodes.record_write(node.name)
         if isinstance(event, NodeEnriched):
-            self._replica_conflicts.record_applied(node.name)
+            self._replica_conflicts.record_applied(self.own_writes.latest(node))
             # A Node that was blocked loses its condition only by the plan after the one that initialized it.
             if applied.written is not None and applied.written.find_condition(BLOCKED_CONDITION) is None:
-                self._write_echoes.record(applied.written, event, config)
+                self.own_writes.record_plan(applied.written, event, config)
         if plan.rule_effects is not None:
             _ERRORS.inc(plan.rule_effects.failures)
         self.node_writer.report(node, plan)
@@ -230,7 +226,7 @@ class OnNodeEnriched:
 
         The monitor writes a condition only if its reason is new.
         """
-        reported = self.mutation_cache.latest(node).find_condition(BLOCKED_CONDITION)
+        reported = self.own_writes.latest(node).find_condition(BLOCKED_CONDITION)
         if blocker.reason != PROVIDER_ID_OF_ANOTHER or reported is None or reported.status != "True":
             return
         if reported.reason == blocker.reason and reported.message != blocker.message:

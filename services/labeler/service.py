@@ -13,7 +13,7 @@ from libs.common.service.service import Dependencies, ServiceDefinition, run_tog
 from services.labeler.config_reloader import ConfigReloader
 from services.labeler.config_rollout import ConfigRollout
 from services.labeler.core.compact_message import compact_message
-from services.labeler.core.mutation_cache import MutationCache
+from services.labeler.core.own_writes import OwnWrites
 from services.labeler.core.plan import is_excluded
 from services.labeler.core.provider_id_index import ProviderIDIndex
 from services.labeler.core.uninitialized_nodes import UninitializedNodes
@@ -44,11 +44,11 @@ class LabelerService:
         self._leader_gate = LeaderGate(
             self._stream_cache, settings.leader_silence_seconds, observe_only=settings.observe_only
         )
-        self._mutation_cache = MutationCache(dependencies.monotonic)
+        self._own_writes = OwnWrites(dependencies.monotonic)
         observe_only = settings.observe_only
         nodes = NodeWriter(
             dependencies.require_kube(),
-            self._mutation_cache,
+            self._own_writes,
             now=dependencies.now,
             observe_only=observe_only,
             is_foreign=self._is_foreign,
@@ -69,7 +69,7 @@ class LabelerService:
         self._on_node_enriched = OnNodeEnriched(
             bus=dependencies.bus,
             stream_cache=self._stream_cache,
-            mutation_cache=self._mutation_cache,
+            own_writes=self._own_writes,
             node_writer=nodes,
             decision_publisher=self._decisions,
             uninitialized_nodes=self._uninitialized_nodes,
@@ -80,7 +80,7 @@ class LabelerService:
         )
         self._uninitialized_node_monitor = UninitializedNodeMonitor(
             stream_cache=self._stream_cache,
-            mutation_cache=self._mutation_cache,
+            own_writes=self._own_writes,
             uninitialized_nodes=self._uninitialized_nodes,
             node_writer=nodes,
             decision_publisher=self._decisions,
@@ -142,7 +142,6 @@ class LabelerService:
 
     def _on_message(self, message: Message) -> None:
         self._uninitialized_nodes.apply(message.event, self._dependencies.monotonic())
-        self._mutation_cache.apply(message.event)
         self._provider_ids.apply(message.event)
         if isinstance(message.event, NodeGone):
             self._events.forget(message.event.uid)
@@ -171,7 +170,7 @@ class LabelerService:
             return False
         enriched = self._stream_cache.get_event(f"{ENRICHED_NODE}.{name}")
         try:
-            return is_excluded(self._mutation_cache.latest(observed.node), enriched, config)
+            return is_excluded(self._own_writes.latest(observed.node), enriched, config)
         except Exception:
             # Operators write the rules that this evaluates: a Node whose evaluation fails is not written.
             log.exception("ownership evaluation failed", extra={"node": name})

@@ -7,7 +7,7 @@ is down. Every replica runs it. Each waits a random time and writes only reasons
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,22 +15,15 @@ import msgspec
 
 from libs.common.bus.delivery import PermanentError, TemporaryError
 from libs.common.bus.stream_cache import StreamCache
+from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.events import NodeObserved
 from libs.common.contract.node import Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, NotFound
 from libs.common.observability import metrics
 from services.labeler.core.blocker import Blocker, block_on_defect, is_reported_on
-from services.labeler.core.mutation_cache import MutationCache
-from services.labeler.core.plan import (
-    ClusterConfig,
-    Notice,
-    Plan,
-    is_managed,
-    may_be_excluded,
-    why_excluded,
-    why_not_managed,
-)
+from services.labeler.core.own_writes import OwnWrites
+from services.labeler.core.plan import ClusterConfig, Notice, Plan, plan_unreported_node
 from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
 from services.labeler.core.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
@@ -38,9 +31,8 @@ from services.labeler.core.uninitialized_nodes import (
     SharedBlocker,
     UninitializedNode,
     UninitializedNodes,
-    build_foreign_notice,
-    find_blocker_cached,
     find_shared_blocker,
+    plan_waiting_node,
 )
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import NodeWriter
@@ -55,12 +47,20 @@ WRITES_PER_PASS: Final = 50  # so that an outage does not overload the API serve
 _RETRY_SECONDS: Final = 5.0
 
 
-class _EvaluatedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """One managed Node that waits to be initialized, with its current blocker."""
+class _WaitingNode(msgspec.Struct, frozen=True, kw_only=True):
+    """One Node that waits to be initialized, and its present plan, if there is one."""
 
     node: Node
     waiting_node: UninitializedNode
-    blocker: Blocker | None
+    plan: Plan | None
+
+    @property
+    def blocker(self) -> Blocker | None:
+        return None if self.plan is None else self.plan.blocker
+
+    @property
+    def is_ours(self) -> bool:
+        return self.plan is None or self.plan.not_ours is None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -68,7 +68,7 @@ class UninitializedNodeMonitor:
     """Checks the uninitialized Nodes once a second and reports what blocks them."""
 
     stream_cache: StreamCache
-    mutation_cache: MutationCache
+    own_writes: OwnWrites
     uninitialized_nodes: UninitializedNodes
     node_writer: NodeWriter
     decision_publisher: NodeDecisionPublisher
@@ -97,11 +97,9 @@ class UninitializedNodeMonitor:
         if self.stream_cache.problems() or self.why_paused():
             return  # the state may be incomplete, or another watcher may lead
         at = self.clock()
-        waits = {
-            name: wait
-            for name in tuple(self.uninitialized_nodes.by_name)
-            if (wait := self._evaluate(name, at))
-        }
+        found = (self._evaluate(name, at) for name in tuple(self.uninitialized_nodes.by_name))
+        all_waits = [wait for wait in found if wait is not None]
+        waits = {wait.node.name: wait for wait in all_waits if wait.is_ours}
         blocked = {name: wait.blocker for name, wait in waits.items() if wait.blocker}
         metrics.BLOCKED_NODES.set(len(blocked))
         self._update_shared_blocker({name: each.reason for name, each in blocked.items()}, len(waits), at)
@@ -115,30 +113,31 @@ class UninitializedNodeMonitor:
         for name in due[:WRITES_PER_PASS]:
             await self._report_blocker(name)
         self._report_shared_blocker(waits, at)
-        await self._report_foreign_nodes(at)
+        await self._publish_unqueried_nodes()
+        self._report_foreign_nodes([wait for wait in all_waits if not wait.is_ours], at)
 
-    def _evaluate(self, name: str, at: float) -> _EvaluatedNode | None:
-        """Return the Node and its blocker; None if it is not managed or no longer waits."""
+    def _evaluate(self, name: str, at: float) -> _WaitingNode | None:
+        """Return the Node and its plan; None if it no longer waits."""
         waiting = self.uninitialized_nodes.by_name.get(name)
         node = self._observed_node(name)
         if waiting is None or node is None or node.uid != waiting.uid:
             self.uninitialized_nodes.by_name.pop(name, None)
             return None
         enriched = self.stream_cache.get_event(f"{ENRICHED_NODE}.{name}")
-        if self.mutation_cache.latest(node).is_initialized:
+        if self.own_writes.latest(node).is_initialized:
             return None  # by the API server's response; the watcher publishes it some seconds later
-        if not is_managed(node, enriched, self.config()):
-            return None
-        blocked: Blocker | None
+        plan: Plan | None
         try:
-            blocked = find_blocker_cached(
+            plan = plan_waiting_node(
                 waiting, node, enriched, self.config(), at=at, find_conflict=self.find_conflict
             )
         except Exception as error:  # noqa: BLE001 - one Node must not stop all reports; its handler logs the error
-            blocked = None if may_be_excluded(node, self.config()) else block_on_defect(error)
-        return _EvaluatedNode(node=node, waiting_node=waiting, blocker=blocked)
+            blocker, may_be_excluded = block_on_defect(error), why_not_owned(self.config().ownership, node)
+            blocked = Plan(outcome="blocked", reason=blocker.message, blocker=blocker)
+            plan = None if may_be_excluded else blocked
+        return _WaitingNode(node=node, waiting_node=waiting, plan=plan)
 
-    def _schedule_report(self, wait: _EvaluatedNode, at: float) -> None:
+    def _schedule_report(self, wait: _WaitingNode, at: float) -> None:
         waiting, blocked = wait.waiting_node, wait.blocker
         if blocked is None:
             waiting.report_at = None
@@ -150,7 +149,9 @@ class UninitializedNodeMonitor:
     async def _report_blocker(self, name: str) -> None:
         """Evaluate the Node again and write the condition; earlier writes of this pass took time."""
         wait = self._evaluate(name, self.clock())
-        if wait is None or wait.blocker is None or is_reported_on(wait.node, wait.blocker):
+        if wait is None or wait.plan is None or wait.blocker is None:
+            return
+        if is_reported_on(wait.node, wait.blocker):
             return
         shared = self._shared_blocker is not None and self._shared_blocker.reason == wait.blocker.reason
         wait.waiting_node.report_at = None
@@ -162,16 +163,12 @@ class UninitializedNodeMonitor:
             wait.waiting_node.report_at = self.clock() + _RETRY_SECONDS * (1.0 + self.random.random())
             log.warning("condition write failed, will retry", extra={"node": name, "error": str(error)})
             if wait.waiting_node.failed_write:  # the condition may never be written either
-                await self._publish(wait.node, wait.blocker)
+                await self.decision_publisher.publish(wait.node, wait.plan)
             return
         wait.waiting_node.reported_reason = wait.blocker.reason
         log.info("node blocked", extra={"node": name, "reason": wait.blocker.reason})
         if self.stream_cache.get_event(f"{ENRICHED_NODE}.{name}") is None:  # or the handler has published it
-            await self._publish(wait.node, wait.blocker)
-
-    async def _publish(self, node: Node, blocker: Blocker) -> None:
-        plan = Plan(outcome="blocked", reason=blocker.message, blocker=blocker)
-        await self.decision_publisher.publish(node, plan)
+            await self.decision_publisher.publish(wait.node, wait.plan)
 
     def _update_shared_blocker(self, reasons: Mapping[str, str], waiting: int, at: float) -> None:
         before, self._shared_blocker = self._shared_blocker, find_shared_blocker(reasons, waiting)
@@ -183,7 +180,7 @@ class UninitializedNodeMonitor:
             self._shared_report_at = self._random_report_time(at)
             log.warning("outage: many nodes share a blocker", extra={"reason": str(self._shared_blocker)})
 
-    def _report_shared_blocker(self, waits: Mapping[str, _EvaluatedNode], at: float) -> None:
+    def _report_shared_blocker(self, waits: Mapping[str, _WaitingNode], at: float) -> None:
         """Record one Event for all Nodes that share the blocker, on the first by name."""
         wait = waits.get(self._shared_blocker.first_node) if self._shared_blocker is not None else None
         if (
@@ -197,33 +194,34 @@ class UninitializedNodeMonitor:
         self.node_writer.record_event(wait.node, Notice(reason=wait.blocker.reason, message=text))
         self._shared_report_at = None
 
-    async def _report_foreign_nodes(self, at: float) -> None:
-        """Publish that Nodes without provided-node-ip are not managed, and report foreign Nodes.
+    async def _publish_unqueried_nodes(self) -> None:
+        """Publish that Nodes without provided-node-ip are not managed.
 
-        Metadata does not query Nodes without provided-node-ip, so no handler decides about them.
+        Metadata does not query them, so no handler decides about them.
         """
         for name in tuple(self.uninitialized_nodes.without_node_ip):
             self.uninitialized_nodes.without_node_ip.discard(name)
             node = self._observed_node(name)
-            if node is not None and not node.provided_node_ip:
-                await self.decision_publisher.publish(node, _plan_foreign(node, self.config()))
-        names = [
-            name for name, each in self.uninitialized_nodes.by_name.items() if self._waits_long(each, at)
+            if node is not None and (plan := plan_unreported_node(node, self.config())):
+                await self.decision_publisher.publish(node, plan)
+
+    def _report_foreign_nodes(self, waits: Sequence[_WaitingNode], at: float) -> None:
+        """Record an Event on each Node that has waited for long, and will never be initialized by us.
+
+        A Node that --cloud-config excludes gets none, because its owner knows.
+        """
+        found = [
+            (wait.node, wait.plan.not_ours.notice)
+            for wait in waits
+            if at - wait.waiting_node.since >= FACTS_TIMEOUT_SECONDS
+            and wait.plan is not None
+            and wait.plan.not_ours is not None
+            and wait.plan.not_ours.notice is not None
         ]
-        foreign = [found for name in names if (found := self._find_foreign_node(name)) is not None]
-        if len(foreign) > MAX_SEPARATE_REPORTS:
+        if len(found) > MAX_SEPARATE_REPORTS:
             return  # so many Nodes belong to another cloud controller manager, which has a problem of its own
-        for node, notice in foreign:
+        for node, notice in found:
             self.node_writer.report(node, Plan(outcome="not-ours", reason=notice.message, notices=(notice,)))
-
-    def _find_foreign_node(self, name: str) -> tuple[Node, Notice] | None:
-        node = self._observed_node(name)
-        enriched = self.stream_cache.get_event(f"{ENRICHED_NODE}.{name}")
-        notice = build_foreign_notice(node, enriched, self.config()) if node else None
-        return (node, notice) if node and notice else None
-
-    def _waits_long(self, waiting: UninitializedNode, at: float) -> bool:
-        return at - waiting.since >= FACTS_TIMEOUT_SECONDS
 
     def _random_report_time(self, at: float) -> float:
         return at + self.random.uniform(0.0, REPORT_SPREAD_SECONDS)
@@ -231,8 +229,3 @@ class UninitializedNodeMonitor:
     def _observed_node(self, name: str) -> Node | None:
         event = self.stream_cache.get_event(f"{OBSERVED_NODE}.{name}")
         return event.node if isinstance(event, NodeObserved) else None
-
-
-def _plan_foreign(node: Node, config: ClusterConfig) -> Plan:
-    reason = why_excluded(node, None, config) or why_not_managed(node, None)
-    return Plan(outcome="not-ours", reason=reason)

@@ -14,7 +14,7 @@ from libs.common.contract.subjects import DEAD_LETTERS, OBSERVED_NODE
 from libs.common.kube.errors import Forbidden, Invalid
 from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
-from services.labeler.core.replica_conflicts import ROLLOUT_SECONDS
+from services.labeler.core.own_writes import ROLLOUT_SECONDS
 from services.labeler.service import LabelerService
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until

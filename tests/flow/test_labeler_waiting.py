@@ -11,7 +11,7 @@ from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.kube.errors import Forbidden
 from libs.common.observability import metrics
 from services.labeler.core.blocker import block_on_fault, build_condition
-from services.labeler.core.mutation_cache import MutationCache
+from services.labeler.core.own_writes import OwnWrites
 from services.labeler.core.plan import ClusterConfig
 from services.labeler.core.uninitialized_nodes import UninitializedNodes
 from services.labeler.node_decision_publisher import NodeDecisionPublisher
@@ -62,11 +62,11 @@ class Stage:
             on_stream_replaced=self.waiting.clear,
         )
         config = config or ClusterConfig()
-        self.answers = MutationCache(self.clock)
+        self.answers = OwnWrites(self.clock)
         self.nodes = NodeWriter(kube, self.answers, now=self.clock.now, observe_only=observe_only)
         self.watch = UninitializedNodeMonitor(
             stream_cache=self.table,
-            mutation_cache=self.answers,
+            own_writes=self.answers,
             uninitialized_nodes=self.waiting,
             node_writer=self.nodes,
             decision_publisher=NodeDecisionPublisher(flow.bus, now=self.clock.now, observe_only=observe_only),

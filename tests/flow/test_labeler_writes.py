@@ -9,7 +9,7 @@ from libs.common.contract.node import Node
 from libs.common.kube.transport import CONNECTIONS
 from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
-from services.labeler.core.mutation_cache import MutationCache
+from services.labeler.core.own_writes import OwnWrites
 from services.labeler.core.plan import ClusterConfig
 from services.labeler.node_writer import NodeWriter
 from tests.builders import NOW, make_facts, make_node
@@ -148,7 +148,7 @@ class SlowNodes(InMemoryNodes):
 
 
 def make_writer(kube: InMemoryNodes) -> NodeWriter:
-    return NodeWriter(kube, MutationCache(clock=lambda: 0.0), now=lambda: NOW, observe_only=False)
+    return NodeWriter(kube, OwnWrites(clock=lambda: 0.0), now=lambda: NOW, observe_only=False)
 
 
 def planner(node: Node, config: ClusterConfig | None = None) -> FactsPlanner:

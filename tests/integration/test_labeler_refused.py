@@ -17,7 +17,7 @@ from libs.testbed.admission_webhook import AdmissionWebhook, DenialReason, Webho
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import MERGE, KubeletFleet, SimKubelet
 from services.labeler.core.blocker import describe_failed_write
-from services.labeler.core.mutation_cache import MutationCache
+from services.labeler.core.own_writes import OwnWrites
 from services.labeler.core.plan import ClusterConfig
 from services.labeler.node_writer import NodeWriter
 from tests.builders import make_facts
@@ -48,7 +48,7 @@ def planner(name: str, config: ClusterConfig) -> FactsPlanner:
 def node_api(kube: KubeApi) -> NodeWriter:
     return NodeWriter(
         kube,
-        MutationCache(time.monotonic),
+        OwnWrites(time.monotonic),
         now=lambda: datetime.now(UTC),
         observe_only=False,
     )

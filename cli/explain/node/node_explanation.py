@@ -24,12 +24,11 @@ from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER, Blocker
 from services.labeler.core.native_provider_id import derive_native_provider_id
 from services.labeler.core.plan import (
     Plan,
+    check_ownership,
+    find_exclusion,
     plan_node,
     plan_unreachable_node,
-    why_excluded,
-    why_not_managed_by_rules,
 )
-from services.labeler.core.plan.node_ownership import why_not_managed
 from services.lifecycle.core.decide import DeletionPolicy
 
 EXIT_WELL, EXIT_NOT_WELL, EXIT_UNKNOWN = 0, 1, 2
@@ -140,12 +139,12 @@ def _why_not_managed_by_labeler(evidence: NodeEvidence) -> str:
     node, config, silent = evidence.node, evidence.config, evidence.unreachable
     facts = evidence.machine_result.facts if isinstance(evidence.machine_result, DescribedNode) else None
     facts = silent.last_known if silent else facts
-    why = why_excluded(node, facts, config) or _find_reported_reason(evidence)
+    excluded = find_exclusion(node, facts, config)
+    why = excluded.reason if excluded else _find_reported_reason(evidence)
     if why or (facts is None and evidence.machine_result is None):
         return why
-    if facts is None:
-        return why_not_managed(node, None, configured=config.ownership)
-    return why_not_managed_by_rules(node, facts, config)
+    not_ours = check_ownership(node, facts, config)
+    return not_ours.reason if not_ours else ""
 
 
 def _find_reported_reason(evidence: NodeEvidence) -> str:

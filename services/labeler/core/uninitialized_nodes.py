@@ -3,22 +3,19 @@
 from collections import Counter
 from collections.abc import Mapping
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from libs.common.contract.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
-from libs.common.contract.node import Node, has_same_planned_fields
-from services.labeler.core.blocker import Blocker, block_on_failed_write, block_on_missing_facts
+from libs.common.contract.node import Node
+from services.labeler.core.blocker import block_on_failed_write, block_on_missing_facts
 from services.labeler.core.plan import (
     ClusterConfig,
-    Notice,
-    is_excluded,
-    is_managed,
+    Plan,
     plan_node,
     plan_unreachable_node,
-    why_not_managed,
-    why_not_managed_by_rules,
+    plan_unreported_node,
 )
 from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
 
@@ -29,14 +26,11 @@ HANDLER_GRACE_SECONDS: Final = 3.0  # in addition from the arrival of the facts,
 MAX_SEPARATE_REPORTS: Final = 10  # up to this number, each Node gets its own Event
 
 
-class BlockerEvaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """A blocker and the input from which it was evaluated."""
-
+class _PlanInput(NamedTuple):
     node: Node
-    enriched: Event
+    enriched: NodeEnriched | NodeUnreachable
     failed_write: str
     config: ClusterConfig
-    blocker: Blocker | None
 
 
 class UninitializedNode(msgspec.Struct, kw_only=True):
@@ -48,7 +42,7 @@ class UninitializedNode(msgspec.Struct, kw_only=True):
     failed_write: str = ""  # the error of the last write, and when the labeler retries
     reported_reason: str = ""  # the reason written by this replica, perhaps not observed on the Node yet
     report_at: float | None = None  # monotonic seconds of the next report; None: nothing to report
-    last_evaluation: BlockerEvaluation | None = None  # valid while its input is unchanged
+    last_plan: tuple[_PlanInput, Plan] | None = None  # valid while its input is the same
     is_reconciled: bool = False  # whether this replica has applied the plan of an event about its machine
 
 
@@ -93,7 +87,7 @@ class UninitializedNodes:
         waiting = self.by_name.get(name)
         if waiting is not None:
             waiting.failed_write, waiting.is_reconciled = "", True
-            waiting.last_evaluation = None  # other Nodes may have changed, too
+            waiting.last_plan = None  # other Nodes may have changed, too
 
     def clear(self) -> None:
         """Forget all Nodes."""
@@ -117,112 +111,51 @@ class UninitializedNodes:
             waiting.facts_since = at
 
 
-def build_foreign_notice(node: Node, enriched: Event | None, config: ClusterConfig) -> Notice | None:
-    """Build the notice for a Node that the labeler will never initialize; None if it may be managed.
-
-    A Node that --cloud-config excludes gets none, because its owner knows. A providerID is foreign only after
-    the machine or the rules have given another one.
-    """
-    if node.metadata.deletion_timestamp is not None:
-        return None
-    if is_excluded(node, enriched, config):
-        return None
-    if not node.provided_node_ip:
-        return Notice(reason="ProvidedNodeIPMissing", message=why_not_managed(node, None))
-    if not isinstance(enriched, NodeEnriched) or enriched.node.uid != node.uid:
-        return None
-    foreign = why_not_managed_by_rules(node, enriched.facts, config)
-    return Notice(reason="ProviderIDOfAnother", message=f"not managed: {foreign}") if foreign else None
-
-
-def find_blocker(
-    node: Node,
-    enriched: Event | None,
-    config: ClusterConfig,
-    *,
-    waited_seconds: float,
-    failed_write: str = "",
-    find_conflict: FindProviderIDConflict = find_no_conflict,
-) -> Blocker | None:
-    """Return what prevents the initialization of this Node; None if nothing does or it is not managed.
-
-    `enriched` is metadata's last event about a Node of that name.
-    """
-    match enriched:
-        case NodeEnriched(node=of, facts=facts, verified_by=verified_by) if of.uid == node.uid:
-            plan = plan_node(node, facts, verified_by, config, find_conflict=find_conflict)
-            if plan.outcome == "initialized" and failed_write:
-                return block_on_failed_write(failed_write)
-            return plan.blocker
-        case NodeUnreachable(node=of) if of.uid == node.uid:
-            return plan_unreachable_node(node, enriched, config).blocker
-    waits = not node.is_initialized and is_managed(node, None, config)
-    return (
-        block_on_missing_facts(FACTS_TIMEOUT_SECONDS)
-        if waits and waited_seconds >= FACTS_TIMEOUT_SECONDS
-        else None
-    )
-
-
-def find_blocker_cached(
-    waiting_node: UninitializedNode,
+def plan_waiting_node(
+    waiting: UninitializedNode,
     node: Node,
     enriched: Event | None,
     config: ClusterConfig,
     *,
     at: float,
     find_conflict: FindProviderIDConflict = find_no_conflict,
-) -> Blocker | None:
-    """Return `find_blocker` at that monotonic time, evaluated again only if its input has changed.
+) -> Plan | None:
+    """Return the plan for this Node at that monotonic time; None if nothing is known to prevent one.
 
-    The monitor calls this once a second for each waiting Node, and a thousand evaluations must not slow down
-    a thousand joins. The handler therefore applies machine facts first. This function evaluates facts only
-    after a write or a failed write, or after RECONCILE_GRACE_SECONDS and HANDLER_GRACE_SECONDS.
+    `enriched` is metadata's last event about a Node of that name. The monitor calls this once a second for
+    each waiting Node, and a thousand plans must not slow down a thousand joins. The handler therefore applies
+    machine facts first. This function plans with facts only after a write or a failed write, or after
+    RECONCILE_GRACE_SECONDS and HANDLER_GRACE_SECONDS, and only once for the same messages.
     """
-    failed = waiting_node.failed_write
-    handler_is_late = (
-        at - waiting_node.since >= RECONCILE_GRACE_SECONDS
-        and at - waiting_node.facts_since >= HANDLER_GRACE_SECONDS
-    )
-    is_due = failed or waiting_node.is_reconciled or handler_is_late
-    if isinstance(enriched, NodeEnriched) and not is_due:
-        return None
     if not isinstance(enriched, NodeEnriched | NodeUnreachable) or enriched.node.uid != node.uid:
-        return find_blocker(
-            node, enriched, config, waited_seconds=at - waiting_node.since, failed_write=failed
-        )
-    last = waiting_node.last_evaluation
-    if last is None or not _is_unchanged(last, node, enriched, config, failed):
-        blocker = find_blocker(
-            node,
-            enriched,
-            config,
-            waited_seconds=at - waiting_node.since,  # does not count with an event about its machine
-            failed_write=failed,
-            find_conflict=find_conflict,
-        )
-        last = BlockerEvaluation(
-            node=node, enriched=enriched, failed_write=failed, config=config, blocker=blocker
-        )
-    elif last.node is not node or last.enriched is not enriched:
-        last = msgspec.structs.replace(last, node=node, enriched=enriched)  # the next comparison is quick
-    waiting_node.last_evaluation = last
-    return last.blocker
+        is_late = at - waiting.since >= FACTS_TIMEOUT_SECONDS
+        blocker = block_on_missing_facts(FACTS_TIMEOUT_SECONDS) if is_late else None
+        return plan_unreported_node(node, config, blocker)
+    handler_is_late = (
+        at - waiting.since >= RECONCILE_GRACE_SECONDS and at - waiting.facts_since >= HANDLER_GRACE_SECONDS
+    )
+    if isinstance(enriched, NodeEnriched) and not (
+        waiting.failed_write or waiting.is_reconciled or handler_is_late
+    ):
+        return None
+    inputs = _PlanInput(node, enriched, waiting.failed_write, config)
+    if waiting.last_plan is None or any(
+        one is not other for one, other in zip(waiting.last_plan[0], inputs, strict=True)
+    ):
+        waiting.last_plan = inputs, _plan_reported_node(inputs, find_conflict)
+    return waiting.last_plan[1]
 
 
-def _is_unchanged(
-    last: BlockerEvaluation, node: Node, enriched: Event, config: ClusterConfig, failed_write: str
-) -> bool:
-    same_report = last.enriched is enriched or _reports_same_facts(last.enriched, enriched)
-    same_input = same_report and last.failed_write == failed_write and last.config is config
-    return same_input and has_same_planned_fields(last.node, node)
-
-
-def _reports_same_facts(one: Event, other: Event) -> bool:
-    """Return whether both report the same query of the machine: the settling period counts to its time."""
-    if not isinstance(one, NodeEnriched) or not isinstance(other, NodeEnriched):
-        return False
-    return (one.node.uid, one.verified_by) == (other.node.uid, other.verified_by) and one.facts == other.facts
+def _plan_reported_node(inputs: _PlanInput, find_conflict: FindProviderIDConflict) -> Plan:
+    match inputs.enriched:
+        case NodeUnreachable() as enriched:
+            return plan_unreachable_node(inputs.node, enriched, inputs.config)
+        case NodeEnriched(facts=facts, verified_by=verified_by):
+            plan = plan_node(inputs.node, facts, verified_by, inputs.config, find_conflict=find_conflict)
+    if plan.outcome == "initialized" and inputs.failed_write:
+        blocker = block_on_failed_write(inputs.failed_write)
+        return Plan(outcome="blocked", reason=blocker.message, blocker=blocker)
+    return plan
 
 
 def find_shared_blocker(reasons: Mapping[str, str], waiting_count: int) -> SharedBlocker | None:

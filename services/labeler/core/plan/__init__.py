@@ -1,30 +1,35 @@
 """The plan for one Node: the pure difference between the Node and its desired state."""
 
 from services.labeler.core.plan.node_ownership import (
+    check_ownership,
+    find_exclusion,
+    find_foreign,
     is_excluded,
-    is_managed,
-    may_be_excluded,
-    why_excluded,
-    why_not_managed,
-    why_not_managed_by_rules,
 )
 from services.labeler.core.plan.notices import Notice
-from services.labeler.core.plan.plan import IN_SYNC_REASON, ClusterConfig, Plan, PlanOutcome, merge_plans
-from services.labeler.core.plan.plan_node import plan_node, plan_unreachable_node
+from services.labeler.core.plan.plan import (
+    IN_SYNC_REASON,
+    ClusterConfig,
+    NotOurs,
+    Plan,
+    PlanOutcome,
+    merge_plans,
+)
+from services.labeler.core.plan.plan_node import plan_node, plan_unreachable_node, plan_unreported_node
 
 __all__ = [
     "IN_SYNC_REASON",
     "ClusterConfig",
+    "NotOurs",
     "Notice",
     "Plan",
     "PlanOutcome",
+    "check_ownership",
+    "find_exclusion",
+    "find_foreign",
     "is_excluded",
-    "is_managed",
-    "may_be_excluded",
     "merge_plans",
     "plan_node",
     "plan_unreachable_node",
-    "why_excluded",
-    "why_not_managed",
-    "why_not_managed_by_rules",
+    "plan_unreported_node",
 ]

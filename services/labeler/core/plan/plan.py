@@ -62,6 +62,14 @@ class PlanPart(msgspec.Struct, frozen=True, kw_only=True):
     machine_config_keys: tuple[str, ...] = ()  # set by the machine config to a value that is not desired
 
 
+class NotOurs(msgspec.Struct, frozen=True):
+    """Why the labeler ignores a Node. It writes nothing at all to a Node that --cloud-config excludes."""
+
+    reason: str
+    is_excluded: bool = False
+    notice: Notice | None = None  # for a Node that waits for long
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The changes to one Node, their outcome and the reason."""
 
@@ -71,6 +79,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     removes_condition: bool = False  # the status patch also removes the blocking condition
     changes: NodeChanges = NodeChanges()
     blocker: Blocker | None = None
+    not_ours: NotOurs | None = None
     notices: tuple[Notice, ...] = ()
     status_summary: tuple[str, ...] = ()  # one line of text for each change to the status
     node_summary: tuple[str, ...] = ()  # one line of text for each change to the Node

@@ -24,7 +24,7 @@ from services.labeler.core.plan.addresses import plan_addresses, verify_provided
 from services.labeler.core.plan.annotations import plan_annotations
 from services.labeler.core.plan.kept_keys import KeptKey, list_kept_keys
 from services.labeler.core.plan.labels import plan_labels
-from services.labeler.core.plan.node_ownership import NotOurs, check_ownership
+from services.labeler.core.plan.node_ownership import check_ownership
 from services.labeler.core.plan.notices import Notice, build_record_notices, build_skipped_notices
 from services.labeler.core.plan.ownership_record import (
     NO_RECORD,
@@ -37,6 +37,7 @@ from services.labeler.core.plan.ownership_record import (
 from services.labeler.core.plan.plan import (
     IN_SYNC_REASON,
     ClusterConfig,
+    NotOurs,
     Plan,
     PlanInput,
     PlanOutcome,
@@ -112,6 +113,13 @@ def plan_unreachable_node(node: Node, event: NodeUnreachable, config: ClusterCon
     return _plan_not_ours(node, not_ours) if not_ours else _plan_blocked(node, block_on_fault(event.fault))
 
 
+def plan_unreported_node(node: Node, config: ClusterConfig, blocker: Blocker | None = None) -> Plan | None:
+    """Plan for a Node about whose machine metadata has published nothing; None if nothing is decided yet."""
+    if not_ours := check_ownership(node, None, config):
+        return Plan(outcome="not-ours", reason=not_ours.reason, not_ours=not_ours)
+    return _plan_blocked(node, blocker) if blocker else None
+
+
 def _plan_managed_node(inputs: PlanInput) -> Plan:
     """Plan each part of a Node that is ours. The first blocker counts: providerID, addresses, then taints."""
     node, record = inputs.node, _find_record(inputs)
@@ -142,7 +150,7 @@ def _plan_blocked(node: Node, blocker: Blocker, effects: RuleEffects | None = No
 
 
 def _plan_not_ours(node: Node, not_ours: NotOurs) -> Plan:
-    plan = Plan(outcome="not-ours", reason=not_ours.reason)
+    plan = Plan(outcome="not-ours", reason=not_ours.reason, not_ours=not_ours)
     return plan if not_ours.is_excluded else _remove_stale_condition(node, plan)
 
 

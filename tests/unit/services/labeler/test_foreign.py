@@ -12,9 +12,16 @@ from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, Taint
-from services.labeler.core.plan import ClusterConfig, Plan, is_managed, plan_node, plan_unreachable_node
+from services.labeler.core.plan import (
+    ClusterConfig,
+    NotOurs,
+    Plan,
+    check_ownership,
+    plan_node,
+    plan_unreachable_node,
+)
 from services.labeler.core.rules import compile_rules
-from services.labeler.core.uninitialized_nodes import build_foreign_notice, find_blocker
+from services.labeler.core.uninitialized_nodes import UninitializedNode, plan_waiting_node
 from tests.builders import (
     FAULT,
     NOW,
@@ -107,9 +114,13 @@ def test_a_node_of_which_nobody_knows_yet_what_it_will_be_is_left_alone_by_schem
         assert writes_nothing(planned(make_node(), booting, config))
         silent = make_unreachable(make_node())
         assert writes_nothing(plan_unreachable_node(make_node(), silent, config))
-        assert find_blocker(make_node(), silent, config, waited_seconds=3600.0) is None
-        assert find_blocker(make_node(), None, config, waited_seconds=3600.0) is None
-    assert find_blocker(make_node(), None, ClusterConfig(), waited_seconds=3600.0) is not None
+        for event in (silent, None):
+            late = plan_late(make_node(), event, config)
+            assert late is not None
+            assert writes_nothing(late)
+    waiting = plan_late(make_node(), None, ClusterConfig())
+    assert waiting is not None
+    assert waiting.blocker is not None
 
 
 def test_a_silent_machine_counts_by_what_it_last_said():
@@ -140,9 +151,9 @@ def test_the_reason_names_the_setting_that_manages_the_node_of_a_kubelet_with_pr
     assert (plan.outcome, plan.summary) == ("not-ours", ())
     hint = "If no other controller manages the Node, set ownership.providerIDSchemes to the schemes of your"
     assert f"{hint} Nodes, such as [{schemes}]" in plan.reason
-    notice = build_foreign_notice(node, make_node_enriched(node, facts), ClusterConfig())
-    assert notice is not None
-    assert plan.reason in notice.message
+    assert plan.not_ours is not None
+    assert plan.not_ours.notice is not None
+    assert plan.reason in plan.not_ours.notice.message
     plan = planned(node, facts, config_of(f"{{providerIDSchemes: [{schemes}]}}"))
     assert (plan.outcome, plan.changes.provider_id) == ("initialized", None)
 
@@ -167,20 +178,33 @@ def test_a_contradiction_with_the_machine_is_told_and_the_node_stays_initialised
     assert [notice.reason for notice in plan.notices] == ["ProviderIDMismatch"]
 
 
+def plan_late(node: Node, event: NodeEnriched | NodeUnreachable | None, config: ClusterConfig) -> Plan | None:
+    """The monitor's plan for a Node that has waited for an hour."""
+    return plan_waiting_node(UninitializedNode(uid=node.uid, since=0.0), node, event, config, at=3600.0)
+
+
 @pytest.mark.parametrize("config", [TEAM_A, TALOS_ONLY])
 def test_a_foreign_node_that_waits_is_told_nothing(config: ClusterConfig):
-    node = make_node(labels={"team": "b"})
-    for said in (make_node_enriched(node, HCLOUD), make_unreachable(node), None):
-        assert build_foreign_notice(node, said, config) is None
-    without_ip = make_node(labels={"team": "b"}, ip="")
-    assert build_foreign_notice(without_ip, None, config) is None
-    assert build_foreign_notice(without_ip, None, ClusterConfig()) is not None
+    for node in (make_node(labels={"team": "b"}), make_node(labels={"team": "b"}, ip="")):
+        for said in (make_node_enriched(node, HCLOUD), make_unreachable(node), None):
+            plan = plan_late(node, said, config)
+            assert plan is not None
+            assert plan.not_ours is not None
+            assert plan.not_ours.notice is None
+    plan = plan_late(make_node(ip=""), None, ClusterConfig())
+    assert plan is not None
+    assert plan.not_ours is not None
+    assert plan.not_ours.notice is not None
 
 
-def test_by_selector_alone_a_node_is_ours_before_anything_is_known_of_its_machine():
-    assert is_managed(make_node(labels=OURS), None, TEAM_A)
-    assert not is_managed(make_node(labels={"team": "b"}), None, TEAM_A)
-    assert not is_managed(make_node(), None, TALOS_ONLY)
+@pytest.mark.parametrize(
+    ("labels", "config", "is_ours"),
+    [(OURS, TEAM_A, True), ({"team": "b"}, TEAM_A, False), ({}, TALOS_ONLY, False)],
+)
+def test_by_selector_alone_a_node_is_ours_before_anything_is_known_of_its_machine(
+    labels: dict[str, str], config: ClusterConfig, is_ours: bool
+):
+    assert (check_ownership(make_node(labels=labels), None, config) is None) is is_ours
 
 
 # ---- every state
@@ -223,9 +247,10 @@ def test_in_no_state_is_anything_planned_for_a_node_of_another_team(
     assert writes_nothing(planned(node, facts, TEAM_A))
     assert writes_nothing(plan_unreachable_node(node, silent, TEAM_A))
     for event in (said, silent, None):
-        assert find_blocker(node, event, TEAM_A, waited_seconds=3600.0) is None
-        assert build_foreign_notice(node, event, TEAM_A) is None
-        assert not is_managed(node, event, TEAM_A)
+        plan = plan_late(node, event, TEAM_A)
+        assert plan is not None
+        assert writes_nothing(plan)
+        assert plan.not_ours == NotOurs(plan.reason, is_excluded=True)
 
 
 @settings(max_examples=100)
@@ -238,7 +263,9 @@ def test_by_schemes_nothing_is_planned_but_for_what_is_or_will_be_of_them(
     has = node.spec.provider_id or planned(registered, facts, ClusterConfig()).changes.provider_id or ""
     if not has.startswith("talos://"):
         assert writes_nothing(planned(node, facts, TALOS_ONLY))
-        assert find_blocker(node, make_node_enriched(node, facts), TALOS_ONLY, waited_seconds=3600.0) is None
+        late = plan_late(node, make_node_enriched(node, facts), TALOS_ONLY)
+        assert late is not None
+        assert late.blocker is None
     silent = msgspec.structs.replace(make_unreachable(node), fault=fault, last_known=facts if known else None)
     if not (has if known else node.spec.provider_id).startswith("talos://"):
         assert writes_nothing(plan_unreachable_node(node, silent, TALOS_ONLY))

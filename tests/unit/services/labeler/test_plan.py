@@ -22,7 +22,7 @@ from libs.common.contract.node import (
 from libs.common.contract.node_patch import build_status_patch
 from services.labeler.core.plan import IN_SYNC_REASON, ClusterConfig, Plan, merge_plans, plan_node
 from services.labeler.core.plan.labels import LIFECYCLE, REGION, ZONE, is_label_value
-from services.labeler.core.plan.node_ownership import why_not_managed
+from services.labeler.core.plan.node_ownership import find_foreign
 from tests.builders import NOW, UNINITIALIZED, make_facts, make_node
 from tests.node_plans import apply_plan, exclude_record_label, to_document
 from tests.patches import apply_status_patch
@@ -322,7 +322,7 @@ def test_planning_again_on_the_result_finds_nothing_more_to_do(node: Node, facts
     plan = planned(node, facts)
     again = planned(apply_plan(node, plan), facts)
     assert again.summary == ()
-    settled = "not-ours" if why_not_managed(node, facts.platform) else "unchanged"
+    settled = "not-ours" if find_foreign(node, facts.platform) else "unchanged"
     assert again.outcome == (settled if plan.outcome in {"initialized", "updated"} else plan.outcome)
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from libs.common.cloud_config.ownership import parse_scheme
 from libs.common.contract.machine import PlatformMetadata
+from libs.common.contract.node import Node
 from libs.common.contract.platforms import PLATFORMS_WITH_PROVIDER_ID, PLATFORMS_WITHOUT_PROVIDER_ID
 from services.labeler.core.native_provider_id import build_provider_id, derive_native_provider_id
-from services.labeler.core.plan import ClusterConfig, plan_node
-from services.labeler.core.plan.node_ownership import why_not_managed
+from services.labeler.core.plan import ClusterConfig, find_foreign, plan_node
 from services.labeler.core.plan.provider_id import (
     SETTLING_PERIOD,
     describe_mismatch,
@@ -160,13 +160,6 @@ FOREIGN = list_cases(
 )
 
 
-@pytest.mark.parametrize(("existing", "platform", "reported"), OURS)
-def test_a_node_with_our_scheme_or_that_of_its_machine_is_ours(existing: str, platform: str, reported: str):
-    assert not why_not_managed(
-        make_node(provider_id=existing), PlatformMetadata(platform=platform, provider_id=reported)
-    )
-
-
 @pytest.mark.parametrize(("existing", "platform", "reported"), FOREIGN)
 def test_a_node_with_a_foreign_scheme_is_left_alone_with_the_reason(
     existing: str, platform: str, reported: str
@@ -179,43 +172,49 @@ def test_a_node_with_a_foreign_scheme_is_left_alone_with_the_reason(
     assert plan.changes.labels == {}
 
 
-def test_while_nothing_is_known_of_the_machine_a_foreign_looking_node_is_not_touched():
-    assert "aws:///z/i-1" in why_not_managed(make_node(provider_id="aws:///z/i-1"), None)
-    assert not why_not_managed(make_node(provider_id="talos://metal/10.0.0.5"), None)
-    assert not why_not_managed(make_node(), None)
+METAL = PlatformMetadata(platform="metal")
+WRITTEN = set_ownership_record(make_node(provider_id="aws:///z/i-1"), '{"v":1}')
+DELETED = msgspec.structs.replace(
+    make_node(), metadata=msgspec.structs.replace(make_node().metadata, deletion_timestamp=NOW)
+)
 
 
-def test_a_silent_machine_does_not_make_a_node_that_we_have_written_another_s():
-    written = set_ownership_record(make_node(provider_id="aws:///z/i-1"), '{"v":1}')
-    assert not why_not_managed(written, None)
-    assert "another cloud" in why_not_managed(written, PlatformMetadata(platform="metal"))
-
-
-def test_a_kubelet_without_the_external_flag_is_named_as_the_reason():
-    assert "--cloud-provider=external" in why_not_managed(
-        make_node(ip=""), PlatformMetadata(platform="metal")
-    )
-
-
-def test_a_node_that_is_being_deleted_is_left_alone():
-    node = make_node()
-    leaving = msgspec.structs.replace(
-        node, metadata=msgspec.structs.replace(node.metadata, deletion_timestamp=NOW)
-    )
-    assert why_not_managed(leaving, PlatformMetadata(platform="metal")) == "the Node is being deleted"
-
-
-@pytest.mark.parametrize("platform", ["metal", "vmware", "container", "opennebula"])
-@pytest.mark.parametrize("given", ["metal3://uuid", "sidero://uuid"])
-def test_what_its_kubelet_was_told_is_kept_on_a_platform_without_a_format_of_its_own(platform, given):
-    assert why_not_managed(make_node(provider_id=given), PlatformMetadata(platform=platform)) == ""
-
-
-@pytest.mark.parametrize("given", ["hcloud://7", "proxmox://cluster/7", "vsphere://uuid", "aws:///z/i-1"])
-def test_what_another_controller_writes_is_foreign_on_such_a_platform_too(given):
-    assert given in why_not_managed(make_node(provider_id=given), PlatformMetadata(platform="metal"))
-
-
-def test_on_a_cloud_any_other_scheme_is_foreign():
-    hcloud = PlatformMetadata(platform="hcloud", provider_id="hcloud://7")
-    assert "metal3://uuid" in why_not_managed(make_node(provider_id="metal3://uuid"), hcloud)
+@pytest.mark.parametrize(
+    ("node", "platform", "reason"),
+    [
+        *(
+            (make_node(provider_id=existing), PlatformMetadata(platform=platform, provider_id=reported), None)
+            for existing, platform, reported in OURS
+        ),
+        # while nothing is known of the machine, a Node that looks foreign is not written
+        (make_node(provider_id="aws:///z/i-1"), None, "aws:///z/i-1"),
+        (make_node(provider_id="talos://metal/10.0.0.5"), None, None),
+        (make_node(), None, None),
+        # a silent machine does not change that the Node is ours
+        (WRITTEN, None, None),
+        (WRITTEN, METAL, "another cloud"),
+        (make_node(ip=""), METAL, "--cloud-provider=external"),
+        (DELETED, METAL, "the Node is being deleted"),
+        # on a platform without a format of its own, the kubelet's providerID stays
+        *(
+            (make_node(provider_id=given), PlatformMetadata(platform=platform), None)
+            for platform in ("metal", "vmware", "container", "opennebula")
+            for given in ("metal3://uuid", "sidero://uuid")
+        ),
+        *(
+            (make_node(provider_id=given), METAL, given)
+            for given in ("hcloud://7", "proxmox://cluster/7", "vsphere://uuid", "aws:///z/i-1")
+        ),
+        (
+            make_node(provider_id="metal3://uuid"),
+            PlatformMetadata(platform="hcloud", provider_id="hcloud://7"),
+            "metal3://uuid",
+        ),
+    ],
+)
+def test_a_node_is_managed_unless_a_reason_speaks_against_it(
+    node: Node, platform: PlatformMetadata | None, reason: str | None
+):
+    found = find_foreign(node, platform)
+    assert (found is None) is (reason is None)
+    assert found is None or (reason is not None and reason in found.reason)

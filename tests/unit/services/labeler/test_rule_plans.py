@@ -11,8 +11,7 @@ from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, UNINITIALIZED_
 from libs.common.contract.node_patch import build_node_patch
 from services.labeler.core.plan import ClusterConfig, Plan
 from services.labeler.core.plan.labels import LIFECYCLE, REGION, ZONE
-from services.labeler.core.uninitialized_nodes import build_foreign_notice
-from tests.builders import NOW, UNINITIALIZED, make_facts, make_node, make_node_enriched
+from tests.builders import NOW, UNINITIALIZED, make_facts, make_node
 from tests.node_plans import (
     apply_plan,
     change_metadata,
@@ -645,9 +644,6 @@ def test_a_node_that_joins_with_the_scheme_that_its_rule_gives_is_ours():
     node = make_node(provider_id="proxmox://c/u-1")
     assert plan_for(node, facts, NONE).outcome == "not-ours"
     assert plan_for(node, facts, config).outcome == "initialized"
-    event = make_node_enriched(node, facts)
-    assert build_foreign_notice(node, event, NONE) is not None
-    assert build_foreign_notice(node, event, config) is None
 
 
 def test_a_rule_about_provider_ids_that_comes_later_disowns_no_node():

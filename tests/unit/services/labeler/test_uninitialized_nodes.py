@@ -22,17 +22,16 @@ from services.labeler.core.blocker import (
     describe_failed_write,
     is_reported_on,
 )
-from services.labeler.core.mutation_cache import select_latest_node
-from services.labeler.core.plan import ClusterConfig, plan_unreachable_node
+from services.labeler.core.own_writes import select_latest_node
+from services.labeler.core.plan import ClusterConfig, Plan, plan_unreachable_node
 from services.labeler.core.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
     HANDLER_GRACE_SECONDS,
     MAX_SEPARATE_REPORTS,
     UninitializedNode,
     UninitializedNodes,
-    find_blocker,
-    find_blocker_cached,
     find_shared_blocker,
+    plan_waiting_node,
 )
 from services.labeler.uninitialized_node_monitor import PASS_SECONDS, REPORT_SPREAD_SECONDS
 from tests.builders import (
@@ -146,9 +145,10 @@ def test_the_last_known_facts_say_whose_a_node_is():
 # ---- why a node waits
 
 
-def why(node, event, *, waited=0.0, failed_write=""):
-    found = find_blocker(node, event, ClusterConfig(), waited_seconds=waited, failed_write=failed_write)
-    return found.reason if found else None
+def plan_late(node, event, *, waited=0.0, failed_write="") -> Plan | None:
+    """The monitor's plan after a replica has applied the event."""
+    waiting = UninitializedNode(uid=node.uid, since=0.0, failed_write=failed_write, is_reconciled=True)
+    return plan_waiting_node(waiting, node, event, ClusterConfig(), at=waited)
 
 
 @pytest.mark.parametrize(
@@ -174,17 +174,17 @@ def why(node, event, *, waited=0.0, failed_write=""):
     ],
 )
 def test_a_node_waits_for_what_is_known_to_block_it(node, event, waited, reason):
-    assert why(node, event, waited=waited) == reason
+    plan = plan_late(node, event, waited=waited)
+    assert (plan.blocker.reason if plan and plan.blocker else None) == reason
 
 
 def test_a_node_that_kubernetes_does_not_let_us_write_says_so():
-    event = make_node_enriched(make_node(), make_facts())
-    found = find_blocker(
-        make_node(), event, ClusterConfig(), waited_seconds=0.0, failed_write="403 Forbidden: no"
+    plan = plan_late(
+        make_node(), make_node_enriched(make_node(), make_facts()), failed_write="403 Forbidden: no"
     )
-    assert found is not None
-    assert found.reason == "NodeWriteFailed"
-    assert "403 Forbidden: no" in found.message
+    assert plan is not None
+    assert plan.blocker is not None
+    assert (plan.blocker.reason, "403 Forbidden: no" in plan.reason) == ("NodeWriteFailed", True)
 
 
 READY = NodeCondition(type="Ready", status="True")
@@ -219,20 +219,19 @@ def test_what_is_remembered_of_a_waiting_node_is_what_would_be_judged_anew(chang
                 config = ClusterConfig(prefer_ipv6=not config.prefer_ipv6)
             case _:
                 event = REPORTS[change]()
-        computed = find_blocker(node, event, config, waited_seconds=at, failed_write=waiting.failed_write)
-        assert find_blocker_cached(waiting, node, event, config, at=at) == computed
+        anew = msgspec.structs.replace(waiting, last_plan=None)
+        assert plan_waiting_node(waiting, node, event, config, at=at) == plan_waiting_node(
+            anew, node, event, config, at=at
+        )
 
 
-def test_a_change_of_fields_that_no_service_plans_from_is_not_evaluated_again():
-    waiting, event = UninitializedNode(uid="uid-1", since=0.0), make_node_enriched(make_node(), make_facts())
-    config, first = ClusterConfig(), make_node(ip="127.0.0.1")
-    blocked = find_blocker_cached(waiting, first, event, config, at=60.0)
-    assert blocked is not None
-    ready = make_node(ip="127.0.0.1", conditions=(READY,), resource_version="101")
-    again = make_node_enriched(ready, make_facts(), observed_sequence=9)
-    assert find_blocker_cached(waiting, ready, again, config, at=61.0) is blocked
-    moved = make_node(ip="127.0.0.2", resource_version="102")
-    assert find_blocker_cached(waiting, moved, again, config, at=62.0) is not blocked
+def test_the_same_messages_are_planned_once():
+    waiting, config = UninitializedNode(uid="uid-1", since=0.0), ClusterConfig()
+    node, event = make_node(ip="127.0.0.1"), make_node_enriched(make_node(), make_facts())
+    plan = plan_waiting_node(waiting, node, event, config, at=60.0)
+    assert plan is not None
+    assert plan_waiting_node(waiting, node, event, config, at=61.0) is plan
+    assert plan_waiting_node(waiting, make_node(ip="127.0.0.2"), event, config, at=62.0) is not plan
 
 
 def test_facts_that_arrive_late_are_left_to_the_handler_for_three_seconds():
@@ -241,10 +240,10 @@ def test_facts_that_arrive_late_are_left_to_the_handler_for_three_seconds():
     for applied, at in ((make_node_observed(node), 0.0), (event, 11.0), (event, 13.0)):
         nodes.apply(applied, at)
     waiting = nodes.by_name[node.name]
-    assert find_blocker_cached(waiting, node, event, config, at=13.9) is None
-    assert find_blocker_cached(waiting, node, event, config, at=14.0) is not None
+    assert plan_waiting_node(waiting, node, event, config, at=13.9) is None
+    assert plan_waiting_node(waiting, node, event, config, at=14.0) is not None
     nodes.record_write(node.name)
-    assert find_blocker_cached(waiting, node, event, config, at=11.1) is not None
+    assert plan_waiting_node(waiting, node, event, config, at=11.1) is not None
 
 
 def test_nodes_wait_from_when_they_are_first_seen_until_they_are_initialized():
