@@ -27,10 +27,6 @@ class NameQueue:
         if self._names:
             self._wakeup.set()
 
-    def discard(self, name: str) -> None:
-        """Remove the name if it waits."""
-        self._names.pop(name, None)
-
     def clear(self) -> None:
         """Remove all names."""
         self._names.clear()

@@ -1,4 +1,4 @@
-"""Plans the labels of a Node: the built-in ones from the machine's facts, and those of rules."""
+"""Plans labels and annotations: the built-in labels from the machine's facts, and the keys of rules."""
 
 import re
 from typing import Final
@@ -70,6 +70,34 @@ def plan_labels(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:
             kept={"labels": found.kept} if found.kept else {},
         ),
         notices=(*build_conflict_notices(node.name, "label", found.conflicts), *notices),
+        machine_config_keys=found.machine_config_keys,
+    )
+
+
+def plan_annotations(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:
+    """Plan the changes to the annotations that the labeler may change."""
+    node, effects = inputs.node, inputs.effects
+    if not effects.annotations and not record.managed_fields.annotations:
+        return PlanPart()
+    adopted = record.state == "absent" and node.is_initialized  # the reference controller has set equal ones
+    found = resolve_ownership(
+        KeyState(
+            kind="annotations",
+            current=node.annotations,
+            desired=effects.annotations,
+            recorded=record.managed_fields.annotations,
+            kept=record.managed_fields.kept.get("annotations", {}),
+            machine_config_keys=list_machine_config_keys(node, "annotations"),
+            retained=frozenset(key for kind, key in effects.retained if kind == "annotation"),
+            adopted_if_equal=frozenset(effects.annotations) if adopted else frozenset(),
+        )
+    )
+    return PlanPart(
+        changes=NodeChanges(annotations=found.changes),
+        recorded=ManagedFields(
+            annotations=found.recorded, kept={"annotations": found.kept} if found.kept else {}
+        ),
+        notices=build_conflict_notices(node.name, "annotation", found.conflicts),
         machine_config_keys=found.machine_config_keys,
     )
 

@@ -21,9 +21,8 @@ from services.labeler.core.blocker import (
     block_on_fault,
 )
 from services.labeler.core.plan.addresses import plan_addresses, verify_provided_node_ips
-from services.labeler.core.plan.annotations import plan_annotations
 from services.labeler.core.plan.kept_keys import KeptKey, list_kept_keys
-from services.labeler.core.plan.labels import plan_labels
+from services.labeler.core.plan.labels import plan_annotations, plan_labels
 from services.labeler.core.plan.node_ownership import check_ownership
 from services.labeler.core.plan.notices import Notice, build_record_notices, build_skipped_notices
 from services.labeler.core.plan.ownership_record import (

@@ -8,12 +8,14 @@ from libs.common.cloud_config.kubernetes_names import label_value_problem, parse
 from libs.common.contract.node import Taint
 from libs.gotemplate.runes import REPLACEMENT, trim
 from services.labeler.core.rules.bounds import MAX_ANNOTATION, MAX_METADATA
-from services.labeler.core.rules.sanitization import sanitize_label_value
 
 # Kubernetes accepts control characters. Annotations may need tab, line feed and carriage return; the others
 # are noise from a machine's firmware or control sequences for an operator's terminal.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _BECOMES_A_LABEL: Final = frozenset({"region", "zone", "instance_type"})
+_INVALID_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_NOT_AT_THE_ENDS: Final = "-_."
+_MAX_LENGTH: Final = 63
 
 
 class InvalidValueError(ValueError):
@@ -33,6 +35,16 @@ def make_label_value(text: str, *, sanitize: bool) -> str:
     if not nearest:
         raise InvalidValueError("nothing is left after sanitization")
     return nearest
+
+
+def sanitize_label_value(text: str) -> str:
+    """Replace each run of invalid characters by one `-` and truncate to 63 characters.
+
+    Invalid characters at the ends are removed before and after truncation. Returns "" if nothing is left.
+    A valid label value stays unchanged, so the function is idempotent.
+    """
+    plain = _INVALID_CHARACTERS.sub("-", text).strip(_NOT_AT_THE_ENDS)
+    return plain[:_MAX_LENGTH].rstrip(_NOT_AT_THE_ENDS)
 
 
 def make_annotation_value(text: str) -> str:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.cloud_config.kubernetes_names import label_value_problem
-from services.labeler.core.rules.sanitization import sanitize_label_value
+from services.labeler.core.rules.value_validation import sanitize_label_value
 
 
 @pytest.mark.parametrize(
