@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item
         for item in items
         if isinstance(item, pytest.Function)
-        if item.get_closest_marker("real_only")
+        if item.get_closest_marker("real_only") and hasattr(item, "callspec")
         if any(str(value).startswith(("simulated", "python")) for value in item.callspec.params.values())
     ]
     config.hook.pytest_deselected(items=left_out)
