@@ -47,41 +47,36 @@ def test_status_may_be_absent_or_its_conditions_null():
         ]
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"username": "system:node:db-1"},
-        {"username": None},
-        {"groups": ["system:authenticated", "system:nodes"]},
-        {"groups": ["system:nodes"]},
-        {"groups": ["system:nodes", "system:authenticated", "system:masters"]},
-        {"groups": None},
-        {"signerName": "kubernetes.io/kube-apiserver-client"},
-        {"usages": ["digital signature", "server auth", "client auth"]},
-        {"usages": ["digital signature"]},
-        {"usages": None},
-        {"request": base64.b64encode(b"-----BEGIX").decode()},
-        {"request": base64.b64encode(b"-----BEGIN ").decode()},
-        {"expirationSeconds": 2**31 - 1},
-    ],
-    ids=repr,
+OTHER_SPECS: tuple[dict[str, Any], ...] = (
+    {"username": "system:node:db-1"},
+    {"username": None},
+    {"groups": ["system:authenticated", "system:nodes"]},
+    {"groups": ["system:nodes"]},
+    {"groups": ["system:nodes", "system:authenticated", "system:masters"]},
+    {"groups": None},
+    {"signerName": "kubernetes.io/kube-apiserver-client"},
+    {"usages": ["digital signature", "server auth", "client auth"]},
+    {"usages": ["digital signature"]},
+    {"usages": None},
+    {"request": base64.b64encode(b"-----BEGIX").decode()},
+    {"request": base64.b64encode(b"-----BEGIN ").decode()},
+    {"expirationSeconds": 2**31 - 1},
 )
-def test_any_other_request_is_not(spec: dict[str, Any]):
+OTHERS: dict[str, dict[str, Any]] = {
+    **{repr(spec): held(**spec) for spec in OTHER_SPECS},
+    "filed later under the same name": held(make_request(uid="other", pem=b"-----BEGIN")),
+    **{
+        f"somebody has decided: {kind}": held()
+        | {"status": {"conditions": [{"type": kind, "status": "True"}]}}
+        for kind in ("Approved", "Denied", "Failed", "Something")
+    },
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_no_other_request_is_written(other: dict[str, Any]):
     with pytest.raises(patches.PatchFailed):
-        patches.apply_json_patch(held(**spec), build_approval_patch(JUDGED, APPROVED))
-
-
-def test_nor_is_one_of_the_same_name_filed_later():
-    later = msgspec.structs.replace(JUDGED, metadata=msgspec.structs.replace(JUDGED.metadata, uid="other"))
-    with pytest.raises(patches.PatchFailed):
-        patches.apply_json_patch(held(later), build_approval_patch(JUDGED, APPROVED))
-
-
-@pytest.mark.parametrize("kind", ["Approved", "Denied", "Failed", "Something"])
-def test_nor_is_one_that_somebody_has_decided(kind: str):
-    decided = held() | {"status": {"conditions": [{"type": kind, "status": "True"}]}}
-    with pytest.raises(patches.PatchFailed):
-        patches.apply_json_patch(decided, build_approval_patch(JUDGED, APPROVED))
+        patches.apply_json_patch(other, build_approval_patch(JUDGED, APPROVED))
 
 
 @pytest.mark.parametrize("seconds", [None, 600, 2**31 - 1])

@@ -1,6 +1,7 @@
 """csr decides only the newest request of each node."""
 
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -104,9 +105,8 @@ def test_after_a_restored_backup_versions_begin_anew_and_supersede_nothing():
 
 
 def test_who_only_bears_a_nodes_name_supersedes_nothing_of_that_node():
-    stranger = filed("stranger", 5, version=500)
-    spec = msgspec.structs.replace(stranger.spec, groups=("system:authenticated",))
-    stranger = msgspec.structs.replace(stranger, spec=spec)
+    groups, created = ("system:authenticated",), NOW + timedelta(seconds=5)
+    stranger = make_request("stranger", groups=groups, created=created, resource_version="500")
     requesters = heard(filed("mine", 1), stranger)
     assert requesters.find_newest("web-1") == "mine"
     requesters = heard(filed("mine", 1), approved(stranger))
@@ -123,11 +123,8 @@ def test_the_older_one_comes_up_when_the_newest_goes_undecided_and_only_then():
 
 
 def test_another_request_under_the_same_name_is_another_one():
-    requesters = heard(filed("a", 1, node="web-1"))
-    again = msgspec.structs.replace(
-        filed("a", 5, node="web-2"), metadata=msgspec.structs.replace(filed("a", 5).metadata, uid="uid-2")
-    )
-    requesters.upsert(again)
+    later = NOW + timedelta(seconds=5)
+    requesters = heard(filed("a", 1), make_request("a", uid="uid-2", node="web-2", created=later))
     assert requesters.find_newest("web-1") == ""
     assert requesters.find_newest("web-2") == "a"
 
@@ -142,17 +139,10 @@ def test_what_is_approved_counts_until_it_is_issued(status: dict[str, object], u
     assert not requesters.awaiting_signer
 
 
-def test_a_timestamp_without_a_zone_ends_nothing():
-    naive = msgspec.structs.replace(
-        filed("naive"),
-        metadata=msgspec.structs.replace(
-            filed("naive").metadata, creation_timestamp=NOW.replace(tzinfo=None)
-        ),
-    )
-    none = msgspec.structs.replace(
-        filed("none"), metadata=msgspec.structs.replace(filed("none").metadata, creation_timestamp=None)
-    )
-    requesters = heard(filed("b", 1), naive, none)
+@pytest.mark.parametrize("created", [NOW.replace(tzinfo=None), None], ids=["naive", "none"])
+def test_a_timestamp_without_a_zone_ends_nothing(created: Any):
+    odd = make_request("odd", uid="uid-odd", created=created)
+    requesters = heard(filed("b", 1), odd)
     assert requesters.find_newest("web-1") == "b"
 
 
