@@ -216,7 +216,7 @@ class Allocator:
 
     async def _read_pages(self) -> None:
         """Read all pages. The claims of a deleted one protect no block: the Nodes must be listed again."""
-        pages = decode_pages(await self.api.list_pages())
+        pages = decode_pages(await self.api.list_pages(), self.pages)
         if not self.pages.names <= pages.names:
             self._node_list = None
         self.pages = pages
@@ -229,10 +229,12 @@ class Allocator:
         """
         written: list[str] = []
         for page in pages:
+            stored = encode_page(page)
             try:
-                version = await self.api.write_page(encode_page(page))
+                version = await self.api.write_page(stored)
             except KubeError as error:
                 return written, error
-            self.pages = self.pages.replace(msgspec.structs.replace(page, resource_version=version))
+            written_page = msgspec.structs.replace(stored, resource_version=version)
+            self.pages = self.pages.replace(page, written_page)
             written.append(page.range)
         return written, None

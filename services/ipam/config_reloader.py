@@ -106,7 +106,7 @@ class ConfigReloader:
 
     def _accept(self, pools: tuple[Pool, ...]) -> None:
         self._requested_pools = None
-        differ = _comparable(pools) != _comparable(self._current)
+        differ = pools != self._current  # or only their lines in the file, which does no harm
         self._current = pools
         self._status.accept(f"ipam uses the pools of {self._settings.cloud_config}")
         if differ:
@@ -116,17 +116,3 @@ class ConfigReloader:
     def _reject(self, mistakes: tuple[str, ...]) -> None:
         if mistakes != self._status.mistakes:  # a recheck often finds the same ones
             self._status.reject(mistakes)
-
-
-def _comparable(pools: tuple[Pool, ...]) -> list[object]:
-    """Return the pools without their line numbers, which a comment above them changes."""
-    return [
-        (
-            pool.name,
-            pool.cidrs,
-            pool.mask_size_ipv4,
-            pool.mask_size_ipv6,
-            [[(r.key, r.operator, r.values) for r in term.requirements] for term in pool.selector],
-        )
-        for pool in pools
-    ]

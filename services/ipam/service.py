@@ -14,7 +14,6 @@ from libs.common.contract.services import IPAM
 from libs.common.contract.subjects import is_csr_subject
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.service.service import Dependencies, ServiceDefinition, run_every, run_together
-from libs.common.service.waiting_objects import WaitingObjects
 from services.ipam.allocator import Allocator
 from services.ipam.batcher import Batcher
 from services.ipam.claims_api import KubernetesClaims
@@ -24,7 +23,7 @@ from services.ipam.core.cluster_view import ClusterView
 from services.ipam.core.ledger import Exclusions
 from services.ipam.core.pools import CannotAllocate, NotManaged, NotReady, Pool
 from services.ipam.garbage_collector import GarbageCollector
-from services.ipam.on_node_enriched import OnNodeEnriched, WaitingNode
+from services.ipam.on_node_enriched import OnNodeEnriched
 from services.ipam.reports import (
     ADDRESSES_IGNORED,
     COMPONENT,
@@ -34,7 +33,7 @@ from services.ipam.reports import (
     SweepReporter,
 )
 from services.ipam.settings import IpamSettings
-from services.ipam.waiting_node_reconciler import WaitingNodeReconciler
+from services.ipam.waiting_nodes import WaitingNodes
 
 
 class IpamService:
@@ -43,8 +42,9 @@ class IpamService:
     spec = IPAM
 
     def __init__(self, dependencies: Dependencies, settings: IpamSettings) -> None:
-        self._dependencies = dependencies
-        self._settings = settings
+        kube, now, clock = dependencies.require_kube(), dependencies.now, dependencies.monotonic
+        self._bus, self._settings = dependencies.bus, settings
+        # What the flow shows.
         self._cluster_view = ClusterView(
             settings.network_flags,
             settings.cidr_allocator_type,
@@ -53,67 +53,81 @@ class IpamService:
             on_change=self._on_view_change,
         )
         self._event_applier = EventApplier(self._cluster_view.apply, consequence="addresses may be missing")
-        self._waiting_nodes = WaitingObjects[WaitingNode]()
-        self._pool_metrics = PoolMetrics()
         self._stream_cache = StreamCache(
-            clock=dependencies.monotonic,
+            clock=clock,
             on_message=self._on_message,
             on_expired=self._on_expired,
             on_stream_replaced=self._on_stream_replaced,
             on_caught_up=self._on_caught_up,
         )
+        self._cache_sync = CacheSync(self._stream_cache)
         self._leader_gate = LeaderGate(
             self._stream_cache, settings.leader_silence_seconds, observe_only=settings.observe_only
         )
-        self._cache_sync = CacheSync(self._stream_cache)
-        kube = dependencies.require_kube()
-        self._event_recorder = EventRecorder(
-            kube,
-            component=COMPONENT,
-            is_foreign=lambda name: bool(
-                self._config_reloader.explain_not_managed(self._cluster_view.nodes.get(name))
-            ),
-            now=dependencies.now,
-            observe_only=settings.observe_only,
-        )
-        self._node_events = NodeEvents(self._event_recorder, self._cluster_view.cluster_wide_reasons)
-        self._decisions = DecisionPublisher(
-            dependencies.bus, service=IPAM.service, kind="node", now=dependencies.now, outcome_aliases={}
-        )
-        self._allocator = Allocator(
-            KubernetesClaims(kube),
-            now=dependencies.now,
-            clock=dependencies.monotonic,
-            report=SweepReporter(self._node_events, self._pool_metrics).report,
-            quarantine=settings.quarantine,
-            is_foreign=lambda node: bool(self._config_reloader.explain_not_managed(node)),
-        )
-        self._batcher = Batcher(self._claim, clock=dependencies.monotonic, random=dependencies.random)
+        # What the file says.
         self._config_reloader = ConfigReloader(
             settings,
             get_blocks_in_use=self._get_blocks_in_use,
             on_change=self._on_view_change,
             kube=kube,
-            now=dependencies.now,
+            now=now,
         )
-        self._garbage_collector = self._build_garbage_collector(dependencies, settings)
-        self._on_node_enriched = self._build_on_node_enriched(dependencies, settings)
+        # What ipam reports.
+        self._event_recorder = EventRecorder(
+            kube,
+            component=COMPONENT,
+            is_foreign=lambda name: self._is_not_managed(self._cluster_view.nodes.get(name)),
+            now=now,
+            observe_only=settings.observe_only,
+        )
+        self._node_events = NodeEvents(self._event_recorder, self._cluster_view.cluster_wide_reasons)
+        self._pool_metrics = PoolMetrics()
+        self._decisions = DecisionPublisher(
+            dependencies.bus, service=IPAM.service, kind="node", now=now, outcome_aliases={}
+        )
+        # What claims, writes and releases blocks.
+        self._allocator = Allocator(
+            KubernetesClaims(kube),
+            now=now,
+            clock=clock,
+            report=SweepReporter(self._node_events, self._pool_metrics).report,
+            quarantine=settings.quarantine,
+            is_foreign=self._is_not_managed,
+        )
+        self._batcher = Batcher(self._claim, clock=clock, random=dependencies.random)
+        self._waiting_nodes = WaitingNodes(
+            stream_cache=self._stream_cache, node_events=self._node_events, clock=clock
+        )
+        self._garbage_collector = GarbageCollector(
+            self._allocator,
+            resync_seconds=settings.resync_seconds,
+            get_pause_reason=self._get_sweep_pause_reason,
+            on_blocks_freed=self._waiting_nodes.enqueue_all,
+            clock=clock,
+            random=dependencies.random,
+        )
+        self._on_node_enriched = OnNodeEnriched(
+            stream_cache=self._stream_cache,
+            cache_sync=self._cache_sync,
+            node_index=self._cluster_view.nodes,
+            waiting_nodes=self._waiting_nodes,
+            select_pools=self._select_pools,
+            get_ownership_labels=self._config_reloader.ownership_labels,
+            batcher=self._batcher,
+            allocator=self._allocator,
+            decisions=self._decisions,
+            node_events=self._node_events,
+            get_pause_reason=self._get_pause_reason,
+            observe_only=settings.observe_only,
+        )
         middleware = ConsumerMiddleware.for_service(IPAM.service, "node", dependencies)
         self._handle = middleware.wrap(self._on_node_enriched)
-        self._waiting_reconciler = WaitingNodeReconciler(
-            stream_cache=self._stream_cache,
-            waiting_nodes=self._waiting_nodes,
-            node_events=self._node_events,
-            handle=self._handle,
-            clock=dependencies.monotonic,
-        )
 
     async def run(self) -> None:
         """Run until cancelled; finish messages in flight."""
         try:
-            bus = self._dependencies.bus
             await run_together(
-                follow_flow(bus, IPAM.service, self._stream_cache, exclude=is_csr_subject),
+                follow_flow(self._bus, IPAM.service, self._stream_cache, exclude=is_csr_subject),
                 self._event_recorder.run(),
                 self._config_reloader.run(),
                 self._serve(),
@@ -137,47 +151,15 @@ class IpamService:
         await self._leader_gate.wait()
         [durable] = IPAM.durables
         await run_together(
-            self._waiting_reconciler.run(),
+            self._waiting_nodes.run(self._handle),
             self._garbage_collector.run(),
             run_every(METRICS_INTERVAL_SECONDS, self._refresh_metrics),
-            self._dependencies.bus.consume(durable, self._handle, in_flight=self._settings.in_flight),
+            self._bus.consume(durable, self._handle, in_flight=self._settings.in_flight),
         )
 
     def _get_pause_reason(self) -> str:
         """Return why ipam may write nothing; "" if it may."""
         return self._event_applier.explain_failure() or self._leader_gate.why_paused()
-
-    # ---- wiring of the parts
-
-    def _build_on_node_enriched(self, dependencies: Dependencies, settings: IpamSettings) -> OnNodeEnriched:
-        return OnNodeEnriched(
-            stream_cache=self._stream_cache,
-            cache_sync=self._cache_sync,
-            node_index=self._cluster_view.nodes,
-            waiting_nodes=self._waiting_nodes,
-            select_pools=self._select_pools,
-            get_ownership_labels=self._config_reloader.ownership_labels,
-            batcher=self._batcher,
-            allocator=self._allocator,
-            decisions=self._decisions,
-            node_events=self._node_events,
-            get_pause_reason=self._get_pause_reason,
-            on_served=self._on_pool_served,
-            observe_only=settings.observe_only,
-            clock=dependencies.monotonic,
-        )
-
-    def _build_garbage_collector(
-        self, dependencies: Dependencies, settings: IpamSettings
-    ) -> GarbageCollector:
-        return GarbageCollector(
-            self._allocator,
-            resync_seconds=settings.resync_seconds,
-            get_pause_reason=self._get_sweep_pause_reason,
-            on_blocks_freed=self._on_blocks_freed,
-            clock=dependencies.monotonic,
-            random=dependencies.random,
-        )
 
     def _get_sweep_pause_reason(self) -> str:
         if self._settings.observe_only:
@@ -210,11 +192,8 @@ class IpamService:
     def _refresh_metrics(self) -> None:
         self._pool_metrics.refresh(self._allocator.pages.by_range.values())
 
-    def _on_pool_served(self, pools: tuple[Pool, ...]) -> None:
-        self._waiting_reconciler.on_pool_freed(pools)
-
-    def _on_blocks_freed(self) -> None:
-        self._waiting_reconciler.enqueue_all()
+    def _is_not_managed(self, node: Node | None) -> bool:
+        return bool(self._config_reloader.explain_not_managed(node))
 
     def _get_blocks_in_use(self) -> Mapping[str, str] | None:
         """Return block -> Node name without foreign Nodes, whose blocks do not restrict pool changes."""
@@ -234,11 +213,11 @@ class IpamService:
     def _is_foreign(self, name: str, uid: str) -> bool:
         """Whether another controller manages that very Node; False if the Node is unknown."""
         node = self._cluster_view.nodes.get(name)
-        return node is not None and node.uid == uid and bool(self._config_reloader.explain_not_managed(node))
+        return node is not None and node.uid == uid and self._is_not_managed(node)
 
     def _on_view_change(self) -> None:
         self._pool_metrics.reset()
-        self._waiting_reconciler.enqueue_all()
+        self._waiting_nodes.enqueue_all()
 
     # ---- messages of the flow
 
@@ -248,9 +227,8 @@ class IpamService:
         if isinstance(message.event, SnapshotComplete) and not self._cache_sync.problems():
             self._cluster_view.on_snapshot_complete()
         if isinstance(message.event, NodeObserved):
-            self._on_node_enriched.on_node_observed(
-                message.event.node
-            )  # a change of podCIDRs alone causes no enrichment
+            # a change of podCIDRs alone causes no enrichment
+            self._on_node_enriched.on_node_observed(message.event.node)
         self._cache_sync.wake_waiters()
 
     def _on_expired(self, subject: str) -> None:
@@ -264,22 +242,20 @@ class IpamService:
         else:
             self._cluster_view.on_caught_up()
         self._cache_sync.wake_waiters()
-        self._waiting_reconciler.enqueue_all()
+        self._waiting_nodes.enqueue_all()
 
     def _on_stream_replaced(self) -> None:
         self._event_applier.clear()
         self._cluster_view.on_stream_replaced()
         self._waiting_nodes.clear()
         self._decisions.forget_all()
-        self._waiting_reconciler.reset()
         self._garbage_collector.restart()
 
     def _on_pod_cidrs_removed(self, node: Node) -> None:
-        self._on_node_enriched.on_pod_cidrs_removed(node)
-        self._waiting_reconciler.enqueue((node.name,))
+        self._waiting_nodes.add(node, "removed", "its pod CIDRs have disappeared")
 
     def _on_node_deleted(self, name: str) -> None:
-        self._waiting_nodes.finish(name, name)
+        self._waiting_nodes.remove(name)
         self._decisions.forget(name)
         self._garbage_collector.request_sweep()
 

@@ -18,7 +18,6 @@ from services.ipam import garbage_collector
 from services.ipam.core.allocation import AllocationRequest
 from services.ipam.core.pages import NAME_PREFIX
 from services.ipam.core.pools import Pool
-from services.ipam.on_node_enriched import OWN_WRITE_WAIT_SECONDS
 from services.ipam.reports import (
     ADDRESSES_IGNORED,
     ASSIGNMENT_FAILED,
@@ -26,6 +25,7 @@ from services.ipam.reports import (
     NOT_AVAILABLE,
     OTHER_ALLOCATOR,
 )
+from services.ipam.waiting_nodes import OWN_WRITE_WAIT_SECONDS
 from tests.builders import NOW, make_cluster_networks, make_message, make_node_enriched
 from tests.bus_actors import wait_until, wait_until_led
 from tests.bus_server import make_flow_fixtures
@@ -441,7 +441,7 @@ async def test_a_node_whose_pod_cidrs_a_restored_etcd_does_not_have_gets_a_block
         await flow.advance_time(clock, 400.0, "nodes")  # a sweep lists the Node with its pod CIDRs
         clock.advance(20.0)
         await flow.publish_leading()
-        await wait_until(lambda: not service._waiting_nodes.by_name, "the write is observed")
+        await wait_until(lambda: not len(service._waiting_nodes), "the write is observed")
         if claims_are_lost:
             flow.kube.delete_pages()
         await flow.publish_node(flow.kube.put(make_numbered_node(1)))
@@ -479,8 +479,8 @@ async def test_a_repeated_write_that_fails_is_tried_again_only_after_a_while(flo
         await flow.publish_leading()
         await wait_until(lambda: len(flow.kube.patched) == 2, "the write is repeated")
         for _ in range(5):
-            service._waiting_reconciler.run_periodic_checks()
-        assert len(service._waiting_reconciler._queue) == 0
+            service._waiting_nodes.run_periodic_checks()
+        assert len(service._waiting_nodes._queue) == 0
 
 
 async def test_another_stream_changes_nothing_for_those_who_have_blocks(tmp_path: Path):

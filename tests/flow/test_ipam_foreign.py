@@ -34,7 +34,7 @@ async def test_a_foreign_node_gets_no_claim_no_block_and_no_event(flow: IpamFlow
         await flow.publish_unreachable(silent)
         await flow.wait_for_decision("web-2", "not-ours")
         clock.advance(60.0)
-        ipam._waiting_reconciler.run_periodic_checks()
+        ipam._waiting_nodes.run_periodic_checks()
     assert 'team is "b", not "a"' in decided.reason
     assert flow.kube.patched == []
     assert flow.kube.page_writes == 0

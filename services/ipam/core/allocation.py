@@ -83,7 +83,6 @@ def plan_claims(
     ledger = Ledger(
         pages,
         exclusions,
-        pools=[pool for request in requests for pool in request.pools],
         closed_pages=closed_pages,
         cursors=cursors,
         page_bytes=page_bytes,
@@ -144,7 +143,7 @@ def _find_block(
 
 def _is_usable(block: str, pool: Pool, ledger: Ledger) -> bool:
     network = parse_cached_network(block)
-    return contains(parse_cached_network(pool.cidr), network) and ledger.find_obstacle(network) is None
+    return contains(parse_cached_network(pool.cidr), network) and ledger.find_obstacle(network, pool) is None
 
 
 def _explain_no_block(family: int, pools: tuple[Pool, ...], ledger: Ledger) -> NoBlock:

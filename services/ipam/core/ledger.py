@@ -1,12 +1,11 @@
 """The blocks in use while one allocation plan is computed, including those that the plan claims."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from services.ipam.core.address_reservations import describe_holders, limit_reservations
+from services.ipam.core.address_reservations import Reservations
 from services.ipam.core.networks import (
     Network,
     NetworkSet,
@@ -41,7 +40,6 @@ class Ledger:
         pages: Mapping[str, Page],
         exclusions: Exclusions,
         *,
-        pools: Iterable[Pool],
         closed_pages: Mapping[str, str],
         cursors: Cursors,
         page_bytes: int,
@@ -54,17 +52,7 @@ class Ledger:
         )
         self._services = NetworkSet(exclusions.networks)
         self._addresses = NetworkSet(set().union(*exclusions.addresses_by_node.values()))
-        reservations = limit_reservations(
-            exclusions.addresses_by_node, self._addresses, pools, self._assigned_networks
-        )
-        for address in reservations.ignored:
-            self._addresses.discard(parse_cached_network(address))
-        self._yielding = list(reservations.yielding)
-        # number of Nodes that reserve a block by that address
-        self._holders_by_address = Counter(
-            text for each in self._yielding for texts in each.addresses.values() for text in texts
-        )
-        self.ignored_addresses = dict(reservations.reports)
+        self._reservations: dict[Pool, Reservations] = {}
         self._closed_pages = closed_pages
         self._page_bytes = page_bytes
         self._blocks_by_uid: dict[str, list[str]] = {}
@@ -85,12 +73,12 @@ class Ledger:
         """Return the blocks that are claimed for that uid."""
         return self._blocks_by_uid.get(uid, ())
 
-    def find_obstacle(self, block: Network) -> Network | None:
-        """Return a network other than a claim that overlaps that block; None if there is none."""
+    def find_obstacle(self, block: Network, pool: Pool) -> Network | None:
+        """Return a network other than a claim that overlaps that block of a pool; None if there is none."""
         return (
             self._services.find_overlap(block)
-            or self._addresses.find_overlap(block)
             or self._assigned_networks.find_overlap(block)
+            or self._get_reservations(pool).find_overlap(block)
         )
 
     def list_obstacles(self, pool: Pool) -> set[str]:
@@ -103,9 +91,10 @@ class Ledger:
         Many Nodes may wait because of it, so the text names it. "" if claims alone have them.
         """
         if pool not in self._takers:
-            self._takers[pool] = self._describe_whole(pool) or describe_holders(
-                pool, self._exclusions.addresses_by_node, self._is_taken
+            holders = self._get_reservations(pool).describe_holders(
+                lambda block: self._claims.find_overlap(block) is not None
             )
+            self._takers[pool] = self._describe_whole(pool) or holders
         return self._takers[pool]
 
     def _describe_whole(self, pool: Pool) -> str:
@@ -123,30 +112,32 @@ class Ledger:
         return ""
 
     def yield_reservation(self, pools: Sequence[Pool]) -> bool:
-        """Let blocks be claimed that one Node reserves in these pools; return whether there were any.
-
-        The Node with most of them comes first: a machine that reports an address in every block.
-        """
-        found = [each for each in self._yielding if each.pool in pools]
-        if not found or any(self.list_obstacles(pool) for pool in pools):
+        """Let blocks be claimed that one Node reserves in these pools; return whether there were any."""
+        pool = max(pools, key=lambda pool: self._get_reservations(pool).next_to_yield)
+        reservations = self._get_reservations(pool)
+        if not reservations.next_to_yield[0] or any(self.list_obstacles(pool) for pool in pools):
             return False
-        reservation = max(found, key=lambda each: (len(each.addresses), each.node))
-        self._yielding.remove(reservation)
-        self._exhausted.discard(reservation.pool)
-        for texts in reservation.addresses.values():
-            self._holders_by_address.subtract(texts)
-            for text in texts:
-                if not self._holders_by_address[text]:
-                    self._addresses.discard(parse_cached_network(text))
-        self.ignored_addresses[reservation.node] = reservation.report
+        reservations.yield_next()
+        self._exhausted.discard(pool)
         return True
 
-    def _is_taken(self, address: Network) -> bool:
-        return (
-            self._addresses.find_overlap(address) is None
-            or self._assigned_networks.find_overlap(address) is not None
-            or self._claims.find_overlap(address) is not None
-        )
+    @property
+    def ignored_addresses(self) -> Mapping[str, str]:
+        """By Node, which of its many addresses are ignored, in words."""
+        return {name: report for each in self._reservations.values() for name, report in each.reports.items()}
+
+    def _get_reservations(self, pool: Pool) -> Reservations:
+        if pool not in self._reservations:
+            network = parse_cached_network(pool.cidr)
+            contested = self._addresses.find_blocks(network, pool.mask)
+            contested -= self._assigned_networks.find_blocks(network, pool.mask)
+            contested = {
+                first
+                for first in contested
+                if self._assigned_networks.find_overlap(Network(pool.family, first, pool.mask)) is None
+            }
+            self._reservations[pool] = Reservations(pool, self._exclusions.addresses_by_node, contested)
+        return self._reservations[pool]
 
     def _describe_assigned(self, network: Network) -> str:
         uids = (
@@ -198,7 +189,7 @@ class Ledger:
             return None
 
         def find_taken(block: Network) -> Network | None:
-            taken = self.find_obstacle(block) or self._claims.find_overlap(block)
+            taken = self.find_obstacle(block, pool) or self._claims.find_overlap(block)
             if taken is not None:
                 return taken
             page = page_range_of(str(block))

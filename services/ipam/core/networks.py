@@ -143,13 +143,6 @@ class NetworkSet:
             self._starts = dict(sorted([*self._starts.items(), (key, [])]))
         insort(self._starts[key], network.first)
 
-    def discard(self, network: Network) -> None:
-        """Remove exactly this network, if it is in the set."""
-        starts = self._starts.get((network.family, network.prefix), [])
-        at = bisect_left(starts, network.first)
-        if at < len(starts) and starts[at] == network.first:
-            del starts[at]
-
     def find_blocks(self, outer: Network, mask: int) -> set[int]:
         """Return the first address of each block of that mask inside `outer` that contains a network."""
         host_bits = outer.bits - mask

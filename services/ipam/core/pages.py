@@ -61,6 +61,7 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
 
     by_range: Mapping[str, Page] = {}
     unreadable: tuple[UnreadablePage, ...] = ()
+    data: Mapping[str, Mapping[str, str]] = {}  # by range, from which a page was decoded
 
     @property
     def names(self) -> set[str]:
@@ -71,9 +72,14 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
         """Return by name why ipam claims nothing in a page."""
         return {page.name: f"{page.name} is unreadable: {page.reason}" for page in self.unreadable}
 
-    def replace(self, page: Page) -> "Pages":
-        """Return these pages with one that was written."""
-        return msgspec.structs.replace(self, by_range={**self.by_range, page.range: page})
+    def replace(self, page: Page, written: "StoredPage") -> "Pages":
+        """Return these pages with one that was written, and its new resourceVersion."""
+        page = msgspec.structs.replace(page, resource_version=written.resource_version)
+        return msgspec.structs.replace(
+            self,
+            by_range={**self.by_range, page.range: page},
+            data={**self.data, page.range: written.data},
+        )
 
     def find_absent(self, uids: Container[str]) -> set[ClaimKey]:
         """Return the claims for all other uids than these."""
@@ -165,13 +171,23 @@ def decode_page(stored_page: StoredPage) -> Page | UnreadablePage:
     )
 
 
-def decode_pages(stored: Iterable[StoredPage]) -> Pages:
-    """Decode all pages."""
-    found = [decode_page(page) for page in stored]
-    return Pages(
-        by_range={page.range: page for page in found if isinstance(page, Page)},
-        unreadable=tuple(page for page in found if isinstance(page, UnreadablePage)),
-    )
+def decode_pages(stored: Iterable[StoredPage], before: Pages) -> Pages:
+    """Decode all pages; those with the same data as before are not decoded again: 2000 claims take 20 ms."""
+    known = {page_name(page.range): page for page in before.by_range.values()}
+    by_range: dict[str, Page] = {}
+    unreadable: list[UnreadablePage] = []
+    data: dict[str, Mapping[str, str]] = {}
+    for one in stored:
+        page: Page | UnreadablePage | None = known.get(one.name)
+        if isinstance(page, Page) and before.data[page.range] == one.data:
+            page = msgspec.structs.replace(page, resource_version=one.resource_version, created=one.created)
+        else:
+            page = decode_page(one)
+        if isinstance(page, Page):
+            by_range[page.range], data[page.range] = page, one.data
+        else:
+            unreadable.append(page)
+    return Pages(by_range=by_range, unreadable=tuple(unreadable), data=data)
 
 
 def _explain_unreadable(name: str, stored: _StoredClaims) -> str:
