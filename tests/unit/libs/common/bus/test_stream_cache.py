@@ -6,7 +6,7 @@ from math import isnan
 import msgspec
 import pytest
 
-from libs.common.bus.protocol import Message, UnreadablePayload
+from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.subjects import FLOW, LEADING, OBSERVED_NODE
 from tests.builders import (
@@ -22,10 +22,32 @@ from tests.builders import (
 )
 from tests.manual_clock import ManualClock
 
+POSITION = make_position()
+
 
 def a_table(**callbacks) -> tuple[StreamCache, ManualClock]:
     clock = ManualClock()
     return StreamCache(clock=clock, **callbacks), clock
+
+
+def replaying(**callbacks) -> StreamCache:
+    table, _ = a_table(**callbacks)
+    table.start_replay(make_position())
+    return table
+
+
+def replay(table: StreamCache, *messages: Message, position: StreamPosition = POSITION) -> None:
+    """Read the stream up to its end: it has these messages."""
+    table.start_replay(position)
+    for message in messages:
+        table.apply(message)
+    table.finish_replay()
+
+
+def replayed(*messages: Message, **callbacks) -> StreamCache:
+    table, _ = a_table(**callbacks)
+    replay(table, *messages)
+    return table
 
 
 def test_a_table_is_complete_only_when_read_to_the_end_and_a_snapshot_of_this_stream_is_in_it():
@@ -40,9 +62,7 @@ def test_a_table_is_complete_only_when_read_to_the_end_and_a_snapshot_of_this_st
 
 def test_a_live_snapshot_completes_a_table_once_nothing_is_pending():
     heard: list[Message] = []
-    table, _ = a_table(on_message=heard.append)
-    table.start_replay(make_position())
-    table.finish_replay()
+    table = replayed(on_message=heard.append)
     table.mark_caught_up()
     snapshot = make_message(make_snapshot(), sequence=2)
     again = make_message(make_node_observed(make_node()), sequence=3)  # it has replaced the one before
@@ -55,39 +75,28 @@ def test_a_live_snapshot_completes_a_table_once_nothing_is_pending():
 
 
 def test_a_live_snapshot_that_a_lost_connection_leaves_without_effect_has_none_after_the_replay():
-    table, _ = a_table()
-    table.start_replay(make_position())
-    table.finish_replay()
+    table = replayed()
     table.apply(make_message(make_snapshot(), sequence=2))
     table.mark_disconnected("server went away")
-    table.start_replay(make_position())
-    table.finish_replay()
+    replay(table)
     table.mark_caught_up()
     assert "no complete snapshot" in table.problems()[0], "the stream has lost it"
 
 
-def test_a_table_without_a_snapshot_says_who_owes_it():
-    table, _ = a_table()
-    table.start_replay(make_position())
-    table.finish_replay()
-    assert "watcher" in table.problems()[0]
-
-
-def test_a_snapshot_of_another_stream_id_completes_nothing():
-    table, _ = a_table()
-    table.start_replay(make_position())
-    table.apply(make_message(make_snapshot(stream_id="another")))
-    table.finish_replay()
+@pytest.mark.parametrize("read", [[], [make_snapshot(stream_id="another")]], ids=["none", "another stream's"])
+def test_a_table_without_a_snapshot_of_its_stream_says_who_owes_it(read):
+    table = replayed(*map(make_message, read))
     assert not table.is_complete
+    assert "watcher" in table.problems()[0]
 
 
 def test_another_stream_id_voids_everything_and_says_so():
     voided = []
-    table, _ = a_table(on_stream_replaced=lambda: voided.append(True))
-    table.start_replay(make_position())
-    table.apply(make_message(make_node_observed(make_node())))
-    table.apply(make_message(make_snapshot(), sequence=2))
-    table.finish_replay()
+    table = replayed(
+        make_message(make_node_observed(make_node())),
+        make_message(make_snapshot(), sequence=2),
+        on_stream_replaced=lambda: voided.append(True),
+    )
     table.start_replay(make_position(stream_id="another"))
     assert voided == [True, True]
     assert table.list_under(OBSERVED_NODE) == []
@@ -96,62 +105,51 @@ def test_another_stream_id_voids_everything_and_says_so():
 
 
 def test_what_aged_out_while_the_connection_was_gone_is_dropped():
-    table, _ = a_table()
-    table.start_replay(make_position())
-    table.apply(make_message(make_node_observed(make_node("one"))))
-    table.apply(make_message(make_node_observed(make_node("two")), sequence=2))
-    table.finish_replay()
+    table = replayed(
+        make_message(make_node_observed(make_node("one"))),
+        make_message(make_node_observed(make_node("two")), sequence=2),
+    )
     table.mark_disconnected("connection refused")
     assert table.problems() == ("not following the stream: connection refused",)
-    table.start_replay(make_position())
-    table.apply(make_message(make_node_observed(make_node("two")), sequence=2))
-    table.finish_replay()
+    replay(table, make_message(make_node_observed(make_node("two")), sequence=2))
     assert [m.subject for m in table.list_under(OBSERVED_NODE)] == [f"{OBSERVED_NODE}.two"]
 
 
 def test_what_a_server_that_lost_its_last_messages_says_anew_has_not_been_applied_yet():
     table, _ = a_table()
-    table.start_replay(make_position(900))
-    table.apply(make_message(make_node_observed(make_node("one"))))
-    table.apply(make_message(make_node_observed(make_node("two")), sequence=900))
-    table.finish_replay()
-    table.start_replay(make_position(1))  # 900 went with a disk, and another message gets it
-    table.apply(make_message(make_node_observed(make_node("one"))))
-    table.finish_replay()
+    replay(
+        table,
+        make_message(make_node_observed(make_node("one"))),
+        make_message(make_node_observed(make_node("two")), sequence=900),
+        position=make_position(900),
+    )
+    # 900 went with a disk, and another message gets it
+    replay(table, make_message(make_node_observed(make_node("one"))), position=make_position(1))
     assert table.sequence == 1
 
 
 def test_what_is_stored_and_passed_on_is_the_compacted_message():
     passed = list[Message]()
-    table, _ = a_table(
-        compact=lambda message: msgspec.structs.replace(message, headers={"compact": "yes"}),
-        on_message=passed.append,
-    )
-    table.start_replay(make_position())
+
+    def compact(message: Message) -> Message:
+        return msgspec.structs.replace(message, headers={"compact": "yes"})
+
+    table = replaying(compact=compact, on_message=passed.append)
     message = make_message(make_node_observed(make_node()))
     table.apply(message)
-    assert (
-        passed
-        == [table.get(message.subject)]
-        == [msgspec.structs.replace(message, headers={"compact": "yes"})]
-    )
+    assert passed == [table.get(message.subject)] == [compact(message)]
 
 
 def test_dotted_names_are_kept_apart():
-    table, _ = a_table()
-    table.start_replay(make_position())
+    table = replaying()
     for name in ("a", "a.b", "a.b.c"):
         table.apply(make_message(make_node_observed(make_node(name))))
-    assert {m.subject.removeprefix(f"{OBSERVED_NODE}.") for m in table.list_under(OBSERVED_NODE)} == {
-        "a",
-        "a.b",
-        "a.b.c",
-    }
+    subjects = {message.subject for message in table.list_under(OBSERVED_NODE)}
+    assert subjects == {f"{OBSERVED_NODE}.{name}" for name in ("a", "a.b", "a.b.c")}
 
 
 def test_a_gone_node_stays_as_the_last_word_of_its_subject():
-    table, _ = a_table()
-    table.start_replay(make_position())
+    table = replaying()
     table.apply(make_message(make_node_observed(make_node())))
     table.apply(make_message(make_node_gone(make_node()), sequence=2))
     last = table.get(f"{OBSERVED_NODE}.web-1")
@@ -177,8 +175,7 @@ def test_a_former_leader_is_ignored_and_the_age_of_the_last_leading_is_known():
 
 def test_what_a_former_leader_publishes_behind_a_newer_one_is_void():
     heard: list[Message] = []
-    table, _ = a_table(on_message=heard.append)
-    table.start_replay(make_position())
+    table = replaying(on_message=heard.append)
     node = make_node()
     kept = [
         make_message(make_node_observed(make_node("old")), sequence=1),
@@ -202,22 +199,18 @@ def test_what_a_former_leader_publishes_behind_a_newer_one_is_void():
 
 
 def test_what_the_leader_before_published_before_it_was_replaced_stays_true():
-    table, _ = a_table()
-    table.start_replay(make_position())
+    table = replaying()
     unreadable_since = make_message(make_node_observed(make_node("old")), sequence=1)
     table.apply(unreadable_since)
     table.apply(make_message(make_snapshot(epoch=2), sequence=2))
     table.finish_replay()
-    table.start_replay(make_position())  # the connection was lost for a moment
-    table.apply(unreadable_since)
-    table.apply(make_message(make_snapshot(epoch=2), sequence=2))
-    table.finish_replay()
+    # the connection was lost for a moment
+    replay(table, unreadable_since, make_message(make_snapshot(epoch=2), sequence=2))
     assert table.list_under(OBSERVED_NODE) == [unreadable_since]
 
 
 def test_another_stream_id_counts_leaders_from_the_beginning():
-    table, _ = a_table()
-    table.start_replay(make_position())
+    table = replaying()
     table.apply(make_message(make_leading(epoch=7)))
     table.start_replay(make_position(stream_id="another"))
     table.apply(make_message(make_node_observed(make_node(), stream_id="another")))
@@ -228,8 +221,7 @@ def test_a_leader_whose_messages_were_lost_with_the_end_of_the_stream_voids_noth
     table, _ = a_table()
     table.start_replay(make_position(100))
     table.apply(make_message(make_leading(epoch=8), sequence=100))
-    table.start_replay(make_position(90))
-    table.finish_replay()
+    replay(table, position=make_position(90))
     published_since = make_message(make_node_observed(make_node(), epoch=7), sequence=91)
     table.apply(published_since)
     assert table.list_under(OBSERVED_NODE) == [published_since]
@@ -246,18 +238,16 @@ def test_a_leader_whose_messages_were_lost_with_the_end_of_the_stream_voids_noth
 )
 def test_a_replayed_void_message_removes_an_object_only_if_it_says_that_it_is_gone(kept, void, is_kept):
     dropped: list[str] = []
-    table, _ = a_table(on_expired=dropped.append)
-    table.start_replay(make_position())
-    table.apply(make_message(kept, sequence=1))
-    table.apply(make_message(make_leading(epoch=2), sequence=2))
-    table.finish_replay()
+    table = replayed(
+        make_message(kept, sequence=1),
+        make_message(make_leading(epoch=2), sequence=2),
+        on_expired=dropped.append,
+    )
     late = make_message(void, sequence=3)
     table.apply(late)
     assert [message.event for message in table.list_under(OBSERVED_NODE)] == [kept]
-    table.start_replay(make_position())  # the connection was lost for a moment
-    table.apply(late)
-    table.apply(make_message(make_leading(epoch=2), sequence=4))
-    table.finish_replay()
+    # the connection was lost for a moment
+    replay(table, late, make_message(make_leading(epoch=2), sequence=4))
     assert [message.event for message in table.list_under(OBSERVED_NODE)] == ([kept] if is_kept else [])
     assert dropped == ([] if is_kept else [late.subject])
 
@@ -279,8 +269,7 @@ def test_the_silence_of_a_leader_counts_from_when_it_could_be_heard_and_is_unkno
 
 
 def test_unreadable_bytes_and_foreign_stream_ids_change_nothing():
-    table, _ = a_table()
-    table.start_replay(make_position())
+    table = replaying()
     table.apply(make_message(UnreadablePayload(reason="junk", payload=b"x")))
     table.apply(make_message(make_node_observed(make_node(), stream_id="another")))
     assert table.list_under(OBSERVED_NODE) == []
@@ -288,8 +277,7 @@ def test_unreadable_bytes_and_foreign_stream_ids_change_nothing():
 
 def test_what_is_refused_is_heard_and_not_kept_and_takes_the_older_word_with_it():
     heard: list[Message] = []
-    table, _ = a_table(should_keep=lambda message: message.sequence != 2, on_message=heard.append)
-    table.start_replay(make_position())
+    table = replaying(should_keep=lambda message: message.sequence != 2, on_message=heard.append)
     first, second = (make_message(make_node_observed(make_node("one")), sequence=number) for number in (1, 2))
     table.apply(first)
     assert table.get(first.subject) == first
@@ -304,8 +292,7 @@ def test_what_is_refused_is_heard_and_not_kept_and_takes_the_older_word_with_it(
 
 
 def test_only_a_message_that_the_cache_has_seen_counts_as_one_of_a_former_stream():
-    cache, _ = a_table()
-    cache.start_replay(make_position())
+    cache = replaying()
     foreign = make_message(make_node_observed(make_node(), stream_id="another"), sequence=7)
     cache.apply(make_message(make_snapshot(), sequence=500))
     cache.finish_replay()
@@ -318,8 +305,7 @@ def test_only_a_message_that_the_cache_has_seen_counts_as_one_of_a_former_stream
 
 @pytest.mark.parametrize("seconds", [-60, 0, 60])
 def test_no_message_of_the_former_stream_stands_for_one_of_a_new_stream(seconds: int):
-    cache, _ = a_table()
-    cache.start_replay(make_position())
+    cache = replaying()
     cache.apply(make_message(make_node_observed(make_node()), sequence=8))
     foreign = make_message(make_node_observed(make_node(), stream_id="another"), sequence=7)
     new = msgspec.structs.replace(foreign, published_at=foreign.published_at + timedelta(seconds=seconds))
@@ -327,18 +313,13 @@ def test_no_message_of_the_former_stream_stands_for_one_of_a_new_stream(seconds:
 
 
 def test_a_foreign_message_that_expired_during_a_reconnect_is_forgotten():
-    cache, _ = a_table()
-    cache.start_replay(make_position())
-    cache.apply(make_message(make_node_observed(make_node(), stream_id="another"), sequence=7))
-    cache.finish_replay()
-    cache.start_replay(make_position())
-    cache.finish_replay()
+    cache = replayed(make_message(make_node_observed(make_node(), stream_id="another"), sequence=7))
+    replay(cache)
     assert cache._foreign == {}
 
 
 def test_foreign_messages_are_forgotten_with_their_stream_and_when_replaced():
-    cache, _ = a_table()
-    cache.start_replay(make_position())
+    cache = replaying()
     foreign = make_message(make_node_observed(make_node(), stream_id="another"), sequence=7)
     cache.apply(foreign)
     cache.start_replay(make_position(stream_id="third"))
@@ -349,8 +330,7 @@ def test_foreign_messages_are_forgotten_with_their_stream_and_when_replaced():
 
 
 def test_a_message_of_the_followed_stream_is_received_by_its_sequence():
-    cache, _ = a_table()
-    cache.start_replay(make_position())
+    cache = replaying()
     message = make_message(make_node_observed(make_node()), sequence=3)
     assert not cache.has_received(message)
     cache.apply(message)

@@ -13,16 +13,10 @@ from libs.common.cloud_config.model import (
     CloudConfig,
     NodeSelectorRequirement,
     NodeSelectorTerm,
-    Rule,
     RuleEntry,
 )
 from tests.cloud_config_mutations import REFERENCE_SAMPLE
-
-
-def rule_of(text: str) -> Rule:
-    (rule,) = parse_cloud_config(f"transformations: [{{{text}}}]", "f").rules
-    return rule
-
+from tests.unit.libs.common.cloud_config.test_mistakes import rule_of
 
 # ---- what is read
 

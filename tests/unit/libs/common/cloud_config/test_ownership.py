@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
+from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.model import Ownership, OwnershipConfig
 from libs.common.cloud_config.ownership import why_not_owned, why_not_selected
 from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL, NODE_IPAM, NODE_LIFECYCLE
 from tests.builders import make_node
+from tests.unit.libs.common.cloud_config.test_mistakes import mistakes
 
 FILE = """ownership:
   nodeSelector:
@@ -26,12 +27,6 @@ FILE = """ownership:
 
 def said(text: str) -> OwnershipConfig:
     return parse_cloud_config(text, "f").ownership
-
-
-def mistakes(text: str) -> list[str]:
-    with pytest.raises(CloudConfigError) as caught:
-        parse_cloud_config(text, "f")
-    return [mistake.removeprefix("f, line 1: ") for mistake in caught.value.mistakes]
 
 
 def selecting(expression: str) -> Ownership:

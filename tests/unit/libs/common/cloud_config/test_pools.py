@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
+from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.fact_fields import required_resources, required_resources_of_pools
 from libs.common.cloud_config.model import Pool
 from libs.common.cloud_config.read_sections import MAX_POOLS
 from libs.common.cloud_config.selectors import match_selector
+from tests.unit.libs.common.cloud_config.test_mistakes import mistakes
 
 POOLS = """ipam:
   pools:
@@ -28,12 +29,6 @@ POOLS = """ipam:
 
 def pools(text: str) -> tuple[Pool, ...]:
     return parse_cloud_config(text, "f").pools
-
-
-def mistakes(text: str) -> list[str]:
-    with pytest.raises(CloudConfigError) as caught:
-        parse_cloud_config(text, "f")
-    return caught.value.mistakes
 
 
 def pool_mistakes(*written: str) -> list[str]:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from libs.common.kube.credentials import tls_context
-from libs.common.kube.kube_config import ExecCredential, KubeConfig, KubeConfigError
+from libs.common.kube.kube_config import CredentialSource, ExecCredential, KubeConfig, KubeConfigError
 from libs.common.kube.load_kube_config import load_kube_config, with_server
 
 SERVER = "https://10.0.0.1:6443"
@@ -52,25 +52,24 @@ def loaded(path: Path, **options: Any) -> KubeConfig:
     return load_kube_config(path, {}, **options)
 
 
+def read(material: CredentialSource | None) -> str:
+    assert material is not None
+    return material.read()
+
+
 def test_certificates_written_into_the_file_are_decoded(tmp_path: Path):
     user = {"client-certificate-data": b64("CERT"), "client-key-data": b64("KEY")}
     config = loaded(a_kubeconfig(tmp_path, cluster={"certificate-authority-data": b64("CA")}, user=user))
     assert config.server == SERVER
-    assert [
-        m.read() for m in (config.certificate_authority, config.client_certificate, config.client_key) if m
-    ] == [
-        "CA",
-        "CERT",
-        "KEY",
-    ]
+    materials = (config.certificate_authority, config.client_certificate, config.client_key)
+    assert [read(material) for material in materials] == ["CA", "CERT", "KEY"]
 
 
 def test_relative_paths_are_relative_to_the_kubeconfig(tmp_path: Path):
     (tmp_path / "pki").mkdir()
     (tmp_path / "pki/ca.crt").write_text("CA\n")
     config = loaded(a_kubeconfig(tmp_path, cluster={"certificate-authority": "pki/ca.crt"}))
-    assert config.certificate_authority is not None
-    assert config.certificate_authority.read() == "CA"
+    assert read(config.certificate_authority) == "CA"
 
 
 def test_data_wins_over_a_file_and_a_token_file_over_a_token(tmp_path: Path):
@@ -82,9 +81,7 @@ def test_data_wins_over_a_file_and_a_token_file_over_a_token(tmp_path: Path):
             user={"token": "written", "tokenFile": "token"},
         )
     )
-    assert config.certificate_authority is not None
-    assert config.token is not None
-    assert (config.certificate_authority.read(), config.token.read()) == ("CA", "from-file")
+    assert (read(config.certificate_authority), read(config.token)) == ("CA", "from-file")
 
 
 def test_another_context_than_the_current_one_can_be_asked_for(tmp_path: Path):
@@ -109,8 +106,7 @@ def test_several_files_are_merged_and_the_first_that_has_a_name_wins(tmp_path: P
     )
     config = load_kube_config(None, {"KUBECONFIG": f"{first}:{tmp_path}/absent:{second}"})
     assert config.server == SERVER
-    assert config.token is not None
-    assert config.token.read() == "second"
+    assert read(config.token) == "second"
 
 
 def test_the_first_current_context_of_several_files_counts(tmp_path: Path):
@@ -131,8 +127,7 @@ def test_a_certificate_is_relative_to_the_file_of_its_user_not_of_the_cluster(tm
     first = a_kubeconfig(tmp_path, name="clusters", users=None)
     second = a_kubeconfig(tmp_path / "users", user=user, clusters=None, contexts=None)
     config = load_kube_config(None, {"KUBECONFIG": f"{first}:{second}"})
-    assert config.client_key is not None
-    assert config.client_key.read() == "me.key"
+    assert read(config.client_key) == "me.key"
 
 
 def test_a_kubeconfig_may_have_a_colon_in_its_path(tmp_path: Path):
@@ -189,8 +184,7 @@ def test_a_pod_uses_its_service_account(tmp_path: Path, host: str, server: str):
     environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "443"}
     config = load_kube_config(None, environment, service_account=tmp_path)
     assert config.server == server
-    assert config.token is not None
-    assert config.token.read() == "pod-token"
+    assert read(config.token) == "pod-token"
 
 
 @pytest.mark.parametrize("lacking", ["token", "ca.crt"])

@@ -8,21 +8,14 @@ from hypothesis import strategies as st
 
 from libs.common.kube.request_queue import MAX_OVERTAKING_SECONDS, RequestQueue
 from tests.bus_actors import wait_until
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def __call__(self) -> float:
-        return self.seconds
+from tests.manual_clock import ManualClock
 
 
 class Requests:
     """Requests at one queue: each occupies its slot until it is ended."""
 
     def __init__(self, slots: int) -> None:
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.queue = RequestQueue(slots, clock=self.clock)
         self.started: list[str] = []
         self._ends: dict[str, asyncio.Event] = {}
@@ -79,9 +72,9 @@ async def test_a_request_that_has_waited_two_seconds_is_overtaken_no_longer(wait
     requests = Requests(slots=1)
     await requests.add("busy")
     await requests.add("approval")
-    requests.clock.seconds += 0.1
+    requests.clock.advance(0.1)
     await requests.add("taint", is_urgent=True)
-    requests.clock.seconds += waited - 0.1
+    requests.clock.advance(waited - 0.1)
     assert (await requests.end_all())[1] == first
 
 
@@ -89,9 +82,9 @@ async def test_a_long_wait_goes_before_no_urgent_request_that_came_earlier():
     requests = Requests(slots=1)
     await requests.add("busy")
     await requests.add("taint", is_urgent=True)
-    requests.clock.seconds += 0.1
+    requests.clock.advance(0.1)
     await requests.add("approval")
-    requests.clock.seconds += 60.0
+    requests.clock.advance(60.0)
     assert await requests.end_all() == ["busy", "taint", "approval"]
 
 
@@ -152,11 +145,11 @@ def test_no_slot_is_lost_or_used_twice_and_no_wait_is_longer_than_in_order(slots
         requests = Requests(slots)
         came: dict[str, tuple[float, bool]] = {}
         for number, (what, is_urgent, seconds) in enumerate(steps):
-            requests.clock.seconds += seconds
+            requests.clock.advance(seconds)
             running = [n for n in requests.started if not requests.tasks[n].done()]
             waiting = [n for n in came if n not in requests.started and not requests.tasks[n].done()]
             if what == "add":
-                came[str(number)] = (requests.clock.seconds, is_urgent)
+                came[str(number)] = (requests.clock(), is_urgent)
                 await requests.add(str(number), is_urgent=is_urgent)
             elif what == "end" and running:
                 await requests.end(running[0])
@@ -184,7 +177,7 @@ def check_next(requests: Requests, waiting: list[str], came: dict[str, tuple[flo
     urgent = [name for name in waiting if came[name][1]]
     first_urgent = urgent[0] if urgent else oldest
     is_before = came[oldest][0] < came[first_urgent][0]
-    has_waited = requests.clock.seconds - came[oldest][0] >= MAX_OVERTAKING_SECONDS
+    has_waited = requests.clock() - came[oldest][0] >= MAX_OVERTAKING_SECONDS
     assert requests.started[-1] == (oldest if has_waited and is_before else first_urgent)
 
 

@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -25,7 +26,7 @@ from libs.common.observability.telemetry import (
     setup_logging,
 )
 from tests.builders import make_message, make_node, make_node_observed
-from tests.collector import export_traces_to, run_collector
+from tests.collector import OtlpCollector, export_traces_to, run_collector
 
 EXPORTER_LOGGERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk.trace.export")
 
@@ -62,18 +63,25 @@ def test_off_means_that_opentelemetry_is_not_even_loaded():
 # ---- on
 
 
-async def test_a_journey_is_one_trace_across_messages_and_services():
+@asynccontextmanager
+async def exported_traces() -> AsyncIterator[OtlpCollector]:
+    """A collector that has every span of the block at its end."""
     async with run_collector() as collector:
         with export_traces_to(collector.url):
-            with telemetry.log_fields(service="watcher"), telemetry.span("send", kind="producer"):
-                headers = telemetry.outgoing_headers()
-            with (
-                telemetry.log_fields(service="labeler"),
-                telemetry.span("process", kind="consumer", parent_headers=headers) as span,
-                telemetry.span("patch node", kind="client"),
-            ):
-                span.set({"k8s.node.name": "web-1"})
+            yield collector
             await telemetry.flush(5)
+
+
+async def test_a_journey_is_one_trace_across_messages_and_services():
+    async with exported_traces() as collector:
+        with telemetry.log_fields(service="watcher"), telemetry.span("send", kind="producer"):
+            headers = telemetry.outgoing_headers()
+        with (
+            telemetry.log_fields(service="labeler"),
+            telemetry.span("process", kind="consumer", parent_headers=headers) as span,
+            telemetry.span("patch node", kind="client"),
+        ):
+            span.set({"k8s.node.name": "web-1"})
     assert list(headers) == ["traceparent"]
     sent, processed, patched = (collector.spans[name] for name in ("send", "process", "patch node"))
     assert sent.trace_id == processed.trace_id == patched.trace_id
@@ -96,12 +104,10 @@ async def test_the_span_of_a_handled_message_says_what_carried_it_and_continues_
     handling = ConsumerMiddleware(
         "labeler", "node", system="memory", clock=time.monotonic, random=random.Random(1)
     )
-    async with run_collector() as collector:
-        with export_traces_to(collector.url):
-            with telemetry.span("send", kind="producer"):
-                headers = telemetry.outgoing_headers()
-            await handling.wrap(handle)(make_message(make_node_observed(make_node("web-1")), headers=headers))
-            await telemetry.flush(5)
+    async with exported_traces() as collector:
+        with telemetry.span("send", kind="producer"):
+            headers = telemetry.outgoing_headers()
+        await handling.wrap(handle)(make_message(make_node_observed(make_node("web-1")), headers=headers))
     processed = collector.spans["process talosccm.v1.flow.observed.node"]
     told = {pair.key: pair.value.string_value for pair in processed.attributes}
     assert processed.parent_span_id == collector.spans["send"].span_id
@@ -110,13 +116,11 @@ async def test_the_span_of_a_handled_message_says_what_carried_it_and_continues_
 
 
 async def test_an_error_marks_its_span_and_a_resync_links_to_the_earlier_trace():
-    async with run_collector() as collector:
-        with export_traces_to(collector.url):
-            with telemetry.span("earlier"):
-                headers = telemetry.outgoing_headers()
-            with pytest.raises(ZeroDivisionError):
-                _resync_that_fails(headers)
-            await telemetry.flush(5)
+    async with exported_traces() as collector:
+        with telemetry.span("earlier"):
+            headers = telemetry.outgoing_headers()
+        with pytest.raises(ZeroDivisionError):
+            _resync_that_fails(headers)
     earlier, resync = collector.spans["earlier"], collector.spans["resync"]
     assert resync.trace_id != earlier.trace_id
     assert [link.span_id for link in resync.links] == [earlier.span_id]
@@ -131,12 +135,10 @@ def _resync_that_fails(earlier: dict[str, str]) -> None:
 
 
 async def test_a_call_that_has_ended_belongs_to_the_span_around_it_and_to_nothing_else():
-    async with run_collector() as collector:
-        with export_traces_to(collector.url):
-            telemetry.record("list nodes", seconds=0.1, attributes={})
-            with telemetry.span("process"):
-                telemetry.record("patch nodes", seconds=0.5, attributes={"http.response.status_code": 200})
-            await telemetry.flush(5)
+    async with exported_traces() as collector:
+        telemetry.record("list nodes", seconds=0.1, attributes={})
+        with telemetry.span("process"):
+            telemetry.record("patch nodes", seconds=0.5, attributes={"http.response.status_code": 200})
     patched = collector.spans["patch nodes"]
     assert patched.parent_span_id == collector.spans["process"].span_id
     assert patched.end_time_unix_nano - patched.start_time_unix_nano == 500_000_000
@@ -147,11 +149,9 @@ async def test_a_call_that_has_ended_belongs_to_the_span_around_it_and_to_nothin
     "headers", [{}, {"traceparent": ""}, {"traceparent": "00-zz-1-1"}, {"Traceparent": "x"}]
 )
 async def test_headers_that_are_no_trace_context_begin_a_trace_of_their_own(headers: dict[str, str]):
-    async with run_collector() as collector:
-        with export_traces_to(collector.url):
-            with telemetry.span("process", parent_headers=headers):
-                pass
-            await telemetry.flush(5)
+    async with exported_traces() as collector:
+        with telemetry.span("process", parent_headers=headers):
+            pass
     assert not collector.spans["process"].parent_span_id
 
 
@@ -160,11 +160,9 @@ async def test_the_usual_variables_say_how_much_is_traced_by_whom_and_with_which
 ):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Basic%20abc")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.cluster.name=prod,service.name=other")
-    async with run_collector() as collector:
-        with export_traces_to(collector.url):
-            with telemetry.log_fields(service="labeler"), telemetry.span("work"):
-                assert telemetry.exemplar() is not None
-            await telemetry.flush(5)
+    async with exported_traces() as collector:
+        with telemetry.log_fields(service="labeler"), telemetry.span("work"):
+            assert telemetry.exemplar() is not None
     assert [headers["authorization"] for headers in collector.headers] == ["Basic abc"]
     (resource,) = collector.resources
     assert resource["k8s.cluster.name"] == "prod"
@@ -178,29 +176,25 @@ async def test_what_is_not_sampled_is_neither_exported_nor_an_exemplar(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ):
     monkeypatch.setenv(variable, value)
-    async with run_collector() as collector:
-        with export_traces_to(collector.url):
-            with telemetry.span("work"):
-                assert telemetry.exemplar() is None
-            telemetry.annotate(outcome="x")
-            await telemetry.flush(5)
+    async with exported_traces() as collector:
+        with telemetry.span("work"):
+            assert telemetry.exemplar() is None
+        telemetry.annotate(outcome="x")
     assert collector.all == []
 
 
 async def test_a_part_of_the_traces_is_whole_journeys(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
-    async with run_collector() as collector:
-        with export_traces_to(collector.url):
-            for _ in range(64):
-                with telemetry.log_fields(service="watcher"), telemetry.span("send"):
-                    headers = telemetry.outgoing_headers()
-                with (
-                    telemetry.log_fields(service="labeler"),
-                    telemetry.span("process", parent_headers=headers),
-                ):
-                    pass
-            await telemetry.flush(5)
+    async with exported_traces() as collector:
+        for _ in range(64):
+            with telemetry.log_fields(service="watcher"), telemetry.span("send"):
+                headers = telemetry.outgoing_headers()
+            with (
+                telemetry.log_fields(service="labeler"),
+                telemetry.span("process", parent_headers=headers),
+            ):
+                pass
     sent = {span.trace_id for span in collector.all if span.name == "send"}
     assert sent == {span.trace_id for span in collector.all if span.name == "process"}
     assert 0 < len(sent) < 64
@@ -208,9 +202,8 @@ async def test_a_part_of_the_traces_is_whole_journeys(monkeypatch: pytest.Monkey
 
 async def test_outside_of_a_span_there_is_no_exemplar():
     assert telemetry.exemplar() is None
-    async with run_collector() as collector:
-        with export_traces_to(collector.url):
-            assert telemetry.exemplar() is None
+    async with exported_traces():
+        assert telemetry.exemplar() is None
 
 
 async def test_a_collector_that_swallows_everything_neither_stalls_the_loop_nor_the_end():

@@ -30,6 +30,12 @@ class EventSequence:
     def sees(self, name: str, uid: str = "", ip: str = "10.0.0.5") -> bool:
         return self.gate.apply(make_node_observed(make_node(name, uid=uid or f"uid-{name}", ip=ip)))
 
+    def starts_with(self, *names: str) -> None:
+        """These Nodes are there when the flow is complete."""
+        for name in names:
+            self.sees(name)
+        self.gate.set()
+
     def speaks_of(self, name: str, uid: str = "") -> bool:
         node = make_node(name, uid=uid or f"uid-{name}")
         return self.gate.apply(make_node_enriched(node, make_facts()))
@@ -63,8 +69,7 @@ def test_every_node_that_is_there_when_the_flow_is_complete_is_waited_for_and_to
 
 
 def test_that_nothing_is_awaited_any_more_is_news_once(heard):
-    heard.sees("a")
-    heard.gate.set()
+    heard.starts_with("a")
     assert heard.speaks_of("a") is True
     assert heard.speaks_of("a") is False
 
@@ -76,17 +81,14 @@ def test_who_joins_later_is_not_waited_for(heard):
 
 
 def test_a_node_that_is_gone_or_another_one_by_now_is_waited_for_no_more(heard):
-    heard.sees("a")
-    heard.sees("b")
-    heard.gate.set()
+    heard.starts_with("a", "b")
     assert heard.loses("a") is False
     assert heard.sees("b", uid="another") is True
 
 
 def test_a_node_whose_provided_node_ip_changes_is_awaited_no_more(heard):
     heard.sees("evil", ip="10.9.0.1")
-    heard.sees("a")
-    heard.gate.set()
+    heard.starts_with("a")
     assert heard.sees("evil", ip="10.9.0.1") is False
     assert heard.gate.why_closed() == "waits for metadata's first report on 2 machines, such as a"
     assert heard.sees("evil", ip="10.9.0.2") is False
@@ -113,16 +115,14 @@ def test_a_node_cannot_release_another_one(heard):
 
 def test_a_word_of_the_node_that_had_the_name_before_does_not_count(heard):
     heard.speaks_of("a", uid="before")
-    heard.sees("a")
-    heard.gate.set()
+    heard.starts_with("a")
     assert "such as a" in heard.gate.why_closed()
     assert heard.speaks_of("a") is True
 
 
 def test_a_node_of_which_metadata_never_speaks_is_not_waited_for(heard):
     heard.sees("a", ip="")
-    heard.sees("b")
-    heard.gate.set()
+    heard.starts_with("b")
     assert heard.gate.why_closed() == "waits for metadata's first report on 1 machine, such as b"
     assert heard.sees("b", ip="") is True
 
@@ -132,14 +132,12 @@ def test_another_stream_begins_the_wait_anew(heard):
     assert heard.gate.is_set
     heard.gate.unset()
     assert not heard.gate.is_set
-    heard.sees("a")
-    heard.gate.set()
+    heard.starts_with("a")
     assert "1 machine" in heard.gate.why_closed()
 
 
 def test_an_unreachable_machine_counts_as_reported(heard):
-    heard.sees("a")
-    heard.gate.set()
+    heard.starts_with("a")
     assert not heard.gate.is_open
     assert heard.fails_at("a") is True
     assert heard.gate.is_open
@@ -157,8 +155,7 @@ def test_an_unreachable_machine_counts_as_reported(heard):
     ],
 )
 def test_a_fault_of_our_access_to_talos_is_no_report(heard, kind: FaultKind, step: str):
-    heard.sees("a")
-    heard.gate.set()
+    heard.starts_with("a")
     assert heard.fails_at("a", MachineFault(kind=kind, step=step, message="no")) is False
     waits = "waits for metadata's first report on 1 machine, such as a; metadata cannot query Talos: no"
     assert heard.gate.why_closed() == waits
@@ -177,14 +174,12 @@ def test_a_fault_of_our_access_to_talos_is_no_report(heard, kind: FaultKind, ste
     ],
 )
 def test_a_fault_of_one_machine_is_a_report(heard, kind: FaultKind, step: str):
-    heard.sees("a")
-    heard.gate.set()
+    heard.starts_with("a")
     assert heard.fails_at("a", MachineFault(kind=kind, step=step, message="no")) is True
 
 
 def test_an_access_fault_with_last_known_facts_is_a_report(heard):
-    heard.sees("a")
-    heard.gate.set()
+    heard.starts_with("a")
     assert heard.fails_at("a", NO_ENDPOINT, make_facts()) is True
 
 
@@ -199,9 +194,7 @@ def test_an_access_fault_read_from_the_stream_is_no_report(heard):
 
 def test_a_denied_permission_is_a_report_once_another_machine_gives_facts(heard):
     denied = MachineFault(kind="permission", step="PlatformMetadata", message="not authorized")
-    heard.sees("a")
-    heard.sees("b")
-    heard.gate.set()
+    heard.starts_with("a", "b")
     heard.fails_at("a", denied)
     assert heard.speaks_of("b") is False
     assert not heard.gate.is_open  # its report is older than the first facts
@@ -209,9 +202,7 @@ def test_a_denied_permission_is_a_report_once_another_machine_gives_facts(heard)
 
 
 def test_an_outage_takes_back_no_report(heard):
-    heard.sees("a")
-    heard.sees("b")
-    heard.gate.set()
+    heard.starts_with("a", "b")
     heard.speaks_of("a")
     heard.fails_at("a", NO_ENDPOINT)
     assert heard.gate.why_closed() == "waits for metadata's first report on 1 machine, such as b"
@@ -247,6 +238,5 @@ def test_another_stream_forgets_every_report(heard):
     heard.speaks_of("a")
     heard.gate.clear()
     assert not heard.gate.is_set
-    heard.sees("a")
-    heard.gate.set()
+    heard.starts_with("a")
     assert not heard.gate.is_open

@@ -354,42 +354,31 @@ def test_a_flag_of_another_service_is_accepted_and_told():
 
 
 @pytest.mark.parametrize(
-    ("items", "warned_of"),
+    ("items", "never_ours", "differs_from_the_reference"),
     [
-        ("*", []),
-        ("cloud-node,node-csr-approval", []),
-        ("node-csr-approval", []),
-        ("-cloud-node,*", []),
-        ("cloud-node-controller", []),
-        ("*,-cloud-node-lifecycle", []),
-        ("cloud-node,cloud-node-lifecycle,node-ipam-controller", []),
-        ("cloud-node,service,route", ['"service"', '"route"']),
+        ("*", [], True),
+        ("-cloud-node,*", [], True),
+        ("*,cloud-node-lifecycle", [], True),
+        ("*,-cloud-node-lifecycle", [], True),
+        ("*,-node-csr-approval", [], True),
+        ("*,node-csr-approval,cloud-node-lifecycle", [], False),
+        ("*,-node-csr-approval,cloud-node-lifecycle-controller", [], False),
+        ("cloud-node,node-csr-approval", [], False),
+        ("node-csr-approval", [], False),
+        ("cloud-node-controller", [], False),
+        ("cloud-node,-*", [], False),
+        ("cloud-node,cloud-node-lifecycle,node-ipam-controller", [], False),
+        ("cloud-node,service,route", ['"service"', '"route"'], False),
     ],
 )
-def test_controllers_that_we_never_have_are_warned_of_and_do_not_stop_us(items: str, warned_of: list[str]):
-    warnings = [each for each in read(f"--controllers={items}").warnings if "`*`" not in each]
-    assert [warning.split(" ")[1] for warning in warnings] == warned_of
-
-
-@pytest.mark.parametrize(
-    ("items", "warned"),
-    [
-        ("*", True),
-        ("-cloud-node,*", True),
-        ("*,cloud-node-lifecycle", True),
-        ("*,-node-csr-approval", True),
-        ("*,node-csr-approval,cloud-node-lifecycle", False),
-        ("*,-node-csr-approval,cloud-node-lifecycle-controller", False),
-        ("cloud-node,node-csr-approval", False),
-        ("cloud-node,-*", False),
-    ],
-)
-def test_all_controllers_are_others_than_in_the_reference_which_is_said_where_it_matters(
-    items: str, warned: bool
+def test_controllers_that_we_never_have_and_all_that_differ_from_the_reference_are_warned_of(
+    items: str, never_ours: list[str], differs_from_the_reference: bool
 ):
-    told = [each for each in read(f"--controllers={items}").warnings if "in the reference" in each]
-    assert bool(told) is warned
-    assert not warned or "selects cloud-node and cloud-node-lifecycle" in told[0]
+    warnings = read(f"--controllers={items}").warnings
+    told = [each for each in warnings if "in the reference" in each]
+    assert bool(told) is differs_from_the_reference
+    assert not told or "selects cloud-node and cloud-node-lifecycle" in told[0]
+    assert [each.split(" ")[1] for each in warnings if "`*`" not in each] == never_ours
 
 
 def test_nobody_is_warned_of_a_list_of_controllers_that_he_has_not_written():
