@@ -73,9 +73,9 @@ def report_unknown(seen: str, fix: str, *commands: str) -> Finding:
     return Finding(state="unknown", seen=seen, fix=fix, commands=commands)
 
 
-def report_unavailable(problem: str, told: Unavailable) -> Finding:
+def report_unavailable(problem: str, unavailable: Unavailable) -> Finding:
     """Return a finding with the state unknown for data that could not be read."""
-    return report_unknown(f"{problem}: {told.explanation}", told.fix, *told.commands)
+    return report_unknown(f"{problem}: {unavailable.explanation}", unavailable.fix, *unavailable.commands)
 
 
 def format_names(names: Iterable[str], most: int = 5) -> str:

@@ -44,7 +44,7 @@ class CsrService:
         dry = settings.observe_only
         self._bus, self._settings, self._clock = dependencies.bus, settings, clock
         self._was_paused = False  # a message was requeued because csr may not decide now
-        # What the flow shows.
+        # State from the flow.
         self._state = FlowState(settings.service_cluster_ip_range)
         self._reports = MetadataReports(
             republish_seconds=settings.republish_interval_seconds, without_talos=settings.without_talos
@@ -61,14 +61,14 @@ class CsrService:
         )
         self._cache_sync = CacheSync(self._stream_cache, problems=_find_cache_problems)
         self._leader_gate = LeaderGate(self._stream_cache, settings.leader_silence_seconds, observe_only=dry)
-        # What the file and the API server say.
+        # Configuration, and the identity of the API server.
         self._ownership_reloader = OwnershipReloader(
             settings, service=CSR.service, controller=CSR_APPROVAL, on_change=self._enqueue_all, now=now
         )
         self._api_endpoint_watcher = ApiEndpointWatcher(
             kube, on_change=self._enqueue_all, clock=clock, random=dependencies.random
         )
-        # What csr writes and publishes.
+        # Writes and publications.
         self._event_recorder = EventRecorder(
             kube, component=COMPONENT, is_foreign=self._is_foreign, now=now, observe_only=dry
         )
@@ -80,7 +80,7 @@ class CsrService:
             now=now,
             outcome_aliases=_OBSERVE_ONLY_OUTCOMES if dry else {},
         )
-        # What decides.
+        # Decisions.
         evaluator = RequestEvaluator(
             state=self._state,
             stream_cache=self._stream_cache,

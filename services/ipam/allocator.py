@@ -84,7 +84,6 @@ class Allocator:
     _: KW_ONLY
     now: Callable[[], datetime]  # for readers of the claims
     clock: Callable[[], float]  # monotonic, in seconds
-    report: Callable[[SweepResult], None]
     quarantine: timedelta = timedelta(minutes=10)
     page_bytes: int = PAGE_BYTES
     # Another controller manages the Node; its podCIDRs are excluded and never adopted.
@@ -116,7 +115,7 @@ class Allocator:
             for _ in range(_MAX_ATTEMPTS):
                 await self._read_pages()
                 if self._must_list_nodes(requests):
-                    await self._sweep()
+                    await self._list_nodes()
                 plan = self._plan(requests, get_exclusions(), closed)
                 written, error = await self._write_all(plan.changed_pages)
                 new_blocks += [new for new in plan.new_blocks if page_range_of(new[0]) in written]
@@ -151,34 +150,33 @@ class Allocator:
         """End claims that are due, and adopt podCIDRs of Nodes without a claim. Raises KubeError."""
         async with self._lock:
             await self._read_pages()
-            return await self._sweep()
+            began = self.clock()
+            present = await self._list_nodes()
+            rested = self.absences.observe(
+                self.pages.find_absent(present), list_began=began, list_ended=self.clock()
+            )
+            plans = sorted(
+                plan_sweep(self.pages, present, rested=rested, now=self.now(), page_bytes=self.page_bytes),
+                key=lambda plan: plan.page.range in self._refused,  # such a page must not stop the others
+            )
+            changing = [plan for plan in plans if plan.changes_page]
+            written, error = await self._write_all([plan.page for plan in changing])
+            self._refused -= set(written)
+            postponed = [plan.page.range for plan in changing[len(written) :]]
+            self._refused.update(postponed[:1])
+        done = [plan for plan in plans if plan.page.range not in postponed]
+        return SweepResult.merge(done, present, [(page, str(error)) for page in postponed])
 
-    async def _sweep(self) -> SweepResult:
-        """Sweep the pages that were just read: the Nodes of their claims existed before the list of Nodes."""
+    async def _list_nodes(self) -> Mapping[str, PresentNode]:
+        """List all Nodes, for this plan and later ones; return them by uid."""
         began = self.clock()
-        nodes = await self.api.list_nodes()
-        present = {node.uid: self._make_present_node(node) for node in nodes}
+        present = {node.uid: self._make_present_node(node) for node in await self.api.list_nodes()}
         self._node_list = _NodeList(
             began,
             {uid: node.pod_cidrs for uid, node in present.items() if node.pod_cidrs},
             {uid: node.name for uid, node in present.items()},
         )
-        rested = self.absences.observe(
-            self.pages.find_absent(present), list_began=began, list_ended=self.clock()
-        )
-        plans = sorted(
-            plan_sweep(self.pages, present, rested=rested, now=self.now(), page_bytes=self.page_bytes),
-            key=lambda plan: plan.page.range in self._refused,  # such a page must not stop the others
-        )
-        changing = [plan for plan in plans if plan.changes_page]
-        written, error = await self._write_all([plan.page for plan in changing])
-        self._refused -= set(written)
-        postponed = [plan.page.range for plan in changing[len(written) :]]
-        self._refused.update(postponed[:1])
-        done = [plan for plan in plans if plan.page.range not in postponed]
-        result = SweepResult.merge(done, present, [(page, str(error)) for page in postponed])
-        self.report(result)
-        return result
+        return present
 
     def _make_present_node(self, node: Node) -> PresentNode:
         is_foreign = self.is_foreign(node)

@@ -9,6 +9,7 @@ from typing import Final
 
 from libs.common.bus.delivery import PermanentError, TemporaryError, backoff_seconds, exponential_step
 from services.ipam.allocator import Allocator
+from services.ipam.core.release_plan import SweepResult
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ class GarbageCollector:
     _: KW_ONLY
     resync_seconds: float
     get_pause_reason: Callable[[], str]  # why no sweep may run now, or ""
+    report: Callable[[SweepResult], None]
     on_blocks_freed: Callable[[], None]  # called when claims have ended
     clock: Callable[[], float]  # monotonic, in seconds
     random: random.Random
@@ -68,6 +70,7 @@ class GarbageCollector:
         self._postponed = self._postponed + 1 if result.postponed else 0
         self._last_sweep_at = self.clock()
         self._next_sweep_at = min(self._next_sweep_at, self._last_sweep_at + self._seconds_until_next())
+        self.report(result)
         if result.freed or result.dropped:
             self.on_blocks_freed()
 

@@ -44,7 +44,7 @@ class IpamService:
     def __init__(self, dependencies: Dependencies, settings: IpamSettings) -> None:
         kube, now, clock = dependencies.require_kube(), dependencies.now, dependencies.monotonic
         self._bus, self._settings = dependencies.bus, settings
-        # What the flow shows.
+        # State from the flow.
         self._cluster_view = ClusterView(
             settings.network_flags,
             settings.cidr_allocator_type,
@@ -64,7 +64,7 @@ class IpamService:
         self._leader_gate = LeaderGate(
             self._stream_cache, settings.leader_silence_seconds, observe_only=settings.observe_only
         )
-        # What the file says.
+        # Configuration.
         self._config_reloader = ConfigReloader(
             settings,
             get_blocks_in_use=self._get_blocks_in_use,
@@ -72,7 +72,7 @@ class IpamService:
             kube=kube,
             now=now,
         )
-        # What ipam reports.
+        # Reports.
         self._event_recorder = EventRecorder(
             kube,
             component=COMPONENT,
@@ -85,12 +85,11 @@ class IpamService:
         self._decisions = DecisionPublisher(
             dependencies.bus, service=IPAM.service, kind="node", now=now, outcome_aliases={}
         )
-        # What claims, writes and releases blocks.
+        # Claims, writes and releases.
         self._allocator = Allocator(
             KubernetesClaims(kube),
             now=now,
             clock=clock,
-            report=SweepReporter(self._node_events, self._pool_metrics).report,
             quarantine=settings.quarantine,
             is_foreign=self._is_not_managed,
         )
@@ -102,6 +101,7 @@ class IpamService:
             self._allocator,
             resync_seconds=settings.resync_seconds,
             get_pause_reason=self._get_sweep_pause_reason,
+            report=SweepReporter(self._node_events, self._pool_metrics).report,
             on_blocks_freed=self._waiting_nodes.enqueue_all,
             clock=clock,
             random=dependencies.random,

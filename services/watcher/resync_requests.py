@@ -1,4 +1,4 @@
-"""What the other parts of the watcher request of the resync."""
+"""Requests of the other parts of the watcher to the resync."""
 
 import asyncio
 from collections.abc import Callable

@@ -196,7 +196,7 @@ async def test_a_kubelet_that_hangs_keeps_no_other_from_answering(tmp_path: Path
         }
 
 
-FIRST, WORKER, NOBODY = "10.232.0.1", "10.232.0.2", "10.232.0.99"
+FIRST, WORKER, UNUSED = "10.232.0.1", "10.232.0.2", "10.232.0.99"
 
 
 @pytest.fixture(scope="module")
@@ -244,9 +244,9 @@ async def test_a_good_credential_is_answered(
 async def test_a_machine_that_does_not_answer_is_told_and_the_others_are_not(
     fleet: MachineFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    talos = await looked(monkeypatch, fleet.write_talosconfig(tmp_path / "config"), WORKER, NOBODY)
+    talos = await looked(monkeypatch, fleet.write_talosconfig(tmp_path / "config"), WORKER, UNUSED)
     words = told(talos)
-    assert f"{NOBODY}: " in words
+    assert f"{UNUSED}: " in words
     assert WORKER not in words
 
 

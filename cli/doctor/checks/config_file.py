@@ -23,8 +23,8 @@ def check_config_file(seen: InstallationSnapshot) -> Iterator[Finding]:
     kubectl = seen.installation.kubectl
     where = f"ConfigMap {seen.installation.namespace}/{name}"
     match seen.config:
-        case Unavailable() as told:
-            yield report_unavailable(f"{where} was not read", told)
+        case Unavailable() as unavailable:
+            yield report_unavailable(f"{where} was not read", unavailable)
         case AbsentObject():
             again = seen.installation.reapply_command
             yield report_wrong(

@@ -112,8 +112,8 @@ def _check_authority(seen: InstallationSnapshot) -> Iterator[Finding]:
         return
     name, kubectl = f"{seen.installation.prefix}-nats-ca", seen.installation.kubectl
     match seen.authority:
-        case Unavailable() as told:
-            yield report_unavailable(f"the CA of NATS (ConfigMap {name}) was not read", told)
+        case Unavailable() as unavailable:
+            yield report_unavailable(f"the CA of NATS (ConfigMap {name}) was not read", unavailable)
         case AbsentObject():
             yield report_wrong(
                 f"ConfigMap {name} with ca.crt does not exist, so no service can verify NATS",

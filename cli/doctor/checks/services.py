@@ -118,8 +118,8 @@ def _explain_pod(pod: Pod, unready: UnreadyPods) -> tuple[str, ...]:
     describe = f"{{kubectl}} describe pod {pod.name}"
     status = pod.status
     for container in pod.all_containers:
-        if told := _explain_container(pod, container, unready.last_lines):
-            return told
+        if finding := _explain_container(pod, container, unready.last_lines):
+            return finding
     for condition in pod.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return (

@@ -25,8 +25,8 @@ def check_credential(seen: InstallationSnapshot) -> Iterator[Finding]:
         return
     where = f"ServiceAccount.talos.dev {namespace}/{name}"
     match seen.talos_objects.account:
-        case Unavailable() as told:
-            yield report_unavailable(f"{where} was not read", told)
+        case Unavailable() as unavailable:
+            yield report_unavailable(f"{where} was not read", unavailable)
         case AbsentObject() if not seen.talos_objects.has_kind:
             yield report_wrong(
                 f"the cluster has no kind ServiceAccount of talos.dev: no control plane has {_ACCESS}",

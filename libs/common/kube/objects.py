@@ -178,7 +178,7 @@ class ServiceCidr(msgspec.Struct, frozen=True, kw_only=True):
         return self.metadata.name
 
 
-# v1 is served since 1.33. Before, the API is beta and off by default, and nobody can add a range without it.
+# Kubernetes serves v1 since 1.33. Earlier versions serve a beta API that is off by default.
 SERVICE_CIDRS: Final[Resource[ServiceCidr]] = Resource(
     plural="servicecidrs", path="/apis/networking.k8s.io/v1/servicecidrs", item=ServiceCidr
 )

@@ -130,7 +130,7 @@ class LeaderElector:
     reachability: BusReachability | None = None  # only if a standby reports a leader that publishes nothing
 
     def __post_init__(self) -> None:
-        self.renewed = asyncio.Event()  # set at each renewal; whoever waits for it clears it
+        self.renewed = asyncio.Event()  # set at each renewal; the waiting task clears it
         self._leading_since: float | None = None
         self._transitions = 0
         self._holder = ""

@@ -1,4 +1,4 @@
-"""What csr knows from the flow: claims, requests, waits and Service networks."""
+"""State of csr from the flow: claims, requests, waits and Service networks."""
 
 from collections.abc import Sequence
 from typing import Final

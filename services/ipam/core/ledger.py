@@ -23,7 +23,7 @@ Cursors = Mapping[tuple[str, int], str]  # (pool's cidr, mask) -> last block all
 
 
 class Exclusions(msgspec.Struct, frozen=True, kw_only=True):
-    """What no block may overlap, in any notation; texts that are no network are ignored."""
+    """Networks that no block may overlap, in any notation; invalid texts are ignored."""
 
     networks: tuple[str, ...] = ()  # service CIDRs
     # by Node name, its addresses and gateways, the most important ones first
@@ -62,6 +62,7 @@ class Ledger:
         self._new: dict[str, dict[str, Claim]] = {}  # by range and block
         self._room: dict[str, int] = {}  # bytes left in a page
         self._exhausted: set[Pool] = set()
+        self._found: dict[Pool, Network] = {}  # the last block that was free, claimed since or not
         self._takers: dict[Pool, str] = {}
         # why free blocks of a pool cannot be claimed now
         self._obstacles: dict[Pool, set[str]] = {}
@@ -147,8 +148,8 @@ class Ledger:
         )
         named = sorted(self._exclusions.node_names_by_uid.get(uid) or f"of uid {uid}" for uid in uids)
         return (
-            f"the pod CIDR of node {named[0]}: that of a Node cannot be changed, so delete this Node and let "
-            "it join anew without it, or add another network for pods"
+            f"the pod CIDR of node {named[0]}: Kubernetes does not let it change, so delete this Node and "
+            "let its kubelet register without it, or add another network for pods"
         )
 
     def _describe_claimed(self, network: Network) -> str:
@@ -198,16 +199,21 @@ class Ledger:
                 self._obstacles.setdefault(pool, set()).add(why)
             return parse_cached_network(page) if why else None
 
-        last = self.cursors.get((pool.cidr, pool.mask))
-        after = parse_cached_network(last) if last else None
-        found = find_free_block(
-            parse_cached_network(pool.cidr), pool.mask, after=after, find_taken=find_taken
-        )
-        if found is None:
-            self._exhausted.add(pool)
-            return None
-        block, self.tries[str(block)] = found
-        return str(block)
+        # Each plan searches from where the last search ended: a Node that lacks a block of the other family
+        # claims none here, and thousands of such Nodes would search the same claimed blocks again.
+        found = self._found.get(pool)
+        if found is None or find_taken(found) is not None:
+            last = self.cursors.get((pool.cidr, pool.mask))
+            after = found or (parse_cached_network(last) if last else None)
+            search = find_free_block(
+                parse_cached_network(pool.cidr), pool.mask, after=after, find_taken=find_taken
+            )
+            if search is None:
+                self._exhausted.add(pool)
+                return None
+            found, tries = search
+            self._found[pool], self.tries[str(found)] = found, tries
+        return str(found)
 
     def _explain_full_page(self, page: str, size: int) -> str:
         if page not in self._room:

@@ -1,4 +1,4 @@
-"""What this replica wrote to each Node: the API server's last response, the plan behind it, and its record.
+"""Own writes to each Node: the API server's last response, the plan behind it, and its record.
 
 A joining Node often changes several times within a second: its kubelet reports, a controller rewrites taints.
 These events were observed before the labeler's own writes, so a plan on them would repeat the writes. The

@@ -20,7 +20,6 @@ from services.ipam.core.allocation import (
 from services.ipam.core.ledger import Exclusions
 from services.ipam.core.pages import StoredPage
 from services.ipam.core.pools import Pool
-from services.ipam.core.release_plan import SweepResult
 from tests.builders import NOW
 from tests.ipam_server import CallRecordingApi, IpamServer, SimulatedTask, make_unreachable_error
 
@@ -38,7 +37,6 @@ class Cluster:
         self.seconds = 0.0
         self.asked: list[str] = []
         self.refuse: Callable[[StoredPage], KubeError | None] = lambda page: None
-        self.reported: list[SweepResult] = []
         self.allocator = self.replica()
 
     def replica(self) -> Allocator:
@@ -60,9 +58,7 @@ class Cluster:
                     raise refusal
                 return await super().write_page(page)
 
-        return Allocator(
-            Counting(self.server), now=lambda: NOW, clock=lambda: self.seconds, report=self.reported.append
-        )
+        return Allocator(Counting(self.server), now=lambda: NOW, clock=lambda: self.seconds)
 
     def node(self, name: str, *pod_cidrs: str) -> Node:
         spec = NodeSpec(pod_cidr=pod_cidrs[0], pod_cidrs=pod_cidrs) if pod_cidrs else NodeSpec()
@@ -265,7 +261,6 @@ def test_a_block_of_a_node_that_became_another_s_is_free_once_that_one_gave_it_o
         CallRecordingApi(cluster.server),
         now=lambda: NOW,
         clock=lambda: 0.0,
-        report=cluster.reported.append,
         is_foreign=lambda node: node.name in theirs,
     )
     cluster.node("a")
@@ -313,9 +308,19 @@ def test_a_page_that_somebody_deleted_makes_the_nodes_be_listed_before_the_next_
     cluster.server.pages.clear()
     cluster.asked.clear()
     answer = cluster.claim("c", by=second).results["uid-c"]
-    assert cluster.asked == ["list pages", "list nodes", "write", "write"]
+    assert cluster.asked == ["list pages", "list nodes", "write"]
     assert answer.pod_cidrs != node.spec.pod_cidrs
-    assert [claim.node for claim in cluster.reported[-1].adopted] == ["a"]
+    assert [claim.node for claim in finished(second.sweep()).adopted] == ["a"]
+
+
+def test_a_paused_replica_writes_nothing_while_it_lists_nodes_for_a_claim(cluster):
+    def pause() -> Exclusions:
+        raise TemporaryError("ipam cannot claim blocks now")
+
+    cluster.node("with-pod-cidrs", "10.0.0.0/24")  # a sweep would adopt them
+    with pytest.raises(TemporaryError):
+        finished(cluster.allocator.claim([AllocationRequest(uid="u", node="n", pools=(IPV4,))], pause))
+    assert cluster.asked == ["list pages", "list nodes"]
 
 
 def test_what_is_claimed_for_one_node_is_given_to_no_other(cluster):

@@ -37,13 +37,13 @@ class Watching:
             KubernetesClaims(self.kube),
             now=self.clock.now,
             clock=self.clock,
-            report=SweepReporter(NodeEvents(self.events, tuple), PoolMetrics()).report,
             quarantine=QUARANTINE,
         )
         self.watch = GarbageCollector(
             self.allocator,
             resync_seconds=RESYNC_SECONDS,
             get_pause_reason=str,
+            report=SweepReporter(NodeEvents(self.events, tuple), PoolMetrics()).report,
             on_blocks_freed=lambda: None,
             clock=self.clock,
             random=random.Random(1),

@@ -98,7 +98,6 @@ class Replica:
             CallRecordingApi(server),
             now=now,
             clock=lambda: now().timestamp(),
-            report=lambda swept: None,
             quarantine=QUARANTINE,
             page_bytes=config.page_bytes,
             is_foreign=lambda node: node.name in self.foreign,

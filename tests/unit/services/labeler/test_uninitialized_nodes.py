@@ -219,9 +219,9 @@ def test_what_is_remembered_of_a_waiting_node_is_what_would_be_judged_anew(chang
                 config = ClusterConfig(prefer_ipv6=not config.prefer_ipv6)
             case _:
                 event = REPORTS[change]()
-        anew = msgspec.structs.replace(waiting, last_plan=None)
+        unplanned = msgspec.structs.replace(waiting, last_plan=None)
         assert plan_waiting_node(waiting, node, event, config, at=at) == plan_waiting_node(
-            anew, node, event, config, at=at
+            unplanned, node, event, config, at=at
         )
 
 

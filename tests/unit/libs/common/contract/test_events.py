@@ -1,4 +1,4 @@
-"""Events have a limit of bytes and comparable times, and nobody changes one."""
+"""Events are immutable, limited in bytes, and have comparable times."""
 
 from collections.abc import Iterator
 from typing import Any, get_args, get_origin, get_type_hints

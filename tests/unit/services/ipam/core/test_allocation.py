@@ -16,8 +16,8 @@ from services.ipam.core.allocation import (
     NoBlock,
     plan_claims,
 )
-from services.ipam.core.ledger import Exclusions
-from services.ipam.core.networks import NetworkSet, overlaps, parse_network
+from services.ipam.core.ledger import Exclusions, Ledger
+from services.ipam.core.networks import Network, NetworkSet, overlaps, parse_network
 from services.ipam.core.pages import Claim, Page, page_name, page_range_of
 from services.ipam.core.pools import Pool
 
@@ -128,8 +128,8 @@ def test_a_node_that_carries_a_whole_pool_is_named_with_what_to_do_to_those_who_
     )
     assert planned(want("u", IPV4), occupied=carries).results["u"] == NoBlock(
         reason=f"no free IPv4 block of /24 in 10.0.0.0/22 (pool default), all of which is in {shown}, the "
-        "pod CIDR of node web-1: that of a Node cannot be changed, so delete this Node and let it join anew "
-        "without it, or add another network for pods",
+        "pod CIDR of node web-1: Kubernetes does not let it change, so delete this Node and let its kubelet "
+        "register without it, or add another network for pods",
         is_exhausted=True,
     )
 
@@ -174,6 +174,24 @@ def test_all_families_or_none_and_the_other_block_goes_back():
     assert {given_to(plan.results[f"v{i}"])[0] for i in range(4)} == {f"10.0.{i}.0/24" for i in range(4)}
     none, why = "no free IPv6 block of /64 in fd00::/62 (pool default)", "all of which is in fd00::/48"
     assert plan.results["u0"] == NoBlock(reason=f"{none}, {why}, a service network", is_exhausted=True)
+
+
+class CountingLedger(Ledger):
+    examined = 0
+
+    def find_obstacle(self, block: Network, pool: Pool) -> Network | None:
+        self.examined += 1
+        return super().find_obstacle(block, pool)
+
+
+def test_nodes_that_find_a_block_and_claim_none_examine_claimed_blocks_once():
+    pool = Pool(name="default", family=4, cidr="10.0.0.0/16", mask=24)
+    claimed = a_page(**{f"t{third}": f"uid-{third}" for third in range(200)})
+    ledger = CountingLedger(
+        {claimed.range: claimed}, NOTHING, closed_pages={}, cursors={}, page_bytes=1_000_000
+    )
+    assert {ledger.next_free((pool,), f"u{i}", f"n{i}") for i in range(100)} == {("10.0.200.0/24", pool)}
+    assert ledger.examined == 200 + 100
 
 
 def test_a_pool_that_is_used_up_is_followed_by_the_next_of_its_family():
