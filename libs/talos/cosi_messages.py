@@ -7,7 +7,7 @@ on the facts. Field numbers: proto/talos.proto.
 from typing import Final, NamedTuple
 
 from libs.talos.proto.generated import EventType
-from libs.talos.proto.strict import InvalidResponse, fields
+from libs.talos.proto.strict import InvalidResponse, fields, require_bytes
 
 _NAMES: Final = {1: "namespace", 2: "type", 3: "id"}
 
@@ -35,7 +35,7 @@ def decode_response(data: bytes) -> Resource:
     found: bytes | None = None
     for number, value in fields(data):
         if number == 1:
-            found = _require_bytes(value, "resource")
+            found = require_bytes(value, "resource")
     if found is None:
         raise InvalidResponse("an answer without a resource")
     return _decode_resource(found)
@@ -43,7 +43,7 @@ def decode_response(data: bytes) -> Resource:
 
 def decode_events(data: bytes, limit: int) -> list[Event]:
     """Return the events of a WatchResponse, at most `limit`. Raises InvalidResponse."""
-    encoded = [_require_bytes(value, "event") for number, value in fields(data) if number == 1]
+    encoded = [require_bytes(value, "event") for number, value in fields(data) if number == 1]
     if len(encoded) > limit:
         raise InvalidResponse(f"more than {limit} events in one message")
     return [_decode_event(one) for one in encoded]
@@ -56,13 +56,13 @@ def _decode_event(data: bytes) -> Event:
     for number, value in fields(data):
         match number:
             case 1:
-                resource = _decode_resource(_require_bytes(value, "resource"))
+                resource = _decode_resource(require_bytes(value, "resource"))
             case 2:
                 if not isinstance(value, int):
                     raise InvalidResponse("an event type that is not a number")
                 kind = value
             case 3:
-                old = _decode_resource(_require_bytes(value, "old resource"))
+                old = _decode_resource(require_bytes(value, "old resource"))
             case 4:
                 error = _require_text(value, "error")
     return Event(kind, resource, old, error)
@@ -73,9 +73,9 @@ def _decode_resource(data: bytes) -> Resource:
     spec = b""
     for number, value in fields(data):
         if number == 1:
-            metadata = _require_bytes(value, "metadata")
+            metadata = require_bytes(value, "metadata")
         elif number == 2:
-            spec = _decode_proto_spec(_require_bytes(value, "spec"))
+            spec = _decode_proto_spec(require_bytes(value, "spec"))
     if metadata is None:
         raise InvalidResponse("a resource without metadata")
     texts = {"namespace": "", "type": "", "id": ""}
@@ -89,18 +89,12 @@ def _decode_proto_spec(data: bytes) -> bytes:
     found = b""
     for number, value in fields(data):
         if number == 1:
-            found = _require_bytes(value, "proto_spec")
+            found = require_bytes(value, "proto_spec")
     return found
-
-
-def _require_bytes(value: int | bytes, what: str) -> bytes:
-    if not isinstance(value, bytes):
-        raise InvalidResponse(f"{what} is not made of bytes")
-    return value
 
 
 def _require_text(value: int | bytes, what: str) -> str:
     try:
-        return _require_bytes(value, what).decode()
+        return require_bytes(value, what).decode()
     except UnicodeDecodeError as error:
         raise InvalidResponse(f"{what} is not text") from error

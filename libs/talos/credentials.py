@@ -1,18 +1,15 @@
 """Loads Talos credentials from a file, and again whenever another program changes it."""
 
 import hashlib
-import os
 import ssl
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from libs.common.client_tls import make_client_context
+from libs.common.client_tls import as_path, make_client_context
 from libs.talos.talosconfig import (
     ClientCertificate,
     CredentialsError,
@@ -163,23 +160,8 @@ def _build_tls_context(ca: bytes, client: ClientCertificate, where: str) -> ssl.
     except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
         raise CredentialsError(f"{where}: field ca: the certificate is not readable: {error}") from error
     try:
-        with _file_in_memory(client.key + b"\n" + client.certificate) as name:
+        with as_path(client.key + b"\n" + client.certificate) as name:
             context.load_cert_chain(name)
     except (ssl.SSLError, OSError) as error:
         raise CredentialsError(f"{where}: fields crt and key: OpenSSL rejects them: {error}") from error
     return context
-
-
-@contextmanager
-def _file_in_memory(content: bytes) -> Iterator[str]:
-    """Yield a path of the content for OpenSSL, which reads a private key only from a file."""
-    if hasattr(os, "memfd_create"):
-        with os.fdopen(os.memfd_create("talos-client-key"), "wb") as file:
-            file.write(content)
-            file.flush()
-            yield f"/proc/self/fd/{file.fileno()}"
-    else:  # not Linux: a file for this user only, deleted at once
-        with tempfile.NamedTemporaryFile() as named:
-            named.write(content)
-            named.flush()
-            yield named.name

@@ -8,10 +8,9 @@ import msgspec
 
 from libs.common.contract.machine import Inventory, MachineFault, Processors
 from libs.talos.cosi_messages import Resource
-from libs.talos.proto.strict import InvalidResponse, fields
+from libs.talos.proto.strict import InvalidResponse, fields, require_bytes
 from libs.talos.resources import INVENTORY, Part
 from libs.talos.validation import (
-    require_bytes,
     require_number,
     require_smbios_text,
     require_text,
@@ -34,8 +33,8 @@ class InventoryResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 def merge_inventories(parts: Iterable[Inventory]) -> Inventory:
     """Merge parts into one inventory."""
-    told = [each for one in parts for each in msgspec.structs.asdict(one).items()]
-    return Inventory(**{name: value for name, value in told if value is not None})
+    fields = [each for one in parts for each in msgspec.structs.asdict(one).items()]
+    return Inventory(**{name: value for name, value in fields if value is not None})
 
 
 def read_part(part: Part, resources: Sequence[Resource]) -> Inventory:

@@ -18,10 +18,9 @@ from libs.talos.proto.generated import (
     PlatformMetadataSpec,
     SystemInformationSpec,
 )
-from libs.talos.proto.strict import InvalidResponse, fields, parse
+from libs.talos.proto.strict import InvalidResponse, fields, parse, require_bytes
 from libs.talos.validation import (
     require_bool,
-    require_bytes,
     require_number,
     require_smbios_text,
     require_text,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from libs.talos.cosi_messages import Resource, decode_response
-from libs.talos.proto.strict import InvalidResponse
+from libs.talos.proto.strict import InvalidResponse, require_bytes
 from libs.talos.resources import ResourceRef
 
 MAX_TEXT_CHARS: Final = 1024
@@ -57,13 +57,6 @@ def require_text(value: object, what: str) -> str:
 def require_smbios_text(value: object, what: str) -> str:
     """Return a text from SMBIOS; bytes that are not UTF-8 become the replacement character."""
     return require_text(require_bytes(value, what).decode(errors="replace"), what)
-
-
-def require_bytes(value: object, what: str) -> bytes:
-    """Return bytes."""
-    if not isinstance(value, bytes):
-        raise InvalidResponse(f"{what} is not made of bytes")
-    return value
 
 
 def require_number(value: object, what: str, low: int, high: int) -> int:

@@ -126,7 +126,7 @@ class ObservationPublisher(Generic[ObjectT]):
             self._cooldowns.on_change(name)
 
     def enqueue_subject(self, subject: str) -> None:
-        """Publish the object of that subject if it has changed; ignore subjects of other kinds."""
+        """Publish the object of a fenced message again; ignore subjects of other kinds."""
         if subject.startswith(f"{self._kind.subject}."):
             self.enqueue((subject.removeprefix(f"{self._kind.subject}."),))
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-GROWTH_INTERVAL_SECONDS: Final = 5.0  # between two attempts: a server without room rejects each of them
+_GROWTH_INTERVAL_SECONDS: Final = 5.0  # between two attempts: a server without room rejects each of them
 
 
 class ResyncRequests:
@@ -39,7 +39,7 @@ class ResyncRequests:
         """Request growth of the stream, at most once per growth interval."""
         now = self._clock()
         if now >= self._next_growth_at:
-            self.needs_growth, self._next_growth_at = True, now + GROWTH_INTERVAL_SECONDS
+            self.needs_growth, self._next_growth_at = True, now + _GROWTH_INTERVAL_SECONDS
             self.wake()
 
     async def wait_for(self, condition: Callable[[], bool]) -> None:

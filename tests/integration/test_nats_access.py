@@ -201,7 +201,7 @@ async def test_tls_is_spoken_with_a_server_that_our_ca_vouches_for(
     nats_server.pause()
     started = time.monotonic()
     await bus.close()
-    assert time.monotonic() - started < 20, "no TLS farewell is waited for: asyncio grants one 30 s"
+    assert time.monotonic() - started < 20, "close waits for no close_notify: asyncio grants one 30 s"
     nats_server.resume()
 
 

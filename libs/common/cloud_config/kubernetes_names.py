@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from libs.common.cloud_config.model import Kind
-from libs.common.contract.node import CONDITION_TAINTS
+from libs.common.contract.node import CONDITION_TAINTS, UNPLANNED_ANNOTATIONS
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
@@ -87,9 +87,7 @@ _KEYS: Final[Mapping[Kind, Mapping[str, str]]] = {
     "annotations": {
         "alpha.kubernetes.io/provided-node-ip": _KUBELET,
         "node.alpha.kubernetes.io/ttl": _KUBERNETES,
-        "volumes.kubernetes.io/controller-managed-attach-detach": _KUBELET,
-        "volumes.kubernetes.io/keep-terminated-pod-volumes": _KUBELET,
-        "csi.volume.kubernetes.io/nodeid": _KUBELET,
+        **dict.fromkeys(UNPLANNED_ANNOTATIONS, _KUBELET),
         "node.cloudprovider.kubernetes.io/talos-ccm-owned": _OURS,
         "node.cloudprovider.kubernetes.io/talos-ccm-apply-taints": _OURS,
     },

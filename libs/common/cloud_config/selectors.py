@@ -17,7 +17,7 @@ PATTERN_CACHE_SIZE: Final = 128  # compiled patterns; a file with more of them c
 # For all patterns of a file: RE2 needs 0.35 s to compile a million.
 _MOST_INSTRUCTIONS: Final = 2_000_000
 _TOO_LARGE: Final = "pattern too large"  # RE2's message
-_OF_TOO_LARGE_A_ONE: Final = 40_000  # the cost of detecting it
+_TOO_LARGE_COST: Final = 40_000  # the cost of detecting it
 _ONE_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")  # Go has no \C, which matches half a character
 
 
@@ -55,7 +55,7 @@ class PatternBudget:
         try:
             check_pattern(pattern)
         except PatternError as error:
-            self._left -= _OF_TOO_LARGE_A_ONE if str(error).startswith(_TOO_LARGE) else 0
+            self._left -= _TOO_LARGE_COST if str(error).startswith(_TOO_LARGE) else 0
             raise
         self._left -= count_instructions(pattern)
 

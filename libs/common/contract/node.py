@@ -241,7 +241,7 @@ CONDITION_TAINTS: Final = (
     "node.kubernetes.io/pid-pressure",
 )
 # No rule may set these either. Storage drivers and their controller write them while a Node joins.
-_UNPLANNED_ANNOTATIONS: Final = frozenset(
+UNPLANNED_ANNOTATIONS: Final = frozenset(
     {
         "csi.volume.kubernetes.io/nodeid",
         "volumes.kubernetes.io/controller-managed-attach-detach",
@@ -264,7 +264,7 @@ def has_same_planned_fields(one: Node, other: Node) -> bool:
 def _keep_planned_fields(node: Node) -> Node:
     metadata, spec, status = node.metadata, node.spec, node.status
     annotations = {
-        key: text for key, text in metadata.annotations.items() if key not in _UNPLANNED_ANNOTATIONS
+        key: text for key, text in metadata.annotations.items() if key not in UNPLANNED_ANNOTATIONS
     }
     taints = tuple(taint for taint in spec.taints if taint.key not in CONDITION_TAINTS)
     conditions = tuple(each for each in status.conditions if each.type == BLOCKED_CONDITION)

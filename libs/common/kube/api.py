@@ -180,9 +180,8 @@ class KubeApi:
 
     async def get_config_map(self, namespace: str, name: str) -> ConfigMap:
         """Return the current ConfigMap from etcd. Raises NotFound."""
-        return await self._call(
-            build_request("get", config_map_resource(namespace, {}).path, name), ConfigMap
-        )
+        path = namespaced_path(namespace, "configmaps")
+        return await self._call(build_request("get", path, name), ConfigMap)
 
     async def create_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap:
         """Create a ConfigMap; return it. Raises AlreadyExists, Invalid."""
@@ -196,7 +195,7 @@ class KubeApi:
         return await self._write_config_map("update", namespace, config_map)
 
     async def _write_config_map(self, verb: str, namespace: str, config_map: ConfigMap) -> ConfigMap:
-        path, body = config_map_resource(namespace, {}).path, encode_config_map(config_map)
+        path, body = namespaced_path(namespace, "configmaps"), encode_config_map(config_map)
         return await self._call(build_request(verb, path, config_map.metadata.name, body), ConfigMap)
 
     # ---- Events

@@ -19,12 +19,10 @@ from requests import Session
 from requests.adapters import HTTPAdapter
 
 from libs.common.client_tls import make_client_context
-from libs.common.observability.telemetry import context_field
+from libs.common.observability.telemetry import Attribute, context_field
 
 log = logging.getLogger(__name__)
 
-
-Attribute = str | int | float | bool
 _QUEUE_SPANS: Final = 4096  # further spans are dropped, so that spans never block or accumulate
 _BATCH_SPANS: Final = 512
 _EXPORT_EVERY_MILLISECONDS: Final = 2000

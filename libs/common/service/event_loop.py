@@ -56,12 +56,12 @@ class EventLoopMonitor:
             self._over.set()
 
     def _watch(self, loop_thread: int) -> None:
-        told_of = 0.0
+        reported_beat = 0.0
         while not self._over.wait(min(1.0, self._stuck_seconds / 2)):
             beat_at = self._beat_at
             stuck_for = time.monotonic() - beat_at
-            if stuck_for > self._stuck_seconds and told_of != beat_at:
-                told_of = beat_at
+            if stuck_for > self._stuck_seconds and reported_beat != beat_at:
+                reported_beat = beat_at
                 frame = sys._current_frames().get(loop_thread)  # noqa: SLF001 - documented for this purpose
                 stack = "".join(traceback.format_stack(frame)) if frame else "unknown"
                 log.error("event loop blocked", extra={"seconds": round(stuck_for, 1), "stack": stack})

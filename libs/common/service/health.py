@@ -28,7 +28,7 @@ HEADER_SECONDS: Final = 5.0
 # Reasons name Nodes, addresses and servers, and every caller may ask. kube-apiserver also withholds its own.
 _WITHHELD: Final = "reason withheld; callers on the loopback address see it"
 _REQUEST_BYTES: Final = 64 * 2**10  # a request of a kubelet or of Prometheus is far smaller
-_LOOK_EVERY_SECONDS: Final = 0.1
+_CHECK_INTERVAL_SECONDS: Final = 0.1
 _UNREADY_LOG_SECONDS: Final = 5.0  # the adapter itself logs a shorter reconnect
 
 
@@ -71,7 +71,7 @@ class Readiness:
                 reasons = [f"{name}: {reason}" for name, found in problems.items() for reason in found]
                 log.warning("not ready", extra={"reasons": "; ".join(reasons), "for_seconds": seconds})
                 is_logged = True
-            await asyncio.sleep(_LOOK_EVERY_SECONDS)
+            await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
 
 
 class HealthServer:

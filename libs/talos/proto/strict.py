@@ -68,6 +68,13 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         at += length
 
 
+def require_bytes(value: object, what: str) -> bytes:
+    """Return bytes. Raises InvalidResponse for any other value."""
+    if not isinstance(value, bytes):
+        raise InvalidResponse(f"{what} is not made of bytes")
+    return value
+
+
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     if position < len(data) and data[position] < _ONE_BYTE:
         return data[position], position + 1

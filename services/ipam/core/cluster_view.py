@@ -23,7 +23,9 @@ from services.ipam.core.node_index import NodeIndex
 from services.ipam.core.pools import Allocator as AllocatorType
 from services.ipam.core.pools import CannotAllocate, NotReady, Pool, select_pools
 
-_NO_FACTS: Final = "Talos has told nothing of its machine yet, and no block may hold an address of it"
+_NO_FACTS: Final = (
+    "Talos has reported nothing about its machine yet, and no block may contain an address of it"
+)
 _METADATA_INCOMPLETE: Final = (
     "metadata has not reported on all machines yet, and no block may contain an address of one"
 )

@@ -108,8 +108,8 @@ def _node_address_fields(node: Node) -> tuple[object, ...]:
 def _list_node_addresses(node: Node) -> tuple[str, ...]:
     ips = parse_node_ips(node.provided_node_ip) if node.provided_node_ip else ()
     provided = () if isinstance(ips, InvalidNodeIP) else tuple(map(str, ips))
-    told = [a.address for a in node.status.addresses if a.type in ("InternalIP", "ExternalIP")]
-    return _filter_canonical((*provided, *told[:_MAX_ADDRESSES_PER_NODE]))
+    reported = [a.address for a in node.status.addresses if a.type in ("InternalIP", "ExternalIP")]
+    return _filter_canonical((*provided, *reported[:_MAX_ADDRESSES_PER_NODE]))
 
 
 def _list_machine_addresses(facts: MachineFacts | None) -> tuple[str, ...]:

@@ -113,7 +113,7 @@ class ConnectionTransport(Transport):
         return not self._streams or self._streams[-1][0].at_eof()
 
     def close(self) -> None:
-        """Abort: drop what is not sent yet, and over TLS wait for no farewell.
+        """Abort: drop what is not sent yet, and over TLS wait for no close_notify.
 
         nats-py's client is in reference cycles. With the streams, the TLS state of each connection (0.3 MB)
         would stay until a garbage collection.
@@ -123,7 +123,7 @@ class ConnectionTransport(Transport):
         self._streams = []
 
     async def wait_closed(self) -> None:
-        """Return at once: an aborted connection needs no farewell."""
+        """Return at once: an aborted connection waits for no close_notify."""
 
     @property
     def certificate_not_after(self) -> datetime | None:

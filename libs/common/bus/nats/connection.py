@@ -148,6 +148,11 @@ class Connection:
         with contextlib.suppress(nats.errors.Error, TimeoutError):
             await self.finish(inbox.drain(), _CLOSE_SECONDS)  # type: ignore[no-untyped-call]
 
+    async def unsubscribe(self, inbox: Subscription) -> None:
+        """Unsubscribe, and drop what the server had already sent."""
+        with contextlib.suppress(nats.errors.Error):  # the connection has ended, and with it the subscription
+            await inbox.unsubscribe()
+
     async def round_trip(self, seconds: float) -> None:
         """Return when the server has received all sent messages. Raises BusError on timeout."""
         try:

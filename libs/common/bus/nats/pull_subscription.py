@@ -2,12 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 import msgspec
-import nats.errors
 from nats.aio.subscription import Subscription
 
 from libs.common.bus.nats.client import WireMessage
@@ -84,8 +82,7 @@ class PullSubscription:
     async def stop(self) -> None:
         """Pull no more; drop what the server had already sent."""
         if self._inbox is not None:
-            with suppress(nats.errors.Error):  # the connection has ended, and with it the subscription
-                await self._inbox.unsubscribe()
+            await self.connection.unsubscribe(self._inbox)
 
     async def _keep_asking(self, inbox: str) -> None:
         subject = f"{API}.CONSUMER.MSG.NEXT.{STREAM}.{self.consumer}"
