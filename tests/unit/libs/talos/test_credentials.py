@@ -73,7 +73,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"ca": "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----"}, "field ca: the certificate"),
         ({"ca": "-----BEGIN \xe4-----"}, "field ca: the certificate"),
@@ -88,12 +88,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
         ),
     ],
 )
-def test_pem_that_cannot_be_read_is_named(pki: TalosPki, tmp_path: Path, fields: dict[str, str], told: str):
+def test_pem_that_cannot_be_read_is_named(
+    pki: TalosPki, tmp_path: Path, fields: dict[str, str], message: str
+):
     path = tmp_path / "config"
     path.write_text(a_broken(a_talosconfig(pki), **fields))
     with pytest.raises(CredentialsError) as error:
         CredentialStore([path]).current(NOW)
-    assert str(error.value).startswith(f"{path}: context 'default': {told}")
+    assert str(error.value).startswith(f"{path}: context 'default': {message}")
 
 
 def test_a_key_of_another_certificate_is_named(pki: TalosPki, tmp_path: Path):
@@ -215,7 +217,7 @@ def test_an_expired_certificate_is_a_problem_but_the_server_judges(pki: TalosPki
 
 
 @pytest.mark.parametrize(
-    ("now", "written", "told"),
+    ("now", "written", "message"),
     [
         (0, 0, ""),
         (6, 0, ""),
@@ -230,7 +232,7 @@ def test_an_expired_certificate_is_a_problem_but_the_server_judges(pki: TalosPki
         (6.01, 0, "expired 36 s ago"),
     ],
 )
-def test_the_clock_is_suspected_where_nobody_else_can_be_to_blame(now: float, written: float, told: str):
+def test_the_clock_is_suspected_where_nobody_else_can_be_to_blame(now: float, written: float, message: str):
     begin = datetime(2026, 1, 1, tzinfo=UTC)
     problem = describe_validity_problem(
         not_before=begin,
@@ -238,5 +240,5 @@ def test_the_clock_is_suspected_where_nobody_else_can_be_to_blame(now: float, wr
         written_at=begin + written * HOUR,
         now=begin + now * HOUR,
     )
-    assert told in problem
-    assert bool(problem) == bool(told)
+    assert message in problem
+    assert bool(problem) == bool(message)

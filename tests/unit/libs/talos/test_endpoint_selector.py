@@ -86,7 +86,7 @@ def test_a_machine_that_was_not_reached_is_asked_by_the_next_endpoint():
     assert choice.candidates([A], "m", 0) == [A]
 
 
-def test_the_fault_told_is_that_of_the_endpoint_that_comes_back_first():
+def test_the_fault_reported_is_that_of_the_endpoint_that_comes_back_first():
     choice = EndpointSelector()
     assert choice.get_first_fault(ALL) is None
     choice.mark_failed(A, FAULT, 1.0)

@@ -53,7 +53,7 @@ STATUSES: list[tuple[str, str, FaultKind]] = [
 
 
 @pytest.mark.parametrize(("code", "message", "kind"), STATUSES)
-def test_every_status_is_told_apart(code: str, message: str, kind: FaultKind):
+def test_every_status_has_its_own_fault(code: str, message: str, kind: FaultKind):
     fault = translate_status(Status(code, message), step="Nodename", asked="10.0.0.1:50000 for 10.0.0.5")
     assert fault.kind == kind
     assert fault.step == "Nodename"
@@ -91,11 +91,11 @@ def test_a_server_cannot_make_a_fault_long():
 
 def test_the_clock_is_blamed_only_where_a_certificate_failed():
     hint = "our certificate expired"
-    told = translate_connection_error("certificate", "no", endpoint="e:1", certificate_problem=hint)
-    assert told.message == "no connection to e:1: no; our certificate expired"
-    told = translate_connection_error("refused", "no", endpoint="e:1", certificate_problem=hint)
-    assert told.message == "no connection to e:1: no"
-    assert (told.step, told.endpoint, told.kind) == ("connect", "e:1", "refused")
+    fault = translate_connection_error("certificate", "no", endpoint="e:1", certificate_problem=hint)
+    assert fault.message == "no connection to e:1: no; our certificate expired"
+    fault = translate_connection_error("refused", "no", endpoint="e:1", certificate_problem=hint)
+    assert fault.message == "no connection to e:1: no"
+    assert (fault.step, fault.endpoint, fault.kind) == ("connect", "e:1", "refused")
 
 
 CONSTANT = [(b":method", b"POST"), (b":path", b"/cosi.resource.State/Get"), (b"te", b"trailers")]

@@ -86,7 +86,7 @@ def updated(new: bytes, old: bytes) -> bytes:
         (b"\x08\x2a", ""),  # a future Talos version
     ],
 )
-def test_the_stage_is_told_in_talos_own_words(spec: bytes, stage: str):
+def test_the_stage_is_reported_in_talos_own_words(spec: bytes, stage: str):
     assert read(spec) == stage
 
 

@@ -83,7 +83,7 @@ def test_an_endpoint_named_twice_is_one():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (b"", "/etc/t: the file is empty"),
         (b" \n", "/etc/t: the file is empty"),
@@ -106,10 +106,10 @@ def test_an_endpoint_named_twice_is_one():
         (a_talosconfig(key="AAAA"), "context 'default': field key: the decoded base64 holds no PEM block"),
     ],
 )
-def test_an_error_names_the_file_the_context_and_the_field(text: bytes, told: str):
+def test_an_error_names_the_file_the_context_and_the_field(text: bytes, message: str):
     with pytest.raises(CredentialsError) as error:
         parse_talosconfig(text, source="/etc/t")
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert str(error.value).startswith("/etc/t: ")
     assert "\n" not in str(error.value)
 
@@ -142,17 +142,17 @@ def test_siderov1_alone_is_refused_with_both_credentials_named(ca: str | None):
     )
     with pytest.raises(CredentialsError) as error:
         parse_talosconfig(text, source="/etc/t")
-    told = str(error.value)
-    assert told.startswith(
+    message = str(error.value)
+    assert message.startswith(
         "/etc/t: context 'default': auth.siderov1 ('a@example.com') alone is not supported, "
     )
-    assert "nor is a service account key (OMNI_SERVICE_ACCOUNT_KEY)" in told
-    assert "use a talosconfig with a client certificate (fields ca, crt, key)" in told
-    assert "ServiceAccount of talos.dev" in told
-    assert "\n" not in told
+    assert "nor is a service account key (OMNI_SERVICE_ACCOUNT_KEY)" in message
+    assert "use a talosconfig with a client certificate (fields ca, crt, key)" in message
+    assert "ServiceAccount of talos.dev" in message
+    assert "\n" not in message
 
 
-def test_an_identity_is_told_bounded_and_printable():
+def test_an_identity_is_printed_bounded_and_printable():
     text = a_talosconfig(auth={"siderov1": {"identity": "\n" * 500}}, crt=None, key=None)
     with pytest.raises(CredentialsError) as error:
         parse_talosconfig(text, source="f")
@@ -167,7 +167,7 @@ def test_basic_alone_is_refused_as_no_credential_of_talos():
     assert "secret" not in str(error.value)
 
 
-def test_half_a_client_certificate_beside_auth_is_told_as_such():
+def test_half_a_client_certificate_beside_auth_is_reported_as_such():
     text = a_talosconfig(auth={"siderov1": {"identity": "a"}}, key=None)
     with pytest.raises(CredentialsError, match="field key: missing"):
         parse_talosconfig(text, source="f")

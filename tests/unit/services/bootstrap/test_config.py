@@ -119,7 +119,7 @@ def test_a_lone_server_has_no_routes_and_several_prove_themselves_to_one_another
     assert "verify" not in config["tls"]
 
 
-def test_an_ipv6_address_is_told_in_brackets():
+def test_an_ipv6_address_is_written_in_brackets():
     assert render(listen_address="::")["http"] == "[::]:8222"
     assert msgspec.structs.replace(SERVER, listen_address="::").own_address == "127.0.0.1:4222"
     assert msgspec.structs.replace(SERVER, listen_address="fd00::1").own_address == "[fd00::1]:4222"

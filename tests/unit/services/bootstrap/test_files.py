@@ -114,10 +114,10 @@ def test_what_the_chart_says_is_understood():
     assert read.certificate_seconds == 365 * 86400
 
 
-def test_every_mistake_is_told_at_once():
-    with pytest.raises(SettingsError) as told:
+def test_every_mistake_is_reported_at_once():
+    with pytest.raises(SettingsError) as mistakes:
         settings("--replicas=2", "--listen-address=nats", "--store-bytes=1")
-    assert [line.partition(":")[0] for line in str(told.value).splitlines()] == [
+    assert [line.partition(":")[0] for line in str(mistakes.value).splitlines()] == [
         "--store-bytes", "--replicas=2", "--listen-address"
     ]  # fmt: skip
 

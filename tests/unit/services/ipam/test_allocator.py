@@ -173,7 +173,7 @@ def test_an_address_that_is_learnt_while_another_was_quicker_is_in_no_block(clus
     assert claimed.new_blocks == (("10.0.2.0/24", IPV4), ("fd00::/64", IPV6))
 
 
-def test_a_write_that_succeeded_though_an_error_was_told_is_found_and_not_repeated(cluster):
+def test_a_write_that_succeeded_though_an_error_was_reported_is_found_and_not_repeated(cluster):
     task = SimulatedTask(
         cluster.allocator.claim([AllocationRequest(uid="u", node="n", pools=(IPV4,))], Exclusions)
     )
@@ -231,7 +231,7 @@ def test_room_that_another_replica_made_is_seen_before_a_node_is_refused(cluster
     assert isinstance(cluster.claim("e", by=second).results["uid-e"], Assignment)
 
 
-def test_pod_cidrs_of_somebody_elses_giving_are_told_by_the_next_sweep(cluster):
+def test_pod_cidrs_of_somebody_elses_giving_are_reported_by_the_next_sweep(cluster):
     cluster.node("old", "10.0.0.0/24", "fd00::/64")
     assert {claim.block for claim in finished(cluster.allocator.sweep()).adopted} == {
         "10.0.0.0/24",
@@ -243,7 +243,7 @@ def test_pod_cidrs_of_somebody_elses_giving_are_told_by_the_next_sweep(cluster):
     assert finished(cluster.allocator.sweep()).adopted == ()
 
 
-def test_what_we_gave_is_not_told_as_somebody_elses(cluster):
+def test_what_we_gave_is_not_reported_as_somebody_elses(cluster):
     node = cluster.node("a")
     answer = cluster.claim("a").results["uid-a"]
     given = finished(cluster.allocator.assign(node, answer))
@@ -272,7 +272,7 @@ def test_a_block_of_a_node_that_became_another_s_is_free_once_that_one_gave_it_o
     assert ([claim.block for claim in swept.dropped], swept.adopted) == (["10.0.0.0/24"], ())
 
 
-def test_odd_pod_cidrs_are_told_and_everybody_else_is_served(cluster):
+def test_odd_pod_cidrs_are_reported_and_everybody_else_is_served(cluster):
     cluster.node("wide", "10.0.0.0/8")
     cluster.node("odd", "nonsense")
     cluster.node("one", "172.16.0.0/24")

@@ -65,7 +65,7 @@ class Watching:
             if self.clock() >= self.watch._next_sweep_at:
                 await self.watch._sweep()
 
-    async def told(self) -> list[tuple[str, str]]:
+    async def reported(self) -> list[tuple[str, str]]:
         """The Events so far: Node and reason."""
         await self.events.flush()
         return [(event.regarding.name, event.reason) for event in self.kube.events]
@@ -147,16 +147,16 @@ async def test_the_first_look_takes_over_what_was_there_before_the_page_and_tell
     before = metrics.IPAM_FOREIGN._value.get()
     await watching.passes(1)
     assert watching.blocks() == {"10.244.1.0/24", "10.244.2.0/24", "10.244.3.0/24"}
-    assert await watching.told() == [("since", OTHER_ALLOCATOR)]
+    assert await watching.reported() == [("since", OTHER_ALLOCATOR)]
     assert metrics.IPAM_FOREIGN._value.get() == before + 1
 
 
-async def test_what_is_given_by_somebody_else_after_the_first_look_is_told_however_old_the_node_is(watching):
+async def test_pod_cidrs_that_appear_after_the_first_look_are_reported_however_old_the_node_is(watching):
     await watching.holds(ONE)
     await watching.passes(1)
     await watching.joins("old", "10.244.1.0/24", after=-timedelta(days=30))
     await watching.passes(310)
-    assert await watching.told() == [("old", OTHER_ALLOCATOR)]
+    assert await watching.reported() == [("old", OTHER_ALLOCATOR)]
 
 
 async def test_three_first_looks_at_a_cluster_that_had_another_allocator_blame_nobody():
@@ -166,7 +166,7 @@ async def test_three_first_looks_at_a_cluster_that_had_another_allocator_blame_n
         await replicas[0].joins(f"web-{number}", f"10.244.{number}.0/24", after=timedelta(seconds=number - 2))
     await asyncio.gather(*(replica.passes(1) for replica in replicas))
     await asyncio.gather(*(replica.passes(400) for replica in replicas))
-    assert [await replica.told() for replica in replicas] == [[], [], []]
+    assert [await replica.reported() for replica in replicas] == [[], [], []]
     assert {len(replica.blocks()) for replica in replicas} == {5}
 
 
@@ -180,7 +180,7 @@ async def test_a_claim_that_cannot_be_written_anew_is_looked_at_as_it_stands(wat
     assert watching.blocks() == {"10.244.0.0/24", "192.168.3.0/24"}
 
 
-async def test_an_odd_pod_cidr_is_told_once_though_its_page_was_not_written_in_between(watching, caplog):
+async def test_an_odd_pod_cidr_is_reported_once_though_its_page_was_not_written_in_between(watching, caplog):
     await watching.holds(ONE, Claim(block="10.244.0.0/24", uid="uid-1", node="web-1"))
     metadata = ObjectMeta(name="web-1", uid="uid-1")
     watching.kube.put(Node(metadata=metadata))

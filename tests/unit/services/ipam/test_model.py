@@ -234,7 +234,7 @@ class NeverTwice(RuleBasedStateMachine):
         assert claim.uid in self.left, f"{claim} ends, and its Node is there"
         assert self.time - self.first_left[claim.uid] >= QUARANTINE
 
-    def judge_told(self, swept: SweepResult) -> None:
+    def judge_reported(self, swept: SweepResult) -> None:
         """Adopted podCIDRs are not reported if they are older than ipam, or if ipam assigned them."""
         assert not [claim for claim in swept.adopted if claim.uid in self.given]
         stored = {**self.server.pages, **self.mendable}
@@ -486,7 +486,7 @@ class NeverTwice(RuleBasedStateMachine):
         done = replica.follow_up()
         for task in done:
             if isinstance(task.result, SweepResult):
-                self.judge_told(task.result)
+                self.judge_reported(task.result)
         return done
 
     # ---- what always holds

@@ -84,7 +84,7 @@ async def test_it_is_asked_counted_and_deleted_in_this_order():
 
 
 @pytest.mark.parametrize(
-    ("found", "ownership", "outcome", "told"),
+    ("found", "ownership", "outcome", "reason"),
     [
         (None, Ownership(), "kept", "does not exist any more"),
         (make_lost_node(uid="uid-2"), Ownership(), "kept", "a newer Node has the same name"),
@@ -92,12 +92,12 @@ async def test_it_is_asked_counted_and_deleted_in_this_order():
     ],
 )
 async def test_what_is_found_at_that_moment_is_judged_before_anything_is_counted(
-    found: Node | None, ownership: Ownership, outcome: str, told: str
+    found: Node | None, ownership: Ownership, outcome: str, reason: str
 ):
     api = Api(found)
     done = await deletions_of(api, clock=ManualClock(), ownership=ownership).delete(NODE, PROOF)
     assert (done.outcome, api.asked) == (outcome, ["get"])
-    assert told in done.reason
+    assert reason in done.reason
 
 
 async def test_what_is_found_is_given_to_the_judge():

@@ -106,7 +106,7 @@ def test_a_machine_whose_uuid_is_junk_or_the_nodes_own_may_be_the_same_one(uuid:
 
 
 @pytest.mark.parametrize("uuid", [OWN_UUID.upper(), UUID_BYTES_SWAPPED])
-def test_the_nodes_own_uuid_is_told_as_such_in_either_spelling(uuid: str):
+def test_the_nodes_own_uuid_is_reported_as_such_in_either_spelling(uuid: str):
     assert "it has this Node's systemUUID" in look(make_foreign_machine(uuid=uuid), nodes=()).missing[0]
 
 
@@ -200,7 +200,7 @@ def test_any_doubt_about_the_node_keeps_it(node: Node):
     assert len(assess_node(node, NOW, min_not_ready=NOT_READY_FOR).missing) == 1
 
 
-def test_a_time_that_is_yet_to_come_is_told_as_such():
+def test_a_time_that_is_yet_to_come_is_reported_as_such():
     node = make_lost_node(conditions=(make_ready_condition(since=NOW + timedelta(hours=1)),))
     assert assess_node(node, NOW, min_not_ready=NOT_READY_FOR).missing == (
         "it is not Ready since 2026-03-01T13:00:00Z, which is in the future",

@@ -66,7 +66,7 @@ def test_three_looks_over_ten_minutes_are_enough():
         ((a_look(0), a_look(5), a_look(10)), "for less than 10 min"),  # the first one took a second
         ((a_look(0), a_look(5), a_look(20, heard=590.0)), "1 of 3 polls"),  # further apart than may be
         ((a_look(0), a_look(5), a_look(10.5, heard=590.0)), "for less than 10 min"),  # by our clock
-        ((a_look(0), a_look(0), a_look(10.1)), "1 of 3 polls"),  # the same one, told twice
+        ((a_look(0), a_look(0), a_look(10.1)), "1 of 3 polls"),  # the same one, twice
         ((a_look(0), a_look(5, attempt=1), a_look(10.1)), "2 of 3 polls"),  # a success in between
     ],
 )
@@ -78,7 +78,7 @@ def test_no_look_is_no_history():
     assert assess_history(None, min_polls=3, min_span=SPAN).missing == ("3 polls that show it",)
 
 
-def test_a_look_that_is_told_again_is_no_news():
+def test_a_look_that_is_repeated_is_no_news():
     history = history_of(a_look(0), a_look(5))
     for look in (a_look(5), a_look(5, heard=330.0)):
         assert append_poll(history, "uid-1", look) == history

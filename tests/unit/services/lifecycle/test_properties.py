@@ -136,11 +136,11 @@ def test_nothing_is_deleted_without_all_proofs_whatever_happens_in_whatever_orde
 
 def test_the_story_of_a_machine_that_was_replaced_ends_in_a_deletion():
     replayed = Replayed()
-    told = [replayed.decided()]
+    decided = [replayed.decided()]
     for _ in range(11):
         replayed.happens(HistoryStep("proof", 60.0))
-        told.append(replayed.decided())
-    assert told == [False] * 11 + [True]
+        decided.append(replayed.decided())
+    assert decided == [False] * 11 + [True]
 
 
 @given(happenings, st.sampled_from(["young", "new leader", "standby", "paused"]))

@@ -28,8 +28,8 @@ def test_a_second_instance_gives_its_lease_another_name():
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("", "an empty name"), (WATCHER_LEASE_NAME, "the name of the watcher's Lease")]
+    ("name", "message"), [("", "an empty name"), (WATCHER_LEASE_NAME, "the name of the watcher's Lease")]
 )
-def test_a_lease_that_is_none_or_anothers_stops_the_start(name: str, told: str):
-    with pytest.raises(SettingsError, match=told):
+def test_a_lease_that_is_none_or_anothers_stops_the_start(name: str, message: str):
+    with pytest.raises(SettingsError, match=message):
         read(f"--lifecycle-lease-name={name}")

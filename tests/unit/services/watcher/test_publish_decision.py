@@ -109,7 +109,7 @@ def test_what_the_stream_holds_of_a_later_leader_is_not_contradicted():
         (make_node(resource_version="0x10"), "0x10"),
     ],
 )
-def test_a_node_without_a_subject_or_a_place_in_the_order_is_skipped_and_told(node, word):
+def test_a_node_without_a_subject_or_a_place_in_the_order_is_skipped_and_logged(node, word):
     found = look(node, anyway=True)
     assert isinstance(found, Skip)
     assert word in found.reason

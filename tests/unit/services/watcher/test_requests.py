@@ -85,7 +85,7 @@ def test_a_list_and_a_watch_hold_the_same_newest_of_a_noisy_requester_and_all_of
     assert set(watched.names()) == newest
 
 
-def test_an_old_request_that_is_told_again_takes_no_newer_ones_place():
+def test_an_old_request_that_is_repeated_takes_no_newer_ones_place():
     store = a_store(*(the_nth(number) for number in range(1, MAX_PENDING_PER_REQUESTER + 1)))
     assert store.put(the_nth(0)) == set()
     assert store.get(the_nth(0).name) is None
@@ -129,16 +129,16 @@ def test_whatever_happens_at_most_the_newest_of_each_wait_and_news_name_what_cha
         node = "noisy" if noisy else "other"
         before = {name: store.get(name) for name in store.names()}
         decided = (APPROVED,) if step == "decide" else ()
-        told = the_nth(number, node=node, conditions=decided)
+        request = the_nth(number, node=node, conditions=decided)
         if step == "list":
             news = store.replace(list(truth.values()), (), str(version))
         elif step == "delete":
-            truth.pop(told.name, None)
-            store.remove(told.name, str(version))
-            news = {told.name} & before.keys()
+            truth.pop(request.name, None)
+            store.remove(request.name, str(version))
+            news = {request.name} & before.keys()
         else:
-            truth[told.name] = told
-            news = store.put(told)
+            truth[request.name] = request
+            news = store.put(request)
         after = {name: store.get(name) for name in store.names()}
         assert news == {n for n in before.keys() | after.keys() if before.get(n) != after.get(n)}
         assert after.items() <= truth.items()
@@ -204,7 +204,7 @@ def test_a_request_that_is_missing_is_said_to_be_gone_once():
     assert isinstance(decide_absent(CSR, found.event, STAMP, last_resource_version=4000, now=LATER), NoChange)
 
 
-def test_a_request_without_a_place_in_the_order_is_skipped_and_told():
+def test_a_request_without_a_place_in_the_order_is_skipped_and_logged():
     assert isinstance(
         decide_present(CSR, builders.make_request(resource_version=""), None, STAMP, now=LATER), Skip
     )

@@ -24,7 +24,7 @@ def test_the_defaults_are_those_of_the_reference():
         ({"lease_duration_seconds": 15.5}, "whole seconds"),
     ],
 )
-def test_contradictions_are_told_by_the_names_of_their_flags(fields, words):
+def test_contradictions_are_reported_by_the_names_of_their_flags(fields, words):
     (problem,) = WatcherSettings(**fields).problems()
     assert words in problem
     assert "--leader-elect" in problem

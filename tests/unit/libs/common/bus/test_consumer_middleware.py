@@ -268,14 +268,14 @@ async def test_a_clock_that_is_behind_the_server_s_measures_nothing_negative():
 
 async def test_a_journey_ends_with_the_first_success_for_what_was_observed():
     around = a_handling_of("far", 5).wrap(that_raises(TemporaryError("busy"), None, None, None))
-    told = {"service": "far", "event": "NodeEnriched"}
+    labels = {"service": "far", "event": "NodeEnriched"}
     await around(an_enriched())
-    assert counted("talosccm_journey_seconds_count", **told) == 0
+    assert counted("talosccm_journey_seconds_count", **labels) == 0
     await around(an_enriched())
     await around(an_enriched(sequence=3))  # said again: the machine has changed, nothing was observed
-    assert counted("talosccm_journey_seconds_count", **told) == 1
+    assert counted("talosccm_journey_seconds_count", **labels) == 1
     await around(an_enriched(observed_sequence=4, sequence=5))
-    assert counted("talosccm_journey_seconds_sum", **told) == 10
+    assert counted("talosccm_journey_seconds_sum", **labels) == 10
 
 
 @pytest.mark.parametrize("outcome", ["unchanged", "settled", "not-ours"])
@@ -286,10 +286,10 @@ async def test_where_nothing_is_left_to_do_no_journey_ends(outcome: str):
         telemetry.annotate(outcome=outcome)
 
     handling = a_handling_of(f"calm, {outcome}", 290)
-    told = {"service": f"calm, {outcome}", "event": "NodeEnriched"}
+    labels = {"service": f"calm, {outcome}", "event": "NodeEnriched"}
     await handling.wrap(finds_nothing)(an_enriched())
     await handling.wrap(that_raises(None))(an_enriched(sequence=3))  # for the same observation
-    assert counted("talosccm_journey_seconds_count", **told) == 0
+    assert counted("talosccm_journey_seconds_count", **labels) == 0
 
 
 async def test_every_line_of_a_handled_event_says_attempt_outcome_and_seconds(

@@ -22,7 +22,7 @@ class World:
     def __init__(self, max_bytes: int = ROOM) -> None:
         self.stream = Stream("created", max_bytes=max_bytes)
         self.now = 100.0
-        self.told = 0
+        self.wakeups = 0
 
     def say(
         self, subject: str, *, expected: int | None = None, ttl: float | None = None, payload_bytes: int = 2
@@ -54,7 +54,7 @@ class World:
         return taken
 
     def _tell(self) -> None:
-        self.told += 1
+        self.wakeups += 1
 
 
 def test_what_is_an_hour_old_leaves_the_stream_and_every_backlog():
@@ -128,23 +128,23 @@ def test_a_newer_version_waits_in_its_own_place_not_in_that_of_the_older_one():
     assert [world.take(work)[0].sequence for _ in range(2)] == [2, 3]
 
 
-def test_whoever_waits_for_work_is_told_of_what_is_handed_back():
+def test_whoever_waits_for_work_is_reported_of_what_is_handed_back():
     world = World()
     work = world.work()
     world.say("a.x")
     stored, _ = world.take(work)
-    told = world.told
+    wakeups = world.wakeups
     work.requeue(stored, world.now)
-    assert world.told == told + 1
+    assert world.wakeups == wakeups + 1
 
 
-def test_whoever_takes_is_told_of_what_its_filter_names_and_of_nothing_else():
+def test_whoever_takes_is_reported_of_what_its_filter_names_and_of_nothing_else():
     world = World()
     world.work("a.>")
     world.say("b.x")
-    assert world.told == 0
+    assert world.wakeups == 0
     world.say("a.x")
-    assert world.told == 1
+    assert world.wakeups == 1
 
 
 def test_a_durable_with_another_filter_starts_again():

@@ -115,7 +115,7 @@ def test_a_rule_without_a_name_is_called_by_its_place():
     assert [warning.path for warning in config.warnings] == ["transformations[0]"]
 
 
-def test_empty_selectors_and_empty_terms_are_told_apart():
+def test_empty_selectors_and_empty_terms_are_reported_apart():
     assert rule_of("nodeSelector: []").selector == ()
     assert rule_of("nodeSelector: ~").selector == ()
     (bare,) = rule_of("nodeSelector: [{}]").selector

@@ -78,7 +78,7 @@ def test_a_file_that_is_being_written_counts_when_it_is_written(file: Path):
     assert names(watch.poll()) == ["two"]
 
 
-def test_a_file_that_is_missing_for_a_moment_is_not_told(file: Path):
+def test_a_file_that_is_missing_for_a_moment_is_not_reported(file: Path):
     watch = watched(file)
     aside = file.rename(file.with_suffix(".aside"))
     assert watch.poll() is None
@@ -86,7 +86,7 @@ def test_a_file_that_is_missing_for_a_moment_is_not_told(file: Path):
     assert [watch.poll(), watch.poll()] == [None, None]
 
 
-def test_a_bad_file_is_told_once_and_a_good_one_after_it_even_if_it_is_the_old_one(file: Path):
+def test_a_bad_file_is_reported_once_and_a_good_one_after_it_even_if_it_is_the_old_one(file: Path):
     watch = watched(file)
     file.write_text(BAD)
     found = second_look(watch)
@@ -98,13 +98,13 @@ def test_a_bad_file_is_told_once_and_a_good_one_after_it_even_if_it_is_the_old_o
     assert watch.poll() is None
 
 
-def test_another_mistake_is_told_too(file: Path):
+def test_another_mistake_is_reported_too(file: Path):
     watch = watched(file)
-    told = []
+    polled = []
     for text in (BAD, BAD, BAD.replace("nam", "nme"), BAD.replace("nam", "nme")):
         file.write_text(text)
-        told.append(watch.poll())
-    assert [isinstance(each, CloudConfigError) for each in told] == [False, True, False, True]
+        polled.append(watch.poll())
+    assert [isinstance(each, CloudConfigError) for each in polled] == [False, True, False, True]
 
 
 def test_an_emptied_file_that_stays_empty_says_that_there_are_no_rules(file: Path):
@@ -113,7 +113,7 @@ def test_an_emptied_file_that_stays_empty_says_that_there_are_no_rules(file: Pat
     assert second_look(watch) == CloudConfig()
 
 
-def test_a_file_that_is_gone_is_told_with_its_reason(file: Path):
+def test_a_file_that_is_gone_is_reported_with_its_reason(file: Path):
     watch = watched(file)
     file.unlink()
     found = second_look(watch)

@@ -35,7 +35,7 @@ def use(config: CloudConfig) -> None:
         rule.entries()
 
 
-def told(text: str | bytes) -> list[str]:
+def read_mistakes(text: str | bytes) -> list[str]:
     """The mistakes of a file, none if it is right; anything but that is raised."""
     try:
         config = parse_cloud_config(text, "f")
@@ -48,7 +48,7 @@ def told(text: str | bytes) -> list[str]:
 
 def is_right(text: str | bytes) -> bool:
     """Whether the file is right; if not, each mistake is one line that names the file."""
-    mistakes = told(text)
+    mistakes = read_mistakes(text)
     assert all(mistake.startswith("f") and mistake.isprintable() for mistake in mistakes), text
     return not mistakes
 

@@ -79,7 +79,7 @@ def test_every_mistake_comes_at_once_with_file_line_and_path():
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ("{discovery: maybe}", '.discovery is "maybe", not true or false'),
         ("{includeCIDRs: []}", ".includeCIDRs must have at least one network"),
@@ -95,15 +95,15 @@ def test_every_mistake_comes_at_once_with_file_line_and_path():
         ("{exclude: []}", ' has no key "exclude", only discovery, includeCIDRs, excludeCIDRs; did you mean'),
     ],
 )
-def test_a_mistake_in_the_settings_of_external_ips_names_its_place(settings: str, told: str):
+def test_a_mistake_in_the_settings_of_external_ips_names_its_place(settings: str, message: str):
     with pytest.raises(CloudConfigError) as refused:
         parse_cloud_config(f"global: {{externalIPs: {settings}}}", "f")
     [mistake] = refused.value.mistakes
-    assert mistake.startswith(f"f, line 1: global.externalIPs{told}")
+    assert mistake.startswith(f"f, line 1: global.externalIPs{message}")
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "message"),
     [
         ("{operator: Exists}", "lacks key, which it must have"),
         ("{key: ~, operator: Exists}", "lacks key, which it must have"),
@@ -129,14 +129,14 @@ def test_a_mistake_in_the_settings_of_external_ips_names_its_place(settings: str
         ),
     ],
 )
-def test_each_operator_says_which_values_it_takes(expression: str, told: str):
+def test_each_operator_says_which_values_it_takes(expression: str, message: str):
     found = rule_mistakes(f"nodeSelector: [{{matchExpressions: [{expression}]}}]")
     path = "transformations[0].nodeSelector[0].matchExpressions[0]"
-    assert found[0] == path + (told if told.startswith(".") else f" {told}")
+    assert found[0] == path + (message if message.startswith(".") else f" {message}")
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("labels: {a b: x}", 'labels["a b"] is not a valid key in Kubernetes: its name must be of letters'),
         ("labels: {'': x}", 'labels[""] is not a valid key in Kubernetes: its name must be of letters'),
@@ -181,9 +181,9 @@ def test_each_operator_says_which_values_it_takes(expression: str, told: str):
         ("labels: {<<: 5}", "labels merges (<<) something other than a mapping or a list of mappings"),
     ],
 )
-def test_what_cannot_work_on_any_machine_is_a_mistake(text: str, told: str):
+def test_what_cannot_work_on_any_machine_is_a_mistake(text: str, message: str):
     (found,) = rule_mistakes(text)
-    assert found.startswith(f"transformations[0].{told}")
+    assert found.startswith(f"transformations[0].{message}")
 
 
 def test_values_that_are_templates_or_will_be_sanitized_are_not_judged_yet():
@@ -192,7 +192,7 @@ def test_values_that_are_templates_or_will_be_sanitized_are_not_judged_yet():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("taints: {node.kubernetes.io/not-ready: NoExecute}", "is skipped: Kubernetes sets and removes it"),
         (
@@ -214,9 +214,9 @@ def test_values_that_are_templates_or_will_be_sanitized_are_not_judged_yet():
         ),
     ],
 )
-def test_what_the_reference_passes_over_is_passed_over_with_a_warning(text: str, told: str):
+def test_what_the_reference_passes_over_is_passed_over_with_a_warning(text: str, message: str):
     (warning,) = rule_warnings(text)
-    assert told in warning
+    assert message in warning
 
 
 def test_labels_of_roles_and_keys_near_reserved_ones_may_be_set():

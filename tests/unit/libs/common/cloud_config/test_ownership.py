@@ -96,7 +96,7 @@ def test_labels_are_judged_as_kubernetes_judges_them():
     assert why_not_owned(is_in, make_node(labels={"Team": "a"})), "letter case counts"
 
 
-def test_what_a_kubelet_says_at_length_is_told_in_short():
+def test_what_a_kubelet_says_at_length_is_reported_in_short():
     ours = Ownership(provider_id_schemes=("talos",))
     assert len(why_not_owned(ours, make_node(provider_id="x://" + "y" * 100_000))) < 400
 
@@ -119,7 +119,7 @@ def test_terms_are_alternatives_and_one_without_expressions_selects_nobody():
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "message"),
     [
         ("{nodeSelector: []}", "ownership.nodeSelector must have at least one entry"),
         ("{nodeSelector: [~]}", "ownership.nodeSelector must have at least one entry"),
@@ -154,9 +154,9 @@ def test_terms_are_alternatives_and_one_without_expressions_selects_nobody():
         ("{nodeSelector: [{matchExpressions: [{operator: Exists}]}]}", "lacks key, which it must have"),
     ],
 )
-def test_a_mistake_is_told_with_its_place_and_nothing_is_obeyed(written: str, told: str):
+def test_a_mistake_is_reported_with_its_place_and_nothing_is_obeyed(written: str, message: str):
     (mistake,) = mistakes(f"ownership: {written}")
-    assert told in mistake
+    assert message in mistake
 
 
 def test_a_platform_that_is_no_scheme_is_warned_of():
@@ -168,7 +168,7 @@ def test_a_platform_that_is_no_scheme_is_warned_of():
     assert config.ownership.default.provider_id_schemes == ("gcp", "hcloud")
 
 
-def test_that_the_reference_does_not_know_the_section_is_told_as_a_difference():
+def test_that_the_reference_does_not_know_the_section_is_reported_as_a_difference():
     (difference,) = parse_cloud_config(FILE, "f").differences
     assert difference.format("f") == "f, line 2: ownership is unknown to the reference, which ignores it"
 

@@ -33,8 +33,8 @@ def pools(text: str) -> tuple[Pool, ...]:
 
 def pool_mistakes(*written: str) -> list[str]:
     """Of pools in one line; without the place that all of them have."""
-    told = mistakes(f"ipam: {{pools: [{', '.join('{' + pool + '}' for pool in written)}]}}")
-    return [each.removeprefix("f, line 1: ipam.") for each in told]
+    message = mistakes(f"ipam: {{pools: [{', '.join('{' + pool + '}' for pool in written)}]}}")
+    return [each.removeprefix("f, line 1: ipam.") for each in message]
 
 
 def warnings(*written: str) -> list[str]:
@@ -72,7 +72,7 @@ def test_a_machine_is_asked_for_what_the_selector_of_a_pool_names_and_rules_do_n
     assert required_resources(config.rules) == frozenset()
 
 
-def test_that_the_reference_does_not_know_the_section_is_told_as_a_difference():
+def test_that_the_reference_does_not_know_the_section_is_reported_as_a_difference():
     (difference,) = parse_cloud_config(POOLS, "f").differences
     assert difference.format("f") == "f, line 2: ipam is unknown to the reference, which ignores it"
 
@@ -145,13 +145,13 @@ def test_every_mistake_comes_at_once_with_its_line_and_path():
     ],
 )
 def test_what_is_no_network_for_pods_is_a_mistake(cidr: str, why: str):
-    (told,) = pool_mistakes(f"name: a, cidrs: [{cidr}]")
-    assert told.startswith("pools[0].cidrs[0] is ")
-    assert why in told
+    (message,) = pool_mistakes(f"name: a, cidrs: [{cidr}]")
+    assert message.startswith("pools[0].cidrs[0] is ")
+    assert why in message
 
 
 @pytest.mark.parametrize(
-    ("pool", "told"),
+    ("pool", "message"),
     [
         ("cidrs: [10.8.0.0/16], maskSizeIPv6: 80", "IPv6 is set, but the pool has no IPv6 network"),
         ("cidrs: ['fd00::/56'], maskSizeIPv4: 24", "IPv4 is set, but the pool has no IPv4 network"),
@@ -162,8 +162,8 @@ def test_what_is_no_network_for_pods_is_a_mistake(cidr: str, why: str):
         ("cidrs: [10.8.0.0/16], maskSizeIPv4: [24]", "IPv4 is a list, not a text"),
     ],
 )
-def test_a_mask_that_does_not_fit_is_a_mistake(pool: str, told: str):
-    assert pool_mistakes(f"name: a, {pool}") == [f"pools[0].maskSize{told}"]
+def test_a_mask_that_does_not_fit_is_a_mistake(pool: str, message: str):
+    assert pool_mistakes(f"name: a, {pool}") == [f"pools[0].maskSize{message}"]
 
 
 def test_a_block_as_large_as_its_network_fits():
@@ -184,8 +184,8 @@ def test_overlapping_networks_are_mistakes_at_the_later_place_whichever_is_the_l
 
 
 def test_a_network_that_ends_before_another_within_the_same_one_hides_no_overlap():
-    told = pool_mistakes("name: a, cidrs: [10.0.0.0/8, 10.1.0.0/16, 10.200.0.0/16]")
-    assert [each.partition(" ")[0] for each in told] == ["pools[0].cidrs[1]", "pools[0].cidrs[2]"]
+    message = pool_mistakes("name: a, cidrs: [10.0.0.0/8, 10.1.0.0/16, 10.200.0.0/16]")
+    assert [each.partition(" ")[0] for each in message] == ["pools[0].cidrs[1]", "pools[0].cidrs[2]"]
 
 
 NETWORKS = st.builds(
@@ -200,7 +200,7 @@ def test_a_file_is_right_just_where_no_two_networks_overlap(networks: list[ipadd
     overlap = any(one.overlaps(other) for n, one in enumerate(networks) for other in networks[n + 1 :])
     text = f"ipam: {{pools: [{{name: a, cidrs: [{', '.join(map(str, networks))}]}}]}}"
     if overlap:
-        assert all("which overlaps" in told for told in mistakes(text))
+        assert all("which overlaps" in message for message in mistakes(text))
     else:
         assert pools(text)[0].cidrs == tuple(map(str, networks))
 

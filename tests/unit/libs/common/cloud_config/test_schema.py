@@ -42,7 +42,7 @@ def test_what_may_be_said_of_ownership_stands_in_the_schema_too():
     assert "anyOf" not in term["matchExpressions"]["items"]["properties"]["key"], "a label is no fact"
 
 
-def test_operators_and_facts_are_told_to_editors():
+def test_operators_and_facts_are_reported_to_editors():
     text = json.dumps(build_schema())
     assert all(f'"{operator}"' in text for operator in OPERATORS)
     assert all(field.help in text for field in FIELDS)

@@ -62,16 +62,16 @@ def test_a_scheme_of_a_platform_belongs_to_its_own_controller_on_machines_of_oth
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_a_platform_in_place_of_a_scheme_is_warned_of_with_the_scheme_that_its_nodes_have(platform: str):
     config = parse_cloud_config(f"ownership: {{providerIDSchemes: [{platform}]}}", "f")
-    told = [finding.problem for finding in config.warnings]
+    problems = [finding.problem for finding in config.warnings]
     scheme = PLATFORMS[platform].scheme
     if scheme == platform:
-        assert told == []
+        assert problems == []
     elif scheme:
-        assert told == [f"is {platform}, a platform: its providerIDs begin with {scheme}://"]
+        assert problems == [f"is {platform}, a platform: its providerIDs begin with {scheme}://"]
     else:
         form = PLATFORMS[platform].provider_id
         words = f'its providerIDs ({form}) have no scheme, which "none" selects'
-        assert told == [f"is {platform}, a platform: {words}"]
+        assert problems == [f"is {platform}, a platform: {words}"]
 
 
 def test_the_samples_and_the_page_follow_the_table():

@@ -109,10 +109,10 @@ async def test_the_span_of_a_handled_message_says_what_carried_it_and_continues_
             headers = telemetry.outgoing_headers()
         await handling.wrap(handle)(make_message(make_node_observed(make_node("web-1")), headers=headers))
     processed = collector.spans["process talosccm.v1.flow.observed.node"]
-    told = {pair.key: pair.value.string_value for pair in processed.attributes}
+    recorded = {pair.key: pair.value.string_value for pair in processed.attributes}
     assert processed.parent_span_id == collector.spans["send"].span_id
-    assert (told["messaging.system"], told["k8s.node.name"]) == ("memory", "web-1")
-    assert told["talosccm.outcome"] == "initialized"
+    assert (recorded["messaging.system"], recorded["k8s.node.name"]) == ("memory", "web-1")
+    assert recorded["talosccm.outcome"] == "initialized"
 
 
 async def test_an_error_marks_its_span_and_a_resync_links_to_the_earlier_trace():

@@ -46,7 +46,7 @@ def test_nobody_is_ready_before_the_start_and_while_ending():
     assert readiness.problems()["process"] == ("ending",)
 
 
-async def test_readiness_is_told_at_once_and_its_loss_when_it_lasts(caplog: pytest.LogCaptureFixture):
+async def test_readiness_is_reported_at_once_and_its_loss_when_it_lasts(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
     now, looks = [0.0], [0.0]
     problems: list[tuple[str, ...]] = [("away",)]
@@ -62,26 +62,26 @@ async def test_readiness_is_told_at_once_and_its_loss_when_it_lasts(caplog: pyte
     readiness.add_check("bus", lambda: problems[0])
     readiness.mark_started()
 
-    def told() -> list[str]:
+    def logged() -> list[str]:
         return [record.message for record in caplog.records if record.name == "libs.common.service.health"]
 
     async with run_during(readiness.log_changes()):
         now[0] = 5.0
-        await wait_until(lambda: told() == ["not ready"])
+        await wait_until(lambda: logged() == ["not ready"])
         problems[0] = ()
-        await wait_until(lambda: told() == ["not ready", "ready"])
+        await wait_until(lambda: logged() == ["not ready", "ready"])
         problems[0] = ("away",)
         now[0] = 9.0
         await wait_until(lambda: looked_at_since(9.0))
         now[0] = 13.9
         await wait_until(lambda: looked_at_since(13.9))
-        assert told() == ["not ready", "ready"], "a loss that does not last is no news"
+        assert logged() == ["not ready", "ready"], "a loss that does not last is no news"
         now[0] = 14.1
-        await wait_until(lambda: told() == ["not ready", "ready", "not ready"])
+        await wait_until(lambda: logged() == ["not ready", "ready", "not ready"])
     assert caplog.records[0].reasons == "bus: away"  # type: ignore[attr-defined]
 
 
-async def test_a_stuck_loop_is_told_with_the_line_that_holds_it_up(caplog: pytest.LogCaptureFixture):
+async def test_a_stuck_loop_is_reported_with_the_line_that_holds_it_up(caplog: pytest.LogCaptureFixture):
     async with run_during(EventLoopMonitor(stuck_seconds=0.1).run()):
         await asyncio.sleep(0)
         time.sleep(0.5)  # noqa: ASYNC251 - this is the defect that it finds
@@ -168,7 +168,7 @@ async def test_what_was_opened_last_ends_first_and_a_failing_end_stops_nobody(
     assert (record.message, record.part) == ("shutdown of part failed", "broken")  # type: ignore[attr-defined]
 
 
-async def test_work_in_the_background_that_fails_is_told(caplog: pytest.LogCaptureFixture):
+async def test_work_in_the_background_that_fails_is_reported(caplog: pytest.LogCaptureFixture):
     async def work() -> None:
         raise ValueError("odd")
 

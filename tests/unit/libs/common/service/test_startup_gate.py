@@ -55,7 +55,7 @@ def heard() -> EventSequence:
     return EventSequence()
 
 
-def test_every_node_that_is_there_when_the_flow_is_complete_is_waited_for_and_told(heard):
+def test_every_node_that_is_there_when_the_flow_is_complete_is_waited_for_and_reported(heard):
     heard.sees("a")
     heard.sees("b")
     heard.sees("c")

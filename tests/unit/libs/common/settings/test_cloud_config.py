@@ -48,7 +48,7 @@ def test_the_global_part_acts_in_any_letter_case(text: str, values: dict[str, ob
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("global:\n\tclusterName: x\n", "f, line 2: not valid YAML: "),
         ("a: [1\n", "f, line 2: not valid YAML: "),
@@ -59,8 +59,8 @@ def test_the_global_part_acts_in_any_letter_case(text: str, values: dict[str, ob
         ("x: \x00", "f: not valid YAML: "),
     ],
 )
-def test_a_broken_file_says_where(text: str, told: str):
-    with pytest.raises(CloudConfigError, match=f"^{re.escape(told)}"):
+def test_a_broken_file_says_where(text: str, message: str):
+    with pytest.raises(CloudConfigError, match=f"^{re.escape(message)}"):
         parse_cloud_config(text, "f")
 
 

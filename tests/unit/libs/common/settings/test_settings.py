@@ -97,8 +97,8 @@ def test_klog_verbosity_in_both_spellings():
         assert read(*arguments).get(ProcessSettings).verbosity == 4
 
 
-def test_every_mistake_is_told_at_once_and_by_name():
-    told = mistakes(
+def test_every_mistake_is_reported_at_once_and_by_name():
+    message = mistakes(
         "--talosconfg=/x",
         "--bananas",
         "--in-flight=many",
@@ -113,7 +113,7 @@ def test_every_mistake_is_told_at_once_and_by_name():
         "--kubeconfig",
         NATS_URL="http://nats:4222",
     )
-    assert told == [
+    assert message == [
         "unknown flag --talosconfg, did you mean --talosconfig?",
         "unknown flag --bananas",
         "unknown flag --in-flght, did you mean --in-flight?",
@@ -129,7 +129,7 @@ def test_every_mistake_is_told_at_once_and_by_name():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--in-flight=0"], '--in-flight: "0" is not at least 1'),
         (["--in-flight=513"], '--in-flight: "513" is not at most 512'),
@@ -150,8 +150,8 @@ def test_every_mistake_is_told_at_once_and_by_name():
         (["--secure-port=70000"], '--secure-port: "70000" is not at most 65535'),
     ],
 )
-def test_a_bad_value_says_what_was_expected(arguments: list[str], told: str):
-    assert mistakes(*arguments) == [told]
+def test_a_bad_value_says_what_was_expected(arguments: list[str], message: str):
+    assert mistakes(*arguments) == [message]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_a_list_of_all_paths_is_accepted_without_a_word(arguments: tuple[str, ..
     "argument",
     ["--client-ca-file=/ca", "--tls-min-version=VersionTLS13", "--tls-cipher-suites=TLS_AES_128_GCM_SHA256"],
 )
-def test_a_flag_that_asks_for_protection_is_told_not_to_be_obeyed(argument: str):
+def test_a_flag_that_asks_for_protection_is_reported_not_to_be_obeyed(argument: str):
     (warning,) = read(argument).warnings
     assert warning.startswith(f"{argument} is ignored: ")
 
@@ -345,7 +345,7 @@ def test_a_value_that_asks_for_what_we_do_anyway_is_not_warned_of():
     assert read(*values).warnings == ()
 
 
-def test_a_flag_of_another_service_is_accepted_and_told():
+def test_a_flag_of_another_service_is_accepted_and_reported():
     reading = read_settings([ProcessSettings], ["--leader-elect", "--observe-only=true"], {})
     assert reading.warnings == (
         "--leader-elect has no effect here: it belongs to another service",
@@ -375,9 +375,9 @@ def test_controllers_that_we_never_have_and_all_that_differ_from_the_reference_a
     items: str, never_ours: list[str], differs_from_the_reference: bool
 ):
     warnings = read(f"--controllers={items}").warnings
-    told = [each for each in warnings if "in the reference" in each]
-    assert bool(told) is differs_from_the_reference
-    assert not told or "selects cloud-node and cloud-node-lifecycle" in told[0]
+    message = [each for each in warnings if "in the reference" in each]
+    assert bool(message) is differs_from_the_reference
+    assert not message or "selects cloud-node and cloud-node-lifecycle" in message[0]
     assert [each.split(" ")[1] for each in warnings if "`*`" not in each] == never_ours
 
 
@@ -387,8 +387,8 @@ def test_nobody_is_warned_of_a_list_of_controllers_that_he_has_not_written():
 
 @pytest.mark.parametrize("items", ["service", "-cloud-node,*,-node-csr-approval", "-*"])
 def test_without_any_controller_of_this_version_there_is_nothing_to_run(items: str):
-    (told,) = mistakes(f"--controllers={items}")
-    assert "selects no controller" in told
+    (message,) = mistakes(f"--controllers={items}")
+    assert "selects no controller" in message
 
 
 @pytest.mark.parametrize(
@@ -438,8 +438,8 @@ def test_nodes_are_deleted_only_where_that_is_asked_for_by_name(items: tuple[str
 
 
 def test_a_misspelt_controller_is_a_mistake():
-    (told,) = mistakes("--controllers=cloud-node,cloud-nod")
-    assert told.startswith("--controllers: unknown controller 'cloud-nod'")
+    (message,) = mistakes("--controllers=cloud-node,cloud-nod")
+    assert message.startswith("--controllers: unknown controller 'cloud-nod'")
 
 
 # ---- --help

@@ -66,5 +66,5 @@ def test_lists_are_comma_separated_and_forgive_spaces():
 @given(st.lists(st.text(max_size=8), max_size=8))
 def test_no_command_line_breaks_the_reader(arguments: list[str]):
     words = parse_command_line(arguments, {"v": True, "leader-elect": False})
-    told = len(words.flags) + len(words.unknown) + len(words.mistakes)
-    assert words.wants_help or words.wants_version or (told > 0) is bool(arguments)
+    total = len(words.flags) + len(words.unknown) + len(words.mistakes)
+    assert words.wants_help or words.wants_version or (total > 0) is bool(arguments)

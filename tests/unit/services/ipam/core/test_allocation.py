@@ -134,7 +134,7 @@ def test_a_node_that_carries_a_whole_pool_is_named_with_what_to_do_to_those_who_
     )
 
 
-def test_a_node_that_carries_a_whole_pool_is_told_by_its_uid_where_nobody_knows_its_name():
+def test_a_node_that_carries_a_whole_pool_is_reported_by_its_uid_where_nobody_knows_its_name():
     carries = Exclusions(pod_cidrs_by_uid={"v": ("10.0.0.0/22",)})
     answer = planned(want("u", IPV4), occupied=carries).results["u"]
     assert isinstance(answer, NoBlock)
@@ -223,7 +223,7 @@ def test_a_full_page_takes_no_more():
     assert not refused.is_exhausted
 
 
-def test_a_node_for_which_there_is_no_pool_is_told_so():
+def test_a_node_for_which_there_is_no_pool_is_reported():
     none = AllocationRequest(uid="u", node="n", pools=())
     assert planned(none).results["u"] == NoBlock(reason="no pool is for this node")
 
@@ -376,7 +376,7 @@ def test_addresses_in_pod_cidrs_and_outside_of_pools_use_up_no_bound():
     assert plan.ignored_addresses == {}
 
 
-def test_who_finds_no_block_is_told_whose_addresses_are_in_them():
+def test_who_finds_no_block_is_reported_whose_addresses_are_in_them():
     four = tuple(f"10.0.{third}.9/32" for third in range(4))
     addresses = {"a": four, "b": four[1:2], "c": four[2:], "d": ("10.9.0.1/32",)}
     pool, ours = msgspec.structs.replace(IPV4, cidr="10.0.0.0/23"), Exclusions(addresses_by_node=addresses)

@@ -11,7 +11,7 @@ from services.ipam.core.effective_networks import (
 )
 from services.ipam.core.pools import CannotAllocate, NotReady
 from services.ipam.settings import IpamSettings
-from tests.builders import make_cluster_networks as told
+from tests.builders import make_cluster_networks as observe
 
 V4, V6 = "10.244.0.0/16", "fd00:10:244::/48"
 
@@ -27,12 +27,12 @@ def mistake(*flags: str) -> str:
 
 
 def found(said: NetworkFlags, **observed: object) -> EffectiveNetworks:
-    networks = resolve_networks(said, told(**observed), ())  # type: ignore[arg-type]
+    networks = resolve_networks(said, observe(**observed), ())  # type: ignore[arg-type]
     assert isinstance(networks, EffectiveNetworks), networks
     return networks
 
 
-def test_nothing_is_known_before_a_control_plane_told_or_the_flags_say_both():
+def test_nothing_is_known_before_a_control_plane_reports_or_the_flags_say_both():
     for said in (
         NetworkFlags(),
         NetworkFlags(cluster_cidrs=(V4,)),
@@ -50,7 +50,7 @@ def test_ranges_of_service_cidrs_are_spared_and_nothing_is_known_without_them():
     networks = resolve_networks(said, None, ("10.200.0.0/16",))
     assert isinstance(networks, EffectiveNetworks)
     assert networks.services == ("10.96.0.0/12", "10.200.0.0/16")
-    assert isinstance(resolve_networks(said, told(), None), NotReady)
+    assert isinstance(resolve_networks(said, observe(), None), NotReady)
 
 
 def test_flags_go_before_and_services_of_either_are_spared():
@@ -78,7 +78,7 @@ def test_a_block_is_as_large_as_the_flags_say_or_the_machine_config_or_24_and_80
     said: dict[str, object], observed: dict[str, int], masks: tuple[int, int]
 ):
     if "mask_size" in said:  # one family; a /26 is invalid for IPv6, which is not configured
-        assert isinstance(resolve_networks(NetworkFlags(**said), told(**observed), ()), EffectiveNetworks)  # type: ignore[arg-type]
+        assert isinstance(resolve_networks(NetworkFlags(**said), observe(**observed), ()), EffectiveNetworks)  # type: ignore[arg-type]
         return
     pods = found(NetworkFlags(**said), **observed).pods  # type: ignore[arg-type]
     assert (pods.mask_size_ipv4, pods.mask_size_ipv6) == masks
@@ -91,7 +91,7 @@ def test_what_a_control_plane_says_and_cannot_be_obeyed_is_no_end_of_the_process
         {"pod_cidrs": (V4, V6), "said": NetworkFlags(mask_size=24)},
     ):
         said = observed.pop("said", NetworkFlags())
-        assert isinstance(resolve_networks(said, told(**observed), ()), CannotAllocate), observed  # type: ignore[arg-type]
+        assert isinstance(resolve_networks(said, observe(**observed), ()), CannotAllocate), observed  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_seven_groups_and_a_double_colon_are_eight():
         ("2001:db8::/64", 129, "/129 is no mask of IPv6, which has 128 bits"),
     ],
 )
-def test_a_mask_that_yields_no_block_is_told(cidr: str, mask: int, words: str):
+def test_a_mask_that_yields_no_block_is_reported(cidr: str, mask: int, words: str):
     assert explain_no_blocks(parse_network(cidr), mask) == words
 
 

@@ -20,8 +20,11 @@ def addresses_of(known: NodeIndex) -> set[str]:
 
 def test_addresses_are_those_that_the_kubelet_the_node_and_its_machine_name_and_their_gateways():
     known = NodeIndex()
-    told = (NodeAddress(type="InternalIP", address="10.0.0.6"), NodeAddress(type="Hostname", address="web-1"))
-    known.update_node(make_node(ip="10.0.0.5", addresses=told))
+    given = (
+        NodeAddress(type="InternalIP", address="10.0.0.6"),
+        NodeAddress(type="Hostname", address="web-1"),
+    )
+    known.update_node(make_node(ip="10.0.0.5", addresses=given))
     facts = make_facts(
         addresses=(
             AddressStatus(address="10.0.0.7/24", link="eth0"),
@@ -47,9 +50,9 @@ def test_what_a_kubelet_writes_is_bounded_and_what_nobody_can_read_is_passed_ove
 
 def test_addresses_of_a_machine_are_those_that_it_reported_last():
     known = NodeIndex()
-    told = tuple(AddressStatus(address=f"10.1.{n}.9/24", link="eth0") for n in range(200))
+    given = tuple(AddressStatus(address=f"10.1.{n}.9/24", link="eth0") for n in range(200))
     for count in (16, 200, 3):
-        known.update_facts(make_node_enriched(make_node(), make_facts(addresses=told[:count])))
+        known.update_facts(make_node_enriched(make_node(), make_facts(addresses=given[:count])))
         assert len(known.build_exclusions(()).addresses_by_node["web-1"]) == count
     known.delete_facts("web-1")
     assert known.build_exclusions(()) == Exclusions()
@@ -58,8 +61,8 @@ def test_addresses_of_a_machine_are_those_that_it_reported_last():
 @pytest.mark.parametrize("wide", ["0.0.0.0/0", "::/0", "10.0.0.0/8", "10.0.0.0/" + "0" * 4000 + "8"])
 def test_a_kubelet_that_writes_a_network_as_its_address_keeps_no_blocks_from_others(wide: str):
     known = NodeIndex()
-    told = (NodeAddress(type="InternalIP", address=wide), NodeAddress(type="InternalIP", address="10.0.0.6"))
-    known.update_node(make_node(ip="", addresses=told))
+    given = (NodeAddress(type="InternalIP", address=wide), NodeAddress(type="InternalIP", address="10.0.0.6"))
+    known.update_node(make_node(ip="", addresses=given))
     machine = make_facts(addresses=(AddressStatus(address="10.0.0.7/24", link="eth0"),))
     gateways = Inventory(gateways=(wide, "10.0.0.1"))
     known.update_facts(make_node_enriched(make_node(), msgspec.structs.replace(machine, inventory=gateways)))
@@ -70,8 +73,8 @@ def test_long_texts_that_a_kubelet_writes_again_and_again_are_not_kept():
     kept = node_index._canonical.cache_info().currsize
     known = NodeIndex()
     for number in range(200):
-        told = NodeAddress(type="InternalIP", address=f"{number}-" + "x" * 20_000)
-        known.update_node(make_node(ip="", addresses=(told,)))
+        given = NodeAddress(type="InternalIP", address=f"{number}-" + "x" * 20_000)
+        known.update_node(make_node(ip="", addresses=(given,)))
     assert addresses_of(known) == set()
     assert node_index._canonical.cache_info().currsize == kept
 

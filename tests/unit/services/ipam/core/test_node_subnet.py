@@ -106,7 +106,7 @@ def test_an_annotation_that_is_no_address_waits():
         ("2001:db8::5/123", "2001:db8::/123 is a single block"),
     ],
 )
-def test_a_subnet_that_cannot_hold_the_pods_of_any_node_is_told(address: str, words: str):
+def test_a_subnet_that_cannot_hold_the_pods_of_any_node_is_reported(address: str, words: str):
     answer = find_node_subnet_pool(make_node(), facts_of(on(address), on("2001:db8:1::5/128")))
     assert isinstance(answer, CannotAllocate)
     assert words in answer.reason
@@ -145,7 +145,7 @@ def test_a_subnet_makes_the_pool_of_the_reference(length: int, pool: str, mask: 
 
 
 @pytest.mark.parametrize("length", [124, 125, 126, 127])
-def test_a_subnet_of_less_than_32_addresses_is_told(length: int):
+def test_a_subnet_of_less_than_32_addresses_is_reported(length: int):
     with pytest.raises(ValueError, match="is too small: /123 is the smallest for pods"):
         derive_subnet_pool(f"{ADDRESS}/{length}")
 
@@ -156,7 +156,7 @@ def test_a_single_address_is_no_subnet(prefix: str):
 
 
 @pytest.mark.parametrize("prefix", ["10.0.0.5/24", "", "web-1/64", f"{ADDRESS}/129", f"{ADDRESS}/x"])
-def test_what_is_no_ipv6_prefix_is_told(prefix: str):
+def test_what_is_no_ipv6_prefix_is_reported(prefix: str):
     with pytest.raises(ValueError, match="is no IPv6 address with a prefix length"):
         derive_subnet_pool(prefix)
 

@@ -261,7 +261,7 @@ def test_when_a_page_was_made_is_known_once_it_was_read_and_never_written():
     assert encode_page(read).created is None
 
 
-def test_what_overlaps_a_claim_of_another_is_told_and_changes_nothing():
+def test_what_overlaps_a_claim_of_another_is_reported_and_changes_nothing():
     before = page(claim("10.244.0.0/24", "u"))
     carried = ("10.244.0.0/24",)
     present = {"u": PresentNode("node-u", carried), "v": PresentNode("node-v", ("10.244.0.0/23",))}

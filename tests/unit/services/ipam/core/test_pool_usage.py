@@ -67,8 +67,8 @@ def test_a_pool_that_loses_blocks_in_use_is_refused_with_the_nodes_named():
 
 def test_a_pool_that_disappears_is_refused_while_nodes_have_blocks_of_it():
     blocks = "gpu-1 (10.1.0.0/24), gpu-1 (fd01::/80), gpu-2 (10.1.200.0/24)"
-    told = f"pool gpu would lose 3 blocks that nodes have: {blocks}"
-    assert find_refused_shrinks(OLD, OLD[1:], IN_USE) == (told,)
+    problem = f"pool gpu would lose 3 blocks that nodes have: {blocks}"
+    assert find_refused_shrinks(OLD, OLD[1:], IN_USE) == (problem,)
     assert len(find_refused_shrinks(OLD, (), IN_USE)) == 2
 
 

@@ -94,7 +94,7 @@ def test_a_cluster_without_ipv6_asks_nothing_of_talos():
     assert asked(None, PodNetworks(cidrs=(V4,)), allocator="CloudAllocator") == (DEFAULT_V4,)
 
 
-def test_a_subnet_that_is_too_small_is_told_and_is_no_reason_for_a_fallback():
+def test_a_subnet_that_is_too_small_is_reported_and_is_no_reason_for_a_fallback():
     listed = (
         AddressStatus(address="10.0.0.5/24", link="eth0"),
         AddressStatus(address="2001:db8::5/126", link="eth0"),
@@ -119,7 +119,7 @@ def test_networks_that_are_not_known_yet_are_waited_for(allocator: Allocator):
         (("fd00::/96",), "a block of /80 is larger than all of fd00::/96"),
     ],
 )
-def test_cluster_cidrs_that_cannot_serve_are_told(cidrs: tuple[str, ...], words: str):
+def test_cluster_cidrs_that_cannot_serve_are_reported(cidrs: tuple[str, ...], words: str):
     answer = asked(networks=PodNetworks(cidrs=cidrs))
     assert isinstance(answer, CannotAllocate)
     assert words in answer.reason
@@ -184,7 +184,7 @@ def test_facts_are_not_waited_for_where_pools_in_front_serve_the_node():
     assert names(asked(None, specs=(POOLS[2], *POOLS[:2]))) == ["rest 10.9.0.0/16 /24", "rest fd09::/56 /80"]
 
 
-def test_metadata_that_the_cloud_has_not_told_yet_selects_no_pool():
+def test_metadata_that_the_cloud_has_not_reported_yet_selects_no_pool():
     """The machine's zone comes seconds after its platform: what does not match yet is no answer."""
     early = make_facts(platform="aws")
     assert isinstance(asked(early, specs=POOLS), NotReady)
@@ -210,7 +210,7 @@ def test_a_pool_may_select_by_what_talos_was_asked_for():
 
 
 @pytest.mark.parametrize("specs", [POOLS[:1], (PoolSpec(index=0, name="empty", cidrs=()),)])
-def test_a_node_that_no_pool_selects_is_told_and_never_given_half(specs: tuple[PoolSpec, ...]):
+def test_a_node_that_no_pool_selects_is_reported_and_never_given_half(specs: tuple[PoolSpec, ...]):
     for zone in ("a", "c"):  # gpu has no IPv6
         answer = asked(make_facts(zone=zone), specs=specs)
         assert isinstance(answer, CannotAllocate)
@@ -228,7 +228,7 @@ def test_pools_may_add_a_family_that_the_cluster_does_not_have():
     assert names(answer) == ["rest fd09::/56 /80", "rest 10.9.0.0/16 /24"]  # the cluster's own stays primary
 
 
-def test_a_pool_too_small_for_its_blocks_is_told_only_to_the_nodes_that_it_selects():
+def test_a_pool_too_small_for_its_blocks_is_reported_only_to_the_nodes_that_it_selects():
     small = PoolSpec(index=0, name="small", cidrs=("10.1.0.0/28", "fd01::/56"), selector=on("zone", "a"))
     answer = asked(make_facts(zone="a"), specs=(small, POOLS[2]))
     assert answer == CannotAllocate(
