@@ -39,9 +39,9 @@ from services.labeler.node_writer import NodeWriter
 
 log = logging.getLogger(__name__)
 
-PASS_SECONDS: Final = 1.0
+PASS_SECONDS: Final = 2.0
 REPORT_SPREAD_SECONDS: Final = (
-    5.0  # the random time: replicas rarely report at once, and short problems are not reported
+    4.0  # the random time: replicas rarely report at once, and short problems are not reported
 )
 WRITES_PER_PASS: Final = 50  # so that an outage does not overload the API server with writes
 _RETRY_SECONDS: Final = 5.0
@@ -65,7 +65,7 @@ class _WaitingNode(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(eq=False, kw_only=True)
 class UninitializedNodeMonitor:
-    """Checks the uninitialized Nodes once a second and reports what blocks them."""
+    """Checks the uninitialized Nodes every PASS_SECONDS and reports what blocks them."""
 
     stream_cache: StreamCache
     own_writes: OwnWrites
@@ -124,7 +124,8 @@ class UninitializedNodeMonitor:
             self.uninitialized_nodes.by_name.pop(name, None)
             return None
         enriched = self.stream_cache.get_event(f"{ENRICHED_NODE}.{name}")
-        if self.own_writes.latest(node).is_initialized:
+        latest = self.own_writes.latest(node)
+        if latest is not node and latest.is_initialized:
             return None  # by the API server's response; the watcher publishes it some seconds later
         plan: Plan | None
         try:

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 _RETRY_CAP_SECONDS: Final = 2.0  # for operations on the whole stream: all other work depends on them
 _FOLLOW_TIMEOUT_SECONDS: Final = 15.0  # for the follower to find the provisioned stream, or our Leading
 _LIST_WAIT_SECONDS: Final = 1.0  # of a snapshot of Nodes for a list of CSRs
-_REPUBLISH_STEPS: Final = 100  # per resync period; each reads the whole store
+_REPUBLISH_STEPS: Final = 25  # per resync period; each reads the whole store
 _ROUND_IS_VOID: Final = "the stream or the leader changed before all objects were published"
 
 

@@ -16,7 +16,7 @@ from services.watcher.resync_requests import ResyncRequests
 log = logging.getLogger(__name__)
 
 STATS_INTERVAL_SECONDS: Final = 15.0
-_NODE_STATS_INTERVAL_SECONDS: Final = 1.0
+_NODE_STATS_INTERVAL_SECONDS: Final = 5.0  # a scrape asks no more often
 _STREAM_GAUGES: Final = (
     metrics.QUEUE_PENDING,
     metrics.QUEUE_UNACKNOWLEDGED,
@@ -89,7 +89,7 @@ class StreamStatsCollector:
 
 
 class NodeStatsCollector:
-    """Counts initialized and uninitialized Nodes again after a change, at most once a second."""
+    """Counts initialized and uninitialized Nodes again after a change, at most every 5 s."""
 
     def __init__(self, store: Store[Node], requests: ResyncRequests, now: Callable[[], datetime]) -> None:
         """`requests` counts the changes."""

@@ -122,10 +122,10 @@ def plan_waiting_node(
 ) -> Plan | None:
     """Return the plan for this Node at that monotonic time; None if nothing is known to prevent one.
 
-    `enriched` is metadata's last event about a Node of that name. The monitor calls this once a second for
-    each waiting Node, and a thousand plans must not slow down a thousand joins. The handler therefore applies
-    machine facts first. This function plans with facts only after a write or a failed write, or after
-    RECONCILE_GRACE_SECONDS and HANDLER_GRACE_SECONDS, and only once for the same messages.
+    `enriched` is metadata's last event about a Node of that name. The monitor calls this every two
+    seconds for each waiting Node, and a thousand plans must not slow down a thousand joins. The handler
+    therefore applies machine facts first. This function plans with facts only after a write or a failed
+    write, or after RECONCILE_GRACE_SECONDS and HANDLER_GRACE_SECONDS, and only once for the same messages.
     """
     if not isinstance(enriched, NodeEnriched | NodeUnreachable) or enriched.node.uid != node.uid:
         is_late = at - waiting.since >= FACTS_TIMEOUT_SECONDS

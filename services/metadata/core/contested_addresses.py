@@ -57,7 +57,7 @@ class AddressClaimIndex:
     def list_node_ips(self, name: str) -> tuple[str, ...]:
         """Return the node IPs that the kubelet of that Node announces, without invalid ones."""
         state = self._nodes.get(name)
-        return () if state is None or state.node is None else tuple(_iter_node_ips(state.node))
+        return () if state is None or state.node is None else _select_dialable(_iter_node_ips(state.node))
 
     def take_newly_contested(self, requesting: Iterable[str] = ()) -> set[str]:
         """Return the Nodes with an address that another Node shares since the last call.
@@ -84,7 +84,7 @@ class AddressClaimIndex:
         node = state.node if state is not None else None
         pod_cidrs = node.spec.pod_cidrs if node is not None else ()
         self._has_new_pod_cidrs |= self._pod_cidrs.update(name, pod_cidrs)
-        now = frozenset(_iter_claimed_addresses(state)) if state is not None else frozenset()
+        now = _collect_claimed_addresses(state) if state is not None else frozenset()
         before = self._addresses.pop(name, frozenset())
         if now:
             self._addresses[name] = now
@@ -108,7 +108,7 @@ def find_contested_addresses(
     for these facts is excluded. The request is parsed only if there is such an address, which is rare.
     """
     name, answered = request.node_name, {facts.node_ip, *facts.answering_addresses}
-    attested = set(_iter_machine_addresses(facts)) - answered
+    attested = {*_select_dialable(iterate_machine_addresses(facts))} - answered
     listed = {canonical_ip(status.address) for status in facts.addresses} - answered
     node_ips = [address for address in claims.list_node_ips(name) if address in listed]
     doubtful = [ip for ip in node_ips if ip not in attested or claims.is_in_other_pod_cidr(ip, name)]
@@ -120,30 +120,23 @@ def find_contested_addresses(
     return tuple(address for address in found if address in requested)[:MAX_DIALLED]
 
 
-def _iter_claimed_addresses(state: NodeState) -> Iterator[str]:
+def _collect_claimed_addresses(state: NodeState) -> frozenset[str]:
     if state.node is None:
-        return
-    for written in state.node.status.addresses:
-        yield from _parse_dialable(written.address)
-    yield from _iter_node_ips(state.node)
+        return frozenset()
+    texts = [written.address for written in state.node.status.addresses]
+    texts.extend(_iter_node_ips(state.node))
     for facts in {id(one): one for one in (state.facts, state.last_known) if one is not None}.values():
-        yield from _iter_machine_addresses(facts)
+        texts.extend(iterate_machine_addresses(facts))
+    return frozenset(_select_dialable(texts))
 
 
 def _iter_node_ips(node: Node) -> Iterator[str]:
-    for text in node.provided_node_ip.split(",")[:2]:
-        yield from _parse_dialable(text.strip())
+    return map(str.strip, node.provided_node_ip.split(",")[:2])
 
 
-def _iter_machine_addresses(facts: MachineFacts) -> Iterator[str]:
-    for text in iterate_machine_addresses(facts):
-        yield from _parse_dialable(text)
-
-
-def _parse_dialable(text: str) -> tuple[str, ...]:
-    """Return the address in canonical form without prefix length; () if it is invalid or never dialled."""
-    ip = canonical_ip(text)
-    return (ip,) if ip and _is_dialable(ip) else ()
+def _select_dialable(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the addresses in canonical form without prefix length, without invalid ones and repetitions."""
+    return tuple(ip for ip in dict.fromkeys(map(canonical_ip, texts)) if ip and _is_dialable(ip))
 
 
 @lru_cache(maxsize=CACHE_SIZE)
