@@ -269,7 +269,8 @@ class PublisherActor:
 
     async def wait_until_settling(self, name: str) -> None:
         """Wait until the cooldown is over, while the object is about to change again."""
-        await wait_until(lambda: self.publisher._cooldowns.is_settling(name), "its cooldown is over")
+        cooling = self.publisher._queue._cooling
+        await wait_until(lambda: name in cooling and cooling[name].is_settling, "its cooldown is over")
 
 
 @asynccontextmanager

@@ -13,7 +13,6 @@ from libs.common.contract.events import EventError
 from libs.common.contract.subjects import ROOT, subject_of
 from libs.common.observability import metrics, telemetry
 from libs.common.observability.trace_attributes import Attributes, event_attributes
-from services.watcher.cooldown_timer import CooldownTimer
 from services.watcher.core.kinds import Kind, ObjectT, ObservedEvent
 from services.watcher.core.publish_decision import (
     CHANGED_REASON,
@@ -63,8 +62,13 @@ class ObservationPublisher(Generic[ObjectT]):
         self._published = published
         self._publisher = publisher
         self._requests = requests
-        self._queue = WorkQueue(in_flight=in_flight)
-        self._cooldowns = CooldownTimer(kind, store, self._queue, on_end=self._start)
+        self._queue = WorkQueue(
+            in_flight=in_flight,
+            max_cooldown_seconds=kind.max_cooldown_seconds,
+            is_settling=self._is_settling,
+        )
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due: float | None = None
         self._now = now
         self._jitter = jitter
         self._absent_as_of = absent_as_of
@@ -101,6 +105,7 @@ class ObservationPublisher(Generic[ObjectT]):
                 await asyncio.Event().wait()
             finally:  # no timer may start a task while the tasks end
                 self._tasks = None
+                self._set_timer(None)
 
     def enqueue(self, names: Collection[str]) -> None:
         """Publish these objects if they have changed."""
@@ -109,21 +114,10 @@ class ObservationPublisher(Generic[ObjectT]):
                 # The requester files requests without end. An object evicted during the delay was never
                 # published, so it needs no deletion message either. Each of the two messages would stay in
                 # the stream for an hour.
-                asyncio.get_running_loop().call_later(EVICTION_GRACE_SECONDS, self._enqueue_late, name)
+                self._queue.add_delayed(name, asyncio.get_running_loop().time() + EVICTION_GRACE_SECONDS)
             else:
-                self._enqueue(name)
+                self._queue.add(name, is_urgent=self._is_urgent(name))
         self._start()
-
-    def _enqueue_late(self, name: str) -> None:
-        self._enqueue(name)
-        self._start()
-
-    def _enqueue(self, name: str) -> None:
-        self._queue.add(name)
-        if self._is_urgent(name):
-            self._cooldowns.end(name)
-        else:
-            self._cooldowns.on_change(name)
 
     def enqueue_subject(self, subject: str) -> None:
         """Publish the object of a fenced message again; ignore subjects of other kinds."""
@@ -135,11 +129,12 @@ class ObservationPublisher(Generic[ObjectT]):
 
         Also objects of the stream that the store lacks: a former leader may publish one late.
         """
-        published = self._published.objects(self._kind)
-        names = {uid: name for name, uid in published if self._store.get(name) is None}
-        names |= self._store.republished_names_by_uid()
-        for uid in select_due(names, since=since, until=until):
-            self._queue.add(names[uid], force=True)
+        due = select_due(self._store, since=since, until=until)
+        names = [each.name for each in due if self._kind.is_republished(each)]
+        if not since:  # once per period
+            names += self._published.names(self._kind) - self._store.names()
+        for name in names:
+            self._queue.add(name, force=True)
         self._start()
 
     def start_round(self, token: FencingToken) -> None:
@@ -155,6 +150,19 @@ class ObservationPublisher(Generic[ObjectT]):
     def _start(self) -> None:
         while self._tasks is not None and self._token is not None and (item := self._queue.get()) is not None:
             self._tasks.create_task(self._run(item, self._token))
+        if self._tasks is not None and self._queue.next_due != self._timer_due:
+            self._set_timer(self._queue.next_due)
+
+    def _set_timer(self, due: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(due, self._on_due, due) if due is not None else None
+        self._timer_due = due
+
+    def _on_due(self, due: float) -> None:
+        self._timer = self._timer_due = None
+        self._queue.end_delays(max(due, asyncio.get_running_loop().time()))
+        self._start()
 
     async def _run(self, item: WorkItem, token: FencingToken) -> None:
         is_published = False
@@ -261,9 +269,8 @@ class ObservationPublisher(Generic[ObjectT]):
         return event_attributes(event) if telemetry.tracing_is_on() else {}
 
     def _schedule_retry(self, name: str, error: Exception) -> None:
-        attempt = self._queue.mark_failed(name)
-        delay = backoff_seconds(attempt, self._jitter())
-        asyncio.get_running_loop().call_later(delay, self._retry, name)
+        delay = backoff_seconds(self._queue.count_failure(name), self._jitter())
+        self._queue.retry_at(name, asyncio.get_running_loop().time() + delay)
         if not self._last_error:  # log an outage once, although it affects every object
             log.warning("publish failed, will retry", extra=self._log_fields(name) | {"error": str(error)})
         self._last_error = str(error)
@@ -272,16 +279,9 @@ class ObservationPublisher(Generic[ObjectT]):
         if isinstance(error, StreamFull):
             self._requests.request_growth()
 
-    def _retry(self, name: str) -> None:
-        self._queue.retry(name)
-        self._start()
-
     def _finish(self, name: str, is_published: bool) -> None:
-        self._queue.done(name, cool_down=is_published)
-        if is_published and self._is_urgent(name):
-            self._cooldowns.end(name)
-        elif is_published:
-            self._cooldowns.start(name)
+        cools_down = is_published and not self._is_urgent(name)
+        self._queue.done(name, published_at=asyncio.get_running_loop().time() if cools_down else None)
         if self._last_error and not self._queue.failing_count:
             self._last_error = ""
             log.info("publishing works again", extra={"resource": self._kind.resource})
@@ -292,6 +292,10 @@ class ObservationPublisher(Generic[ObjectT]):
         known = self._kind.extract_object(published) if published is not None else None
         is_fenced = self._published.is_fenced(self._kind, name)
         return is_fenced or found is None or known is None or known.uid != found.uid
+
+    def _is_settling(self, name: str) -> bool:
+        found = self._store.get(name)
+        return found is not None and self._kind.is_settling(found)
 
     def _skip(self, name: str, reason: str) -> None:
         if self._skipped.get(name) != reason:

@@ -121,13 +121,13 @@ def compute_next_epoch(*, highest_seen: int, lease_transitions: int) -> int:
     return 1 + max(highest_seen, lease_transitions)
 
 
-def select_due(uids: Iterable[str], *, since: float, until: float) -> list[str]:
-    """Return the uids whose offset in a resync period lies in [since, until), both fractions of it.
+def select_due(objects: Iterable[ObjectT], *, since: float, until: float) -> list[ObjectT]:
+    """Return the objects whose offset in a resync period lies in [since, until), both fractions of it.
 
     Consecutive steps from 0 to 1 return each object exactly once, in every process at the same offset.
     """
-    offsets = ((uid, zlib.crc32(uid.encode(errors="surrogatepass")) / _CRC_RANGE) for uid in uids)
-    return [uid for uid, offset in offsets if since <= offset < until]
+    offsets = ((each, zlib.crc32(each.uid.encode(errors="surrogatepass")) / _CRC_RANGE) for each in objects)
+    return [each for each, offset in offsets if since <= offset < until]
 
 
 def estimate_stream_bytes(nodes: int, requests: int = 0, deleted: int = 0) -> int:

@@ -1,6 +1,6 @@
 """The watcher's own events that the stream contains, to publish only changes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from math import nan
@@ -125,25 +125,23 @@ class PublishedState:
         entry = self._entries.get(f"{kind.subject}.{name}")
         return entry is not None and entry.is_fenced
 
-    def objects(self, kind: Kind[ObjectT]) -> Iterator[tuple[str, str]]:
-        """Yield name and uid of each object that followers may have.
+    def names(self, kind: Kind[ObjectT]) -> set[str]:
+        """Return the names of the objects that followers may have.
 
         The last message of its subject is the object, or a fenced deletion.
         """
+        names = set()
         for subject, entry in self._entries.items():
             event = entry.event
             if (found := kind.extract_object(event)) is not None:
-                yield found.name, found.uid
+                names.add(found.name)
             elif (
                 entry.is_fenced
                 and isinstance(event, NodeGone | CsrGone)
                 and subject == f"{kind.subject}.{event.name}"
             ):
-                yield event.name, event.uid
-
-    def names(self, kind: Kind[ObjectT]) -> set[str]:
-        """Return the names of the objects that followers may have."""
-        return {name for name, _ in self.objects(kind)}
+                names.add(event.name)
+        return names
 
     @property
     def subject_count(self) -> int:

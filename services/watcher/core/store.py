@@ -93,10 +93,6 @@ class Store(Generic[ObjectT]):
         """Whether an object of that name exists but cannot be parsed: it is not deleted."""
         return name in self._unreadable
 
-    def republished_names_by_uid(self) -> dict[str, str]:
-        """Return uid -> name of the objects that the resync publishes again."""
-        return {each.uid: name for name, each in self._objects.items() if self._kind.is_republished(each)}
-
     def replace(
         self, objects: Iterable[ObjectT], unreadable: Iterable[str], resource_version: str
     ) -> set[str]:

@@ -240,12 +240,13 @@ def test_the_stream_grows_in_steps_with_room_for_every_object_and_what_is_left_o
 )
 def test_each_uid_has_exactly_one_turn_however_the_period_is_cut(uids: list[str], cuts: list[float]):
     steps = [0.0, *sorted(cuts), 1.0]
-    turns = [uid for since, until in pairwise(steps) for uid in select_due(uids, since=since, until=until)]
-    assert sorted(turns) == sorted(uids)
+    nodes = [make_node(uid=uid) for uid in uids]
+    turns = [each for since, until in pairwise(steps) for each in select_due(nodes, since=since, until=until)]
+    assert sorted(each.uid for each in turns) == sorted(uids)
 
 
 def test_a_thousand_nodes_are_spread_so_that_no_second_of_five_minutes_has_a_crowd():
-    uids = [f"6f1c0a5e-3b1d-4f0a-9c55-{n:012x}" for n in range(1000)]
-    crowds = [len(select_due(uids, since=s / 300, until=(s + 1) / 300)) for s in range(300)]
+    nodes = [make_node(uid=f"6f1c0a5e-3b1d-4f0a-9c55-{n:012x}") for n in range(1000)]
+    crowds = [len(select_due(nodes, since=s / 300, until=(s + 1) / 300)) for s in range(300)]
     assert sum(crowds) == 1000
     assert max(crowds) <= 15  # 3.3 on average

@@ -152,8 +152,8 @@ def test_what_a_former_leader_publishes_behind_a_newer_one_is_void_and_its_names
     flow.apply(builders.make_message(builders.make_node_gone(node), sequence=3))
     flow.apply(builders.make_message(builders.make_node_observed(ghost), sequence=4))
     assert void == [f"{OBSERVED_NODE}.{node.name}", f"{OBSERVED_NODE}.ghost"]
-    assert set(flow.objects(NODE)) == {(node.name, node.uid), ("ghost", "uid-ghost")}
-    assert list(flow.objects(CSR)) == []
+    assert flow.names(NODE) == {node.name, "ghost"}
+    assert flow.names(CSR) == set()
     flow.record_published(builders.make_node_gone(node, epoch=2), 5)
     assert (flow.is_fenced(NODE, node.name), flow.names(NODE)) == (False, {"ghost"})
 

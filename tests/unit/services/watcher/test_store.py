@@ -71,12 +71,6 @@ def test_an_unreadable_node_is_neither_there_nor_missing_until_it_can_be_read_or
     assert not store.is_unreadable("a")
 
 
-def test_turns_belong_to_uids():
-    store = a_store(make_node("a", uid="u1"), make_node("b", uid="u2"))
-    assert store.republished_names_by_uid() == {"u1": "a", "u2": "b"}
-    assert len(store) == 2
-
-
 names = st.sampled_from(["a", "b", "c"])
 happenings = st.lists(
     st.tuples(st.sampled_from(["put", "remove"]), names, st.sampled_from(["x", "y"])), max_size=20

@@ -1,16 +1,23 @@
 """One publish per name at a time, then a cooldown; a round ends when all its items are published."""
 
+from typing import Any
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from services.watcher.core.work_queue import WorkItem, WorkQueue, compute_cooldown
+from services.watcher.core.work_queue import SETTLING_SECONDS, WorkItem, WorkQueue, compute_cooldown
 
 NAMES = ["a", "b", "c", "d"]
+LATER = 100.0  # seconds: after every delay and cooldown
+
+
+def make_queue(in_flight: int = 8, **options: Any) -> WorkQueue:
+    return WorkQueue(in_flight=in_flight, max_cooldown_seconds=8.0, **options)
 
 
 def test_names_are_served_in_the_order_of_their_news():
-    agenda = WorkQueue(in_flight=2)
+    agenda = make_queue(in_flight=2)
     for name in ("b", "a", "c"):
         agenda.add(name)
     assert [agenda.get(), agenda.get(), agenda.get()] == [WorkItem("b", False), WorkItem("a", False), None]
@@ -19,49 +26,96 @@ def test_names_are_served_in_the_order_of_their_news():
 
 
 def a_queue_with_a_in_flight() -> WorkQueue:
-    agenda = WorkQueue(in_flight=8)
+    agenda = make_queue()
     agenda.add("a")
     agenda.get()
     return agenda
 
 
 def test_a_failed_errand_keeps_its_round_open_and_comes_back_as_it_was():
-    agenda = WorkQueue(in_flight=8)
+    agenda = make_queue()
     agenda.start_round({"a"})
     agenda.get()
-    assert agenda.mark_failed("a") == 1
+    assert agenda.count_failure("a") == 1
+    agenda.retry_at("a", 2.0)
+    agenda.end_delays(1.9)
     assert agenda.get() is None
-    agenda.retry("a")
+    assert agenda.next_due == 2.0
+    agenda.end_delays(2.0)
     assert agenda.get() == WorkItem("a", True)
-    assert agenda.mark_failed("a") == 2
+    assert agenda.count_failure("a") == 2
+    agenda.retry_at("a", 4.0)
     assert not agenda.is_round_complete
     agenda.add("a")  # news do not wait for the back-off
     assert agenda.get() == WorkItem("a", True)
     agenda.done("a")
-    agenda.retry("a")
+    agenda.end_delays(LATER)
     assert agenda.get() is None
 
 
 def test_a_new_round_does_not_wait_for_the_back_off_of_the_last_one():
     agenda = a_queue_with_a_in_flight()
-    agenda.mark_failed("a")
+    agenda.count_failure("a")
+    agenda.retry_at("a", LATER)
     agenda.start_round({"b"})
     assert {agenda.get(), agenda.get()} == {WorkItem("a", False), WorkItem("b", True)}
-    assert agenda.mark_failed("a") == 1
+    assert agenda.count_failure("a") == 1
 
 
 def test_a_name_that_was_said_rests_and_its_news_go_once_afterwards():
     agenda = a_queue_with_a_in_flight()
     agenda.add("a")  # while it is in flight
-    agenda.done("a", cool_down=True)
+    agenda.done("a", published_at=0.0)
     agenda.add("a")  # and while it rests
+    agenda.end_delays(0.9)
     assert agenda.get() is None
     assert agenda.pending_count == 1
-    agenda.end_cooldown("a")
+    agenda.end_delays(LATER)
     assert agenda.get() == WorkItem("a", False)
-    agenda.done("a", cool_down=True)
-    agenda.end_cooldown("a")
+    agenda.done("a", published_at=LATER)
+    agenda.end_delays(2 * LATER)
     assert agenda.get() is None
+    assert agenda.next_due is None
+
+
+def test_an_urgent_change_ends_the_cooldown():
+    agenda = a_queue_with_a_in_flight()
+    agenda.done("a", published_at=0.0)
+    agenda.add("a", is_urgent=True)
+    assert agenda.get() == WorkItem("a", False)
+
+
+def test_a_settling_object_waits_a_second_more_or_for_the_end_of_its_changes():
+    settling = {"a"}
+    agenda = make_queue(is_settling=settling.__contains__)
+    for published_at in (0.0, LATER):
+        agenda.add("a")
+        agenda.get()
+        agenda.done("a", published_at=published_at)
+        agenda.add("a")
+        over = published_at + compute_cooldown(1, at_most=8.0)
+        agenda.end_delays(over)
+        agenda.add("a")
+        assert agenda.get() is None
+        if published_at:
+            settling.clear()
+            agenda.add("a")
+        else:
+            agenda.end_delays(over + SETTLING_SECONDS)
+        assert agenda.get() == WorkItem("a", False)
+        agenda.done("a")
+
+
+def test_a_delayed_name_is_queued_once_at_its_first_time_or_by_its_next_change():
+    agenda = make_queue()
+    agenda.add_delayed("a", 5.0)
+    agenda.add_delayed("a", 6.0)
+    agenda.add_delayed("b", 5.0)
+    agenda.add("b")
+    assert [agenda.get(), agenda.get()] == [WorkItem("b", False), None]
+    agenda.end_delays(5.0)
+    agenda.end_delays(LATER)
+    assert [agenda.get(), agenda.get()] == [WorkItem("a", False), None]
 
 
 def test_one_node_rests_a_second_and_thousands_no_longer_than_eight():
@@ -72,11 +126,11 @@ def test_one_node_rests_a_second_and_thousands_no_longer_than_eight():
 
 def test_who_is_to_be_said_anyway_does_not_rest():
     agenda = a_queue_with_a_in_flight()
-    agenda.done("a", cool_down=True)
+    agenda.done("a", published_at=0.0)
     agenda.start_round({"a"})
     assert agenda.get() == WorkItem("a", True)
     agenda.add("a", force=True)
-    agenda.done("a", cool_down=True)
+    agenda.done("a", published_at=0.0)
     assert agenda.get() == WorkItem("a", True)
 
 
@@ -85,7 +139,8 @@ class AgendaMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.agenda = WorkQueue(in_flight=2)
+        self.agenda = make_queue(in_flight=2)
+        self.now = 0.0
         self.flying: dict[str, bool] = {}
         self.parked: set[str] = set()
         self.resting: set[str] = set()
@@ -134,24 +189,22 @@ class AgendaMachine(RuleBasedStateMachine):
         was_anyway = self.flying.pop(name)
         if data.draw(st.booleans()):
             rests = data.draw(st.booleans())
-            self.agenda.done(name, cool_down=rests)
+            self.agenda.done(name, published_at=self.now if rests else None)
             if not self.owed.get(name, False):
                 self.round.discard(name)
                 self.resting |= {name} if rests else set()
         else:
-            self.agenda.mark_failed(name)
+            self.agenda.count_failure(name)
+            self.agenda.retry_at(name, self.now + 1.0)
             self.parked.add(name)
             self._owe(name, was_anyway)
 
-    @rule(name=st.sampled_from(NAMES))
-    def rested(self, name):
-        self.agenda.end_cooldown(name)
-        self.resting.discard(name)
-
-    @rule(name=st.sampled_from(NAMES))
-    def retry(self, name):
-        self.agenda.retry(name)
-        self.parked.discard(name)
+    @rule()
+    def wait(self):
+        self.now += LATER
+        self.agenda.end_delays(self.now)
+        self.resting.clear()
+        self.parked.clear()
 
     @invariant()
     def the_round_is_as_complete_as_it_says(self):
