@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeVar
 import pytest
 
 from libs.common.bus.delivery import Ack, Disposition, Nak
+from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Bus, Message, StreamFull, StreamPosition
-from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import EnrichedNodeGone, Leading
 from libs.common.contract.services import Durable
 from libs.common.contract.subjects import ENRICHED_NODE, LEADING
@@ -51,7 +51,7 @@ async def provisioned(bus: BusT) -> BusT:
 class FlowFollower(Protocol):
     """A service that follows the flow."""
 
-    _stream_cache: StreamCache
+    _flow: Flow
 
     def problems(self) -> tuple[str, ...]: ...
 
@@ -71,7 +71,7 @@ async def wait_until_led(service: FlowFollower, bus: Bus) -> None:
 
     async def is_led() -> bool:
         nonlocal published
-        last, table = await bus.get_last(LEADING), service._stream_cache
+        last, table = await bus.get_last(LEADING), service._flow.cache
         if last is None or not isinstance(last.event, Leading):
             return True
         if table.sequence < published and table.stream_id == last.event.stream_id:

@@ -7,7 +7,7 @@ from typing import Final, NoReturn
 
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import PermanentError, RequeueAfter, TemporaryError
-from libs.common.bus.follow_flow import CacheSync
+from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Message
 from libs.common.contract.events import CsrEnriched, EnrichedCsrGone
 from libs.common.contract.signing_request import SigningRequest
@@ -30,7 +30,7 @@ _MAX_WAIT_NODES: Final = 64  # that can end one wait; limits the cost of an addr
 class OnCsrEnriched:
     """Evaluates, writes and publishes. Deleted or decided requests get no write."""
 
-    cache_sync: CacheSync
+    flow: Flow
     evaluator: RequestEvaluator
     state: FlowState
     approval_writer: ApprovalWriter
@@ -46,7 +46,7 @@ class OnCsrEnriched:
         name = event.request.name if isinstance(event, CsrEnriched) else event.name
         if object_name_in(message.subject, ENRICHED_CSR) != name:
             raise PermanentError(f"{message.subject} contains another request, {name}")
-        await self.cache_sync.wait_for(message)
+        await self.flow.wait_for(message)
         if isinstance(event, EnrichedCsrGone):
             telemetry.annotate(outcome="settled", reason="the request is gone")
             return

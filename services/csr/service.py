@@ -6,7 +6,7 @@ from typing import Final
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import TemporaryError
-from libs.common.bus.follow_flow import CacheSync, EventApplier, LeaderGate, follow_flow
+from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.cloud_config.ownership import why_not_owned
@@ -49,9 +49,14 @@ class CsrService:
         self._reports = MetadataReports(
             republish_seconds=settings.republish_interval_seconds, without_talos=settings.without_talos
         )
-        self._event_applier = EventApplier(self._apply_event, consequence="claims may be missing")
-        self._stream_cache = StreamCache(
-            clock=clock,
+        self._flow = Flow(
+            dependencies,
+            CSR.service,
+            max_silence_seconds=settings.leader_silence_seconds,
+            observe_only=dry,
+            apply=self._apply_event,
+            consequence="claims may be missing",
+            find_problems=_find_cache_problems,
             should_keep=_is_cacheable,
             compact=compact_message,
             on_message=self._on_message,
@@ -59,8 +64,6 @@ class CsrService:
             on_stream_replaced=self._on_stream_replaced,
             on_caught_up=self._on_caught_up,
         )
-        self._cache_sync = CacheSync(self._stream_cache, problems=_find_cache_problems)
-        self._leader_gate = LeaderGate(self._stream_cache, settings.leader_silence_seconds, observe_only=dry)
         # Configuration, and the identity of the API server.
         self._ownership_reloader = OwnershipReloader(
             settings, service=CSR.service, controller=CSR_APPROVAL, on_change=self._enqueue_all, now=now
@@ -83,16 +86,16 @@ class CsrService:
         # Decisions.
         evaluator = RequestEvaluator(
             state=self._state,
-            stream_cache=self._stream_cache,
+            stream_cache=self._flow.cache,
             reports=self._reports,
             policy=settings.policy,
             api_endpoint=lambda: self._api_endpoint_watcher.endpoint,
             ownership=self._ownership_reloader.ownership,
-            list_pause_reasons=self._list_pause_reasons,
+            list_pause_reasons=self._flow.list_pause_reasons,
             clock=clock,
         )
         self._on_csr_enriched = OnCsrEnriched(
-            cache_sync=self._cache_sync,
+            flow=self._flow,
             evaluator=evaluator,
             state=self._state,
             approval_writer=ApprovalWriter(kube, observe_only=dry),
@@ -103,8 +106,7 @@ class CsrService:
         middleware = ConsumerMiddleware.for_service(CSR.service, "csr", dependencies)
         self._handle = middleware.wrap(self._handle_message)
         self._waiting_request_reconciler = WaitingRequestReconciler(
-            stream_cache=self._stream_cache,
-            cache_sync=self._cache_sync,
+            flow=self._flow,
             state=self._state,
             node_events=self._node_events,
             handle=self._handle,
@@ -116,7 +118,7 @@ class CsrService:
         """Run until cancelled; finish messages in flight."""
         try:
             await run_together(
-                follow_flow(self._bus, CSR.service, self._stream_cache),
+                self._flow.run(),
                 self._event_recorder.run(),
                 self._ownership_reloader.run(),
                 self._api_endpoint_watcher.run(),
@@ -128,19 +130,15 @@ class CsrService:
     def problems(self) -> tuple[str, ...]:
         """Return why csr decides nothing now, or does not apply the newest configuration file."""
         return (
-            *self._list_pause_reasons(),
+            *self._flow.list_pause_reasons(),
             *self._reports.problems(),
             *self._state.networks.find_problems(without_talos=self._reports.without_talos),
             *self._api_endpoint_watcher.problems(),
             *self._ownership_reloader.problems(),
         )
 
-    def _list_pause_reasons(self) -> tuple[str, ...]:
-        paused = self._event_applier.explain_failure() or self._leader_gate.why_paused()
-        return (*self._cache_sync.problems(), *((paused,) if paused else ()))
-
     async def _run_consumers(self) -> None:
-        await self._leader_gate.wait()
+        await self._flow.wait_for_leader()
         [durable] = CSR.durables
         await run_together(
             self._waiting_request_reconciler.run(),
@@ -151,7 +149,7 @@ class CsrService:
         try:
             await self._on_csr_enriched(message)
         except TemporaryError:
-            self._was_paused |= bool(self._list_pause_reasons())
+            self._was_paused |= bool(self._flow.list_pause_reasons())
             raise
 
     def _is_foreign(self, name: str) -> bool:
@@ -162,17 +160,14 @@ class CsrService:
     # ---- messages of the flow
 
     def _on_message(self, message: Message) -> None:
-        self._event_applier.apply(message)
-        self._leader_gate.on_message(message)
         if self._reports.apply(
             message,
             now=self._clock(),
-            is_live=not self._stream_cache.is_replaying,
-            is_complete=self._stream_cache.is_complete,
+            is_live=not self._flow.cache.is_replaying,
+            is_complete=self._flow.cache.is_complete,
         ):
             self._enqueue_all()
-        self._cache_sync.wake_waiters()
-        if self._was_paused and not self._list_pause_reasons():
+        if self._was_paused and not self._flow.list_pause_reasons():
             self._enqueue_all()  # the bus may deliver requeued messages only after a minute
 
     def _apply_event(self, event: object) -> None:
@@ -187,20 +182,18 @@ class CsrService:
 
     def _on_expired(self, subject: str) -> None:
         """Handle a subject that the stream no longer contains."""
-        self._event_applier.handle_expired(subject)
         self._enqueue(self._state.handle_expired(subject))
         if self._reports.handle_expired(subject):
             self._enqueue_all()
 
     def _on_caught_up(self) -> None:
         """End the replay: evaluate all pending requests, since the old messages may not be redelivered."""
-        self._reports.handle_caught_up(is_complete=self._stream_cache.is_complete)
+        self._reports.handle_caught_up(is_complete=self._flow.cache.is_complete)
         self._enqueue_all()
-        self._cache_sync.wake_waiters()
 
     def _on_stream_replaced(self) -> None:
-        for known in (self._event_applier, self._reports, self._state):
-            known.clear()
+        self._reports.clear()
+        self._state.clear()
         self._decision_publisher.forget_all()
 
     def _enqueue(self, names: Iterable[str]) -> None:

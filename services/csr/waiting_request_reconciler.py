@@ -9,9 +9,8 @@ from itertools import islice
 from typing import Final
 
 from libs.common.bus.delivery import Disposition, Nak
-from libs.common.bus.follow_flow import CacheSync
+from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Message
-from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import CsrObserved
 from libs.common.contract.subjects import ENRICHED_CSR, OBSERVED_CSR
 from libs.common.observability import metrics
@@ -31,8 +30,7 @@ _MAX_RETRY_SECONDS: Final = 60.0
 class WaitingRequestReconciler:
     """Runs in every replica; the fence rejects the second write, which does no harm."""
 
-    stream_cache: StreamCache
-    cache_sync: CacheSync
+    flow: Flow
     state: FlowState
     node_events: NodeEvents
     handle: Callable[[Message], Awaitable[Disposition]]  # decides about one request, one at a time
@@ -53,7 +51,7 @@ class WaitingRequestReconciler:
         await run_together(*workers, run_every(CHECK_INTERVAL_SECONDS, self.run_periodic_checks))
 
     async def _reconcile(self, name: str) -> None:
-        message = self.stream_cache.get(f"{ENRICHED_CSR}.{name}")
+        message = self.flow.cache.get(f"{ENRICHED_CSR}.{name}")
         if message is None or name not in self.state.requests.by_name:
             return
         disposition = await self.handle(message)
@@ -70,10 +68,10 @@ class WaitingRequestReconciler:
             pending[name].retry_at = math.inf
         self.enqueue([*due, *(wait.name for wait in self.state.waiting.find_due(at))])
         self._update_metrics()
-        if self.cache_sync.problems():
+        if self.flow.problems():
             return  # the cache may be incomplete: draw no conclusions
         for waiting in islice(self.state.waiting.take_unreported(at), _MAX_EVENTS_PER_CHECK):
-            observed = self.stream_cache.get_event(f"{OBSERVED_CSR}.{waiting.name}")
+            observed = self.flow.cache.get_event(f"{OBSERVED_CSR}.{waiting.name}")
             if isinstance(observed, CsrObserved) and observed.request.uid == waiting.uid:
                 self.node_events.record_waiting(observed.request, waiting)
 

@@ -6,9 +6,8 @@ from typing import Final, NoReturn
 
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import PermanentError, RequeueAfter, TemporaryError
-from libs.common.bus.follow_flow import CacheSync
+from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Message
-from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
 from libs.common.contract.node import Node
 from libs.common.contract.subjects import ENRICHED_NODE, object_name_in
@@ -33,8 +32,7 @@ PoolSelector = Callable[[Node], tuple[Pool, ...] | NotReady | CannotAllocate | N
 class OnNodeEnriched:
     """Gathers the current state, claims, writes and publishes. Nodes with pod CIDRs need nothing."""
 
-    stream_cache: StreamCache
-    cache_sync: CacheSync
+    flow: Flow
     node_index: NodeIndex
     waiting_nodes: WaitingNodes
     select_pools: PoolSelector
@@ -44,7 +42,6 @@ class OnNodeEnriched:
     allocator: Allocator
     decisions: DecisionPublisher
     node_events: NodeEvents
-    get_pause_reason: Callable[[], str]  # why ipam may write nothing now, or ""
     observe_only: bool
 
     async def __call__(self, message: Message) -> None:
@@ -55,11 +52,11 @@ class OnNodeEnriched:
         name = event.name if isinstance(event, EnrichedNodeGone) else event.node.name
         if object_name_in(message.subject, ENRICHED_NODE) != name:
             raise PermanentError(f"{message.subject} contains another Node, {name}")
-        await self.cache_sync.wait_for(message)
+        await self.flow.wait_for(message)
         node = self._find_node_to_serve(message, event)
         if node is None:
             return
-        if reason := self.get_pause_reason():
+        if reason := self.flow.why_paused():
             raise TemporaryError(reason)
         pools = self.select_pools(node)
         match pools:
@@ -83,8 +80,8 @@ class OnNodeEnriched:
     ) -> Node | None:
         """Return the current Node; None if it needs nothing."""
         skip_reason, node = "", None
-        newest = self.stream_cache.get(message.subject)
-        if self.stream_cache.is_foreign(message):
+        newest = self.flow.cache.get(message.subject)
+        if self.flow.cache.is_foreign(message):
             skip_reason = "the message was published for a former stream"
         elif newest is not None and newest.sequence > message.sequence:
             skip_reason = "the stream contains a newer event about this Node"

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import TemporaryError
-from libs.common.bus.follow_flow import CacheSync, EventApplier, LeaderGate, follow_flow
+from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Message
-from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import NodeObserved, SnapshotComplete
 from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
@@ -52,17 +51,18 @@ class IpamService:
             on_pod_cidrs_removed=self._on_pod_cidrs_removed,
             on_change=self._on_view_change,
         )
-        self._event_applier = EventApplier(self._cluster_view.apply, consequence="addresses may be missing")
-        self._stream_cache = StreamCache(
-            clock=clock,
+        self._flow = Flow(
+            dependencies,
+            IPAM.service,
+            max_silence_seconds=settings.leader_silence_seconds,
+            observe_only=settings.observe_only,
+            apply=self._cluster_view.apply,
+            consequence="addresses may be missing",
+            exclude=is_csr_subject,
             on_message=self._on_message,
-            on_expired=self._on_expired,
+            on_expired=self._cluster_view.on_expired,
             on_stream_replaced=self._on_stream_replaced,
             on_caught_up=self._on_caught_up,
-        )
-        self._cache_sync = CacheSync(self._stream_cache)
-        self._leader_gate = LeaderGate(
-            self._stream_cache, settings.leader_silence_seconds, observe_only=settings.observe_only
         )
         # Configuration.
         self._config_reloader = ConfigReloader(
@@ -95,7 +95,7 @@ class IpamService:
         )
         self._batcher = Batcher(self._claim, clock=clock, random=dependencies.random)
         self._waiting_nodes = WaitingNodes(
-            stream_cache=self._stream_cache, node_events=self._node_events, clock=clock
+            stream_cache=self._flow.cache, node_events=self._node_events, clock=clock
         )
         self._garbage_collector = GarbageCollector(
             self._allocator,
@@ -107,8 +107,7 @@ class IpamService:
             random=dependencies.random,
         )
         self._on_node_enriched = OnNodeEnriched(
-            stream_cache=self._stream_cache,
-            cache_sync=self._cache_sync,
+            flow=self._flow,
             node_index=self._cluster_view.nodes,
             waiting_nodes=self._waiting_nodes,
             select_pools=self._select_pools,
@@ -117,7 +116,6 @@ class IpamService:
             allocator=self._allocator,
             decisions=self._decisions,
             node_events=self._node_events,
-            get_pause_reason=self._get_pause_reason,
             observe_only=settings.observe_only,
         )
         middleware = ConsumerMiddleware.for_service(IPAM.service, "node", dependencies)
@@ -127,7 +125,7 @@ class IpamService:
         """Run until cancelled; finish messages in flight."""
         try:
             await run_together(
-                follow_flow(self._bus, IPAM.service, self._stream_cache, exclude=is_csr_subject),
+                self._flow.run(),
                 self._event_recorder.run(),
                 self._config_reloader.run(),
                 self._serve(),
@@ -138,17 +136,15 @@ class IpamService:
 
     def problems(self) -> tuple[str, ...]:
         """Return why ipam allocates nothing, or not for every Node."""
-        paused = self._get_pause_reason()
         return (
-            *self._cache_sync.problems(),
-            *((paused,) if paused else ()),
+            *self._flow.list_pause_reasons(),
             *self._cluster_view.problems(),
             *(f"{page.name} is unreadable: {page.reason}" for page in self._allocator.pages.unreadable),
             *self._config_reloader.problems(),
         )
 
     async def _serve(self) -> None:
-        await self._leader_gate.wait()
+        await self._flow.wait_for_leader()
         [durable] = IPAM.durables
         await run_together(
             self._waiting_nodes.run(self._handle),
@@ -157,14 +153,10 @@ class IpamService:
             self._bus.consume(durable, self._handle, in_flight=self._settings.in_flight),
         )
 
-    def _get_pause_reason(self) -> str:
-        """Return why ipam may write nothing; "" if it may."""
-        return self._event_applier.explain_failure() or self._leader_gate.why_paused()
-
     def _get_sweep_pause_reason(self) -> str:
         if self._settings.observe_only:
             return "observe-only mode"
-        return "; ".join(self._cache_sync.problems()) or self._get_pause_reason()
+        return "; ".join(self._flow.list_pause_reasons())
 
     def _select_pools(self, node: Node) -> tuple[Pool, ...] | NotReady | CannotAllocate | NotManaged:
         """Return the pools for that Node, or why there are none."""
@@ -177,8 +169,8 @@ class IpamService:
 
     def _get_exclusions(self) -> Exclusions:
         """Return what no block may overlap now. Raises TemporaryError while that is unknown."""
-        if why := "; ".join(self._cache_sync.problems()) or self._get_pause_reason():
-            raise TemporaryError("ipam cannot claim blocks now", why)
+        if why := self._flow.list_pause_reasons():
+            raise TemporaryError("ipam cannot claim blocks now", "; ".join(why))
         return self._cluster_view.get_exclusions()
 
     async def _claim(self, requests: Sequence[AllocationRequest]) -> Mapping[str, AllocationResult]:
@@ -197,7 +189,7 @@ class IpamService:
 
     def _get_blocks_in_use(self) -> Mapping[str, str] | None:
         """Return block -> Node name without foreign Nodes, whose blocks do not restrict pool changes."""
-        if self._cache_sync.problems():
+        if self._flow.problems():
             return None
         pages = self._allocator.pages.by_range.values()
         claims = {
@@ -222,30 +214,20 @@ class IpamService:
     # ---- messages of the flow
 
     def _on_message(self, message: Message) -> None:
-        self._event_applier.apply(message)
-        self._leader_gate.on_message(message)
-        if isinstance(message.event, SnapshotComplete) and not self._cache_sync.problems():
+        if isinstance(message.event, SnapshotComplete) and not self._flow.problems():
             self._cluster_view.on_snapshot_complete()
         if isinstance(message.event, NodeObserved):
             # a change of podCIDRs alone causes no enrichment
             self._on_node_enriched.on_node_observed(message.event.node)
-        self._cache_sync.wake_waiters()
-
-    def _on_expired(self, subject: str) -> None:
-        """Handle a subject that the stream no longer contains: its object is long gone."""
-        self._event_applier.handle_expired(subject)
-        self._cluster_view.on_expired(subject)
 
     def _on_caught_up(self) -> None:
-        if self._cache_sync.problems():
+        if self._flow.problems():
             self._cluster_view.on_incomplete()
         else:
             self._cluster_view.on_caught_up()
-        self._cache_sync.wake_waiters()
         self._waiting_nodes.enqueue_all()
 
     def _on_stream_replaced(self) -> None:
-        self._event_applier.clear()
         self._cluster_view.on_stream_replaced()
         self._waiting_nodes.clear()
         self._decisions.forget_all()

@@ -3,9 +3,8 @@
 import logging
 
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
-from libs.common.bus.follow_flow import LeaderGate, follow_flow
+from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Message
-from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import NodeGone, NodeObserved
 from libs.common.contract.services import LABELER
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, is_csr_subject
@@ -35,17 +34,19 @@ class LabelerService:
         self._dependencies = dependencies
         self._settings = settings
         self._uninitialized_nodes = UninitializedNodes()
-        self._stream_cache = StreamCache(
-            clock=dependencies.monotonic,
+        observe_only = settings.observe_only
+        self._flow = Flow(
+            dependencies,
+            LABELER.service,
+            max_silence_seconds=settings.leader_silence_seconds,
+            observe_only=observe_only,
+            exclude=is_csr_subject,
             compact=lambda message: compact_message(message, self._stream_cache.get_event),
             on_message=self._on_message,
             on_stream_replaced=self._on_stream_replaced,
         )
-        self._leader_gate = LeaderGate(
-            self._stream_cache, settings.leader_silence_seconds, observe_only=settings.observe_only
-        )
+        self._stream_cache = self._flow.cache
         self._own_writes = OwnWrites(dependencies.monotonic)
-        observe_only = settings.observe_only
         nodes = NodeWriter(
             dependencies.require_kube(),
             self._own_writes,
@@ -75,7 +76,7 @@ class LabelerService:
             uninitialized_nodes=self._uninitialized_nodes,
             config=self._config_reloader.current,
             find_conflict=self._provider_ids.find_conflict,
-            why_paused=self._leader_gate.why_paused,
+            why_paused=self._flow.why_paused,
             clock=dependencies.monotonic,
         )
         self._uninitialized_node_monitor = UninitializedNodeMonitor(
@@ -85,7 +86,7 @@ class LabelerService:
             node_writer=nodes,
             decision_publisher=self._decisions,
             config=self._config_reloader.current,
-            why_paused=self._leader_gate.why_paused,
+            why_paused=self._flow.why_paused,
             find_conflict=self._provider_ids.find_conflict,
             clock=dependencies.monotonic,
             random=dependencies.random,
@@ -98,9 +99,8 @@ class LabelerService:
         # The file may have changed while no replica ran, and acknowledged messages are not redelivered.
         self._rollout.request("the labeler has started")
         try:
-            bus = self._dependencies.bus
             await run_together(
-                follow_flow(bus, LABELER.service, self._stream_cache, exclude=is_csr_subject),
+                self._flow.run(),
                 self._uninitialized_node_monitor.run(),
                 self._config_reloader.run(),
                 self._rollout.run(),
@@ -112,10 +112,8 @@ class LabelerService:
 
     def problems(self) -> tuple[str, ...]:
         """Return the reasons why this replica writes nothing, or not everything."""
-        paused = self._leader_gate.why_paused()
         return (
-            *self._stream_cache.problems(),
-            *((paused,) if paused else ()),
+            *self._flow.list_pause_reasons(),
             *self._uninitialized_node_monitor.problems(),
             *self._config_reloader.problems(),
         )
@@ -126,7 +124,7 @@ class LabelerService:
             middleware=self._middleware,
             handler=self._on_node_enriched,
             publish_dead_letter=dependencies.bus.publish,
-            why_paused=self._leader_gate.why_paused,
+            why_paused=self._flow.why_paused,
             in_flight=settings.in_flight,
             spread_seconds=settings.rollout_spread_seconds,
             clock=dependencies.monotonic,
@@ -135,7 +133,7 @@ class LabelerService:
         )
 
     async def _consume(self) -> None:
-        await self._leader_gate.wait()
+        await self._flow.wait_for_leader()
         [durable] = LABELER.durables
         handle = self._middleware.wrap(self._on_node_enriched)
         await self._dependencies.bus.consume(durable, handle, in_flight=self._settings.in_flight)
@@ -147,7 +145,6 @@ class LabelerService:
             self._events.forget(message.event.uid)
             self._decisions.forget(message.event.name)
             self._on_node_enriched.forget(message.event.name)
-        self._leader_gate.on_message(message)
 
     def _on_stream_replaced(self) -> None:
         self._uninitialized_nodes.clear()

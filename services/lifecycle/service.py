@@ -3,8 +3,7 @@
 from datetime import timedelta
 
 from libs.common.bus.decision_publisher import DecisionPublisher
-from libs.common.bus.follow_flow import EventApplier, follow_flow
-from libs.common.bus.stream_cache import StreamCache
+from libs.common.bus.flow import Flow
 from libs.common.contract import events
 from libs.common.contract.controllers import NODE_LIFECYCLE
 from libs.common.contract.node import Node
@@ -43,11 +42,15 @@ class LifecycleService:
         self._dependencies = dependencies
         self._settings = settings
         self._started_at = dependencies.monotonic()
-        self._event_applier = EventApplier(self._apply_event, consequence="evidence may be missing")
         self._node_index = NodeIndex()
-        self._stream_cache = StreamCache(
-            clock=dependencies.monotonic,
-            on_message=self._event_applier.apply,
+        self._flow = Flow(
+            dependencies,
+            LIFECYCLE.service,
+            max_silence_seconds=settings.renew_deadline_seconds,
+            observe_only=settings.observe_only,
+            apply=self._apply_event,
+            consequence="evidence may be missing",
+            exclude=is_csr_subject,
             on_expired=self._on_expired,
             on_stream_replaced=self._on_stream_replaced,
             on_caught_up=self._restart_evidence,
@@ -79,9 +82,8 @@ class LifecycleService:
     async def run(self) -> None:
         """Run until cancelled. A deletion in flight may still happen, and it is counted."""
         try:
-            bus = self._dependencies.bus
             await run_together(
-                follow_flow(bus, LIFECYCLE.service, self._stream_cache, exclude=is_csr_subject),
+                self._flow.run(),
                 self._leader_elector.run(self._on_started_leading),
                 self._ownership_reloader.run(),
                 self._event_recorder.run(),
@@ -93,9 +95,8 @@ class LifecycleService:
 
     def problems(self) -> tuple[str, ...]:
         """Return why lifecycle decides nothing now; a standby need not decide and is ready."""
-        paused = self._explain_pause()
         return (
-            *((paused,) if paused else ()),
+            *self._flow.list_pause_reasons(),
             *self._leader_elector.problems(),
             *self._ownership_reloader.problems(),
         )
@@ -106,18 +107,8 @@ class LifecycleService:
         return ReplicaStatus(
             uptime=timedelta(seconds=at - self._started_at),
             leading_for=None if since is None else timedelta(seconds=at - since),
-            pause_reason=self._explain_pause(),
+            pause_reason="; ".join(self._flow.list_pause_reasons()),
         )
-
-    def _explain_pause(self) -> str:
-        """Return why lifecycle may decide nothing; "" if it may."""
-        if problems := self._stream_cache.problems():
-            return "; ".join(problems)
-        if failure := self._event_applier.explain_failure():
-            return failure
-        if self._settings.observe_only:
-            return ""
-        return self._stream_cache.why_no_leader(max_silence_seconds=self._settings.renew_deadline_seconds)
 
     def _can_reconcile(self) -> bool:
         status = self.replica_status()
@@ -200,14 +191,12 @@ class LifecycleService:
 
     def _on_expired(self, subject: str) -> None:
         """Handle a subject that the stream no longer contains: its object is long gone."""
-        self._event_applier.handle_expired(subject)
         if subject.startswith(f"{OBSERVED_NODE}."):
             self._on_node_gone(object_name_in(subject, OBSERVED_NODE))
         elif subject.startswith(f"{ENRICHED_NODE}."):
             self._node_index.remove_report(object_name_in(subject, ENRICHED_NODE))
 
     def _on_stream_replaced(self) -> None:
-        self._event_applier.clear()
         self._node_index.clear()
         self._reconciler.forget_all()
 

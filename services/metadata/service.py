@@ -2,7 +2,7 @@
 
 import asyncio
 
-from libs.common.bus.follow_flow import follow_flow
+from libs.common.bus.flow import follow_flow
 from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache

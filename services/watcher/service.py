@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from libs.common.bus.follow_flow import follow_flow
+from libs.common.bus.flow import follow_flow
 from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.contract.node import Node
 from libs.common.contract.services import WATCHER

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.bus import follow_flow
+from libs.common.bus import flow as flow_module
 from libs.common.bus.delivery import Nak
 from libs.common.bus.stream_cache import FORMER_STREAM
 from libs.common.contract.machine import AddressStatus
@@ -450,7 +450,7 @@ async def test_what_came_while_no_leader_was_heard_is_decided_as_soon_as_one_is(
 async def test_what_came_before_the_table_was_complete_is_decided_as_soon_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(follow_flow, "SYNC_TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr(flow_module, "SYNC_TIMEOUT_SECONDS", 0.01)
     async with (
         CsrServiceFlow.open("memory", tmp_path, requests=None) as flow,
         flow.run_csr(ready=False),
@@ -542,8 +542,8 @@ async def test_nothing_is_remembered_of_requests_that_are_gone(flow: CsrServiceF
         assert not csr._decision_publisher._published
         # for an hour the stream has the events of deleted requests: for a kubelet with a hundred a second it
         # holds hundreds of thousands by then
-        assert not csr._stream_cache.list_under(OBSERVED_CSR)
-        await wait_until(lambda: not csr._stream_cache.list_under(ENRICHED_CSR), "forgotten")
+        assert not csr._flow.cache.list_under(OBSERVED_CSR)
+        await wait_until(lambda: not csr._flow.cache.list_under(ENRICHED_CSR), "forgotten")
 
 
 async def test_a_burst_of_word_about_nodes_looks_at_each_waiting_request_a_few_times_only(

@@ -53,7 +53,7 @@ class Queue:
     async def heard(self) -> None:
         """Return once csr has received every event."""
         sequence = await self.flow.publish_node(make_node("last-1", uid="uid-last", ip=""))
-        await wait_until(lambda: self.csr._stream_cache.sequence >= sequence, "it is heard")
+        await wait_until(lambda: self.csr._flow.cache.sequence >= sequence, "it is heard")
 
     def free(self) -> None:
         self._free.set()
@@ -154,7 +154,7 @@ async def test_no_request_is_written_that_lost_its_leader_while_it_waited_for_a_
 
 
 async def test_no_request_is_written_after_the_stream_was_lost_while_it_waited_for_a_slot(queue: Queue):
-    queue.csr._stream_cache.mark_disconnected("cut off")
+    queue.csr._flow.cache.mark_disconnected("cut off")
     queue.free()
     approved = [f"csr-busy-{number}" for number in range(MAX_CONCURRENT_WRITES)]
     await wait_until(

@@ -243,7 +243,8 @@ async def test_a_node_of_whose_machine_nothing_is_known_waits_and_one_known_from
         )
         await flow.wait_for_pod_cidrs(2)
         assert (
-            "no block may hold an address of it" in (await flow.wait_for_decision("web-1", "waiting")).reason
+            "no block may contain an address of it"
+            in (await flow.wait_for_decision("web-1", "waiting")).reason
         )
         assert flow.kube.pod_cidrs().keys() == {"web-2"}
 
@@ -400,7 +401,7 @@ async def test_who_gathered_before_addresses_services_or_leader_were_lost_is_giv
         await flow.wait_for_pod_cidrs(1)
         writes = flow.kube.page_writes
         if lost == "stream":
-            service._stream_cache.start_replay(StreamPosition(stream_id="another", last_sequence=0))
+            service._flow.cache.start_replay(StreamPosition(stream_id="another", last_sequence=0))
         elif lost == "services":
             service._cluster_view.apply(make_cluster_networks(pod_cidrs=PODS, service_cidrs=("no network",)))
         else:
@@ -575,8 +576,8 @@ async def test_when_all_that_the_stream_held_has_grown_too_old_machines_are_wait
     async with flow.run_ipam() as service:
         await flow.join_nodes(1)
         await flow.wait_for_pod_cidrs(1)
-        service._stream_cache.start_replay(StreamPosition(stream_id=flow.stream_id, last_sequence=0))
-        service._stream_cache.finish_replay()
+        service._flow.cache.start_replay(StreamPosition(stream_id=flow.stream_id, last_sequence=0))
+        service._flow.cache.finish_replay()
         await flow.publish_node(flow.kube.node("web-1"))
         await flow.publish_snapshot()
         waits = ("waits for metadata's first report on 1 machine, such as web-1",)

@@ -1,0 +1,194 @@
+"""The flow as a service follows it: when a handler may decide by the cache, and when the service pauses."""
+
+import asyncio
+import heapq
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from libs.common.bus.delivery import TemporaryError
+from libs.common.bus.protocol import Bus, Follower, Message
+from libs.common.bus.stream_cache import FORMER_STREAM, StreamCache
+from libs.common.contract.events import Leading
+from libs.common.contract.subjects import FLOW
+from libs.common.observability import metrics
+from libs.common.service.service import Dependencies
+
+log = logging.getLogger(__name__)
+
+
+SYNC_TIMEOUT_SECONDS: Final = 5.0  # a connected follower is behind its consumer by milliseconds
+
+
+class FlowFollower(Follower, Protocol):
+    """A follower that knows the age of the last leader heartbeat."""
+
+    def leader_silence_seconds(self) -> float: ...
+
+
+async def follow_flow(
+    bus: Bus,
+    service: str,
+    follower: FlowFollower,
+    *,
+    exclude: Callable[[str], bool] = lambda subject: False,
+) -> None:
+    """Follow all subjects of the flow except those for which `exclude` returns true, until cancelled."""
+    metrics.LEADER_SILENCE.labels(service).set_function(follower.leader_silence_seconds)
+    await bus.follow(service, f"{FLOW}.>", follower, exclude=exclude)
+
+
+class Flow:
+    """Follows the flow into a cache, and decides whether its service may act on it.
+
+    A handler waits until the cache is complete and has applied the handler's message. The service pauses
+    without a leader, and while the last message of a subject could not be applied.
+    """
+
+    def __init__(
+        self,
+        parts: Dependencies,
+        service: str,
+        *,
+        max_silence_seconds: float,
+        observe_only: bool,
+        apply: Callable[[object], None] = lambda event: None,
+        consequence: str = "its state may be incomplete",
+        find_problems: Callable[[StreamCache], tuple[str, ...]] = StreamCache.problems,
+        exclude: Callable[[str], bool] = lambda subject: False,
+        should_keep: Callable[[Message], bool] = lambda message: True,
+        compact: Callable[[Message], Message] = lambda message: message,
+        on_message: Callable[[Message], None] = lambda message: None,
+        on_expired: Callable[[str], None] = lambda subject: None,
+        on_stream_replaced: Callable[[], None] = lambda: None,
+        on_caught_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`apply` receives each event; `consequence` completes "so ..." in the reason of a pause.
+
+        `max_silence_seconds` without a heartbeat, another leader may be active elsewhere. `find_problems`
+        returns why the cache cannot be used now, in words; empty if it can. The other callbacks are those of
+        `StreamCache` and `Bus.follow`; `on_message` is called after `apply`.
+        """
+        self.cache = StreamCache(
+            clock=parts.monotonic,
+            should_keep=should_keep,
+            compact=compact,
+            on_message=self._on_message,
+            on_expired=self._on_expired,
+            on_stream_replaced=self._on_stream_replaced,
+            on_caught_up=self._on_caught_up,
+        )
+        self._bus = parts.bus
+        self._service = service
+        self._max_silence_seconds = max_silence_seconds
+        self._observe_only = observe_only
+        self._apply = apply
+        self._consequence = consequence
+        self._find_problems = find_problems
+        self._exclude = exclude
+        self._handle_message = on_message
+        self._handle_expired = on_expired
+        self._handle_stream_replaced = on_stream_replaced
+        self._handle_caught_up = on_caught_up
+        self._has_leader = asyncio.Event()
+        self._failed_subjects: set[str] = set()
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._number = itertools.count()
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        await follow_flow(self._bus, self._service, self.cache, exclude=self._exclude)
+
+    # ---- what a service may do now
+
+    def problems(self) -> tuple[str, ...]:
+        """Return why the cache cannot be used, in words for /readyz."""
+        return self._find_problems(self.cache)
+
+    def why_paused(self) -> str:
+        """Return why the service must not write now, whatever the cache lacks; "" if it may.
+
+        In observe-only mode the service writes nothing, and so needs no leader.
+        """
+        if self._failed_subjects:
+            return f"defect: cannot apply {min(self._failed_subjects)}, so {self._consequence}"
+        if self._observe_only:
+            return ""
+        return self.cache.why_no_leader(max_silence_seconds=self._max_silence_seconds)
+
+    def list_pause_reasons(self) -> tuple[str, ...]:
+        """Return why the service can decide nothing now; empty if it can."""
+        paused = self.why_paused()
+        return (*self.problems(), *((paused,) if paused else ()))
+
+    async def wait_for_leader(self) -> None:
+        """Return at the first live leader heartbeat; in observe-only mode, at the first message.
+
+        Before, each message would fail and be requeued.
+        """
+        await self._has_leader.wait()
+
+    async def wait_for(self, message: Message) -> None:
+        """Return when the cache contains everything that was published before the message.
+
+        Raises TemporaryError if that takes longer than SYNC_TIMEOUT_SECONDS, or if the message belongs to
+        another stream than the one that the cache follows.
+        """
+        if self.problems():
+            await self._wait_for(0)  # afterwards, the cache may follow another stream
+        if not self.cache.is_foreign(message) and not self.cache.has_received(message):
+            await self._wait_for(message.sequence)
+        if why := self.problems():  # the connection was lost after that
+            raise TemporaryError("nothing can be decided", "; ".join(why))
+        if not self.cache.has_received(message):
+            raise TemporaryError(FORMER_STREAM)
+
+    async def _wait_for(self, sequence: int) -> None:
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (sequence, next(self._number), woken))
+        try:
+            async with asyncio.timeout(SYNC_TIMEOUT_SECONDS):
+                await woken
+        except TimeoutError:
+            raise TemporaryError("the flow is behind", "; ".join(self.problems())) from None
+        finally:
+            if woken.cancelled():
+                self._waiting = [waiting for waiting in self._waiting if waiting[2] is not woken]
+                heapq.heapify(self._waiting)
+
+    def _wake_waiters(self) -> None:
+        """Wake the handlers whose sequence is applied, if the cache is complete."""
+        if not self._waiting or self.problems():
+            return
+        while self._waiting and self._waiting[0][0] <= self.cache.sequence:
+            _, _, woken = heapq.heappop(self._waiting)
+            if not woken.done():
+                woken.set_result(None)
+
+    # ---- callbacks of the cache
+
+    def _on_message(self, message: Message) -> None:
+        try:
+            self._apply(message.event)
+            self._failed_subjects.discard(message.subject)
+        except Exception:
+            # Any message may trigger a defect. It must neither end the process nor hide an object.
+            self._failed_subjects.add(message.subject)
+            log.exception("cannot apply message", extra={"subject": message.subject})
+        if self._observe_only or (isinstance(message.event, Leading) and not self.cache.is_replaying):
+            self._has_leader.set()
+        self._handle_message(message)
+        self._wake_waiters()
+
+    def _on_expired(self, subject: str) -> None:
+        self._failed_subjects.discard(subject)
+        self._handle_expired(subject)
+
+    def _on_stream_replaced(self) -> None:
+        self._failed_subjects.clear()
+        self._handle_stream_replaced()
+
+    def _on_caught_up(self) -> None:
+        self._handle_caught_up()
+        self._wake_waiters()
