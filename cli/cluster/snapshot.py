@@ -12,6 +12,8 @@ from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery
 from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, Unavailable
 from cli.inside.flow_snapshot import CertificateSnapshot, FlowSnapshot, FlowUnavailable
+from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
+from libs.common.cloud_config.model import CloudConfig, Ownership
 from libs.common.contract.node import Node
 from services.ipam.core.pages import StoredPage
 
@@ -51,14 +53,19 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     certificates: tuple[CertificateSnapshot, ...] = ()  # of services; those of NATS are in `flow`
 
     @property
-    def known_nodes(self) -> tuple[Node, ...]:
-        """Return all Nodes; none if they could not be listed."""
-        return () if isinstance(self.nodes, Unavailable) else self.nodes
-
-    @property
     def is_all_in_one(self) -> bool:
         """Whether all services run in one process, which publishes no visible messages."""
         return isinstance(self.flow, FlowUnavailable) and self.flow.is_all_in_one
+
+    def get_ownership(self, controller: str) -> Ownership:
+        """Return the Nodes of a controller by the file, as far as it can be parsed; else all Nodes."""
+        if not isinstance(self.config, ConfigFile):
+            return Ownership()
+        try:
+            config = parse_cloud_config(self.config.text, self.config.source)
+        except CloudConfigError as error:
+            config = error.read or CloudConfig()
+        return config.ownership.for_controller(controller)
 
     @property
     def flow_snapshot(self) -> FlowSnapshot | None:

@@ -1,10 +1,11 @@
 """Results other than an object: unavailable with a reason, absent, or a remote clock reading. Pure."""
 
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
+T = TypeVar("T")
 CLOCK_TOLERANCE: Final = timedelta(seconds=5)  # an HTTP date has whole seconds, and a response takes time
 
 
@@ -31,6 +32,11 @@ class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
     def commands(self) -> tuple[str, ...]:
         """Return the command that shows whether the caller has the permission."""
         return (f"kubectl auth can-i {self.required_permission}",) if self.required_permission else ()
+
+
+def list_known(part: tuple[T, ...] | Unavailable) -> tuple[T, ...]:
+    """Return the objects; none if they could not be read."""
+    return () if isinstance(part, Unavailable) else part
 
 
 class RemoteClock(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,29 +11,20 @@ from cli.doctor.required_permissions import AccessReviewRequest, AccessReviewRes
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, KubeError
 
-_AUTHORIZATION: Final = "/apis/authorization.k8s.io/v1"
-_SELF: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _OF_OTHERS: Final = "create subjectaccessreviews.authorization.k8s.io"
-
-
-class _Allowed(msgspec.Struct, frozen=True):
-    allowed: bool = False
-
-
-class _Review(msgspec.Struct, frozen=True):
-    status: _Allowed = _Allowed()
 
 
 class _User(msgspec.Struct, frozen=True):
     username: str = ""
 
 
-class _SelfStatus(msgspec.Struct, frozen=True, rename="camel"):
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    allowed: bool = False
     user_info: _User = _User()
 
 
-class _SelfReview(msgspec.Struct, frozen=True):
-    status: _SelfStatus = _SelfStatus()
+class _Review(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
 
 
 async def review_access(
@@ -45,61 +36,48 @@ async def review_access(
     """
     if not reviews:
         return ()
+
+    async def review_account(asked: AccessReviewRequest) -> AccessReviewResult:
+        account, groups = "system:serviceaccount", "system:serviceaccounts"
+        spec = {
+            "user": f"{account}:{namespace}:{asked.service_account}",
+            "groups": [groups, f"{groups}:{namespace}", "system:authenticated"],
+        }
+        return await _review(kube, "SubjectAccessReview", spec, asked)
+
     try:
-        first = await _review_account(kube, namespace, reviews[0])
+        first = await review_account(reviews[0])
     except Forbidden:
         return await _review_self(kube, namespace, reviews)
-    rest = await asyncio.gather(*(_review_account(kube, namespace, one) for one in reviews[1:]))
-    return (first, *rest)
-
-
-async def _review_account(kube: KubeApi, namespace: str, asked: AccessReviewRequest) -> AccessReviewResult:
-    spec = {
-        "user": f"system:serviceaccount:{namespace}:{asked.service_account}",
-        "groups": [
-            "system:serviceaccounts",
-            f"system:serviceaccounts:{namespace}",
-            "system:authenticated",
-        ],
-        "resourceAttributes": _build_attributes(asked),
-    }
-    return await _create_review(kube, "SubjectAccessReview", spec, asked)
+    return (first, *await asyncio.gather(*map(review_account, reviews[1:])))
 
 
 async def _review_self(
-    kube: KubeApi, namespace: str, questions: Sequence[AccessReviewRequest]
+    kube: KubeApi, namespace: str, reviews: Sequence[AccessReviewRequest]
 ) -> tuple[AccessReviewResult, ...]:
-    document = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
-        me = (await create_review(kube, _SELF, document, _SelfReview)).status.user_info.username
+        me = (await _create(kube, "authentication", "SelfSubjectReview", {})).user_info.username
     except KubeError:
         me = ""
-    found = []
-    for one in questions:
-        if me == f"system:serviceaccount:{namespace}:{one.service_account}":
-            spec = {"resourceAttributes": _build_attributes(one)}
-            found.append(await _create_review(kube, "SelfSubjectAccessReview", spec, one))
-        else:
-            found.append(AccessReviewResult(one, error=f"this requires permission to {_OF_OTHERS}"))
-    return tuple(found)
+    return tuple(
+        [
+            await _review(kube, "SelfSubjectAccessReview", {}, one)
+            if me == f"system:serviceaccount:{namespace}:{one.service_account}"
+            else AccessReviewResult(one, error=f"this requires permission to {_OF_OTHERS}")
+            for one in reviews
+        ]
+    )
 
 
-async def _create_review(
-    kube: KubeApi, kind: str, spec: dict[str, Any], asked: AccessReviewRequest
+async def _review(
+    kube: KubeApi, kind: str, subject: dict[str, Any], asked: AccessReviewRequest
 ) -> AccessReviewResult:
-    document = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
-    answer = await create_review(kube, f"{_AUTHORIZATION}/{kind.lower()}s", document, _Review)
-    return AccessReviewResult(asked, is_allowed=answer.status.allowed)
+    spec = {**subject, "resourceAttributes": asked.attributes}
+    status = await _create(kube, "authorization", kind, {"spec": spec})
+    return AccessReviewResult(asked, is_allowed=status.allowed)
 
 
-def _build_attributes(asked: AccessReviewRequest) -> dict[str, str]:
-    resource, _, subresource = asked.resource.partition("/")
-    said = {
-        "namespace": asked.namespace,
-        "verb": asked.verb,
-        "group": asked.group,
-        "resource": resource,
-        "subresource": subresource,
-        "name": asked.name,
-    }
-    return {key: value for key, value in said.items() if value}
+async def _create(kube: KubeApi, group: str, kind: str, fields: dict[str, Any]) -> _Status:
+    api = f"{group}.k8s.io/v1"
+    document = {"apiVersion": api, "kind": kind, **fields}
+    return (await create_review(kube, f"/apis/{api}/{kind.lower()}s", document, _Review)).status

@@ -65,8 +65,15 @@ def doctor(
       talos-ccm doctor -o json | jq '.checks[] | select(.state != "ok")'
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     with run_command("Checking the installation"):
-        from cli.cluster.query import ClusterQuery  # noqa: PLC0415 - `--help` need not load it
-        from cli.doctor.run_doctor import run_doctor  # noqa: PLC0415
+        from cli.cluster.kube_reader import run_gathering  # noqa: PLC0415 - `--help` need not load it
+        from cli.cluster.query import ClusterQuery  # noqa: PLC0415
+        from cli.doctor.diagnosis import diagnose, list_parts  # noqa: PLC0415
+        from cli.doctor.read_installation import read_installation  # noqa: PLC0415
+        from cli.doctor.text import format_diagnosis, format_location  # noqa: PLC0415
+        from cli.lines import print_result  # noqa: PLC0415
 
         query = ClusterQuery(kubeconfig=kubeconfig, context=context, namespace=namespace, release=release)
-        sys.exit(run_doctor(query, frozenset(only), output))
+        seen = run_gathering(read_installation(query, list_parts(only)))
+        diagnosis = diagnose(seen, only)
+        print_result(output, format_diagnosis(diagnosis, format_location(seen)), diagnosis)
+        sys.exit(diagnosis.exit_status)

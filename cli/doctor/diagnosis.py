@@ -16,7 +16,7 @@ from cli.doctor.checks.nats import check_nats
 from cli.doctor.checks.permissions import check_permissions
 from cli.doctor.checks.services import check_pod_security, check_services, check_versions
 from cli.doctor.checks.talos import check_access, check_clocks, check_credential
-from cli.doctor.findings import CheckReport, Diagnosis, Finding, find_worst_state
+from cli.doctor.findings import Check, CheckReport, Diagnosis, Finding, find_worst_state, report_ok
 from cli.doctor.snapshot import InstallationSnapshot
 
 
@@ -26,7 +26,7 @@ class CheckDefinition(msgspec.Struct, frozen=True):
     name: str
     question: str
     parts: tuple[str, ...]
-    run: Callable[[InstallationSnapshot], Iterator[Finding]]
+    run: Callable[[InstallationSnapshot], Check]
 
 
 _OWNED_NODES: Final = ("nodes", "config")  # the file says which Nodes belong to this installation
@@ -87,6 +87,12 @@ def diagnose(seen: InstallationSnapshot, only: Collection[str] = ()) -> Diagnosi
 
 
 def _run(check: CheckDefinition, seen: InstallationSnapshot) -> CheckReport:
-    findings = tuple(check.run(seen))
+    seen_as_ok = ""
+
+    def collect() -> Iterator[Finding]:
+        nonlocal seen_as_ok
+        seen_as_ok = yield from check.run(seen)
+
+    findings = tuple(collect()) or (report_ok(seen_as_ok),)
     state = find_worst_state(finding.state for finding in findings)
     return CheckReport(name=check.name, state=state, asks=check.question, findings=findings)

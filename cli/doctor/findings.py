@@ -1,6 +1,6 @@
 """The findings of checks: ok, wrong or unknown, with the observation and the fix. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Final, Literal
 
 import msgspec
@@ -9,6 +9,7 @@ from cli.cluster.unavailable import Unavailable
 
 FindingState = Literal["ok", "wrong", "unknown"]
 WORST_FIRST: Final[tuple[FindingState, ...]] = ("wrong", "unknown", "ok")
+APPROVAL_OFF: Final = "certificate approval is off (node-csr-approval is not in enabledControllers)"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +19,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     seen: str
     fix: str | None = None
     commands: tuple[str, ...] = ()
+
+
+# The findings of a check that are not ok, and its result: what is ok if there are none.
+Check = Generator[Finding, None, str]
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):

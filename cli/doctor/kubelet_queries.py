@@ -13,7 +13,7 @@ from cli.cluster.kube_objects import is_node_ready
 from cli.cluster.kube_reader import get_bytes, get_or_unavailable, list_all, own_connections
 from cli.cluster.pod_commands import run_inside
 from cli.cluster.pods import Pod
-from cli.cluster.unavailable import RemoteClock, Unavailable
+from cli.cluster.unavailable import RemoteClock, Unavailable, list_known
 from cli.doctor.snapshot import CredentialProbe, InstallationSnapshot, UnreadyPods
 from cli.inside.talos_credential import TalosCredentialReport, decode_report
 from libs.common.contract.ip_addresses import InvalidNodeIP, parse_node_ips
@@ -35,8 +35,9 @@ _PROBE_SECONDS: Final = 60.0
 async def read_unready_pods(kube: KubeApi, seen: InstallationSnapshot) -> UnreadyPods:
     """Return Events and last log lines of unready pods, as far as the caller may read them."""
     names = tuple(f"{workload.name}-" for workload in seen.installation.workloads)
-    pods = () if isinstance(seen.pods, Unavailable) else seen.pods
-    unready = [pod for pod in pods if pod.name.startswith(names) and not pod.has_condition("Ready")]
+    unready = [
+        pod for pod in list_known(seen.pods) if pod.name.startswith(names) and not pod.has_condition("Ready")
+    ]
     if not unready:
         return UnreadyPods()
     resource = namespaced_resource("events", KubeEvent, seen.installation.namespace, {}, page_size=500)
@@ -78,7 +79,7 @@ async def query_serving_certificates(
     if isinstance(seen.requests, Unavailable) or not seen.installation.runs_service("csr"):
         return {}
     filed = {one.node_name for one in seen.requests}
-    silent = [node.name for node in seen.known_nodes if node.name not in filed and is_node_ready(node)]
+    silent = [node.name for node in list_known(seen.nodes) if node.name not in filed and is_node_ready(node)]
     silent = silent[:_MAX_KUBELETS]
     async with own_connections(kube, max(1, len(silent))) as own:
         queries = (_query_server_tls_bootstrap(own, name) for name in silent)
@@ -102,7 +103,7 @@ async def probe_credential_in_pod(kube: KubeApi, seen: InstallationSnapshot) -> 
     process = seen.installation.find_process("metadata")
     if process is None or not seen.installation.talos_account:
         return Unavailable(reason="not queried")
-    addresses = _list_addresses(seen.known_nodes)[:_MAX_MACHINES]
+    addresses = _list_addresses(list_known(seen.nodes))[:_MAX_MACHINES]
     endpoints = process.container.last_flag_value("talos-endpoints")
     asked = datetime.now(UTC)
     if SERVICE_ACCOUNT_FILE.exists():

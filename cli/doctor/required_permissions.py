@@ -1,6 +1,6 @@
 """The permissions that each ServiceAccount must have and must not have. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -14,7 +14,7 @@ from services.bootstrap.resource_names import list_policy_rules as bootstrap_rig
 class AccessReviewRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One permission that a ServiceAccount must or must not have."""
 
-    service: str  # the suffix of the Role's name: a service, "nats", or "" for all-in-one
+    service: str  # whose Role of the chart grants it: a service, or "nats"
     service_account: str
     verb: str
     group: str
@@ -27,6 +27,14 @@ class AccessReviewRequest(msgspec.Struct, frozen=True, kw_only=True):
         what = f"{self.resource}.{self.group}" if self.group else self.resource
         name = f" {self.name}" if self.name else ""
         return f"{self.verb} {what}{name}" + (f" in {self.namespace}" if self.namespace else "")
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """Return the resourceAttributes of a review."""
+        resource, _, subresource = self.resource.partition("/")
+        given = {key: getattr(self, key) for key in ("namespace", "verb", "group", "name")}
+        given |= {"resource": resource, "subresource": subresource}
+        return {key: value for key, value in given.items() if value}
 
 
 class AccessReviewResult(msgspec.Struct, frozen=True):
@@ -53,33 +61,47 @@ _NEVER: Final = (
     ("rbac.authorization.k8s.io", "clusterrolebindings", ("create",)),
     ("", "users", ("impersonate",)),
 )
+_CLUSTER_SCOPED: Final = ("nodes", "clusterrolebindings", "users")
+_Rights = list[tuple[str, PolicyRule]]  # with the service whose Role grants it
 
 
 def list_access_reviews(installation: Installation) -> tuple[AccessReviewRequest, ...]:
     """Return all reviews, service by service; also for metadata, which needs no permission."""
     found: list[AccessReviewRequest] = []
     for process in installation.processes:
-        rights = [right for wiring in process.services for right in wiring.policy_rules]
-        service = "" if len(process.services) > 1 else process.services[0].service
-        found += _list_required(
-            service, process.service_account, (apply_lease_names(process, r) for r in rights)
-        )
-        found += _list_forbidden(service, process.service_account, rights, installation.namespace)
+        rights = [
+            (spec.service, apply_lease_names(process, right))
+            for spec in process.services
+            for right in spec.policy_rules
+        ]
+        service = process.services[0].service
+        found += _list_reviews(service, process.service_account, rights, installation.namespace)
     if installation.nats is not None:
         names = ResourceNames(namespace=installation.namespace, prefix=installation.prefix)
         account = installation.nats.pod.service_account_name or "default"
-        rights = list(bootstrap_rights(names))
-        found += _list_required("nats", account, rights)
-        found += _list_forbidden("nats", account, rights, installation.namespace)
-    return tuple(dict.fromkeys(found))
+        rights = [("nats", right) for right in bootstrap_rights(names)]
+        found += _list_reviews("nats", account, rights, installation.namespace)
+    # Services in one process share an account: the first Role with a permission suffices.
+    by_permission: dict[tuple[str, str], AccessReviewRequest] = {}
+    for one in found:
+        by_permission.setdefault((one.service_account, str(one)), one)
+    return tuple(by_permission.values())
 
 
-def _list_required(service: str, account: str, rights: Iterable[PolicyRule]) -> Iterator[AccessReviewRequest]:
-    for right in rights:
+def _list_reviews(
+    service: str, account: str, rights: _Rights, namespace: str
+) -> Iterator[AccessReviewRequest]:
+    """Yield the required permissions, then the forbidden ones.
+
+    The latter are those in the installation's namespace, where excess is most likely.
+    """
+    given = set()
+    for of_service, right in rights:
         for verb in right.verbs:
+            given.add((right.group, right.resource, verb))
             for name in right.resource_names or ("",):
                 yield AccessReviewRequest(
-                    service=service,
+                    service=of_service,
                     service_account=account,
                     verb=verb,
                     group=right.group,
@@ -87,26 +109,17 @@ def _list_required(service: str, account: str, rights: Iterable[PolicyRule]) -> 
                     name=name,
                     namespace=right.namespace,
                 )
-
-
-def _list_forbidden(
-    service: str, account: str, rights: Sequence[PolicyRule], namespace: str
-) -> Iterator[AccessReviewRequest]:
-    """Yield the forbidden permissions in the installation's namespace, where excess is most likely."""
-    given = {(right.group, right.resource, verb) for right in rights for verb in right.verbs}
-    for group, resource, verbs in _NEVER:
-        for verb in verbs:
-            if (group, resource, verb) in given:
-                continue
-            yield AccessReviewRequest(
-                service=service,
-                service_account=account,
-                verb=verb,
-                group=group,
-                resource=resource,
-                namespace="" if resource in ("nodes", "clusterrolebindings", "users") else namespace,
-                is_required=False,
-            )
+    never = [(group, resource, verb) for group, resource, verbs in _NEVER for verb in verbs]
+    for group, resource, verb in (each for each in never if each not in given):
+        yield AccessReviewRequest(
+            service=service,
+            service_account=account,
+            verb=verb,
+            group=group,
+            resource=resource,
+            namespace="" if resource in _CLUSTER_SCOPED else namespace,
+            is_required=False,
+        )
 
 
 def apply_lease_names(process: Process, right: PolicyRule) -> PolicyRule:
@@ -122,27 +135,10 @@ def apply_lease_names(process: Process, right: PolicyRule) -> PolicyRule:
     )
 
 
-def get_role_name(installation: Installation, asked: AccessReviewRequest) -> str:
-    """Return the chart's name of Role and binding; in an all-in-one process, each service has its own."""
-    service = asked.service or _find_service(installation, asked)
-    return f"{installation.prefix}-{service}"
-
-
 def get_role_paths(installation: Installation, asked: AccessReviewRequest) -> tuple[str, str]:
     """Return the API paths of the Role (or ClusterRole) of that permission, and of its binding."""
-    name = get_role_name(installation, asked)
+    name = f"{installation.prefix}-{asked.service}"
     if asked.namespace:
         place = f"{_RBAC}/namespaces/{asked.namespace}"
         return f"{place}/roles/{name}", f"{place}/rolebindings/{name}"
     return f"{_RBAC}/clusterroles/{name}", f"{_RBAC}/clusterrolebindings/{name}"
-
-
-def _find_service(installation: Installation, asked: AccessReviewRequest) -> str:
-    for process in installation.processes:
-        for wiring in process.services:
-            for right in (apply_lease_names(process, each) for each in wiring.policy_rules):
-                if (right.group, right.resource, right.namespace) == (
-                    asked.group, asked.resource, asked.namespace
-                ) and asked.verb in right.verbs:  # fmt: skip
-                    return wiring.service
-    return "watcher"

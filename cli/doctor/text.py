@@ -6,6 +6,7 @@ from typing import Final
 from rich.text import Text
 
 from cli.doctor.findings import CheckReport, Diagnosis, Finding, FindingState
+from cli.doctor.snapshot import InstallationSnapshot
 from cli.lines import Line
 
 _STATES: Final[dict[FindingState, tuple[str, str]]] = {
@@ -27,6 +28,20 @@ def format_diagnosis(diagnosis: Diagnosis, where: str) -> Iterator[Line]:
         before = check.state
     yield Line(0, Text())
     yield Line(0, Text(_format_summary(diagnosis), style=_STATES[diagnosis.state][1]))
+
+
+def format_location(seen: InstallationSnapshot) -> str:
+    """Return the installation and its services, as the heading."""
+    installation = seen.installation
+    services = ", ".join(installation.services)
+    if installation.assumed_reason:
+        return f"Namespace {installation.namespace}, assumed from the chart: {services}"
+    beside = "".join(
+        f"; other installations: --namespace {other.namespace} --release {other.release}"
+        for other in seen.others
+    )
+    head = f"Release {installation.release or '(none)'} in namespace {installation.namespace}"
+    return f"{head}: {services}{beside}"
 
 
 def _format_check(check: CheckReport) -> Iterator[Line]:

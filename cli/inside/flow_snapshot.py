@@ -4,7 +4,7 @@ Pod and caller may have different versions: fields are only added, each with a d
 """
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Literal
 
 import msgspec
@@ -16,6 +16,11 @@ from libs.common.json_errors import JSON_ERRORS
 
 NATS_SILENT: Final = "NATS does not answer"
 Kind = Literal["node", "csr"]
+RENEWED_BEFORE: Final = {
+    "nats-server": timedelta(days=90),  # the keeper renews it a third of a year before its end
+    "nats-authority": timedelta(days=365),  # nothing renews it automatically
+    "talos": timedelta(minutes=30),
+}
 _KINDS: Final[tuple[Kind, ...]] = ("node", "csr")
 
 
@@ -75,6 +80,10 @@ class CertificateSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 
     name: str  # "nats-server", "nats-authority", "talos"
     expires_at: Timestamp
+
+    def is_overdue(self, at: datetime) -> bool:
+        """Whether it should have been renewed by then, by the same thresholds as the alerts."""
+        return at + RENEWED_BEFORE.get(self.name, timedelta()) >= self.expires_at
 
 
 class ObjectMessages(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,8 +8,8 @@ import msgspec
 
 from cli.cluster.kept_keys import NO_MANAGERS, KeptKeyReport, report_kept_keys
 from cli.cluster.kube_events import find_config_rejection
-from cli.cluster.snapshot import ClusterSnapshot, ConfigFile
-from cli.cluster.unavailable import Unavailable
+from cli.cluster.snapshot import ClusterSnapshot
+from cli.cluster.unavailable import Unavailable, list_known
 from cli.inside.flow_snapshot import FlowUnavailable, LastMessage
 from cli.status.components import (
     CertificateStatus,
@@ -24,8 +24,6 @@ from cli.status.components import (
 from cli.status.ipam.ipam_status import IpamStatus, build_ipam_status, read_pages, resolve_pools
 from cli.status.nodes import NodesStatus, summarize_nodes
 from cli.status.requests import RequestsStatus, summarize_requests
-from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.model import Ownership
 from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.contract.events import ClusterNetworksObserved, DeadLetter
 from services.ipam.core.effective_networks import NetworkFlags
@@ -89,7 +87,7 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def build_status(snapshot: ClusterSnapshot) -> ClusterStatus:
     """Return the status of the cluster."""
-    flow, nodes = snapshot.flow_snapshot, snapshot.known_nodes
+    flow, nodes = snapshot.flow_snapshot, list_known(snapshot.nodes)
     services = list_service_statuses(snapshot)
     installed = {one.name for one in services if one.state != "absent"}
     stream = flow.stream if flow else None
@@ -114,7 +112,7 @@ def build_status(snapshot: ClusterSnapshot) -> ClusterStatus:
         )
         if flow
         else DeadLettersStatus(),
-        nodes=summarize_nodes(nodes, flow, snapshot.at, _read_ownership(snapshot)),
+        nodes=summarize_nodes(nodes, flow, snapshot.at, snapshot.get_ownership(CLOUD_NODE)),
         kept_keys=tuple(
             report
             for node in nodes
@@ -131,21 +129,14 @@ def build_status(snapshot: ClusterSnapshot) -> ClusterStatus:
         ),
     )
     # A rejected configuration comes first: it also makes pods unready.
-    return msgspec.structs.replace(found, wrong=(*_list_config_problems(snapshot), *_list_problems(found)))
-
-
-def _read_ownership(snapshot: ClusterSnapshot) -> Ownership:
-    """Return which Nodes the labeler manages; all of them if the file is unavailable or invalid."""
-    text = snapshot.config.text if isinstance(snapshot.config, ConfigFile) else ""
-    try:
-        return parse_cloud_config(text, "the file").ownership.for_controller(CLOUD_NODE)
-    except CloudConfigError:  # the services keep an earlier file, and an Event reports this one
-        return Ownership()
+    rejection = find_config_rejection(list_known(snapshot.events))
+    rejected = (f"configuration: {rejection.message}",) if rejection else ()
+    return msgspec.structs.replace(found, wrong=(*rejected, *_list_problems(found)))
 
 
 def _build_ipam_status(snapshot: ClusterSnapshot) -> IpamStatus | None:
     """Return the IPAM status; its pools are those of the cluster networks that metadata published."""
-    claims, flow = snapshot.claims, snapshot.flow_snapshot
+    claims, flow, nodes = snapshot.claims, snapshot.flow_snapshot, list_known(snapshot.nodes)
     if isinstance(claims, Unavailable):
         return None
     networks = flow.networks.event if flow and flow.networks else None
@@ -161,7 +152,7 @@ def _build_ipam_status(snapshot: ClusterSnapshot) -> IpamStatus | None:
     except ValueError:
         # these networks come from a machine config, not from flags; `status ipam` takes ipam's flags
         pools = ()
-    return build_ipam_status(claims, snapshot.known_nodes, pools, at=snapshot.at, quarantine=_QUARANTINE)
+    return build_ipam_status(claims, nodes, pools, at=snapshot.at, quarantine=_QUARANTINE)
 
 
 def _list_unavailable_parts(snapshot: ClusterSnapshot) -> Iterator[str]:
@@ -179,12 +170,6 @@ def _list_unavailable_parts(snapshot: ClusterSnapshot) -> Iterator[str]:
     for name, part in parts.items():
         if isinstance(part, Unavailable):
             yield f"{name}: {part.reason}"
-
-
-def _list_config_problems(snapshot: ClusterSnapshot) -> Iterator[str]:
-    events = () if isinstance(snapshot.events, Unavailable) else snapshot.events
-    if rejection := find_config_rejection(events):
-        yield f"configuration: {rejection.message}"
 
 
 def _list_problems(found: ClusterStatus) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, Literal
 
 import msgspec
@@ -21,11 +21,6 @@ _ORDER: Final = ("nats", *(wiring.service for wiring in SERVICES), ALL_IN_ONE)
 _NEEDED: Final = (WATCHER.service, METADATA.service)  # in every profile
 _DEFAULT: Final = frozenset(wiring.service for wiring in DEFAULT_SERVICES)
 _STALLED_SECONDS: Final = 60.0
-_RENEWED_BEFORE: Final = {
-    "nats-server": timedelta(days=90),
-    "nats-authority": timedelta(days=365),
-    "talos": timedelta(minutes=30),
-}
 
 
 class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,8 +193,7 @@ def _why_stalled(queue: ConsumerSnapshot, idle: float | None) -> str:
 def list_certificate_statuses(
     certificates: Iterable[CertificateSnapshot], at: datetime
 ) -> Iterator[CertificateStatus]:
-    """Yield the state of each certificate, by the same thresholds as the alerts."""
+    """Yield the state of each certificate."""
     for one in certificates:
-        is_renewed = at + _RENEWED_BEFORE.get(one.name, timedelta()) < one.expires_at
-        state: ComponentState = "well" if is_renewed else "wrong"
+        state: ComponentState = "wrong" if one.is_overdue(at) else "well"
         yield CertificateStatus(name=one.name, expires_at=one.expires_at, state=state)

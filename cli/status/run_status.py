@@ -18,7 +18,7 @@ from cli.cluster.kube_reader import ClusterUnavailable, run_gathering
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import PARTS, read_cluster, require_nodes
 from cli.cluster.snapshot import ClusterSnapshot
-from cli.cluster.unavailable import Unavailable
+from cli.cluster.unavailable import Unavailable, list_known
 from cli.inside.flow_client import fetch_certificates, query_flow
 from cli.inside.flow_snapshot import FlowObject
 from cli.lines import Line, print_error, print_json, print_lines
@@ -80,9 +80,10 @@ async def _read_status(query: ClusterQuery) -> ClusterSnapshot:
 
 def _choose_objects(snapshot: ClusterSnapshot) -> tuple[FlowObject, ...]:
     """Return the Nodes and requests that wait: the oldest Nodes and the newest requests."""
-    nodes = sorted((node for node in snapshot.known_nodes if not node.is_initialized), key=_get_age_order)
-    requests = () if isinstance(snapshot.requests, Unavailable) else snapshot.requests
-    pending = sorted((one for one in requests if one.is_pending), key=_get_age_order)
+    nodes = sorted(
+        (node for node in list_known(snapshot.nodes) if not node.is_initialized), key=_get_age_order
+    )
+    pending = sorted((one for one in list_known(snapshot.requests) if one.is_pending), key=_get_age_order)
     return (
         *(FlowObject("node", node.name) for node in nodes[:_MAX_QUERIED_OBJECTS]),
         *(FlowObject("csr", one.name) for one in pending[-_MAX_QUERIED_OBJECTS:]),

@@ -7,13 +7,13 @@ from typing import Final
 
 from cli.cluster.kube_objects import Container, Workload
 from cli.cluster.pods import Pod
-from cli.cluster.unavailable import Unavailable
-from cli.doctor.checks.config_file import read_ownership_of
+from cli.cluster.unavailable import Unavailable, list_known
 from cli.doctor.checks.services import report_assumed_installation
 from cli.doctor.findings import (
+    APPROVAL_OFF,
+    Check,
     Finding,
     format_names,
-    report_ok,
     report_unavailable,
     report_unknown,
     report_wrong,
@@ -41,31 +41,25 @@ _POD_CIDRS: Final = (
 )
 
 
-def check_pod_cidr_allocators(seen: InstallationSnapshot) -> Iterator[Finding]:
+def check_pod_cidr_allocators(seen: InstallationSnapshot) -> Check:
     """Check that only one controller allocates pod CIDRs; two would allocate different ones."""
     if seen.installation.assumed_reason:
         yield report_assumed_installation(seen)
-        return
+        return ""
     if not seen.installation.runs_service("ipam"):
-        yield report_ok("ipam is not installed: another controller allocates pod CIDRs, as intended")
-        return
+        return "ipam is not installed: another controller allocates pod CIDRs, as intended"
     if isinstance(seen.system_pods, Unavailable):
         yield report_unavailable("the flags of kube-controller-manager are unknown", seen.system_pods)
-        return
-    managers = [
-        (pod, each)
-        for pod in seen.system_pods
-        for each in pod.spec.containers
-        if _is_controller_manager(each)
-    ]
+        return ""
+    containers = ((pod.name, each) for pod in seen.system_pods for each in pod.spec.containers)
+    managers = [(name, each) for name, each in containers if _is_controller_manager(each)]
     if not managers:
         yield report_unknown(
             "no pod in kube-system runs kube-controller-manager, so it is unknown whether it allocates pod "
             "CIDRs",
             "check that kube-controller-manager runs with --controllers=*,-node-ipam-controller",
         )
-        return
-    allocating = [pod.name for pod, each in managers if allocates_pod_cidrs(each)]
+    allocating = [name for name, each in managers if allocates_pod_cidrs(each)]
     if allocating:
         yield report_wrong(
             f"both ipam and kube-controller-manager allocate pod CIDRs: {format_names(allocating)} "
@@ -74,10 +68,7 @@ def check_pod_cidr_allocators(seen: InstallationSnapshot) -> Iterator[Finding]:
             "pod-cidrs-patch-1.14.yaml):",
             _POD_CIDRS,
         )
-    else:
-        yield report_ok(
-            f"ipam allocates pod CIDRs, and {format_names(pod.name for pod, _ in managers)} does not"
-        )
+    return f"ipam allocates pod CIDRs, and {format_names(name for name, _ in managers)} does not"
 
 
 def _is_controller_manager(container: Container) -> bool:
@@ -100,31 +91,30 @@ def allocates_pod_cidrs(container: Container) -> bool:
     return "*" in items
 
 
-def check_cloud_controllers(seen: InstallationSnapshot) -> Iterator[Finding]:
+def check_cloud_controllers(seen: InstallationSnapshot) -> Check:
     """Check that no other cloud controller removes the taint, labels Nodes or deletes them."""
     found = [*_check_lease_holder(seen), *_find_duplicate_installations(seen), *_find_other_managers(seen)]
     yield from found
     if found:
-        return
+        return ""
     leases = next((one for one in (seen.lease, seen.upstream_leases) if isinstance(one, Unavailable)), None)
     if leases:
         yield report_unavailable("the leader is unknown", leases)
-    if not seen.is_cluster_wide:
-        yield _report_other_installations()
-    elif not leases:
-        namespace, name = seen.installation.lease
-        yield report_ok(
-            f"no other cloud controller manager; the holder of Lease {namespace}/{name} is a pod of this "
-            "installation"
-        )
-
-
-def _report_other_installations() -> Finding:
-    return report_unknown(
-        "workloads in other namespaces are unknown: permission to list them in all namespaces is missing",
-        "use credentials that may list deployments and daemonsets in all namespaces:",
-        "kubectl auth can-i list deployments.apps --all-namespaces",
+    yield from _report_other_installations(seen)
+    namespace, name = seen.installation.lease
+    return (
+        f"no other cloud controller manager; the holder of Lease {namespace}/{name} is a pod of this "
+        "installation"
     )
+
+
+def _report_other_installations(seen: InstallationSnapshot) -> Iterator[Finding]:
+    if not seen.is_cluster_wide:
+        yield report_unknown(
+            "workloads in other namespaces are unknown: permission to list them in all namespaces is missing",
+            "use credentials that may list deployments and daemonsets in all namespaces:",
+            "kubectl auth can-i list deployments.apps --all-namespaces",
+        )
 
 
 def _check_lease_holder(seen: InstallationSnapshot) -> Iterator[Finding]:
@@ -188,7 +178,7 @@ def _find_duplicate_installations(seen: InstallationSnapshot) -> Iterator[Findin
 
 def _find_other_managers(seen: InstallationSnapshot) -> Iterator[Finding]:
     ours = {(w.namespace, w.name) for i in (seen.installation, *seen.others) for w in i.workloads}
-    shared = read_ownership_of(seen, CLOUD_NODE) != Ownership()
+    shared = seen.get_ownership(CLOUD_NODE) != Ownership()
     for workload in seen.workloads:
         if (workload.namespace, workload.name) in ours or not workload.desired_pods:
             continue
@@ -237,25 +227,21 @@ def _find_other_leases(seen: InstallationSnapshot, *, shared: bool) -> Iterator[
             )
 
 
-def check_approvers(seen: InstallationSnapshot) -> Iterator[Finding]:
+def check_approvers(seen: InstallationSnapshot) -> Check:
     """Check that only csr approves; if there were another approver, the less strict one would decide."""
     if not seen.installation.runs_service("csr"):
-        yield report_ok("certificate approval is off (node-csr-approval is not in enabledControllers)")
-        return
+        return APPROVAL_OFF
     found = [*_find_other_approvers(seen), *_find_foreign_approvals(seen)]
     yield from found
-    if found:
-        return
-    if isinstance(seen.requests, Unavailable):
+    if not found and isinstance(seen.requests, Unavailable):
         yield report_unavailable("the approvers of requests are unknown", seen.requests)
-    elif not seen.is_cluster_wide:
-        yield _report_other_installations()
-    else:
-        yield report_ok("no other approver of serving certificates found")
+    elif not found:
+        yield from _report_other_installations(seen)
+    return "no other approver of serving certificates found"
 
 
 def _find_other_approvers(seen: InstallationSnapshot) -> Iterator[Finding]:
-    if read_ownership_of(seen, CSR_APPROVAL) != Ownership():
+    if seen.get_ownership(CSR_APPROVAL) != Ownership():
         return  # it may approve for Nodes of other controllers
     for workload in seen.workloads:
         images = [each.image for each in workload.pod.containers if _APPROVERS.search(_get_program(each))]
@@ -269,14 +255,12 @@ def _find_other_approvers(seen: InstallationSnapshot) -> Iterator[Finding]:
 
 
 def _find_foreign_approvals(seen: InstallationSnapshot) -> Iterator[Finding]:
-    if isinstance(seen.requests, Unavailable):
-        return
+    ownership = seen.get_ownership(CSR_APPROVAL)
+    # csr leaves the requests of these Nodes to another approver
+    others = {node.name for node in list_known(seen.nodes) if why_not_owned(ownership, node)}
     reasons: dict[str, list[str]] = {}
-    others = _list_foreign_nodes(seen)
-    for filed in seen.requests:
-        if filed.node_name in others:
-            continue
-        approved = filed.find_condition("Approved")
+    for filed in list_known(seen.requests):
+        approved = filed.find_condition("Approved") if filed.node_name not in others else None
         if approved is not None and approved.reason not in (_OURS, *_BY_HAND):
             reasons.setdefault(approved.reason, []).append(filed.name)
     for reason, names in reasons.items():
@@ -285,12 +269,6 @@ def _find_foreign_approvals(seen: InstallationSnapshot) -> Iterator[Finding]:
             "find the approver and remove it; these ClusterRoles permit approval for the signer:",
             "kubectl get clusterroles --output yaml | grep --before-context 12 kubernetes.io/kubelet-serving",
         )
-
-
-def _list_foreign_nodes(seen: InstallationSnapshot) -> frozenset[str]:
-    """Return the Nodes whose requests csr leaves to another approver, by the file."""
-    ownership = read_ownership_of(seen, CSR_APPROVAL)
-    return frozenset(node.name for node in seen.known_nodes if why_not_owned(ownership, node))
 
 
 def _format_delete_command(workload: Workload) -> str:

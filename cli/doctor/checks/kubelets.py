@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.checks.config_file import read_ownership_of
 from cli.doctor.findings import (
+    APPROVAL_OFF,
+    Check,
     Finding,
     format_names,
-    report_ok,
     report_unavailable,
     report_unknown,
     report_wrong,
@@ -26,25 +26,28 @@ _PATCH: Final = (
 )
 
 
-def check_kubelets(seen: InstallationSnapshot) -> Iterator[Finding]:
+def check_kubelets(seen: InstallationSnapshot) -> Check:
     """Check that each Node has a valid provided-node-ip annotation.
 
     An external kubelet with --node-ip writes it; on Talos it always has one.
     """
     if isinstance(seen.nodes, Unavailable):
         yield report_unavailable("Nodes are unknown", seen.nodes)
-        return
-    ownership = read_ownership_of(seen, CLOUD_NODE)
-    nodes = [node for node in seen.nodes if not _is_foreign(node, ownership)]
+        return ""
+    nodes = _select_own_nodes(seen, CLOUD_NODE, seen.nodes)
+    yield from _find_not_external(nodes)
+    yield from _find_without_address(nodes)
+    yield from _find_invalid_address(nodes)
     left = len(seen.nodes) - len(nodes)
-    found = [*_find_not_external(nodes), *_find_without_address(nodes), *_find_invalid_address(nodes)]
-    yield from found
-    if not found:
-        others = f"; {left} excluded by `ownership`" if left else ""
-        yield report_ok(
-            f"{_pluralize_nodes(len(nodes))}: kubelets use an external cloud provider and announce their "
-            f"addresses{others}"
-        )
+    return (
+        f"{_pluralize_nodes(len(nodes))}: kubelets use an external cloud provider and announce their "
+        f"addresses{f'; {left} excluded by `ownership`' if left else ''}"
+    )
+
+
+def _select_own_nodes(seen: InstallationSnapshot, controller: str, nodes: Sequence[Node]) -> list[Node]:
+    ownership = seen.get_ownership(controller)
+    return [node for node in nodes if not _is_foreign(node, ownership)]
 
 
 def _is_foreign(node: Node, ownership: Ownership) -> bool:
@@ -100,45 +103,40 @@ def _find_invalid_address(nodes: Sequence[Node]) -> Iterator[Finding]:
             )
 
 
-def check_serving_certificates(seen: InstallationSnapshot) -> Iterator[Finding]:
+def check_serving_certificates(seen: InstallationSnapshot) -> Check:
     """Check that kubelets request serving certificates.
 
     Such a kubelet has created a request within the last hour, or has serverTLSBootstrap enabled.
     """
     if not seen.installation.runs_service("csr"):
-        yield report_ok("certificate approval is off (node-csr-approval is not in enabledControllers)")
-        return
-    for part in (seen.nodes, seen.requests):
-        if isinstance(part, Unavailable):
-            yield report_unavailable("some requests or Nodes are unknown", part)
-            return
-    assert not isinstance(seen.nodes, Unavailable)
-    assert not isinstance(seen.requests, Unavailable)
-    ours = [n for n in seen.nodes if not _is_foreign(n, read_ownership_of(seen, CSR_APPROVAL))]
-    filed = {request.node_name for request in seen.requests}
-    own = {node.name for node in ours}
-    by_itself = {name: told for name, told in seen.serving.items() if name in own - filed}
-    no = [name for name, told in by_itself.items() if told is False]
+        return APPROVAL_OFF
+    nodes, requests = seen.nodes, seen.requests
+    if isinstance(nodes, Unavailable) or isinstance(requests, Unavailable):
+        missing = next(part for part in (nodes, requests) if isinstance(part, Unavailable))
+        yield report_unavailable("some requests or Nodes are unknown", missing)
+        return ""
+    own = {node.name for node in _select_own_nodes(seen, CSR_APPROVAL, nodes)}
+    filed = own & {request.node_name for request in requests}
+    answers = {name: answer for name, answer in seen.serving.items() if name in own - filed}
+    no = [name for name, answer in answers.items() if answer is False]
     if no:
         yield report_wrong(
             f"{format_names(no)}: kubelets use self-signed serving certificates (serverTLSBootstrap is off)",
             'set machine.kubelet.extraArgs.rotate-server-certificates: "true" in the machine config:',
             _PATCH,
         )
-    mute = {name: told for name, told in by_itself.items() if isinstance(told, Unavailable)}
-    if mute:
-        told = next(iter(mute.values()))
+    unknown = {name: answer for name, answer in answers.items() if isinstance(answer, Unavailable)}
+    if unknown:
+        first = next(iter(unknown.values()))
         yield report_unknown(
-            f"{format_names(mute)}: no request within the last hour, and the kubelet configuration is "
-            f"unknown: {told.explanation}",
-            told.fix if told.required_permission else "read the kubelet configuration:",
-            *(told.commands or (f"kubectl get --raw /api/v1/nodes/{min(mute)}/proxy/configz",)),
+            f"{format_names(unknown)}: no request within the last hour, and the kubelet configuration is "
+            f"unknown: {first.explanation}",
+            first.fix if first.required_permission else "read the kubelet configuration:",
+            *(first.commands or (f"kubectl get --raw /api/v1/nodes/{min(unknown)}/proxy/configz",)),
         )
-    if not no and not mute:
-        asking = len(filed & own) + len(by_itself)
-        rest = len(ours) - asking
-        more = f"; {rest} more not checked" if rest > 0 else ""
-        yield report_ok(f"{_pluralize_nodes(asking)}: kubelets request serving certificates{more}")
+    requesting = len(filed) + len(answers)
+    more = f"; {len(own) - requesting} more not checked" if len(own) > requesting else ""
+    return f"{_pluralize_nodes(requesting)}: kubelets request serving certificates{more}"
 
 
 def _pluralize_nodes(count: int) -> str:

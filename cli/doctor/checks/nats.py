@@ -1,45 +1,43 @@
 """Whether NATS has its stream, consumers, certificates and connected services. Pure."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from cryptography import x509
 
 from cli.cluster.unavailable import AbsentObject, Unavailable
 from cli.doctor.findings import (
+    Check,
     Finding,
     format_names,
-    report_ok,
     report_unavailable,
     report_unknown,
     report_wrong,
 )
 from cli.doctor.snapshot import InstallationSnapshot
-from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapshot
+from cli.inside.flow_snapshot import CertificateSnapshot, FlowSnapshot, FlowUnavailable, StreamSnapshot
 from libs.common.contract.subjects import STREAM
 
 _LEADER_SILENT_SECONDS: Final = 30.0
 _ALMOST_FULL: Final = 0.9
-_SOON: Final = timedelta(days=365)  # nothing renews the authority automatically
-# the keeper renews the server certificate a third of a year before its end
-_UNRENEWED: Final = timedelta(days=90)
 _OF_THE_SERVER: Final = "nats-server"
 
 
-def check_nats(seen: InstallationSnapshot) -> Iterator[Finding]:
+def check_nats(seen: InstallationSnapshot) -> Check:
     """Check NATS, as seen with the reader's key."""
     if seen.installation.is_all_in_one:
-        yield report_ok("all services run in one process, without NATS")
-        return
-    found = [*_check_authority(seen), *_check_flow(seen), *_check_server_certificate(seen)]
-    yield from found
-    if not found and isinstance(seen.flow, FlowSnapshot) and seen.flow.stream is not None:
-        here = [one.service for one in seen.flow.services if one.is_present]
-        yield report_ok(
-            f"stream {STREAM} has {seen.flow.stream.messages:,} messages and {len(seen.flow.queues)} "
-            f"durable consumers; active: {', '.join(here)}"
-        )
+        return "all services run in one process, without NATS"
+    yield from _check_authority(seen)
+    yield from _check_flow(seen)
+    yield from _check_server_certificate(seen)
+    flow = seen.flow_snapshot
+    if flow is None or flow.stream is None:  # reported as a finding
+        return ""
+    return (
+        f"stream {STREAM} has {flow.stream.messages:,} messages and {len(flow.queues)} durable consumers; "
+        f"active: {', '.join(one.service for one in flow.services if one.is_present)}"
+    )
 
 
 def _check_flow(seen: InstallationSnapshot) -> Iterator[Finding]:
@@ -69,8 +67,8 @@ def _check_flow(seen: InstallationSnapshot) -> Iterator[Finding]:
         )
     age = flow.leader_heartbeat_seconds
     if age is None or age > _LEADER_SILENT_SECONDS:
-        said = "no leader heartbeat" if age is None else f"no leader heartbeat for {age:.0f} s"
-        yield report_wrong(f"{said}: all other services pause", "see why no watcher leads:", logs)
+        silent = "no leader heartbeat" if age is None else f"no leader heartbeat for {age:.0f} s"
+        yield report_wrong(f"{silent}: all other services pause", "see why no watcher leads:", logs)
     yield from _find_missing_consumers(seen, flow)
     yield from _check_stream(seen, flow.stream)
     if flow.dead_count:
@@ -98,7 +96,7 @@ def _check_stream(seen: InstallationSnapshot, stream: StreamSnapshot) -> Iterato
     if stream.max_bytes and stream.bytes > _ALMOST_FULL * stream.max_bytes:
         yield report_wrong(
             f"stream {STREAM} is {100 * stream.bytes // stream.max_bytes} % full",
-            ("increase nats.storeMebibytes in the chart's values (20 kB for each node and pending request):"),
+            "increase nats.storeMebibytes in the chart's values (20 kB for each node and pending request):",
             seen.installation.reapply_command,
         )
 
@@ -127,24 +125,21 @@ def _check_authority(seen: InstallationSnapshot) -> Iterator[Finding]:
 
 def _check_server_certificate(seen: InstallationSnapshot) -> Iterator[Finding]:
     """Check the certificate that the server presents to clients."""
-    shown = seen.flow.certificates if isinstance(seen.flow, FlowSnapshot) else ()
-    for one in shown:
-        if one.name != _OF_THE_SERVER or one.expires_at - seen.at >= _UNRENEWED:
-            continue
-        kubectl, workload = seen.installation.kubectl, seen.installation.nats
-        said = "expired" if one.expires_at < seen.at else "expires"
-        told = f"the certificate of the NATS server {said} on {one.expires_at:%Y-%m-%d} and was not renewed"
+    flow, workload = seen.flow_snapshot, seen.installation.nats
+    shown = [one for one in (flow.certificates if flow else ()) if one.name == _OF_THE_SERVER]
+    for one in (one for one in shown if one.is_overdue(seen.at)):
+        problem = f"the certificate of the NATS server {_describe_expiry(one, seen.at)} and was not renewed"
         if workload is None:
             yield report_wrong(
-                told, "this NATS server is not part of the chart: replace its certificate and reload it"
+                problem, "this NATS server is not part of the chart: replace its certificate and reload it"
             )
         else:
-            kind = workload.kind.lower()
+            pods = f"{workload.kind.lower()}/{workload.name}"
             yield report_wrong(
-                told,
+                problem,
                 "its keeper container renews it, and its log says why it does not "
                 "(docs/runbooks/TalosCCMNATSCertificateExpiring.md):",
-                f"{kubectl} logs {kind}/{workload.name} --container keeper --tail 20",
+                f"{seen.installation.kubectl} logs {pods} --container keeper --tail 20",
             )
 
 
@@ -158,10 +153,14 @@ def _check_expiry(pem: str, at: datetime, name: str, kubectl: str) -> Iterator[F
             f"{kubectl} delete secret,configmap {name}",
         )
         return
-    if ends - at < _SOON:
-        said = "expired" if ends < at else "expires"
+    authority = CertificateSnapshot(name="nats-authority", expires_at=ends)
+    if authority.is_overdue(at):
         yield report_wrong(
-            f"the CA certificate of NATS {said} on {ends:%Y-%m-%d}, and is not renewed automatically",
+            f"the CA certificate of NATS {_describe_expiry(authority, at)}, and is not renewed automatically",
             "delete its Secret; the keeper creates a new one (open connections stay):",
             f"{kubectl} delete secret {name}",
         )
+
+
+def _describe_expiry(one: CertificateSnapshot, at: datetime) -> str:
+    return f"{'expired' if one.expires_at < at else 'expires'} on {one.expires_at:%Y-%m-%d}"

@@ -1,17 +1,18 @@
 """Whether the services run, have one version, and are admitted by the namespace. Pure."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from cli.cluster.kube_events import KubeEvent
+import msgspec
+
 from cli.cluster.kube_objects import COMPONENT, INSTANCE, Workload
-from cli.cluster.pods import ContainerStatus, Pod
+from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable
 from cli.doctor.findings import (
+    Check,
     Finding,
     format_names,
-    report_ok,
     report_unavailable,
     report_unknown,
     report_wrong,
@@ -26,18 +27,14 @@ _LONGEST: Final = 300  # maximum characters of a message from outside
 _NEEDED: Final = ("watcher", "metadata")
 
 
-def check_services(seen: InstallationSnapshot) -> Iterator[Finding]:
+def check_services(seen: InstallationSnapshot) -> Check:
     """Check that every pod is ready; otherwise report the reason."""
     if seen.installation.assumed_reason:
         yield report_assumed_installation(seen)
-        return
-    bad = [
-        workload
-        for workload in seen.installation.workloads
-        if workload.ready_pods < max(workload.desired_pods, 1)
-    ]
-    for workload in bad:
-        yield _report_unready(seen, workload)
+        return ""
+    for workload in seen.installation.workloads:
+        if workload.ready_pods < max(workload.desired_pods, 1):
+            yield _report_unready(seen, workload)
     for service in _NEEDED:
         if not seen.installation.runs_service(service):
             yield report_wrong(
@@ -45,11 +42,9 @@ def check_services(seen: InstallationSnapshot) -> Iterator[Finding]:
                 "create it again:",
                 seen.installation.reapply_command,
             )
-    if not bad:
-        prefix = f"{seen.installation.prefix}-"
-        names = [(w.name.removeprefix(prefix), w) for w in seen.installation.workloads]
-        counts = [f"{name} {w.ready_pods}/{w.desired_pods}" for name, w in names]
-        yield report_ok(f"ready: {', '.join(counts)}")
+    prefix = f"{seen.installation.prefix}-"
+    names = [(w.name.removeprefix(prefix), w) for w in seen.installation.workloads]
+    return f"ready: {', '.join(f'{name} {w.ready_pods}/{w.desired_pods}' for name, w in names)}"
 
 
 def report_assumed_installation(seen: InstallationSnapshot) -> Finding:
@@ -96,9 +91,12 @@ def _report_unready(seen: InstallationSnapshot, workload: Workload) -> Finding:
             "see the reason:",
             f"{kubectl} describe {kind} {workload.name}",
         )
-    pod = pods[0]
-    why, fix, *commands = _explain_pod(pod, seen.unready)
-    return report_wrong(f"{head}: pod {pod.name} {why}", fix, *(c.format(kubectl=kubectl) for c in commands))
+    text, given = _explain_pod(pods[0], seen.unready)
+    return report_wrong(
+        f"{head}: pod {pods[0].name} {text.problem.format(**given)}",
+        text.fix,
+        text.command.format(**given, kubectl=kubectl),
+    )
 
 
 def select_pods(workload: Workload, pods: Sequence[Pod]) -> list[Pod]:
@@ -113,89 +111,86 @@ def select_pods(workload: Workload, pods: Sequence[Pod]) -> list[Pod]:
     ]
 
 
-def _explain_pod(pod: Pod, unready: UnreadyPods) -> tuple[str, ...]:
-    """Return the problem of a pod, the fix and the commands; commands contain {kubectl}."""
-    describe = f"{{kubectl}} describe pod {pod.name}"
-    status = pod.status
+class _PodText(msgspec.Struct, frozen=True):
+    """The problem of a pod, its fix and a command, with placeholders."""
+
+    problem: str
+    fix: str
+    command: str = "{kubectl} describe pod {pod}"
+
+
+_PULL: Final = _PodText(
+    "cannot pull the image of container {container}: {reason}: {message}",
+    "set image.repository and image.tag in the chart's values to the image that you have "
+    "pushed (there is no published image). To see the configured image:",
+    "{kubectl} get pod {pod} --output jsonpath='{{.spec.containers[*].image}}'",
+)
+_CREATE: Final = _PodText(
+    "cannot start container {container}: {reason}: {message}", "correct the named problem:"
+)
+# By the reason for which a container waits.
+_WAITING: Final[Mapping[str, _PodText]] = {
+    "ImagePullBackOff": _PULL,
+    "ErrImagePull": _PULL,
+    "InvalidImageName": _PULL,
+    "CreateContainerConfigError": _CREATE,
+    "CreateContainerError": _CREATE,
+    "CrashLoopBackOff": _PodText(
+        "restarts repeatedly: container {container}, {restarts} times{ended}{line}",
+        "correct what the last log lines report:",
+        "{kubectl} logs {pod} --container {container} --previous --tail 20",
+    ),
+}
+_UNSCHEDULED: Final = _PodText(
+    "fits no node: {message}",
+    "set nodeSelector and tolerations in the chart's values to match your control planes:",
+    "kubectl get nodes --output custom-columns=NAME:.metadata.name,TAINTS:.spec.taints[*].key",
+)
+_FAILED: Final = _PodText("is {phase}: {reason}: {message}", "see what it waits for:")
+# By a part of the message of a FailedMount Event.
+_FAILED_MOUNT: Final[Mapping[str, str]] = {
+    "talos-secrets": "Talos has not written that Secret: see the check talos-credential, and",
+    "-nats-": "the init container `bootstrap` of NATS creates that Secret: see its log, and",
+}
+_NOT_READY: Final = _PodText(
+    "runs, but its container {container} is not ready{line}",
+    "its log and /readyz?verbose on its port (docs/processes.md) give the reason:",
+    "{kubectl} logs {pod} --container {container} --tail 20",
+)
+_OTHERWISE: Final = _PodText("is {phase}", "see what it waits for:")
+
+
+def _explain_pod(pod: Pod, unready: UnreadyPods) -> tuple[_PodText, dict[str, Any]]:
+    """Return the text of the pod's problem, and the values of its placeholders."""
+    line = unready.last_lines.get(pod.name, "")
+    given: dict[str, Any] = {
+        "pod": pod.name,
+        "phase": pod.status.reason or pod.status.phase or "Pending",
+        "line": f"; last log line: {_truncate_line(line)}" if line else "",
+    }
     for container in pod.all_containers:
-        if finding := _explain_container(pod, container, unready.last_lines):
-            return finding
+        waiting, ended = container.state.waiting, container.last_state.terminated
+        if waiting is not None and waiting.reason in _WAITING:
+            return _WAITING[waiting.reason], given | {
+                "container": container.name,
+                "reason": waiting.reason,
+                "message": _truncate_line(waiting.message),
+                "restarts": container.restart_count,
+                "ended": f" with {ended.reason or 'status'} {ended.exit_code}" if ended else "",
+            }
     for condition in pod.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
-            return (
-                f"fits no node: {_truncate_line(condition.message)}",
-                "set nodeSelector and tolerations in the chart's values to match your control planes:",
-                "kubectl get nodes --output custom-columns=NAME:.metadata.name,TAINTS:.spec.taints[*].key",
-            )
+            return _UNSCHEDULED, given | {"message": _truncate_line(condition.message)}
     failed = [e for e in unready.events if e.involved_object.name == pod.name and e.type == "Warning"]
     if failed:
-        last = failed[-1]
-        return (
-            f"is {_describe_phase(pod)}: {last.reason}: {_truncate_line(last.message or '')}",
-            *_explain_event(last),
-            describe,
-        )
-    waiting = [c.name for c in pod.containers if not c.ready]
-    if waiting and status.phase == "Running":
-        said = _get_last_line(pod, unready.last_lines)
-        return (
-            f"runs, but its container {waiting[0]} is not ready{said}",
-            "its log and /readyz?verbose on its port (docs/processes.md) give the reason:",
-            f"{{kubectl}} logs {pod.name} --container {waiting[0]} --tail 20",
-        )
-    return (f"is {_describe_phase(pod)}", "see what it waits for:", describe)
-
-
-def _explain_container(pod: Pod, container: ContainerStatus, lines: Mapping[str, str]) -> tuple[str, ...]:
-    waiting = container.state.waiting
-    logs = f"{{kubectl}} logs {pod.name} --container {container.name} --previous --tail 20"
-    if waiting is not None and waiting.reason in ("ImagePullBackOff", "ErrImagePull", "InvalidImageName"):
-        return (
-            (
-                f"cannot pull the image of container {container.name}: {waiting.reason}: "
-                f"{_truncate_line(waiting.message)}"
-            ),
-            (
-                "set image.repository and image.tag in the chart's values to the image that you have "
-                "pushed (there is no published image). To see the configured image:"
-            ),
-            f"{{kubectl}} get pod {pod.name} --output jsonpath='{{{{.spec.containers[*].image}}}}'",
-        )
-    if waiting is not None and waiting.reason == "CrashLoopBackOff":
-        ended = container.last_state.terminated
-        how = f" with {ended.reason or 'status'} {ended.exit_code}" if ended else ""
-        return (
-            (
-                f"restarts repeatedly: container {container.name}, {container.restart_count} "
-                f"times{how}{_get_last_line(pod, lines)}"
-            ),
-            "correct what the last log lines report:",
-            logs,
-        )
-    if waiting is not None and waiting.reason in ("CreateContainerConfigError", "CreateContainerError"):
-        return (
-            (f"cannot start container {container.name}: {waiting.reason}: {_truncate_line(waiting.message)}"),
-            "correct the named problem:",
-            f"{{kubectl}} describe pod {pod.name}",
-        )
-    return ()
-
-
-def _explain_event(event: KubeEvent) -> tuple[str, ...]:
-    if event.reason == "FailedMount" and "talos-secrets" in event.message:
-        return ("Talos has not written that Secret: see the check talos-credential, and",)
-    if event.reason == "FailedMount" and "-nats-" in event.message:
-        return ("the init container `bootstrap` of NATS creates that Secret: see its log, and",)
-    return ("see what it waits for:",)
-
-
-def _get_last_line(pod: Pod, lines: Mapping[str, str]) -> str:
-    line = lines.get(pod.name, "")
-    return f"; last log line: {_truncate_line(line)}" if line else ""
-
-
-def _describe_phase(pod: Pod) -> str:
-    return pod.status.reason or pod.status.phase or "Pending"
+        reason, message = failed[-1].reason, failed[-1].message
+        fixes = [fix for part, fix in _FAILED_MOUNT.items() if reason == "FailedMount" and part in message]
+        text = msgspec.structs.replace(_FAILED, fix=fixes[0]) if fixes else _FAILED
+        return text, given | {"reason": reason, "message": _truncate_line(message)}
+    waits = [each.name for each in pod.containers if not each.ready]
+    if waits and pod.status.phase == "Running":
+        return _NOT_READY, given | {"container": waits[0]}
+    return _OTHERWISE, given
 
 
 def _truncate_line(text: str) -> str:
@@ -204,17 +199,17 @@ def _truncate_line(text: str) -> str:
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 
-def check_versions(seen: InstallationSnapshot) -> Iterator[Finding]:
+def check_versions(seen: InstallationSnapshot) -> Check:
     """Check that all workloads and this command have the same version."""
-    installation = seen.installation
-    if installation.assumed_reason:
+    if seen.installation.assumed_reason:
         yield report_assumed_installation(seen)
-        return
-    workloads = [process.workload for process in installation.processes]
-    images = {p.workload.name: p.container.image for p in installation.processes}
-    charts = {w.name: w.metadata.labels.get(_VERSION, "") for w in workloads}
-    again = installation.reapply_command
-    if len(set(images.values())) > 1:
+        return ""
+    here = seen.installation
+    images = {process.workload.name: process.container.image for process in here.processes}
+    charts = {each.workload.name: each.workload.metadata.labels.get(_VERSION, "") for each in here.processes}
+    again, chart, image = here.reapply_command, next(iter(charts.values())), next(iter(images.values()))
+    has_one_image = len(set(images.values())) == 1
+    if not has_one_image:
         yield report_wrong(
             f"the pods run different images: {_format_differences(images)}",
             "install the same version everywhere:",
@@ -226,41 +221,27 @@ def check_versions(seen: InstallationSnapshot) -> Iterator[Finding]:
             "apply one chart version:",
             again,
         )
-        return
-    chart, image = next(iter(charts.values()), ""), next(iter(images.values()), "")
-    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
-    if (
-        len(set(images.values())) == 1
-        and chart
-        and _is_release(tag)
-        and _normalize_version(tag) != _normalize_version(chart)
-    ):
+        return ""
+    if not chart:
+        yield report_unknown(
+            f"the workloads have no label {_VERSION}", "apply the chart, which sets it:", again
+        )
+        return ""
+    tag, version = image.partition("@")[0].rpartition("/")[2].partition(":")[2], chart.removeprefix("v")
+    if has_one_image and _RELEASED.fullmatch(tag) and tag.removeprefix("v") != version:
         yield report_wrong(
             f"chart version {chart} runs image {image}",
             f"remove image.tag from the values, or set it to {chart}, and upgrade:",
             again,
         )
-    if chart and _normalize_version(chart) != _normalize_version(seen.version):
+    if version != seen.version.removeprefix("v"):
         yield report_wrong(
             f"this talos-ccm has version {seen.version}, but {chart} is installed, so the checks may not "
             "apply",
             f"use talos-ccm {chart}, or install {seen.version}:",
             again,
         )
-    elif not chart:
-        yield report_unknown(
-            f"the workloads have no label {_VERSION}", "apply the chart, which sets it:", again
-        )
-    elif len(set(images.values())) == 1:
-        yield report_ok(f"{chart}, all with image {image}, same version as this talos-ccm")
-
-
-def _is_release(tag: str) -> bool:
-    return _RELEASED.fullmatch(tag) is not None
-
-
-def _normalize_version(version: str) -> str:
-    return version.removeprefix("v")
+    return f"{chart}, all with image {image}, same version as this talos-ccm"
 
 
 def _format_differences(by_name: Mapping[str, str]) -> str:
@@ -273,35 +254,33 @@ def _format_differences(by_name: Mapping[str, str]) -> str:
     )
 
 
-def check_pod_security(seen: InstallationSnapshot) -> Iterator[Finding]:
+def check_pod_security(seen: InstallationSnapshot) -> Check:
     """Check that the namespace admits the pods.
 
     All comply with `restricted`, except those on the host network.
     """
-    installation = seen.installation
-    if installation.assumed_reason:
+    name, labels = seen.installation.namespace, seen.namespace_labels
+    if seen.installation.assumed_reason:
         yield report_assumed_installation(seen)
-        return
-    hosts = [w for w in installation.workloads if w.pod.host_network]
-    name = installation.namespace
-    if isinstance(seen.namespace_labels, Unavailable):
-        yield report_unavailable(f"the labels of namespace {name} are unknown", seen.namespace_labels)
-        return
-    level = seen.namespace_labels.get(_ENFORCE, "")
-    refused = [w for w in hosts if level in ("baseline", "restricted") and name != "kube-system"]
-    if refused:
+        return ""
+    if isinstance(labels, Unavailable):
+        yield report_unavailable(f"the labels of namespace {name} are unknown", labels)
+        return ""
+    level, label = labels.get(_ENFORCE, ""), f"kubectl label namespace {name} {_ENFORCE}=privileged"
+    hosts = [workload for workload in seen.installation.workloads if workload.pod.host_network]
+    is_restricted = bool(hosts) and name != "kube-system"
+    if is_restricted and level in ("baseline", "restricted"):
         yield report_wrong(
-            f"{refused[0]} uses the host network, but namespace {name} enforces {level}, which rejects that",
+            f"{hosts[0]} uses the host network, but namespace {name} enforces {level}, which rejects that",
             "allow it:",
-            f"kubectl label namespace {name} {_ENFORCE}=privileged --overwrite",
+            f"{label} --overwrite",
         )
-    elif hosts and name != "kube-system" and not level and not any(w.ready_pods for w in hosts):
+    elif is_restricted and not level and not any(workload.ready_pods for workload in hosts):
         yield report_wrong(
             f"{hosts[0]} uses the host network and has no pod; namespace {name} has no label {_ENFORCE}, "
             "and Talos enforces baseline everywhere except in kube-system",
             "allow it:",
-            f"kubectl label namespace {name} {_ENFORCE}=privileged",
+            label,
         )
-    else:
-        what = "on the host network" if hosts else "restricted"
-        yield report_ok(f"pods are {what}; namespace {name} enforces {level or 'the default of the cluster'}")
+    what = "on the host network" if hosts else "restricted"
+    return f"pods are {what}; namespace {name} enforces {level or 'the default of the cluster'}"

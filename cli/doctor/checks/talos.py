@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cli.cluster.unavailable import CLOCK_TOLERANCE, AbsentObject, Unavailable, excess_offset
-from cli.doctor.findings import Finding, report_ok, report_unavailable, report_unknown, report_wrong
+from cli.doctor.findings import Check, Finding, report_unavailable, report_wrong
 from cli.doctor.snapshot import CredentialProbe, InstallationSnapshot
 from cli.inside.talos_credential import ProbeResult, TalosCredentialReport
 
@@ -17,12 +17,11 @@ _PATCH: Final = (
 )
 
 
-def check_credential(seen: InstallationSnapshot) -> Iterator[Finding]:
+def check_credential(seen: InstallationSnapshot) -> Check:
     """Check that Talos writes the credential that metadata mounts."""
     name, namespace = seen.installation.talos_account, seen.installation.namespace
     if not name:
-        yield report_ok("machines are not queried (talos.enabled=false), so no credential is needed")
-        return
+        return "machines are not queried (talos.enabled=false), so no credential is needed"
     where = f"ServiceAccount.talos.dev {namespace}/{name}"
     match seen.talos_objects.account:
         case Unavailable() as unavailable:
@@ -47,6 +46,7 @@ def check_credential(seen: InstallationSnapshot) -> Iterator[Finding]:
             f"control planes create it if {_ACCESS} is enabled:",
             _PATCH,
         )
+    return f"{where} has the role {READER}, and Talos reports no failure"
 
 
 def _check_service_account(
@@ -75,23 +75,17 @@ def _check_service_account(
             "apply it again as in the chart:",
             seen.installation.reapply_command,
         )
-    else:
-        yield report_ok(f"{where} has the role {READER}, and Talos reports no failure")
 
 
-def check_access(seen: InstallationSnapshot) -> Iterator[Finding]:
+def check_access(seen: InstallationSnapshot) -> Check:
     """Check the answers of the Talos API to metadata's pod."""
     if not seen.installation.talos_account:
-        yield report_ok("machines are not queried (talos.enabled=false)")
-        return
+        return "machines are not queried (talos.enabled=false)"
     if isinstance(seen.talos, Unavailable):
         yield report_unavailable("metadata's pod was not queried", seen.talos)
-        return
-    report = seen.talos.report
-    found = list(_check_report(seen, report))
-    yield from found
-    if not found:
-        yield report_ok(_describe_access(report))
+        return ""
+    yield from _check_report(seen, seen.talos.report)
+    return _describe_access(seen.talos.report)
 
 
 def _check_report(seen: InstallationSnapshot, talos: TalosCredentialReport) -> Iterator[Finding]:
@@ -142,11 +136,11 @@ def _describe_faults(asked: list[ProbeResult]) -> str:
     return "; ".join(f"{one.address}: {one.fault}" for one in asked[:3])
 
 
-def check_clocks(seen: InstallationSnapshot) -> Iterator[Finding]:
+def check_clocks(seen: InstallationSnapshot) -> Check:
     """Check that the clocks of API server, pod and this computer agree, and the certificate with them."""
     if isinstance(seen.clock, Unavailable):
-        yield report_unknown(f"the API server's time is unknown: {seen.clock.reason}", seen.clock.fix)
-        return
+        yield report_unavailable("the API server's time is unknown", seen.clock)
+        return ""
     apart = seen.clock.offset
     if apart:
         yield report_wrong(
@@ -155,9 +149,7 @@ def check_clocks(seen: InstallationSnapshot) -> Iterator[Finding]:
             "correct one of them: otherwise certificates appear not yet valid, or expired:",
             "timedatectl status",
         )
-    who = "API server and this computer"
     if isinstance(seen.talos, CredentialProbe):
-        who = "API server, metadata's node and this computer"
         (low, high), (first, last) = seen.talos.clock.bounds, seen.clock.bounds
         between = excess_offset((low - last, high - first))
         if between:
@@ -168,9 +160,9 @@ def check_clocks(seen: InstallationSnapshot) -> Iterator[Finding]:
                 "talosctl --nodes CONTROL_PLANES time",
             )
         yield from _check_certificate(seen.talos.report, seen.at)
-        apart = apart or between
-    if not apart:
-        yield report_ok(f"{who} agree within {CLOCK_TOLERANCE.seconds} s")
+    is_probed = isinstance(seen.talos, CredentialProbe)
+    who = "API server, metadata's node and this computer" if is_probed else "API server and this computer"
+    return f"{who} agree within {CLOCK_TOLERANCE.seconds} s"
 
 
 def _check_certificate(talos: TalosCredentialReport, now: datetime) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.cluster.snapshot import ClaimPages, ClusterSnapshot, ConfigFile
-from cli.cluster.unavailable import AbsentObject, Unavailable
+from cli.cluster.unavailable import AbsentObject, Unavailable, list_known
 from cli.inside import flow_snapshot
 from cli.layout import format_age
 from cli.status.cluster_status import ClusterStatus, build_status
@@ -163,7 +163,7 @@ LETTER = DeadLetter(
 ILL = msgspec.structs.replace(
     WELL,
     nodes=(
-        *WELL.known_nodes,
+        *list_known(WELL.nodes),
         stood("web-3", 800, conditions=(BLOCKED,)),
         stood("web-4", 5),
         stood("web-5", 300),
