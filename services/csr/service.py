@@ -50,8 +50,8 @@ class CsrService:
             republish_seconds=settings.republish_interval_seconds, without_talos=settings.without_talos
         )
         self._flow = Flow(
-            dependencies,
-            CSR.service,
+            parts=dependencies,
+            service=CSR.service,
             max_silence_seconds=settings.leader_silence_seconds,
             observe_only=dry,
             apply=self._apply_event,

@@ -52,8 +52,8 @@ class IpamService:
             on_change=self._on_view_change,
         )
         self._flow = Flow(
-            dependencies,
-            IPAM.service,
+            parts=dependencies,
+            service=IPAM.service,
             max_silence_seconds=settings.leader_silence_seconds,
             observe_only=settings.observe_only,
             apply=self._cluster_view.apply,

@@ -36,8 +36,8 @@ class LabelerService:
         self._uninitialized_nodes = UninitializedNodes()
         observe_only = settings.observe_only
         self._flow = Flow(
-            dependencies,
-            LABELER.service,
+            parts=dependencies,
+            service=LABELER.service,
             max_silence_seconds=settings.leader_silence_seconds,
             observe_only=observe_only,
             exclude=is_csr_subject,

@@ -44,8 +44,8 @@ class LifecycleService:
         self._started_at = dependencies.monotonic()
         self._node_index = NodeIndex()
         self._flow = Flow(
-            dependencies,
-            LIFECYCLE.service,
+            parts=dependencies,
+            service=LIFECYCLE.service,
             max_silence_seconds=settings.renew_deadline_seconds,
             observe_only=settings.observe_only,
             apply=self._apply_event,

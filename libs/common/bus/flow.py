@@ -5,6 +5,7 @@ import heapq
 import itertools
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from libs.common.bus.delivery import TemporaryError
@@ -39,58 +40,41 @@ async def follow_flow(
     await bus.follow(service, f"{FLOW}.>", follower, exclude=exclude)
 
 
+@dataclass(eq=False, kw_only=True)
 class Flow:
     """Follows the flow into a cache, and decides whether its service may act on it.
 
     A handler waits until the cache is complete and has applied the handler's message. The service pauses
-    without a leader, and while the last message of a subject could not be applied.
+    without a leader, and while the last message of a subject could not be applied. The callbacks without a
+    comment are those of `StreamCache` and `Bus.follow`.
     """
 
-    def __init__(
-        self,
-        parts: Dependencies,
-        service: str,
-        *,
-        max_silence_seconds: float,
-        observe_only: bool,
-        apply: Callable[[object], None] = lambda event: None,
-        consequence: str = "its state may be incomplete",
-        find_problems: Callable[[StreamCache], tuple[str, ...]] = StreamCache.problems,
-        exclude: Callable[[str], bool] = lambda subject: False,
-        should_keep: Callable[[Message], bool] = lambda message: True,
-        compact: Callable[[Message], Message] = lambda message: message,
-        on_message: Callable[[Message], None] = lambda message: None,
-        on_expired: Callable[[str], None] = lambda subject: None,
-        on_stream_replaced: Callable[[], None] = lambda: None,
-        on_caught_up: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`apply` receives each event; `consequence` completes "so ..." in the reason of a pause.
+    parts: Dependencies
+    service: str
+    max_silence_seconds: float  # after it without a heartbeat, another leader may be active elsewhere
+    observe_only: bool
+    apply: Callable[[object], None] = lambda event: None  # receives each event before `on_message`
+    consequence: str = "its state may be incomplete"  # completes "so ..." when `apply` has failed
+    # why the cache cannot be used now, in words; empty if it can
+    find_problems: Callable[[StreamCache], tuple[str, ...]] = StreamCache.problems
+    exclude: Callable[[str], bool] = lambda subject: False
+    should_keep: Callable[[Message], bool] = lambda message: True
+    compact: Callable[[Message], Message] = lambda message: message
+    on_message: Callable[[Message], None] = lambda message: None
+    on_expired: Callable[[str], None] = lambda subject: None
+    on_stream_replaced: Callable[[], None] = lambda: None
+    on_caught_up: Callable[[], None] = lambda: None
 
-        `max_silence_seconds` without a heartbeat, another leader may be active elsewhere. `find_problems`
-        returns why the cache cannot be used now, in words; empty if it can. The other callbacks are those of
-        `StreamCache` and `Bus.follow`; `on_message` is called after `apply`.
-        """
+    def __post_init__(self) -> None:
         self.cache = StreamCache(
-            clock=parts.monotonic,
-            should_keep=should_keep,
-            compact=compact,
+            clock=self.parts.monotonic,
+            should_keep=self.should_keep,
+            compact=self.compact,
             on_message=self._on_message,
             on_expired=self._on_expired,
             on_stream_replaced=self._on_stream_replaced,
             on_caught_up=self._on_caught_up,
         )
-        self._bus = parts.bus
-        self._service = service
-        self._max_silence_seconds = max_silence_seconds
-        self._observe_only = observe_only
-        self._apply = apply
-        self._consequence = consequence
-        self._find_problems = find_problems
-        self._exclude = exclude
-        self._handle_message = on_message
-        self._handle_expired = on_expired
-        self._handle_stream_replaced = on_stream_replaced
-        self._handle_caught_up = on_caught_up
         self._has_leader = asyncio.Event()
         self._failed_subjects: set[str] = set()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -98,13 +82,13 @@ class Flow:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        await follow_flow(self._bus, self._service, self.cache, exclude=self._exclude)
+        await follow_flow(self.parts.bus, self.service, self.cache, exclude=self.exclude)
 
     # ---- what a service may do now
 
     def problems(self) -> tuple[str, ...]:
         """Return why the cache cannot be used, in words for /readyz."""
-        return self._find_problems(self.cache)
+        return self.find_problems(self.cache)
 
     def why_paused(self) -> str:
         """Return why the service must not write now, whatever the cache lacks; "" if it may.
@@ -112,10 +96,10 @@ class Flow:
         In observe-only mode the service writes nothing, and so needs no leader.
         """
         if self._failed_subjects:
-            return f"defect: cannot apply {min(self._failed_subjects)}, so {self._consequence}"
-        if self._observe_only:
+            return f"defect: cannot apply {min(self._failed_subjects)}, so {self.consequence}"
+        if self.observe_only:
             return ""
-        return self.cache.why_no_leader(max_silence_seconds=self._max_silence_seconds)
+        return self.cache.why_no_leader(max_silence_seconds=self.max_silence_seconds)
 
     def list_pause_reasons(self) -> tuple[str, ...]:
         """Return why the service can decide nothing now; empty if it can."""
@@ -170,25 +154,25 @@ class Flow:
 
     def _on_message(self, message: Message) -> None:
         try:
-            self._apply(message.event)
+            self.apply(message.event)
             self._failed_subjects.discard(message.subject)
         except Exception:
             # Any message may trigger a defect. It must neither end the process nor hide an object.
             self._failed_subjects.add(message.subject)
             log.exception("cannot apply message", extra={"subject": message.subject})
-        if self._observe_only or (isinstance(message.event, Leading) and not self.cache.is_replaying):
+        if self.observe_only or (isinstance(message.event, Leading) and not self.cache.is_replaying):
             self._has_leader.set()
-        self._handle_message(message)
+        self.on_message(message)
         self._wake_waiters()
 
     def _on_expired(self, subject: str) -> None:
         self._failed_subjects.discard(subject)
-        self._handle_expired(subject)
+        self.on_expired(subject)
 
     def _on_stream_replaced(self) -> None:
         self._failed_subjects.clear()
-        self._handle_stream_replaced()
+        self.on_stream_replaced()
 
     def _on_caught_up(self) -> None:
-        self._handle_caught_up()
+        self.on_caught_up()
         self._wake_waiters()

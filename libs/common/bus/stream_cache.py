@@ -1,6 +1,7 @@
 """A cache of the last message of each subject, which knows whether the set is complete."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from math import nan
 from typing import Final
@@ -30,6 +31,7 @@ def connection_problems(disconnect_reason: str, *, replaying: bool) -> tuple[str
     return ("still replaying the stream",) if replaying else ()
 
 
+@dataclass(eq=False, kw_only=True)
 class StreamCache:
     """A bus `Follower` that stores the last message of each subject.
 
@@ -39,32 +41,16 @@ class StreamCache:
     was published again after it.
     """
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float],
-        should_keep: Callable[[Message], bool] = lambda message: True,
-        compact: Callable[[Message], Message] = lambda message: message,
-        on_message: Callable[[Message], None] = lambda message: None,
-        on_expired: Callable[[str], None] = lambda subject: None,
-        on_stream_replaced: Callable[[], None] = lambda: None,
-        on_caught_up: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Create an empty cache that is not connected. `clock` is monotonic, in seconds.
+    clock: Callable[[], float]  # monotonic, in seconds
+    should_keep: Callable[[Message], bool] = lambda message: True  # other messages are not stored
+    compact: Callable[[Message], Message] = lambda message: message  # to the form that is stored
+    # Receives each valid message in that form, stored or not; a SnapshotComplete, when it takes effect.
+    on_message: Callable[[Message], None] = lambda message: None
+    on_expired: Callable[[str], None] = lambda subject: None  # its stored message left the stream
+    on_stream_replaced: Callable[[], None] = lambda: None  # another stream ID voids the stored messages
+    on_caught_up: Callable[[], None] = lambda: None  # after each replay
 
-        The cache stores only messages that `should_keep` accepts, in the form that `compact` returns.
-        `on_message` receives each valid message in that form, stored or not; a SnapshotComplete, when it
-        takes effect. `on_expired` receives each subject whose stored message is no longer in the stream. The
-        cache calls `on_stream_replaced` when another stream ID voids the stored messages, and `on_caught_up`
-        after each replay.
-        """
-        self._clock = clock
-        self._keep = should_keep
-        self._compact = compact
-        self._on_message = on_message
-        self._on_dropped = on_expired
-        self._on_void = on_stream_replaced
-        self._on_caught_up = on_caught_up
+    def __post_init__(self) -> None:
         self._messages: dict[str, Message] = {}
         self._replayed: set[str] = set()
         # subject -> sequence and time of a last message that was published for another stream
@@ -104,13 +90,13 @@ class StreamCache:
 
     def seconds_since_leader_heartbeat(self) -> float | None:
         """Return the age of the last live leader heartbeat, None without one."""
-        return None if self._leader_heartbeat_at is None else self._clock() - self._leader_heartbeat_at
+        return None if self._leader_heartbeat_at is None else self.clock() - self._leader_heartbeat_at
 
     def leader_silence_seconds(self) -> float:
         """Return how long this cache has been live without a leader heartbeat; NaN while it is not live."""
         if self._disconnect_reason or self._replaying:
             return nan
-        return self._clock() - max(self._followed_since, self._leader_heartbeat_at or 0.0)
+        return self.clock() - max(self._followed_since, self._leader_heartbeat_at or 0.0)
 
     def why_no_leader(self, *, max_silence_seconds: float) -> str:
         """Return why no service may write now, "" if it may.
@@ -169,7 +155,7 @@ class StreamCache:
             self._leader_heartbeat_at = None
             self._sequence = 0
             self._stream_id = position.stream_id
-            self._on_void()
+            self.on_stream_replaced()
         if position.last_sequence < self._sequence:
             # A disk failure cut the end of the stream, perhaps with all messages of the newest leader.
             self._sequence = position.last_sequence
@@ -198,7 +184,7 @@ class StreamCache:
         self._epoch = max(self._epoch, epoch_of(message.event))
         if isinstance(message.event, Leading) and not self._replaying:
             # A replayed heartbeat may be as old as its TTL. Another leader may have the Lease by now.
-            self._leader_heartbeat_at = self._clock()
+            self._leader_heartbeat_at = self.clock()
         if isinstance(message.event, SnapshotComplete) and not self._replaying:
             self._snapshot = message
         else:
@@ -210,14 +196,14 @@ class StreamCache:
             self._store(snapshot)
 
     def _store(self, message: Message) -> None:
-        message = self._compact(message)
-        if self._keep(message):
+        message = self.compact(message)
+        if self.should_keep(message):
             self._messages[message.subject] = message
         else:
             self._messages.pop(message.subject, None)
         if isinstance(message.event, SnapshotComplete):
             self._drop_expired_deletions(message.published_at)
-        self._on_message(message)
+        self.on_message(message)
 
     def finish_replay(self) -> None:
         for subject in self._messages.keys() - self._replayed:
@@ -226,8 +212,8 @@ class StreamCache:
             del self._foreign[subject]
         self._replayed = set()  # a cleared set would keep its table of all subjects
         self._replaying = False
-        self._followed_since = self._clock()
-        self._on_caught_up()
+        self._followed_since = self.clock()
+        self.on_caught_up()
 
     def mark_disconnected(self, reason: str) -> None:
         self._disconnect_reason = reason or "connection lost"
@@ -252,7 +238,7 @@ class StreamCache:
 
     def _drop(self, subject: str) -> None:
         del self._messages[subject]
-        self._on_dropped(subject)
+        self.on_expired(subject)
 
     def _has_snapshot(self) -> bool:
         message = self._messages.get(SNAPSHOT)

@@ -30,7 +30,7 @@ from tests.service_flow import make_dependencies
 def make_flow(**options: Any) -> Flow:
     """A flow whose cache is complete."""
     parts = make_dependencies(MemoryBus(MemoryServer()), clock=ManualClock())
-    flow = Flow(parts, "test", max_silence_seconds=10.0, observe_only=True, **options)
+    flow = Flow(parts=parts, service="test", max_silence_seconds=10.0, observe_only=True, **options)
     flow.cache.start_replay(make_position())
     flow.cache.apply(make_message(make_snapshot(), sequence=1))
     flow.cache.finish_replay()
@@ -175,7 +175,7 @@ def test_a_failure_ends_with_its_subject_or_the_stream():
 async def test_a_service_pauses_without_a_live_leader_but_an_observer_needs_none(observe_only: bool):
     clock = ManualClock()
     parts = make_dependencies(MemoryBus(MemoryServer()), clock=clock)
-    flow = Flow(parts, "test", max_silence_seconds=10.0, observe_only=observe_only)
+    flow = Flow(parts=parts, service="test", max_silence_seconds=10.0, observe_only=observe_only)
     led = asyncio.create_task(flow.wait_for_leader())
     flow.cache.start_replay(make_position())
     flow.cache.apply(make_message(make_leading(), sequence=1))  # replayed: it proves no leader
