@@ -1,6 +1,7 @@
 """Makes one Talos call to one machine: retries it once after a lost connection, times and parses it."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from typing import TypeVar
 
@@ -21,13 +22,14 @@ Observe = Callable[[str, float, bool], None]  # request name, seconds, whether i
 TraceHeaders = Callable[[], Mapping[str, str]]  # headers of the caller's span, such as traceparent
 
 
+@dataclass(eq=False)
 class TalosCalls:
     """Get and List over a session. An empty machine name means the endpoint itself."""
 
-    def __init__(self, session: TalosSession, *, observe: Observe, trace_headers: TraceHeaders) -> None:
-        self._session = session
-        self._observe = observe
-        self._trace_headers = trace_headers
+    session: TalosSession
+    _: KW_ONLY
+    observe: Observe
+    trace_headers: TraceHeaders
 
     async def query(
         self,
@@ -48,9 +50,9 @@ class TalosCalls:
         try:
             found = await self._read(ref, machine, deadline, read, absent)
         except MachineUnavailable:  # a cancelled query is not observed
-            self._observe(ref.metric_label, loop_time() - started, True)
+            self.observe(ref.metric_label, loop_time() - started, True)
             raise
-        self._observe(ref.metric_label, loop_time() - started, False)
+        self.observe(ref.metric_label, loop_time() - started, False)
         return found
 
     async def _read(
@@ -91,7 +93,7 @@ class TalosCalls:
         self, machine: str, deadline: float, refusing: dict[Endpoint, MachineFault]
     ) -> TalosChannel:
         try:
-            return await self._session.channel(machine, "calls", deadline=deadline, without=refusing)
+            return await self.session.channel(machine, "calls", deadline=deadline, without=refusing)
         except MachineUnavailable as error:
             for fault in refusing.values():  # it says more than the lack of another endpoint
                 raise MachineUnavailable(fault) from error
@@ -107,7 +109,7 @@ class TalosCalls:
 
     def build_headers(self, machine: str) -> dict[str, str]:
         """Return the headers of a call: apid routes by `node` and forwards all other headers."""
-        return {**self._trace_headers(), **({"node": machine} if machine else {})}
+        return {**self.trace_headers(), **({"node": machine} if machine else {})}
 
 
 @cache

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 
 import msgspec
 
@@ -19,13 +20,16 @@ from services.lifecycle.core.shutdown_taint import ShutdownTaintChange, plan_shu
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class ShutdownTaintWriter:
     """Writes the changes of `plan_shutdown_taint`; a dry run writes nothing."""
 
-    def __init__(self, kube: KubeApi, *, ownership: Callable[[], Ownership], is_dry_run: bool) -> None:
-        self._kube = kube
-        self._ownership = ownership
-        self._is_dry_run = is_dry_run
+    kube: KubeApi
+    _: KW_ONLY
+    ownership: Callable[[], Ownership]
+    is_dry_run: bool
+
+    def __post_init__(self) -> None:
         self._written: dict[str, Node] = {}  # the API server's answers; the watcher observes them later
 
     async def apply(self, node: Node, report: MachineReport | None) -> ShutdownTaintChange | None:
@@ -38,7 +42,7 @@ class ShutdownTaintWriter:
         ):
             node = written
         change = self._plan_change(node, report)
-        if change is None or self._is_dry_run:
+        if change is None or self.is_dry_run:
             return change
         try:
             try:
@@ -56,7 +60,7 @@ class ShutdownTaintWriter:
     async def _retry_on_latest(
         self, observed: Node, report: MachineReport | None
     ) -> ShutdownTaintChange | None:
-        node = await self._kube.get_node(observed.name)
+        node = await self.kube.get_node(observed.name)
         change = self._plan_change(node, report) if node.uid == observed.uid else None
         if change is not None:
             await self._patch(node, change)
@@ -64,10 +68,10 @@ class ShutdownTaintWriter:
 
     def _plan_change(self, node: Node, report: MachineReport | None) -> ShutdownTaintChange | None:
         """Return the change of a Node that lifecycle manages; None for other Nodes."""
-        return None if explain_exclusion(self._ownership(), node) else plan_shutdown_taint(node, report)
+        return None if explain_exclusion(self.ownership(), node) else plan_shutdown_taint(node, report)
 
     async def _patch(self, node: Node, change: ShutdownTaintChange) -> None:
-        changes = msgspec.structs.replace(change.changes, guarded_labels=ownership_labels(self._ownership()))
-        self._written[node.name] = await self._kube.patch_node(node.name, build_node_patch(node, changes))
+        changes = msgspec.structs.replace(change.changes, guarded_labels=ownership_labels(self.ownership()))
+        self._written[node.name] = await self.kube.patch_node(node.name, build_node_patch(node, changes))
         metrics.LIFECYCLE_SHUTDOWN_TAINTS.labels("set" if change.is_set else "removed").inc()
         log.info(change.summary, extra={"node": node.name, "reason": change.reason})

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Final, Generic
 
@@ -37,41 +38,31 @@ log = logging.getLogger(__name__)
 EVICTION_GRACE_SECONDS: Final = 5.0
 
 
+@dataclass(eq=False)
 class ObservationPublisher(Generic[ObjectT]):
     """Publishes the observations of one kind, while a round has given it a fencing token."""
 
-    def __init__(
-        self,
-        kind: Kind[ObjectT],
-        store: Store[ObjectT],
-        *,
-        published: PublishedState,
-        publisher: OrderedPublisher,
-        requests: ResyncRequests,
-        in_flight: int,
-        now: Callable[[], datetime],
-        jitter: Callable[[], float],
-        absent_as_of: Callable[[str], Awaitable[int | None]],
-    ) -> None:
-        """`absent_as_of` returns the resourceVersion at which no object has that name, None if one has.
+    kind: Kind[ObjectT]
+    store: Store[ObjectT]
+    _: KW_ONLY
+    published: PublishedState
+    publisher: OrderedPublisher
+    requests: ResyncRequests
+    in_flight: int
+    now: Callable[[], datetime]
+    jitter: Callable[[], float]
+    # Asks the API server for the resourceVersion at which no object has that name; None if one has. Raises
+    # TemporaryError without an answer.
+    absent_as_of: Callable[[str], Awaitable[int | None]]
 
-        It asks the API server, and raises TemporaryError without an answer.
-        """
-        self._kind = kind
-        self._store = store
-        self._published = published
-        self._publisher = publisher
-        self._requests = requests
+    def __post_init__(self) -> None:
         self._queue = WorkQueue(
-            in_flight=in_flight,
-            max_cooldown_seconds=kind.max_cooldown_seconds,
+            in_flight=self.in_flight,
+            max_cooldown_seconds=self.kind.max_cooldown_seconds,
             is_settling=self._is_settling,
         )
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: float | None = None
-        self._now = now
-        self._jitter = jitter
-        self._absent_as_of = absent_as_of
         self._token: FencingToken | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._last_error = ""
@@ -93,7 +84,7 @@ class ObservationPublisher(Generic[ObjectT]):
         """Return why the stream may lack observations, in words for /readyz."""
         if not self._last_error:
             return ()
-        waiting = f"{self._queue.pending_count} observations of {self._kind.resource} wait to be published"
+        waiting = f"{self._queue.pending_count} observations of {self.kind.resource} wait to be published"
         return (f"{waiting}: {self._last_error}",)
 
     async def run(self) -> None:
@@ -110,7 +101,7 @@ class ObservationPublisher(Generic[ObjectT]):
     def enqueue(self, names: Collection[str]) -> None:
         """Publish these objects if they have changed."""
         for name in names:
-            if self._published.get(self._kind, name) is None and self._store.may_be_evicted(name):
+            if self.published.get(self.kind, name) is None and self.store.may_be_evicted(name):
                 # The requester files requests without end. An object evicted during the delay was never
                 # published, so it needs no deletion message either. Each of the two messages would stay in
                 # the stream for an hour.
@@ -121,18 +112,18 @@ class ObservationPublisher(Generic[ObjectT]):
 
     def enqueue_subject(self, subject: str) -> None:
         """Publish the object of a fenced message again; ignore subjects of other kinds."""
-        if subject.startswith(f"{self._kind.subject}."):
-            self.enqueue((subject.removeprefix(f"{self._kind.subject}."),))
+        if subject.startswith(f"{self.kind.subject}."):
+            self.enqueue((subject.removeprefix(f"{self.kind.subject}."),))
 
     def republish(self, *, since: float, until: float) -> None:
         """Publish unchanged objects with an offset in [since, until), both fractions of a resync period.
 
         Also objects of the stream that the store lacks: a former leader may publish one late.
         """
-        due = select_due(self._store, since=since, until=until)
-        names = [each.name for each in due if self._kind.is_republished(each)]
+        due = select_due(self.store, since=since, until=until)
+        names = [each.name for each in due if self.kind.is_republished(each)]
         if not since:  # once per period
-            names += self._published.names(self._kind) - self._store.names()
+            names += self.published.names(self.kind) - self.store.names()
         for name in names:
             self._queue.add(name, force=True)
         self._start()
@@ -140,7 +131,7 @@ class ObservationPublisher(Generic[ObjectT]):
     def start_round(self, token: FencingToken) -> None:
         """Begin a round: publish all objects of store and stream with this token, then every change."""
         self._token = token
-        self._queue.start_round(self._store.names() | self._published.names(self._kind))
+        self._queue.start_round(self.store.names() | self.published.names(self.kind))
         self._start()
 
     def pause(self) -> None:
@@ -175,13 +166,13 @@ class ObservationPublisher(Generic[ObjectT]):
             self._finish(item.name, is_published)
         else:
             self._finish(item.name, is_published)
-        self._requests.wake()
+        self.requests.wake()
         self._start()
 
     async def _decide_and_publish(self, item: WorkItem, token: FencingToken) -> bool:
         """Process one item; return whether a message was published."""
         name = item.name
-        if self._store.get(name) is None:
+        if self.store.get(name) is None:
             self._skipped.pop(name, None)
         match await self._decide(name, token, force=item.force):
             case Publish(event=event, reason=reason):
@@ -195,9 +186,9 @@ class ObservationPublisher(Generic[ObjectT]):
         decision = self._decide_at(name, token, force=force)
         if not isinstance(decision, ConfirmAbsence):
             return decision
-        published = self._published.get(self._kind, name)
-        version = await self._absent_as_of(name)
-        if version is None or self._published.get(self._kind, name) is not published:
+        published = self.published.get(self.kind, name)
+        version = await self.absent_as_of(name)
+        if version is None or self.published.get(self.kind, name) is not published:
             # The object exists, or a newer observation was published meanwhile: a later item decides.
             return None
         return self._decide_at(name, token, force=force, absent_as_of=version)
@@ -205,17 +196,17 @@ class ObservationPublisher(Generic[ObjectT]):
     def _decide_at(
         self, name: str, token: FencingToken, *, force: bool, absent_as_of: int | None = None
     ) -> PublishDecision | None:
-        kind, found, published = self._kind, self._store.get(name), self._published.get(self._kind, name)
-        now, is_fenced = self._now(), self._published.is_fenced(kind, name)
+        kind, found, published = self.kind, self.store.get(name), self.published.get(self.kind, name)
+        now, is_fenced = self.now(), self.published.is_fenced(kind, name)
         if found is not None:
             return decide_present(kind, found, published, token, now=now, force=force, is_fenced=is_fenced)
-        if self._store.is_unreadable(name) or not self._store.has_synced:
+        if self.store.is_unreadable(name) or not self.store.has_synced:
             return None
         return decide_absent(
             kind,
             published,
             token,
-            last_resource_version=max(self._store.last_resource_version, absent_as_of or 0),
+            last_resource_version=max(self.store.last_resource_version, absent_as_of or 0),
             now=now,
             is_confirmed=absent_as_of is not None,
             is_fenced=is_fenced,
@@ -231,7 +222,7 @@ class ObservationPublisher(Generic[ObjectT]):
             outcome = await self._send(name, event)
             span.set({"talosccm.outcome": outcome.value})
         if outcome is PublishOutcome.PUBLISHED:
-            self._published.record_published(event, self._publisher.last_sequence_of(subject_of(event)))
+            self.published.record_published(event, self.publisher.last_sequence_of(subject_of(event)))
             self._skipped.pop(name, None)
         fields: dict[str, object] = {
             "event": type(event).__name__,
@@ -242,17 +233,17 @@ class ObservationPublisher(Generic[ObjectT]):
         # a joining Node changes several times, and the resync republishes every object
         is_frequent = reason in {REPUBLISH_REASON, CHANGED_REASON}
         log.log(
-            logging.INFO if self._kind.is_logged and not is_frequent else logging.DEBUG,
-            self._kind.log_message,
+            logging.INFO if self.kind.is_logged and not is_frequent else logging.DEBUG,
+            self.kind.log_message,
             extra=self._log_fields(name) | fields,
         )
         return outcome is PublishOutcome.PUBLISHED
 
     async def _send(self, name: str, event: ObservedEvent) -> PublishOutcome:
-        with self._publisher.publish_span(event) as span:
+        with self.publisher.publish_span(event) as span:
             headers = telemetry.outgoing_headers()
-            outcome = await self._publisher.publish(event, headers=headers)
-            span.set({"talosccm.stream.seq": self._publisher.last_sequence_of(subject_of(event))})
+            outcome = await self.publisher.publish(event, headers=headers)
+            span.set({"talosccm.stream.seq": self.publisher.last_sequence_of(subject_of(event))})
         if headers:
             self._traces[name] = headers
             if len(self._traces) > MAX_SUBJECTS:
@@ -269,42 +260,42 @@ class ObservationPublisher(Generic[ObjectT]):
         return event_attributes(event) if telemetry.tracing_is_on() else {}
 
     def _schedule_retry(self, name: str, error: Exception) -> None:
-        delay = backoff_seconds(self._queue.count_failure(name), self._jitter())
+        delay = backoff_seconds(self._queue.count_failure(name), self.jitter())
         self._queue.retry_at(name, asyncio.get_running_loop().time() + delay)
         if not self._last_error:  # log an outage once, although it affects every object
             log.warning("publish failed, will retry", extra=self._log_fields(name) | {"error": str(error)})
         self._last_error = str(error)
         if isinstance(error, NoStream):
-            self._requests.request_round()
+            self.requests.request_round()
         if isinstance(error, StreamFull):
-            self._requests.request_growth()
+            self.requests.request_growth()
 
     def _finish(self, name: str, is_published: bool) -> None:
         cools_down = is_published and not self._is_urgent(name)
         self._queue.done(name, published_at=asyncio.get_running_loop().time() if cools_down else None)
         if self._last_error and not self._queue.failing_count:
             self._last_error = ""
-            log.info("publishing works again", extra={"resource": self._kind.resource})
+            log.info("publishing works again", extra={"resource": self.kind.resource})
 
     def _is_urgent(self, name: str) -> bool:
         """Whether the object is deleted, replaced by another uid, or followers ignore its last message."""
-        found, published = self._store.get(name), self._published.get(self._kind, name)
-        known = self._kind.extract_object(published) if published is not None else None
-        is_fenced = self._published.is_fenced(self._kind, name)
+        found, published = self.store.get(name), self.published.get(self.kind, name)
+        known = self.kind.extract_object(published) if published is not None else None
+        is_fenced = self.published.is_fenced(self.kind, name)
         return is_fenced or found is None or known is None or known.uid != found.uid
 
     def _is_settling(self, name: str) -> bool:
-        found = self._store.get(name)
-        return found is not None and self._kind.is_settling(found)
+        found = self.store.get(name)
+        return found is not None and self.kind.is_settling(found)
 
     def _skip(self, name: str, reason: str) -> None:
         if self._skipped.get(name) != reason:
             self._skipped[name] = reason
-            metrics.PUBLISHED.labels(self._kind.subject.removeprefix(f"{ROOT}."), "skipped").inc()
+            metrics.PUBLISHED.labels(self.kind.subject.removeprefix(f"{ROOT}."), "skipped").inc()
             log.error(
                 "object skipped: cannot be published",
                 extra=self._log_fields(name) | {"reason": reason},
             )
 
     def _log_fields(self, name: str) -> dict[str, str]:
-        return {self._kind.log_field: name}
+        return {self.kind.log_field: name}

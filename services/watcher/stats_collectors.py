@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Final, NoReturn
 
@@ -29,27 +30,19 @@ _STREAM_GAUGES: Final = (
 )
 
 
+@dataclass(eq=False)
 class StreamStatsCollector:
     """Collects stream stats at once, then periodically; unknown values are removed from the metrics."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        *,
-        expected_durables: frozenset[str],
-        clock: Callable[[], float],
-        on_stats: Callable[[StreamStats], None] = lambda stats: None,
-        interval_seconds: float = STATS_INTERVAL_SECONDS,
-    ) -> None:
-        """`expected_durables` are the durables that must be consumed; `clock` is monotonic, in seconds.
+    bus: Bus
+    _: KW_ONLY
+    expected_durables: frozenset[str]  # the durables that must be consumed
+    clock: Callable[[], float]  # monotonic, in seconds
+    # receives the stats of each successful query
+    on_stats: Callable[[StreamStats], None] = lambda stats: None
+    interval_seconds: float = STATS_INTERVAL_SECONDS
 
-        `on_stats` receives the stats of each successful query.
-        """
-        self._bus = bus
-        self._expected = expected_durables
-        self._clock = clock
-        self._on_stats = on_stats
-        self._interval_seconds = interval_seconds
+    def __post_init__(self) -> None:
         self._stall_detector = StallDetector()
         self._last_error = ""
 
@@ -58,13 +51,13 @@ class StreamStatsCollector:
         try:
             while True:
                 await self._collect()
-                await asyncio.sleep(self._interval_seconds)
+                await asyncio.sleep(self.interval_seconds)
         finally:
             _clear_gauges(_STREAM_GAUGES)
 
     async def _collect(self) -> None:
         try:
-            stats = await self._bus.stats()
+            stats = await self.bus.stats()
         except BusError as error:
             _clear_gauges(_STREAM_GAUGES)
             if not self._last_error:  # log an outage once
@@ -73,11 +66,11 @@ class StreamStatsCollector:
             return
         self._last_error = ""
         self._export(stats)
-        self._on_stats(stats)
+        self.on_stats(stats)
 
     def _export(self, stats: StreamStats) -> None:
-        queues = filter_relevant(stats.consumers, self._expected)
-        stalled = self._stall_detector.measure_stalls(queues, self._clock())
+        queues = filter_relevant(stats.consumers, self.expected_durables)
+        stalled = self._stall_detector.measure_stalls(queues, self.clock())
         metrics.QUEUE_PENDING.set_series({(each.name,): each.pending for each in queues})
         metrics.QUEUE_UNACKNOWLEDGED.set_series({(each.name,): each.unacknowledged for each in queues})
         metrics.QUEUE_REDELIVERED.set_series({(each.name,): each.redelivered for each in queues})
@@ -88,25 +81,24 @@ class StreamStatsCollector:
         metrics.DEAD_LETTERS_STORED.set_series({(): stats.dead_letters})
 
 
+@dataclass(eq=False)
 class NodeStatsCollector:
     """Counts initialized and uninitialized Nodes again after a change, at most every 5 s."""
 
-    def __init__(self, store: Store[Node], requests: ResyncRequests, now: Callable[[], datetime]) -> None:
-        """`requests` counts the changes."""
-        self._store = store
-        self._requests = requests
-        self._now = now
+    store: Store[Node]
+    requests: ResyncRequests  # counts the changes
+    now: Callable[[], datetime]
 
     async def run(self) -> NoReturn:
         """Count until cancelled."""
         counted_changes = -1
         try:
             while True:
-                if self._store.has_synced:
-                    if self._requests.change_count != counted_changes:
-                        counted_changes = self._requests.change_count
+                if self.store.has_synced:
+                    if self.requests.change_count != counted_changes:
+                        counted_changes = self.requests.change_count
                         oldest = self._count()
-                    age = (self._now() - oldest).total_seconds() if oldest is not None else 0.0
+                    age = (self.now() - oldest).total_seconds() if oldest is not None else 0.0
                     metrics.OLDEST_UNINITIALIZED.set_series({(): max(0.0, age)})
                 await asyncio.sleep(_NODE_STATS_INTERVAL_SECONDS)
         finally:
@@ -114,9 +106,9 @@ class NodeStatsCollector:
 
     def _count(self) -> datetime | None:
         """Count the Nodes; return the creation time of the oldest uninitialized one, None without one."""
-        waiting = [node.metadata.creation_timestamp for node in self._store if not node.is_initialized]
+        waiting = [node.metadata.creation_timestamp for node in self.store if not node.is_initialized]
         metrics.NODES.set_series(
-            {("usable",): len(self._store) - len(waiting), ("uninitialized",): len(waiting)}
+            {("usable",): len(self.store) - len(waiting), ("uninitialized",): len(waiting)}
         )
         return min((created for created in waiting if created is not None), default=None)
 

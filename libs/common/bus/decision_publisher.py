@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Final, Literal
 
@@ -18,29 +19,20 @@ log = logging.getLogger(__name__)
 _MAX_REMEMBERED: Final = 50_000  # objects; the decisions of others are published again
 
 
+@dataclass(eq=False)
 class DecisionPublisher:
     """Publishes a decision when it changes, and again before the stream drops it. No service consumes it."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        *,
-        service: str,
-        kind: Literal["node", "csr"],
-        now: Callable[[], datetime],
-        outcome_aliases: Mapping[str, str],
-        is_own_write: Callable[[Decided, Decided], bool] = lambda last, decided: False,
-    ) -> None:
-        """`outcome_aliases` replaces outcomes: "would-..." where the service writes nothing.
+    bus: Bus
+    _: KW_ONLY
+    service: str
+    kind: Literal["node", "csr"]
+    now: Callable[[], datetime]
+    outcome_aliases: Mapping[str, str]  # replaces outcomes: "would-..." where the service writes nothing
+    # whether a decision only reports the write of the last one
+    is_own_write: Callable[[Decided, Decided], bool] = lambda last, decided: False
 
-        `is_own_write` returns whether a decision only reports the write of the last one.
-        """
-        self._bus = bus
-        self._service = service
-        self._kind = kind
-        self._now = now
-        self._outcome_aliases = outcome_aliases
-        self._is_own_write = is_own_write
+    def __post_init__(self) -> None:
         self._published: dict[str, Decided] = {}  # by name
 
     async def publish(
@@ -53,26 +45,26 @@ class DecisionPublisher:
         next_check_at: datetime | None = None,
     ) -> None:
         """Publish the decision unless it is unchanged. After a failure the next decision is published."""
-        outcome = self._outcome_aliases.get(outcome, outcome)
+        outcome = self.outcome_aliases.get(outcome, outcome)
         telemetry.annotate(outcome=outcome, reason=reason)
         decided = Decided(
-            service=self._service,
-            kind=self._kind,
+            service=self.service,
+            kind=self.kind,
             name=regarding.name,
             uid=regarding.uid,
             outcome=outcome,
             reason=reason,
-            decided_at=self._now(),
+            decided_at=self.now(),
             next_check_at=next_check_at,
             changes=changes,
         )
         if self._is_known(decided):
             return
         try:
-            await self._bus.publish(decided, headers=telemetry.outgoing_headers())
+            await self.bus.publish(decided, headers=telemetry.outgoing_headers())
         except BusError as error:
             # The decision is applied already: a retry of the message would only repeat it.
-            fields = {self._kind: regarding.name, "error": str(error)}
+            fields = {self.kind: regarding.name, "error": str(error)}
             log.warning("publish of decision failed", extra=fields)
             return
         self._published[regarding.name] = decided
@@ -87,7 +79,7 @@ class DecisionPublisher:
             return False
         changes = decided.changes or last.changes
         repeat = msgspec.structs.replace(decided, decided_at=last.decided_at, changes=changes)
-        return repeat == last or (decided.uid == last.uid and self._is_own_write(last, decided))
+        return repeat == last or (decided.uid == last.uid and self.is_own_write(last, decided))
 
     def forget(self, name: str) -> None:
         """Forget the decision about a deleted object."""

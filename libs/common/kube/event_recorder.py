@@ -5,6 +5,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Collection
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -60,6 +61,7 @@ class _History(msgspec.Struct):
     causes: dict[str, dict[str, None]] = msgspec.field(default_factory=dict)  # by reason, oldest first
 
 
+@dataclass(eq=False)
 class EventRecorder:
     """Queues Events, each cause once, and writes them.
 
@@ -68,29 +70,18 @@ class EventRecorder:
     bottleneck. An Event that has waited for MAX_DELAY_SECONDS is written anyway, one at a time.
     """
 
-    def __init__(
-        self,
-        kube: EventWriter,
-        *,
-        component: str,
-        now: Callable[[], datetime],
-        observe_only: bool = False,
-        is_foreign: Callable[[str], bool] = lambda name: False,
-        idle_seconds: Callable[[], float] | None = None,
-        limits: EventLimits = _DEFAULT_LIMITS,
-    ) -> None:
-        """`component` is the source of the Events. In observe-only mode nothing is recorded.
+    kube: EventWriter
+    _: KW_ONLY
+    component: str  # the source of the Events
+    now: Callable[[], datetime]
+    observe_only: bool = False  # nothing is recorded
+    # whether another controller owns the object of that name: its Events are dropped
+    is_foreign: Callable[[str], bool] = lambda name: False
+    # for how long no write of a Node has been in flight or waiting
+    idle_seconds: Callable[[], float] | None = None
+    limits: EventLimits = _DEFAULT_LIMITS
 
-        `is_foreign`: whether another controller owns the object of that name; its Events are dropped.
-        `idle_seconds` returns for how long no write of a Node has been in flight or waiting.
-        """
-        self._kube = kube
-        self._component = component
-        self._now = now
-        self._observe_only = observe_only
-        self._is_foreign = is_foreign
-        self._idle_seconds = idle_seconds
-        self._limits = limits
+    def __post_init__(self) -> None:
         self._waiting: deque[_QueuedEvent] = deque()
         self._has_events = asyncio.Event()
         self._histories: dict[str, _History] = {}  # by uid
@@ -109,20 +100,20 @@ class EventRecorder:
         at: datetime | None = None,
     ) -> None:
         """Queue an Event of the time `at`. One object, reason, discriminator and minute make one Event."""
-        if self._observe_only:
+        if self.observe_only:
             return
         event = ObjectEvent(
             regarding=about,
             reason=reason,
             message=message,
             type="Warning" if is_warning else "Normal",
-            component=self._component,
+            component=self.component,
             discriminator=discriminator,
         )
-        if len(self._waiting) >= self._limits.queued:
+        if len(self._waiting) >= self.limits.queued:
             self._drop(self._waiting.popleft(), "queue full")
         queued_at = asyncio.get_running_loop().time()
-        self._waiting.append(_QueuedEvent(event, at or self._now(), queued_at))
+        self._waiting.append(_QueuedEvent(event, at or self.now(), queued_at))
         self._has_events.set()
 
     def record_once(
@@ -143,7 +134,7 @@ class EventRecorder:
         history = self._histories.get(about.uid)
         if history is not None and cause in history.causes.get(reason, ()):
             return
-        if self._observe_only or self._is_foreign(about.name):
+        if self.observe_only or self.is_foreign(about.name):
             return
         if history is None:
             history = self._histories[about.uid] = _History(self._generation)
@@ -151,7 +142,7 @@ class EventRecorder:
                 del self._histories[next(iter(self._histories))]
         causes = history.causes.setdefault(reason, {})
         causes[cause] = None
-        if len(causes) > self._limits.causes:
+        if len(causes) > self.limits.causes:
             del causes[next(iter(causes))]
         self.record(about, reason, message, is_warning=is_warning, discriminator=cause, at=at)
 
@@ -207,8 +198,8 @@ class EventRecorder:
 
     async def _wait_for_turn(self) -> int:
         """Wait until the next Event may be written; return how many may be written at once."""
-        while self._idle_seconds is not None:
-            idle_in = IDLE_SECONDS - self._idle_seconds()
+        while self.idle_seconds is not None:
+            idle_in = IDLE_SECONDS - self.idle_seconds()
             if idle_in <= 0:
                 return _MAX_CONCURRENT_WRITES
             due_in = self._waiting[0].queued_at + MAX_DELAY_SECONDS - asyncio.get_running_loop().time()
@@ -228,10 +219,10 @@ class EventRecorder:
         if not self._waiting:
             return True
         queued = self._waiting.popleft()
-        if self._is_foreign(queued.event.regarding.name):  # it may have waited for minutes
+        if self.is_foreign(queued.event.regarding.name):  # it may have waited for minutes
             return True
         try:
-            await self._kube.create_event(queued.event, now=queued.at)
+            await self.kube.create_event(queued.event, now=queued.at)
         except PermanentError as error:
             log.warning("Event not written", extra=_log_fields(queued.event) | {"error": str(error)})
         except TemporaryError as error:
@@ -244,9 +235,9 @@ class EventRecorder:
 
     def _retry(self, queued: _QueuedEvent, error: str) -> None:
         age = asyncio.get_running_loop().time() - queued.queued_at
-        if age >= self._limits.retry_seconds:
+        if age >= self.limits.retry_seconds:
             self._drop(queued, error)
-        elif len(self._waiting) >= self._limits.queued:
+        elif len(self._waiting) >= self.limits.queued:
             self._drop(queued, "queue full")  # the others are newer
         else:
             self._waiting.append(queued)

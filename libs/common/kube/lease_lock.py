@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Final
 
@@ -45,6 +46,7 @@ class LeaseDenial(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
+@dataclass(eq=False)
 class LeaseLock:
     """One candidate for one Lease.
 
@@ -53,32 +55,22 @@ class LeaseLock:
     the Lease. So a candidate whose connection hangs stops leading before another one starts.
     """
 
-    def __init__(
-        self,
-        api: KubeApi,
-        *,
-        namespace: str,
-        name: str,
-        identity: str,
-        now: Callable[[], datetime],
-        clock: Callable[[], float] = time.monotonic,
-        duration_seconds: int = 15,
-        renew_deadline_seconds: float = 10.0,
-    ) -> None:
-        """Create it; `identity` must be unique to this process, `now` returns UTC, `clock` is monotonic."""
-        if renew_deadline_seconds >= duration_seconds:
+    api: KubeApi
+    _: KW_ONLY
+    namespace: str
+    name: str
+    identity: str  # unique to this process
+    now: Callable[[], datetime]  # UTC
+    clock: Callable[[], float] = time.monotonic  # monotonic
+    duration_seconds: int = 15
+    renew_deadline_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.renew_deadline_seconds >= self.duration_seconds:
             raise ValueError(
-                f"the renew deadline ({renew_deadline_seconds:g} s) must be shorter than the lease duration "
-                f"({duration_seconds} s): two could lead at once"
+                f"the renew deadline ({self.renew_deadline_seconds:g} s) must be shorter than the lease "
+                f"duration ({self.duration_seconds} s): two could lead at once"
             )
-        self._api = api
-        self._namespace = namespace
-        self._name = name
-        self._identity = identity
-        self._now = now
-        self._clock = clock
-        self._duration_seconds = duration_seconds
-        self._renew_deadline_seconds = renew_deadline_seconds
         self._observation: LeaseObservation | None = None
         self._leading_until = float("-inf")
         self._reported_at = float("-inf")
@@ -86,7 +78,7 @@ class LeaseLock:
     @property
     def is_leading(self) -> bool:
         """Whether no other candidate can have acquired the Lease yet."""
-        return self._clock() < self._leading_until
+        return self.clock() < self._leading_until
 
     @property
     def leading_until(self) -> float:
@@ -105,7 +97,7 @@ class LeaseLock:
     def holder_reads_reports(self) -> bool:
         """Whether another watcher holds the Lease and reads reports of standbys."""
         lease = self._observation.lease if self._observation is not None else None
-        if lease is None or lease.holder in ("", self._identity):
+        if lease is None or lease.holder in ("", self.identity):
             return False
         return get_annotation(lease, HOLDER_READS_REPORTS_ANNOTATION) == lease.holder
 
@@ -113,10 +105,10 @@ class LeaseLock:
         """Report on the Lease that this standby could lead. Raises KubeError; retry after a Conflict."""
         if self._observation is None or not self.holder_reads_reports:
             return
-        text = f"{self._identity} {micro_time(self._now())}"
+        text = f"{self.identity} {micro_time(self.now())}"
         document = set_annotation(self._observation.lease.document, STANDBY_REPORT_ANNOTATION, text)
-        await self._api.update_lease(
-            self._namespace, self._name, document, deadline_seconds=self._call_seconds()
+        await self.api.update_lease(
+            self.namespace, self.name, document, deadline_seconds=self._call_seconds()
         )
 
     async def try_acquire_or_renew(self, *, may_acquire: bool = True) -> LeaseGrant | LeaseDenial:
@@ -127,7 +119,7 @@ class LeaseLock:
         """
         if (
             self._observation is not None
-            and self._observation.lease.holder == self._identity
+            and self._observation.lease.holder == self.identity
             and self.is_leading
         ):
             try:
@@ -136,14 +128,14 @@ class LeaseLock:
                 pass  # another client wrote it, or the last response was lost: read it
         for writes_left in reversed(range(_WRITES)):
             try:
-                lease = await self._api.get_lease(
-                    self._namespace, self._name, deadline_seconds=self._call_seconds()
+                lease = await self.api.get_lease(
+                    self.namespace, self.name, deadline_seconds=self._call_seconds()
                 )
             except NotFound:
                 return await self._create() if may_acquire else self._deny("", _NEVER)
-            seen = self._record_observation(observe_lease(self._observation, lease, self._clock()))
-            is_own = lease.holder == self._identity
-            seconds_left = expires_at(seen, self._duration_seconds) - self._clock()
+            seen = self._record_observation(observe_lease(self._observation, lease, self.clock()))
+            is_own = lease.holder == self.identity
+            seconds_left = expires_at(seen, self.duration_seconds) - self.clock()
             if not is_own and seconds_left > 0:
                 return self._deny(lease.holder, seconds_left)
             if not is_own and not may_acquire:
@@ -163,9 +155,9 @@ class LeaseLock:
         if before is None or before.lease.holder != seen.lease.holder:
             self._reported_at = float("-inf")  # earlier reports concern another holder
         elif report != get_annotation(before.lease, STANDBY_REPORT_ANNOTATION) and not report.startswith(
-            f"{self._identity} "
+            f"{self.identity} "
         ):
-            self._reported_at = self._clock()
+            self._reported_at = self.clock()
         return seen
 
     async def release(self) -> bool:
@@ -180,48 +172,46 @@ class LeaseLock:
         except KubeError:
             return False  # unreachable: it expires by itself
         try:
-            lease = await self._api.get_lease(self._namespace, self._name, deadline_seconds=_RELEASE_SECONDS)
+            lease = await self.api.get_lease(self.namespace, self.name, deadline_seconds=_RELEASE_SECONDS)
             return await self._release(lease)
         except KubeError:
             return False
 
     async def _release(self, lease: Lease) -> bool:
-        if lease.holder != self._identity:
+        if lease.holder != self.identity:
             return False
-        await self._api.update_lease(
-            self._namespace,
-            self._name,
-            released_document(lease, self._now()),
+        await self.api.update_lease(
+            self.namespace,
+            self.name,
+            released_document(lease, self.now()),
             deadline_seconds=_RELEASE_SECONDS,
         )
         return True
 
     async def _create(self) -> LeaseGrant | LeaseDenial:
-        made = new_lease_document(
-            self._namespace, self._name, self._identity, self._duration_seconds, self._now()
-        )
-        document = set_annotation(made, HOLDER_READS_REPORTS_ANNOTATION, self._identity)
-        sent = self._clock()
+        made = new_lease_document(self.namespace, self.name, self.identity, self.duration_seconds, self.now())
+        document = set_annotation(made, HOLDER_READS_REPORTS_ANNOTATION, self.identity)
+        sent = self.clock()
         try:
-            lease = await self._api.create_lease(
-                self._namespace, document, deadline_seconds=self._call_seconds()
+            lease = await self.api.create_lease(
+                self.namespace, document, deadline_seconds=self._call_seconds()
             )
         except AlreadyExists:
             return self._deny("a faster candidate", 0.0)
         return self._grant(lease, sent)
 
     async def _write(self, lease: Lease) -> LeaseGrant:
-        sent = self._clock()
-        renewed = acquired_document(lease, self._identity, self._duration_seconds, self._now())
-        document = set_annotation(renewed, HOLDER_READS_REPORTS_ANNOTATION, self._identity)
-        written = await self._api.update_lease(
-            self._namespace, self._name, document, deadline_seconds=self._call_seconds()
+        sent = self.clock()
+        renewed = acquired_document(lease, self.identity, self.duration_seconds, self.now())
+        document = set_annotation(renewed, HOLDER_READS_REPORTS_ANNOTATION, self.identity)
+        written = await self.api.update_lease(
+            self.namespace, self.name, document, deadline_seconds=self._call_seconds()
         )
         return self._grant(written, sent)
 
     def _grant(self, lease: Lease, sent: float) -> LeaseGrant:
         self._record_observation(LeaseObservation(lease, sent))
-        self._leading_until = sent + self._renew_deadline_seconds
+        self._leading_until = sent + self.renew_deadline_seconds
         return LeaseGrant(transitions=lease.transitions)
 
     def _deny(self, holder: str, seconds: float) -> LeaseDenial:
@@ -234,4 +224,4 @@ class LeaseLock:
         A renewal that an overloaded server answers within that time counts. After a request that hangs
         there is still time for another one, on a new connection.
         """
-        return self._renew_deadline_seconds / 2
+        return self.renew_deadline_seconds / 2

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, Generic, NoReturn, Protocol
 
 import msgspec
@@ -67,41 +68,25 @@ class ItemCollector(Protocol[Item]):
     def __iter__(self) -> Iterator[Item]: ...
 
 
+@dataclass(eq=False)
 class Reflector(Generic[Item]):
     """Follows one kind of object. `run` ends only by cancellation or an exception of its handler."""
 
-    def __init__(
-        self,
-        api: KubeApi,
-        resource: Resource[Item],
-        *,
-        on_unreadable: Callable[[UnreadableObject], None],
-        on_failure: Callable[[Exception], None] = lambda error: None,
-        new_collector: Callable[[], ItemCollector[Item]] = list[Item],
-        page_size: int | None = None,
-        watch_seconds: tuple[int, int] = WATCH_SECONDS,
-        silence_seconds: float = SILENCE_SECONDS,
-        stale_seconds: float = STALE_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
-        """`on_unreadable` receives skipped objects, `on_failure` each failure before its retry.
+    api: KubeApi
+    resource: Resource[Item]
+    _: KW_ONLY
+    on_unreadable: Callable[[UnreadableObject], None]  # receives skipped objects
+    on_failure: Callable[[Exception], None] = lambda error: None  # receives each failure before its retry
+    # creates the collector of a list, which may drop unneeded objects
+    new_collector: Callable[[], ItemCollector[Item]] = list[Item]
+    page_size: int | None = None
+    watch_seconds: tuple[int, int] = WATCH_SECONDS
+    silence_seconds: float = SILENCE_SECONDS
+    stale_seconds: float = STALE_SECONDS
+    clock: Callable[[], float] = time.monotonic  # monotonic
+    jitter: Callable[[], float] = random.random  # uniform in [0, 1)
 
-        `new_collector` creates the collector of a list, which may drop unneeded objects.
-
-        `clock` is monotonic; `jitter` uniform in [0, 1).
-        """
-        self._api = api
-        self._resource = resource
-        self._on_unreadable = on_unreadable
-        self._on_failure = on_failure
-        self._new_collector = new_collector
-        self._page_size = page_size
-        self._watch_seconds = watch_seconds
-        self._silence_seconds = silence_seconds
-        self._stale_seconds = stale_seconds
-        self._clock = clock
-        self._jitter = jitter
+    def __post_init__(self) -> None:
         self._version = ""  # "" = list before watching
         self._last_contact_at: float | None = None
         self._listed = False
@@ -109,26 +94,26 @@ class Reflector(Generic[Item]):
         self._needs_version_check = False
         self._is_watch_open = False
         self._check = VersionCheck(
-            api,
-            resource,
-            clock=clock,
-            jitter=jitter,
-            stale_seconds=stale_seconds,
+            self.api,
+            self.resource,
+            clock=self.clock,
+            jitter=self.jitter,
+            stale_seconds=self.stale_seconds,
             on_answer=self._record_contact,
         )
 
     def seconds_since_contact(self) -> float | None:
         """Return the seconds since the last contact with the API server for this kind, None before it."""
-        return None if self._last_contact_at is None else self._clock() - self._last_contact_at
+        return None if self._last_contact_at is None else self.clock() - self._last_contact_at
 
     def problems(self) -> tuple[str, ...]:
         """Return why the objects may be out of date, in words for /readyz; empty if they are current."""
         because = f": {self._last_error}" if self._last_error else ""
         if not self._listed:
-            return (f"{self._resource.plural} have not been listed yet{because}",)
+            return (f"{self.resource.plural} have not been listed yet{because}",)
         age = self.seconds_since_contact() or 0.0
-        if age > self._stale_seconds:
-            stale = f"no contact about {self._resource.plural} for {age:.0f} s{because}"
+        if age > self.stale_seconds:
+            stale = f"no contact about {self.resource.plural} for {age:.0f} s{because}"
             return (stale, *self._check.problems())
         return self._check.problems()
 
@@ -138,10 +123,10 @@ class Reflector(Generic[Item]):
         It uses a consistent (quorum) list, which needs no permission beyond those of the watch.
         """
         unreadable: list[UnreadableObject] = []
-        query = self._resource.query
+        query = self.resource.query
         selector = ",".join(filter(None, (query.get("fieldSelector"), f"metadata.name={name}")))
-        only = msgspec.structs.replace(self._resource, query={**query, "fieldSelector": selector})
-        page = await self._api.list_page(only, limit=1, on_unreadable=unreadable.append)
+        only = msgspec.structs.replace(self.resource, query={**query, "fieldSelector": selector})
+        page = await self.api.list_page(only, limit=1, on_unreadable=unreadable.append)
         return None if page.items or unreadable else page.resource_version
 
     async def run(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> NoReturn:
@@ -156,7 +141,7 @@ class Reflector(Generic[Item]):
             try:
                 if not self._version:
                     await self._list(handle)
-                watching_since, since_version = self._clock(), self._version
+                watching_since, since_version = self.clock(), self._version
                 await (
                     self._watch_and_check_version(handle)
                     if self._needs_version_check
@@ -167,24 +152,24 @@ class Reflector(Generic[Item]):
                 moved_on = False
             else:
                 moved_on = self._version != since_version
-            settled = watching_since is not None and self._clock() - watching_since >= _SETTLED_SECONDS
+            settled = watching_since is not None and self.clock() - watching_since >= _SETTLED_SECONDS
             if moved_on and not settled:
-                least = _MOVED_ON_SECONDS * (0.5 + 0.5 * self._jitter())
+                least = _MOVED_ON_SECONDS * (0.5 + 0.5 * self.jitter())
             failures = 0 if settled or moved_on else failures + 1
-            await asyncio.sleep(max(least, pause_seconds(failures, self._jitter())))
+            await asyncio.sleep(max(least, pause_seconds(failures, self.jitter())))
 
     async def _list(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> None:
-        items = self._new_collector()
+        items = self.new_collector()
         unreadable: list[str] = []
 
         def note(what: UnreadableObject) -> None:
             unreadable.append(what.name)
-            self._on_unreadable(what)
+            self.on_unreadable(what)
 
         token = ""
         while True:
-            page: Page[Item] = await self._api.list_page(
-                self._resource, limit=self._page_size, continue_token=token, on_unreadable=note
+            page: Page[Item] = await self.api.list_page(
+                self.resource, limit=self.page_size, continue_token=token, on_unreadable=note
             )
             self._record_contact()
             items.extend(page.items)
@@ -198,31 +183,31 @@ class Reflector(Generic[Item]):
         self._version = page.resource_version
 
     async def _watch(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> None:
-        shortest, longest = self._watch_seconds
-        seconds = shortest + int((longest - shortest + 1) * self._jitter())
+        shortest, longest = self.watch_seconds
+        seconds = shortest + int((longest - shortest + 1) * self.jitter())
         request = Request(
             verb="watch",
-            resource=self._resource.plural,
-            path=self._resource.path,
+            resource=self.resource.plural,
+            path=self.resource.path,
             query={
-                **self._resource.query,
+                **self.resource.query,
                 "watch": "1",
                 "allowWatchBookmarks": "true",
                 "resourceVersion": self._version,
                 "timeoutSeconds": str(seconds),
             },
         )
-        opened = self._clock()
+        opened = self.clock()
         self._is_watch_open = False
-        async with self._api.transport.open_watch(
-            request, seconds=seconds + self._silence_seconds
+        async with self.api.transport.open_watch(
+            request, seconds=seconds + self.silence_seconds
         ) as read_line:
             self._is_watch_open = True
             self._record_contact()
             while line := await read_line():
                 self._record_contact()
                 await self._handle_line(line, request, handle)
-        if self._clock() - opened < seconds - 1.0:
+        if self.clock() - opened < seconds - 1.0:
             self._needs_version_check = True  # an early end may be that of the server
 
     async def _watch_and_check_version(self, handle: Callable[[WatchEvent[Item]], Awaitable[None]]) -> None:
@@ -247,19 +232,19 @@ class Reflector(Generic[Item]):
     async def _handle_line(
         self, line: bytes, request: Request, handle: Callable[[WatchEvent[Item]], Awaitable[None]]
     ) -> None:
-        event = decode_watch_event(line, self._resource, request, self._on_unreadable)
+        event = decode_watch_event(line, self.resource, request, self.on_unreadable)
         if event is not None:
             await handle(event)
             self._version = resource_version_of(event) or self._version
 
     def _record_contact(self) -> None:
-        self._last_contact_at = self._clock()
+        self._last_contact_at = self.clock()
         self._last_error = ""
 
     def _failed(self, error: KubeError | ListAgain) -> float:
         """Record the failure; return the wait that the server requested, in seconds."""
         self._last_error = str(error)
-        self._on_failure(error)
+        self.on_failure(error)
         self._needs_version_check = True
         is_outage = isinstance(error, Unreachable) and not self._is_watch_open
         if is_outage or not isinstance(error, _SAME_VERSION):

@@ -4,6 +4,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 from libs.common.client_tls import without_system_authorities
@@ -74,22 +75,17 @@ class Readiness:
             await asyncio.sleep(_CHECK_INTERVAL_SECONDS)
 
 
+@dataclass(eq=False)
 class HealthServer:
     """Serves health and metrics until `stop`."""
 
-    def __init__(
-        self,
-        readiness: Readiness,
-        certificate: ServingCertificate | None,
-        *,
-        limits: Limits = LIMITS,
-        header_seconds: float = HEADER_SECONDS,
-    ) -> None:
-        """Create a server; without a certificate it serves plain HTTP."""
-        self._readiness = readiness
-        self._certificate = certificate
-        self._limits = limits
-        self._header_seconds = header_seconds
+    readiness: Readiness
+    certificate: ServingCertificate | None  # None: plain HTTP
+    _: KW_ONLY
+    limits: Limits = LIMITS
+    header_seconds: float = HEADER_SECONDS
+
+    def __post_init__(self) -> None:
         self._exposing = asyncio.Lock()  # one thread at a time: more would delay the loop and other threads
         self._runner: web.AppRunner | None = None
         self._listener: Listener | None = None
@@ -111,9 +107,9 @@ class HealthServer:
         )
         await self._runner.setup()
         assert self._runner.server is not None
-        new_connection = functools.partial(_Connection, self._runner.server, self._header_seconds)
-        context = self._certificate.context if self._certificate else None
-        self._listener = Listener(new_connection, context, self._limits)
+        new_connection = functools.partial(_Connection, self._runner.server, self.header_seconds)
+        context = self.certificate.context if self.certificate else None
+        self._listener = Listener(new_connection, context, self.limits)
         try:
             sockets = await bind_sockets(address, port)
             self._listener.start(sockets)
@@ -135,7 +131,7 @@ class HealthServer:
             await self._listener.abort()
 
     async def _readyz(self, request: web.Request) -> web.Response:
-        problems = self._readiness.problems()
+        problems = self.readiness.problems()
         failed = any(problems.values())
         if not failed and "verbose" not in request.query:
             return web.Response(text="ok")

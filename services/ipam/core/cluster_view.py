@@ -1,6 +1,7 @@
 """The state of the cluster from the flow: pools, exclusions, and what is unknown yet."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from libs.common.bus.delivery import TemporaryError
@@ -31,27 +32,21 @@ _METADATA_INCOMPLETE: Final = (
 )
 
 
+@dataclass(eq=False)
 class ClusterView:
     """The view of one replica. Callers check that the stream cache is complete before they use it."""
 
-    def __init__(
-        self,
-        network_flags: NetworkFlags,
-        allocator: AllocatorType,
-        *,
-        on_node_deleted: Callable[[str], None],
-        on_pod_cidrs_removed: Callable[[Node], None],
-        on_change: Callable[[], None],
-    ) -> None:
-        """`on_node_deleted` receives a deleted Node's name; `on_change`: waiting Nodes may now be served."""
+    network_flags: NetworkFlags
+    allocator: AllocatorType
+    _: KW_ONLY
+    on_node_deleted: Callable[[str], None]  # receives a deleted Node's name
+    on_pod_cidrs_removed: Callable[[Node], None]
+    on_change: Callable[[], None]  # waiting Nodes may now be served
+
+    def __post_init__(self) -> None:
         self.nodes = NodeIndex()
-        self._network_flags = network_flags
-        self._allocator = allocator
-        self._on_node_deleted = on_node_deleted
-        self._on_pod_cidrs_removed = on_pod_cidrs_removed
-        self._on_change = on_change
         self._networks: EffectiveNetworks | NotReady | CannotAllocate = resolve_networks(
-            network_flags, None, None
+            self.network_flags, None, None
         )
         self._observed: ClusterNetworksObserved | None = None
         self._service_cidrs: tuple[str, ...] | None = None
@@ -81,7 +76,7 @@ class ClusterView:
         facts = self.nodes.get_facts(node.name, node.uid)
         if facts is None:
             return NotReady(_NO_FACTS)
-        return select_pools(node, facts, networks.pods, configured, self._allocator)
+        return select_pools(node, facts, networks.pods, configured, self.allocator)
 
     def get_exclusions(self) -> Exclusions:
         """Return what no block may overlap. Raises TemporaryError while a part of it is unknown."""
@@ -122,9 +117,9 @@ class ClusterView:
                 before = self.nodes.get(node.name)
                 self.nodes.update_node(node)
                 if before is not None and before.uid != node.uid:
-                    self._on_node_deleted(before.name)
+                    self.on_node_deleted(before.name)
                 elif before is not None and before.spec.pod_cidrs and not node.spec.pod_cidrs:
-                    self._on_pod_cidrs_removed(node)
+                    self.on_pod_cidrs_removed(node)
             case NodeGone(name=name):
                 self._delete_node(name)
             case NodeEnriched() | NodeUnreachable():
@@ -136,7 +131,7 @@ class ClusterView:
             case SnapshotComplete(service_cidrs=added):
                 self._update_networks(self._observed, added)
         if self._gate.apply(event):
-            self._on_change()
+            self.on_change()
 
     def on_expired(self, subject: str) -> None:
         """Handle a subject that the stream no longer contains: its object is long gone."""
@@ -145,18 +140,18 @@ class ClusterView:
         elif subject.startswith(f"{ENRICHED_NODE}."):
             self.nodes.delete_facts(object_name_in(subject, ENRICHED_NODE))
         if self._gate.handle_expired(subject):
-            self._on_change()
+            self.on_change()
 
     def _delete_node(self, name: str) -> None:
         if self.nodes.get(name) is not None:
             self.nodes.delete_node(name)
-            self._on_node_deleted(name)
+            self.on_node_deleted(name)
 
     def _update_networks(
         self, observed: ClusterNetworksObserved | None, service_cidrs: tuple[str, ...] | None
     ) -> None:
         self._observed, self._service_cidrs = observed, service_cidrs
-        networks = resolve_networks(self._network_flags, observed, service_cidrs)
+        networks = resolve_networks(self.network_flags, observed, service_cidrs)
         if networks != self._networks:
             self._networks = networks
-            self._on_change()
+            self.on_change()

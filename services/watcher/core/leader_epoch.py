@@ -1,5 +1,6 @@
 """The epoch of this leader, and whether another leader or a restored etcd invalidates it."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from libs.common.contract.events import Leading, SnapshotComplete
@@ -9,13 +10,16 @@ from services.watcher.core.published_state import PublishedState
 _REPEATED_SECONDS: Final = 60.0
 
 
+@dataclass(eq=False)
 class LeaderEpoch:
     """Keeps one epoch for the whole term, unless another leader or a restored etcd invalidates it."""
 
-    def __init__(self, published: PublishedState, *, identity: str, has_lease: bool) -> None:
-        self._published = published
-        self._identity = identity
-        self._has_lease = has_lease
+    published: PublishedState
+    _: KW_ONLY
+    identity: str
+    has_lease: bool
+
+    def __post_init__(self) -> None:
         self._transitions = 0
         self._deposed_at = float("-inf")
         self._token: FencingToken | None = None
@@ -32,7 +36,7 @@ class LeaderEpoch:
         """Whether another leader has published with an epoch that this leader's epoch does not supersede."""
         if self._token is None:
             return False
-        return self._is_rejected or self._published.has_newer_leader(self._token.epoch, self._identity)
+        return self._is_rejected or self.published.has_newer_leader(self._token.epoch, self.identity)
 
     @property
     def is_current(self) -> bool:
@@ -61,26 +65,26 @@ class LeaderEpoch:
         watcher that started later leads.
         """
         last, self._deposed_at = self._deposed_at, now
-        heartbeat = self._published.leader_heartbeat
+        heartbeat = self.published.leader_heartbeat
         other = "another watcher"
-        if heartbeat is not None and heartbeat.holder != self._identity:
+        if heartbeat is not None and heartbeat.holder != self.identity:
             other = heartbeat.holder
-        elif self._has_lease:
+        elif self.has_lease:
             return ""
-        if self._has_lease and now - last > _REPEATED_SECONDS:
+        if self.has_lease and now - last > _REPEATED_SECONDS:
             return ""
-        if self._published.seconds_since_leader_heartbeat() >= silence_seconds:
+        if self.published.seconds_since_leader_heartbeat() >= silence_seconds:
             return ""
-        hint = ", and has another Lease" if self._has_lease else ": without a Lease run only one watcher"
+        hint = ", and has another Lease" if self.has_lease else ": without a Lease run only one watcher"
         return f"{other} publishes to this stream, too{hint}"
 
     def next_token(self) -> FencingToken:
         """Return a token for the current stream, with a new epoch if the present one is not current."""
         epoch = self._token.epoch if self._token is not None else 0
         if not self.is_current:
-            highest_seen = max(epoch, self._published.greatest_epoch)
+            highest_seen = max(epoch, self.published.greatest_epoch)
             epoch = compute_next_epoch(highest_seen=highest_seen, lease_transitions=self._transitions)
-        self._token = FencingToken(stream_id=self._published.stream_id, epoch=epoch)
+        self._token = FencingToken(stream_id=self.published.stream_id, epoch=epoch)
         self._is_rejected = self._is_rewound = False
         return self._token
 
@@ -92,7 +96,7 @@ class LeaderEpoch:
         """
         if self._token is None or self.is_deposed or not self._is_followed(self._token):
             return None
-        return Leading(stream_id=self._token.stream_id, epoch=self._token.epoch, holder=self._identity)
+        return Leading(stream_id=self._token.stream_id, epoch=self._token.epoch, holder=self.identity)
 
     def build_snapshot(
         self, nodes: int, requests: int | None, service_cidrs: tuple[str, ...] | None
@@ -112,4 +116,4 @@ class LeaderEpoch:
         )
 
     def _is_followed(self, token: FencingToken) -> bool:
-        return self._published.follow_generation > 0 and self._published.stream_id == token.stream_id
+        return self.published.follow_generation > 0 and self.published.stream_id == token.stream_id
