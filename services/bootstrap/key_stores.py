@@ -3,19 +3,17 @@
 import errno
 import os
 import tempfile
-from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Final
 
 import msgspec
 
 from libs.common.contract.node import ObjectMeta
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import AlreadyExists, Conflict, NotFound
-from libs.common.kube.objects import ConfigMap, decode_answer
-from libs.common.kube.request import Request
+from libs.common.kube.objects import ConfigMap, decode_answer, namespaced_path
+from libs.common.kube.request import build_request
 from services.bootstrap.resource_names import CA
 
 _ALREADY_EXISTS: Final = (errno.ENOTEMPTY, errno.EEXIST)
@@ -99,7 +97,7 @@ def _create_directory(folder: Path, data: Mapping[str, bytes]) -> Mapping[str, b
 
 
 class _Secret(msgspec.Struct, frozen=True):
-    data: dict[str, str] = {}
+    data: dict[str, bytes] = {}  # msgspec reads and writes bytes as base64, as Kubernetes does
 
 
 class KubernetesKeyStore:
@@ -112,35 +110,27 @@ class KubernetesKeyStore:
         self._kube = kube
         self._labels = LABELS | {INSTANCE: instance}
         self._namespace = namespace
-        self._collection = f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets"
+        self._collection = namespaced_path(namespace, "secrets")
 
     async def get_secret(self, name: str) -> Mapping[str, bytes] | None:
         """Return the data of a Secret; None if it does not exist."""
-        path = f"{self._collection}/{quote(name, safe='')}"
-        request = Request(verb="get", resource="secrets", name=name, path=path)
+        request = build_request("get", self._collection, name)
         try:
             answer = await self._kube.transport.call(request)
         except NotFound:
             return None
-        return {key: b64decode(value) for key, value in decode_answer(answer, _Secret, request).data.items()}
+        return decode_answer(answer, _Secret, request).data
 
     async def create_secret(self, name: str, data: Mapping[str, bytes]) -> Mapping[str, bytes]:
         """Create a Secret; return its data, or those of another process that was first."""
-        body: dict[str, Any] = {
+        body = {
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": name, "labels": self._labels},
             "type": "Opaque",
-            "data": {key: b64encode(value).decode() for key, value in data.items()},
+            "data": data,
         }
-        request = Request(
-            verb="create",
-            resource="secrets",
-            name=name,
-            method="POST",
-            path=self._collection,
-            body=msgspec.json.encode(body),
-        )
+        request = build_request("create", self._collection, name, msgspec.json.encode(body))
         try:
             await self._kube.transport.call(request)
         except AlreadyExists as error:

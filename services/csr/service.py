@@ -103,7 +103,7 @@ class CsrService:
             node_events=self._node_events,
             clock=clock,
         )
-        middleware = ConsumerMiddleware.for_service(CSR.service, "csr", dependencies)
+        middleware = ConsumerMiddleware(CSR.service, "csr", dependencies)
         self._handle = middleware.wrap(self._handle_message)
         self._waiting_request_reconciler = WaitingRequestReconciler(
             flow=self._flow,

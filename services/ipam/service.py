@@ -118,7 +118,7 @@ class IpamService:
             node_events=self._node_events,
             observe_only=settings.observe_only,
         )
-        middleware = ConsumerMiddleware.for_service(IPAM.service, "node", dependencies)
+        middleware = ConsumerMiddleware(IPAM.service, "node", dependencies)
         self._handle = middleware.wrap(self._on_node_enriched)
 
     async def run(self) -> None:

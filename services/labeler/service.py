@@ -91,7 +91,7 @@ class LabelerService:
             clock=dependencies.monotonic,
             random=dependencies.random,
         )
-        self._middleware = ConsumerMiddleware.for_service(LABELER.service, "node", dependencies)
+        self._middleware = ConsumerMiddleware(LABELER.service, "node", dependencies)
         self._rollout = self._make_rollout(dependencies, settings)
 
     async def run(self) -> None:

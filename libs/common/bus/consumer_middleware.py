@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
-from typing import Final, Self, TypeVar
+from typing import Final, Literal, TypeVar
 
 from libs.common.bus.delivery import (
     Ack,
@@ -22,7 +21,6 @@ from libs.common.bus.delivery import (
 )
 from libs.common.bus.delivery import failure_reason as reason_of
 from libs.common.bus.protocol import Message, MessageHandler, UnreadablePayload, event_name
-from libs.common.clocks import utc_now
 from libs.common.contract.events import CsrEnriched, Event, NodeEnriched, NodeUnreachable
 from libs.common.observability import metrics, telemetry
 from libs.common.observability.trace_attributes import event_attributes, subject_template
@@ -43,24 +41,8 @@ class ConsumerMiddleware:
     """Wraps the handlers of one service for one kind of object."""
 
     service: str
-    kind: str
-    _: KW_ONLY
-    system: str  # as `Bus.system`
-    clock: Callable[[], float]  # monotonic, in seconds
-    random: random.Random
-    now: Callable[[], datetime] = utc_now
-
-    @classmethod
-    def for_service(cls, service: str, kind: str, parts: Dependencies) -> Self:
-        """Return the middleware for messages of that service about objects of that kind ("node" or "csr")."""
-        return cls(
-            service,
-            kind,
-            system=parts.bus.system,
-            clock=parts.monotonic,
-            random=parts.random,
-            now=parts.now,
-        )
+    kind: Literal["node", "csr"]
+    parts: Dependencies
 
     def __post_init__(self) -> None:
         self._attempts: dict[str, dict[str, int]] = {}  # name -> reason -> consecutive failures
@@ -112,23 +94,23 @@ class ConsumerMiddleware:
         self._attempts.pop(name, None)
 
     async def _handle(self, handle: Handler, message: Message, name: str, again: bool) -> Disposition:
-        event, began = event_name(message.event), self.clock()
+        event, began = event_name(message.event), self.parts.monotonic()
         with telemetry.notes() as notes, self._span(message, name) as span:
             exemplar = telemetry.exemplar()
             if self._is_first_delivery(message, name) and not again:
-                age = (self.now() - message.published_at).total_seconds()
+                age = (self.parts.now() - message.published_at).total_seconds()
                 self._latency_of(event).observe(max(0.0, age), exemplar)
             error = await _call_handler(handle, message)
             attempt = (
                 self.count_failure(name, error) if error else 1 + sum(self._attempts.get(name, {}).values())
             )
-            decided = classify_error(error, attempt, self.random.random())
+            decided = classify_error(error, attempt, self.parts.random.random())
             if not isinstance(decided, Nak):
                 self.reset_failures(name)
             span.set({"talosccm.delivery.attempt": attempt})
             if error:
                 span.set({"error.type": reason_of(error)})
-        seconds = self.clock() - began
+        seconds = self.parts.monotonic() - began
         self._duration_of(event).observe(seconds, exemplar)
         if isinstance(decided, Ack) and not again:
             # A republished event without a change has an old observation: its age is no end-to-end latency.
@@ -156,7 +138,7 @@ class ConsumerMiddleware:
             return
         kind = type(event).__name__
         if self._last_observed.get((kind, name)) != event.observed_sequence and ends:
-            seconds = (self.now() - event.observed_at).total_seconds()
+            seconds = (self.parts.now() - event.observed_at).total_seconds()
             self._end_to_end_latency_of(kind).observe(max(0.0, seconds), exemplar)
         _store_bounded(self._last_observed, (kind, name), event.observed_sequence)
 
@@ -165,7 +147,7 @@ class ConsumerMiddleware:
             return telemetry.span("")
         template = subject_template(message.subject)
         attributes: dict[str, telemetry.Attribute] = {
-            "messaging.system": self.system,
+            "messaging.system": self.parts.bus.system,
             "messaging.operation.type": "process",
             "messaging.operation.name": "process",
             "messaging.destination.name": message.subject,

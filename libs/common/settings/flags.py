@@ -223,31 +223,7 @@ LEASE_NAMESPACE_FLAG: Final = Flag(
     "leader-elect-resource-namespace", "Namespace of the Lease.", LEADER_ELECTION
 )
 
-# Every service accepts these flags, so that one extraArgs can serve all of them.
+# Every service accepts all flags of this module, so that one extraArgs can serve all of them.
 SHARED_FLAGS: Final = {
-    flag.name: flag
-    for flag in (
-        OBSERVE_ONLY,
-        NODE_STATUS_UPDATE_FREQUENCY,
-        CLUSTER_NAME,
-        CLUSTER_NAME_FALLBACKS,
-        ALLOCATE_NODE_CIDRS,
-        CLUSTER_CIDR,
-        SERVICE_CLUSTER_IP_RANGE,
-        CIDR_ALLOCATOR_TYPE,
-        NODE_CIDR_MASK_SIZE,
-        NODE_CIDR_MASK_SIZE_IPV4,
-        NODE_CIDR_MASK_SIZE_IPV6,
-        TALOSCONFIG,
-        TALOS_ENDPOINTS,
-        WITHOUT_TALOS,
-        METADATA_REPUBLISH_INTERVAL,
-        LEADER_ELECT,
-        LEASE_DURATION,
-        RENEW_DEADLINE,
-        RETRY_PERIOD,
-        LEASE_NAME_FLAG,
-        LEASE_NAMESPACE_FLAG,
-        DELETE_PREEMPTED_GCP_SPOT,
-    )
+    flag.name: flag for flag in tuple(globals().values()) if isinstance(flag, Flag) and flag.name
 }

@@ -1,30 +1,34 @@
 """What surrounds a handler: attempts, turns, verdicts, one log line, metrics."""
 
 import asyncio
+import dataclasses
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.delivery import Ack, Disposition, Nak, PermanentError, Reject, TemporaryError
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import Message, UnreadablePayload
 from libs.common.observability import metrics, telemetry
 from libs.common.observability.telemetry import fields_of
 from tests.builders import NOW, make_facts, make_message, make_node, make_node_enriched, make_node_observed
+from tests.service_flow import make_dependencies
 
 
 def of_node(name: str = "web-1", sequence: int = 1, *, redelivered: bool = False) -> Message:
     return make_message(make_node_observed(make_node(name)), sequence=sequence, redelivered=redelivered)
 
 
-def a_handling(service: str = "labeler") -> ConsumerMiddleware:
+def a_handling(service: str = "labeler", **parts: Any) -> ConsumerMiddleware:
     ticks = iter(range(10_000))
+    parts = {"monotonic": lambda: float(next(ticks)), **parts}
     return ConsumerMiddleware(
-        service, "node", system="memory", clock=lambda: float(next(ticks)), random=random.Random(7)
+        service, "node", dataclasses.replace(make_dependencies(MemoryBus(MemoryServer())), **parts)
     )
 
 
@@ -238,9 +242,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def a_handling_of(service: str, late_seconds: float) -> ConsumerMiddleware:
     now = NOW + timedelta(seconds=late_seconds)
-    return ConsumerMiddleware(
-        service, "node", system="memory", clock=lambda: 0.0, random=random.Random(7), now=lambda: now
-    )
+    return a_handling(service, monotonic=lambda: 0.0, now=lambda: now)
 
 
 def an_enriched(name: str = "web-1", *, observed_sequence: int = 1, sequence: int = 2) -> Message:

@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import logging
-import random
 import socket
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ExportedSpan
 
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import Message
 from libs.common.observability import telemetry
 from libs.common.observability.telemetry import (
@@ -27,6 +27,7 @@ from libs.common.observability.telemetry import (
 )
 from tests.builders import make_message, make_node, make_node_observed
 from tests.collector import OtlpCollector, export_traces_to, run_collector
+from tests.service_flow import make_dependencies
 
 EXPORTER_LOGGERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk.trace.export")
 
@@ -101,9 +102,7 @@ async def test_the_span_of_a_handled_message_says_what_carried_it_and_continues_
     async def handle(message: Message) -> None:
         telemetry.annotate(outcome="initialized")
 
-    handling = ConsumerMiddleware(
-        "labeler", "node", system="memory", clock=time.monotonic, random=random.Random(1)
-    )
+    handling = ConsumerMiddleware("labeler", "node", make_dependencies(MemoryBus(MemoryServer())))
     async with exported_traces() as collector:
         with telemetry.span("send", kind="producer"):
             headers = telemetry.outgoing_headers()
