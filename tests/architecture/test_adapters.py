@@ -42,7 +42,7 @@ def test_one_module_makes_the_tls_contexts_of_clients():
     makers = {"create_default_context", "PROTOCOL_TLS_CLIENT", "_create_unverified_context"}
     found = {
         source.module
-        for source in sources("libs/common", "libs/talos", "services", "cli")
+        for source in sources("libs/clouds", "libs/common", "libs/talos", "services", "cli")
         for node in source.nodes
         if isinstance(node, ast.Attribute) and node.attr in makers
     }
