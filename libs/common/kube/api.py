@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -84,7 +85,7 @@ class KubeApi:
     def with_own_connections(self, *, connections: int) -> "KubeApi":
         """Return a client with the same identity and its own connections, so neither delays the other."""
         made = copy(self)
-        made.transport = self.transport.with_own_connections(connections=connections)
+        made.transport = replace(self.transport, connections=connections)
         return made
 
     @property

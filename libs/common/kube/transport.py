@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 import aiohttp
@@ -38,44 +39,27 @@ RequestObserver = Callable[[str, str, int, float], None]
 ReadLine = Callable[[], Awaitable[bytes]]
 
 
+@dataclass(eq=False, repr=False)  # a text of it would show the environment of a credential plugin
 class Transport:
-    """Sends requests until they succeed, are rejected or reach their deadline."""
+    """Sends requests until they succeed, are rejected or reach their deadline.
 
-    def __init__(
-        self,
-        config: KubeConfig,
-        *,
-        user_agent: str,
-        deadline_seconds: float = DEADLINE_SECONDS,
-        connections: int = CONNECTIONS,
-        observe: RequestObserver = lambda verb, resource, status, seconds: None,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
-        """Read the credentials; connect on first use inside a running loop. Raises KubeConfigError.
+    It reads the credentials at once, and connects on first use inside a running loop. Raises KubeConfigError.
+    """
 
-        `jitter` is uniform in [0, 1).
-        """
-        self.config = config
-        self.credentials = Credentials(config)
-        self.deadline_seconds = deadline_seconds
+    config: KubeConfig
+    _: KW_ONLY
+    user_agent: str
+    deadline_seconds: float = DEADLINE_SECONDS
+    connections: int = CONNECTIONS
+    observe: RequestObserver = lambda verb, resource, status, seconds: None
+    jitter: Callable[[], float] = random.random  # uniform in [0, 1)
+
+    def __post_init__(self) -> None:
+        self.credentials = Credentials(self.config)
         self.server_date = ""  # the server's clock in its last response, in HTTP format
-        self._user_agent = user_agent
-        self._observe = observe
-        self._jitter = jitter
-        self.queue = RequestQueue(connections)
+        self.queue = RequestQueue(self.connections)
         self._session: aiohttp.ClientSession | None = None
         self._is_closed = False
-
-    def with_own_connections(self, *, connections: int) -> "Transport":
-        """Return another session to the same server with the same identity."""
-        return Transport(
-            self.config,
-            user_agent=self._user_agent,
-            deadline_seconds=self.deadline_seconds,
-            connections=connections,
-            observe=self._observe,
-            jitter=self._jitter,
-        )
 
     async def close(self) -> None:
         """Close every connection; waiting requests end with Unreachable."""
@@ -108,7 +92,7 @@ class Transport:
                 return await self._attempt(request, until)
             except (TooManyRequests, ServerError) as error:
                 requested = error.retry_after_seconds
-                if requested is None or not await _paused(requested, until, self._jitter()):
+                if requested is None or not await _paused(requested, until, self.jitter()):
                     raise
             except Unauthorized:
                 if not again_at_once or not await self._renewed():
@@ -140,7 +124,7 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise self._unreachable(request, error) from error
         finally:
-            self._observe(request.verb, request.resource, status, time.monotonic() - started)
+            self.observe(request.verb, request.resource, status, time.monotonic() - started)
 
     async def _send(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         """Send the request and return the response with any status. Raises KubeError or aiohttp's errors."""
@@ -205,7 +189,7 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise self.not_opened(request, error) from error
         finally:
-            self._observe(request.verb, request.resource, status, time.monotonic() - started)
+            self.observe(request.verb, request.resource, status, time.monotonic() - started)
         return response
 
     async def _refusal_of_watch(self, request: Request, response: aiohttp.ClientResponse) -> KubeError:
@@ -243,7 +227,7 @@ class Transport:
                     socket_factory=keepalive_socket,
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": self._user_agent},
+                headers={"User-Agent": self.user_agent},
             )
         return self._session
 
