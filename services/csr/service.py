@@ -13,7 +13,7 @@ from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.controllers import CSR_APPROVAL
 from libs.common.contract.events import CsrGone, CsrObserved, EnrichedCsrGone, SnapshotComplete
 from libs.common.contract.services import CSR
-from libs.common.contract.subjects import SNAPSHOT
+from libs.common.contract.subjects import NETWORKS, SNAPSHOT
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.service.config_reload import OwnershipReloader
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
@@ -160,13 +160,12 @@ class CsrService:
     # ---- messages of the flow
 
     def _on_message(self, message: Message) -> None:
-        if self._reports.apply(
+        self._reports.record_receipt(
             message,
             now=self._clock(),
             is_live=not self._flow.cache.is_replaying,
             is_complete=self._flow.cache.is_complete,
-        ):
-            self._enqueue_all()
+        )
         if self._was_paused and not self._flow.list_pause_reasons():
             self._enqueue_all()  # the bus may deliver requeued messages only after a minute
 
@@ -179,12 +178,13 @@ class CsrService:
                 self._node_events.forget_reasons(request.node_name)
             case CsrGone(name=name):
                 self._decision_publisher.forget(name)
-
-    def _on_expired(self, subject: str) -> None:
-        """Handle a subject that the stream no longer contains."""
-        self._enqueue(self._state.handle_expired(subject))
-        if self._reports.handle_expired(subject):
+        if self._reports.apply(event):
             self._enqueue_all()
+
+    def _on_expired(self, message: Message) -> None:
+        self._reports.ages.forget(message.subject)
+        if message.subject == NETWORKS:
+            self._enqueue(self._state.forget_networks())
 
     def _on_caught_up(self) -> None:
         """End the replay: evaluate all pending requests, since the old messages may not be redelivered."""

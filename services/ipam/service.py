@@ -60,7 +60,6 @@ class IpamService:
             consequence="addresses may be missing",
             exclude=is_csr_subject,
             on_message=self._on_message,
-            on_expired=self._cluster_view.on_expired,
             on_stream_replaced=self._on_stream_replaced,
             on_caught_up=self._on_caught_up,
         )

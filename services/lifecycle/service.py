@@ -8,7 +8,7 @@ from libs.common.contract import events
 from libs.common.contract.controllers import NODE_LIFECYCLE
 from libs.common.contract.node import Node
 from libs.common.contract.services import LIFECYCLE
-from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, is_csr_subject, object_name_in
+from libs.common.contract.subjects import is_csr_subject
 from libs.common.kube.api import KubeApi
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.observability import metrics
@@ -51,7 +51,6 @@ class LifecycleService:
             apply=self._apply_event,
             consequence="evidence may be missing",
             exclude=is_csr_subject,
-            on_expired=self._on_expired,
             on_stream_replaced=self._on_stream_replaced,
             on_caught_up=self._restart_evidence,
         )
@@ -182,19 +181,13 @@ class LifecycleService:
             case events.NodeObserved(node=node):
                 self._on_node_observed(node)
             case events.NodeGone(name=name):
-                self._on_node_gone(name)
+                self._node_index.remove_node(name)
+                self._reconciler.forget(name)
             case events.NodeEnriched(node=node) | events.NodeUnreachable(node=node):
                 self._node_index.upsert_report(event, self._dependencies.monotonic())
                 self._reconciler.enqueue(node.name)
             case events.EnrichedNodeGone(name=name):
                 self._node_index.remove_report(name)
-
-    def _on_expired(self, subject: str) -> None:
-        """Handle a subject that the stream no longer contains: its object is long gone."""
-        if subject.startswith(f"{OBSERVED_NODE}."):
-            self._on_node_gone(object_name_in(subject, OBSERVED_NODE))
-        elif subject.startswith(f"{ENRICHED_NODE}."):
-            self._node_index.remove_report(object_name_in(subject, ENRICHED_NODE))
 
     def _on_stream_replaced(self) -> None:
         self._node_index.clear()
@@ -206,10 +199,6 @@ class LifecycleService:
             self._reconciler.forget(node.name)
         self._node_index.upsert_node(node)
         self._reconciler.enqueue(node.name)
-
-    def _on_node_gone(self, name: str) -> None:
-        self._node_index.remove_node(name)
-        self._reconciler.forget(name)
 
 
 LIFECYCLE_DEFINITION = ServiceDefinition(spec=LIFECYCLE, settings=LifecycleSettings, build=LifecycleService)

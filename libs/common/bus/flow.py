@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from libs.common.bus.delivery import TemporaryError
-from libs.common.bus.protocol import Bus, Follower, Message
+from libs.common.bus.protocol import Bus, Follower, Message, UnreadablePayload
 from libs.common.bus.stream_cache import FORMER_STREAM, StreamCache
-from libs.common.contract.events import Leading
+from libs.common.contract.events import Leading, build_deletion
 from libs.common.contract.subjects import FLOW
 from libs.common.observability import metrics
 from libs.common.service.service import Dependencies
@@ -53,7 +53,9 @@ class Flow:
     service: str
     max_silence_seconds: float  # after it without a heartbeat, another leader may be active elsewhere
     observe_only: bool
-    apply: Callable[[object], None] = lambda event: None  # receives each event before `on_message`
+    # Receives each event before `on_message`, and the deletion of an object whose message has expired: it is
+    # long gone.
+    apply: Callable[[object], None] = lambda event: None
     consequence: str = "its state may be incomplete"  # completes "so ..." when `apply` has failed
     # why the cache cannot be used now, in words; empty if it can
     find_problems: Callable[[StreamCache], tuple[str, ...]] = StreamCache.problems
@@ -61,7 +63,7 @@ class Flow:
     should_keep: Callable[[Message], bool] = lambda message: True
     compact: Callable[[Message], Message] = lambda message: message
     on_message: Callable[[Message], None] = lambda message: None
-    on_expired: Callable[[str], None] = lambda subject: None
+    on_expired: Callable[[Message], None] = lambda message: None
     on_stream_replaced: Callable[[], None] = lambda: None
     on_caught_up: Callable[[], None] = lambda: None
 
@@ -152,22 +154,26 @@ class Flow:
 
     # ---- callbacks of the cache
 
-    def _on_message(self, message: Message) -> None:
+    def _apply(self, subject: str, event: object) -> None:
         try:
-            self.apply(message.event)
-            self._failed_subjects.discard(message.subject)
+            self.apply(event)
+            self._failed_subjects.discard(subject)
         except Exception:
             # Any message may trigger a defect. It must neither end the process nor hide an object.
-            self._failed_subjects.add(message.subject)
-            log.exception("cannot apply message", extra={"subject": message.subject})
+            self._failed_subjects.add(subject)
+            log.exception("cannot apply message", extra={"subject": subject})
+
+    def _on_message(self, message: Message) -> None:
+        self._apply(message.subject, message.event)
         if self.observe_only or (isinstance(message.event, Leading) and not self.cache.is_replaying):
             self._has_leader.set()
         self.on_message(message)
         self._wake_waiters()
 
-    def _on_expired(self, subject: str) -> None:
-        self._failed_subjects.discard(subject)
-        self.on_expired(subject)
+    def _on_expired(self, message: Message) -> None:
+        if not isinstance(message.event, UnreadablePayload):
+            self._apply(message.subject, build_deletion(message.event))
+        self.on_expired(message)
 
     def _on_stream_replaced(self) -> None:
         self._failed_subjects.clear()

@@ -46,7 +46,7 @@ class StreamCache:
     compact: Callable[[Message], Message] = lambda message: message  # to the form that is stored
     # Receives each valid message in that form, stored or not; a SnapshotComplete, when it takes effect.
     on_message: Callable[[Message], None] = lambda message: None
-    on_expired: Callable[[str], None] = lambda subject: None  # its stored message left the stream
+    on_expired: Callable[[Message], None] = lambda message: None  # a stored message left the stream
     on_stream_replaced: Callable[[], None] = lambda: None  # another stream ID voids the stored messages
     on_caught_up: Callable[[], None] = lambda: None  # after each replay
 
@@ -237,8 +237,7 @@ class StreamCache:
                 self._replayed.discard(subject)
 
     def _drop(self, subject: str) -> None:
-        del self._messages[subject]
-        self.on_expired(subject)
+        self.on_expired(self._messages.pop(subject))
 
     def _has_snapshot(self) -> bool:
         message = self._messages.get(SNAPSHOT)

@@ -228,6 +228,26 @@ Event = (
     | DeadLetter
 )
 
+
+def build_deletion(event: Event) -> Event | None:
+    """Return the deletion of the object that an event reports; None if it reports no object."""
+    match event:
+        case NodeObserved(stream_id=stream_id, order=order, node=node, observed_at=at):
+            return NodeGone(stream_id=stream_id, order=order, name=node.name, uid=node.uid, observed_at=at)
+        case CsrObserved(stream_id=stream_id, order=order, request=csr, observed_at=at):
+            return CsrGone(stream_id=stream_id, order=order, name=csr.name, uid=csr.uid, observed_at=at)
+        case (
+            NodeEnriched(stream_id=stream_id, observed_sequence=sequence, node=node)
+            | NodeUnreachable(stream_id=stream_id, observed_sequence=sequence, node=node)
+        ):
+            return EnrichedNodeGone(
+                stream_id=stream_id, observed_sequence=sequence, name=node.name, uid=node.uid
+            )
+        case NodeGone() | CsrGone() | EnrichedNodeGone():
+            return event
+    return None  # enriched requests, too: no service keeps more of one than the stream cache
+
+
 MAX_EVENT_BYTES: Final = 256 * 1024  # far above any known Node; a larger event is rejected, not truncated
 
 # NodeUnreachable is larger than NodeObserved by at most this much. A smaller limit for NodeObserved ensures

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from libs.common.contract import events
 from libs.common.contract.machine import is_access_fault
-from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, object_name_in
 
 
 class _Identity(NamedTuple):
@@ -91,14 +90,6 @@ class StartupGate:
                 return self._stop_awaiting(event.node.name)
             case events.EnrichedNodeGone(name=name):
                 self._forget_report(name)
-        return False
-
-    def handle_expired(self, subject: str) -> bool:
-        """Handle the expiry of a subject in the stream; return whether it opened the gate."""
-        if subject.startswith(f"{ENRICHED_NODE}."):
-            self._forget_report(object_name_in(subject, ENRICHED_NODE))
-        if subject.startswith(f"{OBSERVED_NODE}."):
-            return self._remove_node(object_name_in(subject, OBSERVED_NODE))
         return False
 
     def _record_report(self, report: events.NodeEnriched | events.NodeUnreachable) -> None:

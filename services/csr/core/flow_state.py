@@ -10,7 +10,6 @@ from libs.common.contract import events
 from libs.common.contract.events import SERVICE_CIDRS_UNKNOWN
 from libs.common.contract.node import Node, ObjectMeta
 from libs.common.contract.signing_request import SigningRequest
-from libs.common.contract.subjects import ENRICHED_NODE, NETWORKS, OBSERVED_CSR, OBSERVED_NODE, object_name_in
 from libs.common.service.waiting_objects import WaitingObject, WaitingObjects
 from services.csr.core.claim_index import ClaimIndex
 from services.csr.core.pending_requests import NodeRateLimiter, PendingRequests
@@ -112,18 +111,9 @@ class FlowState:
                 return self._on_request_gone(name)
         return ()
 
-    def handle_expired(self, subject: str) -> Sequence[str]:
-        """Handle a subject that the stream no longer contains: its object is long gone."""
-        if subject == NETWORKS:
-            return self._set_networks((), self.networks.snapshot)
-        for prefix, on_gone in (
-            (OBSERVED_NODE, self._on_node_gone),
-            (ENRICHED_NODE, self._on_report_gone),
-            (OBSERVED_CSR, self._on_request_gone),
-        ):
-            if subject.startswith(f"{prefix}."):
-                return on_gone(object_name_in(subject, prefix))
-        return ()
+    def forget_networks(self) -> Sequence[str]:
+        """Forget the reported networks: the stream no longer contains them."""
+        return self._set_networks((), self.networks.snapshot)
 
     def list_newest(self) -> Sequence[str]:
         """Return the names of all pending requests that no newer one supersedes."""

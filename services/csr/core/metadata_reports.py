@@ -52,14 +52,14 @@ class EnrichmentAges:
                 self._clock_reset_sequence = newest.sequence
             self._newest = receipt
         if not isinstance(message.event, CsrEnriched):
-            self.handle_expired(message.subject)
+            self.forget(message.subject)
             return
         known = self._requests.get(message.subject)
         if known is None or (known.sequence, known.published_at) != (receipt.sequence, receipt.published_at):
             self._requests[message.subject] = receipt
 
-    def handle_expired(self, subject: str) -> None:
-        """Drop a subject that the stream no longer contains."""
+    def forget(self, subject: str) -> None:
+        """Drop the receipt of an enriched request that the stream no longer contains."""
         self._requests.pop(subject, None)
 
     def age_seconds(self, message: Message, now: float) -> float | None:
@@ -83,7 +83,7 @@ class MetadataReports:
         `without_talos`: whether metadata queries no machine; each enriched request updates it.
         """
         self._gate = StartupGate()
-        self._ages = EnrichmentAges()
+        self.ages = EnrichmentAges()
         self._max_age_seconds = _MAX_AGE_IN_INTERVALS * republish_seconds
         self.without_talos = without_talos
 
@@ -98,7 +98,7 @@ class MetadataReports:
 
     def find_age_wait(self, message: Message, now: float) -> Wait | None:
         """Return a wait if that enriched request is too old for a decision, or its age unknown."""
-        seconds = self._ages.age_seconds(message, now)
+        seconds = self.ages.age_seconds(message, now)
         if seconds is not None and seconds <= self._max_age_seconds:
             return None
         since = "for an unknown time (the clock of the bus went back)"
@@ -107,22 +107,17 @@ class MetadataReports:
         text = f"metadata has not published facts about this request {since}: csr waits until it does"
         return Wait(reason="age", message=text)
 
-    def apply(self, message: Message, *, now: float, is_live: bool, is_complete: bool) -> bool:
-        """Apply a message of the flow; return whether it opened the startup gate.
+    def apply(self, event: object) -> bool:
+        """Apply an event of the flow; return whether it opened the startup gate."""
+        if isinstance(event, CsrEnriched):
+            self.without_talos = event.without_talos
+        return self._gate.apply(event)
 
-        `is_complete`: the cache is complete with this message.
-        """
-        self._ages.apply(message, now=now, is_live=is_live)
-        if isinstance(message.event, CsrEnriched):
-            self.without_talos = message.event.without_talos
+    def record_receipt(self, message: Message, *, now: float, is_live: bool, is_complete: bool) -> None:
+        """Record that a message was received, after its event; `is_complete`: now the cache is complete."""
+        self.ages.apply(message, now=now, is_live=is_live)
         if isinstance(message.event, SnapshotComplete) and is_complete and not self._gate.is_set:
             self._gate.set()
-        return self._gate.apply(message.event)
-
-    def handle_expired(self, subject: str) -> bool:
-        """Drop a subject that the stream no longer contains; return whether that opened the startup gate."""
-        self._ages.handle_expired(subject)
-        return self._gate.handle_expired(subject)
 
     def handle_caught_up(self, *, is_complete: bool) -> None:
         """Handle the end of the replay; `is_complete`: the cache contains all Nodes."""
@@ -131,4 +126,4 @@ class MetadataReports:
     def clear(self) -> None:
         """Drop everything, after the stream was replaced."""
         self._gate.clear()
-        self._ages.clear()
+        self.ages.clear()

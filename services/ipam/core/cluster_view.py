@@ -16,7 +16,6 @@ from libs.common.contract.events import (
     SnapshotComplete,
 )
 from libs.common.contract.node import Node
-from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, object_name_in
 from libs.common.service.startup_gate import StartupGate
 from services.ipam.core.effective_networks import EffectiveNetworks, NetworkFlags, resolve_networks
 from services.ipam.core.ledger import Exclusions
@@ -120,8 +119,9 @@ class ClusterView:
                     self.on_node_deleted(before.name)
                 elif before is not None and before.spec.pod_cidrs and not node.spec.pod_cidrs:
                     self.on_pod_cidrs_removed(node)
-            case NodeGone(name=name):
-                self._delete_node(name)
+            case NodeGone(name=name) if self.nodes.get(name) is not None:
+                self.nodes.delete_node(name)
+                self.on_node_deleted(name)
             case NodeEnriched() | NodeUnreachable():
                 self.nodes.update_facts(event)
             case EnrichedNodeGone(name=name):
@@ -132,20 +132,6 @@ class ClusterView:
                 self._update_networks(self._observed, added)
         if self._gate.apply(event):
             self.on_change()
-
-    def on_expired(self, subject: str) -> None:
-        """Handle a subject that the stream no longer contains: its object is long gone."""
-        if subject.startswith(f"{OBSERVED_NODE}."):
-            self._delete_node(object_name_in(subject, OBSERVED_NODE))
-        elif subject.startswith(f"{ENRICHED_NODE}."):
-            self.nodes.delete_facts(object_name_in(subject, ENRICHED_NODE))
-        if self._gate.handle_expired(subject):
-            self.on_change()
-
-    def _delete_node(self, name: str) -> None:
-        if self.nodes.get(name) is not None:
-            self.nodes.delete_node(name)
-            self.on_node_deleted(name)
 
     def _update_networks(
         self, observed: ClusterNetworksObserved | None, service_cidrs: tuple[str, ...] | None

@@ -18,7 +18,6 @@ from libs.common.contract.events import SERVICE_CIDRS_UNKNOWN, CsrEnriched, Snap
 from libs.common.contract.ip_addresses import parse_ip
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import CONTROL_PLANE_LABEL, NodeAddress
-from libs.common.contract.subjects import NETWORKS
 from libs.common.kube.server_identity import ServerIdentity, parse_server_identity
 from libs.testbed.pki import CertificateAuthority
 from services.csr.api_endpoint_watcher import ServerIdentityCache
@@ -457,7 +456,7 @@ def test_a_change_of_the_networks_evaluates_all_pending_requests():
     state, report = FlowState(), make_cluster_networks(service_cidrs=SERVICES)
     state.apply(make_csr_observed(make_request("csr-1")))
     assert [list(state.apply(report)), list(state.apply(report))] == [["csr-1"], []]
-    assert (list(state.handle_expired(NETWORKS)), state.networks.cidrs) == (["csr-1"], None)
+    assert (list(state.forget_networks()), state.networks.cidrs) == (["csr-1"], None)
 
 
 DAY = 86_400.0

@@ -87,7 +87,7 @@ def test_the_age_of_what_was_never_heard_or_is_gone_is_unknown(ages):
     enriched = message(ENRICHED, 1, 0)
     assert ages.age_seconds(enriched, 50) is None
     ages.apply(enriched, now=50, is_live=True)
-    ages.handle_expired(enriched.subject)
+    ages.forget(enriched.subject)
     assert ages.age_seconds(enriched, 50) is None
     ages.apply(enriched, now=50, is_live=True)
     gone = EnrichedCsrGone(stream_id=STREAM_ID, observed_sequence=2, name="csr-1", uid="csr-uid-1")

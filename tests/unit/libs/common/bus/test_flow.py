@@ -12,16 +12,24 @@ from libs.common.bus.flow import Flow
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import FORMER_STREAM
+from libs.common.contract import events
 from libs.common.contract.events import Event
 from libs.common.contract.subjects import subject_of
 from tests.builders import (
     STREAM_ID,
+    make_cluster_networks,
+    make_csr_observed,
+    make_facts,
     make_leading,
     make_message,
     make_node,
+    make_node_enriched,
+    make_node_gone,
     make_node_observed,
     make_position,
+    make_request,
     make_snapshot,
+    make_unreachable,
 )
 from tests.manual_clock import ManualClock
 from tests.service_flow import make_dependencies
@@ -161,6 +169,29 @@ def test_a_failed_message_pauses_until_a_newer_one_of_its_subject_is_applied():
     assert apply_event(flow, GOOD) != ""
     assert apply_event(flow, BROKEN) == ""  # succeeds the second time
     assert applied == [GOOD, BROKEN]
+
+
+@pytest.mark.parametrize(
+    ("event", "deletion"),
+    [
+        (make_node_observed(make_node()), events.NodeGone),
+        (make_node_gone(make_node()), events.NodeGone),
+        (make_node_enriched(make_node(), make_facts()), events.EnrichedNodeGone),
+        (make_unreachable(), events.EnrichedNodeGone),
+        (make_csr_observed(make_request("web-1", uid="uid-1")), events.CsrGone),
+        (make_cluster_networks(), None),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_object_whose_message_has_expired_is_deleted(event: Event, deletion: type[Any] | None):
+    applied: list[Any] = []
+    flow = make_flow(apply=applied.append)
+    apply_event(flow, event)
+    applied.clear()
+    flow.cache.start_replay(make_position())
+    flow.cache.finish_replay()  # without that subject
+    gone = [(type(each), each.name, each.uid) for each in applied if each is not None]
+    assert gone == ([(deletion, "web-1", "uid-1")] if deletion is not None else [])
 
 
 def test_a_failure_ends_with_its_subject_or_the_stream():

@@ -4,7 +4,6 @@ import pytest
 
 from libs.common.contract.events import EnrichedNodeGone
 from libs.common.contract.machine import FaultKind, MachineFacts, MachineFault
-from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.service.startup_gate import StartupGate
 from tests.builders import (
     STREAM_ID,
@@ -48,6 +47,11 @@ class EventSequence:
 
     def loses(self, name: str) -> bool:
         return self.gate.apply(make_node_gone(make_node(name, uid=f"uid-{name}")))
+
+    def loses_the_report_of(self, name: str) -> None:
+        self.gate.apply(
+            EnrichedNodeGone(stream_id=STREAM_ID, observed_sequence=2, name=name, uid=f"uid-{name}")
+        )
 
 
 @pytest.fixture
@@ -188,7 +192,7 @@ def test_an_access_fault_read_from_the_stream_is_no_report(heard):
     heard.fails_at("a", NO_ENDPOINT)
     heard.gate.set()
     assert "metadata cannot query Talos: no talosconfig" in heard.gate.why_closed()
-    heard.gate.handle_expired(f"{ENRICHED_NODE}.a")
+    heard.loses_the_report_of("a")
     assert heard.gate.why_closed() == "waits for metadata's first report on 1 machine, such as a"
 
 
@@ -215,14 +219,13 @@ def test_a_report_that_aged_out_of_the_stream_is_awaited_when_the_flow_is_comple
     heard.gate.apply(make_node_enriched(make_node("b", uid="uid-b"), make_facts()))
     heard.gate.set()
     assert heard.gate.is_open
-    heard.gate.handle_expired(f"{ENRICHED_NODE}.a")
-    gone_b = EnrichedNodeGone(stream_id=STREAM_ID, observed_sequence=2, name="b", uid="uid-b")
-    heard.gate.apply(gone_b)
+    heard.loses_the_report_of("a")
+    heard.loses_the_report_of("b")
     assert heard.gate.is_open
     heard.gate.set()
     assert heard.gate.why_closed() == "waits for metadata's first report on 2 machines, such as a"
-    assert heard.gate.handle_expired(f"{OBSERVED_NODE}.a") is False
-    assert heard.gate.handle_expired(f"{OBSERVED_NODE}.b") is True
+    assert heard.loses("a") is False
+    assert heard.loses("b") is True
 
 
 def test_an_empty_cluster_has_an_open_gate(heard):
