@@ -15,7 +15,7 @@ from libs.talos.api import TalosApi
 from services.metadata.core.dial_targets import STEP, order_dial_targets
 from services.metadata.core.identity import MachineIdentity, verify
 from services.metadata.core.machine_replacement import Inconclusive
-from services.metadata.machines.query_machine import QueryFailure, QueryResult, query_address, query_in_turn
+from services.metadata.machines.query_machine import QueryFailure, query_address, query_in_turn
 from services.metadata.machines.replacement_detector import MemberCache, detect_replacements
 
 _QUERY_SECONDS: Final = 5.0
@@ -28,8 +28,11 @@ async def query_machine(
     *,
     prefer_ipv6: bool = False,
     resources: frozenset[TalosResource] = frozenset(),
-) -> QueryResult | QueryFailure:
-    """Return the facts of the Node's machine; a failure also contains the machines that answered instead."""
+) -> DescribedNode | QueryFailure:
+    """Return the Node with the facts of its machine, or the fault with the machines that answered instead.
+
+    `resources` are those that the rules need: without one of them, no rule can be evaluated.
+    """
     addresses = order_dial_targets(node.provided_node_ip, prefer_ipv6=prefer_ipv6)
     if isinstance(addresses, MachineFault):
         return QueryFailure(addresses, ())
@@ -43,15 +46,13 @@ async def query_machine(
         judged = verify(node, facts, nodes)
         return judged if isinstance(judged, MachineFault) else None
 
-    return await query_in_turn(
+    seen = await query_in_turn(
         talos, addresses, parts=resources, deadline_seconds=_QUERY_SECONDS, reject=why_not
     )
-
-
-def describe_node(
-    node: Node, seen: QueryResult, nodes: Sequence[Node], resources: frozenset[TalosResource]
-) -> DescribedNode:
-    """Return the Node with the facts of its machine, and with its inventory if `resources` were queried."""
+    if isinstance(seen, QueryFailure):
+        return seen
+    if seen.inventory.faults:
+        return QueryFailure(next(iter(seen.inventory.faults.values())), ())
     facts = seen.facts
     if resources:
         facts = msgspec.structs.replace(facts, inventory=seen.inventory.inventory)

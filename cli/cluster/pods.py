@@ -1,9 +1,12 @@
 """Pods: their state, whether they are ready, and why not."""
 
+from collections.abc import Iterator, Sequence
+
 import msgspec
 
-from cli.cluster.kube_objects import Condition, PodSpec
+from cli.cluster.kube_objects import COMPONENT, Condition, PodSpec
 from libs.common.contract.node import ApiObject
+from libs.common.contract.services import SERVICES
 
 
 class WaitingState(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,3 +113,15 @@ class Pod(ApiObject, frozen=True, kw_only=True):
                 if one.type == kind and one.status != "True" and (one.reason or one.message):
                     return ": ".join(part for part in (one.reason, one.message) if part)
         return ""
+
+
+def list_unready_pods(pods: Sequence[Pod], *services: str) -> Iterator[str]:
+    """Yield the unready pods of these services; also a service without any pod if others have pods."""
+    named = {pod.metadata.labels.get(COMPONENT, ""): pod for pod in pods}
+    for wiring in SERVICES:  # without NATS, which may run elsewhere
+        if wiring.service in services and any(named) and wiring.service not in named:
+            yield f"{wiring.service} has no pod"
+    for pod in pods:
+        service = pod.metadata.labels.get(COMPONENT, "")  # "": the pod runs all services
+        if service in ("", *services) and not pod.is_terminated and pod.why_not_ready:
+            yield f"pod {pod.name} is not ready: {pod.why_not_ready}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from cli.cluster.access import open_kube_client, open_talos_client
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.kube_reader import run_gathering
-from cli.cluster.machine_query import describe_node, query_machine
+from cli.cluster.machine_query import query_machine
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import read_cluster, require_nodes
 from cli.render.node_selection import GatheredNodes, NodeSelection, SkippedNode
@@ -65,7 +65,4 @@ async def _describe_node(
     seen = await query_machine(machines, node, nodes, prefer_ipv6=prefer_ipv6, resources=resources)
     if isinstance(seen, QueryFailure):
         return SkippedNode(name=node.name, reason=f"{seen.fault.step}: {seen.fault.message}")
-    if seen.inventory.faults:
-        part, fault = next(iter(seen.inventory.faults.items()))
-        return SkippedNode(name=node.name, reason=f"{part}: {fault.message}")
-    return describe_node(node, seen, nodes, resources)
+    return seen

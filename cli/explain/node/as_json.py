@@ -51,7 +51,7 @@ def node_explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
             "dead": messages.dead_letters,
             "unreadable": messages.unreadable,
         },
-        "notRead": evidence.context.unavailable_parts,
+        "notRead": evidence.unavailable_parts,
     }
 
 

@@ -16,12 +16,14 @@ class FaultText(msgspec.Struct, frozen=True):
 
     Without an effect of its own, the Node is not initialized, or its machine does not confirm it.
     Placeholders: {node} is its name, {ip} its address, {said} the reported detail, {namespace} that of the
-    chart's pods. {csr} is the kubelet's newest request for a certificate.
+    chart's pods, {service} the component of some of them. {csr} is the kubelet's newest request for a
+    certificate.
     """
 
     cause: str
     fix: str
     what: str = ""  # what the Node is, or what it lacks
+    service: str = ""  # the component whose unready pods belong to the detail
 
 
 NO_INITIALIZER: Final = "not initialized by any controller"
@@ -33,7 +35,8 @@ _EXTERNAL: Final = (
     "edit machineconfig): its kubelet then restarts with --cloud-provider=external."
 )
 _LOGS: Final = (
-    "The log gives the reason: kubectl -n {{namespace}} logs -l app.kubernetes.io/component={0} --tail=50."
+    "The log gives the reason: kubectl -n {namespace} logs -l app.kubernetes.io/component={service} "
+    "--tail=50."
 )
 
 FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
@@ -172,16 +175,19 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
     # services
     "no-leader": FaultText(
         "No watcher leads, so no Node is processed: the Lease {said}.",
-        _LOGS.format("watcher"),
+        _LOGS,
+        service="watcher",
     ),
     "nats-silent": FaultText(
         "NATS does not answer, so no service receives events: {said}.",
         "The log gives the reason: kubectl -n {namespace} logs --tail=50 --all-containers -l "
-        "app.kubernetes.io/component=nats.",
+        "app.kubernetes.io/component={service}.",
+        service="nats",
     ),
     "no-stream": FaultText(
         "NATS has no stream TALOSCCM, so no service receives events.",
-        _LOGS.format("watcher"),
+        _LOGS,
+        service="watcher",
     ),
     "stream-full": FaultText(
         "The stream in NATS is full: {said}.",
@@ -189,15 +195,18 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
     ),
     "watcher-silent": FaultText(
         "The watcher has not published it: {said}.",
-        _LOGS.format("watcher"),
+        _LOGS,
+        service="watcher",
     ),
     "metadata-silent": FaultText(
         "metadata has published nothing about its machine: {said}.",
-        _LOGS.format("metadata"),
+        _LOGS,
+        service="metadata",
     ),
     "labeler-silent": FaultText(
         "Its machine has answered, but the labeler has not written the Node: {said}.",
-        _LOGS.format("labeler"),
+        _LOGS,
+        service="labeler",
     ),
     "write-refused": FaultText(
         "Kubernetes rejects the labeler's writes: {said}.",

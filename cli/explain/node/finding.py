@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from cli.cluster.pods import list_unready_pods
+from cli.cluster.unavailable import list_known
 from cli.explain.node.fault_texts import FAULT_TEXTS, NO_INITIALIZER, WITHOUT_POD_CIDR
 from cli.explain.node.node_evidence import NodeEvidence
 from libs.common.contract.ip_addresses import parse_ip
@@ -40,15 +42,17 @@ class NodeCase(msgspec.Struct, frozen=True, kw_only=True):
 def make_finding(case: NodeCase, fault: str, said: str = "", since: datetime | None = None) -> NodeFinding:
     """Return the finding with the texts of FAULT_TEXTS; `said` is the reported detail."""
     evidence, words = case.evidence, FAULT_TEXTS[fault]
-    request = evidence.context.request
+    request, pods = evidence.request, list_known(evidence.snapshot.pods)
+    unready = list_unready_pods(pods, words.service) if words.service else ()
     what = words.what or (_UNCONFIRMED if evidence.node.is_initialized else _UNINITIALIZED)
     if since is None and what in _FROM_THE_FIRST:
         since = evidence.node.metadata.creation_timestamp
     given = {
         "node": evidence.node.name,
         "ip": get_talosctl_address(evidence),
-        "said": _strip_prefixes(said),
-        "namespace": evidence.namespace,
+        "said": "; ".join(filter(None, (_strip_prefixes(said), *unready))),
+        "namespace": evidence.snapshot.query.namespace,
+        "service": words.service,
         "csr": shlex.quote(request.name) if request else "",  # quoted: the requester chooses the name
     }
     return NodeFinding(

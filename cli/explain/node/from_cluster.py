@@ -1,7 +1,6 @@
 """Gathers the evidence about a Node from Kubernetes, Talos and the services, as the caller."""
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,13 +8,12 @@ import msgspec
 from cli.cluster.access import AccessError, open_kube_client, open_talos_client
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.kube_reader import ClusterUnavailable, get_or_unavailable, run_gathering
-from cli.cluster.machine_query import describe_node, find_replacement_machines, query_machine
+from cli.cluster.machine_query import find_replacement_machines, query_machine
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import list_events, read_cluster, require_nodes
+from cli.cluster.snapshot import ConfigFile
 from cli.command_exit import CommandError
-from cli.explain.node.node_context import NodeContext, make_context
 from cli.explain.node.node_evidence import (
-    MachineResult,
     NodeEvidence,
     choose_machine_result,
     fall_back_to_bus,
@@ -24,14 +22,13 @@ from cli.inside.flow_client import query_flow
 from cli.inside.flow_snapshot import FlowObject
 from cli.name_suggestion import suggest_name
 from cli.render.compiled_config import CompiledConfig, parse_config
-from libs.common.cloud_config.fact_fields import TalosResource, required_resources
+from libs.common.cloud_config.fact_fields import required_resources
 from libs.common.contract.machine import MachineFacts
-from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, trim_node
+from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, trim_node
 from libs.common.kube.api import KubeApi
 from libs.common.kube.events import ObjectReference
 from libs.talos.api import TalosApi
 from services.metadata.core.machine_replacement import Inconclusive
-from services.metadata.machines.query_machine import QueryResult
 
 
 class NodeQuery(ClusterQuery, frozen=True, kw_only=True):
@@ -86,27 +83,23 @@ async def _gather_kubernetes(kube: KubeApi, source: NodeQuery, file: CompiledCon
         get_or_unavailable(list_events(kube, reference), "list events --namespace default"),
         query_flow(kube, source, snapshot.pods, (FlowObject("node", node.name),)),
     )
-    around = make_context(snapshot, node, events)
     mistakes = ""
-    if file is None and around.file:
-        file, mistakes = _compile_config(around)
+    if file is None and isinstance(snapshot.config, ConfigFile):
+        file, mistakes = _compile_config(snapshot.config)
+    trimmed = tuple(map(trim_node, nodes))
     return NodeEvidence(
         node=trim_node(node),
-        nodes=tuple(map(trim_node, nodes)),
-        managed_fields=snapshot.managed_fields[node.name],
+        snapshot=msgspec.structs.replace(snapshot, nodes=trimmed, flow=flow),
+        node_events=events,
         config_file=file,
         file_mistakes=mistakes,
-        context=around,
-        flow=flow,
-        namespace=source.namespace,
-        at=snapshot.at,
     )
 
 
-def _compile_config(around: NodeContext) -> tuple[CompiledConfig | None, str]:
+def _compile_config(file: ConfigFile) -> tuple[CompiledConfig | None, str]:
     """Compile the file of the chart's ConfigMap; return the config, or None and its mistakes."""
     try:
-        return parse_config(around.file, around.file_source), ""
+        return parse_config(file.text, file.source), ""
     except CommandError as error:
         first, *others = str(error).splitlines()
         return None, first + (f" (and {len(others)} more)" if others else "")
@@ -121,10 +114,8 @@ async def _gather_machine(machines: TalosApi, evidence: NodeEvidence) -> NodeEvi
     seen = await query_machine(
         machines, evidence.node, evidence.nodes, prefer_ipv6=prefer_ipv6, resources=resources
     )
-    if isinstance(seen, QueryResult):
-        return msgspec.structs.replace(
-            evidence, machine_result=_query_described_node(evidence.node, seen, evidence.nodes, resources)
-        )
+    if isinstance(seen, DescribedNode):
+        return msgspec.structs.replace(evidence, machine_result=seen)
     evidence = msgspec.structs.replace(evidence, machine_result=seen.fault)
     return await _gather_other_machines(machines, evidence, seen.rejected) if seen.rejected else evidence
 
@@ -135,22 +126,9 @@ async def _gather_other_machines(
     node, nodes = evidence.node, evidence.nodes
     asked = [other for other in nodes if other.name != node.name and other.provided_node_ip]
     answers = await asyncio.gather(*(query_machine(machines, other, nodes) for other in asked))
-    found = (
-        _query_described_node(other, seen, nodes, frozenset())
-        for other, seen in zip(asked, answers, strict=True)
-        if isinstance(seen, QueryResult)
-    )
-    others = tuple(each for each in found if isinstance(each, DescribedNode))
+    others = tuple(each for each in answers if isinstance(each, DescribedNode))
     reached = {other.name for other in others}
     there = await find_replacement_machines(machines, node, answered, reached)
     if isinstance(there, Inconclusive):
         return msgspec.structs.replace(evidence, other_machines=others, inconclusive_reason=there.reason)
     return msgspec.structs.replace(evidence, other_machines=others, answered_by=there)
-
-
-def _query_described_node(
-    node: Node, seen: QueryResult, nodes: Sequence[Node], resources: frozenset[TalosResource]
-) -> MachineResult:
-    if seen.inventory.faults:
-        return next(iter(seen.inventory.faults.values()))  # without this resource no rule can be evaluated
-    return describe_node(node, seen, nodes, resources)

@@ -4,6 +4,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
+from cli.cluster.kube_objects import COMPONENT
+from cli.cluster.lease_state import LeaseState
+from cli.cluster.pods import list_unready_pods
+from cli.cluster.unavailable import list_known
 from cli.explain.node.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND
 from cli.explain.node.finding import NodeCase, NodeFinding, compute_age, format_age, make_finding
 from cli.explain.node.node_evidence import describe_fault
@@ -20,6 +24,7 @@ NATS: Final = "nats"  # the component label of the NATS pods
 _FULL: Final = 0.98  # used part of the stream's bytes
 _FAULT_OF_REASON: Final = {reason: FAULT_BY_KIND[kind] for kind, reason in FAULT_REASONS.items()}
 _WRITING: Final = "writing the Node: "
+_SILENT_SERVICES: Final = {"metadata-silent": "metadata", "labeler-silent": "labeler"}
 _OF_SERVICES: Final = frozenset({"metadata-silent", "write-refused", "defect"})
 # faults that depend on a file that this command does not have
 _OF_THE_FILE: Final = frozenset({"rule-fails", "no-native-provider-id"})
@@ -81,20 +86,28 @@ def _check_machine(case: NodeCase) -> Iterator[NodeFinding]:
 
 def _check_flow(case: NodeCase) -> Iterator[NodeFinding]:
     """Yield the faults that affect every Node: no leader, NATS, or the stream."""
-    flow, context = case.evidence.flow, case.evidence.context
+    evidence = case.evidence
+    flow, lease = evidence.snapshot.flow, evidence.snapshot.lease
     is_led = isinstance(flow, FlowSnapshot) and flow.leading is not None
-    why = context.lease.why_not_held(case.evidence.at) if context.lease is not None and not is_led else ""
+    why = lease.why_not_held(evidence.at) if isinstance(lease, LeaseState) and not is_led else ""
     if why:
-        yield make_finding(case, "no-leader", context.append_unready_pods(why, "watcher"))
+        yield make_finding(case, "no-leader", why)
     match flow:
         case FlowUnavailable(nats_error=str(error)):
-            yield make_finding(case, "nats-silent", context.append_unready_pods(error, NATS))
-        case FlowUnavailable(is_all_in_one=False) if down := context.describe_down_pods(NATS):
-            yield make_finding(case, "nats-silent", down)
+            yield make_finding(case, "nats-silent", error)
+        case FlowUnavailable(is_all_in_one=False) if _is_down(case, NATS):
+            yield make_finding(case, "nats-silent")
         case FlowSnapshot(stream=None) if not why:
             yield make_finding(case, "no-stream")
         case FlowSnapshot(stream=StreamSnapshot(bytes=used, max_bytes=most)) if 0 < most * _FULL < used:
             yield make_finding(case, "stream-full", f"{used} of {most} bytes")
+
+
+def _is_down(case: NodeCase, service: str) -> bool:
+    """Whether no pod of the service is ready: in a rollout, other replicas work."""
+    pods = list_known(case.evidence.snapshot.pods)
+    own = [pod for pod in pods if pod.metadata.labels.get(COMPONENT, "") in ("", service)]
+    return not any(pod.is_ready for pod in own) and any(list_unready_pods(pods, service))
 
 
 def _check_blocker(case: NodeCase) -> Iterator[NodeFinding]:
@@ -122,37 +135,31 @@ def _check_blocked_condition(case: NodeCase, condition: NodeCondition) -> Iterat
     believed = _OF_SERVICES if case.evidence.config_file else _OF_SERVICES | _OF_THE_FILE
     if fault is None or (answered and fault not in believed):
         return  # the condition is outdated
-    services = ("metadata",) if fault == "metadata-silent" else ()
-    said = case.evidence.context.append_unready_pods(condition.message.removeprefix(_WRITING), *services)
-    yield make_finding(case, fault, said)
+    yield make_finding(case, fault, condition.message.removeprefix(_WRITING))
 
 
 def _check_services(case: NodeCase) -> Iterator[NodeFinding]:
     """Yield which service is late, if nothing blocks the Node."""
-    evidence, context = case.evidence, case.evidence.context
+    evidence = case.evidence
     messages, node, at = evidence.last_messages, evidence.node, evidence.at
     age = compute_age(node.metadata.creation_timestamp, at)
     if age < WRITE_DEADLINE:
         return
     if messages.problem:
-        if down := context.describe_down_pods("metadata"):
-            yield make_finding(case, "metadata-silent", down)
-        elif down := context.describe_down_pods("labeler"):
-            yield make_finding(case, "labeler-silent", down)
+        down = [fault for fault, service in _SILENT_SERVICES.items() if _is_down(case, service)]
+        if down:
+            yield make_finding(case, down[0])
         elif age >= JOIN_DEADLINE:
             why = "; ".join(filter(None, (evidence.not_queried_reason, messages.problem)))
             yield make_finding(case, "not-told", why)
     elif messages.observed is None or messages.observed.node.uid != node.uid:
-        yield make_finding(
-            case, "watcher-silent", context.append_unready_pods("it is not in NATS", "watcher")
-        )
+        yield make_finding(case, "watcher-silent", "it is not in NATS")
     elif evidence.machine_event is None:
         if compute_age(messages.observed.observed_at, at) >= WRITE_DEADLINE:
-            ago = f"the watcher published it {format_age(messages.observed.observed_at, at)} ago"
-            yield make_finding(case, "metadata-silent", context.append_unready_pods(ago, "metadata"))
+            ago = format_age(messages.observed.observed_at, at)
+            yield make_finding(case, "metadata-silent", f"the watcher published it {ago} ago")
     elif compute_age(evidence.machine_event.enriched_at, at) >= WRITE_DEADLINE:
         ago = f"metadata published it {format_age(evidence.machine_event.enriched_at, at)} ago"
-        listed = evidence.flow.services if isinstance(evidence.flow, FlowSnapshot) else ()
+        listed = evidence.snapshot.flow_snapshot.services if evidence.snapshot.flow_snapshot else ()
         absent = (each.why for each in listed if each.service == LABELER.service and each.why)
-        said = context.append_unready_pods("; ".join((ago, *absent)), "labeler")
-        yield make_finding(case, "labeler-silent", said)
+        yield make_finding(case, "labeler-silent", "; ".join((ago, *absent)))

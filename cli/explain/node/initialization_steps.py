@@ -75,7 +75,7 @@ def _make_queried_step(evidence: NodeEvidence) -> InitializationStep:
 
 def _list_write_steps(evidence: NodeEvidence) -> Steps:
     node, decided = evidence.node, evidence.find_decision(LABELER)
-    synced = evidence.context.find_event("Synced")
+    synced = evidence.find_event("Synced")
     event_at = synced.at if synced is not None else None
     is_write = decided is not None and decided.outcome in ("initialized", "updated")
     written_at = decided.decided_at if decided is not None and is_write else event_at
@@ -93,7 +93,7 @@ def _list_write_steps(evidence: NodeEvidence) -> Steps:
 
 
 def _list_certificate_steps(evidence: NodeEvidence) -> Steps:
-    request = evidence.context.request
+    request = evidence.request
     if request is None:
         note = "Kubernetes has no request; it deletes a decided one after an hour"
         yield InitializationStep("kubelet", "certificate requested", "none", note=note)
@@ -116,7 +116,7 @@ def _make_pod_cidr_step(evidence: NodeEvidence) -> InitializationStep:
     if node.spec.pod_cidrs:
         at = decided.decided_at if decided is not None and decided.outcome == "allocated" else None
         return InitializationStep("ipam", what, "done", at, ", ".join(node.spec.pod_cidrs))
-    event = evidence.context.find_event("CIDRNotAvailable", "CIDRAssignmentFailed")
+    event = evidence.find_event("CIDRNotAvailable", "CIDRAssignmentFailed")
     if decided is None and event is None:
         return InitializationStep("ipam", what, "none", note="none allocated, none expected")
     return InitializationStep("ipam", what, "owed")

@@ -5,10 +5,13 @@ from typing import Final
 
 import msgspec
 
+from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.kept_keys import NO_MANAGERS
+from cli.cluster.kube_events import EventSummary
+from cli.cluster.snapshot import ClusterSnapshot
+from cli.cluster.unavailable import Unavailable, list_known
 from cli.explain.machine_events import make_enriched, make_unreachable
-from cli.explain.node.node_context import NodeContext
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
 from cli.render.compiled_config import CompiledConfig
 from libs.common.cloud_config.model import OwnershipConfig
@@ -43,8 +46,8 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was gathered about one Node."""
 
     node: Node
-    nodes: tuple[Node, ...] = ()  # all Nodes, including this one
-    managed_fields: msgspec.Raw = NO_MANAGERS  # of the Node
+    snapshot: ClusterSnapshot
+    node_events: tuple[EventSummary, ...] | Unavailable = ()  # about this Node, newest first
     machine_result: MachineResult | None = None  # None: the machine was not queried
     not_queried_reason: str = ""  # why it was not queried
     is_query_skipped: bool = False  # the caller disabled the query, or metadata does not query it either
@@ -56,15 +59,55 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
     config_file: CompiledConfig | None = None  # the --cloud-config file
     file_mistakes: str = ""  # mistakes in the file of the chart's ConfigMap
     is_from_bus: bool = False  # `machine_result` is from metadata's last message
-    context: NodeContext = NodeContext()
-    flow: FlowSnapshot | FlowUnavailable = FlowUnavailable(reason="not queried")
-    namespace: str = "kube-system"  # of the chart's pods
-    at: datetime
+    own_fault: MachineFault | None = None  # of the caller's query, where metadata's result counts
+
+    @property
+    def at(self) -> datetime:
+        """Return the time of the snapshot."""
+        return self.snapshot.at
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Return all Nodes, including this one."""
+        return list_known(self.snapshot.nodes)
+
+    @property
+    def managed_fields(self) -> msgspec.Raw:
+        """Return the managedFields of the Node."""
+        return self.snapshot.managed_fields.get(self.node.name, NO_MANAGERS)
+
+    @property
+    def request(self) -> CertificateSigningRequest | None:
+        """Return the kubelet's newest request for a serving certificate."""
+        return find_newest(
+            one for one in list_known(self.snapshot.requests) if one.node_name == self.node.name
+        )
+
+    def find_event(self, *reasons: str) -> EventSummary | None:
+        """Return the newest Event about the Node with one of these reasons."""
+        return next((each for each in list_known(self.node_events) if each.reason in reasons), None)
+
+    @property
+    def unavailable_parts(self) -> tuple[str, ...]:
+        """Return the parts that could not be read, with the reason."""
+        snapshot = self.snapshot
+        parts = {
+            "Events of the Node": self.node_events,
+            "Events of the cluster": snapshot.events,
+            "certificate signing requests": snapshot.requests,
+            "Lease": snapshot.lease,
+            "pods of the chart": snapshot.pods,
+            "--cloud-config of the chart": snapshot.config,
+        }
+        found = {name: part.reason for name, part in parts.items() if isinstance(part, Unavailable)}
+        if self.own_fault is not None:
+            found["its machine, queried by this command"] = describe_fault(self.own_fault)
+        return tuple(f"{name}: {reason}" for name, reason in found.items())
 
     @property
     def last_messages(self) -> LastMessages:
         """Return the last message of each service about the Node."""
-        return select_last_messages(self.flow, self.node.name)
+        return select_last_messages(self.snapshot.flow, self.node.name)
 
     @property
     def machine_event(self) -> NodeEnriched | NodeUnreachable | None:
@@ -157,9 +200,7 @@ def choose_machine_result(evidence: NodeEvidence) -> NodeEvidence:
             msgspec.structs.replace(evidence, machine_result=None, not_queried_reason=describe_fault(look))
         )
     if look.kind in _OWN_WAY and not evidence.answered_by and _is_reachable_by_metadata(evidence):
-        return fall_back_to_bus(
-            msgspec.structs.replace(_add_unavailable_part(evidence, look), machine_result=None)
-        )
+        return fall_back_to_bus(msgspec.structs.replace(evidence, machine_result=None, own_fault=look))
     return evidence
 
 
@@ -181,14 +222,6 @@ def _is_reachable_by_metadata(evidence: NodeEvidence) -> bool:
     ready, said = evidence.node.find_condition("Ready"), evidence.machine_event
     is_on = ready is not None and ready.status != "Unknown"
     return is_on and isinstance(said, NodeEnriched) and evidence.at - said.facts.queried_at < _FRESH
-
-
-def _add_unavailable_part(evidence: NodeEvidence, fault: MachineFault) -> NodeEvidence:
-    around = evidence.context
-    untold = (*around.unavailable_parts, f"its machine, queried by this command: {describe_fault(fault)}")
-    return msgspec.structs.replace(
-        evidence, context=msgspec.structs.replace(around, unavailable_parts=untold)
-    )
 
 
 def describe_fault(fault: MachineFault) -> str:

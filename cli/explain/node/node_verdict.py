@@ -7,6 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from cli.cluster.kube_events import find_config_rejection
+from cli.cluster.unavailable import list_known
 from cli.explain.node.finding import NodeCase, NodeFinding, compute_age, make_finding
 from cli.explain.node.initialization_faults import find_initialization_faults
 from cli.explain.node.node_evidence import NodeEvidence
@@ -64,7 +65,7 @@ def _list_findings(case: NodeCase) -> Iterator[NodeFinding]:
     yield from _check_kubelet(case)
     yield from _check_pod_cidr(case)
     yield from _check_certificate(case)
-    rejected = find_config_rejection(case.evidence.context.cluster_events)
+    rejected = find_config_rejection(list_known(case.evidence.snapshot.events))
     if case.evidence.file_mistakes:
         yield make_finding(case, "cloud-config-refused", case.evidence.file_mistakes)
     elif rejected is not None:
@@ -92,7 +93,7 @@ def _check_pod_cidr(case: NodeCase) -> Iterator[NodeFinding]:
     if evidence.node.spec.pod_cidrs:
         return
     decided = evidence.find_decision(IPAM)
-    event = evidence.context.find_event("CIDRNotAvailable", "CIDRAssignmentFailed")
+    event = evidence.find_event("CIDRNotAvailable", "CIDRAssignmentFailed")
     if decided is not None and decided.outcome == "unserved":
         yield make_finding(case, "no-pod-cidr", decided.reason)
     elif event is not None and (decided is None or decided.decided_at < event.at):
@@ -101,7 +102,7 @@ def _check_pod_cidr(case: NodeCase) -> Iterator[NodeFinding]:
 
 
 def _check_certificate(case: NodeCase) -> Iterator[NodeFinding]:
-    request = case.evidence.context.request
+    request = case.evidence.request
     if request is None or request.is_issued:
         return
     filed = request.metadata.creation_timestamp
@@ -113,7 +114,7 @@ def _check_certificate(case: NodeCase) -> Iterator[NodeFinding]:
     elif request.find_condition("Approved") is not None:
         yield make_finding(case, "certificate-not-signed", "", filed)
     else:
-        event = case.evidence.context.find_event("CSRWaiting")
+        event = case.evidence.find_event("CSRWaiting")
         is_own = event is not None and request.name in event.message
         said = event.message if event is not None and is_own else "csr has not decided yet"
         yield make_finding(case, "certificate-waits", said, filed)

@@ -73,7 +73,7 @@ def format_explanation(explanation: NodeExplanation, now: datetime) -> Iterator[
     yield from _format_deletion(explanation.deletion)
     yield blank_line()
     yield from _format_last_messages(explanation.evidence.last_messages, now)
-    for each in explanation.evidence.context.unavailable_parts:
+    for each in explanation.evidence.unavailable_parts:
         yield format_field("Unavailable", _shorten(each), "cyan")
 
 

@@ -191,7 +191,8 @@ def constants(module: str) -> set[str]:
 def test_the_page_tells_it_in_the_words_of_the_command(fault: str):
     section = STUCK_NODES.partition(f"\n### `{fault}`\n")[2].partition("\n### ")[0]
     words = FAULT_TEXTS[fault]
-    assert f"\n{words.cause.format(**GIVEN)}\n{words.fix.format(**GIVEN)}\n" in section
+    given = GIVEN | {"service": words.service}
+    assert f"\n{words.cause.format(**given)}\n{words.fix.format(**given)}\n" in section
 
 
 def test_the_page_has_no_other_fault():

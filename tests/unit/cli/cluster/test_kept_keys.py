@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from cli.__main__ import main
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.kept_keys import ManagedNode, format_kept_key, report_kept_keys
+from cli.cluster.snapshot import ClusterSnapshot
 from cli.explain.node.as_json import node_explanation_to_json
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import explain_node_evidence
@@ -76,7 +77,8 @@ def text_of(node: Node, managed_fields: msgspec.Raw = MANAGED) -> str:
 @pytest.mark.parametrize("node", NODES, ids=["just changed", "recorded"])
 def test_explain_tells_it_and_calls_the_node_not_healthy(node: Node):
     described = DescribedNode(node=node, facts=FACTS)
-    found = NodeEvidence(node=node, machine_result=described, managed_fields=MANAGED, at=NOW)
+    snapshot = ClusterSnapshot(at=NOW, nodes=(node,), managed_fields={node.name: MANAGED})
+    found = NodeEvidence(node=node, snapshot=snapshot, machine_result=described)
     explanation = explain_node_evidence(found, DeletionPolicy())
     said = json.loads(format_json(node_explanation_to_json(explanation)))
     [told] = said["keptKeys"]

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 
 from cli.__main__ import main
 from cli.cluster.described_node import DescribedNode
+from cli.cluster.snapshot import ClusterSnapshot
 from cli.explain.command import node as node_command
 from cli.explain.node.as_json import node_explanation_to_json
 from cli.explain.node.node_evidence import LastMessages, NodeEvidence, select_last_messages
@@ -126,12 +127,12 @@ def evidence(
     of: Node, look: MachineFacts | MachineFault | None = None, *, file: str = "", **fields: Any
 ) -> NodeEvidence:
     described = DescribedNode(node=of, facts=look) if isinstance(look, MachineFacts) else look
+    known = {"flow": fields.pop("flow")} if "flow" in fields else {}
     return NodeEvidence(
         node=of,
-        nodes=fields.pop("nodes", (of,)),
+        snapshot=ClusterSnapshot(at=NOW, nodes=(of,), **known),
         machine_result=described,
         config_file=compile_config(file, "ccm-config.yaml") if file else None,
-        at=NOW,
         **fields,
     )
 

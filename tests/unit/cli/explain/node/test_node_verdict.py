@@ -11,7 +11,8 @@ from cli.cluster.described_node import DescribedNode
 from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
-from cli.explain.node.node_context import NodeContext
+from cli.cluster.snapshot import ClusterSnapshot
+from cli.cluster.unavailable import AbsentObject
 from cli.explain.node.node_evidence import NodeEvidence, choose_machine_result
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
 from cli.explain.node.text import format_explanation
@@ -126,18 +127,19 @@ def event(reason: str, ago: timedelta = timedelta(), message: str = "x") -> Even
     return EventSummary(reason=reason, message=message, at=NOW - ago)
 
 
-def explained(
-    node: Node, *, config: str = "", context: NodeContext | None = None, **evidence: Any
-) -> NodeExplanation:
-    gathered = NodeEvidence(
+def gathered(node: Node, *, file: str = "", **known: Any) -> NodeEvidence:
+    """Return the evidence; parts of the snapshot may be given by their names."""
+    parts = {name: known.pop(name) for name in [*known] if name in ClusterSnapshot.__struct_fields__}
+    return NodeEvidence(
         node=node,
-        nodes=(node,),
-        at=NOW,
-        config_file=compile_config(config, "ccm-config.yaml") if config else None,
-        context=context or NodeContext(),
-        **evidence,
+        snapshot=ClusterSnapshot(at=NOW, nodes=(node,), **parts),
+        config_file=compile_config(file, "ccm-config.yaml") if file else None,
+        **known,
     )
-    return explain_node_evidence(gathered, DeletionPolicy())
+
+
+def explained(node: Node, **known: Any) -> NodeExplanation:
+    return explain_node_evidence(gathered(node, **known), DeletionPolicy())
 
 
 def faults(explanation: NodeExplanation) -> list[str]:
@@ -153,9 +155,7 @@ class Case(NamedTuple):
 
 
 def case(node: Node, *found: str, **known: Any) -> Case:
-    """Return a case; fields of NodeContext may be given by their names."""
-    around = {name: known.pop(name) for name in [*known] if name in NodeContext.__struct_fields__}
-    return Case(found, node, known | {"context": NodeContext(**around)})
+    return Case(found, node, known)
 
 
 def fresh(age: timedelta, *conditions: NodeCondition, **fields: Any) -> Node:
@@ -175,6 +175,10 @@ RELEASED: Final = LeaseState(holder="", renewed_at=NOW)
 LED: Final = LeaseState(holder="watcher-1", renewed_at=NOW - 3 * SECOND)
 NO_RIGHT: Final = FlowUnavailable(reason="no right")
 NO_NATS: Final = FlowUnavailable(reason="NATS does not answer: refused")
+# what was read beside the Node and the flow
+WHOLE: Final[dict[str, Any]] = {
+    "events": (), "requests": (), "lease": LED, "pods": (), "config": AbsentObject(),
+}  # fmt: skip
 BARE: Final[dict[str, Any]] = {"annotations": {}, "taints": ()}
 CASES: Final = {
     "no watcher leads": case(WAITS, "no-leader", machine_result=ANSWERS, lease=RELEASED),
@@ -220,27 +224,25 @@ CASES: Final = {
     "silent, and once written by us": case(OF_AWS, "talos-silent", machine_result=SILENT),
     "silent, and never written by us": case(NOT_OURS, "of-whom-is-not-known", machine_result=SILENT),
     "another's by its providerID": case(NOT_OURS, "of-another-controller", machine_result=ANSWERS),
-    "another's by the file": case(registered(**BARE), "of-another", config=OF_TEAM_A),
+    "another's by the file": case(registered(**BARE), "of-another", file=OF_TEAM_A),
     "another's by its scheme": case(
-        registered(**BARE, provider_id="aws:///z/i-1"), "of-another", config=OF_TALOS
+        registered(**BARE, provider_id="aws:///z/i-1"), "of-another", file=OF_TALOS
     ),
     "a scheme decides nothing without a providerID": case(
-        registered(**BARE), "kubelet-not-external", config=OF_TALOS
+        registered(**BARE), "kubelet-not-external", file=OF_TALOS
     ),
     "its kubelet is not external": case(registered(**BARE), "kubelet-not-external"),
     "being deleted": case(initialized(deletion_timestamp=NOW - MINUTE), "being-deleted"),
-    "a request that waits": case(DONE, "certificate-waits", request=filed()),
-    "a request that was just filed": case(DONE, request=filed(age=3 * SECOND)),
-    "a request that is not signed": case(DONE, "certificate-not-signed", request=filed("Approved")),
-    "a file with mistakes": case(
-        DONE, "cloud-config-refused", cluster_events=(event("CloudConfigRejected"),)
-    ),
+    "a request that waits": case(DONE, "certificate-waits", requests=(filed(),)),
+    "a request that was just filed": case(DONE, requests=(filed(age=3 * SECOND),)),
+    "a request that is not signed": case(DONE, "certificate-not-signed", requests=(filed("Approved"),)),
+    "a file with mistakes": case(DONE, "cloud-config-refused", events=(event("CloudConfigRejected"),)),
     "a file that was corrected": case(
-        DONE, cluster_events=(event("CloudConfigAccepted"), event("CloudConfigRejected", MINUTE))
+        DONE, events=(event("CloudConfigAccepted"), event("CloudConfigRejected", MINUTE))
     ),
     "ready, and still with the taint": case(still_tainted(10 * MINUTE), "not-ready-taint"),
     "ready since a moment": case(still_tainted(SECOND)),
-    "no pod CIDR, by its Event": case(DONE, "no-pod-cidr", events=(event("CIDRNotAvailable"),)),
+    "no pod CIDR, by its Event": case(DONE, "no-pod-cidr", node_events=(event("CIDRNotAvailable"),)),
 }
 
 
@@ -260,7 +262,7 @@ def test_these_faults_are_found_and_no_others(name: str):
         (registered(5 * SECOND, WITHOUT_CNI), {"machine_result": ANSWERS}, "moving", 0),
         (initialized(WITHOUT_CNI, age=20 * SECOND), {"machine_result": ANSWERS}, "moving", 0),
         (registered(HOUR, taints=()), {"machine_result": ANSWERS}, "moving", 0),
-        (registered(**BARE), {"config": OF_TEAM_A, "is_query_skipped": True}, "another's", 0),
+        (registered(**BARE), {"file": OF_TEAM_A, "is_query_skipped": True}, "another's", 0),
         # A machine that was not to be queried does not fail.
         (fresh(5 * SECOND), {"is_query_skipped": True}, "moving", 2),
         (fresh(5 * SECOND, annotations={}), {"is_query_skipped": True}, "stuck", 1),
@@ -287,16 +289,16 @@ def test_a_node_without_its_provider_id_is_not_called_initialized(node: Node, te
 
 def test_a_rejected_file_is_corrected_where_helm_keeps_it_and_a_question_ends_its_sentence():
     rejected = event("CloudConfigRejected", message="no key nam; did you mean name?")
-    (finding,) = explained(DONE, context=NodeContext(cluster_events=(rejected,))).verdict.findings
+    (finding,) = explained(DONE, events=(rejected,)).verdict.findings
     assert finding.cause.endswith("did you mean name?")
     assert finding.fix.endswith("Correct config and transformations in the chart's values, then upgrade.")
 
 
 def test_a_pod_that_is_not_ready_is_named_with_its_reason_and_one_that_lacks_too():
     running = pods("watcher", False) + pods("csr", True)
-    down = explained(WAITS, context=NodeContext(lease=RELEASED, pods=running)).verdict
+    down = explained(WAITS, lease=RELEASED, pods=running).verdict
     assert "pod ccm-watcher-0 is not ready: watcher: CrashLoopBackOff" in down.findings[0].cause
-    silent = explained(WAITS, flow=flow(WAITS), context=NodeContext(pods=running)).verdict
+    silent = explained(WAITS, flow=flow(WAITS), pods=running).verdict
     assert "metadata has no pod" in silent.findings[0].cause
 
 
@@ -307,8 +309,7 @@ def test_no_command_that_is_told_holds_what_a_node_has_made_up():
     named = msgspec.structs.replace(
         request, metadata=msgspec.structs.replace(request.metadata, name="csr $(reboot)")
     )
-    around = NodeContext(request=named, lease=LED)
-    verdict = explained(node, machine_result=ANSWERS, flow=flow(), context=around).verdict
+    verdict = explained(node, machine_result=ANSWERS, flow=flow(), requests=(named,), lease=LED).verdict
     told = " ".join(finding.fix for finding in verdict.findings)
     assert "talosctl -n 10.0.0.5 service kubelet" in told
     assert "talos-ccm explain csr 'csr $(reboot)'. Then" in told
@@ -329,10 +330,8 @@ def failed(kind: FaultKind, node: Node = DONE, known: FlowResult | None = None) 
     `known` is the flow; by default, metadata has queried the machine a minute ago.
     """
     fault = MachineFault(kind=kind, step="PlatformMetadata", endpoint="cp for 10.0.0.5", message="no way")
-    gathered = NodeEvidence(
-        node=node, nodes=(node,), at=NOW, machine_result=fault, flow=known or answered(node, MINUTE)
-    )
-    return explain_node_evidence(choose_machine_result(gathered), DeletionPolicy())
+    evidence = gathered(node, machine_result=fault, flow=known or answered(node, MINUTE), **WHOLE)
+    return explain_node_evidence(choose_machine_result(evidence), DeletionPolicy())
 
 
 def answered(node: Node, ago: timedelta) -> FlowSnapshot:
@@ -344,7 +343,7 @@ def test_a_machine_that_answers_metadata_is_well_whatever_the_caller_lacks(kind:
     known = failed(kind)
     assert (known.verdict.state, known.exit_status) == ("well", 0)
     if kind in ("timeout", "refused"):
-        assert known.evidence.context.unavailable_parts == (
+        assert known.evidence.unavailable_parts == (
             "its machine, queried by this command: PlatformMetadata at cp for 10.0.0.5: no way",
         )
     else:
