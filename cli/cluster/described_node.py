@@ -1,8 +1,11 @@
-"""A Node with the facts of its machine, the input of a preview. Pure."""
+"""A Node with the facts of its machine, and the events that metadata would publish about it. Pure."""
+
+from datetime import datetime
 
 import msgspec
 
-from libs.common.contract.machine import MachineFacts
+from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import Node
 
 
@@ -16,3 +19,38 @@ class DescribedNode(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.node.name
+
+    def make_event(self, at: datetime) -> NodeEnriched:
+        """Return the event about a machine that answers."""
+        return NodeEnriched(
+            stream_id="",
+            observed_sequence=0,
+            node=self.node,
+            facts=self.facts,
+            verified_by=self.verified_by,
+            observed_at=at,
+            enriched_at=at,
+        )
+
+
+def make_unreachable(
+    node: Node,
+    fault: MachineFault,
+    at: datetime,
+    *,
+    last_known: MachineFacts | None = None,
+    foreign_machines: tuple[ForeignMachine, ...] = (),
+) -> NodeUnreachable:
+    """Return the event about a machine that fails."""
+    return NodeUnreachable(
+        stream_id="",
+        observed_sequence=0,
+        node=node,
+        fault=fault,
+        last_known=last_known,
+        attempt=1,
+        retry_at=at,
+        foreign_machines=foreign_machines,
+        observed_at=at,
+        enriched_at=at,
+    )

@@ -22,7 +22,15 @@ from cli.inside.flow_snapshot import (
     list_service_presence,
 )
 from libs.common.bus.nats.connection import Connection
-from libs.common.bus.nats.jetstream import NoConsumer, call, fetch_last
+from libs.common.bus.nats.jetstream import (
+    ConsumerInfo,
+    DeliveryPosition,
+    NoConsumer,
+    StreamInfo,
+    StreamState,
+    call,
+    fetch_last,
+)
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import BusError, NoStream, UnreadablePayload
 from libs.common.clocks import utc_now
@@ -49,34 +57,21 @@ _OBSERVED: Final = {"node": OBSERVED_NODE, "csr": OBSERVED_CSR}
 _ENRICHED: Final = {"node": ENRICHED_NODE, "csr": ENRICHED_CSR}
 
 
-class _Config(msgspec.Struct, frozen=True):
-    max_bytes: int = -1
-
-
-class _State(msgspec.Struct, frozen=True):
-    messages: int = 0
-    bytes: int = 0
-    last_seq: int = 0
+class _State(StreamState, frozen=True):
     subjects: dict[str, int] | None = None
 
 
-class _Stream(msgspec.Struct, frozen=True):
-    config: _Config
-    created: str
+class _Stream(StreamInfo, frozen=True):
     state: _State
 
 
-class _Sequence(msgspec.Struct, frozen=True):
+class _Position(DeliveryPosition, frozen=True):
     last_active: datetime | None = None
 
 
-class _Consumer(msgspec.Struct, frozen=True):
-    delivered: _Sequence = _Sequence()
-    ack_floor: _Sequence = _Sequence()
-    num_pending: int = 0
-    num_ack_pending: int = 0
-    num_redelivered: int = 0
-    num_waiting: int = 0
+class _Consumer(ConsumerInfo, frozen=True):
+    delivered: _Position = _Position()
+    ack_floor: _Position = _Position()
 
 
 async def query_nats(nats: NatsAccess, objects: Sequence[FlowObject] = ()) -> FlowSnapshot | FlowUnavailable:
@@ -223,6 +218,6 @@ def _make_stream_snapshot(stream: _Stream) -> StreamSnapshot:
         stream_id=stream.created,
         messages=stream.state.messages,
         bytes=stream.state.bytes,
-        max_bytes=max(0, stream.config.max_bytes),
+        max_bytes=max(0, stream.max_bytes),
         last_sequence=stream.state.last_seq,
     )

@@ -46,6 +46,17 @@ _AFTER_A_DENIAL: Final[Mapping[str, str]] = {
     "expiration": "The kubelet requests this lifetime, or --csr-min-expiration and --csr-max-expiration are "
     "too narrow.",
 }
+_IF_UNKNOWN: Final[Mapping[str, str]] = {
+    "former": "The Events of the Node give the reason: kubectl describe node {node}",
+    "networks": "Set --service-cluster-ip-range to the value of csr, or give access to Talos with "
+    "--talosconfig.",
+    "endpoint": "Use a kubeconfig that points directly to an API server, such as that of `talosctl "
+    "kubeconfig`; not to Omni, Teleport or a load balancer that terminates TLS.",
+}
+_WITHOUT_TALOS: Final = (
+    "Give access to Talos with --talosconfig (role os:reader, as metadata has), or decide as "
+    "csr does without Talos: --without-talos --csr-allowed-networks=NETWORK"
+)
 _NO_KUBELET: Final = (
     "No kubelet files such a request: find out which process on {node} uses the kubelet's identity."
 )
@@ -58,7 +69,7 @@ _NOT_SIGNED: Final = (
     "The request is approved but not signed yet. kube-controller-manager signs: check that its controller "
     "csrsigning runs, with --cluster-signing-cert-file (or --cluster-signing-kubelet-serving-cert-file)."
 )
-_ASKS_ANEW: Final = (
+_FILED_AGAIN: Final = (
     "A denial is final. The kubelet files new requests by itself, with growing delays. To "
     "trigger one now: talosctl service kubelet restart."
 )
@@ -94,7 +105,7 @@ def _advise_pending(explanation: RequestExplanation) -> Iterator[str]:
         case "deny":
             yield from _advise_denied(explanation)
         case "unknown":
-            yield _advise_unknown(explanation)
+            yield _fill_text(_IF_UNKNOWN.get(explanation.check, _WITHOUT_TALOS), explanation)
         case "wait":
             yield _fill_text(_ENDS_A_WAIT.get(explanation.check, _STAYS_PENDING), explanation)
         case _:
@@ -104,27 +115,7 @@ def _advise_pending(explanation: RequestExplanation) -> Iterator[str]:
 def _advise_denied(explanation: RequestExplanation) -> Iterator[str]:
     if explanation.verdict == "deny":
         yield _fill_text(_AFTER_A_DENIAL.get(explanation.check, _NO_KUBELET), explanation)
-    yield _ASKS_ANEW
-
-
-def _advise_unknown(explanation: RequestExplanation) -> str:
-    if explanation.check == "former":
-        return ("The Events of the Node give the reason: kubectl describe node ") + _get_node_name(
-            explanation
-        )
-    if explanation.check == "networks":
-        return (
-            "Set --service-cluster-ip-range to the value of csr, or give access to Talos with --talosconfig."
-        )
-    if explanation.check == "endpoint":
-        return (
-            "Use a kubeconfig that points directly to an API server, such as that of `talosctl "
-            "kubeconfig`; not to Omni, Teleport or a load balancer that terminates TLS."
-        )
-    return (
-        "Give access to Talos with --talosconfig (role os:reader, as metadata has), or decide as "
-        "csr does without Talos: --without-talos --csr-allowed-networks=NETWORK"
-    )
+    yield _FILED_AGAIN
 
 
 def _fill_text(text: str, explanation: RequestExplanation) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest
-from cli.explain.machine_events import make_enriched, make_unreachable
+from cli.cluster.described_node import DescribedNode, make_unreachable
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.events import CsrEnriched, NodeEnriched, NodeUnreachable
 from libs.common.contract.ip_addresses import canonical_ip
@@ -124,4 +124,4 @@ def _make_machine_event(node: Node, result: FactsResult, at: datetime) -> NodeEn
     if isinstance(result, MachineFault):
         return make_unreachable(node, result, at)
     verified_by = "nodename" if result.node_name == node.name else "system-uuid"
-    return make_enriched(node, result, verified_by, at)
+    return DescribedNode(node=node, facts=result, verified_by=verified_by).make_event(at)

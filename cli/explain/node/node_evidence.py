@@ -6,12 +6,11 @@ from typing import Final
 import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
-from cli.cluster.described_node import DescribedNode
+from cli.cluster.described_node import DescribedNode, make_unreachable
 from cli.cluster.kept_keys import NO_MANAGERS
 from cli.cluster.kube_events import EventSummary
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable, list_known
-from cli.explain.machine_events import make_enriched, make_unreachable
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
 from cli.render.compiled_config import CompiledConfig
 from libs.common.cloud_config.model import OwnershipConfig
@@ -135,17 +134,14 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def machine_report(self) -> MachineReport | None:
         """Return the event that metadata would publish now; None if the machine was not queried."""
-        return (
-            self._make_enriched_event(self.machine_result)
-            if isinstance(self.machine_result, DescribedNode)
-            else self.unreachable
-        )
+        result = self.machine_result
+        return result.make_event(self.at) if isinstance(result, DescribedNode) else self.unreachable
 
     @property
     def machine_reports(self) -> tuple[MachineReport, ...]:
         """Return these events for every Node whose machine was queried and answered."""
         own = (self.machine_report,) if self.machine_report is not None else ()
-        return (*own, *map(self._make_enriched_event, self.other_machines))
+        return (*own, *(each.make_event(self.at) for each in self.other_machines))
 
     @property
     def unreachable(self) -> NodeUnreachable | None:
@@ -157,9 +153,6 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
         return make_unreachable(
             self.node, self.machine_result, self.at, last_known=before, foreign_machines=self.answered_by
         )
-
-    def _make_enriched_event(self, described: DescribedNode) -> NodeEnriched:
-        return make_enriched(described.node, described.facts, described.verified_by, self.at)
 
 
 def select_last_messages(seen: FlowSnapshot | FlowUnavailable, name: str) -> LastMessages:

@@ -13,7 +13,9 @@ from rich.cells import cell_len
 
 from cli.__main__ import main
 from cli.cluster.described_node import DescribedNode
+from cli.cluster.lease_state import LeaseState
 from cli.cluster.snapshot import ClusterSnapshot
+from cli.cluster.unavailable import AbsentObject
 from cli.explain.command import node as node_command
 from cli.explain.node.as_json import node_explanation_to_json
 from cli.explain.node.node_evidence import LastMessages, NodeEvidence, select_last_messages
@@ -123,14 +125,21 @@ ANOTHER: Final = MachineFault(
 REPLACED: Final = (ForeignMachine(address="10.0.0.5", node_name="web-9", uuid=NEW, queried_at=NOW),)
 
 
+LED: Final = LeaseState(holder="watcher-1", renewed_at=NOW)
+
+
 def evidence(
     of: Node, look: MachineFacts | MachineFault | None = None, *, file: str = "", **fields: Any
 ) -> NodeEvidence:
     described = DescribedNode(node=of, facts=look) if isinstance(look, MachineFacts) else look
-    known = {"flow": fields.pop("flow")} if "flow" in fields else {}
+    snapshot = ClusterSnapshot(
+        at=NOW, nodes=(of,), events=(), requests=(), pods=(), lease=LED, config=AbsentObject()
+    )
+    if "flow" in fields:
+        snapshot = msgspec.structs.replace(snapshot, flow=fields.pop("flow"))
     return NodeEvidence(
         node=of,
-        snapshot=ClusterSnapshot(at=NOW, nodes=(of,), **known),
+        snapshot=snapshot,
         machine_result=described,
         config_file=compile_config(file, "ccm-config.yaml") if file else None,
         **fields,
