@@ -236,16 +236,12 @@ def _parse_process(workload: Workload) -> Process | None:
 
 def _list_all_in_one_services(container: Container) -> tuple[ServiceSpec, ...]:
     """Return the services of an all-in-one process, by its flags."""
-    said = container.last_flag_value("controllers", "*")
-    items = tuple(item.strip() for item in said.split(",") if item.strip())
-
-    def is_switched_on(flag: str) -> bool:
-        return container.last_flag_value(flag, "false").lower() in ("true", "t", "1")
-
     return tuple(
         spec
         for spec in SERVICES
-        if is_service_selected(items, spec.controller, is_switched_on=is_switched_on)
+        if is_service_selected(
+            container.controllers, spec.controller, is_switched_on=container.is_switched_on
+        )
     )
 
 

@@ -47,6 +47,16 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
         """Return the last value of the flag, which takes effect."""
         return (self.flag_values(flag) or (default,))[-1]
 
+    def is_switched_on(self, flag: str) -> bool:
+        """Whether a boolean flag is true."""
+        return self.last_flag_value(flag, "false").lower() in ("true", "t", "1")
+
+    @property
+    def controllers(self) -> tuple[str, ...]:
+        """Return the items of --controllers."""
+        items = self.last_flag_value("controllers", "*").split(",")
+        return tuple(item.strip() for item in items if item.strip())
+
 
 class NameReference(msgspec.Struct, frozen=True, kw_only=True):
     """A reference by name."""

@@ -107,12 +107,12 @@ async def read_clock(kube: KubeApi) -> RemoteClock | Unavailable:
 def read_last_date(kube: KubeApi, requested_at: datetime) -> RemoteClock | Unavailable:
     """Return the API server's clock, by the Date header of the last response since that time."""
     try:
-        said = parsedate_to_datetime(kube.transport.server_date).astimezone(UTC)
+        date = parsedate_to_datetime(kube.transport.server_date).astimezone(UTC)
     except ValueError:
         return Unavailable(reason="its responses have no date")
     return RemoteClock(
-        earliest=said,
-        latest=said + timedelta(seconds=1),
+        earliest=date,
+        latest=date + timedelta(seconds=1),
         requested_at=requested_at,
         responded_at=datetime.now(UTC),
     )

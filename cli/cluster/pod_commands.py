@@ -86,6 +86,6 @@ async def run_inside(
     try:
         return decode(ran.stdout)
     except ValueError as error:
-        said = " ".join(ran.stderr.decode(errors="replace").split())[-_MAX_OUTPUT:]
-        why = f"it exited with status {ran.exit_status}: {said}" if said else str(error)
+        output = " ".join(ran.stderr.decode(errors="replace").split())[-_MAX_OUTPUT:]
+        why = f"it exited with status {ran.exit_status}: {output}" if output else str(error)
         return Unavailable(reason=f"`talos-ccm inside {arguments[0]}` failed in the {container}'s pod: {why}")

@@ -141,6 +141,6 @@ def find_controller_differences(chart: ChartValues) -> Iterator[Finding]:
         yield make_finding("enabledControllers", _SPOT_KEPT)
 
 
-def report_controllers(told: Iterable[str]) -> Iterator[Finding]:
+def report_controllers(messages: Iterable[str]) -> Iterator[Finding]:
     """Yield the messages about --controllers as findings."""
-    return (make_finding("enabledControllers", each.removeprefix("--controllers: ")) for each in told)
+    return (make_finding("enabledControllers", each.removeprefix("--controllers: ")) for each in messages)

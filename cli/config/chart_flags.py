@@ -103,8 +103,8 @@ def check_flags(chart: ChartValues) -> ChartFindings:
         if is_mistake:
             found.mistakes.append(make_finding(path, _name_services(text, services, names)))
         elif _ANOTHER not in text or len(services) == len(names):
-            told = text.replace(_ANOTHER, ": no installed service accepts it")
-            found.warnings.append(make_finding(path, told))
+            sentence = text.replace(_ANOTHER, ": no installed service accepts it")
+            found.warnings.append(make_finding(path, sentence))
     return found
 
 

@@ -83,8 +83,8 @@ async def query_serving_certificates(
     silent = silent[:_MAX_KUBELETS]
     async with own_connections(kube, max(1, len(silent))) as own:
         queries = (_query_server_tls_bootstrap(own, name) for name in silent)
-        told = await asyncio.gather(*(get_or_unavailable(each, "get nodes/proxy") for each in queries))
-    return dict(zip(silent, told, strict=True))
+        answers = await asyncio.gather(*(get_or_unavailable(each, "get nodes/proxy") for each in queries))
+    return dict(zip(silent, answers, strict=True))
 
 
 async def _query_server_tls_bootstrap(kube: KubeApi, name: str) -> bool:

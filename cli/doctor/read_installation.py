@@ -25,7 +25,6 @@ from cli.cluster.kube_reader import (
     read_clock,
 )
 from cli.cluster.lease_state import LeaseState, read_lease_state
-from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import PARTS, list_pods, list_workloads, read_cluster
 from cli.cluster.snapshot import ConfigFile
@@ -138,10 +137,6 @@ def select_installation(
     )
 
 
-async def _list_system_pods(kube: KubeApi, _: InstallationSnapshot) -> tuple[Pod, ...] | Unavailable:
-    return await get_or_unavailable(list_pods(kube, SYSTEM, {}), f"list pods --namespace {SYSTEM}")
-
-
 async def _read_upstream_leases(
     kube: KubeApi, _: InstallationSnapshot
 ) -> tuple[LeaseState, ...] | Unavailable:
@@ -161,10 +156,6 @@ async def _read_config(kube: KubeApi, seen: InstallationSnapshot) -> ConfigFile 
     name, key = seen.installation.config_file
     text = await _read_config_map(kube, seen, name, key) if name else AbsentObject()
     return ConfigFile(text=text, source=f"{name}/{key}") if isinstance(text, str) else text
-
-
-async def _read_nats_authority(kube: KubeApi, seen: InstallationSnapshot) -> str | AbsentObject | Unavailable:
-    return await _read_config_map(kube, seen, f"{seen.installation.prefix}-nats-ca", "ca.crt")
 
 
 async def _read_config_map(
@@ -245,7 +236,9 @@ async def _read_labels(kube: KubeApi, seen: InstallationSnapshot) -> Mapping[str
 # The parts beside those of the cluster: their fields in the snapshot, and the functions that read them.
 READERS: Final[Mapping[str, _Reader]] = {
     "unready": read_unready_pods,
-    "system_pods": _list_system_pods,
+    "system_pods": lambda kube, seen: get_or_unavailable(
+        list_pods(kube, SYSTEM, {}), f"list pods --namespace {SYSTEM}"
+    ),
     "upstream_leases": _read_upstream_leases,
     "serving": query_serving_certificates,
     "config": _read_config,
@@ -254,6 +247,8 @@ READERS: Final[Mapping[str, _Reader]] = {
     "talos": probe_credential_in_pod,
     "clock": lambda kube, seen: read_clock(kube),
     "flow": _query_flow,
-    "authority": _read_nats_authority,
+    "authority": lambda kube, seen: _read_config_map(
+        kube, seen, f"{seen.installation.prefix}-nats-ca", "ca.crt"
+    ),
     "namespace_labels": _read_labels,
 }

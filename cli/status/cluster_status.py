@@ -140,15 +140,15 @@ def _build_ipam_status(snapshot: ClusterSnapshot) -> IpamStatus | None:
     if isinstance(claims, Unavailable):
         return None
     networks = flow.networks.event if flow and flow.networks else None
-    said = NetworkFlags()
+    flags = NetworkFlags()
     if isinstance(networks, ClusterNetworksObserved):
-        said = NetworkFlags(
+        flags = NetworkFlags(
             cluster_cidrs=networks.pod_cidrs,
             mask_size_ipv4=networks.node_cidr_mask_size_ipv4 or 0,
             mask_size_ipv6=networks.node_cidr_mask_size_ipv6 or 0,
         )
     try:
-        pools = resolve_pools(said, (), read_pages(claims.after))
+        pools = resolve_pools(flags, (), read_pages(claims.after))
     except ValueError:
         # these networks come from a machine config, not from flags; `status ipam` takes ipam's flags
         pools = ()

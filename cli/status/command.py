@@ -134,7 +134,7 @@ def ipam(
     cloud_config: Path | None,
     quarantine: float,
     output: str,
-    **said: Any,
+    **flags: Any,
 ) -> None:
     """Show pod CIDR pools with their used, free and quarantined blocks, the pod CIDRs of Nodes, and
     conflicts.
@@ -160,12 +160,12 @@ def ipam(
         from cli.status.run_status import IpamOptions, show_ipam_status  # noqa: PLC0415
         from services.ipam.core.effective_networks import NetworkFlags, validate_network_flags  # noqa: PLC0415
 
-        networks = NetworkFlags(**said)
+        networks = NetworkFlags(**flags)
         mistakes = validate_network_flags(networks)
         if mistakes:
             raise click.UsageError("\n".join(mistakes))
-        told = IpamOptions(
+        options = IpamOptions(
             network_flags=networks, cloud_config=cloud_config, quarantine=timedelta(seconds=quarantine)
         )
         query = ClusterQuery(kubeconfig=kubeconfig, context=context)
-        sys.exit(show_ipam_status(query, told, with_nodes=with_nodes, as_json=output == "json"))
+        sys.exit(show_ipam_status(query, options, with_nodes=with_nodes, as_json=output == "json"))

@@ -118,13 +118,13 @@ def get_leader_status(snapshot: ClusterSnapshot) -> LeaderStatus:
     Without a heartbeat on NATS, it compares the clock of the Lease holder with the clock of the snapshot.
     """
     flow, lease = snapshot.flow_snapshot, snapshot.lease
-    spoken = flow.leader_heartbeat_seconds if flow else None
+    heartbeat_seconds = flow.leader_heartbeat_seconds if flow else None
     if isinstance(lease, Unavailable):
         if flow is None:
             return LeaderStatus(state="unknown", text=lease.reason)
         if flow.leader is None:
             return LeaderStatus(state="wrong", text="no leader heartbeat")
-        return LeaderStatus(state="well", holder=flow.leader.holder, heartbeat_seconds=spoken)
+        return LeaderStatus(state="well", holder=flow.leader.holder, heartbeat_seconds=heartbeat_seconds)
     if not lease.holder:
         return LeaderStatus(state="wrong", text="the Lease has no holder")
     text = _why_not_leading(lease, snapshot.at, flow)
@@ -132,7 +132,7 @@ def get_leader_status(snapshot: ClusterSnapshot) -> LeaderStatus:
         state="wrong" if text else "well",
         holder=lease.holder,
         lease_seconds=lease.seconds_since_renewal(snapshot.at),
-        heartbeat_seconds=spoken,
+        heartbeat_seconds=heartbeat_seconds,
         text=text,
     )
 

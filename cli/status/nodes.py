@@ -68,18 +68,18 @@ def summarize_nodes(
 def _make_unusable_node(node: Node, flow: FlowSnapshot | None, at: datetime) -> UnusableNode:
     created = node.metadata.creation_timestamp
     seconds = (at - created).total_seconds() if created else None
-    said = flow.find_object("node", node.name) if flow else None
+    messages = flow.find_object("node", node.name) if flow else None
     blocked = node.find_condition(BLOCKED_CONDITION)
     is_blocked = blocked is not None and blocked.status == "True"
     if blocked is not None and is_blocked:
         why = f"{blocked.reason}: {blocked.message}" if blocked.message else blocked.reason
     else:
-        why = _find_missing_step(node, said, flow, seconds)
+        why = _find_missing_step(node, messages, flow, seconds)
     return UnusableNode(name=node.name, seconds=seconds, is_blocked=is_blocked, why=why)
 
 
 def _find_missing_step(
-    node: Node, said: ObjectMessages | None, flow: FlowSnapshot | None, seconds: float | None
+    node: Node, messages: ObjectMessages | None, flow: FlowSnapshot | None, seconds: float | None
 ) -> str:
     """Return the first step of the Node's initialization that is missing."""
     if not node.provided_node_ip:
@@ -87,22 +87,22 @@ def _find_missing_step(
             f"its kubelet has not set the annotation {PROVIDED_NODE_IP_ANNOTATION}, so its machine is "
             "not queried"
         )
-    if said is None and seconds is not None and seconds < JOINING_SECONDS:
+    if messages is None and seconds is not None and seconds < JOINING_SECONDS:
         return "it has just joined"
-    if flow is None or said is None:
+    if flow is None or messages is None:
         return "no condition gives the reason: run talos-ccm explain node"
-    if said.dead:
+    if messages.dead:
         return "a message about it was rejected: see the dead letters"
-    if said.enriched is None:
+    if messages.enriched is None:
         missing = (
             "the watcher has not published it"
-            if said.observed is None
+            if messages.observed is None
             else "metadata has not queried its machine"
         )
         return f"{missing}, according to the messages of the last hour"
-    if isinstance(said.enriched.event, NodeUnreachable):
-        return f"its machine does not answer: {said.enriched.event.fault.message}"
-    for word in said.decided:
+    if isinstance(messages.enriched.event, NodeUnreachable):
+        return f"its machine does not answer: {messages.enriched.event.fault.message}"
+    for word in messages.decided:
         if isinstance(word.event, Decided) and word.event.service == "labeler":
             return f"labeler, {word.event.outcome}: {word.event.reason}"
     return "its machine answered, and the labeler has not decided yet"

@@ -93,8 +93,8 @@ def _explain_state(
     """Return the state of a request and its reason; None if the certificate is issued."""
     decisions: tuple[tuple[str, OpenRequestState], ...] = (("Denied", "denied"), ("Failed", "failed"))
     for kind, state in decisions:
-        if (said := request.find_condition(kind)) is not None:
-            return state, said.message.partition(_OWN)[2] or said.message or said.reason
+        if (condition := request.find_condition(kind)) is not None:
+            return state, condition.message.partition(_OWN)[2] or condition.message or condition.reason
     if not request.is_pending:
         why = "the signer in kube-controller-manager has not issued it"
         return ("not-issued", why) if request.is_awaiting_certificate else None

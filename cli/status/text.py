@@ -84,14 +84,14 @@ def _format_service(one: ServiceStatus) -> list[Cell]:
 
 
 def _format_leader(leader: LeaderStatus) -> Line:
-    told = [truncate_line(leader.holder)] if leader.holder else []
+    parts = [truncate_line(leader.holder)] if leader.holder else []
     if leader.lease_seconds is not None:
-        told.append(f"Lease renewed {format_age(leader.lease_seconds)} ago")
+        parts.append(f"Lease renewed {format_age(leader.lease_seconds)} ago")
     if leader.heartbeat_seconds is not None:
-        told.append(f"last heartbeat {format_age(leader.heartbeat_seconds)} ago")
+        parts.append(f"last heartbeat {format_age(leader.heartbeat_seconds)} ago")
     if leader.text:
-        told.append(_truncate(leader.text))
-    return format_field("Leader", ", ".join(told), _STYLES[leader.state] if leader.state != "well" else "")
+        parts.append(_truncate(leader.text))
+    return format_field("Leader", ", ".join(parts), _STYLES[leader.state] if leader.state != "well" else "")
 
 
 def _format_messages(found: ClusterStatus, width: int) -> Iterator[Line]:
@@ -129,16 +129,16 @@ def _format_consumer(one: ConsumerStatus) -> list[Cell]:
 
 
 def _format_nodes(nodes: NodesStatus, width: int) -> Iterator[Line]:
-    told = f"{nodes.count:,}, {nodes.usable:,} usable"
+    text = f"{nodes.count:,}, {nodes.usable:,} usable"
     parts = ((nodes.not_ready, "not ready"), (nodes.excluded, "excluded by `ownership`"))
     if shown := [f"{count:,} of them {what}" for count, what in parts if count]:
-        told += f" ({', '.join(shown)})"
+        text += f" ({', '.join(shown)})"
     waiting = nodes.uninitialized
     if waiting:
         oldest = waiting[0].seconds
         since = f", the oldest for {format_age(oldest)}" if oldest is not None else ""
-        told += f"; {len(waiting):,} uninitialized{since}"
-    yield format_field("Nodes", told, "red" if nodes.stuck else "")
+        text += f"; {len(waiting):,} uninitialized{since}"
+    yield format_field("Nodes", text, "red" if nodes.stuck else "")
     if waiting:
         rows = [_format_node(one) for one in waiting[:_MOST]]
         yield from format_table(("NODE", "FOR", "WHY"), rows, indent=2, width=width)
@@ -172,11 +172,11 @@ def _format_requests(requests: RequestsStatus | None, width: int) -> Iterator[Li
         yield format_field("CSRs", "unknown", "cyan")
         return
     superseded = f" ({requests.superseded:,} superseded)" if requests.superseded else ""
-    told = (
+    text = (
         f"{requests.pending:,} pending{superseded}, {requests.denied:,} denied, "
         f"{requests.not_issued:,} approved but not issued, {requests.issued:,} issued"
     )
-    yield format_field("CSRs", told, "red" if any(one.is_wrong for one in requests.open) else "")
+    yield format_field("CSRs", text, "red" if any(one.is_wrong for one in requests.open) else "")
     if requests.open:
         rows = [_format_request(one) for one in requests.open[:_MOST]]
         yield from format_table(("CSR", "NODE", "STATE", "FOR", "WHY"), rows, indent=2, width=width)
@@ -195,15 +195,15 @@ def _format_pod_cidrs(found: IpamStatus | None) -> Line:
         return format_field("Pod CIDRs", "unknown", "cyan")
     if not found.claim_pages:
         return format_field("Pod CIDRs", "not allocated by ipam: it has no claims", "dim")
-    told = [_format_pool(pool) for pool in found.pools if pool.name]
+    parts = [_format_pool(pool) for pool in found.pools if pool.name]
     if not found.are_pools_known:
-        told = [f"{format_number(sum(pool.in_use for pool in found.pools))} blocks in use"]
+        parts = [f"{format_number(sum(pool.in_use for pool in found.pools))} blocks in use"]
     if found.nodes.waiting:
-        told.append(f"{found.nodes.waiting:,} Nodes wait for one")
+        parts.append(f"{found.nodes.waiting:,} Nodes wait for one")
     if found.quarantined:
-        told.append(f"{len(found.quarantined):,} in quarantine")
-    told.append(f"{len(found.conflicts):,} conflicts" if found.conflicts else "no conflicts")
-    return format_field("Pod CIDRs", "; ".join(told), "red" if found.conflicts else "")
+        parts.append(f"{len(found.quarantined):,} in quarantine")
+    parts.append(f"{len(found.conflicts):,} conflicts" if found.conflicts else "no conflicts")
+    return format_field("Pod CIDRs", "; ".join(parts), "red" if found.conflicts else "")
 
 
 def _format_pool(pool: PoolStatus) -> str:

@@ -79,16 +79,14 @@ def _is_controller_manager(container: Container) -> bool:
 
 def allocates_pod_cidrs(container: Container) -> bool:
     """Whether kube-controller-manager allocates pod CIDRs; a name, or "-name", takes precedence over "*"."""
-    if container.last_flag_value("allocate-node-cidrs", "false").lower() not in ("true", "t", "1"):
+    if not container.is_switched_on("allocate-node-cidrs"):
         return False
-    said = container.last_flag_value("controllers", "*")
-    items = [item.strip() for item in said.split(",")]
     for name in ("node-ipam-controller", "nodeipam"):
-        if name in items:
+        if name in container.controllers:
             return True
-        if f"-{name}" in items:
+        if f"-{name}" in container.controllers:
             return False
-    return "*" in items
+    return "*" in container.controllers
 
 
 def check_cloud_controllers(seen: InstallationSnapshot) -> Check:
@@ -201,8 +199,7 @@ def _find_other_managers(seen: InstallationSnapshot) -> Iterator[Finding]:
 
 def _is_cloud_manager(container: Container) -> bool:
     """Whether the container is a cloud controller manager; with cloud-node disabled it writes no Node."""
-    said = container.last_flag_value("controllers", "*")
-    runs = is_controller_selected(tuple(item.strip() for item in said.split(",")), CLOUD_NODE)
+    runs = is_controller_selected(container.controllers, CLOUD_NODE)
     return runs and _CLOUD.search(_get_program(container)) is not None
 
 

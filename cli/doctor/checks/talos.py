@@ -114,10 +114,10 @@ def _check_report(seen: InstallationSnapshot, talos: TalosCredentialReport) -> I
         )
         if all_of_them:
             return
-    mute = [one for one in talos.machines if one.fault]
-    if mute:
+    failing = [one for one in talos.machines if one.fault]
+    if failing:
         yield report_wrong(
-            f"machines that do not answer: {_describe_faults(mute)}",
+            f"machines that do not answer: {_describe_faults(failing)}",
             "to see cause and fix for each node:",
             "talos-ccm explain node NAME",
         )

@@ -74,10 +74,10 @@ async def _gather(source: RequestQuery) -> RequestEvidence:
 
 async def _gather_kubernetes(kube: KubeApi, source: RequestQuery) -> RequestEvidence:
     if source.of_node:
-        everybodys = await _list_requests(kube, SIGNING_REQUESTS.query)
-        filed = find_newest(_select_node_requests(everybodys, source.name))
+        requests = await _list_requests(kube, SIGNING_REQUESTS.query)
+        filed = find_newest(_select_node_requests(requests, source.name))
         if filed is None:
-            meant = suggest_name(source.name, (one.signing_request.node_name for one in everybodys))
+            meant = suggest_name(source.name, (one.signing_request.node_name for one in requests))
             raise ClusterUnavailable(
                 f"Kubernetes has no request for a serving certificate of node {source.name}{meant} "
                 "Kubernetes deletes a decided request after an hour. Check that the kubelet requests "
@@ -93,11 +93,11 @@ async def _gather_kubernetes(kube: KubeApi, source: RequestQuery) -> RequestEvid
                 "after an hour. To explain the newest request of a node, add --node"
             )
         is_ours = not find_ignore(filed.signing_request)
-        everybodys = await _list_requests(kube, SIGNING_REQUESTS.query) if is_ours else ()
+        requests = await _list_requests(kube, SIGNING_REQUESTS.query) if is_ours else ()
     snapshot = await read_cluster(kube, ClusterQuery(), "nodes")
     return RequestEvidence(
         csr=filed,
-        requests=_select_node_requests(everybodys, filed.signing_request.node_name),
+        requests=_select_node_requests(requests, filed.signing_request.node_name),
         nodes=tuple(map(trim_node, require_nodes(snapshot))),
         without_talos=source.without_talos,
         endpoint=await _read_endpoint(kube),

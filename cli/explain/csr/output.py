@@ -87,8 +87,8 @@ def _format_state(explanation: RequestExplanation, now: datetime) -> Iterator[Li
         parts.append((f" by {explanation.superseded_by}, a newer request of the same node", ""))
     yield format_field("State", Text.assemble(*parts))
     if condition is not None:
-        said = ": ".join(filter(None, (condition.reason, condition.message)))
-        yield format_field("", quote_text(said, _LONGEST), "dim")
+        reason = ": ".join(filter(None, (condition.reason, condition.message)))
+        yield format_field("", quote_text(reason, _LONGEST), "dim")
 
 
 def _format_machines(explanation: RequestExplanation) -> Iterator[Line]:

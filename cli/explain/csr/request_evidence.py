@@ -68,17 +68,17 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
         claims = ClaimIndex()
         for node in self.nodes:
             claims.upsert_node(node)
-            look = self.machine_results.get(node.name)
-            if look is not None:
-                claims.upsert_report(_make_machine_event(node, look, self.at))
+            result = self.machine_results.get(node.name)
+            if result is not None:
+                claims.upsert_report(_make_machine_event(node, result, self.at))
         return claims
 
     @property
     def enriched(self) -> CsrEnriched:
         """Return the event that metadata would publish about the request."""
         node = self.node
-        look = self.machine_results.get(node.name) if node else None
-        facts = look if isinstance(look, MachineFacts) else None
+        result = self.machine_results.get(node.name) if node else None
+        facts = result if isinstance(result, MachineFacts) else None
         own = (facts.node_ip,) if facts and node and facts.node_name == node.name else ()
         return CsrEnriched(
             stream_id="",
@@ -87,7 +87,7 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
             node_uid=node.uid if node else "",
             facts=facts,
             answering_addresses=(*own, *self.answered_at) if own else (),
-            fault=look if isinstance(look, MachineFault) else None,
+            fault=result if isinstance(result, MachineFault) else None,
             without_talos=self.without_talos,
             observed_at=self.at,
             enriched_at=self.at,

@@ -15,7 +15,7 @@ class FaultText(msgspec.Struct, frozen=True):
     """The cause, the fix and the effect of one fault.
 
     Without an effect of its own, the Node is not initialized, or its machine does not confirm it.
-    Placeholders: {node} is its name, {ip} its address, {said} the reported detail, {namespace} that of the
+    Placeholders: {node} is its name, {ip} its address, {detail} the reported detail, {namespace} that of the
     chart's pods, {service} the component of some of them. {csr} is the kubelet's newest request for a
     certificate.
     """
@@ -53,133 +53,133 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         _EXTERNAL,
     ),
     "bad-node-ip": FaultText(
-        "The address that its kubelet announces cannot be dialed: {said}.",
+        "The address that its kubelet announces cannot be dialed: {detail}.",
         "Correct machine.kubelet.nodeIP.validSubnets in its machine config (--node-ip of the kubelet).",
     ),
     "node-ip-of-another": FaultText(
-        "Its kubelet announces an address of another machine: {said}.",
+        "Its kubelet announces an address of another machine: {detail}.",
         "Correct machine.kubelet.nodeIP.validSubnets in its machine config (--node-ip of the kubelet).",
     ),
     "node-ip-not-on-machine": FaultText(
-        "Its machine does not have the address that the providerID would contain: {said}.",
+        "Its machine does not have the address that the providerID would contain: {detail}.",
         "Correct its link, or machine.kubelet.nodeIP.validSubnets in its machine config (--node-ip of the "
         "kubelet).",
     ),
     "not-ready": FaultText(
-        "Its kubelet is not ready: {said}.",
+        "Its kubelet is not ready: {detail}.",
         "For details: talosctl -n {ip} service kubelet; talosctl -n {ip} logs kubelet.",
         "not ready",
     ),
     "not-ready-taint": FaultText(
-        "Its kubelet is ready, but it still has the taint {said}, which keeps pods away.",
+        "Its kubelet is ready, but it still has the taint {detail}, which keeps pods away.",
         "kube-controller-manager removes this taint. Check that it runs: kubectl -n kube-system get pods.",
         "not schedulable",
     ),
     "kubelet-silent": FaultText(
-        "Its kubelet has stopped reporting: {said}.",
+        "Its kubelet has stopped reporting: {detail}.",
         "Check that the machine runs and reaches the API server: talosctl -n {ip} logs kubelet.",
         "not reporting",
     ),
     "taint-in-machine-config": FaultText(
-        "Talos itself sets the taint again: {said}.",
+        "Talos itself sets the taint again: {detail}.",
         "Remove node.cloudprovider.kubernetes.io/uninitialized from machine.nodeTaints in its "
         "machine config.",
     ),
     # machine
     "talos-silent": FaultText(
-        "Its machine does not answer the Talos API: {said}.",
+        "Its machine does not answer the Talos API: {detail}.",
         "Check that it runs and that control planes reach its port 50000: talosctl -n {ip} version.",
     ),
     "talos-certificate": FaultText(
-        "Talos rejects the client certificate of metadata: {said}.",
+        "Talos rejects the client certificate of metadata: {detail}.",
         "Find out why Talos did not renew it: kubectl -n {namespace} describe "
         "serviceaccounts.talos.dev. Compare the clocks, too: talosctl -n {ip} time.",
     ),
     "talos-permission": FaultText(
-        "Talos rejects the role of metadata's credential: {said}.",
+        "Talos rejects the role of metadata's credential: {detail}.",
         "Allow it on control planes: machine.features.kubernetesTalosAPIAccess.allowedRoles: [os:reader] in "
         "their machine config.",
     ),
     "another-machine": FaultText(
-        "Another machine answers at its address: {said}.",
+        "Another machine answers at its address: {detail}.",
         "If its own machine is gone for good: kubectl delete node {node}. Otherwise give one of the "
         "two machines another address.",
     ),
     "talos-starting": FaultText(
-        "Its Talos answers but does not have all facts yet: {said}.",
+        "Its Talos answers but does not have all facts yet: {detail}.",
         "Try again in a minute. If nothing changes: talosctl -n {ip} dmesg.",
     ),
     "talos-error": FaultText(
-        "Its Talos answers with an error: {said}.",
+        "Its Talos answers with an error: {detail}.",
         "For details: talosctl -n {ip} dmesg. metadata retries by itself.",
     ),
     "no-talos-endpoint": FaultText(
-        "There is no control plane to query its machine through: {said}.",
+        "There is no control plane to query its machine through: {detail}.",
         "Set TALOS_ENDPOINTS of metadata, or the endpoints in its talosconfig, to control planes.",
     ),
     "no-platform-metadata": FaultText(
-        "Its cloud has not given Talos the metadata of the machine: {said}.",
+        "Its cloud has not given Talos the metadata of the machine: {detail}.",
         "See the available metadata: talosctl -n {ip} get platformmetadata -o yaml; and the reason: "
         "talosctl -n {ip} dmesg.",
     ),
     # --cloud-config file
     "rule-fails": FaultText(
-        "A rule of --cloud-config should set its providerID but fails: {said}.",
+        "A rule of --cloud-config should set its providerID but fails: {detail}.",
         "Correct the rule; to see its result: talos-ccm render FILE --from-cluster {node}.",
     ),
     "no-native-provider-id": FaultText(
-        "--cloud-config requires native providerIDs, but none is available: {said}.",
+        "--cloud-config requires native providerIDs, but none is available: {detail}.",
         "Set one with a rule (platformMetadata.ProviderID), or add talos to ownership.providerIDSchemes.",
     ),
     "provider-id-of-another": FaultText(
-        "Its machine would get the providerID of another Node: {said}.",
+        "Its machine would get the providerID of another Node: {detail}.",
         "See what gives it: talos-ccm render FILE --from-cluster {node}. Correct the rule or metadata, or "
         "delete the other Node if its machine no longer exists.",
     ),
     "cloud-config-refused": FaultText(
-        "The --cloud-config file is invalid and has no effect: {said}.",
+        "The --cloud-config file is invalid and has no effect: {detail}.",
         "List the mistakes: talos-ccm config check FILE. Correct config and transformations in the chart's "
         "values, then upgrade.",
         "not updated to the current rules",
     ),
     # ownership
     "of-another": FaultText(
-        "The labeler does not manage it: {said}.",
+        "The labeler does not manage it: {detail}.",
         "Another controller manages it. If this controller should, correct ownership in --cloud-config.",
         _FOREIGN,
     ),
     "of-another-controller": FaultText(
-        "The labeler does not manage it: {said}.",
+        "The labeler does not manage it: {detail}.",
         "If another controller has set it, keep it that way, or let this controller take over: stop the "
         "other one, then kubectl delete node {node} and talosctl -n {ip} service kubelet restart.",
         _FOREIGN,
     ),
-    "of-whom-is-not-known": FaultText(
-        "The labeler does not manage it until its machine answers: {said}.",
+    "owner-unknown": FaultText(
+        "The labeler does not manage it until its machine answers: {detail}.",
         "Check that control planes reach its port 50000: talosctl -n {ip} version. If another "
         "controller manages it, exclude it by ownership in --cloud-config.",
         _FOREIGN,
     ),
     "provider-id": FaultText(
-        "Its providerID differs from that of its machine: {said}.",
+        "Its providerID differs from that of its machine: {detail}.",
         "A providerID is immutable: drain the Node, kubectl delete node {node}, talosctl -n {ip} "
         "service kubelet restart",
         "registered with a different providerID",
     ),
     "being-deleted": FaultText(
-        "It is being deleted, so the labeler writes nothing: {said}.",
+        "It is being deleted, so the labeler writes nothing: {detail}.",
         "See which finalizers block the deletion: kubectl get node {node} -o "
         "jsonpath={{.metadata.finalizers}}.",
         "being deleted",
     ),
     # services
     "no-leader": FaultText(
-        "No watcher leads, so no Node is processed: the Lease {said}.",
+        "No watcher leads, so no Node is processed: the Lease {detail}.",
         _LOGS,
         service="watcher",
     ),
     "nats-silent": FaultText(
-        "NATS does not answer, so no service receives events: {said}.",
+        "NATS does not answer, so no service receives events: {detail}.",
         "The log gives the reason: kubectl -n {namespace} logs --tail=50 --all-containers -l "
         "app.kubernetes.io/component={service}.",
         service="nats",
@@ -190,64 +190,64 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         service="watcher",
     ),
     "stream-full": FaultText(
-        "The stream in NATS is full: {said}.",
+        "The stream in NATS is full: {detail}.",
         "Give NATS more storage: nats.storeMebibytes of the chart.",
     ),
     "watcher-silent": FaultText(
-        "The watcher has not published it: {said}.",
+        "The watcher has not published it: {detail}.",
         _LOGS,
         service="watcher",
     ),
     "metadata-silent": FaultText(
-        "metadata has published nothing about its machine: {said}.",
+        "metadata has published nothing about its machine: {detail}.",
         _LOGS,
         service="metadata",
     ),
     "labeler-silent": FaultText(
-        "Its machine has answered, but the labeler has not written the Node: {said}.",
+        "Its machine has answered, but the labeler has not written the Node: {detail}.",
         _LOGS,
         service="labeler",
     ),
     "write-refused": FaultText(
-        "Kubernetes rejects the labeler's writes: {said}.",
+        "Kubernetes rejects the labeler's writes: {detail}.",
         "Forbidden: restore the permissions with helm upgrade. A webhook: allow the labeler's "
         "ServiceAccount. The labeler retries by itself.",
     ),
     "defect": FaultText(
-        "The labeler failed because of a bug: {said}.",
+        "The labeler failed because of a bug: {detail}.",
         "Please report it with the output of kubectl -n {namespace} logs -l "
         "app.kubernetes.io/component=labeler.",
     ),
     # serving certificate
     "certificate-denied": FaultText(
         "The serving certificate {csr} is denied. kubectl logs and exec fail on the Node once it "
-        "has no older certificate: {said}.",
+        "has no older certificate: {detail}.",
         "See what to correct: talos-ccm explain csr {csr}. Then talosctl -n {ip} service kubelet restart.",
         _WITHOUT_CERTIFICATE,
     ),
     "certificate-waits": FaultText(
         "The serving certificate {csr} is not approved yet. kubectl logs and exec fail on the Node "
-        "once it has no older certificate: {said}.",
+        "once it has no older certificate: {detail}.",
         "See what csr waits for: talos-ccm explain csr {csr}.",
         _WITHOUT_CERTIFICATE,
     ),
     "certificate-not-signed": FaultText(
         "The serving certificate {csr} is approved but not signed. kubectl logs and exec fail on "
-        "the Node once it has no older certificate{said}.",
+        "the Node once it has no older certificate{detail}.",
         "kube-controller-manager signs: check that its controller csrsigning runs, with "
         "--cluster-signing-cert-file.",
         _WITHOUT_CERTIFICATE,
     ),
     # pod CIDRs
     "no-pod-cidr": FaultText(
-        "It has no pod CIDR, so its pods get no addresses: {said}.",
+        "It has no pod CIDR, so its pods get no addresses: {detail}.",
         "Delete Nodes whose machines are gone, or extend --cluster-cidr of ipam (pools: talos-ccm "
         "status ipam), or of kube-controller-manager where ipam does not run.",
         WITHOUT_POD_CIDR,
     ),
     # caller
-    "not-told": FaultText(
-        "The cause is unknown here: {said}.",
+    "cause-unknown": FaultText(
+        "The cause is unknown here: {detail}.",
         "Allow this command to exec in the watcher's pod, or set --talosconfig (role os:reader).",
     ),
 }

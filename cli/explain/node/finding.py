@@ -39,8 +39,8 @@ class NodeCase(msgspec.Struct, frozen=True, kw_only=True):
     mismatch: str = ""  # the mismatch of the providerID
 
 
-def make_finding(case: NodeCase, fault: str, said: str = "", since: datetime | None = None) -> NodeFinding:
-    """Return the finding with the texts of FAULT_TEXTS; `said` is the reported detail."""
+def make_finding(case: NodeCase, fault: str, detail: str = "", since: datetime | None = None) -> NodeFinding:
+    """Return the finding with the texts of FAULT_TEXTS; `detail` is the reported detail."""
     evidence, words = case.evidence, FAULT_TEXTS[fault]
     request, pods = evidence.request, list_known(evidence.snapshot.pods)
     unready = list_unready_pods(pods, words.service) if words.service else ()
@@ -50,7 +50,7 @@ def make_finding(case: NodeCase, fault: str, said: str = "", since: datetime | N
     given = {
         "node": evidence.node.name,
         "ip": get_talosctl_address(evidence),
-        "said": "; ".join(filter(None, (_strip_prefixes(said), *unready))),
+        "detail": "; ".join(filter(None, (_strip_prefixes(detail), *unready))),
         "namespace": evidence.snapshot.query.namespace,
         "service": words.service,
         "csr": shlex.quote(request.name) if request else "",  # quoted: the requester chooses the name
@@ -69,17 +69,19 @@ def get_talosctl_address(evidence: NodeEvidence) -> str:
 
     Only a valid address is returned, because people run the suggested command.
     """
-    said = [each.address for each in evidence.node.status.addresses if each.type == "InternalIP"]
-    said.append(evidence.node.provided_node_ip.partition(",")[0])
-    return next((text for text in said if parse_ip(text) is not None and "%" not in text), evidence.node.name)
+    addresses = [each.address for each in evidence.node.status.addresses if each.type == "InternalIP"]
+    addresses.append(evidence.node.provided_node_ip.partition(",")[0])
+    return next(
+        (text for text in addresses if parse_ip(text) is not None and "%" not in text), evidence.node.name
+    )
 
 
-def _strip_prefixes(said: str) -> str:
+def _strip_prefixes(detail: str) -> str:
     """Remove the prefixes that gRPC and csr put before the actual reason."""
-    head, found, reason = said.partition(_DIALLING)
-    said = head + reason.replace('"', "") if found else said
-    said = said.partition(_DENIED)[2] or said
-    return said.strip().rstrip(".")
+    head, found, reason = detail.partition(_DIALLING)
+    detail = head + reason.replace('"', "") if found else detail
+    detail = detail.partition(_DENIED)[2] or detail
+    return detail.strip().rstrip(".")
 
 
 def compute_age(since: datetime | None, at: datetime) -> timedelta:

@@ -183,38 +183,38 @@ def choose_machine_result(evidence: NodeEvidence) -> NodeEvidence:
     A machine is not reported as failed because the caller lacks access. In that case the last message of
     metadata counts, if there is one.
     """
-    look = evidence.machine_result
-    if look is None:
+    result = evidence.machine_result
+    if result is None:
         return fall_back_to_bus(evidence)
-    if not isinstance(look, MachineFault):
+    if not isinstance(result, MachineFault):
         return evidence
-    if look.kind in _OWN_ACCESS:
+    if result.kind in _OWN_ACCESS:
         return fall_back_to_bus(
-            msgspec.structs.replace(evidence, machine_result=None, not_queried_reason=describe_fault(look))
+            msgspec.structs.replace(evidence, machine_result=None, not_queried_reason=describe_fault(result))
         )
-    if look.kind in _OWN_WAY and not evidence.answered_by and _is_reachable_by_metadata(evidence):
-        return fall_back_to_bus(msgspec.structs.replace(evidence, machine_result=None, own_fault=look))
+    if result.kind in _OWN_WAY and not evidence.answered_by and _is_reachable_by_metadata(evidence):
+        return fall_back_to_bus(msgspec.structs.replace(evidence, machine_result=None, own_fault=result))
     return evidence
 
 
 def fall_back_to_bus(evidence: NodeEvidence) -> NodeEvidence:
     """Use the last message of metadata about the machine, if there is one."""
-    said = evidence.machine_event
-    if said is None:
+    event = evidence.machine_event
+    if event is None:
         return evidence
-    if isinstance(said, NodeUnreachable):
+    if isinstance(event, NodeUnreachable):
         return msgspec.structs.replace(
-            evidence, machine_result=said.fault, answered_by=said.foreign_machines, is_from_bus=True
+            evidence, machine_result=event.fault, answered_by=event.foreign_machines, is_from_bus=True
         )  # fmt: skip
-    described = DescribedNode(node=evidence.node, facts=said.facts, verified_by=said.verified_by)
+    described = DescribedNode(node=evidence.node, facts=event.facts, verified_by=event.verified_by)
     return msgspec.structs.replace(evidence, machine_result=described, is_from_bus=True)
 
 
 def _is_reachable_by_metadata(evidence: NodeEvidence) -> bool:
     """Whether metadata reported facts recently and the kubelet still reports to Kubernetes."""
-    ready, said = evidence.node.find_condition("Ready"), evidence.machine_event
+    ready, event = evidence.node.find_condition("Ready"), evidence.machine_event
     is_on = ready is not None and ready.status != "Unknown"
-    return is_on and isinstance(said, NodeEnriched) and evidence.at - said.facts.queried_at < _FRESH
+    return is_on and isinstance(event, NodeEnriched) and evidence.at - event.facts.queried_at < _FRESH
 
 
 def describe_fault(fault: MachineFault) -> str:

@@ -105,9 +105,9 @@ def _report_kept_keys(case: NodeCase) -> tuple[KeptKeyReport, ...]:
 
 
 def _plan_node_changes(evidence: NodeEvidence) -> Plan | None:
-    node, look = evidence.node, evidence.machine_result
-    if isinstance(look, DescribedNode):
-        plan = plan_node(node, look.facts, look.verified_by, evidence.config)
+    node, result = evidence.node, evidence.machine_result
+    if isinstance(result, DescribedNode):
+        plan = plan_node(node, result.facts, result.verified_by, evidence.config)
         return _block_as_reported(plan, node)
     if evidence.unreachable is not None:
         return plan_unreachable_node(node, evidence.unreachable, evidence.config)
@@ -167,16 +167,17 @@ def _check_ready(node: Node, *, is_starting: bool) -> CheckResult:
     since = f" since {condition.last_transition_time}" if condition.last_transition_time else ""
     if condition.status == "True":
         return CheckResult("ready", "passed", f"its kubelet reports Ready{since}")
-    said = ": ".join(filter(None, (condition.reason, condition.message)))
-    text = f"Ready is {condition.status}{since}" + (f", {said}" if said else "")
+    detail = ": ".join(filter(None, (condition.reason, condition.message)))
+    text = f"Ready is {condition.status}{since}" + (f", {detail}" if detail else "")
     return CheckResult("ready", result, text)
 
 
 def _check_machine(evidence: NodeEvidence) -> Iterator[CheckResult]:
     match evidence.machine_result:
         case DescribedNode(facts=facts, verified_by=by):
-            said = facts.platform
-            place = ", ".join(filter(None, (said.platform, said.zone or said.region, said.instance_type)))
+            platform = facts.platform
+            parts = (platform.platform, platform.zone or platform.region, platform.instance_type)
+            place = ", ".join(filter(None, parts))
             text = f"the machine at {facts.node_ip} answers as {facts.node_name} ({place or 'no platform'})"
             text += "" if by == "nodename" else ", identified by its systemUUID"
             text += f"; its stage is {facts.stage!r}" if facts.stage not in ("", "running") else ""

@@ -26,7 +26,7 @@ VerdictState = Literal["well", "moving", "stuck", "another's", "unknown"]
 
 _SOON: Final = timedelta(seconds=60)  # a kubelet becomes ready and requests a certificate within this time
 _NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"  # kube-controller-manager sets and removes it
-_FOREIGN_FAULTS: Final = frozenset({"of-another", "of-another-controller", "of-whom-is-not-known"})
+_FOREIGN_FAULTS: Final = frozenset({"of-another", "of-another-controller", "owner-unknown"})
 _WRITE_DEADLINE: Final = timedelta(seconds=15)  # per hop: metadata and the labeler each answer within 10 s
 _JOIN_DEADLINE: Final = timedelta(seconds=30)  # the labeler reports a blocked Node within this time
 _NATS: Final = "nats"  # the component label of its pods
@@ -54,7 +54,7 @@ def judge_node(case: NodeCase) -> NodeVerdict:
     if faults and faults <= _FOREIGN_FAULTS and evidence.node.is_initialized:
         return NodeVerdict(state="another's", findings=findings)
     if faults:
-        return NodeVerdict(state="unknown" if "not-told" in faults else "stuck", findings=findings)
+        return NodeVerdict(state="unknown" if "cause-unknown" in faults else "stuck", findings=findings)
     owed = case.plan is not None and bool(case.plan.changes.provider_id)
     is_owed = owed or is_starting(evidence) or _has_not_ready_taint(evidence)
     is_done = evidence.node.is_initialized and not is_owed
@@ -100,8 +100,10 @@ def _check_kubelet(case: NodeCase) -> Iterator[NodeFinding]:
         return
     since = parse_time(ready.last_transition_time)
     if ready.status != "True":
-        said = ": ".join(filter(None, (ready.reason, ready.message))) or f"Ready is {ready.status}"
-        yield make_finding(case, "kubelet-silent" if ready.status == "Unknown" else "not-ready", said, since)
+        detail = ": ".join(filter(None, (ready.reason, ready.message))) or f"Ready is {ready.status}"
+        yield make_finding(
+            case, "kubelet-silent" if ready.status == "Unknown" else "not-ready", detail, since
+        )
     elif _has_not_ready_taint(evidence) and compute_age(since, evidence.at) >= _SOON:
         yield make_finding(case, "not-ready-taint", _NOT_READY_TAINT, since)
 
@@ -115,8 +117,8 @@ def _check_pod_cidr(case: NodeCase) -> Iterator[NodeFinding]:
     if decided is not None and decided.outcome == "unserved":
         yield make_finding(case, "no-pod-cidr", decided.reason)
     elif event is not None and (decided is None or decided.decided_at < event.at):
-        told = event.message.partition(f"{event.reason}: ")[2] or event.message
-        yield make_finding(case, "no-pod-cidr", told)
+        detail = event.message.partition(f"{event.reason}: ")[2] or event.message
+        yield make_finding(case, "no-pod-cidr", detail)
 
 
 def _check_certificate(case: NodeCase) -> Iterator[NodeFinding]:
@@ -134,8 +136,8 @@ def _check_certificate(case: NodeCase) -> Iterator[NodeFinding]:
     else:
         event = case.evidence.find_event("CSRWaiting")
         is_own = event is not None and request.name in event.message
-        said = event.message if event is not None and is_own else "csr has not decided yet"
-        yield make_finding(case, "certificate-waits", said, filed)
+        detail = event.message if event is not None and is_own else "csr has not decided yet"
+        yield make_finding(case, "certificate-waits", detail, filed)
 
 
 def _find_initialization_faults(case: NodeCase) -> Iterator[NodeFinding]:
@@ -158,9 +160,7 @@ def _name_owner(case: NodeCase) -> str:
         return "of-another"
     # While its machine is silent, the Node may still be ours: do not suggest its deletion.
     return (
-        "of-whom-is-not-known"
-        if isinstance(case.evidence.machine_result, MachineFault)
-        else "of-another-controller"
+        "owner-unknown" if isinstance(case.evidence.machine_result, MachineFault) else "of-another-controller"
     )
 
 
@@ -187,9 +187,9 @@ def _check_kubelet_flags(case: NodeCase) -> Iterator[NodeFinding]:
 
 
 def _check_machine(case: NodeCase) -> Iterator[NodeFinding]:
-    look = case.evidence.machine_result
-    if isinstance(look, MachineFault):
-        yield make_finding(case, FAULT_BY_KIND[look.kind], describe_fault(look))
+    result = case.evidence.machine_result
+    if isinstance(result, MachineFault):
+        yield make_finding(case, FAULT_BY_KIND[result.kind], describe_fault(result))
 
 
 def _check_flow(case: NodeCase) -> Iterator[NodeFinding]:
@@ -259,7 +259,7 @@ def _check_services(case: NodeCase) -> Iterator[NodeFinding]:
             yield make_finding(case, down[0])
         elif age >= _JOIN_DEADLINE:
             why = "; ".join(filter(None, (evidence.not_queried_reason, messages.problem)))
-            yield make_finding(case, "not-told", why)
+            yield make_finding(case, "cause-unknown", why)
     elif messages.observed is None or messages.observed.node.uid != node.uid:
         yield make_finding(case, "watcher-silent", "it is not in NATS")
     elif evidence.machine_event is None:

@@ -161,8 +161,8 @@ def _format_plan(plan: Plan, *, silent: bool) -> Iterator[Line]:
     yield blank_line()
     word, style = _PLAN_LABELS[plan.outcome]
     # A check already gives the reason.
-    told = plan.outcome in ("initialized", "blocked") or (silent and plan.outcome == "unchanged")
-    why = "" if told else f": {_shorten(plan.reason)}"
+    is_given = plan.outcome in ("initialized", "blocked") or (silent and plan.outcome == "unchanged")
+    why = "" if is_given else f": {_shorten(plan.reason)}"
     yield format_field("The labeler", Text.assemble("would ", (word, style), why))
     for each in plan.summary[:_MOST_LINES]:
         yield format_field("", _shorten(each))
@@ -182,11 +182,8 @@ def _format_deletion(gone: DeletionForecast) -> Iterator[Line]:
     yield Line(2, Text.assemble("Lifecycle would ", (word, style), why))
     if gone.taint is not None:
         verb = "set" if gone.taint.is_set else "remove"
-        told = (
-            f"It would {verb} the taint {SHUTDOWN_TAINT.key}:{SHUTDOWN_TAINT.effect}: "
-            f"{_shorten(gone.taint.reason)}"
-        )
-        yield Line(2, Text(told))
+        what = f"{SHUTDOWN_TAINT.key}:{SHUTDOWN_TAINT.effect}"
+        yield Line(2, Text(f"It would {verb} the taint {what}: {_shorten(gone.taint.reason)}"))
 
 
 def _format_last_messages(words: LastMessages, now: datetime) -> Iterator[Line]:
@@ -194,14 +191,13 @@ def _format_last_messages(words: LastMessages, now: datetime) -> Iterator[Line]:
     if words.problem:
         yield Line(2, Text(f"unknown: {_shorten(words.problem)}", style="cyan"))
         return
-    said = words.machine_event
-    if isinstance(said, NodeUnreachable):
-        text = (
-            f"no answer, attempt {said.attempt}, {format_time(said.enriched_at, now)}: {said.fault.message}; "
-        )
-        yield _format_service("metadata", f"{text}retries at {said.retry_at:%Y-%m-%d %H:%M:%S} UTC")
-    elif said is not None:
-        yield _format_service("metadata", f"answered {format_time(said.facts.queried_at, now)}")
+    event = words.machine_event
+    if isinstance(event, NodeUnreachable):
+        text = f"no answer, attempt {event.attempt}, {format_time(event.enriched_at, now)}"
+        retry = f"retries at {event.retry_at:%Y-%m-%d %H:%M:%S} UTC"
+        yield _format_service("metadata", f"{text}: {event.fault.message}; {retry}")
+    elif event is not None:
+        yield _format_service("metadata", f"answered {format_time(event.facts.queried_at, now)}")
     for decided in words.decisions:
         text = f"{decided.outcome}, {format_time(decided.decided_at, now)}: {decided.reason}"
         yield _format_service(decided.service, text)
@@ -209,7 +205,7 @@ def _format_last_messages(words: LastMessages, now: datetime) -> Iterator[Line]:
         yield _format_service(dead.service, f"rejected a message, {format_time(dead.at, now)}: {dead.reason}")
     for subject in words.unreadable:
         yield Line(2, Text(f"the message on {subject} is unreadable", style="red"))
-    if not (said or words.decisions or words.dead_letters or words.unreadable):
+    if not (event or words.decisions or words.dead_letters or words.unreadable):
         # "hour" is MAX_MESSAGE_AGE in libs/common/bus/stream_limits.py.
         yield Line(2, Text("none within the last hour, which is the retention of NATS", style="dim"))
 

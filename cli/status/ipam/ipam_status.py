@@ -221,16 +221,16 @@ def _make_pools(spec: PoolSpec, usual: dict[Family, int]) -> Iterator[Pool]:
 
 
 def _get_default_masks(
-    said: NetworkFlags, specs: Sequence[PoolSpec], pages: Iterable[Page]
+    flags: NetworkFlags, specs: Sequence[PoolSpec], pages: Iterable[Page]
 ) -> dict[Family, int]:
     claimed = _count_claimed_masks(specs, pages)
-    cidrs = said.cluster_cidrs or [cidr for spec in specs for cidr in spec.cidrs]
+    cidrs = flags.cluster_cidrs or [cidr for spec in specs for cidr in spec.cidrs]
     families = {network.family for network in map(parse_network, cidrs)}
-    of_one: dict[Family, int] = dict.fromkeys(families, said.mask_size) if len(families) == 1 else {}
+    of_one: dict[Family, int] = dict.fromkeys(families, flags.mask_size) if len(families) == 1 else {}
     default = PodNetworks(cidrs=())
     return {
-        4: said.mask_size_ipv4 or of_one.get(4) or claimed.get(4) or default.mask_size_ipv4,
-        6: said.mask_size_ipv6 or of_one.get(6) or claimed.get(6) or default.mask_size_ipv6,
+        4: flags.mask_size_ipv4 or of_one.get(4) or claimed.get(4) or default.mask_size_ipv4,
+        6: flags.mask_size_ipv6 or of_one.get(6) or claimed.get(6) or default.mask_size_ipv6,
     }
 
 

@@ -174,7 +174,7 @@ STUCK_NODES: Final = (ROOT / "docs" / "stuck-nodes.md").read_text()
 GIVEN: Final = {
     "node": "web-5",
     "ip": "10.0.0.5",
-    "said": "...",
+    "detail": "...",
     "namespace": "kube-system",
     "csr": "csr-x7k2p",
 }

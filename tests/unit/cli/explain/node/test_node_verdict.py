@@ -199,10 +199,12 @@ CASES: Final = {
     "only the Node itself says it": case(
         registered(10 * MINUTE, READY, BLOCKED), "talos-silent", flow=NO_RIGHT, not_queried_reason="none"
     ),
-    "no service has published anything": case(WAITS, "not-told", flow=NO_RIGHT, not_queried_reason="none"),
+    "no service has published anything": case(
+        WAITS, "cause-unknown", flow=NO_RIGHT, not_queried_reason="none"
+    ),
     "a pod crashes": case(WAITS, "metadata-silent", flow=NO_RIGHT, pods=pods("metadata", False)),
     "one pod of metadata is replaced": case(
-        WAITS, "not-told", flow=NO_RIGHT, pods=pods("metadata", False, True) + pods("labeler", True)
+        WAITS, "cause-unknown", flow=NO_RIGHT, pods=pods("metadata", False, True) + pods("labeler", True)
     ),
     "one pod of NATS is replaced": case(
         registered(10 * MINUTE, READY, BLOCKED),
@@ -215,14 +217,16 @@ CASES: Final = {
     ),
     "it has just joined": case(registered(2 * SECOND), machine_result=ANSWERS, flow=flow()),
     "it waits for its CNI for two minutes": case(
-        registered(2 * MINUTE, WITHOUT_CNI), "not-told", "not-ready", machine_result=ANSWERS
+        registered(2 * MINUTE, WITHOUT_CNI), "cause-unknown", "not-ready", machine_result=ANSWERS
     ),
-    "its kubelet never reported": case(fresh(2 * MINUTE), "not-told", "not-ready", machine_result=ANSWERS),
+    "its kubelet never reported": case(
+        fresh(2 * MINUTE), "cause-unknown", "not-ready", machine_result=ANSWERS
+    ),
     "its kubelet falls silent soon": case(
-        registered(50 * SECOND, SILENT_KUBELET), "not-told", "kubelet-silent", machine_result=ANSWERS
+        registered(50 * SECOND, SILENT_KUBELET), "cause-unknown", "kubelet-silent", machine_result=ANSWERS
     ),
     "silent, and once written by us": case(OF_AWS, "talos-silent", machine_result=SILENT),
-    "silent, and never written by us": case(NOT_OURS, "of-whom-is-not-known", machine_result=SILENT),
+    "silent, and never written by us": case(NOT_OURS, "owner-unknown", machine_result=SILENT),
     "another's by its providerID": case(NOT_OURS, "of-another-controller", machine_result=ANSWERS),
     "another's by the file": case(registered(**BARE), "of-another", file=OF_TEAM_A),
     "another's by its scheme": case(
