@@ -52,9 +52,11 @@ def is_global_unicast(ip: IP) -> bool:
 
 def is_private(ip: IP) -> bool:
     """Go's Addr.IsPrivate: RFC 1918 and fc00::/7, and nothing else."""
-    if isinstance(ip, IPv4Address):
-        return any(ip in network for network in _PRIVATE_V4)
-    return ip in _PRIVATE_V6
+    # Each message of a Node asks this of each of its addresses, so the prefixes are compared as numbers.
+    value = int(ip)
+    if ip.version == 6:
+        return value >> 121 == 0xFC >> 1
+    return value >> 24 == 10 or value >> 20 == 0xAC1 or value >> 16 == 0xC0A8
 
 
 def find_local_range(ip: IP) -> IPv4Network | IPv6Network | None:

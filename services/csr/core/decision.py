@@ -1,5 +1,6 @@
 """The possible decisions about a request, with their reasons and all checks."""
 
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -68,7 +69,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[Check, ...] = ()
 
 
-class ApiEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+class ApiEndpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The endpoint of the Kubernetes API; unknown while it has no identities."""
 
     identities: tuple[ServerIdentity, ...] = ()
@@ -79,7 +80,7 @@ class ApiEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a certificate is kube-apiserver's own, not that of a proxy that terminates TLS."""
         return self.has_name(_SERVICE_NAME)
 
-    @property
+    @cached_property
     def cluster_domains(self) -> frozenset[str]:
         """The domains of the cluster's Services, such as "cluster.local"."""
         prefix = f"{_SERVICE_NAME}."
