@@ -6,7 +6,7 @@ from typing import Any
 from cli.render.compiled_config import CompiledConfig
 from cli.render.node_selection import SkippedNode
 from cli.render.preview import Comparison, Preview
-from services.labeler.core.plan import Notice
+from services.labeler.core.notice import Notice
 from services.labeler.core.rules import RuleResult
 
 

@@ -18,7 +18,8 @@ from libs.common.contract.node_patch import (
     build_node_patch,
     build_status_patch,
 )
-from services.labeler.core.plan import Notice, Plan, plan_node
+from services.labeler.core.notice import Notice
+from services.labeler.core.plan import Plan, plan_node
 from services.labeler.core.rules import RuleEffects, apply_rules
 
 _MAX_ROUNDS: Final = 5

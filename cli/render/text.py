@@ -13,7 +13,7 @@ from cli.render.node_changes import NodeChange
 from cli.render.node_selection import SkippedNode
 from cli.render.preview import Comparison, NodeDifference, Preview, group_equal
 from libs.common.cloud_config.findings import truncate_line
-from services.labeler.core.plan import Notice
+from services.labeler.core.notice import Notice
 from services.labeler.core.rules import EntryResult, RuleResult
 
 _MARKS: Final = {"+": "green", "-": "red", "~": "yellow"}

@@ -16,9 +16,10 @@ from libs.common.kube.events import node_reference
 from libs.common.kube.request_queue import RequestQueue
 from libs.common.kube.transport import CONNECTIONS
 from libs.common.observability import metrics, telemetry
-from services.labeler.core.blocker import Blocker, build_condition
+from services.labeler.core.blocker import build_condition
+from services.labeler.core.notice import Notice
 from services.labeler.core.own_writes import OwnWrites
-from services.labeler.core.plan import Notice, Plan, merge_plans
+from services.labeler.core.plan import Plan, merge_plans
 from services.labeler.core.plan.rejection import (
     NO_REJECTION,
     Rejection,
@@ -195,7 +196,7 @@ class NodeWriter:
         for notice in plan.notices:
             self.events.record_once(about, notice.reason, notice.message, is_warning=notice.is_warning)
 
-    async def report_blocker(self, node: Node, blocker: Blocker, *, with_event: bool) -> None:
+    async def report_blocker(self, node: Node, blocker: Notice, *, with_event: bool) -> None:
         """Write the blocking condition and, `with_event`, an Event on the Node. Raises KubeError."""
         if self._observe_only:
             return
@@ -203,7 +204,7 @@ class NodeWriter:
         if status:
             self._store_response(await self._kube.patch_node_status(node.name, status))
         if with_event:
-            self.record_event(node, Notice(reason=blocker.reason, message=blocker.message))
+            self.record_event(node, blocker)
 
     def record_event(self, node: Node, notice: Notice) -> None:
         """Record an Event on the Node. Several of one reason, by any replica, are one in the same minute."""

@@ -17,9 +17,9 @@ from libs.common.observability import metrics, telemetry
 from services.labeler.core.blocker import (
     CONFLICT_RETRY_SECONDS,
     PROVIDER_ID_OF_ANOTHER,
-    Blocker,
     describe_failed_write,
 )
+from services.labeler.core.notice import Notice
 from services.labeler.core.own_writes import OwnWrites, ReplicaConflicts, select_latest_node
 from services.labeler.core.plan import ClusterConfig, Plan, is_excluded, plan_node, plan_unreachable_node
 from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict
@@ -221,7 +221,7 @@ class OnNodeEnriched:
             )
         return plan.outcome
 
-    async def _name_other_node(self, node: Node, blocker: Blocker) -> None:
+    async def _name_other_node(self, node: Node, blocker: Notice) -> None:
         """Correct a condition that names a former holder of the providerID. Raises KubeError.
 
         The monitor writes a condition only if its reason is new.

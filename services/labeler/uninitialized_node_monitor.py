@@ -21,9 +21,10 @@ from libs.common.contract.node import Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, NotFound
 from libs.common.observability import metrics
-from services.labeler.core.blocker import Blocker, block_on_defect, is_reported_on
+from services.labeler.core.blocker import block, is_reported_on
+from services.labeler.core.notice import Notice
 from services.labeler.core.own_writes import OwnWrites
-from services.labeler.core.plan import ClusterConfig, Notice, Plan, plan_unreported_node
+from services.labeler.core.plan import ClusterConfig, Plan, plan_unreported_node
 from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
 from services.labeler.core.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
@@ -55,7 +56,7 @@ class _WaitingNode(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan | None
 
     @property
-    def blocker(self) -> Blocker | None:
+    def blocker(self) -> Notice | None:
         return None if self.plan is None else self.plan.blocker
 
     @property
@@ -133,7 +134,8 @@ class UninitializedNodeMonitor:
                 waiting, node, enriched, self.config(), at=at, find_conflict=self.find_conflict
             )
         except Exception as error:  # noqa: BLE001 - one Node must not stop all reports; its handler logs the error
-            blocker, may_be_excluded = block_on_defect(error), why_not_owned(self.config().ownership, node)
+            blocker = block("DefectInTalosCCM", error=f"{type(error).__name__}: {error}")
+            may_be_excluded = why_not_owned(self.config().ownership, node)
             blocked = Plan(outcome="blocked", reason=blocker.message, blocker=blocker)
             plan = None if may_be_excluded else blocked
         return _WaitingNode(node=node, waiting_node=waiting, plan=plan)

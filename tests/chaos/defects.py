@@ -15,7 +15,7 @@ import msgspec
 import services.csr.core.decide
 import services.ipam.allocator
 import services.labeler.core.plan.addresses
-import services.labeler.core.plan.labels
+import services.labeler.core.plan.keys
 import services.lifecycle.core.decide
 from libs.common.service.leader_elector import LeaderElector
 from libs.talos.credentials import CredentialStore
@@ -97,7 +97,7 @@ async def spend_of_any_holder(spend: Any, budget: Any, node: str) -> Any:
     return await spend(budget, node)
 
 
-@replaces("labeler-removes-labels-of-others", services.labeler.core.plan.labels, "resolve_ownership")
+@replaces("labeler-removes-labels-of-others", services.labeler.core.plan.keys, "resolve_ownership")
 def resolve_all(resolve: Any, state: Any) -> Any:
     found = resolve(state)
     others = {key: None for key in state.current.keys() - state.desired if "kubernetes.io" not in key}

@@ -20,8 +20,9 @@ from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.contract.node_patch import NodeChanges
 from libs.common.contract.services import LABELER
-from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER, Blocker
+from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER
 from services.labeler.core.native_provider_id import derive_native_provider_id
+from services.labeler.core.notice import Notice
 from services.labeler.core.plan import (
     Plan,
     check_ownership,
@@ -119,7 +120,7 @@ def _block_as_reported(plan: Plan, node: Node) -> Plan:
     reported = node.find_condition(BLOCKED_CONDITION)
     if plan.outcome != "initialized" or reported is None or reported.reason != PROVIDER_ID_OF_ANOTHER:
         return plan
-    blocker = Blocker(reported.reason, reported.message)
+    blocker = Notice(reported.reason, reported.message)
     return Plan(outcome="blocked", reason=blocker.message, blocker=blocker, notices=plan.notices)
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from libs.common.contract.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.contract.node import Node
-from services.labeler.core.blocker import block_on_failed_write, block_on_missing_facts
+from services.labeler.core.blocker import WRITE_FAILED, block
 from services.labeler.core.plan import (
     ClusterConfig,
     Plan,
@@ -129,7 +129,7 @@ def plan_waiting_node(
     """
     if not isinstance(enriched, NodeEnriched | NodeUnreachable) or enriched.node.uid != node.uid:
         is_late = at - waiting.since >= FACTS_TIMEOUT_SECONDS
-        blocker = block_on_missing_facts(FACTS_TIMEOUT_SECONDS) if is_late else None
+        blocker = block("NoFactsYet", seconds=FACTS_TIMEOUT_SECONDS) if is_late else None
         return plan_unreported_node(node, config, blocker)
     handler_is_late = (
         at - waiting.since >= RECONCILE_GRACE_SECONDS and at - waiting.facts_since >= HANDLER_GRACE_SECONDS
@@ -153,7 +153,7 @@ def _plan_reported_node(inputs: _PlanInput, find_conflict: FindProviderIDConflic
         case NodeEnriched(facts=facts, verified_by=verified_by):
             plan = plan_node(inputs.node, facts, verified_by, inputs.config, find_conflict=find_conflict)
     if plan.outcome == "initialized" and inputs.failed_write:
-        blocker = block_on_failed_write(inputs.failed_write)
+        blocker = block(WRITE_FAILED, error=inputs.failed_write)
         return Plan(outcome="blocked", reason=blocker.message, blocker=blocker)
     return plan
 

@@ -6,7 +6,6 @@ from services.labeler.core.plan.node_ownership import (
     find_foreign,
     is_excluded,
 )
-from services.labeler.core.plan.notices import Notice
 from services.labeler.core.plan.plan import (
     IN_SYNC_REASON,
     ClusterConfig,
@@ -21,7 +20,6 @@ __all__ = [
     "IN_SYNC_REASON",
     "ClusterConfig",
     "NotOurs",
-    "Notice",
     "Plan",
     "PlanOutcome",
     "check_ownership",

@@ -32,14 +32,9 @@ from libs.common.contract.public_addresses import (
     lacks_node_ips,
     list_machine_ips,
 )
-from services.labeler.core.blocker import (
-    Blocker,
-    block_on_bad_node_ip,
-    block_on_foreign_node_ip,
-    block_on_missing_node_ip,
-)
+from services.labeler.core.blocker import block
 from services.labeler.core.native_provider_id import derive_native_provider_id
-from services.labeler.core.plan.notices import Notice
+from services.labeler.core.notice import Notice
 from services.labeler.core.plan.plan import PlanInput, PlanPart
 
 _DEFAULT_EXTERNAL_IPS: Final = ExternalIPs()
@@ -133,7 +128,7 @@ def build_unusable_ip_notices(node_ips: ProvidedNodeIPs, facts: MachineFacts) ->
     return (Notice(reason="NodeIPNotUsed", message=text),)
 
 
-def _find_blocker(inputs: PlanInput, node_ips: ProvidedNodeIPs) -> Blocker | None:
+def _find_blocker(inputs: PlanInput, node_ips: ProvidedNodeIPs) -> Notice | None:
     """Return the blocker of a joining Node without a usable address or with a foreign one.
 
     A fallback providerID contains an address. If the machine does not have it, no other address replaces it:
@@ -141,14 +136,19 @@ def _find_blocker(inputs: PlanInput, node_ips: ProvidedNodeIPs) -> Blocker | Non
     """
     node, machine = inputs.node, inputs.facts.node_name
     if not node.is_initialized and node_ips.foreign_node_ips:
-        return block_on_foreign_node_ip(node_ips.foreign_node_ips, machine)
+        answers = " and ".join(
+            f"machine {each.node_name} answers at {each.address}" for each in node_ips.foreign_node_ips
+        )
+        return block("NodeIPOfAnotherMachine", answers=answers, machine=machine)
     if not node.is_initialized and not node_ips.usable:
         addresses = " and ".join(map(str, node_ips.unusable))
-        return block_on_bad_node_ip(f"machine {machine} does not have {addresses}")
+        return block("ProvidedNodeIPInvalid", why=f"machine {machine} does not have {addresses}")
     if node.spec.provider_id or derive_native_provider_id(inputs.effects.platform):
         return None
     node_ip = node_ips.select_first(prefer_ipv6=inputs.config.prefer_ipv6, usable_only=False)
-    return None if node_ip in node_ips.usable else block_on_missing_node_ip(str(node_ip), machine)
+    if node_ip in node_ips.usable:
+        return None
+    return block("NodeIPNotOnMachine", node_ip=node_ip, machine=machine)
 
 
 def _find_changed_addresses(inputs: PlanInput, ips: tuple[IP, ...]) -> tuple[NodeAddress, ...] | None:

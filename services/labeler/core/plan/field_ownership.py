@@ -3,13 +3,13 @@
 A key is ours if the record contains a fingerprint of its current value. All other keys stay unchanged.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 import msgspec
 
 from libs.common.cloud_config.kubernetes_names import why_reserved
-from libs.common.contract.node import Node, is_restricted_label
+from libs.common.contract.node import Node, Taint, is_restricted_label
 from libs.common.json_errors import JSON_ERRORS
 from services.labeler.core.plan.ownership_record import FieldKind, Fingerprints, fingerprint_value
 
@@ -48,11 +48,15 @@ class KeyState(msgspec.Struct, frozen=True, kw_only=True):
 class KeyChanges(msgspec.Struct, frozen=True, kw_only=True):
     """The changes to all keys of one kind, and their entries in the new record."""
 
-    changes: dict[str, str | None]  # None removes the key
-    recorded: Fingerprints
-    kept: dict[str, str] = {}  # fingerprints of desired values that are not written: kept or withheld keys
+    changes: dict[str, str | None] = {}  # None removes the key
+    recorded: Fingerprints = {}
+    kept: dict[str, str] = {}  # fingerprints of desired values, of keys that keep another one
+    withheld: dict[str, str] = {}  # the same of withheld taints, which the Node lacks
     conflicts: tuple[OwnershipConflict, ...] = ()
     machine_config_keys: tuple[str, ...] = ()
+
+
+_NO_CHANGES: Final = KeyChanges()
 
 
 def resolve_ownership(keys: KeyState) -> KeyChanges:
@@ -61,10 +65,11 @@ def resolve_ownership(keys: KeyState) -> KeyChanges:
     The decision is idempotent: on the changed Node it returns no further change. The new record names a value
     only if the changed Node has it.
     """
+    if not keys.desired and not keys.recorded:  # the annotations and taints of most Nodes
+        return _NO_CHANGES
     changes: dict[str, str | None] = {}
     recorded: Fingerprints = {}
     conflicts: list[OwnershipConflict] = []
-    machine_config_keys: list[str] = []
     for key, desired in keys.desired.items():
         current = keys.current.get(key)
         match _classify_key(keys, key, current, desired):
@@ -80,16 +85,20 @@ def resolve_ownership(keys: KeyState) -> KeyChanges:
                     conflicts.append(OwnershipConflict(key, current, desired, was_ours=key in keys.recorded))
             case "unknown" if keys.kind == "taints":
                 recorded[key] = None  # so that the taint stays absent once its agent has removed it
-            case "talos" if current != desired:
-                machine_config_keys.append(key)
     for key in keys.recorded:
         _release_key(keys, key, changes, recorded, conflicts)
+    unwritten = _list_unwritten(keys, recorded)
     return KeyChanges(
         changes=changes,
         recorded=recorded,
-        kept=_list_unwritten(keys, recorded),
+        kept={key: value for key, value in unwritten.items() if key in keys.current},
+        withheld={key: value for key, value in unwritten.items() if key not in keys.current},
         conflicts=tuple(conflicts),
-        machine_config_keys=tuple(machine_config_keys),
+        machine_config_keys=tuple(
+            key
+            for key, desired in keys.desired.items()
+            if _is_machine_config_key(keys, key) and keys.current.get(key) != desired
+        ),
     )
 
 
@@ -197,6 +206,16 @@ def _is_restricted_from_kubelets(keys: KeyState, key: str) -> bool:
     if keys.kind != "taints" or key in keys.released:
         return False
     return all(_bare_key(keys, current) != _bare_key(keys, key) for current in keys.current)
+
+
+def read_taint_values(taints: Iterable[Taint]) -> dict[str, str]:
+    """Return the values of taints by the key that the record has for them."""
+    return {taint_key(taint): taint.value for taint in taints}
+
+
+def taint_key(taint: Taint) -> str:
+    """Return the key of a taint in the record; Kubernetes identifies it by key and effect."""
+    return f"{taint.key}:{taint.effect}"
 
 
 def _bare_key(keys: KeyState, key: str) -> str:

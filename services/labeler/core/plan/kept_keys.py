@@ -7,8 +7,10 @@ import msgspec
 
 from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, FIELD_OWNERSHIP_ANNOTATION, Node
 from libs.common.contract.node_patch import NodeChanges
+from services.labeler.core.plan.field_ownership import read_taint_values
 from services.labeler.core.plan.ownership_record import (
     FieldKind,
+    Fingerprints,
     ManagedFields,
     decode_managed_fields,
     fingerprint_value,
@@ -16,7 +18,7 @@ from services.labeler.core.plan.ownership_record import (
 )
 
 KeyKind = Literal["label", "annotation", "taint"]
-_KINDS: Final[Mapping[FieldKind, KeyKind]] = {
+KIND_NAMES: Final[Mapping[FieldKind, KeyKind]] = {
     "labels": "label",
     "annotations": "annotation",
     "taints": "taint",
@@ -44,25 +46,25 @@ def find_kept_keys(node: Node, changes: NodeChanges = _NO_CHANGES) -> tuple[Kept
     if text is not None:
         return list_kept_keys(node, decode_managed_fields(text))
     fields = read_ownership_record(node).managed_fields
-    return (*list_kept_keys(node, fields), *_list_changed_keys(node, fields))
+    recorded: Mapping[FieldKind, Fingerprints] = {
+        "labels": fields.machine | fields.labels,
+        "annotations": fields.annotations,
+        "taints": fields.taints,
+    }
+    return (*list_kept_keys(node, fields), *_list_different_keys(node, recorded))
 
 
 def list_kept_keys(node: Node, fields: ManagedFields) -> tuple[KeptKey, ...]:
     """Return the kept keys and withheld taints that a record lists, as far as they still are."""
     if not fields.kept and not fields.withheld:  # of most Nodes, at each plan
         return ()
-    found = []
-    for plural, current in _current_values(node).items():
-        for key, desired in fields.kept.get(plural, {}).items():
-            if key in current and fingerprint_value(current[key]) != desired:
-                found.append(_make_kept_key(plural, key, current[key], desired))
-    taints = _current_values(node)["taints"]
-    found += [
-        _make_kept_key("taints", key, None, desired)
+    taints = read_taint_values(node.spec.taints)
+    withheld = (
+        KeptKey(kind="taint", key=key, current=None, desired=desired)
         for key, desired in fields.withheld.items()
         if key not in taints
-    ]
-    return tuple(found)
+    )
+    return (*_list_different_keys(node, fields.kept), *withheld)
 
 
 def describe_hand_back(node_name: str, kind: KeyKind, key: str) -> str:
@@ -78,26 +80,16 @@ def describe_taint_opt_in(node_name: str) -> str:
     return f"kubectl annotate node {node_name} {APPLY_TAINTS_ANNOTATION}=true"
 
 
-def _list_changed_keys(node: Node, fields: ManagedFields) -> Iterator[KeptKey]:
-    recorded: Mapping[FieldKind, Mapping[str, str | None]] = {
-        "labels": fields.machine | fields.labels,
-        "annotations": fields.annotations,
-        "taints": fields.taints,
+def _list_different_keys(
+    node: Node, values: Mapping[FieldKind, Mapping[str, str | None]]
+) -> Iterator[KeptKey]:
+    """Yield the keys that the Node has with another value than the one of this fingerprint."""
+    current: Mapping[FieldKind, Mapping[str, str]] = {
+        "labels": node.labels,
+        "annotations": node.annotations,
+        "taints": read_taint_values(node.spec.taints),
     }
-    for plural, current in _current_values(node).items():
-        for key, fingerprint in recorded[plural].items():
-            if (
-                fingerprint is not None
-                and fingerprint_value(current.get(key, "")) != fingerprint
-                and key in current
-            ):
-                yield _make_kept_key(plural, key, current[key], fingerprint)
-
-
-def _current_values(node: Node) -> Mapping[FieldKind, Mapping[str, str]]:
-    taints = {f"{taint.key}:{taint.effect}": taint.value for taint in node.spec.taints}
-    return {"labels": node.labels, "annotations": node.annotations, "taints": taints}
-
-
-def _make_kept_key(plural: FieldKind, key: str, current: str | None, desired: str) -> KeptKey:
-    return KeptKey(kind=_KINDS[plural], key=key, current=current, desired=desired)
+    for kind, present in current.items():
+        for key, desired in values.get(kind, {}).items():
+            if desired is not None and key in present and fingerprint_value(present[key]) != desired:
+                yield KeptKey(kind=KIND_NAMES[kind], key=key, current=present[key], desired=desired)

@@ -1,58 +1,66 @@
 """Builds the notices about a Node that need attention but block nothing; each becomes one Event."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-import msgspec
-
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION
+from services.labeler.core.notice import Notice, make_notice
 from services.labeler.core.plan.field_ownership import OwnershipConflict
-from services.labeler.core.plan.kept_keys import KeyKind, describe_hand_back, describe_taint_opt_in
-from services.labeler.core.plan.ownership_record import OwnershipRecord
+from services.labeler.core.plan.kept_keys import (
+    KIND_NAMES,
+    KeyKind,
+    describe_hand_back,
+    describe_taint_opt_in,
+)
+from services.labeler.core.plan.ownership_record import FieldKind, OwnershipRecord
 from services.labeler.core.rules.effects import SkippedEntry
 
 _MAX_NOTICES_PER_KIND: Final = 6  # per plan; the event recorder remembers more
-_MAX_MESSAGE_LENGTH: Final = 900  # characters; Kubernetes accepts 1024
 _MAX_VALUE_LENGTH: Final = 100
-
-
-class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """The reason and message of one Event."""
-
-    reason: str
-    message: str
-    is_warning: bool = True
+_SKIPPED_REASONS: Final = {
+    "label": "LabelSkipped",
+    "annotation": "AnnotationSkipped",
+    "taint": "TaintSkipped",
+    "platformMetadata": "PlatformMetadataSkipped",
+}
 
 
 def build_skipped_notices(skipped: tuple[SkippedEntry, ...]) -> tuple[Notice, ...]:
     """Build notices for skipped entries of rules; each names rule, key and value."""
     notices = (
-        Notice(reason=_skipped_reason(each), message=_sanitize_line(_describe_skipped(each)))
+        make_notice(_SKIPPED_REASONS.get(each.kind, "RuleSkipped"), _describe_skipped(each))
         for each in skipped
     )
     return _limit_notices(notices, "RuleSkipped", "more keys of rules are skipped")
 
 
 def build_conflict_notices(
-    node_name: str, kind: KeyKind, conflicts: tuple[OwnershipConflict, ...]
+    node_name: str, kind: FieldKind, conflicts: tuple[OwnershipConflict, ...]
 ) -> tuple[Notice, ...]:
     """Build notices for keys that another writer owns; only the plan that records a conflict reports it."""
     notices = (
-        Notice(reason="KeptForOthers", message=_sanitize_line(_describe_conflict(node_name, kind, each)))
+        make_notice(reason="KeptForOthers", text=_describe_conflict(node_name, KIND_NAMES[kind], each))
         for each in conflicts
     )
-    return _limit_notices(notices, "KeptForOthers", f"more {kind}s of other writers stay unchanged")
+    return _limit_notices(notices, "KeptForOthers", f"more {kind} of other writers stay unchanged")
+
+
+def build_invalid_label_notices(invalid: Mapping[str, str]) -> tuple[Notice, ...]:
+    """Build the notice for built-in labels that Kubernetes would reject."""
+    if not invalid:
+        return ()
+    rejected = ", ".join(f"{key}={value[:100]!r}" for key, value in invalid.items())
+    text = f"labels skipped, because Kubernetes rejects their values: {rejected}"
+    return (make_notice(reason="LabelSkipped", text=text),)
 
 
 def build_withheld_notices(node_name: str, keys: Iterable[str]) -> tuple[Notice, ...]:
     """Build notices for withheld taints; only the plan that records them reports them."""
     notices = (
-        Notice(
+        make_notice(
             reason="TaintWithheld",
-            message=_sanitize_line(
-                f"taint {key} of a rule is not set, because the Node was in use before; "
-                f"to set it once: {describe_taint_opt_in(node_name)}"
-            ),
+            text=f"taint {key} of a rule is not set, because the Node was in use before; "
+            f"to set it once: {describe_taint_opt_in(node_name)}",
         )
         for key in sorted(keys)
     )
@@ -71,17 +79,7 @@ def build_record_notices(record: OwnershipRecord) -> tuple[Notice, ...]:
         "owner now, and stay when their rule is removed",
     }[record.state]
     text = f"annotation {FIELD_OWNERSHIP_ANNOTATION} cannot be trusted ({record.problem}): {consequence}"
-    return (Notice(reason="OwnedRecordUnreadable", message=_sanitize_line(text)),)
-
-
-def _skipped_reason(skipped: SkippedEntry) -> str:
-    reasons = {
-        "label": "LabelSkipped",
-        "annotation": "AnnotationSkipped",
-        "taint": "TaintSkipped",
-        "platformMetadata": "PlatformMetadataSkipped",
-    }
-    return reasons.get(skipped.kind, "RuleSkipped")
+    return (make_notice(reason="OwnedRecordUnreadable", text=text),)
 
 
 def _describe_skipped(skipped: SkippedEntry) -> str:
@@ -104,11 +102,7 @@ def _limit_notices(notices: Iterable[Notice], reason: str, rest: str) -> tuple[N
     found = tuple(notices)
     if len(found) <= _MAX_NOTICES_PER_KIND:
         return found
-    more = Notice(reason=reason, message=f"{len(found) - _MAX_NOTICES_PER_KIND} {rest}")
-    return (*found[:_MAX_NOTICES_PER_KIND], more)
-
-
-def _sanitize_line(text: str) -> str:
-    # The text contains input of machines and other controllers, and is read in terminals.
-    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return plain if len(plain) <= _MAX_MESSAGE_LENGTH else plain[: _MAX_MESSAGE_LENGTH - 1] + "…"
+    return (
+        *found[:_MAX_NOTICES_PER_KIND],
+        Notice(reason, f"{len(found) - _MAX_NOTICES_PER_KIND} {rest}"),
+    )

@@ -21,7 +21,7 @@ Fingerprints = dict[
 FieldKind = Literal["labels", "annotations", "taints"]
 RecordState = Literal["absent", "read", "unreadable", "newer"]
 
-_VERSION: Final = 1
+RECORD_VERSION: Final = 1
 _MAX_RECORD_LENGTH: Final = (
     131_072  # characters; 10,000 keys would not fit into a Node's 256 KiB of annotations
 )
@@ -133,14 +133,14 @@ def _decode_record(text: str) -> OwnershipRecord:
         return _classify_unreadable(text, str(error))
     return (
         OwnershipRecord("read", owned)
-        if owned.version == _VERSION
+        if owned.version == RECORD_VERSION
         else _classify_unreadable(text, "it has no version")
     )
 
 
 def encode_managed_fields(owned: ManagedFields) -> str:
     """Return the annotation's value: equal contents give equal text in every replica."""
-    return _encode(msgspec.structs.replace(owned, version=_VERSION)).decode()
+    return _encode(msgspec.structs.replace(owned, version=RECORD_VERSION)).decode()
 
 
 def compute_digest(text: str) -> str:
@@ -160,7 +160,7 @@ def _classify_unreadable(text: str, problem: str) -> OwnershipRecord:
         version = msgspec.json.decode(text, type=_Header).version
     except JSON_ERRORS:
         version = 0
-    if version > _VERSION:
+    if version > RECORD_VERSION:
         return OwnershipRecord("newer", problem=f"it has version {version}, written by a newer talos-ccm")
     return OwnershipRecord("unreadable", problem=problem)
 

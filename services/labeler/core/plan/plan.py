@@ -17,8 +17,7 @@ from libs.common.contract.node import (
     Taint,
 )
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.core.blocker import Blocker
-from services.labeler.core.plan.notices import Notice
+from services.labeler.core.notice import Notice
 from services.labeler.core.plan.ownership_record import ManagedFields
 from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
 from services.labeler.core.rules.compilation import NO_RULES, Rules
@@ -57,7 +56,7 @@ class PlanPart(msgspec.Struct, frozen=True, kw_only=True):
     changes: NodeChanges = NodeChanges()
     recorded: ManagedFields = ManagedFields()  # this part's entries in the next ownership record
     addresses: tuple[NodeAddress, ...] | None = None  # None: no change
-    blocker: Blocker | None = None  # why the Node cannot be initialized; then no part is written
+    blocker: Notice | None = None  # why the Node cannot be initialized; then no part is written
     notices: tuple[Notice, ...] = ()
     machine_config_keys: tuple[str, ...] = ()  # set by the machine config to a value that is not desired
 
@@ -78,7 +77,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     addresses: tuple[NodeAddress, ...] | None = None  # None: no change
     removes_condition: bool = False  # the status patch also removes the blocking condition
     changes: NodeChanges = NodeChanges()
-    blocker: Blocker | None = None
+    blocker: Notice | None = None
     not_ours: NotOurs | None = None
     notices: tuple[Notice, ...] = ()
     status_summary: tuple[str, ...] = ()  # one line of text for each change to the status

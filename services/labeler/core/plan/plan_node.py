@@ -14,20 +14,15 @@ from libs.common.contract.node import (
     Node,
 )
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.core.blocker import (
-    WRITE_FAILED,
-    Blocker,
-    block_on_bad_node_ip,
-    block_on_fault,
-)
+from services.labeler.core.blocker import WRITE_FAILED, block, block_on_fault
+from services.labeler.core.notice import Notice
 from services.labeler.core.plan.addresses import plan_addresses, verify_provided_node_ips
-from services.labeler.core.plan.kept_keys import KeptKey, list_kept_keys
-from services.labeler.core.plan.labels import plan_annotations, plan_labels
+from services.labeler.core.plan.kept_keys import list_kept_keys
+from services.labeler.core.plan.keys import plan_keys
 from services.labeler.core.plan.node_ownership import check_ownership
-from services.labeler.core.plan.notices import Notice, build_record_notices, build_skipped_notices
+from services.labeler.core.plan.notices import build_record_notices, build_skipped_notices
 from services.labeler.core.plan.ownership_record import (
     NO_RECORD,
-    ManagedFields,
     OwnershipRecord,
     add_ownership_record,
     read_ownership_record,
@@ -52,7 +47,6 @@ from services.labeler.core.plan.rejection import (
     build_rejection_notices,
     drop_rejected,
 )
-from services.labeler.core.plan.taints import plan_taints
 from services.labeler.core.rules import RuleEffects, apply_rules
 
 
@@ -62,9 +56,7 @@ class _Parts(msgspec.Struct, frozen=True, kw_only=True):
     record: OwnershipRecord
     addresses: PlanPart
     provider_id: PlanPart
-    labels: PlanPart
-    annotations: PlanPart
-    taints: PlanPart
+    keys: PlanPart
 
 
 def plan_node(
@@ -112,7 +104,7 @@ def plan_unreachable_node(node: Node, event: NodeUnreachable, config: ClusterCon
     return _plan_not_ours(node, not_ours) if not_ours else _plan_blocked(node, block_on_fault(event.fault))
 
 
-def plan_unreported_node(node: Node, config: ClusterConfig, blocker: Blocker | None = None) -> Plan | None:
+def plan_unreported_node(node: Node, config: ClusterConfig, blocker: Notice | None = None) -> Plan | None:
     """Plan for a Node about whose machine metadata has published nothing; None if nothing is decided yet."""
     if not_ours := check_ownership(node, None, config):
         return Plan(outcome="not-ours", reason=not_ours.reason, not_ours=not_ours)
@@ -124,23 +116,21 @@ def _plan_managed_node(inputs: PlanInput) -> Plan:
     node, record = inputs.node, _find_record(inputs)
     node_ips = verify_provided_node_ips(node, inputs.facts)
     if node_ips.problem:
-        return _plan_blocked(node, block_on_bad_node_ip(node_ips.problem))
+        return _plan_blocked(node, block("ProvidedNodeIPInvalid", why=node_ips.problem))
     node_ip = str(node_ips.select_first(prefer_ipv6=inputs.config.prefer_ipv6) or inputs.facts.node_ip)
     parts = _Parts(
         record=record,
         addresses=plan_addresses(inputs, node_ips),
         provider_id=plan_provider_id(inputs, node_ip),
-        labels=plan_labels(inputs, record),
-        annotations=plan_annotations(inputs, record),
-        taints=plan_taints(inputs, record),
+        keys=plan_keys(inputs, record),
     )
-    blocker = parts.provider_id.blocker or parts.addresses.blocker or parts.taints.blocker
+    blocker = parts.provider_id.blocker or parts.addresses.blocker or parts.keys.blocker
     if blocker:
         return _plan_blocked(node, blocker, inputs.effects)
     return _combine_parts(inputs, node_ip, parts)
 
 
-def _plan_blocked(node: Node, blocker: Blocker, effects: RuleEffects | None = None) -> Plan:
+def _plan_blocked(node: Node, blocker: Notice, effects: RuleEffects | None = None) -> Plan:
     notices = build_skipped_notices(effects.skipped) if effects else ()
     if node.is_initialized:  # keep the last good state: pods may already run on the Node
         plan = Plan(outcome="unchanged", reason=f"left as it is: {blocker.message}", notices=notices)
@@ -180,25 +170,7 @@ def _find_record(inputs: PlanInput) -> OwnershipRecord:
     record = read_ownership_record(inputs.node)
     if record.state != "unreadable":
         return record
-    assumed = _merge_recorded(
-        plan_labels(inputs, NO_RECORD), plan_annotations(inputs, NO_RECORD), plan_taints(inputs, NO_RECORD)
-    )
-    return restore_ownership_record(record, inputs.node, assumed)
-
-
-def _merge_recorded(
-    labels: PlanPart, annotations: PlanPart, taints: PlanPart, provider_id: str = ""
-) -> ManagedFields:
-    return ManagedFields(
-        version=1,
-        machine=labels.recorded.machine,
-        labels=labels.recorded.labels,
-        annotations=annotations.recorded.annotations,
-        taints=taints.recorded.taints,
-        provider_id=provider_id,
-        kept=labels.recorded.kept | annotations.recorded.kept | taints.recorded.kept,
-        withheld=taints.recorded.withheld,
-    )
+    return restore_ownership_record(record, inputs.node, plan_keys(inputs, NO_RECORD).recorded)
 
 
 def _combine_parts(inputs: PlanInput, node_ip: str, parts: _Parts) -> Plan:
@@ -222,22 +194,15 @@ def _combine_parts(inputs: PlanInput, node_ip: str, parts: _Parts) -> Plan:
 
 
 def _combine_changes(inputs: PlanInput, parts: _Parts) -> NodeChanges:
-    changes = NodeChanges(
-        labels=parts.labels.changes.labels,
-        annotations=parts.annotations.changes.annotations | parts.taints.changes.annotations,
+    changes = msgspec.structs.replace(
+        parts.keys.changes,
         # A patch on an old view of the record could set keys that are never recorded, nor removed.
         guarded_labels=(FIELD_OWNERSHIP_DIGEST_LABEL, *ownership_labels(inputs.config.ownership)),
         guarded_annotations=(FIELD_OWNERSHIP_ANNOTATION,),
         provider_id=parts.provider_id.changes.provider_id,
-        set_taints=parts.taints.changes.set_taints,
-        remove_taints=parts.taints.changes.remove_taints,
     )
-    fields = _merge_recorded(
-        parts.labels,
-        parts.annotations,
-        parts.taints,
-        parts.provider_id.recorded.provider_id or parts.record.managed_fields.provider_id,
-    )
+    provider_id = parts.provider_id.recorded.provider_id or parts.record.managed_fields.provider_id
+    fields = msgspec.structs.replace(parts.keys.recorded, provider_id=provider_id)
     return add_ownership_record(changes, inputs.node, parts.record, fields)
 
 
@@ -247,23 +212,16 @@ def _describe_outcome(outcome: PlanOutcome, inputs: PlanInput, node_ip: str, par
         "initialized": f"{machine}, recognised by {inputs.verified_by}",
         "updated": "the Node differed from its machine or the rules",
     }.get(outcome, IN_SYNC_REASON)
-    if kept := ", ".join(f"{each.kind} {each.key}" for each in _list_kept_keys(inputs.node, parts)):
+    kept_keys = list_kept_keys(inputs.node, parts.keys.recorded)
+    if kept := ", ".join(f"{each.kind} {each.key}" for each in kept_keys):
         text = f"everything is set but {kept}" if outcome == "unchanged" else f"{text}; not set: {kept}"
-    keys = ", ".join(
-        key for part in (parts.labels, parts.annotations, parts.taints) for key in part.machine_config_keys
-    )
+    keys = ", ".join(parts.keys.machine_config_keys)
     return f"{text}; set by the machine config and left unchanged: {keys}" if keys else text
-
-
-def _list_kept_keys(node: Node, parts: _Parts) -> Iterable[KeptKey]:
-    for part in (parts.labels, parts.annotations, parts.taints):
-        yield from list_kept_keys(node, part.recorded)
 
 
 def _list_notices(inputs: PlanInput, parts: _Parts) -> Iterable[Notice]:
     yield from build_record_notices(parts.record)
-    for part in (parts.labels, parts.annotations, parts.taints):
-        yield from part.notices
+    yield from parts.keys.notices
     yield from build_skipped_notices(inputs.effects.skipped)
     yield from parts.provider_id.notices
     if inputs.verified_by == "system-uuid":

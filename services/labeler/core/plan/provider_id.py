@@ -14,18 +14,13 @@ from libs.common.contract.platforms import (
     PLATFORMS_WITH_PROVIDER_ID,
 )
 from libs.gotemplate import Template
-from services.labeler.core.blocker import (
-    Blocker,
-    block_on_failed_provider_id_rule,
-    block_on_incomplete_metadata,
-    block_on_missing_native_provider_id,
-    block_on_provider_id_of_another,
-)
+from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER, block
 from services.labeler.core.native_provider_id import build_provider_id, derive_native_provider_id
-from services.labeler.core.plan.notices import Notice
+from services.labeler.core.notice import Notice
 from services.labeler.core.plan.ownership_record import ManagedFields
 from services.labeler.core.plan.plan import PlanInput, PlanPart
 from services.labeler.core.rules import RuleEffects, Rules, apply_rules
+from services.labeler.core.rules.effects import PROVIDER_ID_KEY
 
 # Some platforms may give no providerID: nocloud without meta-data, or platforms unknown to this version.
 # There, metadata that is still empty this long after the kubelet's registration counts as complete.
@@ -55,7 +50,12 @@ def plan_provider_id(inputs: PlanInput, node_ip: str) -> PlanPart:
     conflict = None if blocker else inputs.find_conflict(node, facts, provider_id)
     if conflict and conflict.why_withheld:
         if derive_native_provider_id(effects.platform):
-            blocker = block_on_provider_id_of_another(provider_id, conflict.other, conflict.why_withheld)
+            blocker = block(
+                PROVIDER_ID_OF_ANOTHER,
+                provider_id=provider_id,
+                other=conflict.other,
+                why=conflict.why_withheld,
+            )
         # The machine has the address in a fallback. The other Node had it earlier, and keeps the providerID.
         conflict = None
     return PlanPart(
@@ -79,32 +79,25 @@ def derive_future_provider_id(node: Node, facts: MachineFacts, rules: Rules) -> 
 
 def find_provider_id_blocker(
     node: Node, facts: MachineFacts, effects: RuleEffects, rules: Rules
-) -> Blocker | None:
+) -> Notice | None:
     """Return why the providerID of the Node is not final yet; None if it is, or if the Node has one."""
     by_rule = _is_set_by_rule(facts, effects) and not _find_missing_fields(rules, facts)
-    pending = why_pending(node, facts, is_set_by_rule=by_rule)
-    if pending:
-        return block_on_incomplete_metadata(pending)
-    failed = "" if node.spec.provider_id else _why_rule_failed(effects)
-    return block_on_failed_provider_id_rule(failed) if failed else None
+    why = why_metadata_incomplete(facts.platform)
+    if why and not (facts.platform.platform and (by_rule or _may_stay_incomplete(node, facts))):
+        return block("WaitingForPlatformMetadata", why=why)
+    return None if node.spec.provider_id else _find_failed_rule(effects)
 
 
-def why_pending(node: Node, facts: MachineFacts, *, is_set_by_rule: bool = False) -> str:
-    """Return why the providerID is not known yet; "" if the result of `build_provider_id` is final.
+def _may_stay_incomplete(node: Node, facts: MachineFacts) -> bool:
+    """Return whether the Node may get the fallback, although its machine's metadata is incomplete.
 
-    Platforms with a native format never get the fallback, because it is immutable and the native controllers
-    would not find their machine. `is_set_by_rule`: a rule gives it and reads no missing field.
+    Platforms with a native format never get it, because it is immutable and the native controllers would not
+    find their machine.
     """
-    reason = why_metadata_incomplete(facts.platform)
-    platform = facts.platform.platform
-    if not reason or not platform:
-        return reason
-    if is_set_by_rule:
-        return ""
-    if platform in PLATFORMS_WITH_PROVIDER_ID:
-        return reason
+    if facts.platform.platform in PLATFORMS_WITH_PROVIDER_ID:
+        return False
     created = node.metadata.creation_timestamp
-    return "" if created is not None and facts.queried_at - created >= SETTLING_PERIOD else reason
+    return created is not None and facts.queried_at - created >= SETTLING_PERIOD
 
 
 def describe_mismatch(node: Node, platform: PlatformMetadata, *, source: str = "the machine reports") -> str:
@@ -131,12 +124,12 @@ def _build_stale_node_notice(provider_id: str, other: str) -> Notice:
     return Notice(reason="ProviderIDOfStaleNode", message=text)
 
 
-def _find_fallback_blocker(inputs: PlanInput) -> Blocker | None:
+def _find_fallback_blocker(inputs: PlanInput) -> Notice | None:
     """Return why the Node without a native providerID gets no fallback; None if it gets or needs none."""
     schemes = inputs.config.ownership.provider_id_schemes
     if derive_native_provider_id(inputs.effects.platform) or not schemes:
         return None
-    return None if OUR_SCHEME in schemes else block_on_missing_native_provider_id(schemes)
+    return None if OUR_SCHEME in schemes else block("NativeProviderIDMissing", schemes=" or ".join(schemes))
 
 
 def _is_set_by_rule(facts: MachineFacts, effects: RuleEffects) -> bool:
@@ -144,14 +137,15 @@ def _is_set_by_rule(facts: MachineFacts, effects: RuleEffects) -> bool:
     return effects.platform.provider_id != facts.platform.provider_id
 
 
-def _why_rule_failed(effects: RuleEffects) -> str:
-    """Return why a rule for the providerID failed or was not evaluated; "" if none failed."""
-    if ("platformMetadata", "provider_id") not in effects.retained:
-        return ""
+def _find_failed_rule(effects: RuleEffects) -> Notice | None:
+    """Return the blocker of a rule for the providerID that failed or was not evaluated."""
+    if PROVIDER_ID_KEY not in effects.retained:
+        return None
     failed = (each for each in effects.skipped if (each.kind, each.key) == ("platformMetadata", "ProviderID"))
     reasons = [f"rule {each.rule!r}: {each.reason}" for each in failed]
     unevaluated = [f"rule {each.rule!r}: {each.reason}" for each in effects.results if not each.is_evaluated]
-    return "; ".join(reasons or unevaluated) or "its rule could not be evaluated"
+    why = "; ".join(reasons or unevaluated) or "its rule could not be evaluated"
+    return block("ProviderIDRuleFailed", why=why)
 
 
 def _find_missing_fields(rules: Rules, facts: MachineFacts) -> tuple[str, ...]:
@@ -159,11 +153,6 @@ def _find_missing_fields(rules: Rules, facts: MachineFacts) -> tuple[str, ...]:
 
     Until they are reported, the result of these templates is not final.
     """
-    templates = (
-        entry.template
-        for rule in rules.rules
-        for entry in rule.entries
-        if (entry.kind, entry.key) == ("platformMetadata", "provider_id")
-    )
+    templates = (entry.template for rule in rules.rules for entry in rule.entries if entry.sets_provider_id)
     read = {name for template in templates if isinstance(template, Template) for name in template.fields}
     return tuple(field.name for field in _CLOUD_FIELDS if field.name in read and not field.read(facts))

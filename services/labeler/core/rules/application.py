@@ -101,7 +101,7 @@ class _RuleApplication:
             self.collector.retain(entry.kind, entry.key)
             problem, uuid = str(error), self._machine.placeholder_uuid
             read = entry.template.fields if isinstance(entry.template, Template) else frozenset()
-            if entry.key == "provider_id" and uuid and "UUID" in read:
+            if entry.sets_provider_id and uuid and "UUID" in read:
                 problem += f"; its UUID {uuid} counts as empty: it is a placeholder of many machines"
             return self._skip_entry(rule, entry, rendered, problem)
         shown = value if isinstance(value, str) else rendered
@@ -111,7 +111,7 @@ class _RuleApplication:
         if isinstance(entry.template, str):
             self._budget.spend(1)
             return entry.template
-        if entry.kind == "platformMetadata" and entry.key == "provider_id":
+        if entry.sets_provider_id:
             return self._budget.render(entry.template, self._machine.identity_record, actions)
         return self._budget.render(entry.template, self._machine.record)
 

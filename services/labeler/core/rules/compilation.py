@@ -12,7 +12,7 @@ from libs.common.cloud_config.kubernetes_names import key_problem, why_reserved
 from libs.common.cloud_config.model import CloudConfig, Finding, Kind, NodeSelectorTerm, Rule, RuleEntry
 from libs.gotemplate import Template, TemplateError, parse, record, render
 from services.labeler.core.rules.bounds import MAX_ENTRIES, MAX_RULES
-from services.labeler.core.rules.effects import EffectKind
+from services.labeler.core.rules.effects import PROVIDER_ID_KEY, EffectKind
 from services.labeler.core.rules.selector_cost import SelectorCost, compute_selector_costs
 
 _EFFECT: Final[Mapping[Kind, EffectKind]] = {
@@ -36,6 +36,11 @@ class CompiledEntry(msgspec.Struct, frozen=True, kw_only=True):
     name: str  # the key's name in messages; for metadata, Go's name
     template: Template | str  # str: the result is the same for every machine
     rejection: str = ""  # why no rule may set this key
+
+    @property
+    def sets_provider_id(self) -> bool:
+        """Return whether the rule sets the providerID, which is immutable."""
+        return (self.kind, self.key) == PROVIDER_ID_KEY
 
 
 class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,14 +97,8 @@ def compile_rules(config: CloudConfig) -> Rules:
 
 def select_provider_id_rules(rules: Rules) -> Rules:
     """Return the rules that set a providerID, without their other keys."""
-    selected = (
-        (rule, tuple(each for each in rule.entries if _sets_provider_id(each))) for rule in rules.rules
-    )
+    selected = ((rule, tuple(each for each in rule.entries if each.sets_provider_id)) for rule in rules.rules)
     return Rules(rules=tuple(msgspec.structs.replace(rule, entries=of) for rule, of in selected if of))
-
-
-def _sets_provider_id(entry: CompiledEntry) -> bool:
-    return (entry.kind, entry.key) == ("platformMetadata", "provider_id")
 
 
 def collect_findings(error: CloudConfigError) -> tuple[Finding, ...]:

@@ -1,6 +1,6 @@
 """The effects of the rules on one machine, with a reason for every entry that was skipped."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -9,6 +9,7 @@ from libs.common.contract.node import Taint
 
 EffectKind = Literal["label", "annotation", "taint", "platformMetadata"]
 RetainedKind = Literal["label", "annotation", "taint", "platformMetadata", "feature"]
+PROVIDER_ID_KEY: Final = ("platformMetadata", "provider_id")  # kind and key of entries, and in `retained`
 
 
 class SkippedEntry(msgspec.Struct, frozen=True):

@@ -7,15 +7,14 @@ import msgspec
 import pytest
 
 from libs.common.cloud_config.ownership import parse_scheme
-from libs.common.contract.machine import PlatformMetadata
+from libs.common.contract.machine import MachineFacts, PlatformMetadata
 from libs.common.contract.node import Node
 from libs.common.contract.platforms import PLATFORMS_WITH_PROVIDER_ID, PLATFORMS_WITHOUT_PROVIDER_ID
 from services.labeler.core.native_provider_id import build_provider_id, derive_native_provider_id
-from services.labeler.core.plan import ClusterConfig, find_foreign, plan_node
+from services.labeler.core.plan import ClusterConfig, Plan, find_foreign, plan_node
 from services.labeler.core.plan.provider_id import (
     SETTLING_PERIOD,
     describe_mismatch,
-    why_pending,
 )
 from tests.builders import NOW, make_facts, make_node
 from tests.node_plans import set_ownership_record
@@ -53,23 +52,29 @@ def test_a_platform_without_one_gets_the_fallback_at_once(platform: str):
     assert plan.changes.provider_id == f"talos://{platform}/10.0.0.5"
 
 
+def plan_of(facts: MachineFacts) -> Plan:
+    return plan_node(make_node(), facts, "nodename", ClusterConfig())
+
+
 @pytest.mark.parametrize("platform", ["nocloud", "newer-than-we-are"])
 def test_where_nobody_promises_one_the_fallback_waits_until_the_metadata_have_settled(platform: str):
-    node = make_node()
     early = make_facts(platform=platform, queried_at=NOW + SETTLING_PERIOD - timedelta(seconds=1))
     late = msgspec.structs.replace(early, queried_at=NOW + SETTLING_PERIOD)
     told_more = make_facts(platform=platform, hostname="web-1")
     own = make_facts(platform=platform, provider_id="mine://1")
-    assert why_pending(node, early)
-    assert not why_pending(node, late)
-    assert not why_pending(node, told_more)
+    assert plan_of(early).blocker
+    assert not plan_of(late).blocker
+    assert not plan_of(told_more).blocker
     assert build_provider_id(told_more.platform, "10.0.0.5") == f"talos://{platform}/10.0.0.5"
     assert build_provider_id(own.platform, "10.0.0.5") == "mine://1"
 
 
 def test_a_machine_that_does_not_know_its_platform_is_waited_for_however_long_it_takes():
     facts = make_facts(platform="", queried_at=NOW + timedelta(days=1))
-    assert why_pending(make_node(), facts) == "Talos does not know its platform yet"
+    blocker = plan_of(facts).blocker
+    assert blocker is not None
+    assert blocker.reason == "WaitingForPlatformMetadata"
+    assert "Talos does not know its platform yet" in blocker.message
 
 
 def test_the_fallback_takes_the_preferred_address_whichever_has_answered():

@@ -15,8 +15,8 @@ from libs.common.contract.node_patch import NodeChanges
 from libs.common.kube.errors import Forbidden, Invalid
 from services.labeler.core.blocker import (
     FAULT_REASONS,
-    block_on_bad_node_ip,
-    block_on_failed_write,
+    WRITE_FAILED,
+    block,
     block_on_fault,
     build_condition,
     describe_failed_write,
@@ -64,13 +64,16 @@ def test_the_text_names_step_endpoint_and_retry_policy():
 
 def test_the_text_does_not_promise_retries_that_nobody_makes():
     bad = MachineFault(kind="bad_node_ip", step="provided-node-ip", message="'web-1' is not an IP address")
-    for text in (block_on_fault(bad).message, block_on_bad_node_ip("'web-1' is not an IP address").message):
+    for text in (
+        block_on_fault(bad).message,
+        block("ProvidedNodeIPInvalid", why="'web-1' is not an IP address").message,
+    ):
         assert "looked at again when it changes" in text
         assert "back-off" not in text
     refused = describe_failed_write(Invalid("labels: too long", status=422))
-    assert "back-off" not in block_on_failed_write(refused).message
-    assert "labels: too long" in block_on_failed_write(refused).message
-    assert "back-off" in block_on_failed_write(describe_failed_write(Forbidden("no", status=403))).message
+    assert "back-off" not in block(WRITE_FAILED, error=refused).message
+    assert "labels: too long" in block(WRITE_FAILED, error=refused).message
+    assert "back-off" in block(WRITE_FAILED, error=describe_failed_write(Forbidden("no", status=403))).message
 
 
 def test_a_text_from_a_machine_is_bounded_and_one_plain_line():

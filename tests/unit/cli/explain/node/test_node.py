@@ -39,7 +39,7 @@ from libs.common.contract.machine import FaultKind, ForeignMachine, MachineFacts
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from libs.common.contract.subjects import subject_of
 from libs.common.settings.command_line import parse_duration
-from services.labeler.core.blocker import block_on_provider_id_of_another, build_condition
+from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER, block, build_condition
 from services.labeler.core.plan import plan_node
 from services.lifecycle.core.decide import Delete, DeletionCase, DeletionPolicy, ReplicaStatus, decide
 from services.lifecycle.core.evidence import (
@@ -334,7 +334,12 @@ def test_what_one_look_can_show_is_told_apart_from_what_only_time_can():
 
 
 def test_a_node_whose_provider_id_is_withheld_names_the_other_node():
-    blocker = block_on_provider_id_of_another("vm://c/7", "web-9", "machine web-9 answers as that Node")
+    blocker = block(
+        PROVIDER_ID_OF_ANOTHER,
+        provider_id="vm://c/7",
+        other="web-9",
+        why="machine web-9 answers as that Node",
+    )
     withheld = joining(conditions=(ready(), build_condition(blocker)))
     explanation = explain_node_evidence(evidence(withheld, facts(provider_id="vm://c/7")), TERMS)
     [finding] = explanation.verdict.findings
