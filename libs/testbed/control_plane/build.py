@@ -37,6 +37,7 @@ KUBE = GoProgram("kube", _HERE / "kube", "-s -w -X k8s.io/component-base/version
 MACHINES = GoProgram("machines", _HERE / "machines")
 KUBELETS = GoProgram("kubelets", _HERE / "kubelets")
 NATIVE = GoProgram("native", _HERE / "native")
+HCLOUD_CLIENT = GoProgram("hcloud-client", _HERE.parent / "clouds" / "hcloud_client")
 TALOS_FRONT = GoProgram("talos-front", _HERE / "talos_front", imports=(_HERE / "machines",))
 
 
@@ -138,7 +139,9 @@ def main() -> None:
 
     With --talos-front, build only that program. With --find-go, only print the Go that each would use.
     """
-    programs = (TALOS_FRONT,) if "--talos-front" in sys.argv else (MACHINES, KUBELETS, KUBE, NATIVE)
+    programs = (
+        (TALOS_FRONT,) if "--talos-front" in sys.argv else (MACHINES, KUBELETS, KUBE, NATIVE, HCLOUD_CLIENT)
+    )
     try:
         if "--find-go" in sys.argv:
             for program in (*programs, TALOS_FRONT):

@@ -1,0 +1,1 @@
+"""Simulated clouds, and clients of them that their makers wrote."""

@@ -1,0 +1,238 @@
+// A client of the Hetzner Cloud API with the cloud's own Go module. It reads one JSON query from stdin, and writes
+// what the module made of the answers.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sort"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+)
+
+// Query is what to ask, all of it below the endpoint.
+type Query struct {
+	Endpoint string  `json:"endpoint"`
+	Token    string  `json:"token"`
+	Servers  []int64 `json:"servers"` // looked up by id
+	Name     string  `json:"name"`    // looked up by name
+}
+
+// Server is what the controller of the cloud takes from a server.
+type Server struct {
+	ID       int64    `json:"id"`
+	Name     string   `json:"name"`
+	Status   string   `json:"status"`
+	Location string   `json:"location"`
+	Type     string   `json:"type"`
+	IPv4     string   `json:"ipv4"`
+	IPv6     string   `json:"ipv6"`
+	Private  []string `json:"private"` // "network address"
+}
+
+// Report has the answers; an error is the code of the API, or the text of another failure.
+type Report struct {
+	Error   string            `json:"error"` // of the list, which is then empty
+	Servers []Server          `json:"servers"`
+	Found   map[string]string `json:"found"`   // by id: the name, "" if the module says that there is none
+	ByName  int64             `json:"by_name"` // 0: none
+	Anchors map[string]int    `json:"anchors"` // how many the project has, by the path of their list
+	Limit   int               `json:"limit"`
+	Remains int               `json:"remains"`
+	Unlike  []string          `json:"unlike"` // where answers differ from the schema
+}
+
+func main() {
+	var query Query
+	if err := json.NewDecoder(os.Stdin).Decode(&query); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := json.NewEncoder(os.Stdout).Encode(ask(ctx, query)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func ask(ctx context.Context, query Query) Report {
+	client := hcloud.NewClient(
+		hcloud.WithEndpoint(query.Endpoint),
+		hcloud.WithToken(query.Token),
+		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}),
+	)
+	report := Report{Found: map[string]string{}, Anchors: map[string]int{}}
+	servers, err := client.Server.All(ctx)
+	if err != nil {
+		report.Error = code(err)
+		return report
+	}
+	for _, each := range servers {
+		report.Servers = append(report.Servers, describe(each))
+	}
+	for _, id := range query.Servers {
+		found, response, err := client.Server.GetByID(ctx, id)
+		switch {
+		case err != nil:
+			report.Found[fmt.Sprint(id)] = code(err)
+		case found == nil:
+			report.Found[fmt.Sprint(id)] = ""
+		default:
+			report.Found[fmt.Sprint(id)] = found.Name
+			report.Limit, report.Remains = response.Meta.Ratelimit.Limit, response.Meta.Ratelimit.Remaining
+		}
+	}
+	if found, _, err := client.Server.GetByName(ctx, query.Name); err != nil {
+		report.Error = code(err)
+	} else if found != nil {
+		report.ByName = found.ID
+	}
+	report.Error = countAnchors(ctx, client, report.Anchors)
+	report.Unlike = compareShapes(ctx, query)
+	return report
+}
+
+func countAnchors(ctx context.Context, client *hcloud.Client, into map[string]int) string {
+	networks, err := client.Network.All(ctx)
+	keys, keysErr := client.SSHKey.All(ctx)
+	walls, wallsErr := client.Firewall.All(ctx)
+	volumes, volumesErr := client.Volume.All(ctx)
+	images, imagesErr := client.Image.AllWithOpts(ctx, hcloud.ImageListOpts{Type: []hcloud.ImageType{hcloud.ImageTypeSnapshot}})
+	into["networks"], into["ssh_keys"], into["firewalls"] = len(networks), len(keys), len(walls)
+	into["volumes"], into["images"] = len(volumes), len(images)
+	if err := errors.Join(err, keysErr, wallsErr, volumesErr, imagesErr); err != nil {
+		return code(err)
+	}
+	return ""
+}
+
+func describe(server *hcloud.Server) Server {
+	described := Server{
+		ID: server.ID, Name: server.Name, Status: string(server.Status), Location: server.Location.Name,
+		Type: server.ServerType.Name,
+	}
+	if !server.PublicNet.IPv4.IsUnspecified() {
+		described.IPv4 = server.PublicNet.IPv4.IP.String()
+	}
+	if !server.PublicNet.IPv6.IsUnspecified() {
+		described.IPv6 = server.PublicNet.IPv6.Network.String()
+	}
+	for _, each := range server.PrivateNet {
+		described.Private = append(described.Private, fmt.Sprintf("%d %s", each.Network.ID, each.IP))
+	}
+	return described
+}
+
+func code(err error) string {
+	var failed hcloud.Error
+	if errors.As(err, &failed) {
+		return string(failed.Code)
+	}
+	return err.Error()
+}
+
+// compareShapes reads each list and one object of each as it is, and returns the fields that are only in the answer,
+// or only in the schema.
+func compareShapes(ctx context.Context, query Query) []string {
+	unlike := map[string]bool{}
+	for path, shapes := range map[string][2]func() any{
+		"servers":   {func() any { return &schema.ServerListResponse{} }, func() any { return &schema.ServerGetResponse{} }},
+		"networks":  {func() any { return &schema.NetworkListResponse{} }, func() any { return &schema.NetworkGetResponse{} }},
+		"ssh_keys":  {func() any { return &schema.SSHKeyListResponse{} }, func() any { return &schema.SSHKeyGetResponse{} }},
+		"firewalls": {func() any { return &schema.FirewallListResponse{} }, func() any { return &schema.FirewallGetResponse{} }},
+		"volumes":   {func() any { return &schema.VolumeListResponse{} }, func() any { return &schema.VolumeGetResponse{} }},
+		"images":    {func() any { return &schema.ImageListResponse{} }, func() any { return &schema.ImageGetResponse{} }},
+	} {
+		compare := func(where string, shape any) map[string]any {
+			body, err := read(ctx, query, where)
+			if err != nil {
+				unlike[err.Error()] = true
+				return nil
+			}
+			var sent, kept map[string]any
+			again, err := reencode(body, shape)
+			if err := errors.Join(err, json.Unmarshal(body, &sent), json.Unmarshal(again, &kept)); err != nil {
+				unlike[where+": "+err.Error()] = true
+				return nil
+			}
+			delete(sent, "meta") // in a schema of its own
+			difference(where, sent, kept, unlike)
+			return sent
+		}
+		listed := compare(path, shapes[0]())
+		items, _ := listed[path].([]any)
+		if len(items) == 0 {
+			unlike[path+": no object to compare"] = true
+			continue
+		}
+		first, _ := items[0].(map[string]any)
+		id, _ := first["id"].(float64)
+		compare(fmt.Sprintf("%s/%d", path, int64(id)), shapes[1]())
+	}
+	body, err := read(ctx, query, "servers")
+	var meta schema.MetaResponse
+	if err := errors.Join(err, json.Unmarshal(body, &meta)); err != nil || meta.Meta.Pagination == nil {
+		unlike[fmt.Sprintf("servers: no pagination: %v", err)] = true
+	}
+	sorted := make([]string, 0, len(unlike))
+	for each := range unlike {
+		sorted = append(sorted, each)
+	}
+	sort.Strings(sorted)
+	return sorted
+}
+
+func read(ctx context.Context, query Query, path string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, query.Endpoint+"/"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Authorization", "Bearer "+query.Token)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	return io.ReadAll(response.Body)
+}
+
+func reencode(body []byte, shape any) ([]byte, error) {
+	if err := json.NewDecoder(bytes.NewReader(body)).Decode(shape); err != nil {
+		return nil, err
+	}
+	return json.Marshal(shape)
+}
+
+// difference collects the fields that only one of two documents has; values are not compared.
+func difference(where string, sent, kept any, into map[string]bool) {
+	switch sent := sent.(type) {
+	case map[string]any:
+		kept, _ := kept.(map[string]any)
+		for name, value := range sent {
+			if other, known := kept[name]; known {
+				difference(where+"."+name, value, other, into)
+			} else {
+				into[where+"."+name+": not in the schema"] = true
+			}
+		}
+		for name := range kept {
+			if _, known := sent[name]; !known {
+				into[where+"."+name+": not in the answer"] = true
+			}
+		}
+	case []any:
+		kept, _ := kept.([]any)
+		for i := range min(len(sent), len(kept)) {
+			difference(where, sent[i], kept[i], into)
+		}
+	}
+}
