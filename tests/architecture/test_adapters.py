@@ -11,7 +11,8 @@ from tests.architecture.sources import sources
 ADAPTERS = {
     "nats": r"libs\.common\.bus\.nats\.\w+",
     "nkeys": r"libs\.common\.bus\.nats\.nats_access",
-    "aiohttp": r"libs\.common\.(kube\.\w+|service\.health)|libs\.testbed\..+",  # health is a server
+    "aiohttp": r"libs\.common\.(kube\.\w+|service\.health)|libs\.clouds\.http_reader"  # health is a server
+    r"|libs\.testbed\..+",
     "kubernetes_asyncio": r"libs\.common\.kube\.kubeconfig_library",
     "grpclib": r"libs\.talos\.(bounded_protocol|channel|connection)"
     r"|libs\.testbed\.sim_machines\.(talos_service|connection)",

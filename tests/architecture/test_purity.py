@@ -24,7 +24,8 @@ SHELL = (
     r"libs\.common\.observability\.(telemetry|tracing|metrics)",
     r"libs\.common\.clocks",
     r"libs\.common\.bus\.protocol",  # only declarations
-    r"libs\.clouds\.instances",  # only declarations
+    r"libs\.clouds\.(instances|credential_file|http_reader)",  # the first has only declarations
+    r"libs\.clouds\.hcloud\.hcloud_instances",
     # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|\w+_api)",

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from requests.exceptions import SSLError
 
+from libs.clouds.http_reader import make_tls_context
 from libs.common.bus.nats.client import Client, ConnectionTransport
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.kube.credentials import tls_context
@@ -117,12 +118,19 @@ def talos(ca_file: Path) -> ssl.SSLContext:
     return load_credentials(text, ca_file, endpoints="", written_at=NOW, digest="").tls
 
 
+def cloud(_: Path) -> ssl.SSLContext:
+    context = make_tls_context("https://localhost")
+    assert context is not None
+    return context
+
+
 CLIENTS: tuple[Callable[[Path], ssl.SSLContext], ...] = (
     kubernetes,
     kubernetes_with_the_authorities_of_the_system,
     nats,
     nats_with_the_authorities_of_the_system,
     talos,
+    cloud,
 )
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from tests.fuzz import (
     bus_targets,
+    cloud_targets,
     file_targets,
     health_targets,
     kube_targets,
@@ -18,7 +19,15 @@ from tests.fuzz.target import Target
 SAMPLES: Final = Path(__file__).parent / "samples"  # one folder per target: inputs that once failed
 TARGETS: Final[Mapping[str, Target]] = {
     target.name: target
-    for module in (bus_targets, file_targets, health_targets, kube_targets, request_targets, talos_targets)
+    for module in (
+        bus_targets,
+        cloud_targets,
+        file_targets,
+        health_targets,
+        kube_targets,
+        request_targets,
+        talos_targets,
+    )
     for target in module.TARGETS
 }
 

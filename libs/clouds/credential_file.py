@@ -1,0 +1,46 @@
+"""The credential of one cloud account, from a file that another program may replace at any time."""
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from libs.clouds.instances import Credential, Unanswered
+
+MAX_FILE_BYTES: Final = 1 << 16
+
+
+class CredentialFile:
+    """The content of the file, and the generation that changes with it.
+
+    It is read before each query: a file of some bytes is cheap, and a query by a credential that was already
+    replaced would be void. The content is in no text of this class.
+    """
+
+    def __init__(self, path: Path, *, now: Callable[[], datetime]) -> None:
+        """`now` is the time of day in UTC."""
+        self._path = path
+        self._now = now
+        self._content = ""
+        self.credential = Credential(generation=0, loaded_at=now())
+        self.read()
+
+    def read(self) -> str | Unanswered:
+        """Return the content without surrounding whitespace.
+
+        A file that is missing or empty answers nothing, although its former content may still be valid: an
+        operator removes it to stop the queries.
+        """
+        try:
+            with self._path.open("rb") as file:
+                content = file.read(MAX_FILE_BYTES + 1).decode("ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            # The text of a decoding error has bytes of the file.
+            reason = error.strerror if isinstance(error, OSError) else "not ASCII"
+            return Unanswered("unauthorized", f"credential file {self._path}: {reason}")
+        if not content or len(content) > MAX_FILE_BYTES:
+            return Unanswered("unauthorized", f"credential file {self._path}: empty or too long")
+        if content != self._content:
+            self._content = content
+            self.credential = Credential(self.credential.generation + 1, self._now())
+        return content

@@ -1,0 +1,138 @@
+"""Reads JSON documents of a cloud's HTTP API: one request at a time, with limits, and no exception."""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from libs.clouds.instances import NotFound, Outcome, RequestObserver, Unanswered
+from libs.clouds.request_budget import RequestBudget
+from libs.common.client_tls import make_client_context
+
+DEADLINE_SECONDS: Final = 15.0
+MAX_BODY_BYTES: Final = 4 << 20  # a page of 50 servers has 0.3 MB
+_LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
+
+AnswerT = TypeVar("AnswerT")
+
+
+class HttpResponse(msgspec.Struct, frozen=True):
+    """A complete response with any status."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+ReadResponse = Callable[[HttpResponse], AnswerT]
+# The headers with the current credential; called right before a request is sent.
+Authorize = Callable[[], Mapping[str, str] | Unanswered]
+
+
+class HttpReader:
+    """The connection to one endpoint. It sends GET only, verifies TLS, and follows no redirect."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        authorize: Authorize,
+        user_agent: str,
+        budget: RequestBudget,
+        observe: RequestObserver,
+        deadline_seconds: float = DEADLINE_SECONDS,
+    ) -> None:
+        """Connect on first use inside a running loop. Raises ValueError for an unusable endpoint."""
+        self._endpoint = endpoint.rstrip("/")
+        self._tls = make_tls_context(self._endpoint)
+        self._authorize = authorize
+        self._user_agent = user_agent
+        self._budget = budget
+        self._observe = observe
+        self._deadline_seconds = deadline_seconds
+        self._one_at_a_time = asyncio.Lock()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def get(
+        self, path: str, query: Mapping[str, str], read: ReadResponse[AnswerT]
+    ) -> AnswerT | Unanswered:
+        """Wait for the turn of this request, send it, and return what `read` makes of the response."""
+        loop = asyncio.get_running_loop()
+        async with self._one_at_a_time:
+            await asyncio.sleep(self._budget.seconds_until_turn(loop.time()))
+            started = loop.time()
+            if paused := self._budget.why_paused(started):
+                return paused
+            headers = self._authorize()
+            if isinstance(headers, Unanswered):
+                return headers
+            self._budget.count_request(started)
+            response = await self._send(path, query, headers)
+            answer = response if isinstance(response, Unanswered) else read(response)
+            if isinstance(answer, Unanswered) and answer.outcome == "rate_limited":
+                self._budget.pause(answer.retry_after_seconds or 0.0, answer.reason, now=loop.time())
+        self._observe(_classify(answer), loop.time() - started)
+        return answer
+
+    async def _send(
+        self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> HttpResponse | Unanswered:
+        try:
+            async with (
+                asyncio.timeout(self._deadline_seconds),
+                self._open_session().get(
+                    self._endpoint + path, params=query, headers=headers, allow_redirects=False
+                ) as response,
+            ):
+                body = bytearray()
+                async for part in response.content.iter_any():
+                    body += part
+                    if len(body) > MAX_BODY_BYTES:
+                        return Unanswered("malformed", f"{path}: more than {MAX_BODY_BYTES} bytes")
+                return HttpResponse(response.status, response.headers, bytes(body))
+        except TimeoutError:
+            return Unanswered("unreachable", f"{path}: no answer within {self._deadline_seconds:g} s")
+        except (aiohttp.ClientError, OSError) as error:
+            return Unanswered("unreachable", f"{path}: {type(error).__name__}: {error}")
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=self._tls or True),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"Accept": "application/json", "User-Agent": self._user_agent},
+                timeout=aiohttp.ClientTimeout(total=None),  # the deadline covers everything
+            )
+        return self._session
+
+
+def _classify(answer: object) -> Outcome:
+    if isinstance(answer, Unanswered):
+        return answer.outcome
+    return "not_found" if isinstance(answer, NotFound) else "found"
+
+
+def make_tls_context(endpoint: str) -> ssl.SSLContext | None:
+    """Return the context that trusts the system's authorities, None for plain HTTP on the loopback.
+
+    Raises ValueError for any other endpoint.
+    """
+    parts = urlsplit(endpoint)
+    if parts.username or parts.password or parts.query or parts.fragment or not parts.hostname:
+        raise ValueError("the endpoint of the cloud is not a plain URL")
+    if parts.scheme == "http" and parts.hostname in _LOOPBACK:
+        return None
+    if parts.scheme != "https":
+        raise ValueError(f"the endpoint {endpoint} is not https: its credential would be sent in clear text")
+    context = make_client_context()
+    context.load_default_certs()
+    return context

@@ -1,0 +1,66 @@
+"""When the next request to a cloud may be sent: some per minute, and none that other clients will need."""
+
+from collections import deque
+from typing import Final
+
+from libs.clouds.instances import RateLimit, Unanswered
+
+REQUESTS_PER_MINUTE: Final = 20
+# The rate limit belongs to the project. The rest is for its other clients: CSI driver, autoscaler, operators.
+_SHARE_OF_OTHERS: Final = 0.25
+_MIN_PAUSE_SECONDS: Final = 60.0
+_MAX_PAUSE_SECONDS: Final = 3600.0
+_MINUTE: Final = 60.0
+
+
+class RequestBudget:
+    """Counts the requests of one credential. All times are monotonic, in seconds."""
+
+    def __init__(self, *, requests_per_minute: int = REQUESTS_PER_MINUTE) -> None:
+        self.rate_limit: RateLimit | None = None
+        self._sent_at: deque[float] = deque(maxlen=requests_per_minute)
+        self._paused_until = 0.0
+        self._pause_reason = ""
+
+    def seconds_until_turn(self, now: float) -> float:
+        """Return how long the next request has to wait for the number of requests per minute."""
+        if len(self._sent_at) < (self._sent_at.maxlen or 0):
+            return 0.0
+        return max(0.0, self._sent_at[0] + _MINUTE - now)
+
+    def why_paused(self, now: float) -> Unanswered | None:
+        """Return the answer to a request that must not be sent now, None if it may be."""
+        remaining = self._paused_until - now
+        return Unanswered("held_back", self._pause_reason, remaining) if remaining > 0 else None
+
+    def count_request(self, now: float) -> None:
+        """Count a request that is sent now."""
+        self._sent_at.append(now)
+
+    def record_rate_limit(self, rate_limit: RateLimit, *, full_in_seconds: float, now: float) -> None:
+        """Record what the cloud reports; pause while less than a quarter of the limit remains.
+
+        The rate limit is at its maximum again in `full_in_seconds`, and returns evenly until then.
+        """
+        self.rate_limit = rate_limit
+        missing = rate_limit.limit * _SHARE_OF_OTHERS - rate_limit.remaining
+        if missing <= 0:
+            return
+        used = rate_limit.limit - rate_limit.remaining
+        counts = f"{rate_limit.remaining} of {rate_limit.limit} requests remain"
+        self.pause(
+            full_in_seconds * missing / used,
+            f"{counts}, and less than a quarter is left to the project's other clients",
+            now=now,
+        )
+
+    def pause(self, seconds: float, reason: str, *, now: float) -> None:
+        """Send nothing for this long, at least a minute and at most an hour."""
+        until = now + min(max(seconds, _MIN_PAUSE_SECONDS), _MAX_PAUSE_SECONDS)
+        if until > self._paused_until:
+            self._paused_until, self._pause_reason = until, reason
+
+    def forget_rate_limit(self) -> None:
+        """Start over with another credential; the requests of the last minute still count."""
+        self.rate_limit = None
+        self._paused_until = 0.0
