@@ -188,7 +188,7 @@ def test_a_pod_uses_its_service_account(tmp_path: Path, host: str, server: str):
 
 
 @pytest.mark.parametrize("lacking", ["token", "ca.crt"])
-def test_a_pod_without_its_service_account_is_reported_which_file_is_missing(tmp_path: Path, lacking: str):
+def test_the_error_of_a_pod_without_its_service_account_names_the_missing_file(tmp_path: Path, lacking: str):
     for name in {"token", "ca.crt"} - {lacking}:
         (tmp_path / name).write_text("something")
     environment = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}

@@ -259,7 +259,7 @@ def test_a_list_of_all_paths_is_accepted_without_a_word(arguments: tuple[str, ..
     "argument",
     ["--client-ca-file=/ca", "--tls-min-version=VersionTLS13", "--tls-cipher-suites=TLS_AES_128_GCM_SHA256"],
 )
-def test_a_flag_that_asks_for_protection_is_reported_not_to_be_obeyed(argument: str):
+def test_a_flag_that_asks_for_protection_is_reported_as_ignored(argument: str):
     (warning,) = read(argument).warnings
     assert warning.startswith(f"{argument} is ignored: ")
 

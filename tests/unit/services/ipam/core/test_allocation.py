@@ -376,7 +376,7 @@ def test_addresses_in_pod_cidrs_and_outside_of_pools_use_up_no_bound():
     assert plan.ignored_addresses == {}
 
 
-def test_who_finds_no_block_is_reported_whose_addresses_are_in_them():
+def test_the_reason_for_no_block_names_the_nodes_whose_addresses_are_in_them():
     four = tuple(f"10.0.{third}.9/32" for third in range(4))
     addresses = {"a": four, "b": four[1:2], "c": four[2:], "d": ("10.9.0.1/32",)}
     pool, ours = msgspec.structs.replace(IPV4, cidr="10.0.0.0/23"), Exclusions(addresses_by_node=addresses)
