@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Final, Literal, Self
 
@@ -33,15 +34,16 @@ class MachineUnavailable(Exception):
         return cls(MachineFault(kind=kind, step=step, endpoint=endpoint, message=message))
 
 
+@dataclass(eq=False)
 class TalosSession:
     """Provides connected channels to machines over a working endpoint, with the current credentials."""
 
-    def __init__(
-        self, store: CredentialStore, *, clock: Callable[[], datetime], connect_seconds: float
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._connect_seconds = connect_seconds
+    store: CredentialStore
+    _: KW_ONLY
+    clock: Callable[[], datetime]
+    connect_seconds: float
+
+    def __post_init__(self) -> None:
         self._endpoint_selector = EndpointSelector()
         self._credentials: Credentials | None = None
         self._channels: dict[tuple[Endpoint, Purpose], TalosChannel] = {}
@@ -50,7 +52,7 @@ class TalosSession:
     def credentials(self) -> Credentials:
         """Return the current credentials. Raises MachineUnavailable (no_endpoint)."""
         try:
-            found = self._store.current(self._clock())
+            found = self.store.current(self.clock())
         except CredentialsError as error:
             raise MachineUnavailable.because("no_endpoint", "credentials", str(error)) from error
         if self._credentials is None or found.digest != self._credentials.digest:
@@ -91,7 +93,7 @@ class TalosSession:
                         await channel.wait_connected()
             except OSError as error:  # TimeoutError and ssl.SSLError among them
                 kind, reason = classify_connection_error(error)
-                problem = credentials.problem(self._clock())
+                problem = credentials.problem(self.clock())
                 endpoint = channel.endpoint
                 fault = translate_connection_error(
                     kind, reason, endpoint=str(endpoint), certificate_problem=problem
@@ -115,7 +117,7 @@ class TalosSession:
         except MachineUnavailable as error:
             return error.fault.message
         outage = self._endpoint_selector.get_outage_fault(credentials.endpoints, loop_time())
-        return outage.message if outage else self._store.problem
+        return outage.message if outage else self.store.problem
 
     async def close(self) -> None:
         """Close every connection; running calls fail."""
@@ -125,7 +127,7 @@ class TalosSession:
     def _reload_credentials(self, credentials: Credentials) -> bool:
         """Reload credentials that Talos rejected; return whether they changed."""
         try:
-            self._store.reload(self._clock())
+            self.store.reload(self.clock())
             return self.credentials().digest != credentials.digest
         except (CredentialsError, MachineUnavailable):
             return False  # the rejection has the reason; the store keeps the problem of the file
@@ -136,7 +138,7 @@ class TalosSession:
         self._retired = [one for one in (*self._retired, *self._channels.values()) if one.is_busy]
         self._credentials = credentials
         self._channels = {
-            (endpoint, purpose): TalosChannel(endpoint, credentials, connect_seconds=self._connect_seconds)
+            (endpoint, purpose): TalosChannel(endpoint, credentials, connect_seconds=self.connect_seconds)
             for endpoint in credentials.endpoints
             for purpose in PURPOSES
         }

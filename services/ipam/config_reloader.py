@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Final
 
@@ -23,34 +24,28 @@ log = logging.getLogger(__name__)
 _RECHECK_SECONDS: Final = 5.0  # the blocks in use may change, or become known
 
 
+@dataclass(eq=False)
 class ConfigReloader:
     """Provides the newest acceptable pools, and the reasons why a newer file is rejected."""
 
-    def __init__(
-        self,
-        settings: IpamSettings,
-        *,
-        get_blocks_in_use: Callable[[], Mapping[str, str] | None],
-        on_change: Callable[[], None],
-        kube: EventWriter,
-        now: Callable[[], datetime],
-    ) -> None:
-        """`get_blocks_in_use` returns block -> Node name; None while the blocks in use are unknown.
+    settings: IpamSettings
+    _: KW_ONLY
+    # block -> Node name; None while the blocks in use are unknown
+    get_blocks_in_use: Callable[[], Mapping[str, str] | None]
+    on_change: Callable[[], None]  # called when the pools or the ownership of Nodes change
+    kube: EventWriter
+    now: Callable[[], datetime]
 
-        `on_change` is called when the pools or the ownership of Nodes change.
-        """
-        self._settings = settings
-        self._get_blocks_in_use = get_blocks_in_use
-        self._on_change = on_change
-        self._ownership = settings.file.ownership.for_controller(NODE_IPAM)
-        self._current = settings.file.pools
+    def __post_init__(self) -> None:
+        self._ownership = self.settings.file.ownership.for_controller(NODE_IPAM)
+        self._current = self.settings.file.pools
         self._requested_pools: tuple[Pool, ...] | None = None  # from a valid file, not accepted yet
         events = ConfigEvents(
-            recorder=EventRecorder(kube, component=COMPONENT, now=now, limits=LATEST_ONLY),
+            recorder=EventRecorder(self.kube, component=COMPONENT, now=self.now, limits=LATEST_ONLY),
             accepted="PoolsAccepted",
             rejected="PoolsRejected",
         )
-        self._status = CloudConfigStatus(IPAM.service, settings, now=now, events=events)
+        self._status = CloudConfigStatus(IPAM.service, self.settings, now=self.now, events=events)
 
     @property
     def pools(self) -> tuple[Pool, ...]:
@@ -90,12 +85,12 @@ class ConfigReloader:
         if ownership != self._ownership:
             self._ownership = ownership
             log.info("ownership of Nodes changed")
-            self._on_change()
+            self.on_change()
 
     def _validate_requested(self) -> None:
         if self._requested_pools is None:
             return
-        in_use = self._get_blocks_in_use()
+        in_use = self.get_blocks_in_use()
         if in_use is None:
             return  # it is not known yet which Nodes would lose blocks
         refused = find_refused_shrinks(self._current, self._requested_pools, in_use)
@@ -108,10 +103,10 @@ class ConfigReloader:
         self._requested_pools = None
         differ = pools != self._current  # or only their lines in the file, which does no harm
         self._current = pools
-        self._status.accept(f"ipam uses the pools of {self._settings.cloud_config}")
+        self._status.accept(f"ipam uses the pools of {self.settings.cloud_config}")
         if differ:
             log.info("pools changed", extra={"pools": ", ".join(pool.name for pool in pools) or "none"})
-            self._on_change()
+            self.on_change()
 
     def _reject(self, mistakes: tuple[str, ...]) -> None:
         if mistakes != self._status.mistakes:  # a recheck often finds the same ones

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -27,23 +28,19 @@ class ConfigEvents(msgspec.Struct, frozen=True, kw_only=True):
     rejected: str  # reason of the Event
 
 
+@dataclass(eq=False)
 class CloudConfigStatus:
     """The time of the last accepted file, and the mistakes of a newer rejected one."""
 
-    def __init__(
-        self,
-        service: str,
-        settings: CloudConfigSettings,
-        *,
-        now: Callable[[], datetime],
-        events: ConfigEvents | None = None,
-    ) -> None:
-        """The file was accepted at startup. Without `events`, only metrics, log and problems report."""
-        self._service = service
-        self._settings = settings
-        self._now = now
-        self._events = None if settings.observe_only else events
-        self._loaded_at = now()
+    service: str
+    settings: CloudConfigSettings
+    _: KW_ONLY
+    now: Callable[[], datetime]
+    events: ConfigEvents | None = None  # None: only metrics, log and problems report
+
+    def __post_init__(self) -> None:
+        self._events = None if self.settings.observe_only else self.events
+        self._loaded_at = self.now()
         self._mistakes: tuple[str, ...] = ()
 
     @property
@@ -61,7 +58,7 @@ class CloudConfigStatus:
         *periodic: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         """Poll the file until cancelled, and run `periodic` meanwhile; return at once without a file."""
-        settings = self._settings
+        settings = self.settings
         if settings.cloud_config is None:
             return
         self._export()
@@ -73,13 +70,13 @@ class CloudConfigStatus:
         )
 
     def _export(self) -> None:
-        metrics.RULES_RELOAD_SUCCESS.labels(self._service).set(not self._mistakes)
-        metrics.RULES_LAST_RELOAD.labels(self._service).set(self._loaded_at.timestamp())
+        metrics.RULES_RELOAD_SUCCESS.labels(self.service).set(not self._mistakes)
+        metrics.RULES_LAST_RELOAD.labels(self.service).set(self._loaded_at.timestamp())
 
     def accept(self, text: str) -> None:
         """Record an accepted file; `text` is the message of the Event after a rejection."""
         was_rejected, self._mistakes = bool(self._mistakes), ()
-        self._loaded_at = self._now()
+        self._loaded_at = self.now()
         self._export()
         if was_rejected and self._events is not None:
             self._record(self._events, self._events.accepted, text)
@@ -88,7 +85,7 @@ class CloudConfigStatus:
         """Record a rejected file; the last accepted one stays in use."""
         self._mistakes = mistakes
         self._export()
-        metrics.RULES_RELOAD_ERRORS.labels(self._service).inc()
+        metrics.RULES_RELOAD_ERRORS.labels(self.service).inc()
         more = len(mistakes) - _MAX_LOGGED_MISTAKES
         shown = "; ".join(mistakes[:_MAX_LOGGED_MISTAKES]) + (f"; and {more} more" if more > 0 else "")
         log.error("--cloud-config rejected, the previous one stays in use", extra={"mistakes": shown})
@@ -110,26 +107,23 @@ class CloudConfigStatus:
         )
 
 
+@dataclass(eq=False)
 class OwnershipReloader:
     """Provides the ownership section of the last valid file, for services that use nothing else of it.
 
     It records no Events about an invalid file, because the labeler does.
     """
 
-    def __init__(
-        self,
-        settings: CloudConfigSettings,
-        *,
-        service: str,
-        controller: str,
-        on_change: Callable[[], None],
-        now: Callable[[], datetime],
-    ) -> None:
-        """`on_change` is called when the ownership changes."""
-        self._controller = controller
-        self._on_change = on_change
-        self._ownership = settings.file.ownership.for_controller(controller)
-        self._status = CloudConfigStatus(service, settings, now=now)
+    settings: CloudConfigSettings
+    _: KW_ONLY
+    service: str
+    controller: str
+    on_change: Callable[[], None]  # called when the ownership changes
+    now: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
+        self._ownership = self.settings.file.ownership.for_controller(self.controller)
+        self._status = CloudConfigStatus(self.service, self.settings, now=self.now)
 
     def ownership(self) -> Ownership:
         """Return the current ownership."""
@@ -148,8 +142,8 @@ class OwnershipReloader:
             self._status.reject(tuple(found.mistakes))
             return
         self._status.accept("")
-        ownership = found.ownership.for_controller(self._controller)
+        ownership = found.ownership.for_controller(self.controller)
         if ownership != self._ownership:
             self._ownership = ownership
             log.info("ownership of Nodes changed")
-            self._on_change()
+            self.on_change()

@@ -8,6 +8,7 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -77,6 +78,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     connection_seconds: float = 20.0  # from accept to close, the handshake included
 
 
+@dataclass(eq=False)
 class Listener:
     """Serves each connection with its own handler.
 
@@ -84,19 +86,12 @@ class Listener:
     address with the most connections. So a source cannot close connections of another source that has fewer.
     """
 
-    def __init__(
-        self,
-        new_handler: Callable[[asyncio.Event], asyncio.Protocol],
-        context: ssl.SSLContext | None,
-        limits: Limits,
-    ) -> None:
-        """Create a listener; without a context it serves plain TCP.
+    # returns a handler that sets the event when its connection is closed
+    new_handler: Callable[[asyncio.Event], asyncio.Protocol]
+    context: ssl.SSLContext | None  # None: plain TCP
+    limits: Limits
 
-        `new_handler` returns a handler that sets the event when its connection is closed.
-        """
-        self._new_handler = new_handler
-        self._context = context
-        self._limits = limits
+    def __post_init__(self) -> None:
         self._sockets: Sequence[socket.socket] = ()
         self._sources: dict[asyncio.Task[None], str] = {}  # source of each open connection, oldest first
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
@@ -147,7 +142,7 @@ class Listener:
         self._pauses[listening] = loop.call_later(_ACCEPT_PAUSE_SECONDS, self._resume, listening)
 
     def _open(self, accepted: socket.socket, source: str) -> None:
-        if len(self._sources) >= self._limits.connections:
+        if len(self._sources) >= self.limits.connections:
             self._evict()
 
         def forget(task: "asyncio.Task[None]") -> None:
@@ -168,15 +163,15 @@ class Listener:
 
     async def _serve(self, accepted: socket.socket) -> None:
         closed = asyncio.Event()
-        handshake = self._limits.handshake_seconds if self._context else None
+        handshake = self.limits.handshake_seconds if self.context else None
         try:
-            async with asyncio.timeout(self._limits.connection_seconds):
+            async with asyncio.timeout(self.limits.connection_seconds):
                 transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-                    lambda: self._new_handler(closed),
+                    lambda: self.new_handler(closed),
                     accepted,
-                    ssl=self._context,
+                    ssl=self.context,
                     ssl_handshake_timeout=handshake,
-                    ssl_shutdown_timeout=1.0 if self._context else None,
+                    ssl_shutdown_timeout=1.0 if self.context else None,
                 )
                 try:
                     await closed.wait()
