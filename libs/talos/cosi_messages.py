@@ -1,7 +1,11 @@
 """Decodes the COSI messages around a resource.
 
 A generic decoder would spend more time on unused fields (versions, timestamps, the same spec as YAML) than
-on the facts. Field numbers: proto/talos.proto.
+on the facts. The fields, by the numbers of COSI's .proto files:
+
+    GetResponse, ListResponse: 1 resource. WatchResponse: 1 event, repeated.
+    Event: 1 resource, 2 event_type, 3 old, 4 error.
+    Resource: 1 metadata, 2 spec. Metadata: 1 namespace, 2 type, 3 id. Spec: 1 proto_spec.
 """
 
 from typing import Final, NamedTuple

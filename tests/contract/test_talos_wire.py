@@ -7,17 +7,9 @@ import pytest
 from libs.common.contract.machine import AddressStatus, PlatformMetadata
 from libs.talos import resources
 from libs.talos.machine_reading import read_addresses, read_platform
-from libs.talos.proto.generated import (
-    GetResponse,
-    ListResponse,
-    Metadata,
-    NetIpPrefix,
-    Resource,
-    Spec,
-    WatchOptions,
-    WatchRequest,
-)
+from libs.talos.proto.generated import NetIpPrefix, WatchOptions, WatchRequest
 from libs.talos.validation import parse_resources
+from tests.cosi_answers import encode_answer, encode_resource
 
 EVERYTHING = (
     resources.PLATFORM_METADATA,
@@ -99,8 +91,7 @@ def test_platform_metadata_are_read():
     ],
 )
 def test_addresses_are_read(spec: str, want: AddressStatus):
-    resource = _resource(resources.ADDRESSES, "eth0/some", spec)
-    answers = [bytes(ListResponse(resource=resource))]
+    answers = [encode_answer(encode_resource(resources.ADDRESSES, "eth0/some", bytes.fromhex(spec)))]
     assert read_addresses(parse_resources(resources.ADDRESSES, answers)) == (want,)
 
 
@@ -130,9 +121,4 @@ def test_service_addresses_of_ipvs_are_not_asked_for(identifier: str, asked_for:
 
 
 def _get(asked: resources.ResourceRef, spec: str) -> bytes:
-    return bytes(GetResponse(resource=_resource(asked, asked.id, spec)))
-
-
-def _resource(asked: resources.ResourceRef, identifier: str, spec: str) -> Resource:
-    metadata = Metadata(namespace=asked.namespace, type=asked.type, id=identifier)
-    return Resource(metadata=metadata, spec=Spec(proto_spec=bytes.fromhex(spec)))
+    return encode_answer(encode_resource(asked, asked.id, bytes.fromhex(spec)))

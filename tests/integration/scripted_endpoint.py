@@ -19,14 +19,9 @@ from h2.events import (
 )
 from h2.exceptions import ProtocolError
 
-from libs.talos.proto.generated import (
-    GetRequest,
-    GetResponse,
-    Metadata,
-    Resource,
-    Spec,
-)
+from libs.talos.proto.generated import GetRequest
 from libs.testbed.talos_pki import TalosPki
+from tests.cosi_answers import encode_answer, encode_resource
 
 Headers = list[tuple[str, str]]
 HEADERS: Headers = [(":status", "200"), ("content-type", "application/grpc")]
@@ -49,11 +44,9 @@ class Request:
         """Namespace, type and id have the same field numbers in Get, List and Watch."""
         return GetRequest.parse(self.body[5:])
 
-    def resource(self, spec: bytes = b"") -> Resource:
+    def resource(self, spec: bytes = b"") -> bytes:
         """The resource that was asked for, with that spec."""
-        asked = self.asked
-        metadata = Metadata(namespace=asked.namespace, type=asked.type, id=asked.id or "eth0/10.0.0.5/24")
-        return Resource(metadata=metadata, spec=Spec(proto_spec=spec))
+        return encode_resource(self.asked, self.asked.id or "eth0/10.0.0.5/24", spec)
 
     def answer(self, *messages: bytes, trailers: Headers = OK) -> None:
         """Headers, messages and trailers, as an honest server sends them."""
@@ -65,7 +58,7 @@ class Request:
     def answer_well(self) -> None:
         """The empty resource; no addresses."""
         if self.path.endswith("/Get"):
-            self.answer(bytes(GetResponse(resource=self.resource())))
+            self.answer(encode_answer(self.resource()))
         else:
             self.answer()
 

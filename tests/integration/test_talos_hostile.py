@@ -12,13 +12,9 @@ from h2.settings import SettingCodes
 from libs.common.contract.machine import FaultKind
 from libs.talos.api import MachineUnavailable, TalosApi, WatchSnapshot
 from libs.talos.credentials import CredentialStore
-from libs.talos.proto.generated import (
-    Event,
-    EventType,
-    GetResponse,
-    WatchResponse,
-)
+from libs.talos.proto.generated import EventType
 from libs.testbed.talos_pki import TalosPki
+from tests.cosi_answers import encode_answer, encode_event
 from tests.integration.scripted_endpoint import (
     HEADERS,
     OK,
@@ -78,7 +74,7 @@ def announce_four_gigabytes(request: Request) -> None:
 
 
 def twice(request: Request) -> None:
-    answer = bytes(GetResponse(resource=request.resource()))
+    answer = encode_answer(request.resource())
     request.answer(answer, answer)
 
 
@@ -87,7 +83,7 @@ def ended(headers: Headers) -> Script:
 
 
 def trailed(trailers: Headers) -> Script:
-    return lambda request: request.answer(bytes(GetResponse(resource=request.resource())), trailers=trailers)
+    return lambda request: request.answer(encode_answer(request.resource()), trailers=trailers)
 
 
 MISBEHAVIOURS: list[tuple[str, Script, FaultKind]] = [
@@ -255,12 +251,12 @@ async def scripted_endpoint_of(pki: TalosPki, tmp_path: Path) -> AsyncIterator[S
 async def test_an_errored_event_ends_the_watch(tmp_path: Path):
     def script(request: Request) -> None:
         request.headers(HEADERS)
-        send(request, WatchResponse())
+        send(request, b"")
         if request.asked.id:
-            send(request, WatchResponse(event=[Event(resource=request.resource())]))
+            send(request, encode_event(EventType.CREATED, resource=request.resource()))
         else:
             error = "buffer overrun: namespace network capacity 1024"
-            send(request, WatchResponse(event=[Event(event_type=EventType.ERRORED, error=error)]))
+            send(request, encode_event(EventType.ERRORED, error=error))
 
     async with (
         asking(tmp_path, script) as (api, _),
@@ -278,12 +274,12 @@ async def test_a_machine_that_floods_its_watch_is_held_back(tmp_path: Path):
             request.answer_well()
             return
         request.headers(HEADERS)
-        send(request, WatchResponse())
+        send(request, b"")
         if not request.asked.id:
-            send(request, WatchResponse(event=[Event(event_type=EventType.BOOTSTRAPPED)]))
-        event = Event(event_type=EventType.CREATED, resource=request.resource(b"x" * 500))
+            send(request, encode_event(EventType.BOOTSTRAPPED))
+        event = encode_event(EventType.CREATED, resource=request.resource(b"x" * 500))
         while request.room > 2_000:
-            send(request, WatchResponse(event=[event]))
+            send(request, event)
 
     async with (
         asking(tmp_path, script) as (api, _),
@@ -297,9 +293,8 @@ async def test_a_machine_that_floods_its_watch_is_held_back(tmp_path: Path):
         await api.fetch_facts(HONEST, deadline_seconds=5)
 
 
-def send(request: Request, message: WatchResponse) -> None:
-    encoded = bytes(message)
-    request.data(b"\0" + len(encoded).to_bytes(4, "big") + encoded)
+def send(request: Request, message: bytes) -> None:
+    request.data(b"\0" + len(message).to_bytes(4, "big") + message)
 
 
 async def drained(watch: AsyncGenerator[WatchSnapshot | None, None]) -> None:

@@ -7,26 +7,19 @@
 __all__ = (
     "AddressStatusSpec",
     "ControllerManagerConfigSpec",
-    "Event",
     "EventType",
     "GetOptions",
     "GetRequest",
-    "GetResponse",
     "IdQuery",
     "InfoSpec",
     "ListOptions",
     "ListRequest",
-    "ListResponse",
-    "Metadata",
     "NetIpPrefix",
     "NodenameSpec",
     "PlatformMetadataSpec",
-    "Resource",
-    "Spec",
     "SystemInformationSpec",
     "WatchOptions",
     "WatchRequest",
-    "WatchResponse",
 )
 
 from dataclasses import dataclass
@@ -97,23 +90,11 @@ default_message_pool.register_message("", "ControllerManagerConfigSpec", Control
 
 
 @dataclass(eq=False, repr=False)
-class Event(betterproto2.Message):
-    resource: "Resource | None" = betterproto2.field(1, betterproto2.TYPE_MESSAGE, optional=True)
-
-    event_type: "EventType" = betterproto2.field(
-        2, betterproto2.TYPE_ENUM, default_factory=lambda: EventType(0)
-    )
-
-    old: "Resource | None" = betterproto2.field(3, betterproto2.TYPE_MESSAGE, optional=True)
-
-    error: "str | None" = betterproto2.field(4, betterproto2.TYPE_STRING, optional=True)
-
-
-default_message_pool.register_message("", "Event", Event)
-
-
-@dataclass(eq=False, repr=False)
 class GetOptions(betterproto2.Message):
+    """
+    ---- cosi.resource: requests. cosi_messages.py decodes the answers.
+    """
+
     pass
 
 
@@ -132,14 +113,6 @@ class GetRequest(betterproto2.Message):
 
 
 default_message_pool.register_message("", "GetRequest", GetRequest)
-
-
-@dataclass(eq=False, repr=False)
-class GetResponse(betterproto2.Message):
-    resource: "Resource | None" = betterproto2.field(1, betterproto2.TYPE_MESSAGE, optional=True)
-
-
-default_message_pool.register_message("", "GetResponse", GetResponse)
 
 
 @dataclass(eq=False, repr=False)
@@ -186,30 +159,6 @@ class ListRequest(betterproto2.Message):
 
 
 default_message_pool.register_message("", "ListRequest", ListRequest)
-
-
-@dataclass(eq=False, repr=False)
-class ListResponse(betterproto2.Message):
-    resource: "Resource | None" = betterproto2.field(1, betterproto2.TYPE_MESSAGE, optional=True)
-
-
-default_message_pool.register_message("", "ListResponse", ListResponse)
-
-
-@dataclass(eq=False, repr=False)
-class Metadata(betterproto2.Message):
-    """
-    ---- cosi.resource
-    """
-
-    namespace: "str" = betterproto2.field(1, betterproto2.TYPE_STRING)
-
-    type: "str" = betterproto2.field(2, betterproto2.TYPE_STRING)
-
-    id: "str" = betterproto2.field(3, betterproto2.TYPE_STRING)
-
-
-default_message_pool.register_message("", "Metadata", Metadata)
 
 
 @dataclass(eq=False, repr=False)
@@ -287,24 +236,6 @@ default_message_pool.register_message("", "PlatformMetadataSpec", PlatformMetada
 
 
 @dataclass(eq=False, repr=False)
-class Resource(betterproto2.Message):
-    metadata: "Metadata | None" = betterproto2.field(1, betterproto2.TYPE_MESSAGE, optional=True)
-
-    spec: "Spec | None" = betterproto2.field(2, betterproto2.TYPE_MESSAGE, optional=True)
-
-
-default_message_pool.register_message("", "Resource", Resource)
-
-
-@dataclass(eq=False, repr=False)
-class Spec(betterproto2.Message):
-    proto_spec: "bytes" = betterproto2.field(1, betterproto2.TYPE_BYTES)
-
-
-default_message_pool.register_message("", "Spec", Spec)
-
-
-@dataclass(eq=False, repr=False)
 class SystemInformationSpec(betterproto2.Message):
     """
     SystemInformations.hardware.talos.dev. The texts are declared as bytes, which is the same on the wire: they come
@@ -353,11 +284,3 @@ class WatchRequest(betterproto2.Message):
 
 
 default_message_pool.register_message("", "WatchRequest", WatchRequest)
-
-
-@dataclass(eq=False, repr=False)
-class WatchResponse(betterproto2.Message):
-    event: "list[Event]" = betterproto2.field(1, betterproto2.TYPE_MESSAGE, repeated=True)
-
-
-default_message_pool.register_message("", "WatchResponse", WatchResponse)

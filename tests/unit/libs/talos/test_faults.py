@@ -14,16 +14,10 @@ from libs.talos.faults import (
 )
 from libs.talos.header_encoder import HeaderEncoder
 from libs.talos.machine_events import WatchOpening
-from libs.talos.proto.generated import (
-    Event,
-    EventType,
-    Metadata,
-    Resource,
-    Spec,
-    WatchResponse,
-)
+from libs.talos.proto.generated import EventType
 from libs.talos.proto.strict import InvalidResponse
 from libs.talos.resources import ADDRESSES
+from tests.cosi_answers import encode_event, encode_resource
 
 DIAL = 'connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.5:50000: connect: refused"'
 HANDSHAKE = (
@@ -127,37 +121,33 @@ def test_equal_headers_have_equal_bytes_in_each_call():
     assert encoder.encode(CONSTANT) == first
 
 
-NOTHING = WatchResponse()
-NOOP = WatchResponse(event=[Event(event_type=EventType.NOOP)])
-END = WatchResponse(event=[Event(event_type=EventType.BOOTSTRAPPED)])
+NOTHING = b""
+NOOP = encode_event(EventType.NOOP)
+END = encode_event(EventType.BOOTSTRAPPED)
 
 
-def an_address(size: int) -> WatchResponse:
-    metadata = Metadata(namespace=ADDRESSES.namespace, type=ADDRESSES.type, id="eth0/10.0.0.5/24")
-    created = Event(
-        event_type=EventType.CREATED,
-        resource=Resource(metadata=metadata, spec=Spec(proto_spec=bytes(size))),
-    )
-    return WatchResponse(event=[created])
+def an_address(size: int) -> bytes:
+    resource = encode_resource(ADDRESSES, "eth0/10.0.0.5/24", bytes(size))
+    return encode_event(EventType.CREATED, resource=resource)
 
 
 def test_a_watch_opens_after_all_there_is():
     opening = WatchOpening(ADDRESSES)
     for answer in (NOTHING, *[an_address(300)] * 700):
-        assert not opening.apply(bytes(answer))
+        assert not opening.apply(answer)
         assert not opening.is_open
-    opening.apply(bytes(END))
+    opening.apply(END)
     assert opening.is_open
     assert len(opening.initial_resources) == 700
 
 
 @pytest.mark.parametrize("answer", [NOTHING, NOOP, an_address(60_000)], ids=["nothing", "noops", "large"])
-def test_a_machine_that_never_comes_to_the_end_of_what_there_is_is_not_heard_out(answer: WatchResponse):
-    opening, encoded = WatchOpening(ADDRESSES), bytes(answer)
+def test_a_machine_that_never_comes_to_the_end_of_what_there_is_is_not_heard_out(answer: bytes):
+    opening = WatchOpening(ADDRESSES)
 
     def listen() -> None:
         for _ in range(3000):
-            opening.apply(encoded)
+            opening.apply(answer)
 
     with pytest.raises(InvalidResponse):
         listen()

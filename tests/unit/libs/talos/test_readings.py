@@ -3,25 +3,17 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from libs.talos.inventory_reading import read_part
 from libs.talos.machine_events import WatchOpening
 from libs.talos.machine_reading import read_member_names, read_stage
-from libs.talos.proto.generated import (
-    Event,
-    EventType,
-    GetResponse,
-    ListResponse,
-    Metadata,
-    NodenameSpec,
-    Resource,
-    Spec,
-    WatchResponse,
-)
+from libs.talos.proto.generated import EventType, NodenameSpec
 from libs.talos.proto.strict import InvalidResponse, parse
 from libs.talos.resources import INVENTORY, MACHINE_STATUS, MEMBERS
 from libs.talos.validation import parse_resources
 from libs.testbed.sim_machines.protobuf_wire import Field, encode
+from tests.cosi_answers import encode_answer, encode_event, encode_resource
 
 NAME = encode({1: "web-1"})
 FURTHER = encode({200: "unknown"})
@@ -52,19 +44,17 @@ def test_field_number_0_and_groups_are_refused(tag: int):
 RUNNING, RUNNING_AND_READY, SHUTTING_DOWN = b"\x08\x04", b"\x08\x04\x12\x02\x08\x01", b"\x08\x06"
 
 
-def a_status(spec: bytes, *, identifier: str = "machine") -> Resource:
-    metadata = Metadata(namespace=MACHINE_STATUS.namespace, type=MACHINE_STATUS.type, id=identifier)
-    return Resource(metadata=metadata, spec=Spec(proto_spec=spec))
+def a_status(spec: bytes, *, identifier: str = "machine") -> bytes:
+    return encode_resource(MACHINE_STATUS, identifier, spec)
 
 
 def read(spec: bytes, **asked: str) -> str:
-    answer = bytes(GetResponse(resource=a_status(spec, **asked)))
-    return read_stage(parse_resources(MACHINE_STATUS, [answer]))
+    return read_stage(parse_resources(MACHINE_STATUS, [encode_answer(a_status(spec, **asked))]))
 
 
 def a_member(name: str, *, namespace: str = "cluster") -> bytes:
-    metadata = Metadata(namespace=namespace, type=MEMBERS.type, id=name)
-    return bytes(ListResponse(resource=Resource(metadata=metadata, spec=Spec(proto_spec=b"\x0a\x01x"))))
+    members = replace(MEMBERS, namespace=namespace)
+    return encode_answer(encode_resource(members, name, b"\x0a\x01x"))
 
 
 def read_members(answers: list[bytes]) -> frozenset[str]:
@@ -72,8 +62,7 @@ def read_members(answers: list[bytes]) -> frozenset[str]:
 
 
 def updated(new: bytes, old: bytes) -> bytes:
-    event = Event(event_type=EventType.UPDATED, resource=a_status(new), old=a_status(old))
-    return bytes(WatchResponse(event=[event]))
+    return encode_event(EventType.UPDATED, resource=a_status(new), old=a_status(old))
 
 
 @pytest.mark.parametrize(
@@ -126,9 +115,7 @@ def test_members_that_no_talos_would_send_are_unreadable(answers: list[bytes]):
 
 def test_a_watched_status_is_news_when_the_stage_changes_and_not_when_readiness_does():
     opening = WatchOpening(MACHINE_STATUS)
-    opening.apply(
-        bytes(WatchResponse(event=[Event(event_type=EventType.CREATED, resource=a_status(RUNNING))]))
-    )
+    opening.apply(encode_event(EventType.CREATED, resource=a_status(RUNNING)))
     assert opening.is_open
     assert not opening.apply(updated(RUNNING_AND_READY, RUNNING))
     assert not opening.apply(updated(RUNNING, RUNNING_AND_READY))

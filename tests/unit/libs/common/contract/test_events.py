@@ -43,7 +43,7 @@ def test_a_node_that_can_be_observed_can_be_said_to_be_unreachable_however_large
         encode(make_node_observed(make_node(annotations={"a": "x" * MAX_EVENT_BYTES})))
 
 
-TOLD = [
+EVENTS = [
     make_node_observed(make_node()),
     make_node_enriched(make_node(), make_facts()),
     make_csr_observed(make_request()),
@@ -62,7 +62,7 @@ def times_of(document: object, path: tuple[str, ...] = ()) -> list[tuple[str, ..
     return found
 
 
-@pytest.mark.parametrize("event", TOLD, ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_a_message_with_a_time_that_cannot_be_compared_is_no_message(event: Event):
     document = msgspec.json.decode(encode(event))
     paths = times_of(document)
