@@ -1,9 +1,10 @@
 """Reads Kubernetes with the caller's credentials; a rejected request returns the reason as a value."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
@@ -137,3 +138,11 @@ async def get_or_absent(request: Awaitable[T], right: str) -> T | AbsentObject |
             return AbsentObject()
 
     return await get_or_unavailable(answer(), right)
+
+
+def suggest_name(name: str, names: Iterable[str]) -> str:
+    """Return the end of an error about an unknown name: "; did you mean web-1?", or a full stop."""
+    bare = name.rpartition("/")[2].lower()  # kubectl writes node/web-1
+    known = sorted(set(names))
+    close = [bare] if bare in known else get_close_matches(bare, known, n=1, cutoff=0.75)
+    return f"; did you mean {close[0]}?" if close else "."

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from cli.demo.node_progress import MILESTONES, DemoProgress, NodeProgress, compute_percentile
 from cli.render.node_changes import NodeChange
-from cli.render.text import format_changes
+from cli.render.output import format_changes
 
 COLOURS: Final = {
     "joining": "dim", "observed": "cyan", "answered": "blue", "ready": "green", "blocked": "red",

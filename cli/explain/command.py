@@ -179,13 +179,15 @@ def node(*, output: str, cloud_config: Path | None, **source: Any) -> None:
       talos-ccm explain node web-1 -o json | jq .verdict
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     with run_command(_PROGRESS):
-        from cli.explain.node.as_json import node_explanation_to_json  # noqa: PLC0415
         from cli.explain.node.from_cluster import (  # noqa: PLC0415 - `--help` need not load it
             NodeQuery,
             gather_node_evidence,
         )
         from cli.explain.node.node_explanation import explain_node_evidence  # noqa: PLC0415
-        from cli.explain.node.text import format_explanation  # noqa: PLC0415
+        from cli.explain.node.output import (  # noqa: PLC0415
+            format_explanation,
+            node_explanation_to_json,
+        )
         from cli.lines import print_result  # noqa: PLC0415
         from cli.render.compiled_config import read_config  # noqa: PLC0415
         from services.lifecycle.settings import LifecycleSettings  # noqa: PLC0415

@@ -11,8 +11,7 @@ from cli.cluster.kept_keys import NO_MANAGERS
 from cli.command_exit import CommandError
 from cli.layout import format_table
 from cli.lines import Line, print_json, print_lines
-from cli.render import text
-from cli.render.as_json import comparison_to_json, previews_to_json
+from cli.render import output
 from cli.render.compiled_config import CompiledConfig, read_config
 from cli.render.facts_file import encode_facts, load_samples
 from cli.render.node_selection import GatheredNodes, NodeSelection, SkippedNode, gather_nodes
@@ -72,14 +71,14 @@ def _show_previews(
         for node in gathered.nodes
     ]
     if as_json:
-        print_json(previews_to_json(previews, gathered.skipped, used))
+        print_json(output.previews_to_json(previews, gathered.skipped, used))
     else:
         for number, each in enumerate(previews):
             print_lines([Line(0, Text())] if number else [], console)
-            print_lines(text.format_preview(each, used), console)
+            print_lines(output.format_preview(each, used), console)
         _print_skipped(gathered.skipped)
         if with_summary:
-            print_lines(text.format_summary(previews, gathered.skipped), console)
+            print_lines(output.format_summary(previews, gathered.skipped), console)
     return any(each.changes for each in previews)
 
 
@@ -88,12 +87,12 @@ def _show_comparison(
 ) -> bool:
     comparison = compare(gathered.nodes, old, new)
     if as_json:
-        print_json(comparison_to_json(comparison, gathered.skipped))
+        print_json(output.comparison_to_json(comparison, gathered.skipped))
     else:
-        print_lines(text.format_comparison(comparison), Console(highlight=False))
+        print_lines(output.format_comparison(comparison), Console(highlight=False))
         _print_skipped(gathered.skipped)
     return bool(comparison.different)
 
 
 def _print_skipped(skipped: tuple[SkippedNode, ...]) -> None:
-    print_lines(text.format_skipped(skipped), Console(highlight=False, stderr=True))
+    print_lines(output.format_skipped(skipped), Console(highlight=False, stderr=True))

@@ -9,7 +9,7 @@ import msgspec
 
 from cli.cluster.access import AccessError, open_kube_client, open_talos_client
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
-from cli.cluster.kube_reader import ClusterUnavailable, list_all, run_gathering
+from cli.cluster.kube_reader import ClusterUnavailable, list_all, run_gathering, suggest_name
 from cli.cluster.machine_query import fetch_node_name_at, query_machine
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import read_cluster, require_nodes
@@ -18,7 +18,6 @@ from cli.explain.csr.request_evidence import (
     find_claimants,
     find_contested_addresses,
 )
-from cli.name_suggestion import suggest_name
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.node import trim_node
 from libs.common.kube.api import SIGNING_REQUESTS, KubeApi

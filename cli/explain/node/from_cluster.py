@@ -7,7 +7,7 @@ import msgspec
 
 from cli.cluster.access import AccessError, open_kube_client, open_talos_client
 from cli.cluster.described_node import DescribedNode
-from cli.cluster.kube_reader import ClusterUnavailable, get_or_unavailable, run_gathering
+from cli.cluster.kube_reader import ClusterUnavailable, get_or_unavailable, run_gathering, suggest_name
 from cli.cluster.machine_query import find_replacement_machines, query_machine
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import list_events, read_cluster, require_nodes
@@ -20,7 +20,6 @@ from cli.explain.node.node_evidence import (
 )
 from cli.inside.flow_client import query_flow
 from cli.inside.flow_snapshot import FlowObject
-from cli.name_suggestion import suggest_name
 from cli.render.compiled_config import CompiledConfig, parse_config
 from libs.common.cloud_config.fact_fields import required_resources
 from libs.common.contract.machine import MachineFacts

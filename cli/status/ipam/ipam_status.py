@@ -27,7 +27,6 @@ from services.ipam.core.networks import (
     NetworkSet,
     contains,
     explain_no_blocks,
-    overlaps,
     parse_cached_network,
     parse_foreign_network,
     parse_network,
@@ -178,12 +177,8 @@ def _count_pools(
 
 
 def _make_counting_page(blocks: Iterable[str]) -> Page:
-    """Return a page with the outermost of these blocks: `measure_usage` counts disjoint claims."""
-    found: list[Network] = []
-    for network in sorted(map(parse_cached_network, blocks), key=lambda n: (n.family, n.first, n.prefix)):
-        if not found or not overlaps(found[-1], network):
-            found.append(network)
-    return Page(range="", claims={str(n): Claim(block=str(n), uid="", node="") for n in found})
+    """Return a page with these blocks: `measure_usage` counts nested blocks once."""
+    return Page(range="", claims={block: Claim(block=block, uid="", node="") for block in blocks})
 
 
 def _count_outside_pools(

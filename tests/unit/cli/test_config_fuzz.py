@@ -5,11 +5,10 @@ from contextlib import suppress
 
 from cli.config.check_files import format_report, report_to_json
 from cli.config.config_check import check_config
-from cli.render.as_json import previews_to_json
 from cli.render.compiled_config import compile_config
 from cli.render.facts_file import load_samples
+from cli.render.output import format_preview, previews_to_json
 from cli.render.preview import preview_node
-from cli.render.text import format_preview
 from libs.common.cloud_config.document import CloudConfigError
 from services.labeler.core.rules import RulesError
 from tests.builders import NOW

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.__main__ import main
+from cli.cluster.kube_reader import suggest_name
 from cli.config.command import check
-from cli.name_suggestion import suggest_name
 from tests.cli_screen import TEXTS
 
 NAMES = ["web-1", "worker-pool-a-7d9f", "cp-1"]

@@ -11,9 +11,9 @@ from cli.__main__ import main
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.kept_keys import ManagedNode, format_kept_key, report_kept_keys
 from cli.cluster.snapshot import ClusterSnapshot
-from cli.explain.node.as_json import node_explanation_to_json
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import explain_node_evidence
+from cli.explain.node.output import node_explanation_to_json
 from cli.lines import format_json
 from cli.render.compiled_config import compile_config
 from cli.render.facts_file import encode_facts

@@ -13,7 +13,7 @@ from rich.console import Console
 from cli.__main__ import main
 from cli.cluster.described_node import DescribedNode
 from cli.lines import print_lines
-from cli.render import text
+from cli.render import output
 from cli.render.compiled_config import compile_config
 from cli.render.facts_file import load_samples
 from cli.render.preview import apply_plan, apply_until_stable, compare, preview_node
@@ -89,8 +89,8 @@ def test_on_a_terminal_no_line_is_wider_than_it(width: int):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=width, color_system=None, highlight=False)
     for node in load_samples().values():
-        print_lines(text.format_preview(preview_node(node, OLD, now=NOW), OLD), console)
-    print_lines(text.format_comparison(compare(list(load_samples().values()), OLD, NEW)), console)
+        print_lines(output.format_preview(preview_node(node, OLD, now=NOW), OLD), console)
+    print_lines(output.format_comparison(compare(list(load_samples().values()), OLD, NEW)), console)
     assert max(map(len, screen.getvalue().splitlines())) <= width
 
 
@@ -164,7 +164,7 @@ transformations:
 """,
         "new.yaml",
     )
-    lines = [line.text.plain for line in text.format_comparison(compare(fifty, old, new))]
+    lines = [line.text.plain for line in output.format_comparison(compare(fifty, old, new))]
     assert lines == [
         "n-01, n-02, n-03, n-04, n-05, n-06, n-07, n-08 and 22 more  30 nodes",
         "+ label example.com/b = z1",

@@ -17,10 +17,9 @@ from cli.cluster.lease_state import LeaseState
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import AbsentObject
 from cli.explain.command import node as node_command
-from cli.explain.node.as_json import node_explanation_to_json
 from cli.explain.node.node_evidence import LastMessages, NodeEvidence, select_last_messages
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
-from cli.explain.node.text import format_explanation
+from cli.explain.node.output import format_explanation, node_explanation_to_json
 from cli.inside import flow_snapshot
 from cli.lines import format_json
 from cli.render.compiled_config import compile_config

@@ -15,7 +15,7 @@ from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import AbsentObject
 from cli.explain.node.node_evidence import NodeEvidence, choose_machine_result
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
-from cli.explain.node.text import format_explanation
+from cli.explain.node.output import format_explanation
 from cli.inside.flow_snapshot import (
     FlowObject,
     FlowResult,
