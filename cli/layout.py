@@ -8,6 +8,7 @@ from rich.text import Text
 from cli.lines import Line
 
 _GAP: Final = 2
+ELLIPSIS: Final = "\N{HORIZONTAL ELLIPSIS}"
 _MIN_FIRST_WIDTH: Final = 7
 _MIN_LAST_WIDTH: Final = 24  # the last column may wrap between words
 
@@ -40,6 +41,17 @@ def format_age(seconds: float | None) -> str:
         if seconds < until:
             return f"{seconds // size} {unit}"
     return f"{seconds // 86_400} d"
+
+
+def pluralize(count: int, what: str, *, zero: str = "0") -> str:
+    """Return the count with the noun, such as "1 Node" or "2 Nodes"."""
+    return f"{f'{count:,}' if count else zero} {what}{'' if count == 1 else 's'}"
+
+
+def shorten(text: str, most: int = 200) -> str:
+    """Return the text in one line of at most that many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + ELLIPSIS
 
 
 def format_table(
@@ -75,4 +87,4 @@ def _format_row(row: Sequence[Text], widths: Sequence[int], indent: int) -> Line
 
 
 def _truncate(cell: Text, width: int) -> Text:
-    return cell if len(cell) <= width else cell[: width - 1] + Text("\N{HORIZONTAL ELLIPSIS}")
+    return cell if len(cell) <= width else cell[: width - 1] + Text(ELLIPSIS)

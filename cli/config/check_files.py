@@ -10,6 +10,7 @@ from rich.text import Text
 from cli.config.chart_values import check_values_file
 from cli.config.config_check import FileReport, add_values_file_hint, check_config
 from cli.input_file import read_input
+from cli.layout import pluralize
 from cli.lines import Line, print_error, print_json, print_lines
 from libs.common.cloud_config.model import Finding
 from libs.common.settings.cloud_config_reloader import UnreadableFile
@@ -63,13 +64,10 @@ def format_report(checked: FileReport, *, differences: bool) -> Iterator[Line]:
 
 
 def _format_summary(checked: FileReport, *, differences: bool) -> str:
-    counts = [
-        _pluralize(len(checked.rules), "rule"),
-        _pluralize(len(checked.mistakes), "error"),
-        _pluralize(len(checked.warnings), "warning"),
-    ]
+    named = {"rule": checked.rules, "error": checked.mistakes, "warning": checked.warnings}
+    counts = [pluralize(len(found), name, zero="no") for name, found in named.items()]
     if differences:
-        differing = _pluralize(len(checked.differences), "difference")
+        differing = pluralize(len(checked.differences), "difference", zero="no")
         counts.append(f"{differing} from the reference controller")
     return ", ".join(counts)
 
@@ -106,7 +104,3 @@ def _list_findings(checked: FileReport, findings: Iterable[Finding]) -> list[dic
 def _format_finding(finding: Finding, rule: str) -> str:
     path = f"{finding.path} (rule {rule})" if rule else finding.path
     return f"{path} {finding.problem}" if path else finding.problem
-
-
-def _pluralize(count: int, what: str) -> str:
-    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from cli.config.template_trials import EntryTrials, Trial
+from cli.layout import shorten
 from libs.common.cloud_config.fact_fields import FIELDS, OVERRIDABLE
 from libs.common.cloud_config.findings import Findings, suggest_name, truncate_line
 from libs.common.cloud_config.kubernetes_names import label_value_problem, why_reserved
@@ -114,6 +115,4 @@ def _describe_error(error: TemplateError, source: str) -> str:
     if "\n" in source.strip():
         where = f"line {error.line}, {where}"
     context = f" in {{{{{truncate_line(error.context)}}}}}" if error.context else ""
-    reason = " ".join(error.reason.split())
-    reason = reason if len(reason) <= 200 else reason[:199] + "…"
-    return f"{reason} ({where} of the template{context})"
+    return f"{shorten(error.reason)} ({where} of the template{context})"

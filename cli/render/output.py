@@ -7,6 +7,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from cli.cluster.kept_keys import format_kept_key
+from cli.layout import pluralize
 from cli.lines import Line
 from cli.render.compiled_config import CompiledConfig
 from cli.render.node_changes import NodeChange
@@ -40,7 +41,7 @@ def format_comparison(comparison: Comparison) -> Iterator[Line]:
         yield Line(0, Text())
     yield from _format_totals(comparison.different)
     count, total = len(comparison.different), len(comparison.different) + len(comparison.same)
-    what = f"{count} of {_pluralize(total, 'node')} would change" if count else "No node would change"
+    what = f"{count} of {pluralize(total, 'node')} would change" if count else "No node would change"
     yield Line(0, Text.assemble((what, "bold"), f" from {comparison.old} to {comparison.new}"))
 
 
@@ -66,7 +67,7 @@ def format_summary(previews: Sequence[Preview], skipped: Sequence[SkippedNode]) 
         "skipped": sum(not each.expected for each in skipped),
     }
     texts = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "would change")
-    yield Line(0, Text(f"{_pluralize(len(previews) + len(skipped), 'node')}: {texts}", style="bold"))
+    yield Line(0, Text(f"{pluralize(len(previews) + len(skipped), 'node')}: {texts}", style="bold"))
 
 
 def format_skipped(skipped: Sequence[SkippedNode]) -> Iterator[Line]:
@@ -136,9 +137,7 @@ def _format_totals(different: Sequence[NodeDifference]) -> Iterator[Line]:
         counts.update({("!", f"Event {notice.reason}") for notice in each.notices})
     yield Line(0, Text("Total", style="bold"))
     for (mark, subject), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        yield Line(
-            4, Text(f"{mark} {subject}: {_pluralize(count, 'node')}", style=_MARKS.get(mark, "yellow"))
-        )
+        yield Line(4, Text(f"{mark} {subject}: {pluralize(count, 'node')}", style=_MARKS.get(mark, "yellow")))
     yield Line(0, Text())
 
 
@@ -191,10 +190,6 @@ def _quote(value: str) -> str:
 def _to_one_line(text: str) -> str:
     line = " ".join(text.split()) if "\n" in text else text
     return line if len(line) <= _LONGEST else truncate_line(line)
-
-
-def _pluralize(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def previews_to_json(

@@ -7,7 +7,16 @@ from typing import Final
 from rich.text import Text
 
 from cli.cluster.kept_keys import KeptKeyReport, count_kept_keys, format_kept_key
-from cli.layout import Cell, blank_line, format_age, format_field, format_more, format_table
+from cli.layout import (
+    Cell,
+    blank_line,
+    format_age,
+    format_field,
+    format_more,
+    format_table,
+    pluralize,
+    shorten,
+)
 from cli.lines import Line
 from cli.status.cluster_status import ClusterStatus
 from cli.status.components import (
@@ -24,7 +33,6 @@ from cli.status.requests import OpenRequest, RequestsStatus
 from libs.common.cloud_config.findings import truncate_line
 
 _MOST: Final = 10  # maximum lines of one kind
-_WHY: Final = 200  # maximum characters of a text from outside
 _STYLES: Final[dict[ComponentState, str]] = {
     "well": "green",
     "wrong": "red",
@@ -60,8 +68,7 @@ def format_status(found: ClusterStatus, *, width: int) -> Iterator[Line]:
 
 def _format_verdict(found: ClusterStatus) -> Line:
     if found.wrong:
-        many = "1 problem" if len(found.wrong) == 1 else f"{len(found.wrong)} problems"
-        return Line(0, Text(many, style="bold red"))
+        return Line(0, Text(pluralize(len(found.wrong), "problem"), style="bold red"))
     if found.is_unknown:
         return Line(0, Text("no problem found, but not everything could be read", style="bold cyan"))
     if found.kept_keys:
@@ -79,7 +86,7 @@ def _format_service(one: ServiceStatus) -> list[Cell]:
         one.name,
         (pods, _STYLES[one.state]),
         (restarts, "yellow" if one.restarts else "dim"),
-        (_truncate(one.text), "" if one.state == "wrong" else "dim"),
+        (shorten(one.text), "" if one.state == "wrong" else "dim"),
     ]
 
 
@@ -90,7 +97,7 @@ def _format_leader(leader: LeaderStatus) -> Line:
     if leader.heartbeat_seconds is not None:
         parts.append(f"last heartbeat {format_age(leader.heartbeat_seconds)} ago")
     if leader.text:
-        parts.append(_truncate(leader.text))
+        parts.append(shorten(leader.text))
     return format_field("Leader", ", ".join(parts), _STYLES[leader.state] if leader.state != "well" else "")
 
 
@@ -113,7 +120,7 @@ def _format_messages(found: ClusterStatus, width: int) -> Iterator[Line]:
         yield format_field("Dead letters", count, "red" if letters.newest else "")
         for letter in letters.newest[:_MOST]:
             age = format_age((found.at - letter.at).total_seconds())
-            yield Line(2, Text(_truncate(letter.reason)), Text(f"{truncate_line(letter.about)}, {age} ago: "))
+            yield Line(2, Text(shorten(letter.reason)), Text(f"{truncate_line(letter.about)}, {age} ago: "))
         yield from format_more(letters.count, _MOST, indent=2)
 
 
@@ -147,12 +154,11 @@ def _format_nodes(nodes: NodesStatus, width: int) -> Iterator[Line]:
 
 def _format_node(one: UnusableNode) -> list[Cell]:
     style = "dim" if one.is_joining else "red" if one.is_blocked else "yellow"
-    return [one.name, format_age(one.seconds), (_truncate(one.why), style)]
+    return [one.name, format_age(one.seconds), (shorten(one.why), style)]
 
 
 def _count_kept_keys(kept: tuple[KeptKeyReport, ...]) -> str:
-    nodes = len({each.node for each in kept})
-    return f"{count_kept_keys(kept)}, on {'1 Node' if nodes == 1 else f'{nodes:,} Nodes'}"
+    return f"{count_kept_keys(kept)}, on {pluralize(len({each.node for each in kept}), 'Node')}"
 
 
 def _format_kept_keys(kept: tuple[KeptKeyReport, ...]) -> Iterator[Line]:
@@ -186,7 +192,7 @@ def _format_requests(requests: RequestsStatus | None, width: int) -> Iterator[Li
 def _format_request(one: OpenRequest) -> list[Cell]:
     state = (one.state.replace("-", " "), "red" if one.is_wrong else "")
     return [
-        truncate_line(one.name), truncate_line(one.node), state, format_age(one.seconds), _truncate(one.why)
+        truncate_line(one.name), truncate_line(one.node), state, format_age(one.seconds), shorten(one.why)
     ]  # fmt: skip
 
 
@@ -226,8 +232,3 @@ def _format_bytes(count: int) -> str:
         if count >= size:
             return f"{count / size:.1f} {unit}".replace(".0 ", " ")
     return f"{count} B"
-
-
-def _truncate(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _WHY else text[: _WHY - 1] + "\N{HORIZONTAL ELLIPSIS}"

@@ -4,6 +4,7 @@ from cli.cluster.unavailable import AbsentObject, Unavailable
 from cli.config.config_check import check_config
 from cli.doctor.findings import Check, report_unavailable, report_wrong
 from cli.doctor.snapshot import InstallationSnapshot
+from cli.layout import pluralize
 from libs.common.cloud_config.model import Finding as Mistake
 
 _MAX_SHOWN = 5
@@ -35,8 +36,8 @@ def check_config_file(seen: InstallationSnapshot) -> Check:
             f"{seen.installation.kubectl} get configmap {name} --output jsonpath='"
             f"{{.data.{_escape_jsonpath(key)}}}' | talos-ccm config check -",
         )
-    warnings = f", {_pluralize(len(checked.warnings), 'warning')}" if checked.warnings else ""
-    return f"{where}: {_pluralize(len(checked.rules), 'rule')}{warnings}"
+    warnings = f", {pluralize(len(checked.warnings), 'warning')}" if checked.warnings else ""
+    return f"{where}: {pluralize(len(checked.rules), 'rule', zero='no')}{warnings}"
 
 
 def _escape_jsonpath(key: str) -> str:
@@ -47,7 +48,3 @@ def _escape_jsonpath(key: str) -> str:
 def _format_mistake(mistake: Mistake) -> str:
     line = f"line {mistake.line}: " if mistake.line else ""
     return f"{line}{mistake.path} {mistake.problem}".strip()
-
-
-def _pluralize(count: int, what: str) -> str:
-    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"

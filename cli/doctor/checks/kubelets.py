@@ -14,6 +14,7 @@ from cli.doctor.findings import (
     report_wrong,
 )
 from cli.doctor.snapshot import InstallationSnapshot
+from cli.layout import pluralize
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned, why_not_selected
 from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL
@@ -40,7 +41,7 @@ def check_kubelets(seen: InstallationSnapshot) -> Check:
     yield from _find_invalid_address(nodes)
     left = len(seen.nodes) - len(nodes)
     return (
-        f"{_pluralize_nodes(len(nodes))}: kubelets use an external cloud provider and announce their "
+        f"{pluralize(len(nodes), 'Node')}: kubelets use an external cloud provider and announce their "
         f"addresses{f'; {left} excluded by `ownership`' if left else ''}"
     )
 
@@ -136,8 +137,4 @@ def check_serving_certificates(seen: InstallationSnapshot) -> Check:
         )
     requesting = len(filed) + len(answers)
     more = f"; {len(own) - requesting} more not checked" if len(own) > requesting else ""
-    return f"{_pluralize_nodes(requesting)}: kubelets request serving certificates{more}"
-
-
-def _pluralize_nodes(count: int) -> str:
-    return f"{count:,} Node{'' if count == 1 else 's'}"
+    return f"{pluralize(requesting, 'Node')}: kubelets request serving certificates{more}"

@@ -18,6 +18,7 @@ from cli.doctor.findings import (
     report_wrong,
 )
 from cli.doctor.snapshot import InstallationSnapshot, UnreadyPods
+from cli.layout import shorten
 from libs.common.cloud_config.findings import truncate_line
 
 _VERSION: Final = "app.kubernetes.io/version"
@@ -76,7 +77,7 @@ def _report_unready(seen: InstallationSnapshot, workload: Workload) -> Finding:
     for condition in workload.status.conditions:
         if condition.type == "ReplicaFailure" and condition.status == "True":
             return report_wrong(
-                f"{head}: {_truncate_line(condition.message)}",
+                f"{head}: {shorten(condition.message, _LONGEST)}",
                 "correct what rejects its pods; the description gives the reason:",
                 f"{kubectl} describe {kind} {workload.name}",
             )
@@ -166,7 +167,7 @@ def _explain_pod(pod: Pod, unready: UnreadyPods) -> tuple[_PodText, dict[str, An
     given: dict[str, Any] = {
         "pod": pod.name,
         "phase": pod.status.reason or pod.status.phase or "Pending",
-        "line": f"; last log line: {_truncate_line(line)}" if line else "",
+        "line": f"; last log line: {shorten(line, _LONGEST)}" if line else "",
     }
     for container in pod.all_containers:
         waiting, ended = container.state.waiting, container.last_state.terminated
@@ -174,29 +175,23 @@ def _explain_pod(pod: Pod, unready: UnreadyPods) -> tuple[_PodText, dict[str, An
             return _WAITING[waiting.reason], given | {
                 "container": container.name,
                 "reason": waiting.reason,
-                "message": _truncate_line(waiting.message),
+                "message": shorten(waiting.message, _LONGEST),
                 "restarts": container.restart_count,
                 "ended": f" with {ended.reason or 'status'} {ended.exit_code}" if ended else "",
             }
     for condition in pod.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
-            return _UNSCHEDULED, given | {"message": _truncate_line(condition.message)}
+            return _UNSCHEDULED, given | {"message": shorten(condition.message, _LONGEST)}
     failed = [e for e in unready.events if e.involved_object.name == pod.name and e.type == "Warning"]
     if failed:
         reason, message = failed[-1].reason, failed[-1].message
         fixes = [fix for part, fix in _FAILED_MOUNT.items() if reason == "FailedMount" and part in message]
         text = msgspec.structs.replace(_FAILED, fix=fixes[0]) if fixes else _FAILED
-        return text, given | {"reason": reason, "message": _truncate_line(message)}
+        return text, given | {"reason": reason, "message": shorten(message, _LONGEST)}
     waits = [each.name for each in pod.containers if not each.ready]
     if waits and pod.status.phase == "Running":
         return _NOT_READY, given | {"container": waits[0]}
     return _OTHERWISE, given
-
-
-def _truncate_line(text: str) -> str:
-    """Return the message in one line of limited length."""
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 
 def check_versions(seen: InstallationSnapshot) -> Check:

@@ -8,6 +8,7 @@ from cli.cluster.unavailable import CLOCK_TOLERANCE, AbsentObject, Unavailable, 
 from cli.doctor.findings import Check, Finding, report_unavailable, report_wrong
 from cli.doctor.snapshot import CredentialProbe, InstallationSnapshot
 from cli.inside.talos_credential import ProbeResult, TalosCredentialReport
+from cli.layout import format_age
 
 READER: Final = "os:reader"
 _MORE_THAN_READER: Final = ("os:admin", "os:operator", "os:etcd:backup")
@@ -144,7 +145,7 @@ def check_clocks(seen: InstallationSnapshot) -> Check:
     apart = seen.clock.offset
     if apart:
         yield report_wrong(
-            f"this computer's clock is {_format_seconds(apart)} "
+            f"this computer's clock is {format_age(abs(apart.total_seconds()))} "
             f"{'behind' if apart > timedelta() else 'ahead of'} the API server's",
             "correct one of them: otherwise certificates appear not yet valid, or expired:",
             "timedatectl status",
@@ -154,8 +155,9 @@ def check_clocks(seen: InstallationSnapshot) -> Check:
         between = excess_offset((low - last, high - first))
         if between:
             ahead = "ahead of" if between > timedelta() else "behind"
+            span = format_age(abs(between.total_seconds()))
             yield report_wrong(
-                f"the clock of metadata's node is {_format_seconds(between)} {ahead} the API server's",
+                f"the clock of metadata's node is {span} {ahead} the API server's",
                 "synchronize the clocks of the machines (machine.time.servers):",
                 "talosctl --nodes CONTROL_PLANES time",
             )
@@ -174,8 +176,3 @@ def _check_certificate(talos: TalosCredentialReport, now: datetime) -> Iterator[
             "correct its clock (machine.time.servers):",
             "talosctl --nodes CONTROL_PLANES time",
         )
-
-
-def _format_seconds(span: timedelta) -> str:
-    seconds = abs(int(span.total_seconds()))
-    return f"{seconds} s" if seconds < 600 else f"{seconds // 60} min"

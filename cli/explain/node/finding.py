@@ -87,8 +87,3 @@ def _strip_prefixes(detail: str) -> str:
 def compute_age(since: datetime | None, at: datetime) -> timedelta:
     """Return the time since then; timedelta.max if the time is unknown."""
     return at - since if since is not None else timedelta.max
-
-
-def format_age(since: datetime, at: datetime) -> str:
-    """Return the time since then in seconds, as text."""
-    return f"{max(0, (at - since).total_seconds()):.0f} s"

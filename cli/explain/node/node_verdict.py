@@ -12,9 +12,10 @@ from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import list_unready_pods
 from cli.cluster.unavailable import list_known
 from cli.explain.node.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND
-from cli.explain.node.finding import NodeCase, NodeFinding, compute_age, format_age, make_finding
+from cli.explain.node.finding import NodeCase, NodeFinding, compute_age, make_finding
 from cli.explain.node.node_evidence import NodeEvidence, describe_fault
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapshot
+from cli.layout import format_age
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
 from libs.common.contract.services import IPAM, LABELER
@@ -264,10 +265,11 @@ def _check_services(case: NodeCase) -> Iterator[NodeFinding]:
         yield make_finding(case, "watcher-silent", "it is not in NATS")
     elif evidence.machine_event is None:
         if compute_age(messages.observed.observed_at, at) >= _WRITE_DEADLINE:
-            ago = format_age(messages.observed.observed_at, at)
+            ago = format_age((at - messages.observed.observed_at).total_seconds())
             yield make_finding(case, "metadata-silent", f"the watcher published it {ago} ago")
     elif compute_age(evidence.machine_event.enriched_at, at) >= _WRITE_DEADLINE:
-        ago = f"metadata published it {format_age(evidence.machine_event.enriched_at, at)} ago"
+        seconds = (at - evidence.machine_event.enriched_at).total_seconds()
+        ago = f"metadata published it {format_age(seconds)} ago"
         listed = evidence.snapshot.flow_snapshot.services if evidence.snapshot.flow_snapshot else ()
         absent = (each.why for each in listed if each.service == LABELER.service and each.why)
         yield make_finding(case, "labeler-silent", "; ".join((ago, *absent)))
