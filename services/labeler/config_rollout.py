@@ -6,10 +6,10 @@ starts after a random delay and plans on the newest view, so the later ones find
 """
 
 import asyncio
-import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -25,6 +25,8 @@ from libs.common.contract.events import DeadLetter, EnrichedNodeGone
 from libs.common.contract.services import LABELER
 from libs.common.contract.subjects import ENRICHED_NODE
 from libs.common.observability import metrics, telemetry
+from libs.common.service.service import run_together
+from libs.common.service.waiting_objects import NameQueue
 from services.labeler.on_node_enriched import OnNodeEnriched
 
 log = logging.getLogger(__name__)
@@ -34,57 +36,49 @@ _PAUSE_POLL_SECONDS: Final = 0.2  # how often a paused rollout checks for a lead
 _WRITTEN_OUTCOMES: Final = frozenset({"initialized", "updated"})
 
 
-class _RolloutPass(msgspec.Struct, kw_only=True):
-    """One pass over all Nodes."""
+class _RolloutPass(msgspec.Struct, eq=False, kw_only=True):
+    """One pass over all Nodes; a newer one takes its place."""
 
     nodes: int
     started_at: float
-    attempted: int = 0
-    failed: int = 0  # first attempts that failed
-    changed: set[str] = msgspec.field(default_factory=set)
+    left: dict[str, Message]  # subject -> the last message about each Node that is left
+    failed: set[str] = msgspec.field(default_factory=set)  # subjects of those left, after an attempt
+    changed: set[str] = msgspec.field(default_factory=set)  # subjects
+    is_reported: bool = False  # that attempts failed
 
 
+@dataclass(eq=False, kw_only=True)
 class ConfigRollout:
     """Reconciles all Nodes on request; a request during a pass starts the pass again."""
 
-    def __init__(
-        self,
-        *,
-        stream_cache: StreamCache,
-        middleware: ConsumerMiddleware,
-        handler: OnNodeEnriched,
-        publish_dead_letter: Callable[[DeadLetter], Awaitable[object]],
-        why_paused: Callable[[], str],
-        in_flight: int,
-        spread_seconds: float,
-        clock: Callable[[], float],
-        now: Callable[[], datetime],
-        random: random.Random,
-    ) -> None:
-        """`middleware` is that of live messages, so its lock serializes two messages about one Node.
+    stream_cache: StreamCache
+    middleware: ConsumerMiddleware  # that of live messages: its lock serializes two messages about one Node
+    handler: OnNodeEnriched
+    publish_dead_letter: Callable[[DeadLetter], Awaitable[object]]
+    why_paused: Callable[[], str]  # returns why writes must wait, or ""
+    in_flight: int
+    spread_seconds: float  # a pass starts up to that long after its request
+    clock: Callable[[], float]  # monotonic, in seconds
+    now: Callable[[], datetime]
+    random: random.Random
 
-        `clock` is monotonic, in seconds; a pass starts up to `spread_seconds` after its request.
-        """
-        self._stream_cache = stream_cache
-        self._handler = handler
-        handle = middleware.wrap(self._handle, is_repeat=True)
+    def __post_init__(self) -> None:
         self._settle = partial(
-            settle, handle=handle, service=LABELER.service, publish=publish_dead_letter, now=now
+            settle,
+            handle=self.middleware.wrap(self._handle, is_repeat=True),
+            service=LABELER.service,
+            publish=self.publish_dead_letter,
+            now=self.now,
         )
-        self._why_paused = why_paused
-        self._in_flight = min(in_flight, MAX_IN_FLIGHT)
-        self._spread_seconds = spread_seconds
-        self._clock = clock
-        self._random = random
         self._requested = asyncio.Event()
-        self._is_running = False
         self._requested_reason = ""
-        self._pass = _RolloutPass(nodes=0, started_at=clock())
+        self._queue = NameQueue()
+        self._pass = _RolloutPass(nodes=0, started_at=self.clock(), left={})
 
     @property
     def is_busy(self) -> bool:
         """Return whether Nodes are left to reconcile."""
-        return self._requested.is_set() or self._is_running
+        return self._requested.is_set() or bool(self._pass.left)
 
     def request(self, reason: str) -> None:
         """Request a pass over all Nodes; `reason` is for the log."""
@@ -93,51 +87,52 @@ class ConfigRollout:
 
     async def run(self) -> None:
         """Run a pass for each request until cancelled; the next process repeats an interrupted pass."""
+        workers = (self._queue.work(self._reconcile) for _ in range(min(self.in_flight, MAX_IN_FLIGHT)))
+        await run_together(self._start_passes(), *workers)
+
+    async def _start_passes(self) -> None:
         while True:
             await self._requested.wait()
             await self._wait_until_unpaused()
-            await asyncio.sleep(self._random.uniform(0.0, self._spread_seconds))
+            await asyncio.sleep(self.random.uniform(0.0, self.spread_seconds))
             await self._wait_until_unpaused()
             self._requested.clear()
-            self._is_running = True
-            await self._run_pass(self._requested_reason)
-            self._is_running = False
+            self._start_pass()
 
-    async def _run_pass(self, why: str) -> None:
-        messages = [each for each in self._stream_cache.list_under(ENRICHED_NODE) if self._is_due(each)]
-        self._random.shuffle(
-            messages
-        )  # in the same order, two replicas would always write the same Node at the same time
-        self._pass = _RolloutPass(nodes=len(messages), started_at=self._clock())
-        log.info("rollout started", extra={"why": why, "nodes": len(messages)})
-        metrics.RULES_PENDING.labels(LABELER.service).set(len(messages))
-        slots = asyncio.Semaphore(self._in_flight)
-        async with asyncio.TaskGroup() as tasks:
-            for message in messages:
-                tasks.create_task(self._reconcile_until_done(message, slots))
-        if not self._requested.is_set():
-            self._report_finished()
+    def _start_pass(self) -> None:
+        due = [each for each in self.stream_cache.list_under(ENRICHED_NODE) if self._is_due(each)]
+        # In the same order, two replicas would always write the same Node at the same time.
+        self.random.shuffle(due)
+        left = {each.subject: each for each in due}
+        self._pass = _RolloutPass(nodes=len(due), started_at=self.clock(), left=left)
+        log.info("rollout started", extra={"why": self._requested_reason, "nodes": len(due)})
+        self._report_progress(self._pass)
+        self._queue.add(left)
 
-    async def _reconcile_until_done(self, message: Message, slots: asyncio.Semaphore) -> None:
-        """Retry until the newest rules are applied, a newer message exists, or a new pass is requested."""
-        disposition = await self._attempt(message, slots)
-        self._count_attempt(failed=isinstance(disposition, Nak))
-        while isinstance(disposition, Nak):
-            await self._sleep_unless_requested(disposition.delay_seconds)
-            disposition = await self._attempt(message, slots)
-        metrics.RULES_PENDING.labels(LABELER.service).dec()
+    async def _reconcile(self, subject: str) -> None:
+        """Reconcile a Node once, as soon as writes are allowed.
 
-    async def _attempt(self, message: Message, slots: asyncio.Semaphore) -> Disposition | None:
-        """Reconcile once, as soon as writes are allowed; None if nothing is left to do."""
-        async with slots:
-            while self._is_paused() and not self._requested.is_set():
-                await self._sleep_unless_requested(_PAUSE_POLL_SECONDS)
-            if self._requested.is_set() or not self._is_due(message):
-                return None
-            return await self._reconcile(message)
+        A failed attempt is repeated until the newest rules are applied or a newer message follows.
+        """
+        await self._wait_until_unpaused()
+        current, message = self._pass, self._pass.left.get(subject)
+        if self._requested.is_set() or message is None:
+            return  # a new pass follows, or the name is from a former one
+        disposition = await self._settle_again(message) if self._is_due(message) else None
+        if isinstance(disposition, Nak):
+            current.failed.add(subject)
+            asyncio.get_running_loop().call_later(disposition.delay_seconds, self._retry, current, subject)
+        else:
+            current.left.pop(subject)
+            current.failed.discard(subject)
+        self._report_progress(current)
 
-    async def _reconcile(self, message: Message) -> Disposition:
-        """Reconcile like a delivered message, in a new trace with a link to the trace of the message."""
+    def _retry(self, current: _RolloutPass, subject: str) -> None:
+        if current is self._pass:
+            self._queue.add([subject])
+
+    async def _settle_again(self, message: Message) -> Disposition:
+        """Settle it like a delivered message, in a new trace with a link to the trace of the message."""
         with (
             telemetry.log_fields(why=self._requested_reason),
             telemetry.span("look at a node again", links=(message.headers,)),
@@ -145,43 +140,34 @@ class ConfigRollout:
             return await self._settle(msgspec.structs.replace(message, headers={}))
 
     async def _handle(self, message: Message) -> None:
-        if await self._handler.reconcile(message) in _WRITTEN_OUTCOMES:
+        if await self.handler.reconcile(message) in _WRITTEN_OUTCOMES:
             self._pass.changed.add(message.subject)
 
     def _is_due(self, message: Message) -> bool:
         """Return whether this is the last message about its Node, not yet applied with the newest rules."""
         if isinstance(message.event, EnrichedNodeGone):
             return False
-        newest = self._stream_cache.get(message.subject)
+        newest = self.stream_cache.get(message.subject)
         is_last = newest is not None and newest.sequence == message.sequence
-        return is_last and not self._handler.has_applied(message)
+        return is_last and not self.handler.has_applied(message)
 
     def _is_paused(self) -> bool:
         """Return whether writes must wait or the stream cache is incomplete."""
-        return bool(self._why_paused() or self._stream_cache.problems())
+        return bool(self.why_paused() or self.stream_cache.problems())
 
     async def _wait_until_unpaused(self) -> None:
         while self._is_paused():  # noqa: ASYNC110 - no event ends it: the age of the last heartbeat decides
             await asyncio.sleep(_PAUSE_POLL_SECONDS)
 
-    def _count_attempt(self, *, failed: bool) -> None:
-        done = self._pass
-        done.attempted += 1
-        done.failed += failed
-        if done.failed and done.attempted == done.nodes and not self._requested.is_set():
-            log.warning(
-                "rollout incomplete, will retry",
-                extra={"nodes": done.nodes, "failed": done.failed, "changed": len(done.changed)},
-            )
-
-    def _report_finished(self) -> None:
-        done, seconds = self._pass, self._clock() - self._pass.started_at
-        metrics.RULES_REPLAY_DURATION.labels(LABELER.service).observe(seconds)
-        fields = {"nodes": done.nodes, "changed": len(done.changed), "seconds": round(seconds, 2)}
-        log.info("rollout finished", extra=fields)
-
-    async def _sleep_unless_requested(self, seconds: float) -> None:
-        """Sleep, but return at once when a new pass is requested."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._requested.wait()
+    def _report_progress(self, current: _RolloutPass) -> None:
+        if current is not self._pass or self._requested.is_set():
+            return
+        metrics.RULES_PENDING.labels(LABELER.service).set(len(current.left))
+        fields = {"nodes": current.nodes, "changed": len(current.changed)}
+        if not current.left:
+            seconds = self.clock() - current.started_at
+            metrics.RULES_REPLAY_DURATION.labels(LABELER.service).observe(seconds)
+            log.info("rollout finished", extra={**fields, "seconds": round(seconds, 2)})
+        elif len(current.failed) == len(current.left) and not current.is_reported:
+            current.is_reported = True
+            log.warning("rollout incomplete, will retry", extra={**fields, "failed": len(current.failed)})
