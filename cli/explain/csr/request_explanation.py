@@ -168,7 +168,7 @@ def _find_superseding_request(evidence: RequestEvidence) -> str:
     requesters = PendingRequests()
     for filed in evidence.requests:
         requesters.upsert(filed.signing_request)
-    return requesters.find_superseding(evidence.csr.name)
+    return requesters.find_superseding(evidence.csr.name) or ""
 
 
 def _read_state(filed: CertificateSigningRequest) -> tuple[RequestPhase, CsrCondition | None]:

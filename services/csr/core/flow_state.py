@@ -137,7 +137,7 @@ class FlowState:
         names = self.waiting.find_by_cause(node)
         if node in self.not_ours:  # another label or providerID may make it ours
             self.not_ours.discard(node)
-            names.extend(filter(None, [self.requests.find_newest(node)]))
+            names.extend(_list_name(self.requests.find_newest(node)))
         return names
 
     def _on_node_gone(self, name: str) -> Sequence[str]:
@@ -157,12 +157,16 @@ class FlowState:
             if was_pending and not self.requests.find_newest(request.node_name):
                 # After any decision, by csr or a person, a later wait of the requester starts from zero.
                 self.waiting.end_wait_of(request.node_name)
-        return [superseded] if superseded else ()
+        return _list_name(superseded)
 
     def _on_request_gone(self, name: str) -> Sequence[str]:
         next_request = self.requests.remove(name)
         self.waiting.remove(name)
-        return [next_request] if next_request else ()
+        return _list_name(next_request)
+
+
+def _list_name(name: str | None) -> Sequence[str]:
+    return () if name is None else (name,)
 
 
 def compact_message(message: Message) -> Message:

@@ -52,17 +52,17 @@ class PendingRequests:
     def __init__(self) -> None:
         self.by_name: dict[str, PendingRequest] = {}  # by the name of the request
         self.awaiting_signer: set[str] = set()  # approved, and the signer has not issued the certificate yet
-        self._orders_by_node: dict[str, dict[str, RequestOrder]] = {}
+        self._by_node: dict[str, dict[str, PendingRequest]] = {}  # the same by the requester
         self._decided: dict[str, _DecidedRequest] = {}  # by node; the request may be deleted since
 
-    def upsert(self, request: SigningRequest) -> str:
-        """Store the request's current state; return the other request to evaluate because of it, "" if none.
+    def upsert(self, request: SigningRequest) -> str | None:
+        """Store the request's current state; return the other request to evaluate because of it, if any.
 
         That is the former newest request if this one supersedes it, or the new newest one if this one is
         decided.
         """
         if not request.is_requested_by_node:
-            return ""  # csr never answers it, and it must not supersede the node's own request
+            return None  # csr never answers it, and it must not supersede the node's own request
         before = self.find_newest(request.node_name)
         known = self.by_name.get(request.name)
         if known is not None and (known.uid, known.node) != (request.uid, request.node_name):
@@ -75,67 +75,67 @@ class PendingRequests:
         newest = self.find_newest(request.node_name)
         if newest and newest not in {before, request.name}:
             return newest
-        return before if before in self.by_name and before != newest else ""
+        return before if before in self.by_name and before != newest else None
 
-    def remove(self, name: str) -> str:
-        """Remove a request; return the older one to decide now if the removed one was the newest, else ""."""
+    def remove(self, name: str) -> str | None:
+        """Remove a request; return the older one to decide now if the removed one was the newest."""
         self.awaiting_signer.discard(name)
         pending = self.by_name.get(name)
         was_newest = pending is not None and self.find_newest(pending.node) == name
         self._forget(name)
-        return self.find_newest(pending.node) if pending and was_newest else ""
+        return self.find_newest(pending.node) if pending and was_newest else None
 
-    def find_newest(self, node: str) -> str:
-        """Return the name of the node's request to decide; "" if there is none."""
-        places, decided = self._orders_by_node.get(node, {}).values(), self._decided.get(node)
-        left = (place for place in places if decided is None or not decided.supersedes(place))
+    def find_newest(self, node: str) -> str | None:
+        """Return the name of the node's request to decide; None if there is none."""
+        orders, decided = (
+            (each.order for each in self._by_node.get(node, {}).values()),
+            self._decided.get(node),
+        )
+        left = (order for order in orders if decided is None or not decided.supersedes(order))
         newest = max(left, default=None)
-        return newest.name if newest else ""
+        return newest.name if newest else None
 
-    def find_superseding(self, name: str) -> str:
-        """Return the newer request of the same node, decided or not, that supersedes this one; "" if none."""
+    def find_superseding(self, name: str) -> str | None:
+        """Return the newer request of the same node, decided or not, that supersedes this one, if any."""
         pending = self.by_name.get(name)
         if pending is None:
-            return ""
+            return None
         newest = self.find_newest(pending.node) or self._decided[pending.node].order.name
-        return newest if newest != name else ""
+        return newest if newest != name else None
 
     def list_newest(self) -> list[PendingRequest]:
         """Return the requests to decide, one per node; all other pending ones are superseded."""
-        names = map(self.find_newest, self._orders_by_node)
+        names = map(self.find_newest, self._by_node)
         return [self.by_name[name] for name in names if name]
 
     def clear(self) -> None:
         """Drop everything."""
-        for known in (self.by_name, self.awaiting_signer, self._orders_by_node, self._decided):
+        for known in (self.by_name, self.awaiting_signer, self._by_node, self._decided):
             known.clear()
 
     def _add_pending(self, request: SigningRequest, known: PendingRequest | None) -> None:
         self.awaiting_signer.discard(request.name)
         if known is None:
             node, order = request.node_name, _request_order(request)
-            self.by_name[request.name] = PendingRequest(uid=request.uid, node=node, order=order)
-            self._orders_by_node.setdefault(node, {})[request.name] = order
+            pending = PendingRequest(uid=request.uid, node=node, order=order)
+            self.by_name[request.name] = self._by_node.setdefault(node, {})[request.name] = pending
 
     def _add_decided(self, request: SigningRequest, known: PendingRequest | None) -> None:
         self._forget(request.name)
-        (self.awaiting_signer.add if request.is_awaiting_certificate else self.awaiting_signer.discard)(
-            request.name
-        )
+        self.awaiting_signer.discard(request.name)
+        if request.is_awaiting_certificate:
+            self.awaiting_signer.add(request.name)
         decided = _DecidedRequest(known.order if known else _request_order(request), known is not None)
         node = request.node_name
         self._decided[node] = max(decided, self._decided.pop(node, decided), key=_decided_order)
         if len(self._decided) > MAX_REQUESTERS:
             del self._decided[next(iter(self._decided))]
 
-    def _forget(self, name: str) -> PendingRequest | None:
-        pending = self.by_name.pop(name, None)
-        if pending is not None:
-            places = self._orders_by_node[pending.node]
-            del places[name]
-            if not places:
-                del self._orders_by_node[pending.node]
-        return pending
+    def _forget(self, name: str) -> None:
+        if pending := self.by_name.pop(name, None):
+            del self._by_node[pending.node][name]
+            if not self._by_node[pending.node]:
+                del self._by_node[pending.node]
 
 
 def _decided_order(decided: _DecidedRequest) -> tuple[datetime, bool, RequestOrder]:

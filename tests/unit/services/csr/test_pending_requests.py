@@ -37,18 +37,18 @@ def test_the_newest_pending_request_of_a_node_is_the_one_that_counts():
     requesters = heard(filed("b", 2), filed("a", 1), filed("other", 3, node="web-2"))
     assert requesters.find_newest("web-1") == "b"
     assert requesters.find_superseding("a") == "b"
-    assert requesters.find_superseding("b") == requesters.find_superseding("other") == ""
+    assert requesters.find_superseding("b") == requesters.find_superseding("other") is None
     assert [each.order.name for each in requesters.list_newest()] == ["b", "other"]
 
 
 def test_a_newer_request_names_the_one_that_it_supersedes():
     requesters = PendingRequests()
-    assert requesters.upsert(filed("a", 1)) == ""
-    assert requesters.upsert(filed("a", 1)) == ""
+    assert requesters.upsert(filed("a", 1)) is None
+    assert requesters.upsert(filed("a", 1)) is None
     assert requesters.upsert(filed("b", 2)) == "a"
-    assert requesters.upsert(filed("a", 1)) == ""
+    assert requesters.upsert(filed("a", 1)) is None
     assert requesters.upsert(approved(filed("c", 3))) == "b"
-    assert requesters.upsert(approved(filed("c", 3))) == ""
+    assert requesters.upsert(approved(filed("c", 3))) is None
 
 
 def test_within_one_second_the_version_at_which_it_was_first_seen_says_which_is_newer():
@@ -62,9 +62,9 @@ def test_within_one_second_the_version_at_which_it_was_first_seen_says_which_is_
 def test_what_is_older_than_a_decided_request_gets_no_write_even_when_that_is_gone():
     old, new = filed("old", 1), filed("new", 2)
     requesters = heard(old, new, approved(new))
-    assert requesters.find_newest("web-1") == ""
+    assert requesters.find_newest("web-1") is None
     assert requesters.find_superseding("old") == "new"
-    assert requesters.remove("new") == ""
+    assert requesters.remove("new") is None
     assert requesters.find_superseding("old") == "new"
     requesters.upsert(filed("newest", 3))
     assert requesters.find_newest("web-1") == "newest"
@@ -83,7 +83,7 @@ def test_a_clock_that_was_set_back_supersedes_no_request_that_came_later(is_gone
         requesters.remove("ahead")
     requesters.upsert(now)
     assert requesters.find_newest("web-1") == "now"
-    assert requesters.find_superseding("now") == ""
+    assert requesters.find_superseding("now") is None
     restarted = heard(approved(filed("ahead", 3600, version=101)), filed("now", 1, version=1205))
     assert restarted.find_newest("web-1") == "now"
 
@@ -115,17 +115,17 @@ def test_who_only_bears_a_nodes_name_supersedes_nothing_of_that_node():
 
 def test_the_older_one_comes_up_when_the_newest_goes_undecided_and_only_then():
     requesters = heard(filed("a", 1), filed("b", 2), filed("c", 3))
-    assert requesters.remove("a") == ""
+    assert requesters.remove("a") is None
     assert requesters.remove("c") == "b"
-    assert requesters.remove("b") == ""
-    assert requesters.remove("never-seen") == ""
+    assert requesters.remove("b") is None
+    assert requesters.remove("never-seen") is None
     assert not requesters.by_name
 
 
 def test_another_request_under_the_same_name_is_another_one():
     later = NOW + timedelta(seconds=5)
     requesters = heard(filed("a", 1), make_request("a", uid="uid-2", node="web-2", created=later))
-    assert requesters.find_newest("web-1") == ""
+    assert requesters.find_newest("web-1") is None
     assert requesters.find_newest("web-2") == "a"
 
 
@@ -170,4 +170,4 @@ def test_exactly_one_pending_request_of_a_node_is_decided_and_never_one_older_th
         assert pending - {each.node for each in newest} <= decided.keys()
     for name in list(requesters.by_name):
         requesters.remove(name)
-    assert not requesters._orders_by_node
+    assert not requesters._by_node
