@@ -1,6 +1,6 @@
 .PHONY: cloud-config-schema cloud-config-fuzz
 cloud-config-schema: env ## write the JSON Schema of the --cloud-config file again
-	@$(BIN)/python -m libs.common.cloud_config.schema > docs/cloud-config.schema.json
+	@$(BIN)/python -m tools.cloud_config_schema > docs/cloud-config.schema.json
 
 MUTATIONS ?= 10000
 cloud-config-fuzz: env ## parse 10,000 broken config files (MUTATIONS=...)

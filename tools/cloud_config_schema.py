@@ -1,6 +1,7 @@
-"""Generates the JSON Schema of the file for editors, from the tables that parse it.
+"""`python -m tools.cloud_config_schema`: prints the JSON Schema of the --cloud-config file, for editors.
 
-A schema is case-sensitive: it requires the standard spelling, while the parser accepts any letter case.
+It follows the tables that parse the file. A schema is case-sensitive: it requires the standard spelling,
+while the parser accepts any letter case.
 """
 
 import json

@@ -1,14 +1,14 @@
 """The committed JSON Schema is what the tables say."""
 
 import json
-from pathlib import Path
 
 from libs.common.cloud_config.fact_fields import FIELDS
 from libs.common.cloud_config.file_keys import FILE_KEYS, OPERATORS, OWNERSHIP, POOL, RULE
-from libs.common.cloud_config.schema import build_schema, render_schema
 from libs.common.contract.controllers import NODE_CONTROLLER_NAMES
+from tools.cloud_config_schema import build_schema, render_schema
+from tools.registered_metrics import ROOT
 
-COMMITTED = Path(__file__).parents[5] / "docs" / "cloud-config.schema.json"
+COMMITTED = ROOT / "docs" / "cloud-config.schema.json"
 
 
 def test_the_committed_schema_is_fresh():
