@@ -70,11 +70,11 @@ class HttpReader:
         async with self._one_at_a_time:
             await asyncio.sleep(self._budget.seconds_until_turn(loop.time()))
             started = loop.time()
-            if paused := self._budget.why_paused(started):
-                return paused
-            headers = self._authorize()
+            headers = self._authorize()  # first: another credential has another rate limit
             if isinstance(headers, Unanswered):
                 return headers
+            if paused := self._budget.why_paused(started):
+                return paused
             self._budget.count_request(started)
             response = await self._send(path, query, headers)
             answer = response if isinstance(response, Unanswered) else read(response)

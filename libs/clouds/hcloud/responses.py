@@ -10,6 +10,7 @@ from libs.clouds.instances import Instance, InstanceAddress, NotFound, Outcome, 
 from libs.common.json_errors import JSON_ERRORS
 
 PER_PAGE: Final = 50  # the API's maximum
+_MAX_PAGES: Final = 200  # a cloud that always has a next page must not fill the memory
 
 _OUTCOMES: Final[dict[int, Outcome]] = {401: "unauthorized", 403: "forbidden", 429: "rate_limited"}
 # The API no longer names datacenters. The cloud's own controller writes these as zones, and for a location
@@ -129,6 +130,8 @@ def explain_contradiction(pages: list[Page[ItemT]]) -> str:
     """
     first, last = pages[0].pagination, pages[-1].pagination
     ids = [item.id for page in pages for item in page.items]
+    if len(pages) > _MAX_PAGES:
+        return f"more than {_MAX_PAGES} pages"
     if last.page != len(pages) or last.per_page != PER_PAGE:
         return f"page {last.page} of {last.per_page} instead of page {len(pages)} of {PER_PAGE}"
     if (last.last_page, last.total_entries) != (first.last_page, first.total_entries):

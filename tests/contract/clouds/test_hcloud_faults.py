@@ -82,7 +82,7 @@ async def test_a_fault_answers_no_question(
 
 async def test_silence_answers_no_question(server: SimHcloudServer, project: SimProject, tmp_path: Path):
     server.add_fault("hang")
-    async with open_account(server.endpoint, tmp_path, deadline_seconds=0.1) as ours:
+    async with open_account(server.endpoint, tmp_path, deadline_seconds=0.1) as ours, asyncio.timeout(10):
         answer = await ours.get_instance(first_of(project))
     assert answer == Unanswered("unreachable", f"/servers/{first_of(project)}: no answer within 0.1 s")
 
@@ -187,16 +187,30 @@ async def test_another_object_than_the_one_asked_for_is_no_answer(
     assert isinstance(await ours.get_instance(first_of(project)), Unanswered)
 
 
-async def test_only_a_snapshot_is_an_image_that_is_an_anchor(ours: HcloudInstances, project: SimProject):
+async def test_only_a_snapshot_is_an_image_that_is_an_anchor(
+    server: SimHcloudServer, ours: HcloudInstances, project: SimProject
+):
     backup = project.add_image(image_type="backup")
     for image in (SYSTEM_IMAGE["id"], backup):
         assert isinstance(await ours.get_anchor(Anchor("snapshot", str(image))), Unanswered)
     assert await ours.find_anchor() is None
     snapshot = project.add_image()
     assert await ours.find_anchor() == Anchor("snapshot", str(snapshot))
+    assert server.requests[-1].query["type"] == "snapshot"  # there are many images of the cloud
     network = project.add_network()
     project.add_network()
     assert await ours.find_anchor() == Anchor("network", str(network))
+
+
+async def test_a_cloud_that_ignores_filters_is_not_believed(
+    server: SimHcloudServer, ours: HcloudInstances, project: SimProject
+):
+    server.cloud.ignores_filters = True
+    found = await ours.find_by_name("server-7")
+    assert isinstance(found, tuple)
+    assert [each.name for each in found] == ["server-7"]
+    assert await ours.find_by_name("server") == ()
+    assert await ours.find_anchor() is None
 
 
 async def test_the_configured_anchor_is_the_only_one(
@@ -240,7 +254,7 @@ async def test_a_removed_token_answers_nothing_and_sends_nothing(
 
 
 async def test_a_quarter_of_the_rate_limit_is_left_to_the_other_clients(
-    server: SimHcloudServer, ours: HcloudInstances, project: SimProject
+    server: SimHcloudServer, ours: HcloudInstances, project: SimProject, tmp_path: Path
 ):
     limit = project.bucket.limit
     project.bucket.take(limit * 3 // 4 - 3)
@@ -254,6 +268,10 @@ async def test_a_quarter_of_the_rate_limit_is_left_to_the_other_clients(
         assert held.retry_after_seconds is not None
         assert 50 < held.retry_after_seconds <= 60
     assert project.bucket.remaining >= limit // 4 - 1
+
+    other = server.cloud.add_project("token-of-another")
+    (tmp_path / "token").write_text("token-of-another")
+    assert isinstance(await ours.get_instance(str(other.add_server("a"))), Instance)
 
 
 async def test_after_a_429_nothing_is_sent_for_the_requested_time(

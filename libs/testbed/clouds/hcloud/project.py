@@ -122,6 +122,7 @@ class SimHcloud:
     def __init__(self, *, now: Callable[[], float], rate_limit: int = 3600) -> None:
         """`now` is monotonic, in seconds."""
         self.tokens: dict[str, SimProject] = {}
+        self.ignores_filters = False  # lists have everything, whatever name or type was asked for
         self._now = now
         self._rate_limit = rate_limit
         self._ids = itertools.count(100_000)

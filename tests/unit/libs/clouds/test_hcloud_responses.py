@@ -154,6 +154,8 @@ def a_list(*sizes: int, **changed: Any) -> list[Page[Entity]]:
         (a_list(49, 3)[:1], "a page is not full"),
         (a_list(50, next_page=1), "a page is not full"),
         (a_list(50, next_page=3), "a page is not full"),
+        (a_list(*[50] * 200), ""),
+        (a_list(*[50] * 201), "more than 200 pages"),
     ],
 )
 def test_pages_that_contradict_one_another_are_no_list(pages: list[Page[Entity]], problem: str):
