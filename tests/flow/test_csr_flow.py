@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -77,25 +78,17 @@ async def test_a_request_filed_before_its_node_is_approved_as_soon_as_that_is_th
     assert flow.kube.patched == ["csr-1"]
 
 
-async def test_a_request_filed_before_its_addresses_is_approved_as_soon_as_they_are_there(
-    flow: CsrServiceFlow,
+OTHER_ADDRESS = make_facts(addresses=(AddressStatus(address="10.9.9.9/24", link="eth1", flags=128),))
+
+
+@pytest.mark.parametrize("known", [{"facts": OTHER_ADDRESS}, {"fault": REFUSED}], ids=["address", "outage"])
+async def test_a_request_filed_before_its_machine_attests_it_is_approved_as_soon_as_it_does(
+    flow: CsrServiceFlow, known: dict[str, Any]
 ):
-    without = make_facts(addresses=(AddressStatus(address="10.9.9.9/24", link="eth1", flags=128),))
     async with flow.run_csr():
-        await flow.enrich(make_node(), without)
+        await flow.publish_node(make_node())
         place = await flow.file_request(make_serving_request())
-        await flow.enrich_request(make_serving_request(), observed=place, facts=without, node_uid="uid-1")
-        assert "10.0.0.5" in (await flow.wait_for_decision("csr-1", "waiting")).reason
-        await flow.enrich(make_node(), HONEST)
-        await flow.enrich_request(make_serving_request(), observed=place, facts=HONEST, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
-
-
-async def test_a_request_filed_during_an_outage_of_talos_waits_for_its_end(flow: CsrServiceFlow):
-    async with flow.run_csr():
-        await flow.publish_unreachable(make_node(), last_known=HONEST)
-        place = await flow.file_request(make_serving_request())
-        await flow.enrich_request(make_serving_request(), observed=place, fault=REFUSED, node_uid="uid-1")
+        await flow.enrich_request(make_serving_request(), observed=place, node_uid="uid-1", **known)
         await flow.wait_for_decision("csr-1", "waiting")
         await flow.enrich(make_node(), HONEST)
         await flow.enrich_request(make_serving_request(), observed=place, facts=HONEST, node_uid="uid-1")
@@ -399,33 +392,35 @@ async def test_a_noisy_node_slows_down_itself_and_nobody_else(flow: CsrServiceFl
 # ---- when nothing is decided
 
 
-async def test_nothing_is_decided_before_the_table_is_complete_with_requests(tmp_path: Path):
+async def test_what_came_before_the_table_was_complete_is_decided_as_soon_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(flow_module, "SYNC_TIMEOUT_SECONDS", 0.01)
     async with (
         CsrServiceFlow.open("memory", tmp_path, requests=None) as flow,
         flow.run_csr(ready=False) as csr,
     ):
         await flow.enrich(make_node(), HONEST)
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
-        await wait_until(lambda: "node-csr-approval" in "; ".join(csr.problems()), "it is reported")
+        await handed_back(5)
+        assert "node-csr-approval" in "; ".join(csr.problems())
         assert flow.kube.patched == []
         assert await flow.get_decision("csr-1") is None
         await flow.publish_snapshot(requests=1)
-        await flow.wait_for_decision("csr-1", "approved")
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
-async def test_nothing_is_written_while_no_leader_is_heard(flow: CsrServiceFlow):
+async def test_what_came_while_no_leader_was_heard_is_decided_as_soon_as_one_is(flow: CsrServiceFlow):
     clock = ManualClock()
     async with flow.run_csr(clock=clock) as csr:
         await flow.enrich(make_node(), HONEST)
         clock.advance(11)
         assert any("no leader" in problem for problem in csr.problems())
-        retried = metrics.HANDLED.labels("csr", "CsrEnriched", "retried")
-        before = retried._value.get()
         await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
-        await wait_until(lambda: retried._value.get() > before, "it was handed back")
+        await handed_back(5)
         assert flow.kube.patched == []
         await flow.publish_leading()
-        await flow.wait_for_decision("csr-1", "approved")
+        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
 async def handed_back(times: int) -> None:
@@ -433,33 +428,6 @@ async def handed_back(times: int) -> None:
     retried = metrics.HANDLED.labels("csr", "CsrEnriched", "retried")
     before = retried._value.get()
     await wait_until(lambda: retried._value.get() >= before + times, "it was handed back")
-
-
-async def test_what_came_while_no_leader_was_heard_is_decided_as_soon_as_one_is(flow: CsrServiceFlow):
-    clock = ManualClock()
-    async with flow.run_csr(clock=clock):
-        await flow.enrich(make_node(), HONEST)
-        clock.advance(11)
-        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
-        await handed_back(5)
-        assert flow.kube.patched == []
-        await flow.publish_leading()
-        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
-
-
-async def test_what_came_before_the_table_was_complete_is_decided_as_soon_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(flow_module, "SYNC_TIMEOUT_SECONDS", 0.01)
-    async with (
-        CsrServiceFlow.open("memory", tmp_path, requests=None) as flow,
-        flow.run_csr(ready=False),
-    ):
-        await flow.enrich(make_node(), HONEST)
-        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
-        await handed_back(5)
-        await flow.publish_snapshot(requests=1)
-        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
 async def test_observe_only_tells_what_it_would_do_and_writes_nothing(flow: CsrServiceFlow):

@@ -14,7 +14,6 @@ from services.csr.api_endpoint_watcher import (
 )
 from services.csr.on_csr_enriched import RETRY_SECONDS
 from tests.builders import NOW, make_facts, make_node
-from tests.bus_actors import wait_until
 from tests.bus_server import make_flow_fixture
 from tests.csr_actors import CsrServiceFlow, InMemoryRequests, make_serving_request
 from tests.csr_cases import API_SERVER
@@ -117,31 +116,19 @@ async def test_without_talos_and_without_the_range_it_waits_and_readiness_says_s
 async def test_nothing_but_a_node_name_is_approved_before_the_api_servers_certificate_is_read(
     flow: CsrServiceFlow,
 ):
-    flow.kube.identity = Unreachable("connection refused")
+    flow.kube.identity = Unreachable("http://127.0.0.1:8001 is plain HTTP")
     facts = make_facts(hostname="web-1.example.com")
-    async with flow.run_csr(ready=False):
+    async with flow.run_csr(ready=False) as csr:
         await flow.enrich(make_node(), facts)
         await flow.file_and_enrich(
             make_serving_request(dns=("web-1", "web-1.example.com")), facts=facts, node_uid="uid-1"
         )
-        assert "connection refused" in (await flow.wait_for_decision("csr-1", "waiting")).reason
+        assert "plain HTTP" in (await flow.wait_for_decision("csr-1", "waiting")).reason
+        [problem] = csr.problems()
+        assert "plain HTTP): requests for more than a node name wait" in problem
         flow.kube.identity = API_SERVER
         await flow.wait_for_decision("csr-1", "approved", seconds=10.0)
-
-
-async def test_with_the_setting_and_without_the_range_csr_is_not_ready_from_the_start(flow: CsrServiceFlow):
-    async with flow.run_csr(ready=False, service_cluster_ip_range=(), without_talos=True) as csr:
-        assert any("--service-cluster-ip-range" in problem for problem in csr.problems())
-
-
-async def test_csr_is_not_ready_while_no_certificate_of_an_api_server_was_read(flow: CsrServiceFlow):
-    flow.kube.identity = Unreachable("http://127.0.0.1:8001 is plain HTTP")
-    async with flow.run_csr(ready=False) as csr:
-        await wait_until(lambda: any("plain HTTP" in each for each in csr.problems()), "csr gives the reason")
-        [problem] = csr.problems()
-        assert "requests for more than a node name wait" in problem
-        flow.kube.identity = API_SERVER
-        await wait_until(lambda: not csr.problems(), "csr is ready after the first handshake", seconds=10.0)
+        assert not csr.problems()
 
 
 def watching(kube: InMemoryRequests, clock: ManualClock, changes: list[str]) -> ApiEndpointWatcher:
@@ -178,16 +165,3 @@ async def test_a_failed_handshake_changes_nothing_that_is_known_and_is_tried_aga
     kube.identity = API_SERVER
     assert await watch.read() == READ_INTERVAL_SECONDS
     assert (watch.endpoint.fault, changes) == ("", ["changed"])
-
-
-async def test_the_host_name_of_a_renewed_certificate_is_reserved_from_the_next_handshake_on():
-    facts = make_facts(hostname="new.example.com")
-    kube, clock = InMemoryRequests(), ManualClock()
-    watch = watching(kube, clock, [])
-    await watch.read()
-    assert not watch.endpoint.has_name(facts.platform.hostname)
-    kube.identity = ServerIdentity(names=frozenset({"new.example.com"}))
-    clock.advance(READ_INTERVAL_SECONDS)
-    await watch.read()
-    assert watch.endpoint.has_name("NEW.example.com")
-    assert watch.endpoint.has_name(ENDPOINT_NAME), "the former one is for a day, too"

@@ -1,12 +1,8 @@
 """csr approves nothing before metadata has reported on every machine: an unheard one may be a rival."""
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import pytest
-
 from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
-from libs.common.contract.node import Node
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until, wait_until_led
 from tests.bus_server import make_flow_fixture
@@ -79,36 +75,11 @@ async def test_a_request_waits_for_the_first_report_on_every_machine_that_was_th
         assert csr.problems() == ()
 
 
-async def test_a_further_report_does_not_change_the_message_of_a_waiting_request(flow: CsrServiceFlow):
-    nodes = [make_node(f"old-{n}", uid=f"uid-{n}", ip=f"10.0.3.{n}") for n in range(3)]
-    for node in nodes:
-        await flow.publish_node(node)
-    async with flow.run_csr(ready=False) as csr:
-        await flow.enrich(WEB, WEBS)
-        await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
-        first = await flow.wait_for_decision("csr-1", "waiting")
-        await flow.publish_unreachable(nodes[0])
-        await wait_until(lambda: "2 machines" in "".join(csr.problems()), "one is reported")
-        [waiting] = csr._state.waiting.by_name.values()
-        assert waiting.message == first.reason
-
-
 async def wait_with_contested(flow: CsrServiceFlow) -> None:
     """The facts of web-1, and its request for an address that another Node may have, which waits."""
     await flow.enrich(WEB, WEBS)
     await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
     await flow.wait_for_decision("csr-1", "waiting")
-
-
-@pytest.mark.parametrize("publish", [CsrServiceFlow.publish_unreachable, CsrServiceFlow.publish_node_gone])
-async def test_an_unreachable_machine_and_a_deleted_node_delay_no_request(
-    flow: CsrServiceFlow, publish: Callable[[CsrServiceFlow, Node], Awaitable[int]]
-):
-    await there_at_the_start(flow, "web-1", "db-1")
-    async with flow.run_csr(ready=False):
-        await wait_with_contested(flow)
-        await publish(flow, DB)
-        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
 async def test_while_metadata_cannot_query_talos_no_machine_counts_as_reported(flow: CsrServiceFlow):
@@ -144,33 +115,6 @@ async def test_a_kubelet_that_changes_its_node_ip_releases_no_rival(flow: CsrSer
         await wait_with_contested(flow)
         assert csr.problems() == ("waits for metadata's first report on 1 machine, such as db-1",)
         assert flow.kube.patched == []
-
-
-async def test_the_first_node_of_a_cluster_gets_its_certificate_with_its_first_report(flow: CsrServiceFlow):
-    await there_at_the_start(flow, "web-1")
-    async with flow.run_csr(ready=False):
-        await flow.file_and_enrich(make_serving_request(), facts=WEBS, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "waiting")
-        await flow.enrich(WEB, WEBS)
-        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
-
-
-async def test_a_node_that_joins_later_does_not_close_the_gate_again(flow: CsrServiceFlow):
-    async with flow.run_csr() as csr:
-        for number in range(50):
-            await flow.publish_node(make_node(f"new-{number}", uid=f"uid-{number}", ip=f"10.0.2.{number}"))
-        await flow.enrich(WEB, WEBS)
-        await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
-        assert csr.problems() == ()
-
-
-async def test_a_node_without_node_ip_is_never_reported_on_and_not_awaited(flow: CsrServiceFlow):
-    await flow.publish_node(make_node("odd-1", uid="uid-odd", ip=""))
-    async with flow.run_csr():
-        await flow.enrich(WEB, WEBS)
-        await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
 async def test_what_can_never_be_valid_is_denied_at_once(flow: CsrServiceFlow):

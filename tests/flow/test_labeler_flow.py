@@ -11,8 +11,8 @@ from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.stream_cache import FORMER_STREAM
 from libs.common.contract.machine import AddressStatus, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Taint
-from libs.common.contract.subjects import DEAD_LETTERS, ENRICHED_NODE, OBSERVED_NODE
-from libs.common.kube.errors import FenceFailed, Forbidden, Invalid, KubeError
+from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
+from libs.common.kube.errors import FenceFailed, Forbidden, KubeError
 from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
 from services.labeler.service import LabelerService
@@ -426,18 +426,6 @@ async def test_an_event_that_cannot_be_written_does_not_fail_the_node(
         await flow.wait_for_decision("web-1", "initialized")
         await flow.wait_until_handled()
     assert kube.list_writes() == TWO_WRITES_AND_AN_EVENT
-
-
-async def test_what_kubernetes_refuses_for_good_is_put_aside_with_the_reason(
-    flow: FlowActor, nats_server: NatsServer
-):
-    kube = a_cluster_that_refuses("nodes", Invalid("spec.providerID: Invalid value", status=422))
-    async with run_labeler(nats_server.url, kube):
-        await flow.enrich(make_node(), make_facts())
-        await flow.wait_until_handled()
-    letter = await flow.bus.get_last(f"{DEAD_LETTERS}.labeler.node.web-1")
-    assert letter is not None
-    assert "spec.providerID: Invalid value" in str(letter.event)
 
 
 async def test_a_gone_node_is_forgotten_and_its_successor_is_told_anew(

@@ -47,11 +47,14 @@ def settled(node: Node, facts: MachineFacts | None = None) -> Node:
 
 
 @pytest.mark.parametrize("case", PLATFORMS, ids=lambda case: case.platform)
-def test_every_platform_gives_its_built_in_labels_and_no_empty_ones(case: PlatformCase):
+def test_every_platform_gives_its_built_in_labels_and_the_provider_id_of_its_native_controllers(
+    case: PlatformCase,
+):
     node = make_node(labels={"mine": "kept"})
     after = apply_plan(node, planned(node, case.facts(), cluster_name="prod"))
     assert exclude_record_label(after.labels) == {"mine": "kept"} | case.expected_labels("prod")
     assert after.is_initialized
+    assert after.spec.provider_id == case.expected_provider_id
 
 
 def test_a_joining_node_gets_addresses_labels_provider_id_and_loses_its_taint():

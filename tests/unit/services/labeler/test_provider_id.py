@@ -18,14 +18,6 @@ from services.labeler.core.plan.provider_id import (
 )
 from tests.builders import NOW, make_facts, make_node
 from tests.node_plans import set_ownership_record
-from tests.platform_cases import PLATFORMS, PlatformCase
-
-
-@pytest.mark.parametrize("case", PLATFORMS, ids=lambda case: case.platform)
-def test_every_platform_gives_the_provider_id_that_its_native_controllers_know(case: PlatformCase):
-    plan = plan_node(make_node(), case.facts(), "nodename", ClusterConfig())
-    assert plan.outcome == "initialized"
-    assert plan.changes.provider_id == case.expected_provider_id
 
 
 @pytest.mark.parametrize("platform", sorted(PLATFORMS_WITH_PROVIDER_ID))

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from libs.common.contract.machine import AddressStatus, Inventory, SystemInformation
-from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, UNINITIALIZED_TAINT, Node, Taint
+from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, Node, Taint
 from libs.common.contract.node_patch import build_node_patch
 from services.labeler.core.plan import ClusterConfig, Plan
 from services.labeler.core.plan.labels import LIFECYCLE, REGION, ZONE
@@ -15,7 +15,6 @@ from tests.builders import NOW, UNINITIALIZED, make_facts, make_node
 from tests.node_plans import (
     apply_plan,
     change_metadata,
-    compile_cluster_config,
     compile_one_rule,
     decode_record_annotation,
     exclude_record_label,
@@ -116,22 +115,12 @@ def test_a_label_that_somebody_changed_is_theirs_for_ever_and_that_is_told_once(
         "to get it back: kubectl label node web-1 example.com/team-"
     )
     node = apply_plan(node, plan)
-    for config in (TEAM, OTHER_TEAM, NONE, TEAM, OTHER_TEAM):
-        plan = plan_for(node, METAL, config)
-        node = apply_plan(node, plan)
-        assert node.labels["example.com/team"] == "mine"
-    assert (
-        plan_and_apply(change_metadata(node, labels={"example.com/team": None}), METAL, TEAM).labels[
-            "example.com/team"
-        ]
-        == "web"
-    )
-
-
-def test_it_is_not_told_again_while_nothing_changes():
-    node = change_metadata(plan_and_apply(make_node(), METAL, TEAM), labels={"example.com/team": "mine"})
-    node = plan_and_apply(node, METAL, TEAM)
     assert told(plan_for(node, METAL, TEAM)) == []
+    for config in (TEAM, OTHER_TEAM, NONE, TEAM, OTHER_TEAM):
+        node = plan_and_apply(node, METAL, config)
+        assert node.labels["example.com/team"] == "mine"
+    removed = change_metadata(node, labels={"example.com/team": None})
+    assert plan_and_apply(removed, METAL, TEAM).labels["example.com/team"] == "web"
 
 
 def test_a_label_that_the_node_had_before_its_rule_is_never_touched():
@@ -199,13 +188,6 @@ def test_without_the_rule_the_machines_own_zone_is_back():
     node = plan_and_apply(make_node(), HCLOUD, compile_one_rule(platformMetadata="{Zone: a}"))
     assert node.labels[ZONE[0]] == "a"
     assert plan_and_apply(node, HCLOUD, NONE).labels[ZONE[0]] == "fsn1-dc14"
-
-
-def test_a_zone_that_talos_stops_reporting_stays_with_a_record_too():
-    node = plan_and_apply(make_node(), HCLOUD, TEAM)
-    silent = make_facts(platform="hcloud", provider_id="hcloud://7")
-    assert plan_for(node, silent, TEAM).summary == ()
-    assert plan_for(node, HCLOUD, TEAM).summary == ()
 
 
 def test_an_overridden_lifecycle_comes_and_goes():
@@ -615,27 +597,6 @@ def test_public_ip_discovery_works_on_every_platform(
     without = plan_and_apply(make_node(), facts, NONE)
     named = [NAMED.address[:-3]] if NAMED in statuses else []
     assert [each.address for each in without.status.addresses if each.type == "ExternalIP"] == named
-
-
-def test_rules_apply_in_order_and_only_where_they_match():
-    text = """
-transformations:
-- name: all
-  labels: {example.com/team: all, example.com/kind: node}
-- name: cloud
-  nodeSelector: [{matchExpressions: [{key: platform, operator: In, values: [hcloud]}]}]
-  labels: {example.com/team: cloud}
-"""
-    assert (
-        plan_and_apply(make_node(), METAL, compile_cluster_config(text)).labels["example.com/team"] == "all"
-    )
-    node = plan_and_apply(make_node(), HCLOUD, compile_cluster_config(text))
-    assert (node.labels["example.com/team"], node.labels["example.com/kind"]) == ("cloud", "node")
-
-
-def test_no_taint_but_those_of_rules_is_left_when_a_node_is_initialised():
-    node = plan_and_apply(make_node(), METAL, TAINT)
-    assert UNINITIALIZED_TAINT not in {taint.key for taint in node.spec.taints}
 
 
 def test_a_node_that_joins_with_the_scheme_that_its_rule_gives_is_ours():

@@ -96,13 +96,6 @@ def test_a_node_that_says_so_already_is_recognised_by_the_reason_alone():
 # ---- a machine that gives no facts
 
 
-def test_a_joining_node_whose_machine_does_not_answer_is_blocked():
-    plan = plan_unreachable_node(make_node(), make_unreachable(), ClusterConfig())
-    assert plan.outcome == "blocked"
-    assert plan.blocker is not None
-    assert plan.blocker.reason == "TalosUnreachable"
-
-
 def test_an_initialized_node_whose_machine_does_not_answer_is_left_as_it_is():
     plan = plan_unreachable_node(make_node(taints=()), make_unreachable(), ClusterConfig())
     assert (plan.outcome, plan.blocker, plan.summary) == ("unchanged", None, ())
@@ -125,14 +118,6 @@ def test_a_node_that_somebody_else_initialized_is_not_said_to_be_blocked_any_lon
 def test_a_condition_on_a_node_that_still_waits_for_somebody_else_stays():
     node = make_node(provider_id="hcloud://7", conditions=(build_condition(block_on_fault(FAULT)),))
     assert plan_unreachable_node(node, make_unreachable(), ClusterConfig()).summary == ()
-
-
-def test_what_is_not_ours_is_not_blocked_by_us():
-    assert plan_unreachable_node(make_node(ip=""), make_unreachable(), ClusterConfig()).outcome == "not-ours"
-    assert (
-        plan_unreachable_node(make_node(provider_id="kind://x"), make_unreachable(), ClusterConfig()).outcome
-        == "not-ours"
-    )
 
 
 def test_the_last_known_facts_say_whose_a_node_is():
@@ -164,6 +149,8 @@ def plan_late(node, event, *, waited=0.0, failed_write="") -> Plan | None:
         (make_node(provider_id="kind://x"), None, 99.0, None),
         (make_node(), make_unreachable(), 0.0, "TalosUnreachable"),
         (make_node(taints=()), make_unreachable(), 99.0, None),
+        (make_node(ip=""), make_unreachable(), 99.0, None),
+        (make_node(provider_id="kind://x"), make_unreachable(), 99.0, None),
         (make_node(uid="new"), make_unreachable(), 0.0, None),
         (make_node(uid="new"), make_unreachable(), 20.0, "NoFactsYet"),
         (make_node(), make_node_enriched(make_node(), make_facts()), 99.0, None),
