@@ -3,6 +3,8 @@
 import random
 from datetime import datetime, timedelta
 
+import pytest
+
 from libs.common.bus.protocol import StreamPosition
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import Decided, Event
@@ -160,17 +162,11 @@ async def test_the_condition_is_written_again_only_when_its_reason_changes(flow:
     assert stage.kube.list_event_reasons("web-1") == ["TalosUnreachable", "TalosTimeout"]
 
 
-async def test_what_was_written_is_not_written_again_before_the_watcher_tells_of_it(flow: FlowActor):
+async def test_a_condition_is_written_again_only_after_somebody_has_removed_it(flow: FlowActor):
     stage = Stage(flow, InMemoryNodes(make_node()))
     stage.hear(make_node_observed(make_node()), make_unreachable())
     await stage.second(30)
-    assert stage.kube.list_writes() == ["nodes/status", "events"]
-
-
-async def test_a_condition_that_somebody_removes_is_written_again(flow: FlowActor):
-    stage = Stage(flow, InMemoryNodes(make_node()))
-    stage.hear(make_node_observed(make_node()), make_unreachable())
-    await stage.second(6)
+    assert stage.kube.list_writes() == ["nodes/status", "events"], "before the watcher publishes it"
     stage.observe_again("web-1")
     await stage.second()
     stage.kube.put(make_node())
@@ -243,25 +239,13 @@ async def test_a_condition_that_cannot_be_written_is_tried_again(flow: FlowActor
     assert stage.blocked() == "TalosUnreachable"
 
 
-async def test_nothing_is_concluded_while_the_flow_is_not_complete(flow: FlowActor):
-    stage = Stage(flow, InMemoryNodes(make_node()))
+@pytest.mark.parametrize("why", ["incomplete", "no leader", "observe only"])
+async def test_no_condition_is_written_while_writes_must_wait(flow: FlowActor, why: str):
+    stage = Stage(flow, InMemoryNodes(make_node()), observe_only=why == "observe only")
     stage.hear(make_node_observed(make_node()), make_unreachable())
-    stage.table.mark_disconnected("cut off")
-    await stage.second(30)
-    assert stage.kube.requests == []
-
-
-async def test_nothing_is_written_while_nobody_leads(flow: FlowActor):
-    stage = Stage(flow, InMemoryNodes(make_node()))
-    stage.paused = "no leader"
-    stage.hear(make_node_observed(make_node()), make_unreachable())
-    await stage.second(30)
-    assert stage.kube.requests == []
-
-
-async def test_observe_only_writes_no_condition(flow: FlowActor):
-    stage = Stage(flow, InMemoryNodes(make_node()), observe_only=True)
-    stage.hear(make_node_observed(make_node()), make_unreachable())
+    if why == "incomplete":
+        stage.table.mark_disconnected("cut off")
+    stage.paused = "no leader" if why == "no leader" else ""
     await stage.second(30)
     assert stage.kube.requests == []
 

@@ -187,10 +187,6 @@ def test_the_request_is_met_when_the_rule_can_be_evaluated_again():
     assert plan_and_apply(node, FACTS, TAINT).spec.taints == (WAITING,)
 
 
-def test_a_new_rule_of_a_node_with_a_record_sets_its_taint_as_ever():
-    assert plan_and_apply(ours(TEAM), FACTS, TAINT).spec.taints == (WAITING,)
-
-
 @pytest.mark.parametrize(
     "node", [in_use(), change_metadata(ours(TAINT), taints=())], ids=["withheld", "removed"]
 )

@@ -399,14 +399,6 @@ def test_a_broken_record_removes_nothing_and_is_told_once(text: str):
     )
 
 
-def test_a_record_that_was_removed_by_hand_starts_from_what_is_there():
-    node = change_metadata(
-        plan_and_apply(make_node(), METAL, TEAM), annotations={FIELD_OWNERSHIP_ANNOTATION: None}
-    )
-    node = plan_and_apply(node, METAL, TEAM)
-    assert "example.com/team" not in plan_and_apply(node, METAL, NONE).labels
-
-
 def test_a_record_of_a_newer_version_stays_and_nothing_is_taken_away():
     newer = '{"v":2,"what":"ever"}'
     node = set_ownership_record(plan_and_apply(make_node(), METAL, TEAM), newer)
@@ -428,15 +420,6 @@ def test_a_forged_record_cannot_have_the_kubelets_or_talos_keys_removed():
 
 
 # ---- two replicas
-
-
-def test_a_patch_fails_if_the_record_has_changed_meanwhile():
-    node = plan_and_apply(make_node(), METAL, TEAM)
-    removed = change_metadata(node, labels={"example.com/team": None})
-    put_back = build_node_patch(removed, plan_for(removed, METAL, TEAM).changes)
-    meanwhile = plan_and_apply(removed, METAL, NONE)  # by a replica that knows the newer rules already
-    with pytest.raises(PatchFailed):
-        apply_json_patch(to_document(meanwhile), put_back)
 
 
 def test_two_joins_at_once_set_everything_once():
