@@ -15,8 +15,7 @@ from libs.common.contract.node import Node, NodeAddress
 from libs.common.contract.signing_request import KUBELET_SERVING, NODES_GROUP, SigningRequest
 from libs.common.kube.server_identity import ServerIdentity
 from libs.testbed.kube_credentials import API_SERVER_HOSTS
-from services.csr.core.decide import ApprovalPolicy
-from services.csr.core.decision import ApiEndpoint
+from services.csr.core.decision import ApiEndpoint, ApprovalPolicy
 from tests.builders import make_facts, make_node, make_node_enriched, make_request, make_unreachable
 from tests.csr_der import (
     BASIC_CONSTRAINTS,

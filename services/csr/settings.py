@@ -8,7 +8,7 @@ import msgspec
 
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.settings import flags
-from services.csr.core.decide import ApprovalPolicy
+from services.csr.core.decision import ApprovalPolicy
 from services.csr.core.request_checks import parse_networks
 
 

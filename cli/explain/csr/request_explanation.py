@@ -12,7 +12,8 @@ from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.machine import MachineFault
 from services.csr.core.certificate_request import CertificateRequest, quote_untrusted
-from services.csr.core.decide import (
+from services.csr.core.decide import decide
+from services.csr.core.decision import (
     ApprovalPolicy,
     Approve,
     Check,
@@ -21,7 +22,6 @@ from services.csr.core.decide import (
     Evaluation,
     Ignore,
     Wait,
-    decide,
 )
 from services.csr.core.endpoint_checks import depends_on_endpoint
 from services.csr.core.pending_requests import PendingRequests

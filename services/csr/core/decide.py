@@ -7,21 +7,10 @@ from libs.common.contract.signing_request import SigningRequest
 from services.csr.core.attestation import check_against_machine
 from services.csr.core.certificate_request import MalformedRequest, parse_request
 from services.csr.core.claim_index import ClaimIndex
-from services.csr.core.decision import (
-    ApprovalPolicy,
-    Approve,
-    Check,
-    Decision,
-    Deny,
-    Evaluation,
-    Ignore,
-    Wait,
-)
+from services.csr.core.decision import ApprovalPolicy, Approve, Check, Decision, Deny, Evaluation, Wait
 from services.csr.core.endpoint_checks import check_cluster_knowledge
 from services.csr.core.node_object_checks import check_against_node_object
 from services.csr.core.request_checks import check_request, find_ignore
-
-__all__ = ["ApprovalPolicy", "Approve", "Check", "Decision", "Deny", "Evaluation", "Ignore", "Wait", "decide"]
 
 # The texts of the reference controller: dashboards and operators search for them.
 _APPROVED_REASON: Final = "Approved by TalosCloudControllerManager"

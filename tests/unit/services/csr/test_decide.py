@@ -11,8 +11,17 @@ from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFau
 from libs.common.contract.node import Node
 from libs.common.kube.server_identity import ServerIdentity
 from services.csr.core.claim_index import ClaimIndex
-from services.csr.core.decide import ApprovalPolicy, Approve, Decision, Deny, Evaluation, Ignore, Wait, decide
-from services.csr.core.decision import ApiEndpoint
+from services.csr.core.decide import decide
+from services.csr.core.decision import (
+    ApiEndpoint,
+    ApprovalPolicy,
+    Approve,
+    Decision,
+    Deny,
+    Evaluation,
+    Ignore,
+    Wait,
+)
 from tests.builders import make_csr_enriched, make_node, make_node_enriched, make_request
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO, CsrCase, make_metadata_events
 from tests.csr_der import CN, ORGANIZATION, RequestFields, encode_dns_name, encode_ip, encode_pem

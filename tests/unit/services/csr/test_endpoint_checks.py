@@ -22,8 +22,8 @@ from libs.common.kube.server_identity import ServerIdentity, parse_server_identi
 from libs.testbed.pki import CertificateAuthority
 from services.csr.api_endpoint_watcher import ServerIdentityCache
 from services.csr.core.claim_index import ClaimIndex
-from services.csr.core.decide import ApprovalPolicy, Approve, Decision, Deny, Wait, decide
-from services.csr.core.decision import ApiEndpoint
+from services.csr.core.decide import decide
+from services.csr.core.decision import ApiEndpoint, ApprovalPolicy, Approve, Decision, Deny, Wait
 from services.csr.core.flow_state import FlowState, ServiceNetworks
 from tests.builders import (
     NOW,

@@ -14,8 +14,8 @@ from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import Node
 from libs.common.kube.server_identity import ServerIdentity
 from services.csr.core.claim_index import ClaimIndex
-from services.csr.core.decide import Approve, Deny, Wait, decide
-from services.csr.core.decision import ApiEndpoint
+from services.csr.core.decide import decide
+from services.csr.core.decision import ApiEndpoint, Approve, Deny, Wait
 from services.labeler.core.plan.addresses import list_addresses, verify_provided_node_ips
 from tests.builders import make_csr_enriched, make_facts, make_node, make_node_enriched, make_request
 from tests.csr_cases import POLICY

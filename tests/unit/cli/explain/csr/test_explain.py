@@ -25,8 +25,7 @@ from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFau
 from libs.common.contract.node import NodeAddress
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.kube.server_identity import ServerIdentity
-from services.csr.core.decide import ApprovalPolicy
-from services.csr.core.decision import ApiEndpoint
+from services.csr.core.decision import ApiEndpoint, ApprovalPolicy
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, make_facts, make_node, make_request
 from tests.cli_screen import render_lines
