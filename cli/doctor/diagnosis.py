@@ -16,7 +16,7 @@ from cli.doctor.checks.nats import check_nats
 from cli.doctor.checks.permissions import check_permissions
 from cli.doctor.checks.services import check_pod_security, check_services, check_versions
 from cli.doctor.checks.talos import check_access, check_clocks, check_credential
-from cli.doctor.findings import Check, CheckReport, Diagnosis, Finding, find_worst_state, report_ok
+from cli.doctor.findings import Check, CheckReport, Diagnosis, Finding, find_worst_state
 from cli.doctor.snapshot import InstallationSnapshot
 
 
@@ -93,6 +93,6 @@ def _run(check: CheckDefinition, seen: InstallationSnapshot) -> CheckReport:
         nonlocal seen_as_ok
         seen_as_ok = yield from check.run(seen)
 
-    findings = tuple(collect()) or (report_ok(seen_as_ok),)
+    findings = tuple(collect()) or (Finding.ok(seen_as_ok),)
     state = find_worst_state(finding.state for finding in findings)
     return CheckReport(name=check.name, state=state, asks=check.question, findings=findings)

@@ -20,6 +20,26 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fix: str | None = None
     commands: tuple[str, ...] = ()
 
+    @classmethod
+    def ok(cls, seen: str) -> "Finding":
+        """Return a finding with the state ok."""
+        return cls(state="ok", seen=seen)
+
+    @classmethod
+    def wrong(cls, seen: str, fix: str, *commands: str) -> "Finding":
+        """Return a finding with the state wrong and its fix."""
+        return cls(state="wrong", seen=seen, fix=fix, commands=commands)
+
+    @classmethod
+    def unknown(cls, seen: str, fix: str, *commands: str) -> "Finding":
+        """Return a finding with the state unknown and a way to make it known."""
+        return cls(state="unknown", seen=seen, fix=fix, commands=commands)
+
+    @classmethod
+    def unavailable(cls, seen: str, part: Unavailable) -> "Finding":
+        """Return a finding with the state unknown for data that could not be read."""
+        return cls.unknown(f"{seen}: {part.explanation}", part.fix, *part.commands)
+
 
 # The findings of a check that are not ok, and its result: what is ok if there are none.
 Check = Generator[Finding, None, str]
@@ -61,26 +81,6 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 def find_worst_state(states: Iterable[FindingState]) -> FindingState:
     """Return the worst of these states; "ok" if there are none."""
     return min(states, key=WORST_FIRST.index, default="ok")
-
-
-def report_ok(seen: str) -> Finding:
-    """Return a finding with the state ok."""
-    return Finding(state="ok", seen=seen)
-
-
-def report_wrong(seen: str, fix: str, *commands: str) -> Finding:
-    """Return a finding with the state wrong and its fix."""
-    return Finding(state="wrong", seen=seen, fix=fix, commands=commands)
-
-
-def report_unknown(seen: str, fix: str, *commands: str) -> Finding:
-    """Return a finding with the state unknown and a way to make it known."""
-    return Finding(state="unknown", seen=seen, fix=fix, commands=commands)
-
-
-def report_unavailable(problem: str, unavailable: Unavailable) -> Finding:
-    """Return a finding with the state unknown for data that could not be read."""
-    return report_unknown(f"{problem}: {unavailable.explanation}", unavailable.fix, *unavailable.commands)
 
 
 def format_names(names: Iterable[str], most: int = 5) -> str:

@@ -9,15 +9,7 @@ from cli.cluster.kube_objects import Container, Workload
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable, list_known
 from cli.doctor.checks.services import report_assumed_installation
-from cli.doctor.findings import (
-    APPROVAL_OFF,
-    Check,
-    Finding,
-    format_names,
-    report_unavailable,
-    report_unknown,
-    report_wrong,
-)
+from cli.doctor.findings import APPROVAL_OFF, Check, Finding, format_names
 from cli.doctor.snapshot import InstallationSnapshot
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
@@ -49,19 +41,19 @@ def check_pod_cidr_allocators(seen: InstallationSnapshot) -> Check:
     if not seen.installation.runs_service("ipam"):
         return "ipam is not installed: another controller allocates pod CIDRs, as intended"
     if isinstance(seen.system_pods, Unavailable):
-        yield report_unavailable("the flags of kube-controller-manager are unknown", seen.system_pods)
+        yield Finding.unavailable("the flags of kube-controller-manager are unknown", seen.system_pods)
         return ""
     containers = ((pod.name, each) for pod in seen.system_pods for each in pod.spec.containers)
     managers = [(name, each) for name, each in containers if _is_controller_manager(each)]
     if not managers:
-        yield report_unknown(
+        yield Finding.unknown(
             "no pod in kube-system runs kube-controller-manager, so it is unknown whether it allocates pod "
             "CIDRs",
             "check that kube-controller-manager runs with --controllers=*,-node-ipam-controller",
         )
     allocating = [name for name, each in managers if allocates_pod_cidrs(each)]
     if allocating:
-        yield report_wrong(
+        yield Finding.wrong(
             f"both ipam and kube-controller-manager allocate pod CIDRs: {format_names(allocating)} "
             "(--allocate-node-cidrs without --controllers=*,-node-ipam-controller)",
             "disable node-ipam-controller (from Talos 1.14 on, with its own config document: "
@@ -97,7 +89,7 @@ def check_cloud_controllers(seen: InstallationSnapshot) -> Check:
         return ""
     leases = next((one for one in (seen.lease, seen.upstream_leases) if isinstance(one, Unavailable)), None)
     if leases:
-        yield report_unavailable("the leader is unknown", leases)
+        yield Finding.unavailable("the leader is unknown", leases)
     yield from _report_other_installations(seen)
     namespace, name = seen.installation.lease
     return (
@@ -108,7 +100,7 @@ def check_cloud_controllers(seen: InstallationSnapshot) -> Check:
 
 def _report_other_installations(seen: InstallationSnapshot) -> Iterator[Finding]:
     if not seen.is_cluster_wide:
-        yield report_unknown(
+        yield Finding.unknown(
             "workloads in other namespaces are unknown: permission to list them in all namespaces is missing",
             "use credentials that may list deployments and daemonsets in all namespaces:",
             "kubectl auth can-i list deployments.apps --all-namespaces",
@@ -122,14 +114,14 @@ def _check_lease_holder(seen: InstallationSnapshot) -> Iterator[Finding]:
     place, holder = f"Lease {namespace}/{name}", seen.lease.holder
     if not seen.lease.is_held(seen.at, slack=_SLACK):
         last = f"; last holder: {holder}" if holder else ""
-        yield report_wrong(
+        yield Finding.wrong(
             f"no watcher leads: {place} has no holder{last}",
             "a running watcher acquires it; its log says why it does not:",
             f"{seen.installation.kubectl} logs {_find_watcher(seen)} --tail 20",
         )
         return
     if isinstance(seen.pods, Unavailable):
-        yield report_unavailable(
+        yield Finding.unavailable(
             f"it is unknown whether {holder}, the holder of {place}, is a pod of this installation", seen.pods
         )
         return
@@ -138,12 +130,12 @@ def _check_lease_holder(seen: InstallationSnapshot) -> Iterator[Finding]:
     if host in hosts:
         return
     if not seen.lease.is_held(seen.at):
-        yield report_unknown(
+        yield Finding.unknown(
             f"{holder}, the last holder of {place}, is gone, and no watcher has acquired the Lease yet",
             "check again in a minute: a watcher acquires the Lease when it expires",
         )
     else:
-        yield report_wrong(
+        yield Finding.wrong(
             f"{place} is held by {holder}, which is no pod of this installation: another controller leads, "
             "and the watcher waits",
             "find the holder, and remove it or scale it to 0:",
@@ -166,7 +158,7 @@ def _find_duplicate_installations(seen: InstallationSnapshot) -> Iterator[Findin
     here = seen.installation
     for other in seen.others:
         if other.lease == here.lease:
-            yield report_wrong(
+            yield Finding.wrong(
                 f"a second installation, release {other.release} in {other.namespace}, uses the same Lease: "
                 "one of the two is inactive",
                 "remove one of them, or configure another Lease and disjoint ownership (docs/ownership.md):",
@@ -181,14 +173,14 @@ def _find_other_managers(seen: InstallationSnapshot) -> Iterator[Finding]:
         if (workload.namespace, workload.name) in ours or not workload.desired_pods:
             continue
         if any(_REFERENCE.search(each.image) for each in workload.pod.containers):
-            yield report_wrong(
+            yield Finding.wrong(
                 f"{workload} runs the Talos cloud controller manager of Sidero Labs beside this one: one of "
                 "the two waits for the Lease",
                 "remove it (docs/migrate.md describes the migration and the way back):",
                 _format_delete_command(workload),
             )
         elif any(_is_cloud_manager(each) for each in workload.pod.containers) and not shared:
-            yield report_wrong(
+            yield Finding.wrong(
                 f"{workload} is another cloud controller manager, and `ownership` is not configured",
                 "configure `ownership` in the --cloud-config file (docs/ownership.md), or remove the other "
                 "one:",
@@ -215,7 +207,7 @@ def _find_other_leases(seen: InstallationSnapshot, *, shared: bool) -> Iterator[
     for lease in seen.upstream_leases:
         if lease.is_held(seen.at, slack=_SLACK):
             namespace, _, name = lease.lease_name.partition("/")
-            yield report_wrong(
+            yield Finding.wrong(
                 f"Lease {lease.lease_name} is held by {lease.holder}: another cloud controller manager "
                 "leads beside this one",
                 "configure `ownership` in the --cloud-config file (docs/ownership.md), or remove the other "
@@ -231,7 +223,7 @@ def check_approvers(seen: InstallationSnapshot) -> Check:
     found = [*_find_other_approvers(seen), *_find_foreign_approvals(seen)]
     yield from found
     if not found and isinstance(seen.requests, Unavailable):
-        yield report_unavailable("the approvers of requests are unknown", seen.requests)
+        yield Finding.unavailable("the approvers of requests are unknown", seen.requests)
     elif not found:
         yield from _report_other_installations(seen)
     return "no other approver of serving certificates found"
@@ -243,7 +235,7 @@ def _find_other_approvers(seen: InstallationSnapshot) -> Iterator[Finding]:
     for workload in seen.workloads:
         images = [each.image for each in workload.pod.containers if _APPROVERS.search(_get_program(each))]
         if images and workload.desired_pods:
-            yield report_wrong(
+            yield Finding.wrong(
                 f"{workload} (image {images[0]}) also approves serving certificates: it may approve "
                 "requests that csr would deny",
                 "remove it, or remove node-csr-approval from enabledControllers:",
@@ -261,7 +253,7 @@ def _find_foreign_approvals(seen: InstallationSnapshot) -> Iterator[Finding]:
         if approved is not None and approved.reason not in (_OURS, *_BY_HAND):
             reasons.setdefault(approved.reason, []).append(filed.name)
     for reason, names in reasons.items():
-        yield report_wrong(
+        yield Finding.wrong(
             f"another approver has approved {format_names(names, 3)}, with the reason {reason!r}",
             "find the approver and remove it; these ClusterRoles permit approval for the signer:",
             "kubectl get clusterroles --output yaml | grep --before-context 12 kubernetes.io/kubelet-serving",

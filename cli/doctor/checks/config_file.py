@@ -2,7 +2,7 @@
 
 from cli.cluster.unavailable import AbsentObject, Unavailable
 from cli.config.config_check import check_config
-from cli.doctor.findings import Check, report_unavailable, report_wrong
+from cli.doctor.findings import Check, Finding
 from cli.doctor.snapshot import InstallationSnapshot
 from cli.layout import pluralize
 from libs.common.cloud_config.model import Finding as Mistake
@@ -17,11 +17,11 @@ def check_config_file(seen: InstallationSnapshot) -> Check:
         return "no --cloud-config is configured, so there are no rules"
     where = f"ConfigMap {seen.installation.namespace}/{name}"
     if isinstance(seen.config, Unavailable):
-        yield report_unavailable(f"{where} was not read", seen.config)
+        yield Finding.unavailable(f"{where} was not read", seen.config)
         return ""
     if isinstance(seen.config, AbsentObject):
         again = seen.installation.reapply_command
-        yield report_wrong(
+        yield Finding.wrong(
             f"{where} has no {key}: pods that mount it do not start", "create it again:", again
         )
         return ""
@@ -29,7 +29,7 @@ def check_config_file(seen: InstallationSnapshot) -> Check:
     if checked.mistakes:
         more = len(checked.mistakes) - _MAX_SHOWN
         shown = "; ".join(map(_format_mistake, checked.mistakes[:_MAX_SHOWN]))
-        yield report_wrong(
+        yield Finding.wrong(
             f"{where}: {shown}" + (f"; and {more} more" if more > 0 else ""),
             "new pods reject the file, and running services keep the last valid one. Correct config "
             "and transformations in the chart's values, then upgrade. To see all mistakes:",

@@ -4,15 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.findings import (
-    APPROVAL_OFF,
-    Check,
-    Finding,
-    format_names,
-    report_unavailable,
-    report_unknown,
-    report_wrong,
-)
+from cli.doctor.findings import APPROVAL_OFF, Check, Finding, format_names
 from cli.doctor.snapshot import InstallationSnapshot
 from cli.layout import pluralize
 from libs.common.cloud_config.model import Ownership
@@ -33,7 +25,7 @@ def check_kubelets(seen: InstallationSnapshot) -> Check:
     An external kubelet with --node-ip writes it; on Talos it always has one.
     """
     if isinstance(seen.nodes, Unavailable):
-        yield report_unavailable("Nodes are unknown", seen.nodes)
+        yield Finding.unavailable("Nodes are unknown", seen.nodes)
         return ""
     nodes = _select_own_nodes(seen, CLOUD_NODE, seen.nodes)
     yield from _find_not_external(nodes)
@@ -65,7 +57,7 @@ def _find_not_external(nodes: Sequence[Node]) -> Iterator[Finding]:
     """
     bare = [n.name for n in nodes if not n.provided_node_ip and n.is_initialized and not n.spec.provider_id]
     if bare:
-        yield report_wrong(
+        yield Finding.wrong(
             f"{format_names(bare)}: no taint {UNINITIALIZED_TAINT}, no providerID and no annotation "
             f"{PROVIDED_NODE_IP_ANNOTATION}: their kubelets run without --cloud-provider=external, so no "
             "controller initializes them",
@@ -81,7 +73,7 @@ def _find_without_address(nodes: Sequence[Node]) -> Iterator[Finding]:
         n.name for n in nodes if not n.provided_node_ip and (not n.is_initialized or n.spec.provider_id)
     ]
     if lacking:
-        yield report_wrong(
+        yield Finding.wrong(
             f"{format_names(lacking)}: no annotation {PROVIDED_NODE_IP_ANNOTATION}, so their machines "
             "cannot be queried",
             "a kubelet with --cloud-provider=external and --node-ip sets the annotation. On Talos, set "
@@ -96,7 +88,7 @@ def _find_invalid_address(nodes: Sequence[Node]) -> Iterator[Finding]:
     for node in nodes:
         ips = parse_node_ips(node.provided_node_ip) if node.provided_node_ip else ()
         if isinstance(ips, InvalidNodeIP):
-            yield report_wrong(
+            yield Finding.wrong(
                 f"{node.name}: annotation {PROVIDED_NODE_IP_ANNOTATION}: {ips.reason}",
                 "set machine.kubelet.nodeIP.validSubnets in its machine config; the kubelet writes the "
                 "address it was started with:",
@@ -114,14 +106,14 @@ def check_serving_certificates(seen: InstallationSnapshot) -> Check:
     nodes, requests = seen.nodes, seen.requests
     if isinstance(nodes, Unavailable) or isinstance(requests, Unavailable):
         missing = next(part for part in (nodes, requests) if isinstance(part, Unavailable))
-        yield report_unavailable("some requests or Nodes are unknown", missing)
+        yield Finding.unavailable("some requests or Nodes are unknown", missing)
         return ""
     own = {node.name for node in _select_own_nodes(seen, CSR_APPROVAL, nodes)}
     filed = own & {request.node_name for request in requests}
     answers = {name: answer for name, answer in seen.serving.items() if name in own - filed}
     no = [name for name, answer in answers.items() if answer is False]
     if no:
-        yield report_wrong(
+        yield Finding.wrong(
             f"{format_names(no)}: kubelets use self-signed serving certificates (serverTLSBootstrap is off)",
             'set machine.kubelet.extraArgs.rotate-server-certificates: "true" in the machine config:',
             _PATCH,
@@ -129,7 +121,7 @@ def check_serving_certificates(seen: InstallationSnapshot) -> Check:
     unknown = {name: answer for name, answer in answers.items() if isinstance(answer, Unavailable)}
     if unknown:
         first = next(iter(unknown.values()))
-        yield report_unknown(
+        yield Finding.unknown(
             f"{format_names(unknown)}: no request within the last hour, and the kubelet configuration is "
             f"unknown: {first.explanation}",
             first.fix if first.required_permission else "read the kubelet configuration:",

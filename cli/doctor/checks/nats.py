@@ -7,14 +7,7 @@ from typing import Final
 from cryptography import x509
 
 from cli.cluster.unavailable import AbsentObject, Unavailable
-from cli.doctor.findings import (
-    Check,
-    Finding,
-    format_names,
-    report_unavailable,
-    report_unknown,
-    report_wrong,
-)
+from cli.doctor.findings import Check, Finding, format_names
 from cli.doctor.snapshot import InstallationSnapshot
 from cli.inside.flow_snapshot import CertificateSnapshot, FlowSnapshot, FlowUnavailable, StreamSnapshot
 from libs.common.contract.subjects import STREAM
@@ -43,7 +36,7 @@ def check_nats(seen: InstallationSnapshot) -> Check:
 def _check_flow(seen: InstallationSnapshot) -> Iterator[Finding]:
     kubectl, prefix = seen.installation.kubectl, seen.installation.prefix
     if isinstance(seen.flow, FlowUnavailable):
-        yield report_unknown(
+        yield Finding.unknown(
             f"the state of NATS is unknown: {seen.flow.reason}",
             "check that NATS and the watcher run, and that you may exec:",
             f"{kubectl} auth can-i create pods/exec",
@@ -51,7 +44,7 @@ def _check_flow(seen: InstallationSnapshot) -> Iterator[Finding]:
         return
     flow, logs = seen.flow, f"{kubectl} logs deployment/{prefix}-watcher --tail 20"
     if flow.stream is None:
-        yield report_wrong(
+        yield Finding.wrong(
             f"stream {STREAM} does not exist, so no service receives events",
             "the leading watcher creates it; its log gives the reason:",
             logs,
@@ -60,7 +53,7 @@ def _check_flow(seen: InstallationSnapshot) -> Iterator[Finding]:
     running = seen.installation.services
     gone = [queue.name for queue in flow.queues if not queue.exists and queue.service in running]
     if gone:
-        yield report_wrong(
+        yield Finding.wrong(
             f"missing durable consumers: {format_names(gone)}",
             "the watcher creates them at its next resync:",
             logs,
@@ -68,11 +61,11 @@ def _check_flow(seen: InstallationSnapshot) -> Iterator[Finding]:
     age = flow.leader_heartbeat_seconds
     if age is None or age > _LEADER_SILENT_SECONDS:
         silent = "no leader heartbeat" if age is None else f"no leader heartbeat for {age:.0f} s"
-        yield report_wrong(f"{silent}: all other services pause", "see why no watcher leads:", logs)
+        yield Finding.wrong(f"{silent}: all other services pause", "see why no watcher leads:", logs)
     yield from _find_missing_consumers(seen, flow)
     yield from _check_stream(seen, flow.stream)
     if flow.dead_count:
-        yield report_wrong(
+        yield Finding.wrong(
             f"{flow.dead_count:,} dead letters: messages that no service could parse or process",
             "see docs/runbooks/TalosCCMDeadLetters.md; to list them:",
             "talos-ccm status",
@@ -85,7 +78,7 @@ def _find_missing_consumers(seen: InstallationSnapshot, flow: FlowSnapshot) -> I
     for one in flow.services:
         there = one.service in running and any(q.service == one.service and q.exists for q in flow.queues)
         if one.is_present is False and there:
-            yield report_wrong(
+            yield Finding.wrong(
                 f"{one.service} is not active: {one.why}",
                 "read its log:",
                 f"{seen.installation.kubectl} logs deployment/{prefix}-{one.service} --tail 20",
@@ -94,7 +87,7 @@ def _find_missing_consumers(seen: InstallationSnapshot, flow: FlowSnapshot) -> I
 
 def _check_stream(seen: InstallationSnapshot, stream: StreamSnapshot) -> Iterator[Finding]:
     if stream.max_bytes and stream.bytes > _ALMOST_FULL * stream.max_bytes:
-        yield report_wrong(
+        yield Finding.wrong(
             f"stream {STREAM} is {100 * stream.bytes // stream.max_bytes} % full",
             "increase nats.storeMebibytes in the chart's values (20 kB for each node and pending request):",
             seen.installation.reapply_command,
@@ -111,9 +104,9 @@ def _check_authority(seen: InstallationSnapshot) -> Iterator[Finding]:
     name, kubectl = f"{seen.installation.prefix}-nats-ca", seen.installation.kubectl
     match seen.authority:
         case Unavailable() as unavailable:
-            yield report_unavailable(f"the CA of NATS (ConfigMap {name}) was not read", unavailable)
+            yield Finding.unavailable(f"the CA of NATS (ConfigMap {name}) was not read", unavailable)
         case AbsentObject():
-            yield report_wrong(
+            yield Finding.wrong(
                 f"ConfigMap {name} with ca.crt does not exist, so no service can verify NATS",
                 "the init container of NATS creates it; its log gives the reason:",
                 f"{kubectl} logs {seen.installation.nats.kind.lower()}/{seen.installation.nats.name} "
@@ -130,12 +123,12 @@ def _check_server_certificate(seen: InstallationSnapshot) -> Iterator[Finding]:
     for one in (one for one in shown if one.is_overdue(seen.at)):
         problem = f"the certificate of the NATS server {_describe_expiry(one, seen.at)} and was not renewed"
         if workload is None:
-            yield report_wrong(
+            yield Finding.wrong(
                 problem, "this NATS server is not part of the chart: replace its certificate and reload it"
             )
         else:
             pods = f"{workload.kind.lower()}/{workload.name}"
-            yield report_wrong(
+            yield Finding.wrong(
                 problem,
                 "its keeper container renews it, and its log says why it does not "
                 "(docs/runbooks/TalosCCMNATSCertificateExpiring.md):",
@@ -147,7 +140,7 @@ def _check_expiry(pem: str, at: datetime, name: str, kubectl: str) -> Iterator[F
     try:
         ends = min(c.not_valid_after_utc for c in x509.load_pem_x509_certificates(pem.encode()))
     except ValueError as error:
-        yield report_wrong(
+        yield Finding.wrong(
             f"ConfigMap {name} contains no certificate: {error}",
             "delete it and its Secret; the keeper of NATS creates both again:",
             f"{kubectl} delete secret,configmap {name}",
@@ -155,7 +148,7 @@ def _check_expiry(pem: str, at: datetime, name: str, kubectl: str) -> Iterator[F
         return
     authority = CertificateSnapshot(name="nats-authority", expires_at=ends)
     if authority.is_overdue(at):
-        yield report_wrong(
+        yield Finding.wrong(
             f"the CA certificate of NATS {_describe_expiry(authority, at)}, and is not renewed automatically",
             "delete its Secret; the keeper creates a new one (open connections stay):",
             f"{kubectl} delete secret {name}",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.findings import Check, Finding, report_ok, report_unavailable, report_unknown, report_wrong
+from cli.doctor.findings import Check, Finding
 from cli.doctor.required_permissions import AccessReviewRequest, get_role_paths
 from cli.doctor.snapshot import AccessReviews, InstallationSnapshot
 
@@ -11,7 +11,7 @@ from cli.doctor.snapshot import AccessReviews, InstallationSnapshot
 def check_permissions(seen: InstallationSnapshot) -> Check:
     """Check the permissions by access reviews, which the API server does not store."""
     if isinstance(seen.reviews, Unavailable):
-        yield report_unavailable("the permissions are unknown", seen.reviews)
+        yield Finding.unavailable("the permissions are unknown", seen.reviews)
         return ""
     reviews = seen.reviews
     missing = [each.request for each in reviews.results if each.is_missing]
@@ -20,7 +20,7 @@ def check_permissions(seen: InstallationSnapshot) -> Check:
         yield _report_role(seen, reviews, lacking)
     for held in _group(excess, lambda each: each.service_account):
         account = held[0].service_account
-        yield report_wrong(
+        yield Finding.wrong(
             f"ServiceAccount {account} may {_format(held)} without needing it; an attacker who "
             "controls its pod may, too",
             "remove the binding that names it or one of the groups system:serviceaccounts; to list all:",
@@ -30,7 +30,7 @@ def check_permissions(seen: InstallationSnapshot) -> Check:
     unknown = [each for each in reviews.results if each.error]
     if unknown:
         accounts = sorted({each.request.service_account for each in unknown})
-        yield report_unknown(
+        yield Finding.unknown(
             f"the permissions of {', '.join(accounts)} are unknown: {unknown[0].error}",
             "use credentials that may create subjectaccessreviews",
             "kubectl auth can-i create subjectaccessreviews.authorization.k8s.io",
@@ -43,7 +43,7 @@ def check_permissions(seen: InstallationSnapshot) -> Check:
         f"{len(asked) - wanted} forbidden ones"
     )
     if unknown and asked and not missing and not excess:
-        yield report_ok(well)
+        yield Finding.ok(well)
     return well
 
 
@@ -75,7 +75,7 @@ def _report_role(
             f"--{kind.lower()}={name} --serviceaccount={here.namespace}:{account}"
         )
     who = f"ServiceAccount {here.namespace}/{account}"
-    return report_wrong(f"{who} may not {_format(lacking)}: {problem}", fix.format(where), command)
+    return Finding.wrong(f"{who} may not {_format(lacking)}: {problem}", fix.format(where), command)
 
 
 def _format(asked: Sequence[AccessReviewRequest]) -> str:

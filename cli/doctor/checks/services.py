@@ -9,14 +9,7 @@ import msgspec
 from cli.cluster.kube_objects import COMPONENT, INSTANCE, Workload
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable
-from cli.doctor.findings import (
-    Check,
-    Finding,
-    format_names,
-    report_unavailable,
-    report_unknown,
-    report_wrong,
-)
+from cli.doctor.findings import Check, Finding, format_names
 from cli.doctor.snapshot import InstallationSnapshot, UnreadyPods
 from cli.layout import shorten
 from libs.common.cloud_config.findings import truncate_line
@@ -38,7 +31,7 @@ def check_services(seen: InstallationSnapshot) -> Check:
             yield _report_unready(seen, workload)
     for service in _NEEDED:
         if not seen.installation.runs_service(service):
-            yield report_wrong(
+            yield Finding.wrong(
                 f"{service} is not installed; without it, no other service receives events",
                 "create it again:",
                 seen.installation.reapply_command,
@@ -51,7 +44,7 @@ def check_services(seen: InstallationSnapshot) -> Check:
 def report_assumed_installation(seen: InstallationSnapshot) -> Finding:
     """Return an unknown finding, because the actual installation could not be read."""
     installation = seen.installation
-    return report_unknown(
+    return Finding.unknown(
         f"the installed workloads are unknown: {installation.assumed_reason}",
         "use credentials that may list deployments, daemonsets and statefulsets there:",
         f"{installation.kubectl} auth can-i list deployments.apps",
@@ -62,13 +55,13 @@ def _report_unready(seen: InstallationSnapshot, workload: Workload) -> Finding:
     kubectl, kind = seen.installation.kubectl, workload.kind.lower()
     if not workload.desired_pods:
         if workload.kind == "DaemonSet":
-            return report_wrong(
+            return Finding.wrong(
                 f"{workload} matches no node: no node has the labels of its nodeSelector",
                 "set nodeSelector in the chart's values to labels of your control planes, and upgrade. To "
                 "see the labels:",
                 "kubectl get nodes --show-labels",
             )
-        return report_wrong(
+        return Finding.wrong(
             f"{workload} is scaled to 0",
             "scale it up:",
             f"{kubectl} scale {kind} {workload.name} --replicas=1",
@@ -76,24 +69,24 @@ def _report_unready(seen: InstallationSnapshot, workload: Workload) -> Finding:
     head = f"{workload} has {workload.ready_pods} of {workload.desired_pods} pods ready"
     for condition in workload.status.conditions:
         if condition.type == "ReplicaFailure" and condition.status == "True":
-            return report_wrong(
+            return Finding.wrong(
                 f"{head}: {shorten(condition.message, _LONGEST)}",
                 "correct what rejects its pods; the description gives the reason:",
                 f"{kubectl} describe {kind} {workload.name}",
             )
     if isinstance(seen.pods, Unavailable):
-        return report_wrong(
+        return Finding.wrong(
             f"{head}; the reason is unknown: {seen.pods.explanation}", seen.pods.fix, *seen.pods.commands
         )
     pods = [pod for pod in select_pods(workload, seen.pods) if not pod.has_condition("Ready")]
     if not pods:
-        return report_wrong(
+        return Finding.wrong(
             f"{head}, and the other pods were not created",
             "see the reason:",
             f"{kubectl} describe {kind} {workload.name}",
         )
     text, given = _explain_pod(pods[0], seen.unready)
-    return report_wrong(
+    return Finding.wrong(
         f"{head}: pod {pods[0].name} {text.problem.format(**given)}",
         text.fix,
         text.command.format(**given, kubectl=kubectl),
@@ -205,32 +198,32 @@ def check_versions(seen: InstallationSnapshot) -> Check:
     again, chart, image = here.reapply_command, next(iter(charts.values())), next(iter(images.values()))
     has_one_image = len(set(images.values())) == 1
     if not has_one_image:
-        yield report_wrong(
+        yield Finding.wrong(
             f"the pods run different images: {_format_differences(images)}",
             "install the same version everywhere:",
             again,
         )
     if len(set(charts.values())) > 1:
-        yield report_wrong(
+        yield Finding.wrong(
             f"the workloads come from different chart versions: {_format_differences(charts)}",
             "apply one chart version:",
             again,
         )
         return ""
     if not chart:
-        yield report_unknown(
+        yield Finding.unknown(
             f"the workloads have no label {_VERSION}", "apply the chart, which sets it:", again
         )
         return ""
     tag, version = image.partition("@")[0].rpartition("/")[2].partition(":")[2], chart.removeprefix("v")
     if has_one_image and _RELEASED.fullmatch(tag) and tag.removeprefix("v") != version:
-        yield report_wrong(
+        yield Finding.wrong(
             f"chart version {chart} runs image {image}",
             f"remove image.tag from the values, or set it to {chart}, and upgrade:",
             again,
         )
     if version != seen.version.removeprefix("v"):
-        yield report_wrong(
+        yield Finding.wrong(
             f"this talos-ccm has version {seen.version}, but {chart} is installed, so the checks may not "
             "apply",
             f"use talos-ccm {chart}, or install {seen.version}:",
@@ -259,19 +252,19 @@ def check_pod_security(seen: InstallationSnapshot) -> Check:
         yield report_assumed_installation(seen)
         return ""
     if isinstance(labels, Unavailable):
-        yield report_unavailable(f"the labels of namespace {name} are unknown", labels)
+        yield Finding.unavailable(f"the labels of namespace {name} are unknown", labels)
         return ""
     level, label = labels.get(_ENFORCE, ""), f"kubectl label namespace {name} {_ENFORCE}=privileged"
     hosts = [workload for workload in seen.installation.workloads if workload.pod.host_network]
     is_restricted = bool(hosts) and name != "kube-system"
     if is_restricted and level in ("baseline", "restricted"):
-        yield report_wrong(
+        yield Finding.wrong(
             f"{hosts[0]} uses the host network, but namespace {name} enforces {level}, which rejects that",
             "allow it:",
             f"{label} --overwrite",
         )
     elif is_restricted and not level and not any(workload.ready_pods for workload in hosts):
-        yield report_wrong(
+        yield Finding.wrong(
             f"{hosts[0]} uses the host network and has no pod; namespace {name} has no label {_ENFORCE}, "
             "and Talos enforces baseline everywhere except in kube-system",
             "allow it:",

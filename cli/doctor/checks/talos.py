@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cli.cluster.unavailable import CLOCK_TOLERANCE, AbsentObject, Unavailable, excess_offset
-from cli.doctor.findings import Check, Finding, report_unavailable, report_wrong
+from cli.doctor.findings import Check, Finding
 from cli.doctor.snapshot import CredentialProbe, InstallationSnapshot
 from cli.inside.talos_credential import ProbeResult, TalosCredentialReport
 from cli.layout import format_age
@@ -26,9 +26,9 @@ def check_credential(seen: InstallationSnapshot) -> Check:
     where = f"ServiceAccount.talos.dev {namespace}/{name}"
     match seen.talos_objects.account:
         case Unavailable() as unavailable:
-            yield report_unavailable(f"{where} was not read", unavailable)
+            yield Finding.unavailable(f"{where} was not read", unavailable)
         case AbsentObject() if not seen.talos_objects.has_kind:
-            yield report_wrong(
+            yield Finding.wrong(
                 f"the cluster has no kind ServiceAccount of talos.dev: no control plane has {_ACCESS}",
                 "patch the control planes (from Talos 1.14 on, with KubeletConfig: "
                 "controlplane-patch-1.14.yaml), then apply the chart again:",
@@ -36,13 +36,13 @@ def check_credential(seen: InstallationSnapshot) -> Check:
                 seen.installation.reapply_command,
             )
         case AbsentObject():
-            yield report_wrong(
+            yield Finding.wrong(
                 f"{where} does not exist", "create it again:", seen.installation.reapply_command
             )
         case account:
             yield from _check_service_account(seen, where, account.status.failure_reason, account.spec.roles)
     if seen.talos_objects.has_service is False:
-        yield report_wrong(
+        yield Finding.wrong(
             "Service default/talos does not exist; pods reach the Talos API through it",
             f"control planes create it if {_ACCESS} is enabled:",
             _PATCH,
@@ -55,7 +55,7 @@ def _check_service_account(
 ) -> Iterator[Finding]:
     namespace = seen.installation.namespace
     if failure:
-        yield report_wrong(
+        yield Finding.wrong(
             f"Talos rejects {where}: {failure}",
             f"in the machine config of the control planes, add {namespace} to "
             f"{_ACCESS}.allowedKubernetesNamespaces, and {', '.join(roles) or READER} to allowedRoles:",
@@ -64,14 +64,14 @@ def _check_service_account(
         return
     more = [role for role in roles if role in _MORE_THAN_READER]
     if more:
-        yield report_wrong(
+        yield Finding.wrong(
             f"{where} has {', '.join(more)}: {READER} suffices, and with more an attacker who controls "
             "metadata can change machines",
             "apply it again as in the chart:",
             seen.installation.reapply_command,
         )
     elif READER not in roles:
-        yield report_wrong(
+        yield Finding.wrong(
             f"{where} has {', '.join(roles) or 'no role'}, but machines require {READER}",
             "apply it again as in the chart:",
             seen.installation.reapply_command,
@@ -83,7 +83,7 @@ def check_access(seen: InstallationSnapshot) -> Check:
     if not seen.installation.talos_account:
         return "machines are not queried (talos.enabled=false)"
     if isinstance(seen.talos, Unavailable):
-        yield report_unavailable("metadata's pod was not queried", seen.talos)
+        yield Finding.unavailable("metadata's pod was not queried", seen.talos)
         return ""
     yield from _check_report(seen, seen.talos.report)
     return _describe_access(seen.talos.report)
@@ -92,14 +92,14 @@ def check_access(seen: InstallationSnapshot) -> Check:
 def _check_report(seen: InstallationSnapshot, talos: TalosCredentialReport) -> Iterator[Finding]:
     kubectl, name = seen.installation.kubectl, seen.installation.talos_account
     if talos.problem:
-        yield report_wrong(
+        yield Finding.wrong(
             f"metadata's pod has no usable credential: {talos.problem}",
             "Talos renews it if its ServiceAccount is valid and the clocks agree:",
             f"{kubectl} get serviceaccounts.talos.dev {name} --output yaml",
         )
         return
     if not set(talos.roles) & {READER, *_MORE_THAN_READER}:
-        yield report_wrong(
+        yield Finding.wrong(
             f"the credential has the roles {', '.join(talos.roles) or '(none)'}, but needs {READER}",
             f"add {READER} to allowedRoles of {_ACCESS}:",
             _PATCH,
@@ -107,7 +107,7 @@ def _check_report(seen: InstallationSnapshot, talos: TalosCredentialReport) -> I
     silent = [one for one in talos.endpoints if one.fault]
     if silent:
         all_of_them = len(silent) == len(talos.endpoints)
-        yield report_wrong(
+        yield Finding.wrong(
             f"{'no endpoint' if all_of_them else 'not every endpoint'} answers: {_describe_faults(silent)}",
             "endpoints must be control planes that the pod reaches on port 50000; set others with "
             "--talos-endpoints (values: services.metadata.extraArgs). To see the endpoints of the Service:",
@@ -117,7 +117,7 @@ def _check_report(seen: InstallationSnapshot, talos: TalosCredentialReport) -> I
             return
     failing = [one for one in talos.machines if one.fault]
     if failing:
-        yield report_wrong(
+        yield Finding.wrong(
             f"machines that do not answer: {_describe_faults(failing)}",
             "to see cause and fix for each node:",
             "talos-ccm explain node NAME",
@@ -140,11 +140,11 @@ def _describe_faults(asked: list[ProbeResult]) -> str:
 def check_clocks(seen: InstallationSnapshot) -> Check:
     """Check that the clocks of API server, pod and this computer agree, and the certificate with them."""
     if isinstance(seen.clock, Unavailable):
-        yield report_unavailable("the API server's time is unknown", seen.clock)
+        yield Finding.unavailable("the API server's time is unknown", seen.clock)
         return ""
     apart = seen.clock.offset
     if apart:
-        yield report_wrong(
+        yield Finding.wrong(
             f"this computer's clock is {format_age(abs(apart.total_seconds()))} "
             f"{'behind' if apart > timedelta() else 'ahead of'} the API server's",
             "correct one of them: otherwise certificates appear not yet valid, or expired:",
@@ -156,7 +156,7 @@ def check_clocks(seen: InstallationSnapshot) -> Check:
         if between:
             ahead = "ahead of" if between > timedelta() else "behind"
             span = format_age(abs(between.total_seconds()))
-            yield report_wrong(
+            yield Finding.wrong(
                 f"the clock of metadata's node is {span} {ahead} the API server's",
                 "synchronize the clocks of the machines (machine.time.servers):",
                 "talosctl --nodes CONTROL_PLANES time",
@@ -170,7 +170,7 @@ def check_clocks(seen: InstallationSnapshot) -> Check:
 def _check_certificate(talos: TalosCredentialReport, now: datetime) -> Iterator[Finding]:
     """Check that the certificate is already valid by the API server's clock, not by the pod's."""
     if talos.not_before is not None and talos.not_before - CLOCK_TOLERANCE > now:
-        yield report_wrong(
+        yield Finding.wrong(
             f"the Talos certificate is valid only from {talos.not_before:%FT%TZ} on: the clock of the "
             "control plane that issued it is ahead",
             "correct its clock (machine.time.servers):",
