@@ -32,12 +32,6 @@ def test_nothing_is_guessed_of_a_name_that_is_like_no_other():
     assert suggest_name("db-master", NAMES) == suggest_name("", NAMES) == suggest_name("web-1", []) == "."
 
 
-def test_an_option_in_place_of_the_node_is_no_missing_node():
-    done = CliRunner().invoke(main, ["render", str(TEXTS / "rules.yaml"), "--from-cluster", "--all-nodes"])
-    assert done.exit_code == 2
-    assert "--from-cluster needs the name of a Node, not --all-nodes" in done.stderr
-
-
 @pytest.mark.parametrize("arguments", ["config check PIPE", "render PIPE --all-samples"])
 def test_a_pipe_in_place_of_a_config_file_gets_the_hint_for_standard_input(arguments: str, tmp_path: Path):
     os.mkfifo(tmp_path / "pipe")
@@ -95,6 +89,54 @@ def test_the_output_of_a_command_in_place_of_a_file_is_read():
     os.close(reader)
     assert "facts" in done.stderr
     assert "regular file" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("explain csr", "Missing argument 'NAME'"),
+        (
+            "explain csr x --csr-allowed-networks=10.0.0.0/8,home",
+            '"home" is not a network such as 10.0.0.0/8',
+        ),
+        ("explain csr x --service-networks=10.0.0.0/33", 'range: "10.0.0.0/33" is not a network'),
+        ("explain csr x --csr-max-expiration=soon", '"soon" is not a duration such as'),
+        ("explain csr x --csr-min-expiration=-5m", '"-5m" is not at least 10m0s'),
+        (
+            "explain csr x --csr-min-expiration=2h --csr-max-expiration=1h",
+            "is longer than --csr-max-expiration",
+        ),
+        ("explain csr x -o yaml", "'yaml' is not one of 'text', 'json'"),
+        ("explain node", "Missing argument 'NAME'"),
+        ("explain node x --nats-url=http://nats:80", "not a NATS URL such as nats://host:4222"),
+        ("explain node x --cloud-config=/none", "/none: cannot be read"),
+        ("explain node x --lifecycle-start-grace=-5m", '"-5m" is not at least 1s'),
+        ("explain node x --lifecycle-evidence-time=99999999h", "is not a duration of less than 2562047h"),
+        ("status --interval 0s", "is not between 1s and 100000h"),
+        ("status --interval soon", "'soon' is not a duration"),
+        ("status -o yaml", "'yaml' is not one of 'text', 'json'"),
+        ("status --context other ipam", "--context must follow the subcommand ipam"),
+        ("status ipam --cluster-cidr=10.0.0.0/33", "'10.0.0.0/33' is not a network"),
+        ("status ipam --cluster-cidr=10.0.0.0/16,10.1.0.0/16", "have several of one family"),
+        (
+            "status ipam --cluster-cidr=10.0.0.0/16 --node-cidr-mask-size=12",
+            "a block of /12 is larger than all",
+        ),
+        ("status ipam --node-cidr-mask-size-ipv6=20", "is no prefix length of a Node's IPv6 block"),
+        ("status ipam --pod-cidr-quarantine=soon", "'soon' is not a duration"),
+        ("status ipam --pod-cidr-quarantine=0", "is not between 1s and 100000h"),
+        ("status ipam --pod-cidr-quarantine=900000h", "is not between 1s and 100000h"),
+        ("status ipam --cloud-config=none.yaml", "none.yaml: cannot be read: No such file or directory"),
+        (
+            "render FILE --from-cluster --all-nodes",
+            "--from-cluster needs the name of a Node, not --all-nodes",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_words(command: str, words: str):
+    refused = CliRunner().invoke(main, command.replace("FILE", str(TEXTS / "rules.yaml")).split())
+    assert refused.exit_code == 2
+    assert words in " ".join(refused.stderr.split())
 
 
 def fails_with(number: int, monkeypatch: pytest.MonkeyPatch) -> Result:

@@ -2,14 +2,11 @@
 
 import json
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 
-from cli.__main__ import main
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
 from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
@@ -500,25 +497,6 @@ def test_lengths_of_time_are_short(seconds: float, text: str):
 
 
 # ---- the command
-
-
-@pytest.mark.parametrize("arguments", [["--interval", "0s"], ["--interval", "soon"], ["-o", "yaml"]])
-def test_nonsense_on_the_command_line_is_refused(arguments: list[str]):
-    said = CliRunner().invoke(main, ["status", *arguments])
-    assert said.exit_code == 2
-
-
-def test_an_option_before_the_subcommand_is_refused_and_not_forgotten():
-    said = CliRunner().invoke(main, ["status", "--context", "other", "ipam"])
-    assert said.exit_code == 2
-    assert "--context must follow the subcommand ipam" in said.stderr
-    assert CliRunner().invoke(main, ["status", "ipam", "--help"]).exit_code == 0
-
-
-def test_without_a_cluster_to_ask_it_says_so(tmp_path: Path):
-    said = CliRunner().invoke(main, ["status"], env={"KUBECONFIG": str(tmp_path / "none"), "NATS_URL": ""})
-    assert said.exit_code == 2
-    assert "cannot access the Kubernetes API" in said.stderr
 
 
 def test_a_rejected_configuration_is_a_problem_until_a_newer_one_is_accepted():

@@ -6,12 +6,10 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from cli.__main__ import main
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.snapshot import ClusterSnapshot
@@ -500,23 +498,6 @@ def test_json_says_the_same(name: str):
     assert found == [finding.fault for finding in explanation.verdict.findings]
     assert [step["what"] for step in told["journey"]] == [step.what for step in explanation.steps]
     assert len(told["owners"]) == 4
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "Missing argument 'NAME'"),
-        (["x", "--nats-url=http://nats:80"], '"http://nats:80" is not a NATS URL such as nats://host:4222'),
-        (["x", "-o", "yaml"], "'yaml' is not one of 'text', 'json'"),
-        (["x", "--cloud-config=/none"], "/none: cannot be read"),
-        (["x", "--lifecycle-start-grace=-5m"], '"-5m" is not at least 1s'),
-        (["x", "--lifecycle-evidence-time=99999999h"], "is not a duration of less than 2562047h"),
-    ],
-)
-def test_a_wrong_command_line_is_refused_in_words(arguments: list[str], words: str):
-    refused = CliRunner().invoke(main, ["explain", "node", *arguments])
-    assert refused.exit_code == 2
-    assert words in " ".join(refused.output.split())
 
 
 def test_the_terms_are_lifecycles_own_unless_others_are_given():

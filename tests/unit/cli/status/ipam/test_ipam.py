@@ -7,11 +7,9 @@ from typing import get_args
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.__main__ import main
 from cli.cluster.snapshot import ClaimPages
 from cli.status.ipam.ipam_status import IpamStatus, build_ipam_status, read_pages, resolve_pools
 from cli.status.ipam.pod_cidrs import ConflictKind
@@ -311,22 +309,3 @@ def test_a_block_that_is_gone_since_the_end_of_days_rests_until_then():
     found = judged(pages(msgspec.structs.replace(claim("10.244.0.0/24", "gone"), gone_since=last)))
     assert found.quarantined[0].until == last
     assert "9999-12-31" in shown(found)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--cluster-cidr=10.0.0.0/33"], "'10.0.0.0/33' is not a network"),
-        (["--cluster-cidr=10.0.0.0/16,10.1.0.0/16"], "have several of one family"),
-        (["--cluster-cidr=10.0.0.0/16", "--node-cidr-mask-size=12"], "a block of /12 is larger than all"),
-        (["--node-cidr-mask-size-ipv6=20"], "is no prefix length of a Node's IPv6 block"),
-        (["--pod-cidr-quarantine=soon"], "'soon' is not a duration"),
-        (["--pod-cidr-quarantine=0"], "is not between 1s and 100000h"),
-        (["--pod-cidr-quarantine=900000h"], "is not between 1s and 100000h"),
-        (["--cloud-config=none.yaml"], "none.yaml: cannot be read: No such file or directory"),
-    ],
-)
-def test_nonsense_is_refused_with_the_status_of_what_cannot_be_told(arguments: list[str], words: str):
-    result = CliRunner().invoke(main, ["status", "ipam", *arguments])
-    assert result.exit_code == 2
-    assert words in result.stderr
