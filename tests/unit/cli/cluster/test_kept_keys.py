@@ -10,8 +10,6 @@ from click.testing import CliRunner
 from cli.__main__ import main
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.kept_keys import ManagedNode, format_kept_key, report_kept_keys
-from cli.cluster.snapshot import ClusterSnapshot
-from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import explain_node_evidence
 from cli.explain.node.output import node_explanation_to_json
 from cli.lines import format_json
@@ -24,6 +22,7 @@ from services.labeler.core.plan import ClusterConfig
 from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node
 from tests.cli_screen import render_lines
+from tests.cli_snapshots import make_evidence
 from tests.node_plans import change_metadata, compile_one_rule, plan_and_apply
 from tests.unit.cli.status.test_flow import WELL
 
@@ -77,8 +76,7 @@ def text_of(node: Node, managed_fields: msgspec.Raw = MANAGED) -> str:
 @pytest.mark.parametrize("node", NODES, ids=["just changed", "recorded"])
 def test_explain_tells_it_and_calls_the_node_not_healthy(node: Node):
     described = DescribedNode(node=node, facts=FACTS)
-    snapshot = ClusterSnapshot(at=NOW, nodes=(node,), managed_fields={node.name: MANAGED})
-    found = NodeEvidence(node=node, snapshot=snapshot, machine_result=described)
+    found = make_evidence(node, machine_result=described, managed_fields={node.name: MANAGED})
     explanation = explain_node_evidence(found, DeletionPolicy())
     said = json.loads(format_json(node_explanation_to_json(explanation)))
     [told] = said["keptKeys"]

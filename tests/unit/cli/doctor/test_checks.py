@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
+from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition
 from cli.cluster.installation import Installation
 from cli.cluster.kube_events import InvolvedObject, KubeEvent
 from cli.cluster.kube_objects import Condition, Container, Meta, PodSpec, PodTemplate, Workload, WorkloadSpec
@@ -21,6 +21,7 @@ from cli.inside.talos_credential import ProbeResult
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, ObjectMeta
 from libs.testbed.pki import CertificateAuthority
 from tests.builders import NOW, make_node
+from tests.cli_snapshots import hold_request
 from tests.csr_actors import make_serving_request
 from tests.doctor_cases import (
     PREFIX,
@@ -78,9 +79,7 @@ def filed(approved_by: str = "") -> CertificateSigningRequest:
     """Return the request of web-1."""
     request = make_serving_request("csr-1", node="web-1")
     conditions = (CsrCondition(type="Approved", reason=approved_by),) if approved_by else ()
-    return CertificateSigningRequest(
-        metadata=request.metadata, spec=request.spec, status=CsrStatus(conditions=conditions)
-    )
+    return hold_request(request, *conditions)
 
 
 def unready(service: str = "labeler", **status: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
+from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition
 from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
@@ -26,6 +26,7 @@ from services.ipam.core.pages import Claim, Page, encode_page, page_range_of
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, STREAM_ID, make_node, make_request
 from tests.cli_screen import read_screens, render_lines
+from tests.cli_snapshots import hold_request
 
 READY = (NodeCondition(type="Ready", status="True"),)
 TAKEN = "pulls from labeler-nodes"
@@ -76,8 +77,8 @@ def filed(
     why = "asks for 10.0.0.9, which Talos does not report for machine web-2"
     text = f"This CSR was denied by Talos Cloud Controller Manager, Reason: {why}"
     told = tuple(CsrCondition(type=kind, reason="Denied", message=text) for kind in conditions)
-    status = CsrStatus(conditions=told, certificate="PEM" if issued else "")
-    return CertificateSigningRequest(metadata=metadata, spec=request.spec, status=status)
+    held = msgspec.structs.replace(request, metadata=metadata)
+    return hold_request(held, *told, certificate="PEM" if issued else "")
 
 
 def a_word(event: Any, seconds: float = 5) -> flow_snapshot.LastMessage:
@@ -494,9 +495,6 @@ def test_a_certificate_that_should_have_been_renewed_is_wrong(name: str, left: t
 )
 def test_lengths_of_time_are_short(seconds: float, text: str):
     assert format_age(seconds) == text
-
-
-# ---- the command
 
 
 def test_a_rejected_configuration_is_a_problem_until_a_newer_one_is_accepted():

@@ -10,7 +10,6 @@ import pytest
 from cli.cluster.certificate_signing_request import (
     CertificateSigningRequest,
     CsrCondition,
-    CsrStatus,
     find_newest,
 )
 from cli.explain.csr.advice import suggest_actions
@@ -21,12 +20,12 @@ from cli.lines import format_json
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
 from libs.common.contract.node import NodeAddress
-from libs.common.contract.signing_request import SigningRequest
 from libs.common.kube.server_identity import ServerIdentity
 from services.csr.core.decision import ApiEndpoint, ApprovalPolicy
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, make_facts, make_node, make_request
 from tests.cli_screen import render_lines
+from tests.cli_snapshots import hold_request
 from tests.csr_actors import make_serving_request
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, UNREACHABLE, CsrCase
 from tests.service_flow import REFUSED
@@ -34,14 +33,6 @@ from tests.service_flow import REFUSED
 KNOWN = ApprovalPolicy(service_networks=POLICY.service_networks, api_endpoint=POLICY.api_endpoint)
 NETWORKS = msgspec.structs.replace(KNOWN, allowed_networks=("10.0.0.0/8",))
 NO_TALOS = "cannot access the Talos API: no talosconfig"
-
-
-def filed(
-    request: SigningRequest, *conditions: CsrCondition, certificate: str = ""
-) -> CertificateSigningRequest:
-    """As Kubernetes holds it."""
-    status = CsrStatus(conditions=conditions, certificate=certificate)
-    return CertificateSigningRequest(metadata=request.metadata, spec=request.spec, status=status)
 
 
 def addresses(*texts: str) -> tuple[AddressStatus, ...]:
@@ -80,7 +71,7 @@ def condition(kind: str, message: str) -> CsrCondition:
 
 def mine(**fields: Any) -> CertificateSigningRequest:
     """A request of web-5."""
-    return filed(make_serving_request("csr-mine", node="web-5", age_seconds=200, **fields))
+    return hold_request(make_serving_request("csr-mine", node="web-5", age_seconds=200, **fields))
 
 
 OWN: Final = web(5)
@@ -89,7 +80,7 @@ HOSTILE = "\x1b[2J\u202egnp.exe"
 EVIDENCE: Final[dict[str, tuple[RequestEvidence, ApprovalPolicy]]] = {
     "approved": (
         evidence(
-            filed(
+            hold_request(
                 make_serving_request("csr-mine", node="web-5", age_seconds=200),
                 condition("Approved", ": every name and address is attested by the machine through Talos"),
                 certificate="pem",
@@ -106,14 +97,14 @@ EVIDENCE: Final[dict[str, tuple[RequestEvidence, ApprovalPolicy]]] = {
         evidence(
             mine(),
             OWN,
-            requests=(mine(), filed(make_serving_request("csr-newer", node="web-5", age_seconds=1))),
+            requests=(mine(), hold_request(make_serving_request("csr-newer", node="web-5", age_seconds=1))),
         ),
         KNOWN,
     ),
     "without-access": (evidence(mine(), NODE_WITHOUT_MACHINE, talos_problem=NO_TALOS), KNOWN),
     "without-talos": (evidence(mine(), NODE_WITHOUT_MACHINE, without_talos=True), NETWORKS),
     "no-node": (evidence(mine(), web(6)), KNOWN),
-    "not-ours": (evidence(filed(make_request("csr-other", username=HOSTILE, node="x"))), KNOWN),
+    "not-ours": (evidence(hold_request(make_request("csr-other", username=HOSTILE, node="x"))), KNOWN),
     "silent-rival": (
         evidence(mine(ips=("10.0.0.5",)), OWN, (make_node("web-6", uid="uid-6", ip="10.0.0.5"), REFUSED)),
         KNOWN,
@@ -185,7 +176,7 @@ def test_the_exit_status_says_whether_it_is_or_would_be_approved(name: str, expe
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_of_each_hostile_and_odd_request_it_tells_what_csr_decides_and_why(case: CsrCase):
     machines = [(node, REFUSED if name in UNREACHABLE else FACTS.get(name)) for name, node in NODES.items()]
-    explanation = explain_request(evidence(filed(case.request()), *machines), POLICY)
+    explanation = explain_request(evidence(hold_request(case.request()), *machines), POLICY)
     # What a silent machine said when it last answered is known to csr alone.
     is_known = explanation.verdict != "unknown"
     assert explanation.verdict == case.expected if is_known else case.expected == "wait"
@@ -204,7 +195,9 @@ def test_a_request_of_a_node_that_does_not_exist_is_not_denied_while_it_may_be_a
 
 
 def test_what_was_denied_stays_so_and_what_it_would_be_now_is_told_beside_it():
-    denied = filed(make_serving_request("csr-mine", node="web-5"), condition("Denied", ", Reason: it was so"))
+    denied = hold_request(
+        make_serving_request("csr-mine", node="web-5"), condition("Denied", ", Reason: it was so")
+    )
     explanation = explain_request(evidence(denied, OWN), KNOWN)
     assert (explanation.state, explanation.verdict, explanation.exit_status) == ("denied", "approve", 1)
     assert "Decision      denied; it would be approved now\n" in shown(explanation)
@@ -212,7 +205,7 @@ def test_what_was_denied_stays_so_and_what_it_would_be_now_is_told_beside_it():
 
 
 def test_what_is_approved_and_not_signed_names_who_signs():
-    approved = filed(make_serving_request("csr-mine", node="web-5"), condition("Approved", ""))
+    approved = hold_request(make_serving_request("csr-mine", node="web-5"), condition("Approved", ""))
     explanation = explain_request(evidence(approved, OWN), KNOWN)
     assert "not issued yet" in shown(explanation)
     assert "kube-controller-manager" in " ".join(suggest_actions(explanation))
@@ -246,8 +239,8 @@ def test_a_machine_whose_node_names_no_such_address_counts_when_it_is_asked():
 
 
 def test_the_newest_request_of_a_node_is_the_last_filed_decided_or_not():
-    older = filed(make_serving_request("csr-z", age_seconds=5), condition("Approved", ""))
-    newer = filed(make_serving_request("csr-a"))
+    older = hold_request(make_serving_request("csr-z", age_seconds=5), condition("Approved", ""))
+    newer = hold_request(make_serving_request("csr-a"))
     assert find_newest([newer, older]) == newer
     assert find_newest([]) is None
 
@@ -272,7 +265,7 @@ def test_what_the_page_shows_is_what_it_says():
     request = make_serving_request(
         "csr-b6bbd", node="gcp-005", ips=("10.64.0.6", "10.64.0.4"), age_seconds=25
     )
-    told = shown(explain_request(evidence(filed(request), *machines, *others), KNOWN)).splitlines()
+    told = shown(explain_request(evidence(hold_request(request), *machines, *others), KNOWN)).splitlines()
     assert set(example) - {"..."} <= set(told)
     places = [told.index(line) for line in example if line != "..."]
     assert places == sorted(places)

@@ -12,7 +12,6 @@ from rich.cells import cell_len
 
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.lease_state import LeaseState
-from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import AbsentObject
 from cli.explain.command import node as node_command
 from cli.explain.node.node_evidence import LastMessages, NodeEvidence, select_last_messages
@@ -20,21 +19,17 @@ from cli.explain.node.node_explanation import NodeExplanation, explain_node_evid
 from cli.explain.node.output import format_explanation, node_explanation_to_json
 from cli.inside import flow_snapshot
 from cli.lines import format_json
-from cli.render.compiled_config import compile_config
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.events import (
     DeadLetter,
     Decided,
     Event,
-    Leading,
-    NodeEnriched,
     NodeObserved,
     NodeUnreachable,
     ObservationOrder,
 )
 from libs.common.contract.machine import FaultKind, ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
-from libs.common.contract.subjects import subject_of
 from libs.common.settings.command_line import parse_duration
 from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER, block, build_condition
 from services.labeler.core.plan import plan_node
@@ -50,6 +45,7 @@ from services.lifecycle.core.shutdown_taint import SHUTTING_DOWN_STAGE
 from services.lifecycle.settings import LifecycleSettings
 from tests.builders import NOW, make_facts, make_node, make_node_enriched
 from tests.cli_screen import render_lines
+from tests.cli_snapshots import make_evidence, make_flow
 
 TERMS, SPOT = DeletionPolicy(), DeletionPolicy(deletes_gcp_spot=True)
 OLD, NEW = "0a1b2c3d-1111-4222-8333-944455556666", "0a1b2c3d-7777-4888-8999-aaabbbbccccd"
@@ -122,25 +118,21 @@ ANOTHER: Final = MachineFault(
 REPLACED: Final = (ForeignMachine(address="10.0.0.5", node_name="web-9", uuid=NEW, queried_at=NOW),)
 
 
-LED: Final = LeaseState(holder="watcher-1", renewed_at=NOW)
+# what was read beside the Node and the flow
+WHOLE: Final[dict[str, Any]] = {
+    "events": (),
+    "requests": (),
+    "lease": LeaseState(holder="watcher-1", renewed_at=NOW),
+    "pods": (),
+    "config": AbsentObject(),
+}
 
 
 def evidence(
     of: Node, look: MachineFacts | MachineFault | None = None, *, file: str = "", **fields: Any
 ) -> NodeEvidence:
     described = DescribedNode(node=of, facts=look) if isinstance(look, MachineFacts) else look
-    snapshot = ClusterSnapshot(
-        at=NOW, nodes=(of,), events=(), requests=(), pods=(), lease=LED, config=AbsentObject()
-    )
-    if "flow" in fields:
-        snapshot = msgspec.structs.replace(snapshot, flow=fields.pop("flow"))
-    return NodeEvidence(
-        node=of,
-        snapshot=snapshot,
-        machine_result=described,
-        config_file=compile_config(file, "ccm-config.yaml") if file else None,
-        **fields,
-    )
+    return make_evidence(of, file=file, machine_result=described, **WHOLE | fields)
 
 
 def decided(service: str, outcome: str, reason: str) -> Decided:
@@ -164,31 +156,8 @@ def unreachable(why: MachineFault, **fields: Any) -> NodeUnreachable:
     )
 
 
-def flow(*said: Event, unreadable: tuple[str, ...] = ()) -> flow_snapshot.FlowSnapshot:
-    """Return the flow with these messages about web-5."""
-
-    def word(event: Event) -> flow_snapshot.LastMessage:
-        return flow_snapshot.LastMessage(subject=subject_of(event), published_at=NOW, event=event)
-
-    found = flow_snapshot.ObjectMessages(
-        object=flow_snapshot.FlowObject("node", "web-5"),
-        observed=next((word(each) for each in said if isinstance(each, NodeObserved)), None),
-        enriched=next(
-            (word(each) for each in said if isinstance(each, NodeEnriched | NodeUnreachable)), None
-        ),
-        decided=(
-            *(word(each) for each in said if isinstance(each, Decided)),
-            *(
-                flow_snapshot.LastMessage(subject=subject, published_at=NOW, unreadable="not JSON")
-                for subject in unreadable
-            ),
-        ),
-        dead=tuple(word(each) for each in said if isinstance(each, DeadLetter)),
-    )
-    leading = word(Leading(stream_id="1", epoch=1, holder="watcher-1"))
-    return flow_snapshot.FlowSnapshot(
-        at=NOW, stream=flow_snapshot.StreamSnapshot(stream_id="1"), leading=leading, objects=(found,)
-    )
+def flow(*events: Event, unreadable: tuple[str, ...] = ()) -> flow_snapshot.FlowSnapshot:
+    return make_flow("web-5", *events, unreadable=unreadable)
 
 
 OBSERVED: Final = NodeObserved(

@@ -6,33 +6,27 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pytest
 
-from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
+from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
-from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import AbsentObject
-from cli.explain.node.node_evidence import NodeEvidence, choose_machine_result
+from cli.explain.node.node_evidence import choose_machine_result
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
 from cli.explain.node.output import format_explanation
 from cli.inside.flow_snapshot import (
-    FlowObject,
     FlowResult,
     FlowSnapshot,
     FlowUnavailable,
-    LastMessage,
-    ObjectMessages,
-    StreamSnapshot,
 )
-from cli.render.compiled_config import compile_config
-from libs.common.contract.events import Event, Leading, NodeObserved, ObservationOrder
+from libs.common.contract.events import Event, NodeObserved, ObservationOrder
 from libs.common.contract.machine import FaultKind, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
-from libs.common.contract.subjects import subject_of
 from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node, make_node_enriched
 from tests.cli_screen import render_lines
+from tests.cli_snapshots import hold_request, make_evidence, make_flow
 from tests.csr_actors import make_serving_request
 from tests.node_plans import set_ownership_record
 
@@ -72,34 +66,18 @@ def still_tainted(ready_for: timedelta) -> Node:
     return initialized(ready, taints=(Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"),))
 
 
-def word(event: Event) -> LastMessage:
-    return LastMessage(subject=subject_of(event), published_at=NOW, event=event)
-
-
 def flow(node: Node | None = None, enriched: Event | None = None, **stream: int) -> FlowSnapshot:
     """Return the flow of a leading watcher, with the messages about web-1."""
     order = ObservationOrder(epoch=1, resource_version=7)
     observed = NodeObserved(stream_id="1", order=order, node=node, observed_at=NOW - MINUTE) if node else None
-    return FlowSnapshot(
-        at=NOW,
-        stream=StreamSnapshot(stream_id="1", **stream),
-        leading=word(Leading(stream_id="1", epoch=1, holder="watcher-1")),
-        objects=(
-            ObjectMessages(
-                object=FlowObject("node", "web-1"),
-                observed=word(observed) if observed else None,
-                enriched=word(enriched) if enriched else None,
-            ),
-        ),
-    )
+    events: tuple[Event | None, ...] = (observed, enriched)
+    return make_flow("web-1", *(event for event in events if event is not None), unreadable=(), **stream)
 
 
 def filed(*conditions: str, age: timedelta = 2 * MINUTE) -> CertificateSigningRequest:
     request = make_serving_request("csr-1", node="web-1", age_seconds=int(age.total_seconds()))
     held = tuple(CsrCondition(type=kind, reason=kind, message=f"{kind} so") for kind in conditions)
-    return CertificateSigningRequest(
-        metadata=request.metadata, spec=request.spec, status=CsrStatus(conditions=held)
-    )
+    return hold_request(request, *held)
 
 
 def pods(service: str, *ready: bool) -> tuple[Pod, ...]:
@@ -127,19 +105,8 @@ def event(reason: str, ago: timedelta = timedelta(), message: str = "x") -> Even
     return EventSummary(reason=reason, message=message, at=NOW - ago)
 
 
-def gathered(node: Node, *, file: str = "", **known: Any) -> NodeEvidence:
-    """Return the evidence; parts of the snapshot may be given by their names."""
-    parts = {name: known.pop(name) for name in [*known] if name in ClusterSnapshot.__struct_fields__}
-    return NodeEvidence(
-        node=node,
-        snapshot=ClusterSnapshot(at=NOW, nodes=(node,), **parts),
-        config_file=compile_config(file, "ccm-config.yaml") if file else None,
-        **known,
-    )
-
-
 def explained(node: Node, **known: Any) -> NodeExplanation:
-    return explain_node_evidence(gathered(node, **known), DeletionPolicy())
+    return explain_node_evidence(make_evidence(node, **known), DeletionPolicy())
 
 
 def faults(explanation: NodeExplanation) -> list[str]:
@@ -334,7 +301,7 @@ def failed(kind: FaultKind, node: Node = DONE, known: FlowResult | None = None) 
     `known` is the flow; by default, metadata has queried the machine a minute ago.
     """
     fault = MachineFault(kind=kind, step="PlatformMetadata", endpoint="cp for 10.0.0.5", message="no way")
-    evidence = gathered(node, machine_result=fault, flow=known or answered(node, MINUTE), **WHOLE)
+    evidence = make_evidence(node, machine_result=fault, flow=known or answered(node, MINUTE), **WHOLE)
     return explain_node_evidence(choose_machine_result(evidence), DeletionPolicy())
 
 

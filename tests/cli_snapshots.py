@@ -1,0 +1,70 @@
+"""What `talos-ccm` has read of a cluster: messages, certificate requests, and the evidence about a Node."""
+
+from datetime import timedelta
+from typing import Any
+
+from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
+from cli.cluster.snapshot import ClusterSnapshot
+from cli.explain.node.node_evidence import NodeEvidence
+from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, LastMessage, ObjectMessages, StreamSnapshot
+from cli.render.compiled_config import compile_config
+from libs.common.contract.events import (
+    DeadLetter,
+    Decided,
+    Event,
+    Leading,
+    NodeEnriched,
+    NodeObserved,
+    NodeUnreachable,
+)
+from libs.common.contract.node import Node
+from libs.common.contract.signing_request import SigningRequest
+from libs.common.contract.subjects import subject_of
+from tests.builders import NOW
+
+
+def make_last_message(event: Event, seconds: float = 0) -> LastMessage:
+    """Return the last message of its subject, published so long ago."""
+    at = NOW - timedelta(seconds=seconds)
+    return LastMessage(subject=subject_of(event), published_at=at, event=event)
+
+
+def make_flow(name: str, *events: Event, unreadable: tuple[str, ...] = (), **stream: int) -> FlowSnapshot:
+    """Return the flow of a leading watcher with these messages about a Node; `unreadable` are subjects."""
+    decided = [make_last_message(each) for each in events if isinstance(each, Decided)]
+    decided += [LastMessage(subject=each, published_at=NOW, unreadable="not JSON") for each in unreadable]
+    observed = [make_last_message(each) for each in events if isinstance(each, NodeObserved)]
+    machine = [each for each in events if isinstance(each, NodeEnriched | NodeUnreachable)]
+    about = ObjectMessages(
+        object=FlowObject("node", name),
+        observed=next(iter(observed), None),
+        enriched=next(map(make_last_message, machine), None),
+        decided=tuple(decided),
+        dead=tuple(make_last_message(each) for each in events if isinstance(each, DeadLetter)),
+    )
+    return FlowSnapshot(
+        at=NOW,
+        stream=StreamSnapshot(stream_id="1", **stream),
+        leading=make_last_message(Leading(stream_id="1", epoch=1, holder="watcher-1")),
+        objects=(about,),
+    )
+
+
+def make_evidence(node: Node, *, file: str = "", **known: Any) -> NodeEvidence:
+    """Return the evidence about a Node; parts of the snapshot may be given by their names."""
+    parts: dict[str, Any] = {"at": NOW, "nodes": (node,)}
+    parts |= {name: known.pop(name) for name in [*known] if name in ClusterSnapshot.__struct_fields__}
+    return NodeEvidence(
+        node=node,
+        snapshot=ClusterSnapshot(**parts),
+        config_file=compile_config(file, "ccm-config.yaml") if file else None,
+        **known,
+    )
+
+
+def hold_request(
+    request: SigningRequest, *conditions: CsrCondition, certificate: str = ""
+) -> CertificateSigningRequest:
+    """Return the request as Kubernetes holds it."""
+    status = CsrStatus(conditions=conditions, certificate=certificate)
+    return CertificateSigningRequest(metadata=request.metadata, spec=request.spec, status=status)
