@@ -12,6 +12,7 @@ from services.lifecycle.core.deletion_limit import (
     ANNOTATION,
     BudgetDenial,
     BudgetGrant,
+    DeletionLimit,
     decode_deletions,
     encode_deletions,
     grant_deletion,
@@ -35,32 +36,31 @@ class DeletionBudget:
     name: str
     holder: str  # must hold the Lease; "": no holder is required
     is_dry_run: bool
-    limit: int
     request_timeout_seconds: float  # limits each request
     now: Callable[[], datetime]
 
     def __post_init__(self) -> None:
         self._dry_run_record = ""
 
-    async def spend(self, node: str) -> str:
+    async def spend(self, node: str, limit: DeletionLimit) -> str:
         """Count one more deletion before it happens; return "" if it may happen, else why not."""
         if self.is_dry_run:
-            granted = self._grant(self._dry_run_record, node)
+            granted = self._grant(self._dry_run_record, node, limit)
             if isinstance(granted, BudgetDenial):
                 return granted.reason
             self._dry_run_record = encode_deletions(granted.deletions)
             return ""
         try:
-            return await self._spend(node)
+            return await self._spend(node, limit)
         except KubeError as error:
             return f"cannot write the record of deletions: {error}"
 
-    async def _spend(self, node: str) -> str:
+    async def _spend(self, node: str, limit: DeletionLimit) -> str:
         for _ in range(_MAX_ATTEMPTS):
             lease = await self._get_or_create_lease()
             if self.holder and lease.holder != self.holder:
                 return f"{lease.holder or 'no replica'} holds the Lease now"
-            granted = self._grant(get_annotation(lease, ANNOTATION), node)
+            granted = self._grant(get_annotation(lease, ANNOTATION), node, limit)
             if isinstance(granted, BudgetDenial):
                 return granted.reason
             document = set_annotation(lease.document, ANNOTATION, encode_deletions(granted.deletions))
@@ -73,11 +73,11 @@ class DeletionBudget:
             return ""
         return "cannot write the record of deletions: other writers changed the Lease each time"
 
-    def _grant(self, text: str, node: str) -> BudgetGrant | BudgetDenial:
+    def _grant(self, text: str, node: str, limit: DeletionLimit) -> BudgetGrant | BudgetDenial:
         record = decode_deletions(text)
         if isinstance(record, BudgetDenial):
             return record
-        return grant_deletion(record, node, limit=self.limit, now=self.now())
+        return grant_deletion(record, node, limit=limit, now=self.now())
 
     async def _get_or_create_lease(self) -> Lease:
         where, deadline = self.namespace, self.request_timeout_seconds

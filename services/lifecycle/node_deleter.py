@@ -57,27 +57,28 @@ class NodeDeleter:
     def __post_init__(self) -> None:
         self._failed: dict[str, tuple[str, float]] = {}  # name -> uid and time of the attempt
         self._dry_run_reported: dict[str, str] = {}  # name -> uid, of Nodes that a dry run reported
-        self._budget_backoff: tuple[str, float] = ("", float("-inf"))  # reason and end of the backoff
+        self._budget_backoffs: dict[str, tuple[str, float]] = {}  # pool -> reason and end of the backoff
 
     async def delete(self, observed: Node, decision: Delete) -> DeletionResult:
         """Delete the Node if the decision is still valid. Raises KubeError if the Node cannot be fetched."""
         if self._dry_run_reported.get(observed.name) == observed.uid:
             return DeletionResult(outcome="would-delete", reason=decision.reason)
-        if why := self._explain_backoff(observed):
+        limit = decision.limit
+        if why := self._explain_backoff(observed, limit.pool):
             return DeletionResult(outcome="kept", reason=f"{decision.reason}; but {why}")
         try:
             node = await self.kube.get_node(observed.name)
         except NotFound:
             return DeletionResult(outcome="kept", reason="the Node does not exist any more")
-        denied = self._check_again(observed, node)
+        denied = self._check_again(observed, node, decision)
         if denied is not None:
             return denied
-        if why := await self.budget.spend(node.name):
-            self._budget_backoff = (why, self.clock() + BUDGET_BACKOFF_SECONDS)
+        if why := await self.budget.spend(node.name, limit):
+            self._budget_backoffs[limit.pool] = (why, self.clock() + BUDGET_BACKOFF_SECONDS)
             metrics.LIFECYCLE_CAPPED.inc()
             log.warning("deletion denied by the budget", extra={"node": node.name, "reason": why})
             return DeletionResult(outcome="kept", reason=f"{decision.reason}; but {why}")
-        denied = self._check_again(observed, node)  # messages may have arrived meanwhile
+        denied = self._check_again(observed, node, decision)  # messages may have arrived meanwhile
         if denied is not None:
             return denied
         return self._report_dry_run(node, decision) if self.is_dry_run else await self._delete(node, decision)
@@ -87,22 +88,26 @@ class NodeDeleter:
         self._failed.pop(name, None)
         self._dry_run_reported.pop(name, None)
 
-    def _explain_backoff(self, node: Node) -> str:
+    def _explain_backoff(self, node: Node, pool: str) -> str:
         uid, at = self._failed.get(node.name, ("", 0.0))
         if uid == node.uid and self.clock() - at < FAILURE_BACKOFF_SECONDS:
             return "its deletion failed a moment ago"
-        why, until = self._budget_backoff
+        why, until = self._budget_backoffs.get(pool, ("", 0.0))
         return why if self.clock() < until else ""
 
-    def _check_again(self, observed: Node, node: Node) -> DeletionResult | None:
+    def _check_again(self, observed: Node, node: Node, decision: Delete) -> DeletionResult | None:
         if node.uid != observed.uid or shows_activity(observed, node):
             self.node_index.forget_history(node.name)
         if node.uid != observed.uid:
             return DeletionResult(outcome="kept", reason="a newer Node has the same name")
         if why := explain_exclusion(self.ownership(), node):
             return DeletionResult(outcome="not-owned", reason=why)
-        decision = self.decide(self.node_index.build_case(node))
-        return DeletionResult(outcome="kept", reason=decision.reason) if isinstance(decision, Keep) else None
+        latest = self.decide(self.node_index.build_case(node))
+        if isinstance(latest, Keep):
+            return DeletionResult(outcome="kept", reason=latest.reason)
+        if latest.kind != decision.kind:  # the deletion would not count for the limit of this evidence
+            return DeletionResult(outcome="kept", reason="the evidence changed meanwhile")
+        return None
 
     def _report_dry_run(self, node: Node, decision: Delete) -> DeletionResult:
         self._dry_run_reported[node.name] = node.uid

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import PermanentError, TemporaryError
 from libs.common.cloud_config.model import Ownership
-from libs.common.contract.events import NodeUnreachable
 from libs.common.contract.node import Node
 from libs.common.observability import metrics
 from libs.common.service.service import run_every, run_together
 from libs.common.service.waiting_objects import NameQueue
 from services.lifecycle.core.decide import Delete, DeletionCase, Keep, explain_exclusion
-from services.lifecycle.core.evidence import is_gcp_spot, is_not_ready
 from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.core.shutdown_taint import explain_shutdown, has_shutdown_taint
 from services.lifecycle.node_deleter import CaseDecider, NodeDeleter
@@ -33,7 +31,8 @@ class NodeReconciler:
     decision_publisher: DecisionPublisher
     ownership: Callable[[], Ownership]
     decide: CaseDecider
-    deletes_gcp_spot: bool
+    needs_decision: Callable[[DeletionCase], bool]
+    requeues_all: bool  # whether evidence may appear with time alone, without a message
     can_reconcile: Callable[[], bool]  # whether this replica leads and may write
     requeue_interval_seconds: float
 
@@ -63,12 +62,12 @@ class NodeReconciler:
             self.enqueue(name)
 
     def requeue(self) -> None:
-        """Enqueue failed Nodes again, and with the rule for GCP spot machines all: their age matters."""
+        """Enqueue failed Nodes again, and all if evidence may appear with time alone."""
         metrics.LIFECYCLE_PROVING.set(self.node_index.count_histories())
         again, self._retries = self._retries, set()
         for name in again:
             self.enqueue(name)
-        if self.deletes_gcp_spot:
+        if self.requeues_all:
             self.enqueue_all()
 
     async def _reconcile(self, name: str) -> None:
@@ -117,11 +116,8 @@ class NodeReconciler:
         return self._reported.get(name) == node.uid or not self._is_healthy(self.node_index.build_case(node))
 
     def _is_healthy(self, case: DeletionCase) -> bool:
-        """Whether lifecycle has nothing to do; the labeler handles Nodes that are not initialized yet."""
-        node = case.node
-        if has_shutdown_taint(node) or (self.deletes_gcp_spot and is_gcp_spot(node) and is_not_ready(node)):
-            return False
-        return not node.is_initialized or not isinstance(case.report, NodeUnreachable)
+        """Whether lifecycle has nothing to do."""
+        return not has_shutdown_taint(case.node) and not self.needs_decision(case)
 
     def forget(self, name: str) -> None:
         """Forget a Node that is deleted or replaced by another one of that name."""

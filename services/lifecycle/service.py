@@ -1,6 +1,7 @@
 """lifecycle: follows the flow, holds its own Lease, and deletes Nodes whose machines are proven gone."""
 
 from datetime import timedelta
+from functools import partial
 
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.flow import Flow
@@ -22,6 +23,7 @@ from services.lifecycle.core.decide import (
     ReplicaStatus,
     decide,
     explain_exclusion,
+    needs_decision,
 )
 from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.deletion_budget import DeletionBudget
@@ -139,7 +141,6 @@ class LifecycleService:
                 name=settings.lease_name,
                 holder=parts.identity if settings.uses_lease else "",
                 is_dry_run=settings.is_dry_run,
-                limit=settings.max_deletions_per_hour,
                 request_timeout_seconds=settings.renew_deadline_seconds / 4,
                 now=parts.now,
             ),
@@ -158,7 +159,8 @@ class LifecycleService:
             ),
             ownership=ownership,
             decide=self._decide,
-            deletes_gcp_spot=settings.deletion_policy.deletes_gcp_spot,
+            needs_decision=partial(needs_decision, policy=settings.deletion_policy),
+            requeues_all=settings.deletion_policy.deletes_gcp_spot,
             can_reconcile=self._can_reconcile,
             requeue_interval_seconds=settings.requeue_interval_seconds,
         )

@@ -43,7 +43,7 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
             flags.LIFECYCLE,
             at_least=0,
         ),
-    ] = 10
+    ] = _DEFAULT_POLICY.max_deletions_per_hour
     # None: not set, so off with a warning, because the reference controller deletes these Nodes
     delete_preempted_gcp_spot: Annotated[bool | None, flags.DELETE_PREEMPTED_GCP_SPOT] = None
     not_ready_seconds: Annotated[
@@ -105,6 +105,7 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
             min_span=timedelta(seconds=self.evidence_seconds),
             startup_grace=timedelta(seconds=self.grace_seconds),
             deletes_gcp_spot=bool(self.delete_preempted_gcp_spot),
+            max_deletions_per_hour=self.max_deletions_per_hour,
         )
 
     def problems(self) -> tuple[str, ...]:

@@ -92,9 +92,9 @@ def lead_as_standby(_: Any, elector: Any) -> float | None:
 
 
 @replaces("lifecycle-deletes-without-its-lease", DeletionBudget, "_spend")
-async def spend_of_any_holder(spend: Any, budget: Any, node: str) -> Any:
+async def spend_of_any_holder(spend: Any, budget: Any, node: str, limit: Any) -> Any:
     budget.holder = ""
-    return await spend(budget, node)
+    return await spend(budget, node, limit)
 
 
 @replaces("labeler-removes-labels-of-others", services.labeler.core.plan.keys, "resolve_ownership")

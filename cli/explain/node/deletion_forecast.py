@@ -16,7 +16,7 @@ from services.lifecycle.core.evidence import (
     build_machine_index,
     is_gcp_spot,
 )
-from services.lifecycle.core.poll_history import assess_history
+from services.lifecycle.core.query_history import assess_history
 from services.lifecycle.core.shutdown_taint import ShutdownTaintChange, plan_shutdown_taint
 
 # "later": only the running lifecycle can observe it, because it takes time.

@@ -1,5 +1,6 @@
-"""Decides whether to delete a Node: only if all evidence is present at the same time."""
+"""Decides whether to delete a Node: only if all evidence of one source is present at the same time."""
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -7,7 +8,9 @@ import msgspec
 
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
+from libs.common.contract.events import NodeUnreachable
 from libs.common.contract.node import Node
+from services.lifecycle.core.deletion_limit import DeletionLimit
 from services.lifecycle.core.evidence import (
     Assessment,
     MachineIndex,
@@ -16,8 +19,9 @@ from services.lifecycle.core.evidence import (
     assess_node,
     assess_report,
     is_gcp_spot,
+    is_not_ready,
 )
-from services.lifecycle.core.poll_history import PollHistory, assess_history
+from services.lifecycle.core.query_history import QueryHistory, assess_history
 
 REPLACED: Final = "replaced"  # the kinds of evidence, for metrics
 SPOT: Final = "gcp-spot"
@@ -32,6 +36,7 @@ class DeletionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     startup_grace: timedelta = timedelta(minutes=10)  # since the start of this replica, and since it leads
     max_poll_age: timedelta = timedelta(minutes=2)  # an older poll may be out of date
     deletes_gcp_spot: bool = False  # --delete-preempted-gcp-spot
+    max_deletions_per_hour: int = 10  # 0: no source of evidence deletes a Node
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,31 +52,42 @@ class DeletionCase(msgspec.Struct, frozen=True, kw_only=True):
 
     node: Node
     report: MachineReport | None = None  # metadata's last one
-    history: PollHistory | None = None
+    history: QueryHistory | None = None
     machines: MachineIndex = MachineIndex()
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
     """The machine is proven gone."""
 
-    kind: str  # REPLACED or SPOT
+    kind: str  # of the source of evidence: REPLACED or SPOT
     reason: str
+    limit: DeletionLimit
 
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True):
-    """Evidence is missing."""
+    """Every source that applies to this Node lacks evidence."""
 
-    assessment: Assessment
-    # by the rule for GCP spot machines; empty if the rule is off or does not apply to this Node
-    spot_assessment: Assessment = Assessment()
+    assessment: Assessment  # whether its machine was replaced
+    others: tuple[tuple[str, Assessment], ...] = ()  # name and assessment of each other source
 
     @property
     def reason(self) -> str:
-        """The missing evidence first, then the existing evidence."""
+        """The missing evidence first, then the existing evidence, then what each other source lacks."""
         lacks, has = "; ".join(self.assessment.missing), "; ".join(self.assessment.proven)
         reason = f"kept, for want of: {lacks}" + (f". There is: {has}" if has else "")
-        spot = "; ".join(self.spot_assessment.missing)
-        return reason + (f". For --delete-preempted-gcp-spot: {spot}" if spot else "")
+        return reason + "".join(f". For {name}: {'; '.join(other.missing)}" for name, other in self.others)
+
+
+class EvidenceSource(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of evidence that a machine is gone, which alone suffices for a deletion."""
+
+    kind: str  # for metrics
+    name: str  # for operators, after "For"
+    applies: Callable[[DeletionCase, DeletionPolicy], bool]
+    # whether the Node needs a decision by this source; one that it applies to and that is healthy does not
+    is_suspect: Callable[[DeletionCase], bool]
+    assess: Callable[[DeletionCase, DeletionPolicy, datetime, float], Assessment]
+    limit: Callable[[DeletionCase, DeletionPolicy], DeletionLimit]
 
 
 def decide(
@@ -82,15 +98,21 @@ def decide(
     `now` is UTC; `monotonic_now` is in seconds, of the clock that timed the receipt of polls.
     """
     of_replica = assess_replica(replica, policy)
-    spot = Assessment()
-    if policy.deletes_gcp_spot and is_gcp_spot(case.node):
-        spot = assess_gcp_spot(case.node, now) + of_replica
-        if not spot.missing:
-            return Delete(kind=SPOT, reason="; ".join(spot.proven))
-    assessment = assess_case(case, policy, now=now, monotonic_now=monotonic_now) + of_replica
-    if assessment.missing:
-        return Keep(assessment=assessment, spot_assessment=spot)
-    return Delete(kind=REPLACED, reason="; ".join(assessment.proven))
+    found: dict[str, Assessment] = {}
+    for source in SOURCES:
+        if not source.applies(case, policy):
+            continue
+        assessment = source.assess(case, policy, now, monotonic_now) + of_replica
+        if not assessment.missing:
+            reason = "; ".join(assessment.proven)
+            return Delete(kind=source.kind, reason=reason, limit=source.limit(case, policy))
+        found[source.name] = assessment
+    return Keep(assessment=found.pop(_REPLACED_NAME), others=tuple(found.items()))
+
+
+def needs_decision(case: DeletionCase, policy: DeletionPolicy) -> bool:
+    """Whether the Node may have lost its machine, by any source."""
+    return any(source.applies(case, policy) and source.is_suspect(case) for source in SOURCES)
 
 
 def assess_case(
@@ -101,16 +123,11 @@ def assess_case(
     assessment = of_report + assess_node(case.node, now, min_not_ready=policy.min_not_ready)
     if not case.history and of_report.missing:
         return assessment  # no poll proves anything, so a history is not missing yet
-    history = case.history if case.history and case.history.uid == case.node.uid else None
+    history = case.history if case.history and case.history.identity == case.node.uid else None
     assessment += assess_history(history, min_polls=policy.min_polls, min_span=policy.min_span)
-    if history and _time_since_last_poll(history, now=now, monotonic_now=monotonic_now) > policy.max_poll_age:
+    if history and history.age(now=now, monotonic_now=monotonic_now) > policy.max_poll_age:
         assessment += Assessment(missing=("a recent poll, by the clocks of both metadata and lifecycle",))
     return assessment
-
-
-def _time_since_last_poll(history: PollHistory, *, now: datetime, monotonic_now: float) -> timedelta:
-    """Return the age of the last poll, by the clock with the larger result: a message may arrive late."""
-    return max(timedelta(seconds=monotonic_now - history.last.received_at), now - history.last.ended_at)
 
 
 def assess_replica(replica: ReplicaStatus, policy: DeletionPolicy) -> Assessment:
@@ -126,6 +143,38 @@ def assess_replica(replica: ReplicaStatus, policy: DeletionPolicy) -> Assessment
     elif replica.leading_for < policy.startup_grace:
         lacks.append(f"{minutes} since this lifecycle leads")
     return Assessment(missing=tuple(lacks))
+
+
+def _is_machine_lost(case: DeletionCase) -> bool:
+    """Whether its machine returned no facts; the labeler handles Nodes that are not initialized yet."""
+    return case.node.is_initialized and isinstance(case.report, NodeUnreachable)
+
+
+def _limit_by_flag(case: DeletionCase, policy: DeletionPolicy) -> DeletionLimit:
+    return DeletionLimit(per_hour=policy.max_deletions_per_hour)
+
+
+_REPLACED_NAME: Final = "replaced machines"
+SOURCES: Final = (
+    EvidenceSource(
+        kind=SPOT,
+        name="--delete-preempted-gcp-spot",
+        applies=lambda case, policy: policy.deletes_gcp_spot and is_gcp_spot(case.node),
+        is_suspect=lambda case: is_not_ready(case.node),
+        assess=lambda case, policy, now, monotonic_now: assess_gcp_spot(case.node, now),
+        limit=_limit_by_flag,
+    ),
+    EvidenceSource(
+        kind=REPLACED,
+        name=_REPLACED_NAME,
+        applies=lambda case, policy: True,
+        is_suspect=_is_machine_lost,
+        assess=lambda case, policy, now, monotonic_now: assess_case(
+            case, policy, now=now, monotonic_now=monotonic_now
+        ),
+        limit=_limit_by_flag,
+    ),
+)
 
 
 def explain_exclusion(ownership: Ownership, node: Node) -> str:

@@ -11,11 +11,20 @@ WINDOW: Final = timedelta(hours=1)
 ANNOTATION: Final = "lifecycle.talos-ccm/deletions"  # on lifecycle's Lease: the deletions of the last hour
 
 
-class Deletion(msgspec.Struct, frozen=True, kw_only=True):
+class DeletionLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """The maximum of deletions in an hour of one pool; the pools do not count for each other."""
+
+    per_hour: int
+    pool: str = ""  # "" is the one of --lifecycle-max-deletions-per-hour
+    description: str = "--lifecycle-max-deletions-per-hour"
+
+
+class Deletion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One deletion, recorded before it happened."""
 
     node: str
     at: datetime
+    pool: str = ""  # of its limit
 
 
 class BudgetGrant(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,15 +40,16 @@ class BudgetDenial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def grant_deletion(
-    deletions: tuple[Deletion, ...], node: str, *, limit: int, now: datetime
+    deletions: tuple[Deletion, ...], node: str, *, limit: DeletionLimit, now: datetime
 ) -> BudgetGrant | BudgetDenial:
     """Count one more deletion. Times in the future count, too: a changed clock must not free the budget."""
     recent = tuple(deletion for deletion in deletions if now - deletion.at < WINDOW)
-    if len(recent) >= limit:
-        used = f"{len(recent)} in the last hour, --lifecycle-max-deletions-per-hour is {limit}"
-        again = f"; none before {min(d.at for d in recent) + WINDOW:%H:%M:%SZ}" if recent else ""
+    counted = [deletion.at for deletion in recent if deletion.pool == limit.pool]
+    if len(counted) >= limit.per_hour:
+        used = f"{len(counted)} in the last hour, {limit.description} is {limit.per_hour}"
+        again = f"; none before {min(counted) + WINDOW:%H:%M:%SZ}" if counted else ""
         return BudgetDenial(reason=used + again)
-    return BudgetGrant(deletions=(*recent, Deletion(node=node, at=now)))
+    return BudgetGrant(deletions=(*recent, Deletion(node=node, at=now, pool=limit.pool)))
 
 
 def decode_deletions(text: str) -> tuple[Deletion, ...] | BudgetDenial:

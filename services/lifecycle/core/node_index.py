@@ -10,7 +10,7 @@ from services.lifecycle.core.evidence import (
     is_ready,
     shows_activity,
 )
-from services.lifecycle.core.poll_history import PollHistory, append_poll, extract_poll
+from services.lifecycle.core.query_history import QueryHistory, append_query, extract_query
 
 
 class NodeIndex:
@@ -19,7 +19,7 @@ class NodeIndex:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._reports: dict[str, MachineReport] = {}
-        self._histories: dict[str, PollHistory] = {}
+        self._histories: dict[str, QueryHistory] = {}
         self._by_uuid: dict[str, set[str]] = {}
         self._nodes_by_machine_name: dict[str, set[str]] = {}
         self.machines = MachineIndex(
@@ -43,7 +43,7 @@ class NodeIndex:
             machines=self.machines,
         )
 
-    def get_history(self, name: str) -> PollHistory | None:
+    def get_history(self, name: str) -> QueryHistory | None:
         """Return the polls that no event has contradicted; None if there are none."""
         return self._histories.get(name)
 
@@ -79,12 +79,12 @@ class NodeIndex:
         for machine_name in collect_machine_names(report):
             self._nodes_by_machine_name.setdefault(machine_name, set()).add(name)
             self.forget_history(machine_name)  # a machine with that name answers: its Node is not proven gone
-        poll = extract_poll(report, received_at)
+        query = extract_query(report, received_at)
         node = self._nodes.get(name)
-        if poll is None or node is None or node.uid != report.node.uid or is_ready(node):
+        if query is None or node is None or node.uid != report.node.uid or is_ready(node):
             self.forget_history(name)
         else:
-            self._histories[name] = append_poll(self._histories.get(name), node.uid, poll)
+            self._histories[name] = append_query(self._histories.get(name), node.uid, query)
 
     def discard_report(self, name: str) -> None:
         """Drop metadata's report and keep the poll history, which the next report continues or ends."""

@@ -13,7 +13,7 @@ from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import ObjectEvent
 from libs.common.kube.lease import Lease, LeaseSpec, get_annotation
 from services.lifecycle.core.decide import REPLACED, Delete, DeletionCase, Keep
-from services.lifecycle.core.deletion_limit import ANNOTATION, decode_deletions
+from services.lifecycle.core.deletion_limit import ANNOTATION, DeletionLimit, decode_deletions
 from services.lifecycle.core.evidence import Assessment
 from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.deletion_budget import DeletionBudget
@@ -24,7 +24,8 @@ from tests.manual_clock import ManualClock
 
 NODE = make_lost_node()
 EVERY_NODE = Ownership()
-PROOF = Delete(kind=REPLACED, reason="others answer")
+LIMIT = DeletionLimit(per_hour=10)
+PROOF = Delete(kind=REPLACED, reason="others answer", limit=LIMIT)
 
 
 class Api:
@@ -49,7 +50,7 @@ class Api:
             raise Conflict(name, status=409)
         self.node = None
 
-    async def spend(self, node: str) -> str:
+    async def spend(self, node: str, limit: DeletionLimit) -> str:
         self.asked.append("spend")
         return self.full
 
@@ -124,6 +125,24 @@ async def test_while_there_is_no_room_nobody_is_asked_and_then_again():
     assert (await deletions.delete(NODE, PROOF)).outcome == "deleted"
 
 
+async def test_another_kind_of_evidence_at_the_last_moment_is_counted_by_its_own_limit_first():
+    other = Delete(kind="another", reason="its cloud", limit=DeletionLimit(per_hour=10, pool="a-cloud"))
+    api = Api()
+    deletions = deletions_of(api, clock=ManualClock(), judge=lambda case: other)
+    assert (await deletions.delete(NODE, PROOF)).reason == "the evidence changed meanwhile"
+    assert (await deletions.delete(NODE, other)).outcome == "deleted"
+
+
+async def test_a_pool_without_room_holds_up_no_other():
+    api = Api(full="ten in the last hour")
+    clouds = Delete(kind=REPLACED, reason="its cloud", limit=DeletionLimit(per_hour=10, pool="a-cloud"))
+    deletions = deletions_of(api, clock=ManualClock())
+    assert (await deletions.delete(NODE, PROOF)).outcome == "kept"
+    api.full = ""
+    assert (await deletions.delete(NODE, PROOF)).outcome == "kept"
+    assert (await deletions.delete(NODE, clouds)).outcome == "deleted"
+
+
 # ---- the record
 
 
@@ -159,9 +178,8 @@ async def test_a_deletion_counts_only_once_it_is_written(times: int, *, counted:
         name="l",
         holder="me",
         is_dry_run=False,
-        limit=10,
         request_timeout_seconds=1.0,
         now=lambda: NOW,
     )
-    assert (await record.spend("web-1") == "") is counted
+    assert (await record.spend("web-1", LIMIT) == "") is counted
     assert len(decode_deletions(get_annotation(leases.lease, ANNOTATION))) == int(counted)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ from services.lifecycle.core.evidence import (
     PLATFORM_LABEL,
     build_machine_index,
 )
-from services.lifecycle.core.poll_history import PollHistory, PollResult
+from services.lifecycle.core.query_history import QueryHistory, QueryResult
 from services.lifecycle.core.shutdown_taint import SHUTTING_DOWN_STAGE
 from services.lifecycle.settings import LifecycleSettings
 from tests.builders import NOW, make_facts, make_node, make_node_enriched
@@ -401,11 +401,11 @@ def test_it_tells_that_a_node_would_be_deleted_exactly_if_lifecycle_with_all_its
     )
     looked = evidence(of, fault(kind, "so it is"), answered_by=there)
     assert looked.machine_report is not None
-    last = PollResult(started_at=NOW, ended_at=NOW, received_at=3600.0, attempt=9)
-    first = PollResult(
+    last = QueryResult(started_at=NOW, ended_at=NOW, received_at=3600.0, attempt=9)
+    first = QueryResult(
         started_at=NOW - timedelta(hours=1), ended_at=NOW - timedelta(hours=1), received_at=0.0, attempt=1
     )
-    history = PollHistory(uid=of.uid, first=first, last=last, count=9)
+    history = QueryHistory(identity=of.uid, first=first, last=last, count=9)
     case = DeletionCase(
         node=of,
         report=looked.machine_report,

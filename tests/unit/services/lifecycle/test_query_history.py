@@ -4,17 +4,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from libs.common.contract.node import NodeAddress
 from services.lifecycle.core.decide import DeletionCase, DeletionPolicy, assess_case
 from services.lifecycle.core.node_index import NodeIndex
-from services.lifecycle.core.poll_history import (
+from services.lifecycle.core.query_history import (
     MAX_GAP,
-    PollHistory,
-    PollResult,
-    append_poll,
+    QueryHistory,
+    QueryResult,
+    append_query,
     assess_history,
-    extract_poll,
+    extract_query,
 )
 from tests.builders import NOW
 from tests.lifecycle_actors import (
@@ -33,10 +34,10 @@ NODE = make_lost_node()
 
 def a_look(
     minute: float, *, attempt: int | None = None, heard: float | None = None, lasts: float = 1.0
-) -> PollResult:
+) -> QueryResult:
     """A look that began at that minute, heard then on our own clock, too."""
     began = NOW + timedelta(minutes=minute)
-    return PollResult(
+    return QueryResult(
         started_at=began,
         ended_at=began + timedelta(seconds=lasts),
         received_at=60.0 * minute if heard is None else heard,
@@ -44,10 +45,10 @@ def a_look(
     )
 
 
-def history_of(*looks: PollResult) -> PollHistory:
+def history_of(*looks: QueryResult) -> QueryHistory:
     history = None
     for look in looks:
-        history = append_poll(history, "uid-1", look)
+        history = append_query(history, "uid-1", look)
     assert history is not None
     return history
 
@@ -70,7 +71,7 @@ def test_three_looks_over_ten_minutes_are_enough():
         ((a_look(0), a_look(5, attempt=1), a_look(10.1)), "2 of 3 polls"),  # a success in between
     ],
 )
-def test_less_is_not(looks: tuple[PollResult, ...], lack: str):
+def test_less_is_not(looks: tuple[QueryResult, ...], lack: str):
     assert lack in assess_history(history_of(*looks), min_polls=3, min_span=SPAN).missing[0]
 
 
@@ -81,7 +82,7 @@ def test_no_look_is_no_history():
 def test_a_look_that_is_repeated_is_no_news():
     history = history_of(a_look(0), a_look(5))
     for look in (a_look(5), a_look(5, heard=330.0)):
-        assert append_poll(history, "uid-1", look) == history
+        assert append_query(history, "uid-1", look) == history
 
 
 @pytest.mark.parametrize(
@@ -94,9 +95,16 @@ def test_a_look_that_is_repeated_is_no_news():
         a_look(6, attempt=51),
     ],
 )
-def test_a_look_that_does_not_follow_the_last_one_begins_anew(look: PollResult):
-    history = append_poll(history_of(a_look(0), a_look(5)), "uid-1", look)
+def test_a_look_that_does_not_follow_the_last_one_begins_anew(look: QueryResult):
+    history = append_query(history_of(a_look(0), a_look(5)), "uid-1", look)
     assert (history.first, history.last, history.count) == (look, look, 1)
+
+
+def test_a_look_without_a_count_does_not_continue_one_with_a_count():
+    uncounted = [replace(a_look(minute), attempt=None) for minute in (0, 5, 10.1)]
+    assert history_of(*uncounted).count == 3
+    assert history_of(a_look(0), uncounted[1]).count == 1
+    assert history_of(uncounted[0], a_look(5)).count == 1
 
 
 def test_looks_too_far_apart_say_nothing_of_the_time_between_them():
@@ -105,16 +113,16 @@ def test_looks_too_far_apart_say_nothing_of_the_time_between_them():
 
 
 def test_another_node_of_that_name_has_another_history():
-    assert append_poll(history_of(a_look(0), a_look(5)), "uid-2", a_look(6)).count == 1
+    assert append_query(history_of(a_look(0), a_look(5)), "uid-2", a_look(6)).count == 1
 
 
 def test_a_look_at_two_addresses_lasts_from_the_first_to_the_last():
     later = NOW + timedelta(seconds=3)
     both = (make_foreign_machine(queried_at=later), make_foreign_machine(address="fd00::5"))
-    found = extract_poll(make_unreachable(NODE, foreign_machines=both, attempt=4), 7.0)
-    assert found == PollResult(started_at=NOW, ended_at=later, received_at=7.0, attempt=4)
-    assert extract_poll(make_unreachable(NODE), 7.0) is None
-    assert extract_poll(make_answering(NODE), 7.0) is None
+    found = extract_query(make_unreachable(NODE, foreign_machines=both, attempt=4), 7.0)
+    assert found == QueryResult(started_at=NOW, ended_at=later, received_at=7.0, attempt=4)
+    assert extract_query(make_unreachable(NODE), 7.0) is None
+    assert extract_query(make_answering(NODE), 7.0) is None
 
 
 # ---- what is heard ends it
