@@ -1,1 +1,1 @@
-"""Read-only clients of clouds: what a cloud knows of the instance behind a Node. One folder a cloud."""
+"""Read-only clients of clouds, for the instance behind a Node. Each cloud has a folder."""

@@ -65,10 +65,10 @@ class HttpReader:
     async def get(
         self, path: str, query: Mapping[str, str], read: ReadResponse[AnswerT]
     ) -> AnswerT | Unanswered:
-        """Wait for the turn of this request, send it, and return what `read` makes of the response."""
+        """Send a request as soon as the budget allows one, and return the result of `read`."""
         loop = asyncio.get_running_loop()
         async with self._one_at_a_time:
-            await asyncio.sleep(self._budget.seconds_until_turn(loop.time()))
+            await asyncio.sleep(self._budget.seconds_until_allowed(loop.time()))
             started = loop.time()
             headers = self._authorize()  # first: another credential has another rate limit
             if isinstance(headers, Unanswered):

@@ -1,4 +1,4 @@
-"""What every cloud adapter answers about instances, in the shape of InstancesV2 of k8s.io/cloud-provider."""
+"""The interface of every cloud adapter to instances, in the shape of InstancesV2 of k8s.io/cloud-provider."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -12,7 +12,7 @@ Outcome = Literal[
     "not_found",
     "unauthorized",  # the cloud rejects the credential, or there is none to read
     "forbidden",
-    "rate_limited",  # the cloud asks to wait
+    "rate_limited",  # the cloud requests a pause
     "held_back",  # not sent: too little of the rate limit remains for the credential's other clients
     "server_error",
     "unreachable",  # no complete answer: connection, TLS, timeout
@@ -43,13 +43,13 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """The cloud knows this exact id, and says that the instance was deleted for good."""
+    """The cloud itself reports that the instance with this exact id was deleted for good."""
 
 
 class NotFound(msgspec.Struct, frozen=True):
-    """The cloud says, in the form of its own errors, that this credential has no object with this exact id.
+    """The cloud reports, in the form of its own errors, that there is no object with this exact id.
 
-    Another project's credential gets the same answer, so it proves nothing without a witness.
+    The credential of another project gets the same answer, so it proves nothing without a witness.
     """
 
 

@@ -1,4 +1,4 @@
-"""When the next request to a cloud may be sent: some per minute, and none that other clients will need."""
+"""When the next request to a cloud may be sent: some per minute, none from the last quarter of the limit."""
 
 from collections import deque
 from typing import Final
@@ -22,8 +22,8 @@ class RequestBudget:
         self._paused_until = 0.0
         self._pause_reason = ""
 
-    def seconds_until_turn(self, now: float) -> float:
-        """Return how long the next request has to wait for the number of requests per minute."""
+    def seconds_until_allowed(self, now: float) -> float:
+        """Return the time until the next request is within the number of requests per minute."""
         if len(self._sent_at) < (self._sent_at.maxlen or 0):
             return 0.0
         return max(0.0, self._sent_at[0] + _MINUTE - now)

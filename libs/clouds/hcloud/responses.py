@@ -1,6 +1,7 @@
 """What a response of the Hetzner Cloud API means: strictly decoded objects, or why it answers nothing."""
 
 import ipaddress
+import re
 from typing import Annotated, Final, Generic, TypeVar
 
 import msgspec
@@ -23,6 +24,8 @@ _ZONES: Final = {
     "nbg1": "nbg1-dc3",
     "sin": "sin-dc1",
 }
+
+_NUMBER: Final = re.compile(r"[0-9]{1,12}")
 
 _ObjectId = Annotated[int, msgspec.Meta(gt=0)]
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
@@ -173,12 +176,17 @@ def build_instance(server: Server) -> Instance | Unanswered:
 
 def read_rate_limit(response: HttpResponse, *, unix_time: float) -> tuple[RateLimit, float] | None:
     """Return the rate limit of the project, and the seconds until all of it is there again."""
-    names = ("RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset")
-    numbers = [response.headers.get(name, "") for name in names]
-    if not all(number.isascii() and number.isdigit() for number in numbers):
+    limit = _read_number(response, "RateLimit-Limit")
+    remaining = _read_number(response, "RateLimit-Remaining")
+    reset = _read_number(response, "RateLimit-Reset")
+    if limit is None or remaining is None or reset is None or not 0 <= remaining <= limit != 0:
         return None
-    limit, remaining, reset = map(int, numbers)
-    return (RateLimit(limit, remaining), reset - unix_time) if 0 <= remaining <= limit != 0 else None
+    return RateLimit(limit, remaining), reset - unix_time
+
+
+def _read_number(response: HttpResponse, header: str) -> int | None:
+    text = response.headers.get(header, "")
+    return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def _read_error(response: HttpResponse) -> NotFound | Unanswered:
@@ -189,11 +197,10 @@ def _read_error(response: HttpResponse) -> NotFound | Unanswered:
     if response.status == 404 and code == "not_found":
         return NotFound()
     fallback: Outcome = "server_error" if response.status >= 500 else "malformed"
-    retry_after = response.headers.get("Retry-After", "")
     return Unanswered(
         _OUTCOMES.get(response.status, fallback),
         f"HTTP {response.status} {code or 'without an error of the Hetzner Cloud API'}",
-        float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None,
+        _read_number(response, "Retry-After"),
     )
 
 

@@ -94,6 +94,35 @@ async def test_no_server_at_all_answers_no_question(tmp_path: Path):
     assert answer.outcome == "unreachable"
 
 
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nabcde",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
+        b'HTTP/1.1 404 Not Found\r\nContent-Length: 99\r\n\r\n{"error":{"code":"not_found"}}',
+    ],
+    ids=lambda response: response[:50],
+)
+async def test_a_response_that_is_not_complete_http_is_no_answer(response: bytes, tmp_path: Path):
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(response)
+        await writer.drain()
+
+    async with (
+        serve_tcp(serve) as port,
+        open_account(f"http://127.0.0.1:{port}/v1", tmp_path) as ours,
+    ):
+        answer = await ours.get_instance("5")
+    assert isinstance(answer, Unanswered)
+    assert answer.outcome == "unreachable"
+
+
 async def test_a_server_with_an_untrusted_certificate_gets_no_token(tmp_path: Path):
     pair = CertificateAuthority.make().issue_server(["127.0.0.1"])
     (tmp_path / "server.pem").write_bytes(pair.certificate + pair.key)

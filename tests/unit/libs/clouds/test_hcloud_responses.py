@@ -197,6 +197,7 @@ def test_only_a_server_that_is_off_is_shut_down(status: str):
         ("3600", "-1", "1001", None),
         ("3600", "", "1001", None),
         ("3600", "1", "soon", None),
+        ("3600", "1", "9" * 5000, None),
         ("\u0663", "1", "1001", None),
     ],
 )

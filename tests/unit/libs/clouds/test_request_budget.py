@@ -15,21 +15,21 @@ def test_no_minute_has_more_requests_than_allowed(most: int, pauses: list[float]
     budget, now, sent = RequestBudget(requests_per_minute=most), NOW, list[float]()
     for pause in pauses:
         now += pause
-        now += budget.seconds_until_turn(now)
-        assert budget.seconds_until_turn(now) < 1e-6
+        now += budget.seconds_until_allowed(now)
+        assert budget.seconds_until_allowed(now) < 1e-6
         budget.count_request(now)
         sent.append(now)
     for start in sent:
         assert sum(start <= each < start + 59.999 for each in sent) <= most
 
 
-def test_a_free_turn_is_not_waited_for():
+def test_a_request_within_the_number_per_minute_does_not_wait():
     budget = RequestBudget(requests_per_minute=2)
     budget.count_request(NOW)
-    assert budget.seconds_until_turn(NOW) == 0
+    assert budget.seconds_until_allowed(NOW) == 0
     budget.count_request(NOW + 10)
-    assert budget.seconds_until_turn(NOW + 20) == 40
-    assert budget.seconds_until_turn(NOW + 60) == 0
+    assert budget.seconds_until_allowed(NOW + 20) == 40
+    assert budget.seconds_until_allowed(NOW + 60) == 0
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_another_credential_starts_without_a_pause_but_within_the_minute():
     budget.forget_rate_limit()
     assert budget.why_paused(NOW) is None
     assert budget.rate_limit is None
-    assert budget.seconds_until_turn(NOW) == 60
+    assert budget.seconds_until_allowed(NOW) == 60
 
 
 def test_a_shorter_pause_does_not_end_a_longer_one():
