@@ -289,16 +289,6 @@ def found(explanation: NodeExplanation, kind: str) -> list[str]:
     return [piece.text for piece in explanation.deletion.evidence if piece.state == kind]
 
 
-def test_what_one_look_can_show_is_told_apart_from_what_only_time_can():
-    replaced = explained("replaced")
-    assert any("answers the machine of web-9 with another UUID" in text for text in found(replaced, "has"))
-    assert not found(replaced, "lacks")
-    assert any("3 polls that show it, over 10 min" in text for text in found(replaced, "later"))
-    silent = explained("silent")
-    assert any("silence and errors prove nothing" in text for text in found(silent, "lacks"))
-    assert not found(silent, "later")
-
-
 def test_a_node_whose_provider_id_is_withheld_names_the_other_node():
     blocker = block(
         PROVIDER_ID_OF_ANOTHER,
@@ -345,13 +335,6 @@ def test_with_the_flag_it_tells_what_a_spot_machine_lacks_for_it():
         f"with --delete-preempted-gcp-spot: it has no taint {NOT_READY_TAINT[0]}:{NOT_READY_TAINT[1]}"
         in found(told, "lacks")
     )
-
-
-def test_a_machine_that_was_shut_down_would_be_tainted():
-    taint = explained("shut-down").deletion.taint
-    assert taint is not None
-    assert "set taint node.cloudprovider.kubernetes.io/shutdown:NoSchedule" in taint.summary
-    assert explained("silent").deletion.taint is None
 
 
 def test_what_the_machine_said_to_another_node_of_that_name_says_nothing():
@@ -444,13 +427,6 @@ def test_what_stands_there_is_told_and_what_is_no_event_too():
     assert (words.machine_event, words.observed) == (said, OBSERVED)
     assert (words.decisions, words.unreadable) == ((decided("ipam", "x", "y"),), (subject,))
     assert select_last_messages(flow(), "web-5") == LastMessages()
-
-
-def test_why_nothing_can_be_told_is_told():
-    unknown = select_last_messages(flow_snapshot.FlowUnavailable(reason="it is not there"), "web-5")
-    assert unknown.problem == "it is not there"
-    unmade = select_last_messages(flow_snapshot.FlowSnapshot(at=NOW), "web-5")
-    assert "no stream" in unmade.problem
 
 
 # ---- the command
