@@ -87,12 +87,12 @@ def diagnose(seen: InstallationSnapshot, only: Collection[str] = ()) -> Diagnosi
 
 
 def _run(check: CheckDefinition, seen: InstallationSnapshot) -> CheckReport:
-    seen_as_ok = ""
+    result = ""
 
     def collect() -> Iterator[Finding]:
-        nonlocal seen_as_ok
-        seen_as_ok = yield from check.run(seen)
+        nonlocal result
+        result = yield from check.run(seen)
 
-    findings = tuple(collect()) or (Finding.ok(seen_as_ok),)
+    findings = tuple(collect()) or (Finding.ok(result),)
     state = find_worst_state(finding.state for finding in findings)
     return CheckReport(name=check.name, state=state, asks=check.question, findings=findings)

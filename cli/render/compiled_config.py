@@ -1,15 +1,17 @@
-"""A config file, parsed and compiled as in the labeler."""
+"""A config file, read, parsed and compiled as in the labeler."""
 
+import sys
 from pathlib import Path
 
 import msgspec
 
 from cli.command_exit import CommandError
-from cli.input_file import read_input
+from cli.progress import PROGRESS
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.controllers import CLOUD_NODE
-from libs.common.settings.cloud_config_reloader import UnreadableFile
+from libs.common.safe_yaml import MAX_BYTES
+from libs.common.settings.cloud_config_reloader import UnreadableFile, read_config_file
 from services.labeler.core.plan import ClusterConfig
 from services.labeler.core.rules import RulesError, collect_findings, compile_rules
 
@@ -28,6 +30,17 @@ class CompiledConfig(msgspec.Struct, frozen=True, kw_only=True):
             if entry_kind.rstrip("s") == kind and _normalize_key(entry.key) == _normalize_key(key):
                 return entry.template
         return ""
+
+
+def read_input(path: Path) -> tuple[str, bytes | UnreadableFile]:
+    """Return the name for messages and the content of the file; `-` is standard input."""
+    if path.is_fifo():  # such as <(command) of a shell
+        return str(path), UnreadableFile("it is not a regular file: give - to read standard input")
+    if str(path) != "-":
+        return str(path), read_config_file(path)
+    if sys.stdin.isatty():
+        PROGRESS.end()  # the user types
+    return "standard input", sys.stdin.buffer.read(MAX_BYTES + 1)
 
 
 def read_config(path: Path) -> CompiledConfig:
