@@ -1,21 +1,17 @@
 """Settings of csr."""
 
 import ipaddress
-from pathlib import Path
 from typing import Annotated
 
-import msgspec
-
-from libs.common.cloud_config.model import CloudConfig
 from libs.common.settings import flags
+from libs.common.settings.cloud_config_reloader import CloudConfigSettings
 from services.csr.core.decision import ApprovalPolicy
 from services.csr.core.request_checks import parse_networks
 
 
-class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
+class CsrSettings(CloudConfigSettings, frozen=True, kw_only=True):
     """Settings of csr."""
 
-    observe_only: Annotated[bool, flags.OBSERVE_ONLY] = False
     allowed_networks: Annotated[
         tuple[str, ...],
         flags.Flag(
@@ -45,10 +41,6 @@ class CsrSettings(msgspec.Struct, frozen=True, kw_only=True):
             at_least=600.0,
         ),
     ] = None
-    # reloaded at runtime: ownership of Nodes may change
-    cloud_config: Annotated[Path | None, flags.CLOUD_CONFIG] = None
-    file: CloudConfig = CloudConfig()  # its content at startup
-    cloud_config_poll_seconds: float = 1.0
     # csr writes nothing after that long without Leading: another leader may be at work elsewhere.
     leader_silence_seconds: Annotated[float, flags.RENEW_DEADLINE] = 10.0
     in_flight: Annotated[

@@ -1,22 +1,18 @@
 """Settings of ipam."""
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated
 
-import msgspec
-
-from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.controllers import allocates_pod_cidrs
 from libs.common.settings import flags
+from libs.common.settings.cloud_config_reloader import CloudConfigSettings
 from services.ipam.core.effective_networks import NetworkFlags, validate_network_flags
 from services.ipam.core.pools import Allocator
 
 
-class IpamSettings(msgspec.Struct, frozen=True, kw_only=True):
+class IpamSettings(CloudConfigSettings, frozen=True, kw_only=True):
     """Settings of ipam."""
 
-    observe_only: Annotated[bool, flags.OBSERVE_ONLY] = False
     controllers: Annotated[tuple[str, ...], flags.CONTROLLERS] = ("*",)
     allocate_node_cidrs: Annotated[bool, flags.ALLOCATE_NODE_CIDRS] = False
     cluster_cidr: Annotated[tuple[str, ...], flags.CLUSTER_CIDR] = ()
@@ -34,10 +30,6 @@ class IpamSettings(msgspec.Struct, frozen=True, kw_only=True):
             at_least=1.0,
         ),
     ] = 600.0
-    # reloaded at runtime: its pools and the ownership of Nodes may change
-    cloud_config: Annotated[Path | None, flags.CLOUD_CONFIG] = None
-    file: CloudConfig = CloudConfig()  # its content at startup
-    cloud_config_poll_seconds: float = 1.0
     resync_seconds: Annotated[float, flags.NODE_STATUS_UPDATE_FREQUENCY] = 300.0
     # ipam writes nothing after that long without Leading: another leader may be at work elsewhere.
     leader_silence_seconds: Annotated[float, flags.RENEW_DEADLINE] = 10.0

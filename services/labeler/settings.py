@@ -1,6 +1,5 @@
 """The settings of the labeler, and the cluster config that results from them and --cloud-config."""
 
-from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
@@ -9,6 +8,7 @@ from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig, Finding
 from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.settings import flags
+from libs.common.settings.cloud_config_reloader import CloudConfigSettings
 from services.labeler.core.plan import ClusterConfig
 from services.labeler.core.plan.labels import is_label_value
 from services.labeler.core.rules import RulesError, collect_findings, compile_rules
@@ -29,17 +29,11 @@ class InvalidConfigError(Exception):
         super().__init__("; ".join(mistakes))
 
 
-class LabelerSettings(msgspec.Struct, frozen=True, kw_only=True):
+class LabelerSettings(CloudConfigSettings, frozen=True, kw_only=True):
     """The settings of the labeler."""
 
-    observe_only: Annotated[bool, flags.OBSERVE_ONLY] = False
     cluster_name: Annotated[str, _CLUSTER_NAME] = ""
     cluster_name_fallbacks: Annotated[bool, flags.CLUSTER_NAME_FALLBACKS] = False
-    cloud_config: Annotated[Path | None, flags.CLOUD_CONFIG] = None
-    # The content of that file at the start.
-    file: CloudConfig = CloudConfig()
-    # New content takes effect after two polls.
-    cloud_config_poll_seconds: float = 1.0
     # After a change of the file, each replica starts its rollout after a random delay of up to this time.
     rollout_spread_seconds: float = 5.0
     # The labeler stops writing after this time without a leader heartbeat: another leader may be active.

@@ -3,15 +3,12 @@
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Final
 
-import msgspec
-
-from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.services import LEASE_NAMESPACE as OUR_NAMESPACE
 from libs.common.contract.services import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
 from libs.common.settings import flags
+from libs.common.settings.cloud_config_reloader import CloudConfigSettings
 from libs.common.settings.lease_times import validate_lease_times
 from services.lifecycle.core.decide import DeletionPolicy
 
@@ -23,10 +20,9 @@ _SPOT_KEPT_WARNING: Final = (
 )
 
 
-class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
+class LifecycleSettings(CloudConfigSettings, frozen=True, kw_only=True):
     """Settings of lifecycle."""
 
-    observe_only: Annotated[bool, flags.OBSERVE_ONLY] = False
     dry_run: Annotated[
         bool,
         flags.Flag(
@@ -66,10 +62,6 @@ class LifecycleSettings(msgspec.Struct, frozen=True, kw_only=True):
             "How long lifecycle deletes nothing after its start, and after it became the leader.",
         ),
     ] = _DEFAULT_POLICY.startup_grace.total_seconds()
-    # reloaded at runtime: ownership of Nodes may change
-    cloud_config: Annotated[Path | None, flags.CLOUD_CONFIG] = None
-    file: CloudConfig = CloudConfig()  # its content at startup
-    cloud_config_poll_seconds: float = 1.0
     requeue_interval_seconds: float = 5.0  # as the reference controller
     leader_elect: Annotated[bool, flags.LEADER_ELECT] = True
     lease_name: Annotated[

@@ -5,28 +5,25 @@ import os
 import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Annotated, Final
 
 import msgspec
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig, Finding
 from libs.common.safe_yaml import MAX_BYTES
+from libs.common.settings.flags import CLOUD_CONFIG, OBSERVE_ONLY
 
 _POLL_SECONDS: Final = 1.0
 
 
-class CloudConfigSettings(Protocol):
+class CloudConfigSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a service that follows the file."""
 
-    @property
-    def cloud_config(self) -> Path | None: ...
-    @property
-    def file(self) -> CloudConfig: ...  # the content at startup
-    @property
-    def cloud_config_poll_seconds(self) -> float: ...
-    @property
-    def observe_only(self) -> bool: ...
+    observe_only: Annotated[bool, OBSERVE_ONLY] = False
+    cloud_config: Annotated[Path | None, CLOUD_CONFIG] = None
+    file: CloudConfig = CloudConfig()  # its content at startup
+    cloud_config_poll_seconds: float = 1.0  # new content takes effect after two polls
 
 
 class UnreadableFile(msgspec.Struct, frozen=True):
