@@ -56,7 +56,7 @@ class KeyChanges(msgspec.Struct, frozen=True, kw_only=True):
     machine_config_keys: tuple[str, ...] = ()
 
 
-_NO_CHANGES: Final = KeyChanges()
+NO_CHANGES: Final = KeyChanges()  # for annotations and taints of most Nodes
 
 
 def resolve_ownership(keys: KeyState) -> KeyChanges:
@@ -65,8 +65,6 @@ def resolve_ownership(keys: KeyState) -> KeyChanges:
     The decision is idempotent: on the changed Node it returns no further change. The new record names a value
     only if the changed Node has it.
     """
-    if not keys.desired and not keys.recorded:  # the annotations and taints of most Nodes
-        return _NO_CHANGES
     changes: dict[str, str | None] = {}
     recorded: Fingerprints = {}
     conflicts: list[OwnershipConflict] = []
@@ -96,7 +94,7 @@ def resolve_ownership(keys: KeyState) -> KeyChanges:
         conflicts=tuple(conflicts),
         machine_config_keys=tuple(
             key
-            for key, desired in keys.desired.items()
+            for key, desired in (keys.desired.items() if keys.machine_config_keys else ())
             if _is_machine_config_key(keys, key) and keys.current.get(key) != desired
         ),
     )

@@ -12,6 +12,7 @@ from libs.common.contract.node_patch import NodeChanges
 from services.labeler.core.blocker import block
 from services.labeler.core.notice import Notice
 from services.labeler.core.plan.field_ownership import (
+    NO_CHANGES,
     KeyChanges,
     KeyState,
     list_machine_config_keys,
@@ -39,19 +40,27 @@ def plan_keys(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:
 
     Blocked while the machine config sets the uninitialized taint, because Talos would restore it.
     """
-    node, labels = inputs.node, describe_labels(inputs, record)
-    states = (labels.keys, _describe_annotations(inputs, record), _describe_taints(inputs, record))
-    found = {state.kind: resolve_ownership(state) for state in states}
+    node, effects, managed = inputs.node, inputs.effects, record.managed_fields
+    labels = describe_labels(inputs, record)
+    found: dict[FieldKind, KeyChanges] = {
+        "labels": resolve_ownership(labels.keys),
+        "annotations": NO_CHANGES,
+        "taints": NO_CHANGES,
+    }
+    if effects.annotations or managed.annotations:
+        found["annotations"] = resolve_ownership(_describe_annotations(inputs, record))
+    if effects.taints or managed.taints:
+        found["taints"] = resolve_ownership(_describe_taints(inputs, record))
     taints, withheld = found["taints"].changes, found["taints"].withheld
-    is_set_by_talos = not node.is_initialized and UNINITIALIZED_TAINT in states[-1].machine_config_keys
+    is_set_by_talos = not node.is_initialized and UNINITIALIZED_TAINT in list_machine_config_keys(
+        node, "taints"
+    )
     return PlanPart(
         changes=NodeChanges(
             labels=found["labels"].changes,
             # While a rule with a withheld taint fails, the operator's request is not met yet.
             annotations=found["annotations"].changes | ({} if withheld else _end_opt_in(node)),
-            set_taints=tuple(
-                each for each in inputs.effects.taints if taints.get(taint_key(each)) is not None
-            ),
+            set_taints=tuple(each for each in effects.taints if taints.get(taint_key(each)) is not None),
             remove_taints=tuple(
                 each
                 for each in node.spec.taints
@@ -60,7 +69,7 @@ def plan_keys(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:
         ),
         recorded=_record_keys(found, labels.machine),
         blocker=block("TaintSetByMachineConfig") if is_set_by_talos else None,
-        notices=tuple(_list_notices(node, found, labels.invalid, record.managed_fields.withheld)),
+        notices=tuple(_list_notices(node, found, labels.invalid, managed.withheld)),
         machine_config_keys=tuple(key for keys in found.values() for key in keys.machine_config_keys),
     )
 
@@ -82,9 +91,11 @@ def _list_notices(
     node: Node, found: dict[FieldKind, KeyChanges], invalid: dict[str, str], known: dict[str, str]
 ) -> Iterator[Notice]:
     for kind, keys in found.items():
-        yield from build_conflict_notices(node.name, kind, keys.conflicts)
+        if keys.conflicts:
+            yield from build_conflict_notices(node.name, kind, keys.conflicts)
     yield from build_invalid_label_notices(invalid)
-    yield from build_withheld_notices(node.name, found["taints"].withheld.keys() - known.keys())
+    if withheld := found["taints"].withheld.keys() - known.keys():
+        yield from build_withheld_notices(node.name, withheld)
 
 
 def _describe_annotations(inputs: PlanInput, record: OwnershipRecord) -> KeyState:
