@@ -202,8 +202,11 @@ def _list_service_problems(found: ClusterStatus) -> Iterator[str]:
             yield f"consumer {queue.name}: {queue.text}"
 
 
-def _summarize_dead_letter(word: LastMessage) -> DeadLetterStatus:
-    about, reason = word.subject, f"unreadable: {word.unreadable}"
-    if isinstance(word.event, DeadLetter):
-        about, reason = f"{word.event.service} {word.event.kind}/{word.event.name}", word.event.reason
-    return DeadLetterStatus(about=about, reason=reason, at=word.published_at)
+def _summarize_dead_letter(message: LastMessage) -> DeadLetterStatus:
+    about, reason = message.subject, f"unreadable: {message.unreadable}"
+    if isinstance(message.event, DeadLetter):
+        about, reason = (
+            f"{message.event.service} {message.event.kind}/{message.event.name}",
+            message.event.reason,
+        )
+    return DeadLetterStatus(about=about, reason=reason, at=message.published_at)

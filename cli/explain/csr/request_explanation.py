@@ -30,7 +30,7 @@ RequestVerdict = Literal["approve", "deny", "wait", "unknown", "ignore", "foreig
 RequestPhase = Literal["pending", "superseded", "approved", "denied", "failed"]
 
 EXIT_APPROVED, EXIT_NOT_APPROVED, EXIT_UNKNOWN = 0, 1, 2
-_UNTOLD_WITHOUT_TALOS: Final = ("asking", "networks")  # checks that may pass in the running csr
+_UNKNOWN_WITHOUT_TALOS: Final = ("asking", "networks")  # checks that may pass in the running csr
 _NETWORKS_UNKNOWN: Final = (
     "unknown whether csr knows the Service networks: no control plane was queried, or none answered"
 )
@@ -129,7 +129,7 @@ def _list_unknown_checks(
         for name, what in (("names", "DNS names"), ("addresses", "IP addresses")):
             yield CheckResult(name, "unknown", f"unknown whether the machine has the {what}")
     lacks_networks = not evidence.without_talos and any(each.name == "networks" for each in evaluation.checks)
-    if waits_for in _UNTOLD_WITHOUT_TALOS and lacks_networks:
+    if waits_for in _UNKNOWN_WITHOUT_TALOS and lacks_networks:
         yield CheckResult("networks", "unknown", _NETWORKS_UNKNOWN)
     if isinstance(decision, Approve) and not evidence.without_talos:
         for name in sorted(find_claimants(evidence)):
@@ -160,7 +160,7 @@ def _is_replaced(check: CheckResult, unknown: tuple[CheckResult, ...]) -> bool:
     names = {each.name for each in unknown}
     if check.name == "endpoint":
         return "endpoint" in names
-    return check.name in _UNTOLD_WITHOUT_TALOS and names != {"endpoint"}
+    return check.name in _UNKNOWN_WITHOUT_TALOS and names != {"endpoint"}
 
 
 def _find_superseding_request(evidence: RequestEvidence) -> str:

@@ -8,8 +8,7 @@ from rich.text import Text
 
 from cli.cluster.kept_keys import count_kept_keys, format_kept_key
 from cli.explain.layout import format_check, format_time, quote_text
-from cli.explain.node.deletion_forecast import DeletionForecast, EvidenceState
-from cli.explain.node.deletion_forecast import DeletionOutcome as Fate
+from cli.explain.node.deletion_forecast import DeletionForecast, DeletionOutcome, EvidenceState
 from cli.explain.node.initialization_steps import InitializationStep, StepState
 from cli.explain.node.node_evidence import LastMessages
 from cli.explain.node.node_explanation import ControllerOwnership, NodeExplanation
@@ -37,7 +36,7 @@ _EVIDENCE_LABELS: Final[dict[EvidenceState, tuple[str, str]]] = {
     "later": ("later", "yellow"),
     "unknown": ("unknown", "cyan"),
 }
-_DELETION_LABELS: Final[dict[Fate, tuple[str, str]]] = {
+_DELETION_LABELS: Final[dict[DeletionOutcome, tuple[str, str]]] = {
     "not-owned": ("ignore it", "yellow"),
     "kept": ("keep it", "green"),
     "deletable": ("delete it, once the remaining conditions are met", "red"),
@@ -186,26 +185,26 @@ def _format_deletion(gone: DeletionForecast) -> Iterator[Line]:
         yield Line(2, Text(f"It would {verb} the taint {what}: {_shorten(gone.taint.reason)}"))
 
 
-def _format_last_messages(words: LastMessages, now: datetime) -> Iterator[Line]:
+def _format_last_messages(messages: LastMessages, now: datetime) -> Iterator[Line]:
     yield _format_title("Last messages of the services")
-    if words.problem:
-        yield Line(2, Text(f"unknown: {_shorten(words.problem)}", style="cyan"))
+    if messages.problem:
+        yield Line(2, Text(f"unknown: {_shorten(messages.problem)}", style="cyan"))
         return
-    event = words.machine_event
+    event = messages.machine_event
     if isinstance(event, NodeUnreachable):
         text = f"no answer, attempt {event.attempt}, {format_time(event.enriched_at, now)}"
         retry = f"retries at {event.retry_at:%Y-%m-%d %H:%M:%S} UTC"
         yield _format_service("metadata", f"{text}: {event.fault.message}; {retry}")
     elif event is not None:
         yield _format_service("metadata", f"answered {format_time(event.facts.queried_at, now)}")
-    for decided in words.decisions:
+    for decided in messages.decisions:
         text = f"{decided.outcome}, {format_time(decided.decided_at, now)}: {decided.reason}"
         yield _format_service(decided.service, text)
-    for dead in words.dead_letters:
+    for dead in messages.dead_letters:
         yield _format_service(dead.service, f"rejected a message, {format_time(dead.at, now)}: {dead.reason}")
-    for subject in words.unreadable:
+    for subject in messages.unreadable:
         yield Line(2, Text(f"the message on {subject} is unreadable", style="red"))
-    if not (event or words.decisions or words.dead_letters or words.unreadable):
+    if not (event or messages.decisions or messages.dead_letters or messages.unreadable):
         # "hour" is MAX_MESSAGE_AGE in libs/common/bus/stream_limits.py.
         yield Line(2, Text("none within the last hour, which is the retention of NATS", style="dim"))
 
