@@ -14,8 +14,8 @@ from libs.common.contract.node import (
     Node,
 )
 from libs.common.contract.node_patch import build_node_patch, build_status_patch
+from libs.common.contract.protected_annotation import compute_digest
 from services.labeler.core.plan import ClusterConfig, Plan, plan_node
-from services.labeler.core.plan.ownership_record import compute_digest
 from services.labeler.core.plan.rejection import Rejection
 from services.labeler.core.rules import compile_rules
 from tests.builders import NOW

@@ -42,6 +42,10 @@ SUBJECT_OF_CLASS = {
     "EnrichedNodeGone": f"{ROOT}.flow.enriched.node.n",
     "CsrEnriched": f"{ROOT}.flow.enriched.csr.n",
     "EnrichedCsrGone": f"{ROOT}.flow.enriched.csr.n",
+    "InstanceExists": f"{ROOT}.cloud.a.instance.n",
+    "InstanceShutDown": f"{ROOT}.cloud.a.instance.n",
+    "InstanceGone": f"{ROOT}.cloud.a.instance.n",
+    "InstanceUnknown": f"{ROOT}.cloud.a.instance.n",
 }
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.contract import events
+from libs.common.contract.instances import InstanceAnchor, InstanceWitness
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.signing_request import SigningRequestCondition, trim_signing_request
 from tests import builders
@@ -31,6 +32,12 @@ REQUEST = trim_signing_request(
         certificate="LS0t",
     )
 )
+ANCHOR = InstanceAnchor(kind="network", id="4711")
+INSTANCE: dict[str, typing.Any] = {
+    "stream_id": builders.STREAM_ID, "account": "prod", "name": "web-1", "node_uid": "uid-1",
+    "provider_id": "hcloud://7", "asked_at": builders.NOW, "answered_at": builders.NOW + timedelta(seconds=1),
+    "credential_loaded_at": builders.NOW - timedelta(hours=1),
+}  # fmt: skip
 SAMPLES: list[events.Event] = [
     builders.make_node_observed(NODE),
     builders.make_node_gone(NODE),
@@ -62,6 +69,10 @@ SAMPLES: list[events.Event] = [
         observed_at=builders.NOW,
     ),
     events.EnrichedCsrGone(stream_id=builders.STREAM_ID, observed_sequence=9, name="csr-1", uid="csr-uid-1"),
+    events.InstanceExists(**INSTANCE, anchor=ANCHOR, project="p-1", region="fsn1"),
+    events.InstanceShutDown(**INSTANCE, anchor=ANCHOR),
+    events.InstanceGone(**INSTANCE, witness=InstanceWitness(kind="instance", id="8", asked_at=builders.NOW)),
+    events.InstanceUnknown(**INSTANCE, namesake="9", reason="instance 9 has the Node's name"),
     builders.make_decided(
         uid="uid-1",
         outcome="initialized",

@@ -7,6 +7,7 @@ import msgspec
 
 from libs.common.contract.ip_addresses import InvalidNodeIP, parse_node_ips, pick_one_per_family
 from libs.common.contract.node import Node
+from libs.common.contract.protected_annotation import compute_digest
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.json_errors import JSON_ERRORS
 from libs.common.kube.api import NODES, SIGNING_REQUESTS
@@ -25,7 +26,7 @@ from services.ipam.core.pages import (
     page_name,
 )
 from services.labeler.core.plan.field_ownership import list_machine_config_keys
-from services.labeler.core.plan.ownership_record import compute_digest, read_ownership_record
+from services.labeler.core.plan.ownership_record import read_ownership_record
 from services.lifecycle.core.deletion_limit import BudgetDenial, decode_deletions
 from services.watcher.core.kinds import CSR, NODE
 from tests.builders import NOW, make_node, make_request

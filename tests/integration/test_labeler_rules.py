@@ -19,13 +19,14 @@ from libs.common.contract.node import (
     UNINITIALIZED_TAINT,
     Node,
 )
+from libs.common.contract.protected_annotation import compute_digest
 from libs.common.contract.services import LABELER
 from libs.common.kube.api import KubeApi
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import MERGE, KubeletFleet, RequestRejected, SimKubelet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import get_user_name
-from services.labeler.core.plan.ownership_record import ManagedFields, compute_digest, encode_managed_fields
+from services.labeler.core.plan.ownership_record import ManagedFields, encode_managed_fields
 from tests.builders import make_facts
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor

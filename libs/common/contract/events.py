@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from libs.common.contract.address_history import AddressHistory
+from libs.common.contract.instances import InstanceAnchor, InstanceWitness
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequest
@@ -176,6 +177,52 @@ class ClusterNetworksObserved(StreamEvent, frozen=True, kw_only=True, tag="Clust
     observed_at: Timestamp  # time of the query; determines the order
 
 
+# ---- of cloud: what the cloud of one account answers about the instance of a Node
+
+
+class InstanceReport(StreamEvent, frozen=True, kw_only=True):
+    """The result of one round of queries about the instance of a Node.
+
+    A round belongs to one credential. A reader drops a report whose account and name are not those of its
+    subject, and one whose round did not begin after that of the report it has: it may be a repetition.
+    """
+
+    account: str
+    name: str  # of the Node
+    node_uid: str
+    provider_id: str
+    asked_at: Timestamp  # begin of the round's first query
+    answered_at: Timestamp  # end of its last one
+    credential_loaded_at: Timestamp  # a round before it belongs to another credential
+    namesake: str = ""  # id of another instance of this account with exactly the Node's name
+
+
+class _InstanceSeen(InstanceReport, frozen=True, kw_only=True):
+    anchor: InstanceAnchor | None = None  # of the project; None: it has none, or it is not known yet
+    project: str = ""  # "" where the cloud does not name it, like `region`
+    region: str = ""
+
+
+class InstanceExists(_InstanceSeen, frozen=True, kw_only=True, tag="InstanceExists.v1"):
+    """The instance exists, and is not known to be shut down."""
+
+
+class InstanceShutDown(_InstanceSeen, frozen=True, kw_only=True, tag="InstanceShutDown.v1"):
+    """The instance exists and is off."""
+
+
+class InstanceGone(InstanceReport, frozen=True, kw_only=True, tag="InstanceGone.v1"):
+    """The cloud has no instance with this id, no other with the Node's name, and the credential is proven."""
+
+    witness: InstanceWitness
+
+
+class InstanceUnknown(InstanceReport, frozen=True, kw_only=True, tag="InstanceUnknown.v1"):
+    """Nothing is proven: an error, silence, another project's credential, or no witness."""
+
+    reason: str  # in words for an operator
+
+
 # ---- for operators: decisions and dead letters, which no service consumes
 
 
@@ -216,6 +263,7 @@ ObservedNode = NodeObserved | NodeGone
 EnrichedNode = NodeEnriched | NodeUnreachable | EnrichedNodeGone
 ObservedCsr = CsrObserved | CsrGone
 EnrichedCsr = CsrEnriched | EnrichedCsrGone
+AnyInstanceReport = InstanceExists | InstanceShutDown | InstanceGone | InstanceUnknown
 Event = (
     ObservedNode
     | EnrichedNode
@@ -224,6 +272,7 @@ Event = (
     | ClusterNetworksObserved
     | SnapshotComplete
     | Leading
+    | AnyInstanceReport
     | Decided
     | DeadLetter
 )

@@ -7,6 +7,7 @@ import msgspec
 
 from libs.common.contract.signing_request import KUBELET_SERVING
 from libs.common.contract.subjects import (
+    CLOUD_REPORTS,
     DEAD_LETTERS,
     DECIDED,
     ENRICHED_CSR,
@@ -273,6 +274,20 @@ LIFECYCLE = ServiceSpec(
         *_lease_rules(LIFECYCLE_LEASE_NAME),
         _CREATE_EVENTS,
     ),
+)
+
+# One process per cloud account, with a port and a NATS key of its own. It is in no table of services that are
+# always installed, because a cluster has as many as it has accounts.
+CLOUD = ServiceSpec(
+    service="cloud",
+    description="asks the cloud of one account about the instances of Nodes",
+    input_description="observed Nodes; the API of the cloud",
+    port=10464,
+    peak_mebibytes=80,  # as metadata: not measured
+    single_replica=True,
+    follows=(f"{FLOW}.>",),
+    publishes=(f"{CLOUD_REPORTS}.>",),
+    secrets=("cloud-credential",),
 )
 
 READER_USER = "reader"  # the NATS user with read access, for `talos-ccm` and consoles

@@ -16,6 +16,9 @@ SNAPSHOT: Final = f"{FLOW}.snapshot"
 LEADING: Final = f"{FLOW}.leading"
 DECIDED: Final = f"{ROOT}.decided"
 DEAD_LETTERS: Final = f"{ROOT}.dead"
+CLOUD_REPORTS: Final = (
+    f"{ROOT}.cloud"  # outside the flow: the NATS key of an account publishes below its name only
+)
 
 # The object name is the end of a subject and may contain dots, so a filter ends in `>`, never in `*`.
 ALL_SUBJECTS: Final = f"{ROOT}.>"
@@ -45,6 +48,8 @@ def subject_of(event: events.Event) -> str:
             return SNAPSHOT
         case events.Leading():
             return LEADING
+        case events.InstanceReport():
+            return f"{CLOUD_REPORTS}.{event.account}.instance.{event.name}"
         case events.Decided():
             return f"{DECIDED}.{event.service}.{event.kind}.{event.name}"
         case events.DeadLetter():

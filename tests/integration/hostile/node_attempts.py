@@ -6,9 +6,10 @@ from typing import Any, Final
 import pytest
 
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL
+from libs.common.contract.protected_annotation import compute_digest
 from libs.testbed.kubelet_node import PROVIDED_NODE_IP
 from libs.testbed.kubelets import STRATEGIC, RequestRejected
-from services.labeler.core.plan.ownership_record import ManagedFields, compute_digest, encode_managed_fields
+from services.labeler.core.plan.ownership_record import ManagedFields, encode_managed_fields
 from tests.bus_actors import wait_until
 from tests.integration.csr_cluster import until_said
 from tests.integration.hostile.attacked_cluster import NODES, VICTIM, VICTIM_IP, VICTIM_UUID

@@ -5,7 +5,7 @@ NodeRestriction protects. Otherwise a kubelet could list a taint that isolates i
 remove that taint.
 """
 
-from hashlib import sha224, sha256
+from hashlib import sha256
 from itertools import product
 from typing import Final, Literal
 
@@ -13,6 +13,7 @@ import msgspec
 
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, FIELD_OWNERSHIP_DIGEST_LABEL, Node
 from libs.common.contract.node_patch import NodeChanges
+from libs.common.contract.protected_annotation import compute_digest, has_digest
 from libs.common.json_errors import JSON_ERRORS
 
 Fingerprints = dict[
@@ -86,7 +87,7 @@ def read_ownership_record(node: Node) -> OwnershipRecord:
         )
     if text is None:
         return OwnershipRecord("unreadable", problem="another writer has removed it")
-    if compute_digest(text) != digest:
+    if not has_digest(node, text, FIELD_OWNERSHIP_DIGEST_LABEL):
         return OwnershipRecord(
             "unreadable",
             problem=f"another writer has changed it: label {FIELD_OWNERSHIP_DIGEST_LABEL} does not match",
@@ -103,7 +104,7 @@ def restore_ownership_record(record: OwnershipRecord, node: Node, assumed: Manag
     """
     for provider_id, withheld in product(("", node.spec.provider_id), (assumed.withheld, {})):
         fields = msgspec.structs.replace(assumed, provider_id=provider_id, withheld=withheld)
-        if compute_digest(encode_managed_fields(fields)) == node.labels.get(FIELD_OWNERSHIP_DIGEST_LABEL):
+        if has_digest(node, encode_managed_fields(fields), FIELD_OWNERSHIP_DIGEST_LABEL):
             return OwnershipRecord("read", fields, record.problem)
     return msgspec.structs.replace(record, managed_fields=ManagedFields(provider_id=node.spec.provider_id))
 
@@ -141,11 +142,6 @@ def _decode_record(text: str) -> OwnershipRecord:
 def encode_managed_fields(owned: ManagedFields) -> str:
     """Return the annotation's value: equal contents give equal text in every replica."""
     return _encode(msgspec.structs.replace(owned, version=RECORD_VERSION)).decode()
-
-
-def compute_digest(text: str) -> str:
-    """Return the label's value for that annotation: 56 hex digits; a label may have 63 characters."""
-    return sha224(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def fingerprint_value(value: str) -> str:

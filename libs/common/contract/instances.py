@@ -1,0 +1,68 @@
+"""What a cloud account is asked about a Node's instance, and the record that an instance was seen alive."""
+
+from typing import Final, Literal
+
+import msgspec
+
+from libs.common.contract.node import Node
+from libs.common.contract.protected_annotation import has_digest
+from libs.common.contract.timestamp import Timestamp
+from libs.common.json_errors import JSON_ERRORS
+
+RECORD_ANNOTATION: Final = "node.cloudprovider.kubernetes.io/talos-ccm-instance"
+RECORD_DIGEST_LABEL: Final = "talos-ccm.node-restriction.kubernetes.io/instance"
+_MAX_RECORD_LENGTH: Final = 4096  # characters; a record has some hundred
+
+# "instance": of another Node of the account. "anchor": the recorded anchor of this Node. "cloud": none was
+# needed, because the cloud itself says that the instance was deleted.
+WitnessKind = Literal["instance", "anchor", "cloud"]
+
+
+class InstanceAnchor(msgspec.Struct, frozen=True, kw_only=True):
+    """An object of the cloud project's own that outlives its instances; ids are unique per kind."""
+
+    kind: str
+    id: str
+
+
+class InstanceWitness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the credential found by exact id, right after it had not found an instance."""
+
+    kind: WitnessKind
+    id: str = ""  # of the instance, or "<kind>/<id>" of the anchor; "" for "cloud"
+    asked_at: Timestamp
+
+
+class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """That an account has shown the instance of a Node alive. Without it, the account counts for no Node."""
+
+    account: str
+    provider_id: str
+    node_uid: str
+    system_uuid: str
+    anchor: InstanceAnchor | None = None
+    project: str = ""  # "" where the cloud does not name it, like `region`
+    region: str = ""
+    seen_at: Timestamp
+
+
+def encode_instance_record(record: InstanceRecord) -> str:
+    """Return the value of the annotation: equal records give equal text."""
+    return msgspec.json.encode(record, order="sorted").decode()
+
+
+def read_instance_record(node: Node) -> InstanceRecord | None:
+    """Return the Node's record; None if it has none, or one that does not belong to this Node as it is.
+
+    A kubelet may write annotations of its own Node, so the record counts only with its digest in a label that
+    NodeRestriction protects. It belongs to one Node object and to one providerID.
+    """
+    text = node.annotations.get(RECORD_ANNOTATION, "")
+    if not has_digest(node, text, RECORD_DIGEST_LABEL) or len(text) > _MAX_RECORD_LENGTH:
+        return None
+    try:
+        record = msgspec.json.decode(text, type=InstanceRecord)
+    except JSON_ERRORS:
+        return None
+    owner = (record.node_uid, record.provider_id)
+    return record if owner == (node.uid, node.spec.provider_id) and all(owner) else None
