@@ -73,9 +73,6 @@ class InMemoryCluster(InMemoryEvents):
         nodes = [msgspec.convert(document, Node) for document in self._nodes.values()]
         return {node.name: node.spec.pod_cidrs for node in nodes if node.spec.pod_cidrs}
 
-    def delete_page(self, name: str) -> None:
-        del self._config_maps[name]
-
     def delete_pages(self) -> None:
         self._config_maps.clear()
 

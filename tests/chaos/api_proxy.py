@@ -73,11 +73,6 @@ class ApiProxy:
             for session in proxy._sessions.values():
                 await session.close()
 
-    @property
-    def watch_count(self) -> int:
-        """The number of watches that are open at the server."""
-        return len(self._watch_faults)
-
     def inject(self, fault: ServerFault, *, verbs: Sequence[str] = ("",), every: int = 1) -> None:
         """Answer every so many requests of these verbs with the fault. It also ends the open watches."""
         for verb in verbs:

@@ -78,11 +78,6 @@ class FaultProxy:
                 task.cancel()
             await asyncio.gather(*proxy._connections, return_exceptions=True)
 
-    @property
-    def connection_count(self) -> int:
-        """The number of open connections."""
-        return len(self._connections)
-
     def set_state(self, state: LinkState) -> None:
         """Apply the state to open and new connections. Blocked bytes continue when nothing blocks them."""
         self._state = state

@@ -185,13 +185,6 @@ class Cluster:
         await wait_until(is_said, f"{name} decided as {outcome}", 60)
         return said[0]
 
-    async def start_again(self, *processes: str) -> None:
-        """These processes end in order, and new ones are ready."""
-        for name in processes:
-            await self.services.children[name].stop()
-            self.services.restart(name)
-        await self.services.wait_until_ready()
-
     async def until_stage(self, name: str, stage: str) -> None:
         """metadata has said that the machine is at that stage of its life."""
 

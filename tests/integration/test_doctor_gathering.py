@@ -18,7 +18,7 @@ from cli.doctor.access_reviews import review_access
 from cli.doctor.kubelet_queries import query_serving_certificates, read_unready_pods
 from cli.doctor.read_installation import list_visible_workloads
 from cli.doctor.required_permissions import list_access_reviews
-from cli.doctor.snapshot import CredentialProbe, InstallationSnapshot, UnreadyPods
+from cli.doctor.snapshot import CredentialProbe, UnreadyPods
 from cli.inside.talos_credential import TalosCredentialReport
 from cli.inside.talos_probe import probe_credential
 from libs.common.contract.node import NodeCondition
@@ -214,10 +214,6 @@ async def looked(
     monkeypatch.setenv("HOME", str(path.parent))
     monkeypatch.delenv("TALOS_ENDPOINTS", raising=False)
     return await probe_credential(node_ips, endpoints)
-
-
-def with_report(talos: TalosCredentialReport) -> InstallationSnapshot:
-    return make_snapshot(talos=CredentialProbe(report=talos, clock=make_remote_clock()))
 
 
 def told(talos: TalosCredentialReport, state: str = "wrong") -> str:

