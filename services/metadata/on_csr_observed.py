@@ -20,7 +20,7 @@ from libs.common.contract.events import (
 from libs.common.observability.telemetry import log_fields
 from services.metadata.clock import Clock, Wakeup
 from services.metadata.core.contested_addresses import AddressClaimIndex, find_contested_addresses
-from services.metadata.core.object_state import NEVER, ForgetObject, Publication, Publish, Wait
+from services.metadata.core.object_state import NEVER, ForgetObject, Publish, Wait
 from services.metadata.core.request_state import RequestState
 from services.metadata.core.request_step import DialBack, PollNode, decide_request_step
 from services.metadata.enrichment_publisher import EnrichedMessages, EnrichmentPublisher
@@ -173,7 +173,7 @@ class RequestReconciler:
                 log.warning("message too large, will publish without facts", extra={"reason": str(outcome)})
                 self._set_state(state.message_oversized(event))
             case Exception() if not isinstance(outcome, EventError):
-                self._set_publication(state.publication.failed(timing))
+                self._set_state(replace(state, publication=state.publication.failed(timing)))
             case _:
                 state = state.published(event, timing)
                 is_tied = outcome is PublishOutcome.TIED
@@ -190,10 +190,6 @@ class RequestReconciler:
             return outcome, await self.messages.fetch_last(self.name)
         except (BusError, TemporaryError) as error:
             return error, None
-
-    def _set_publication(self, publication: Publication[EnrichedCsr]) -> None:
-        if publication is not self.state.publication:
-            self._set_state(replace(self.state, publication=publication))
 
     def _set_state(self, state: RequestState) -> None:
         if state is not self.state:
@@ -227,7 +223,8 @@ class RequestReconciler:
 
     def on_bus_reconnect(self) -> None:
         """Publish within a second what the bus rejected before."""
-        self._set_publication(self.state.publication.reconnected(self.clock.timing()))
+        if (publication := self.state.publication).failures:
+            self._set_state(replace(self.state, publication=publication.reconnected(self.clock.timing())))
 
     def on_forgotten(self) -> None:
         """Check the other requests of the Node again: one of them may be the newest now."""

@@ -14,7 +14,7 @@ from services.metadata.core.event_equivalence import is_same_fault
 from services.metadata.core.inventory_state import InventoryPoll
 from services.metadata.core.node_state import NodeState
 from services.metadata.core.node_step import PollMachine, decide_node_step
-from services.metadata.core.object_state import ForgetObject, Publication, Publish, Wait
+from services.metadata.core.object_state import ForgetObject, Publish, Wait
 from services.metadata.core.poll_schedule import Timing
 from services.metadata.core.shown_addresses import ShownAddresses
 from services.metadata.enrichment_publisher import EnrichedMessages, EnrichmentPublisher
@@ -151,7 +151,7 @@ class NodeReconciler:
                 self._set_state(state.message_oversized(str(outcome), timing))
             case Exception() if not isinstance(outcome, EventError):
                 self._shown_addresses.is_up_to_date = False
-                self._set_publication(state.publication.failed(timing))
+                self._set_state(replace(state, publication=state.publication.failed(timing)))
             case PublishOutcome.TIED if state.dial_targets:
                 self._set_state(state.publish_conflicted(event, now=timing.now))
             case _:
@@ -169,10 +169,6 @@ class NodeReconciler:
         elif state.identity is not None:
             reason = state.identity.reason
         self.publisher.log_outcome(event, outcome, state.publication, reason=reason, seconds=seconds)
-
-    def _set_publication(self, publication: Publication[EnrichedNode]) -> None:
-        if publication is not self.state.publication:
-            self._set_state(replace(self.state, publication=publication))
 
     def _set_state(self, state: NodeState) -> None:
         if state is self.state:
@@ -197,7 +193,8 @@ class NodeReconciler:
 
     def on_bus_reconnect(self) -> None:
         """Publish within a second what the bus rejected before."""
-        self._set_publication(self.state.publication.reconnected(self._clock.timing()))
+        if (publication := self.state.publication).failures:
+            self._set_state(replace(self.state, publication=publication.reconnected(self._clock.timing())))
 
     def on_forgotten(self) -> None:
         """End the watch and the probes of the machine."""

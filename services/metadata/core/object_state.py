@@ -126,8 +126,6 @@ class Publication(msgspec.Struct, Generic[EnrichedT], frozen=True, kw_only=True)
 
     def reconnected(self, timing: Timing) -> "Publication[EnrichedT]":
         """End the back-off when the bus is connected again. The jitter spreads the retries over a second."""
-        if not self.failures:
-            return self
         return msgspec.structs.replace(self, failures=0, retry_at=timing.now + timing.jitter)
 
     def without_backoff(self) -> "Publication[EnrichedT]":
