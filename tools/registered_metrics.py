@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.contract.services import SERVICES
+from libs.common.contract.services import CLOUD, SERVICES
 
 ROOT: Final = Path(__file__).parents[1]
 METRICS: Final = ROOT / "libs" / "common" / "observability" / "metrics.py"
@@ -62,7 +62,7 @@ def list_services(constant: str) -> tuple[str, ...]:
         return _WITH_PERMISSIONS if constant.startswith("KUBE_") else ALL_SERVICES
     users = setters.union(*map(list_importers, setters))
     found = {module.split(".")[1] for module in users if module.startswith("services.")}
-    return tuple(name for name in (*ALL_SERVICES, "bootstrap") if name in found)
+    return tuple(name for name in (*ALL_SERVICES, CLOUD.service, "bootstrap") if name in found)
 
 
 def list_setters(constant: str) -> frozenset[str]:

@@ -29,7 +29,7 @@ SHELL = (
     # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|\w+_api)",
-    r"services\.(csr|ipam|labeler|lifecycle|metadata|watcher)\.(?!core\b)\w+",
+    r"services\.(cloud|csr|ipam|labeler|lifecycle|metadata|watcher)\.(?!core\b)\w+",
     r"services\.metadata\.machines\.\w+",
     r"services\.bootstrap\.(key_stores|run|server_reconciler)",
     # the simulated machines: process, connections, calls

@@ -401,6 +401,27 @@ RESYNC_LAST: Final = _gauge(
     "Time of the last resync, which publishes every object again, in Unix time.",
 )
 
+# ---- Clouds
+
+CLOUD_REQUESTS: Final = _counter(
+    "talosccm_cloud_requests_total",
+    "Requests to the cloud of an account, by outcome: an error or silence is no answer.",
+    "account",
+    "outcome",
+)
+CLOUD_INSTANCES: Final = _gauge(
+    "talosccm_cloud_instances",
+    "Nodes by what the cloud says of their instance: exists, shut-down, gone, unknown, not-asked.",
+    "account",
+    "state",
+)
+CLOUD_REQUEST_DURATION: Final = _histogram(
+    "talosccm_cloud_request_duration_seconds",
+    "Duration of requests to the cloud of an account.",
+    "account",
+    buckets=_HANDLING,
+)
+
 # ---- Process
 
 LOOP_LAG: Final = _histogram(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from libs.common.bus.protocol import Bus
 from libs.common.clocks import utc_now
-from libs.common.contract.services import SERVICES, WATCHER
+from libs.common.contract.services import WATCHER
 from libs.common.observability import telemetry
 from libs.common.service.event_loop import EventLoopMonitor, reduce_gc_frequency
 from libs.common.service.health import HealthServer, Readiness, ReadinessCheck
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Different ports allow several services on one host; all-in-one uses the port of the watcher.
-_PORTS: Final = {spec.service: spec.port for spec in SERVICES}
 _CERTIFICATE_LOOK_SECONDS: Final = 60.0
 
 
@@ -116,8 +114,8 @@ class Application:
 
     async def _serve_health(self, endings: AsyncExitStack) -> None:
         settings = self._settings
-        port = _PORTS.get(self._name, WATCHER.port)
-        port = port if settings.secure_port is None else settings.secure_port
+        own_port = self._runs[0].spec.port if len(self._runs) == 1 else WATCHER.port  # as all-in-one
+        port = own_port if settings.secure_port is None else settings.secure_port
         if not port:
             return
         if self._certificate is not None:

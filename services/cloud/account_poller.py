@@ -1,0 +1,229 @@
+"""Asks the cloud of one account for the instances of all Nodes: by list, by id, and beside a witness."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeVar
+
+from libs.clouds.instances import Anchor, Instance, Instances, Unanswered
+from libs.common.contract.events import (
+    AnyInstanceReport,
+    InstanceExists,
+    InstanceGone,
+    InstanceShutDown,
+    InstanceUnknown,
+)
+from libs.common.observability import metrics
+from libs.common.service.service import run_together
+from services.cloud.core.instance_schedule import (
+    ANCHOR_INTERVAL_SECONDS,
+    LIST_INTERVAL_SECONDS,
+    ROUND_INTERVAL_SECONDS,
+    InstanceSchedule,
+)
+from services.cloud.core.judge_round import (
+    Account,
+    InstanceAnswer,
+    NameAnswer,
+    Query,
+    Round,
+    WitnessAnswer,
+    build_seen_report,
+    judge_round,
+)
+from services.cloud.core.node_table import CloudNode, NodeTable
+
+log = logging.getLogger(__name__)
+
+_STATES: Final = ("exists", "shut-down", "gone", "unknown", "not-asked")
+
+AnswerT = TypeVar("AnswerT")
+
+
+@dataclass(eq=False, kw_only=True)
+class AccountPoller:
+    """Decides by the schedule what to ask, asks, and hands each report to `publish`."""
+
+    account: str
+    cloud: Instances
+    nodes: NodeTable
+    stream_id: Callable[[], str]
+    why_paused: Callable[[], tuple[str, ...]]  # why the Nodes are not known now; nothing is asked then
+    publish: Callable[[AnyInstanceReport], Awaitable[None]]
+    monotonic: Callable[[], float]
+    now: Callable[[], datetime]
+    step_seconds: float
+
+    def __post_init__(self) -> None:
+        self.schedule = InstanceSchedule()
+        self._anchor: Anchor | None = None
+        self._failure = ""
+
+    def problems(self) -> tuple[str, ...]:
+        """Return why the cloud answers nothing, in words for /readyz."""
+        return (f"cloud account {self.account}: {self._failure}",) if self._failure else ()
+
+    async def run(self) -> None:
+        """Ask until cancelled. A round takes minutes, and new Nodes do not wait for it."""
+        await run_together(self._repeat(self.step), self._repeat(self.step_round))
+
+    async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await step()
+            await asyncio.sleep(self.step_seconds)
+
+    async def step(self) -> None:
+        """Ask for new Nodes, and look for the anchor and list all instances if that is due."""
+        if not self._update():
+            return
+        if self.monotonic() >= self.schedule.next_anchor_at:
+            await self._find_anchor()
+        new = self.schedule.select_new(self.nodes, self.monotonic())
+        if new:
+            await self._query_round(new, ())
+        if self.schedule.is_list_due(self.monotonic()):
+            await self._list_all()
+
+    async def step_round(self) -> None:
+        """Ask for suspect instances, beside a witness, if that is due."""
+        if not self._update():
+            return
+        suspects = self.schedule.select_suspects(self.nodes, self.monotonic())
+        if suspects:
+            self.schedule.next_round_at = self.monotonic() + ROUND_INTERVAL_SECONDS
+            await self._query_round(suspects, self.schedule.select_witnesses(self.nodes, suspects))
+
+    def _update(self) -> bool:
+        """Bring the schedule up to date; return whether there is anything to ask."""
+        if self.why_paused():
+            return False
+        self.schedule.update(self.nodes)
+        seen = Counter(_describe_report(known.report) for known in self.schedule.by_name.values())
+        for state in _STATES:
+            metrics.CLOUD_INSTANCES.labels(self.account, state).set(seen[state])
+        return bool(self.schedule.by_name)
+
+    # ---- the three kinds of queries
+
+    async def _find_anchor(self) -> None:
+        """Look for the anchor; keep the former one if the cloud does not answer."""
+        found = await self.cloud.find_anchor()
+        self._note_answer(found)
+        if not isinstance(found, Unanswered):
+            self._anchor = found
+            self.schedule.next_anchor_at = self.monotonic() + ANCHOR_INTERVAL_SECONDS
+        else:
+            self.schedule.next_anchor_at = self.monotonic() + ROUND_INTERVAL_SECONDS
+
+    async def _list_all(self) -> None:
+        """List all instances. Presence is an answer; absence is only a reason to ask for the id."""
+        before = self.cloud.credential
+        query, found = await self._ask(self.cloud.list_instances())
+        if query.credential != before:
+            return  # the next step lists again
+        self.schedule.next_list_at = self.monotonic() + LIST_INTERVAL_SECONDS
+        if isinstance(found, Unanswered):
+            return  # what is new or suspect is asked for by its id, and gets that reason
+        by_id = {instance.id: instance for instance in found}
+        for node in tuple(self.nodes):
+            known = self.schedule.by_name.get(node.name)
+            if known is None or not known.is_about(node):
+                continue  # it came while the instances were listed
+            instance = by_id.get(node.instance_id)
+            if instance is not None:
+                await self._report(node, build_seen_report(node, instance, query, self._describe_account()))
+            else:
+                self.schedule.record_absence(node.name, self.monotonic())
+
+    async def _query_round(self, nodes: Sequence[CloudNode], witnesses: Sequence[CloudNode]) -> None:
+        """Ask for each of these instances, then for a witness, then for the names of those not found."""
+        credential = self.cloud.credential
+        missing: list[tuple[CloudNode, Round]] = []
+        for node in nodes:
+            query, found = await self._ask(self.cloud.get_instance(node.instance_id))
+            answers = Round(
+                credential=credential,
+                instance=InstanceAnswer(query=query, instance_id=node.instance_id, answer=found),
+            )
+            if isinstance(found, Instance | Unanswered):
+                await self._report(node, judge_round(node, answers, self._describe_account()))
+            else:
+                missing.append((node, answers))
+            if query.credential.generation != credential.generation:
+                break  # all that the former credential answered is void
+        if not missing:
+            return
+        witness = await self._find_instance_witness(witnesses)
+        by_anchor: dict[Anchor, WitnessAnswer] = {}
+        for node, answers in missing:
+            of_node = witness or await self._find_anchor_witness(node, by_anchor)
+            name = None
+            if of_node is not None:
+                query, same = await self._ask(self.cloud.find_by_name(node.name))
+                name = NameAnswer(query=query, answer=same)
+            complete = Round(credential=credential, instance=answers.instance, witness=of_node, name=name)
+            await self._report(node, judge_round(node, complete, self._describe_account()))
+
+    async def _find_instance_witness(self, candidates: Sequence[CloudNode]) -> WitnessAnswer | None:
+        """Return the answer for the first of these instances that the cloud finds; None without one."""
+        for node in candidates:
+            query, found = await self._ask(self.cloud.get_instance(node.instance_id))
+            if isinstance(found, Instance):
+                return WitnessAnswer(query=query, asked_for=node.instance_id, answer=found)
+        return None
+
+    async def _find_anchor_witness(
+        self, node: CloudNode, known: dict[Anchor, WitnessAnswer]
+    ) -> WitnessAnswer | None:
+        """Return the answer for the recorded anchor of the Node; `known` has those of this round."""
+        if node.record is None or node.record.anchor is None:
+            return None
+        anchor = Anchor(node.record.anchor.kind, node.record.anchor.id)
+        if anchor not in known:
+            query, found = await self._ask(self.cloud.get_anchor(anchor))
+            known[anchor] = WitnessAnswer(query=query, asked_for=anchor, answer=found)
+        return known[anchor]
+
+    # ---- what all queries have in common
+
+    async def _ask(self, request: Awaitable[AnswerT]) -> tuple[Query, AnswerT]:
+        asked_at = self.now()
+        answer = await request
+        self._note_answer(answer)
+        return Query(asked_at=asked_at, answered_at=self.now(), credential=self.cloud.credential), answer
+
+    async def _report(self, node: CloudNode, report: AnyInstanceReport) -> None:
+        """Keep the report and publish it, unless the Node has changed meanwhile."""
+        known = self.schedule.by_name.get(node.name)
+        current = self.nodes.get(node.name)
+        if known is None or current is None or not known.is_about(current) or not known.is_about(node):
+            return
+        self.schedule.record(node.name, report, self.monotonic())
+        await self.publish(report)
+
+    def _describe_account(self) -> Account:
+        return Account(name=self.account, stream_id=self.stream_id(), anchor=self._anchor)
+
+    def _note_answer(self, answer: object) -> None:
+        before, self._failure = self._failure, answer.reason if isinstance(answer, Unanswered) else ""
+        if self._failure and not before:
+            log.warning("the cloud does not answer", extra={"account": self.account, "error": self._failure})
+        elif before and not self._failure:
+            log.info("the cloud answers again", extra={"account": self.account})
+
+
+def _describe_report(report: AnyInstanceReport | None) -> str:
+    match report:
+        case None:
+            return "not-asked"
+        case InstanceExists():
+            return "exists"
+        case InstanceShutDown():
+            return "shut-down"
+        case InstanceGone():
+            return "gone"
+        case InstanceUnknown():
+            return "unknown"

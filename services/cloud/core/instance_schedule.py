@@ -1,0 +1,126 @@
+"""Decides which query comes next. The adapter limits how many are sent; this decides which of them."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from libs.common.contract.events import (
+    AnyInstanceReport,
+    InstanceExists,
+    InstanceShutDown,
+)
+from services.cloud.core.node_table import CloudNode
+
+LIST_INTERVAL_SECONDS: Final = 600.0  # of 1000 servers: 20 of the 200 requests of ten minutes
+ROUND_INTERVAL_SECONDS: Final = 60.0
+ANCHOR_INTERVAL_SECONDS: Final = 3600.0
+# A round asks for each of its instances, and for the names of those that are not found. With 20 requests a
+# minute it ends within six minutes, so that the evidence of two rounds is not ten minutes apart.
+MAX_PER_ROUND: Final = 60
+MAX_WITNESSES: Final = 3  # to ask for in a round
+_NEW_BY_ID: Final = 20  # more new Nodes than this wait for a list, if one is due
+
+
+class Knowledge(msgspec.Struct, kw_only=True):
+    """What this process knows of one Node's instance. Times are monotonic, in seconds."""
+
+    uid: str
+    provider_id: str
+    missing_since: float | None = None  # not found, by id or in a list; None: found since
+    report: AnyInstanceReport | None = None
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether the last report says that the instance exists."""
+        return isinstance(self.report, InstanceExists | InstanceShutDown)
+
+    def is_about(self, node: CloudNode) -> bool:
+        """Whether this is about that Node and its present providerID."""
+        return (self.uid, self.provider_id) == (node.uid, node.provider_id)
+
+
+class InstanceSchedule(msgspec.Struct, kw_only=True):
+    """The knowledge about all Nodes, and when the next list, round and look for an anchor are due."""
+
+    by_name: dict[str, Knowledge] = {}
+    next_list_at: float = 0.0
+    next_round_at: float = 0.0
+    next_anchor_at: float = 0.0
+
+    def update(self, nodes: Iterable[CloudNode]) -> None:
+        """Start to know new Nodes, and forget those that are gone."""
+        before, self.by_name = self.by_name, {}
+        for node in nodes:
+            known = before.get(node.name)
+            if known is None or not known.is_about(node):
+                known = Knowledge(uid=node.uid, provider_id=node.provider_id)
+            self.by_name[node.name] = known
+
+    def record(self, name: str, report: AnyInstanceReport, now: float) -> None:
+        """Record the report of a round or list about a Node that is known."""
+        known = self.by_name[name]
+        known.report = report
+        if known.is_seen:
+            known.missing_since = None
+        elif known.missing_since is None:
+            known.missing_since = now
+
+    def record_absence(self, name: str, now: float) -> None:
+        """Record that a complete list lacks the instance of that Node."""
+        known = self.by_name[name]
+        if known.missing_since is None:
+            known.missing_since = now
+
+    def is_list_due(self, now: float) -> bool:
+        """Whether to list all instances."""
+        return bool(self.by_name) and now >= self.next_list_at
+
+    def select_new(self, nodes: Iterable[CloudNode], now: float) -> list[CloudNode]:
+        """Return the Nodes whose instance was never asked for; too many of them wait for the list."""
+        found = [
+            node
+            for node in nodes
+            if (known := self.by_name.get(node.name)) is not None and known.report is None
+        ]
+        return [] if len(found) > _NEW_BY_ID and self.is_list_due(now) else found[:_NEW_BY_ID]
+
+    def select_suspects(self, nodes: Iterable[CloudNode], now: float) -> list[CloudNode]:
+        """Return the Nodes of the next round, if it is due: those that are missing for longest.
+
+        Where fewer are missing than fit, also Nodes that are not ready: first those asked for longest ago.
+        """
+        if now < self.next_round_at:
+            return []
+        missing: list[tuple[float, str, CloudNode]] = []
+        not_ready: list[tuple[float, str, CloudNode]] = []
+        for node in nodes:
+            known = self.by_name.get(node.name)
+            if known is None or known.report is None:
+                continue
+            if known.missing_since is not None:
+                missing.append((known.missing_since, node.name, node))
+            elif not node.is_ready:
+                not_ready.append((known.report.asked_at.timestamp(), node.name, node))
+        ordered = (*sorted(missing, key=_order), *sorted(not_ready, key=_order))
+        return [node for _, _, node in ordered[:MAX_PER_ROUND]]
+
+    def select_witnesses(
+        self, nodes: Iterable[CloudNode], suspects: Iterable[CloudNode]
+    ) -> tuple[CloudNode, ...]:
+        """Return recorded Nodes of this account whose instance was seen last, without those of the round."""
+        excluded = {node.name for node in suspects} | {node.instance_id for node in suspects}
+        seen = [
+            (report.asked_at.timestamp(), node.name, node)
+            for node in nodes
+            if node.record is not None
+            and not excluded & {node.name, node.instance_id}
+            and node.name in self.by_name
+            and isinstance(report := self.by_name[node.name].report, InstanceExists | InstanceShutDown)
+        ]
+        latest = sorted(seen, key=_order, reverse=True)[:MAX_WITNESSES]
+        return tuple(node for _, _, node in latest)
+
+
+def _order(each: tuple[float, str, CloudNode]) -> tuple[float, str]:
+    return each[:2]

@@ -1,0 +1,111 @@
+"""cloud: follows Nodes, and publishes what the cloud of one account says of their instances."""
+
+from collections.abc import Callable
+from datetime import datetime
+from importlib.metadata import version
+
+from libs.clouds.hcloud.hcloud_instances import ENDPOINT, HcloudInstances
+from libs.clouds.instances import Instances, Outcome
+from libs.common.bus.flow import Flow
+from libs.common.bus.ordered_publisher import OrderedPublisher
+from libs.common.contract import events
+from libs.common.contract.services import CLOUD
+from libs.common.contract.subjects import ENRICHED_NODE, is_csr_subject
+from libs.common.observability import metrics
+from libs.common.service.service import Dependencies, ServiceDefinition, run_together
+from libs.common.settings.read_settings import SettingsError
+from services.cloud.account_poller import AccountPoller
+from services.cloud.core.node_table import NodeTable
+from services.cloud.report_publisher import ReportPublisher
+from services.cloud.settings import CloudSettings
+
+
+class CloudService:
+    """One process per account: it holds the credential, and no right in Kubernetes."""
+
+    spec = CLOUD
+
+    def __init__(self, dependencies: Dependencies, settings: CloudSettings) -> None:
+        self._cloud = build_cloud(settings, dependencies.now)
+        self._nodes = NodeTable(settings.account, self._cloud.parse_provider_id)
+        self._flow = Flow(
+            parts=dependencies,
+            service=CLOUD.service,
+            max_silence_seconds=0.0,
+            observe_only=True,  # it writes nothing to Kubernetes, and so needs no leader
+            apply=self._apply_event,
+            consequence="Nodes may be missing",
+            exclude=lambda subject: is_csr_subject(subject) or subject.startswith(f"{ENRICHED_NODE}."),
+            on_stream_replaced=self._on_stream_replaced,
+        )
+        self._reports = ReportPublisher(
+            publisher=OrderedPublisher(dependencies.bus),
+            stream_id=lambda: self._flow.cache.stream_id,
+            monotonic=dependencies.monotonic,
+            step_seconds=settings.step_seconds,
+            why_paused=self._flow.list_pause_reasons,
+            is_known=self._is_known,
+        )
+        self._poller = AccountPoller(
+            account=settings.account,
+            cloud=self._cloud,
+            nodes=self._nodes,
+            stream_id=lambda: self._flow.cache.stream_id,
+            why_paused=self._flow.list_pause_reasons,
+            publish=self._reports.publish,
+            monotonic=dependencies.monotonic,
+            now=dependencies.now,
+            step_seconds=settings.step_seconds,
+        )
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        try:
+            await run_together(self._flow.run(), self._poller.run(), self._reports.run())
+        finally:
+            await self._cloud.close()
+
+    def problems(self) -> tuple[str, ...]:
+        """Return why nothing is reported now."""
+        return (*self._flow.list_pause_reasons(), *self._poller.problems(), *self._reports.problems())
+
+    def _apply_event(self, event: object) -> None:
+        match event:
+            case events.NodeObserved(node=node):
+                self._nodes.upsert(node)
+            case events.NodeGone(name=name):
+                self._nodes.remove(name)
+
+    def _is_known(self, report: events.AnyInstanceReport) -> bool:
+        node = self._nodes.get(report.name)
+        return node is not None and (node.uid, node.provider_id) == (report.node_uid, report.provider_id)
+
+    def _on_stream_replaced(self) -> None:
+        self._nodes.clear()
+        self._reports.start_stream()
+
+
+def build_cloud(settings: CloudSettings, now: Callable[[], datetime]) -> Instances:
+    """Return the adapter of the account's cloud. Raises SettingsError for an unusable endpoint or anchor."""
+    if settings.credential_file is None:
+        raise SettingsError("--cloud-credential-file is not set")
+
+    def observe(outcome: Outcome, seconds: float) -> None:
+        metrics.CLOUD_REQUESTS.labels(settings.account, outcome).inc()
+        metrics.CLOUD_REQUEST_DURATION.labels(settings.account).observe(seconds)
+
+    try:
+        return HcloudInstances(
+            settings.credential_file,
+            user_agent=f"talos-ccm/{version('talos-ccm')}",
+            endpoint=settings.endpoint or ENDPOINT,
+            anchor=settings.configured_anchor,
+            requests_per_minute=settings.requests_per_minute,
+            observe=observe,
+            now=now,
+        )
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+
+
+CLOUD_DEFINITION = ServiceDefinition(spec=CLOUD, settings=CloudSettings, build=CloudService)
