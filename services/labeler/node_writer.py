@@ -18,7 +18,7 @@ from libs.common.kube.transport import CONNECTIONS
 from libs.common.observability import metrics, telemetry
 from services.labeler.core.blocker import build_condition
 from services.labeler.core.notice import Notice
-from services.labeler.core.own_writes import OwnWrites
+from services.labeler.core.own_writes import OwnWrites, is_result_of
 from services.labeler.core.plan import Plan, merge_plans
 from services.labeler.core.plan.rejection import (
     NO_REJECTION,
@@ -56,7 +56,8 @@ class Planner(Protocol):
 class AppliedPlan(msgspec.Struct, frozen=True):
     """A plan that was applied, and the API server's response to its last write.
 
-    `written` is None if nothing was written, or if Kubernetes rejected a part of the plan.
+    `written` is None if nothing was written, if Kubernetes rejected a part of the plan, or if another writer
+    changed the Node between plan and write.
     """
 
     plan: Plan
@@ -160,7 +161,9 @@ class NodeWriter:
         while isinstance(response := await self._try_patch(node, plan, planner), KubeError):
             rejection, plan = _drop_rejected_kinds(node, tried, planner, rejection, response)
             tried.append(plan)
-        return AppliedPlan(plan, None if rejection is not NO_REJECTION else response)
+        if rejection is not NO_REJECTION or response is None:
+            return AppliedPlan(plan)
+        return AppliedPlan(plan, response if is_result_of(plan.changes, node, response) else None)
 
     async def _try_patch(self, node: Node, plan: Plan, planner: Planner) -> Node | KubeError | None:
         """Write the plan and return the response, None if nothing changes.

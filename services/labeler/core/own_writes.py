@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.common.bus.protocol import Message
 from libs.common.contract.events import NodeEnriched, NodeObserved, NodeUnreachable
@@ -20,6 +21,7 @@ from libs.common.contract.node import (
     has_same_planned_fields,
     trim_node,
 )
+from libs.common.contract.node_patch import NodeChanges
 from services.labeler.core.plan import ClusterConfig, Plan
 from services.labeler.core.plan.ownership_record import read_ownership_record
 
@@ -125,6 +127,37 @@ class _AppliedRecord(msgspec.Struct):
     uid: str
     record: str  # digest of the ownership record after this replica's last plan
     conflict_since: float | None = None  # monotonic seconds; when a plan first met another digest
+
+
+def is_result_of(changes: NodeChanges, before: Node, after: Node) -> bool:
+    """Return whether `after` differs from `before` at most in these changes and in fields that no plan reads.
+
+    Another writer may have changed the Node after the view from which the changes were planned. Then the
+    response of the write is no result of that plan alone, and the Node must be planned again.
+    """
+    return has_same_planned_fields(
+        _without_changes(trim_node(before), changes), _without_changes(trim_node(after), changes)
+    )
+
+
+def _without_changes(node: Node, changes: NodeChanges) -> Node:
+    metadata, spec = node.metadata, node.spec
+    written = {(taint.key, taint.effect) for taint in (*changes.set_taints, *changes.remove_taints)}
+    return replace(
+        node,
+        metadata=replace(
+            metadata,
+            labels={key: text for key, text in metadata.labels.items() if key not in changes.labels},
+            annotations={
+                key: text for key, text in metadata.annotations.items() if key not in changes.annotations
+            },
+        ),
+        spec=replace(
+            spec,
+            provider_id="" if changes.provider_id else spec.provider_id,
+            taints=tuple(taint for taint in spec.taints if (taint.key, taint.effect) not in written),
+        ),
+    )
 
 
 class ReplicaConflicts:

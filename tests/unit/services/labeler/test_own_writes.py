@@ -7,8 +7,21 @@ import pytest
 
 from libs.common.contract.events import NodeEnriched
 from libs.common.contract.machine import MachineFacts
-from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, Node, NodeCondition, Taint
-from services.labeler.core.own_writes import ENTRY_TTL_SECONDS, ROLLOUT_SECONDS, OwnWrites, ReplicaConflicts
+from libs.common.contract.node import (
+    FIELD_OWNERSHIP_ANNOTATION,
+    Node,
+    NodeAddress,
+    NodeCondition,
+    Taint,
+)
+from libs.common.contract.node_patch import NodeChanges
+from services.labeler.core.own_writes import (
+    ENTRY_TTL_SECONDS,
+    ROLLOUT_SECONDS,
+    OwnWrites,
+    ReplicaConflicts,
+    is_result_of,
+)
 from services.labeler.core.plan import ClusterConfig
 from tests.builders import UNINITIALIZED, make_facts, make_node, make_node_enriched
 from tests.manual_clock import ManualClock
@@ -245,3 +258,37 @@ def test_rules_of_the_start_are_no_newer_than_those_that_come_later():
     node = looked(two, node)
     assert one.look(node) is None
     assert looked(two, change_metadata(node, labels={"example.com/team": None})) == node
+
+
+# ---- what another writer changed between the plan and its write
+
+PLANNED = NodeChanges(
+    labels={"zone": "b"}, annotations={"record": "r"}, provider_id="hcloud://7",
+    set_taints=(Taint(key="agent", effect="NoSchedule"),),
+)  # fmt: skip
+BEFORE = version(100, labels={"zone": "a", "kept": "x"}, annotations={"note": "theirs"})
+RESULT: dict[str, Any] = {
+    "labels": {"zone": "b", "kept": "x"}, "annotations": {"note": "theirs", "record": "r"},
+    "provider_id": "hcloud://7", "taints": (*BEFORE.spec.taints, Taint(key="agent", effect="NoSchedule")),
+}  # fmt: skip
+
+
+def test_a_response_with_nothing_but_the_planned_changes_is_the_result_of_the_plan():
+    assert is_result_of(PLANNED, BEFORE, version(102, **RESULT))
+    not_ready = (*RESULT["taints"], Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"))
+    assert is_result_of(PLANNED, BEFORE, version(102, **RESULT | {"taints": not_ready}))
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"annotations": {"record": "r"}},
+        {"labels": {"zone": "b"}},
+        {"labels": {"zone": "b", "kept": "y"}},
+        {"taints": (Taint(key="agent", effect="NoSchedule"),)},
+        {"addresses": (NodeAddress(type="Hostname", address="other"),)},
+    ],
+    ids=["annotation removed", "label removed", "label changed", "taint removed", "address changed"],
+)
+def test_a_response_with_a_change_of_another_writer_is_planned_again(field: dict[str, Any]):
+    assert not is_result_of(PLANNED, BEFORE, version(102, **RESULT | field))
