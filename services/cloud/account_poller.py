@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
 
-from libs.clouds.instances import Anchor, Instance, Instances, Unanswered
+from libs.clouds.instances import Anchor, Credential, Instance, Instances, Unanswered
 from libs.common.contract.events import (
     AnyInstanceReport,
     InstanceExists,
@@ -60,6 +60,7 @@ class AccountPoller:
     def __post_init__(self) -> None:
         self.schedule = InstanceSchedule()
         self._anchor: Anchor | None = None
+        self._anchor_credential: Credential | None = None  # which has found the anchor, or that there is none
         self._failure = ""
 
     def problems(self) -> tuple[str, ...]:
@@ -79,6 +80,9 @@ class AccountPoller:
         """Ask for new Nodes, and look for the anchor and list all instances if that is due."""
         if not self._update():
             return
+        if self._anchor_credential not in {None, self.cloud.credential}:
+            self._anchor, self._anchor_credential = None, None  # of another project, perhaps
+            self.schedule.next_anchor_at = self.monotonic()
         if self.monotonic() >= self.schedule.next_anchor_at:
             await self._find_anchor()
         new = self.schedule.select_new(self.nodes, self.monotonic())
@@ -109,14 +113,16 @@ class AccountPoller:
     # ---- the three kinds of queries
 
     async def _find_anchor(self) -> None:
-        """Look for the anchor; keep the former one if the cloud does not answer."""
-        found = await self.cloud.find_anchor()
-        self._note_answer(found)
-        if not isinstance(found, Unanswered):
-            self._anchor = found
-            self.schedule.next_anchor_at = self.monotonic() + ANCHOR_INTERVAL_SECONDS
-        else:
+        """Look for the anchor; keep the former one of this credential if the cloud does not answer."""
+        before = self.cloud.credential
+        query, found = await self._ask(self.cloud.find_anchor())
+        if query.credential != before:
+            return  # the next step asks with the new credential
+        if isinstance(found, Unanswered):
             self.schedule.next_anchor_at = self.monotonic() + ROUND_INTERVAL_SECONDS
+            return
+        self._anchor, self._anchor_credential = found, before
+        self.schedule.next_anchor_at = self.monotonic() + ANCHOR_INTERVAL_SECONDS
 
     async def _list_all(self) -> None:
         """List all instances. Presence is an answer; absence is only a reason to ask for the id."""
@@ -134,7 +140,8 @@ class AccountPoller:
                 continue  # it came while the instances were listed
             instance = by_id.get(node.instance_id)
             if instance is not None:
-                await self._report(node, build_seen_report(node, instance, query, self._describe_account()))
+                account = self._describe_account(query.credential)
+                await self._report(node, build_seen_report(node, instance, query, account))
             else:
                 self.schedule.record_absence(node.name, self.monotonic())
 
@@ -149,7 +156,8 @@ class AccountPoller:
                 instance=InstanceAnswer(query=query, instance_id=node.instance_id, answer=found),
             )
             if isinstance(found, Instance | Unanswered):
-                await self._report(node, judge_round(node, answers, self._describe_account()))
+                account = self._describe_account(query.credential)
+                await self._report(node, judge_round(node, answers, account))
             else:
                 missing.append((node, answers))
             if query.credential.generation != credential.generation:
@@ -159,13 +167,13 @@ class AccountPoller:
         witness = await self._find_instance_witness(witnesses)
         by_anchor: dict[Anchor, WitnessAnswer] = {}
         for node, answers in missing:
-            of_node = witness or await self._find_anchor_witness(node, by_anchor)
+            of_node = await self._find_anchor_witness(node, by_anchor) or witness
             name = None
             if of_node is not None:
                 query, same = await self._ask(self.cloud.find_by_name(node.name))
                 name = NameAnswer(query=query, answer=same)
             complete = Round(credential=credential, instance=answers.instance, witness=of_node, name=name)
-            await self._report(node, judge_round(node, complete, self._describe_account()))
+            await self._report(node, judge_round(node, complete, self._describe_account(credential)))
 
     async def _find_instance_witness(self, candidates: Sequence[CloudNode]) -> WitnessAnswer | None:
         """Return the answer for the first of these instances that the cloud finds; None without one."""
@@ -201,11 +209,14 @@ class AccountPoller:
         current = self.nodes.get(node.name)
         if known is None or current is None or not known.is_about(current) or not known.is_about(node):
             return
+        if known.report is not None and report.asked_at < known.report.asked_at:
+            return  # a list that took longer than a round
         self.schedule.record(node.name, report, self.monotonic())
         await self.publish(report)
 
-    def _describe_account(self) -> Account:
-        return Account(name=self.account, stream_id=self.stream_id(), anchor=self._anchor)
+    def _describe_account(self, credential: Credential) -> Account:
+        anchor = self._anchor if credential == self._anchor_credential else None
+        return Account(name=self.account, stream_id=self.stream_id(), anchor=anchor)
 
     def _note_answer(self, answer: object) -> None:
         before, self._failure = self._failure, answer.reason if isinstance(answer, Unanswered) else ""

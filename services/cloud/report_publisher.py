@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from libs.common.bus.delivery import TemporaryError
-from libs.common.bus.ordered_publisher import OrderedPublisher
+from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.bus.protocol import BusError
 from libs.common.contract.events import AnyInstanceReport, InstanceExists
 
@@ -77,11 +77,14 @@ class ReportPublisher:
         report = msgspec.structs.replace(report, stream_id=self.stream_id())
         interval = REPUBLISH_EXISTS_SECONDS if isinstance(report, InstanceExists) else REPUBLISH_SECONDS
         try:
-            await self.publisher.publish(report)
+            outcome = await self.publisher.publish(report)
         except (BusError, TemporaryError) as error:
             self._failure, interval = str(error), _RETRY_SECONDS
             log.warning("publish failed, will retry", extra={"node": name, "error": str(error)})
         else:
             self._failure = ""
+            if outcome is PublishOutcome.SUPERSEDED and report.stream_id == self.stream_id():
+                log.warning("another process has published a newer report", extra={"node": name})
         if name in self._reports:
-            self._due[name] = self.monotonic() + interval
+            is_current = report.stream_id == self.stream_id()
+            self._due[name] = self.monotonic() + (interval if is_current else 0.0)

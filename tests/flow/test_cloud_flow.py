@@ -158,6 +158,43 @@ async def test_the_token_of_another_project_proves_nothing(flow: CloudFlow):
                 assert "another project" in report.reason
 
 
+async def test_what_another_token_finds_is_neither_anchor_nor_witness(flow: CloudFlow):
+    """Servers of the other project are Nodes too, and are even recorded for the account."""
+    mine = flow.project.add_server("web-1")
+    anchor = InstanceAnchor(kind="network", id=str(flow.project.add_network()))
+    elsewhere = flow.server.cloud.add_project(OTHER_TOKEN)
+    theirs = elsewhere.add_server("web-2")
+    other = InstanceAnchor(kind="network", id=str(elsewhere.add_network()))
+    nodes = [make_server_node("web-1", mine, anchor=anchor), make_server_node("web-2", theirs, anchor=other)]
+    await flow.start(*nodes)
+    async with flow.run():
+        assert (await flow.wait_for_report("web-1", InstanceExists)).anchor == anchor
+        flow.token_file.write_text(OTHER_TOKEN)
+        await flow.publish_node(make_server_node("web-1", mine, is_ready=False, anchor=anchor))
+        for _ in range(3):
+            flow.clock.advance(MINUTE)
+            await flow.wait_for_report("web-1", InstanceUnknown, flow.clock.now())
+        assert (await flow.wait_for_report("web-2", InstanceExists)).anchor in {other, None}
+        flow.token_file.write_text(TOKEN)
+        flow.clock.advance(MINUTE)
+        await flow.wait_for_report("web-1", InstanceUnknown, flow.clock.now())  # the token has changed
+        flow.clock.advance(MINUTE)
+        assert (await flow.wait_for_report("web-1", InstanceExists)).anchor in {anchor, None}
+
+
+async def test_a_token_that_no_header_may_have_ends_nothing(flow: CloudFlow):
+    one = flow.project.add_server("web-1")
+    await flow.start(make_server_node("web-1", one, is_ready=False))
+    async with flow.run() as service:
+        await flow.wait_for_report("web-1", InstanceExists)
+        flow.token_file.write_text(f"{TOKEN}\n{TOKEN}")
+        for _ in range(2):
+            flow.clock.advance(MINUTE)
+            report = await flow.wait_for_report("web-1", InstanceUnknown, flow.clock.now())
+        assert "no HTTP header" in report.reason
+        assert service.problems()
+
+
 async def test_the_last_server_is_gone_beside_the_recorded_anchor(flow: CloudFlow):
     one = flow.project.add_server("web-1")
     network = InstanceAnchor(kind="network", id=str(flow.project.add_network()))
@@ -229,6 +266,7 @@ async def test_a_new_stream_gets_every_report_and_a_deleted_node_none(any_flow: 
         await flow.start(nodes[0])
         report = await flow.wait_for_report("web-1", InstanceExists)
         assert report.stream_id == flow.stream_id != before
+        assert await flow.get_report("web-2") is None
 
 
 async def test_nothing_more_is_published_about_a_node_that_has_changed(flow: CloudFlow):

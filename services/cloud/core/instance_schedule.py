@@ -99,7 +99,8 @@ class InstanceSchedule(msgspec.Struct, kw_only=True):
             if known is None or known.report is None:
                 continue
             if known.missing_since is not None:
-                missing.append((known.missing_since, node.name, node))
+                if node.record is not None:  # others are another account's, perhaps, and in no round
+                    missing.append((known.missing_since, node.name, node))
             elif not node.is_ready:
                 not_ready.append((known.report.asked_at.timestamp(), node.name, node))
         ordered = (*sorted(missing, key=_order), *sorted(not_ready, key=_order))

@@ -81,6 +81,8 @@ def judge_round(node: CloudNode, answers: Round, account: Account) -> AnyInstanc
         if found.id != node.instance_id:
             return _unknown(node, answers, account, f"the cloud returned the instance {found.id} instead")
         return build_seen_report(node, found, answers.instance.query, account)
+    if node.record is None:
+        return _unknown(node, answers, account, "this account has never seen the instance alive")
     witness = _find_witness(node, answers)
     if isinstance(witness, str):
         return _unknown(node, answers, account, witness)
@@ -153,6 +155,8 @@ def _find_witness(node: CloudNode, answers: Round) -> InstanceWitness | str:
             return "the anchor is not the one that was recorded with the instance"
         text = f"{witness.asked_for.kind}/{witness.asked_for.id}"
         return InstanceWitness(kind="anchor", id=text, asked_at=witness.query.asked_at)
+    if node.record is not None and node.record.anchor is not None:
+        return "the anchor that was recorded with the instance was not asked for"
     if witness.asked_for == node.instance_id:
         return "an instance is no witness for itself"
     return InstanceWitness(kind="instance", id=witness.asked_for, asked_at=witness.query.asked_at)

@@ -62,6 +62,14 @@ def test_missing_instances_come_before_nodes_that_are_only_not_ready():
     assert schedule.select_suspects(shut_down, 59.0) == []
 
 
+def test_a_missing_instance_that_was_never_seen_is_left_to_the_list():
+    others = [make_cloud_node(node.name, node.instance_id, is_recorded=False) for node in READY]
+    schedule = make_schedule(others, seen=False)
+    for node in others:
+        schedule.record(node.name, make_not_found(node), 1.0)
+    assert schedule.select_suspects(others, 70.0) == []
+
+
 def test_nodes_that_are_not_ready_take_turns():
     lost = [make_cloud_node(node.name, node.instance_id) for node in READY]
     schedule = make_schedule(lost)

@@ -26,7 +26,9 @@ from tests.cloud_rounds import (
     make_round,
 )
 
-NODE = make_cloud_node()
+NODE = make_cloud_node(anchor=None)
+ANCHORED = make_cloud_node()
+NODE_OF = {"this Node's recorded anchor": ANCHORED}
 GONE = {
     "another recorded Node's instance": make_round(NotFound()),
     "this Node's recorded anchor": make_round(NotFound(), witness=ANCHOR, asked_for=ANCHOR),
@@ -77,7 +79,7 @@ UNKNOWN: dict[str, tuple[Round, str]] = {
 
 @pytest.mark.parametrize("witness", GONE)
 def test_an_instance_is_gone_beside_a_witness(witness: str):
-    report = judge_round(NODE, GONE[witness], ACCOUNT)
+    report = judge_round(NODE_OF.get(witness, NODE), GONE[witness], ACCOUNT)
     assert isinstance(report, InstanceGone)
     assert (report.witness.kind, report.witness.id) == WITNESSES[witness]
     assert (report.account, report.name, report.node_uid, report.provider_id) == (
@@ -94,9 +96,24 @@ def test_anything_less_proves_nothing(case: str):
     assert reason in report.reason
 
 
-def test_an_anchor_of_no_record_is_no_witness():
-    report = judge_round(make_cloud_node(is_recorded=False), GONE["this Node's recorded anchor"], ACCOUNT)
+@pytest.mark.parametrize("witness", GONE)
+def test_nothing_is_gone_that_the_account_has_never_seen_alive(witness: str):
+    report = judge_round(make_cloud_node(is_recorded=False), GONE[witness], ACCOUNT)
     assert isinstance(report, InstanceUnknown)
+    assert "never seen" in report.reason
+
+
+def test_another_instance_is_no_witness_for_a_node_with_a_recorded_anchor():
+    report = judge_round(ANCHORED, GONE["another recorded Node's instance"], ACCOUNT)
+    assert isinstance(report, InstanceUnknown)
+    assert "was not asked for" in report.reason
+
+
+def test_an_anchor_that_was_not_recorded_is_no_witness():
+    other = Anchor("network", "1")
+    report = judge_round(ANCHORED, make_round(NotFound(), witness=other, asked_for=other), ACCOUNT)
+    assert isinstance(report, InstanceUnknown)
+    assert "not the one that was recorded" in report.reason
 
 
 def test_only_the_exact_name_is_a_namesake():
@@ -123,6 +140,8 @@ def is_proven(node: CloudNode, answers: Round) -> bool:
         return False
     if answers.name.query.asked_at < answers.instance.query.answered_at:
         return False
+    if node.record is None:
+        return False
     if isinstance(answers.instance.answer, Deleted):
         return True
     witness = answers.witness
@@ -132,8 +151,8 @@ def is_proven(node: CloudNode, answers: Round) -> bool:
         return False
     if isinstance(witness.asked_for, str):
         found = isinstance(witness.answer, Instance) and witness.answer.id == witness.asked_for
-        return found and witness.asked_for != node.instance_id
-    recorded = node.record.anchor if node.record is not None else None
+        return found and witness.asked_for != node.instance_id and node.record.anchor is None
+    recorded = node.record.anchor
     is_recorded = recorded is not None and (recorded.kind, recorded.id) == (
         witness.asked_for.kind, witness.asked_for.id
     )  # fmt: skip
