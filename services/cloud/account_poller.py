@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import NoneType
 from typing import Final, TypeVar
 
 from libs.clouds.instances import Anchor, Credential, Instance, Instances, Unanswered
@@ -38,7 +39,14 @@ from services.cloud.core.node_table import CloudNode, NodeTable
 
 log = logging.getLogger(__name__)
 
-_STATES: Final = ("exists", "shut-down", "gone", "unknown", "not-asked")
+# Of an instance by the last report about it, for the metric.
+_STATES: Final[dict[type, str]] = {
+    InstanceExists: "exists",
+    InstanceShutDown: "shut-down",
+    InstanceGone: "gone",
+    InstanceUnknown: "unknown",
+    NoneType: "not-asked",
+}
 
 AnswerT = TypeVar("AnswerT")
 
@@ -73,12 +81,14 @@ class AccountPoller:
 
     async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await step()
             await asyncio.sleep(self.step_seconds)
+            await step()
 
     async def step(self) -> None:
         """Ask for new Nodes, and look for the anchor and list all instances if that is due."""
-        if not self._update():
+        has_instances = self._update()
+        self._count_instances()
+        if not has_instances:
             return
         if self._anchor_credential not in {None, self.cloud.credential}:
             self._anchor, self._anchor_credential = None, None  # of another project, perhaps
@@ -105,10 +115,12 @@ class AccountPoller:
         if self.why_paused():
             return False
         self.schedule.update(self.nodes)
-        seen = Counter(_describe_report(known.report) for known in self.schedule.by_name.values())
-        for state in _STATES:
-            metrics.CLOUD_INSTANCES.labels(self.account, state).set(seen[state])
         return bool(self.schedule.by_name)
+
+    def _count_instances(self) -> None:
+        counts = Counter(type(known.report) for known in self.schedule.by_name.values())
+        for kind, state in _STATES.items():
+            metrics.CLOUD_INSTANCES.labels(self.account, state).set(counts[kind])
 
     # ---- the three kinds of queries
 
@@ -224,17 +236,3 @@ class AccountPoller:
             log.warning("the cloud does not answer", extra={"account": self.account, "error": self._failure})
         elif before and not self._failure:
             log.info("the cloud answers again", extra={"account": self.account})
-
-
-def _describe_report(report: AnyInstanceReport | None) -> str:
-    match report:
-        case None:
-            return "not-asked"
-        case InstanceExists():
-            return "exists"
-        case InstanceShutDown():
-            return "shut-down"
-        case InstanceGone():
-            return "gone"
-        case InstanceUnknown():
-            return "unknown"

@@ -43,8 +43,8 @@ class ReportPublisher:
     async def run(self) -> None:
         """Publish what is due until cancelled."""
         while True:
-            await self.publish_due()
             await asyncio.sleep(self.step_seconds)
+            await self.publish_due()
 
     async def publish(self, report: AnyInstanceReport) -> None:
         """Publish a new report. A failed publish is repeated."""

@@ -27,7 +27,7 @@ class CloudService:
 
     def __init__(self, dependencies: Dependencies, settings: CloudSettings) -> None:
         self._cloud = build_cloud(settings, dependencies.now)
-        self._nodes = NodeTable(settings.account, self._cloud.parse_provider_id)
+        self.nodes = NodeTable(settings.account, self._cloud.parse_provider_id)
         self._flow = Flow(
             parts=dependencies,
             service=CLOUD.service,
@@ -38,7 +38,7 @@ class CloudService:
             exclude=lambda subject: is_csr_subject(subject) or subject.startswith(f"{ENRICHED_NODE}."),
             on_stream_replaced=self._on_stream_replaced,
         )
-        self._reports = ReportPublisher(
+        self.reports = ReportPublisher(
             publisher=OrderedPublisher(dependencies.bus),
             stream_id=lambda: self._flow.cache.stream_id,
             monotonic=dependencies.monotonic,
@@ -46,13 +46,13 @@ class CloudService:
             why_paused=self._flow.list_pause_reasons,
             is_known=self._is_known,
         )
-        self._poller = AccountPoller(
+        self.poller = AccountPoller(
             account=settings.account,
             cloud=self._cloud,
-            nodes=self._nodes,
+            nodes=self.nodes,
             stream_id=lambda: self._flow.cache.stream_id,
             why_paused=self._flow.list_pause_reasons,
-            publish=self._reports.publish,
+            publish=self.reports.publish,
             monotonic=dependencies.monotonic,
             now=dependencies.now,
             step_seconds=settings.step_seconds,
@@ -61,28 +61,28 @@ class CloudService:
     async def run(self) -> None:
         """Run until cancelled."""
         try:
-            await run_together(self._flow.run(), self._poller.run(), self._reports.run())
+            await run_together(self._flow.run(), self.poller.run(), self.reports.run())
         finally:
             await self._cloud.close()
 
     def problems(self) -> tuple[str, ...]:
         """Return why nothing is reported now."""
-        return (*self._flow.list_pause_reasons(), *self._poller.problems(), *self._reports.problems())
+        return (*self._flow.list_pause_reasons(), *self.poller.problems(), *self.reports.problems())
 
     def _apply_event(self, event: object) -> None:
         match event:
             case events.NodeObserved(node=node):
-                self._nodes.upsert(node)
+                self.nodes.upsert(node)
             case events.NodeGone(name=name):
-                self._nodes.remove(name)
+                self.nodes.remove(name)
 
     def _is_known(self, report: events.AnyInstanceReport) -> bool:
-        node = self._nodes.get(report.name)
+        node = self.nodes.get(report.name)
         return node is not None and (node.uid, node.provider_id) == (report.node_uid, report.provider_id)
 
     def _on_stream_replaced(self) -> None:
-        self._nodes.clear()
-        self._reports.start_stream()
+        self.nodes.clear()
+        self.reports.start_stream()
 
 
 def build_cloud(settings: CloudSettings, now: Callable[[], datetime]) -> Instances:

@@ -63,11 +63,11 @@ class InstanceSchedule(msgspec.Struct, kw_only=True):
         known.report = report
         if known.is_seen:
             known.missing_since = None
-        elif known.missing_since is None:
-            known.missing_since = now
+        else:
+            self.record_absence(name, now)
 
     def record_absence(self, name: str, now: float) -> None:
-        """Record that a complete list lacks the instance of that Node."""
+        """Record that the instance of that Node was not found, by its id or in a complete list."""
         known = self.by_name[name]
         if known.missing_since is None:
             known.missing_since = now

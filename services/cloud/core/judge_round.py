@@ -5,6 +5,7 @@ counts only beside a witness, which the same credential finds right after it.
 """
 
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -96,33 +97,24 @@ def build_seen_report(
     report = InstanceShutDown if found.is_shut_down else InstanceExists
     anchor = account.anchor
     return report(
-        stream_id=account.stream_id,
-        account=account.name,
-        name=node.name,
-        node_uid=node.uid,
-        provider_id=node.provider_id,
-        asked_at=query.asked_at,
-        answered_at=query.answered_at,
-        credential_loaded_at=query.credential.loaded_at,
+        **_fields_of_each_report(node, query, account),
         anchor=None if anchor is None else InstanceAnchor(kind=anchor.kind, id=anchor.id),
         project=found.project,
         region=found.region,
     )
 
 
-def build_unknown_report(node: CloudNode, query: Query, account: Account, reason: str) -> InstanceUnknown:
-    """Return the report that nothing is proven."""
-    return InstanceUnknown(
-        stream_id=account.stream_id,
-        account=account.name,
-        name=node.name,
-        node_uid=node.uid,
-        provider_id=node.provider_id,
-        asked_at=query.asked_at,
-        answered_at=query.answered_at,
-        credential_loaded_at=query.credential.loaded_at,
-        reason=reason,
-    )
+def _fields_of_each_report(node: CloudNode, query: Query, account: Account) -> dict[str, Any]:
+    return {
+        "stream_id": account.stream_id,
+        "account": account.name,
+        "name": node.name,
+        "node_uid": node.uid,
+        "provider_id": node.provider_id,
+        "asked_at": query.asked_at,
+        "answered_at": query.answered_at,
+        "credential_loaded_at": query.credential.loaded_at,
+    }
 
 
 def _explain_mixed_credentials(answers: Round) -> str:
@@ -175,19 +167,13 @@ def _judge_name(
     same = next((each for each in name.answer if each.name == node.name), None)
     if same is not None:
         reason = f"the cloud does not find it, and instance {same.id} has the Node's name"
-        return msgspec.structs.replace(_unknown(node, answers, account, reason), namesake=same.id)
-    return InstanceGone(
-        stream_id=account.stream_id,
-        account=account.name,
-        name=node.name,
-        node_uid=node.uid,
-        provider_id=node.provider_id,
-        asked_at=answers.instance.query.asked_at,
-        answered_at=name.query.answered_at,
-        credential_loaded_at=answers.credential.loaded_at,
-        witness=witness,
-    )
+        return _unknown(node, answers, account, reason, namesake=same.id)
+    whole_round = msgspec.structs.replace(answers.instance.query, answered_at=name.query.answered_at)
+    return InstanceGone(**_fields_of_each_report(node, whole_round, account), witness=witness)
 
 
-def _unknown(node: CloudNode, answers: Round, account: Account, reason: str) -> InstanceUnknown:
-    return build_unknown_report(node, answers.instance.query, account, reason)
+def _unknown(
+    node: CloudNode, answers: Round, account: Account, reason: str, *, namesake: str = ""
+) -> InstanceUnknown:
+    common = _fields_of_each_report(node, answers.instance.query, account)
+    return InstanceUnknown(**common, namesake=namesake, reason=reason)

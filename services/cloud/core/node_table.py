@@ -25,7 +25,7 @@ class NodeTable:
     def __init__(self, account: str, parse_provider_id: Callable[[str], str | None]) -> None:
         """`parse_provider_id` is that of the account's cloud."""
         self._account = account
-        self._parse_provider_id = parse_provider_id
+        self.parse_provider_id = parse_provider_id
         self._nodes: dict[str, CloudNode] = {}
 
     def __iter__(self) -> Iterator[CloudNode]:
@@ -40,7 +40,7 @@ class NodeTable:
 
     def upsert(self, node: Node) -> None:
         """Store the Node's current state."""
-        instance_id = self._parse_provider_id(node.spec.provider_id)
+        instance_id = self.parse_provider_id(node.spec.provider_id)
         if instance_id is None:
             self.remove(node.name)
             return
