@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -31,7 +32,7 @@ from libs.testbed.clouds.hcloud.server import SimHcloudServer
 from services.cloud.service import CloudService
 from services.cloud.settings import CloudSettings
 from tests.builders import NOW, make_node
-from tests.bus_actors import wait_for_value
+from tests.bus_actors import NATS, wait_until
 from tests.bus_server import BusServer, make_flow_fixtures, run_service
 from tests.manual_clock import ManualClock
 from tests.service_flow import ServiceFlow
@@ -72,6 +73,7 @@ class CloudFlow(ServiceFlow):
         self.server = server
         self.project: SimProject = server.cloud.add_project(TOKEN)
         self.clock = ManualClock()
+        self.service: CloudService
         self.token_file = folder / "token"
         self.token_file.write_text(TOKEN)
 
@@ -86,29 +88,49 @@ class CloudFlow(ServiceFlow):
             yield cls(buses, bus, server, tmp_path)
 
     @asynccontextmanager
-    async def run(self, **settings: Any) -> AsyncIterator[CloudService]:
-        """The service, in a process of its own."""
+    async def run(self, *, step_seconds: float = 3600.0) -> AsyncIterator[None]:
+        """The service, in a process of its own, which by default asks only in `look`."""
         chosen = CloudSettings(
-            account="prod", credential_file=self.token_file, endpoint=self.server.endpoint, step_seconds=0.02,
-            requests_per_minute=10_000, **settings,
+            account="prod", credential_file=self.token_file, endpoint=self.server.endpoint,
+            step_seconds=step_seconds, requests_per_minute=10_000,
         )  # fmt: skip
         async with run_service(
             self.buses, "cloud", lambda parts: CloudService(parts, chosen), kube=None, clock=self.clock
-        ) as service:
-            yield service
+        ) as self.service:
+            if step_seconds == 3600.0:
+                await self.look()
+            yield
+
+    async def look(self, *, seconds: float = 0.0) -> None:
+        """Advance the clock, and do what is due."""
+        self.clock.advance(seconds)
+        await self.service.poller.step()
+        await self.service.poller.step_round()
+        await self.service.reports.publish_due()
+
+    async def change_node(self, node: Node) -> None:
+        """Publish the Node, and wait until the service knows it."""
+        await self.publish_node(node)
+        table = self.service.nodes
+
+        def is_known() -> bool:
+            known = table.get(node.name)
+            if known is None or node.spec.provider_id != known.provider_id:
+                return known is None and table.parse_provider_id(node.spec.provider_id) is None
+            ready = node.find_condition("Ready")
+            return known.is_ready == (ready is not None and ready.status == "True")
+
+        await wait_until(is_known, f"{node.name} is known")
 
     async def get_report(self, name: str) -> AnyInstanceReport | None:
         message = await self.bus.get_last(f"{CLOUD_REPORTS}.prod.instance.{name}")
         return None if message is None else message.event  # type: ignore[return-value]
 
-    async def wait_for_report(self, name: str, kind: type[ReportT], after: Any = NOW) -> ReportT:
-        """The report of that kind, of a round that began at that time or later."""
-        report = await wait_for_value(
-            lambda: self.get_report(name),
-            lambda found: isinstance(found, kind) and found.asked_at >= after,
-            f"{kind.__name__} of {name}",
-        )
-        assert isinstance(report, kind)
+    async def expect(self, name: str, kind: type[ReportT]) -> ReportT:
+        """The last report, which is of that kind and about the time of the last look."""
+        report = await self.get_report(name)
+        assert isinstance(report, kind), report
+        assert report.asked_at == self.clock.now()
         return report
 
 
@@ -120,18 +142,33 @@ async def test_a_server_is_seen_shut_down_and_gone_beside_another(any_flow: Clou
     one, other = flow.project.add_server("web-1"), flow.project.add_server("web-2")
     await flow.start(make_server_node("web-1", one), make_server_node("web-2", other))
     async with flow.run():
-        seen = await flow.wait_for_report("web-1", InstanceExists)
+        seen = await flow.expect("web-1", InstanceExists)
         assert (seen.provider_id, seen.node_uid, seen.anchor) == (f"hcloud://{one}", "uid-web-1", None)
         flow.project.update_server(one, status="off")
-        await flow.publish_node(make_server_node("web-1", one, is_ready=False))
-        await flow.wait_for_report("web-1", InstanceShutDown)
+        await flow.change_node(make_server_node("web-1", one, is_ready=False))
+        await flow.look(seconds=MINUTE)
+        await flow.expect("web-1", InstanceShutDown)
         flow.project.remove("servers", one)
-        flow.clock.advance(MINUTE)
-        gone = await flow.wait_for_report("web-1", InstanceGone)
-        assert (gone.witness.kind, gone.witness.id) == ("instance", str(other))
-        flow.clock.advance(MINUTE)
-        assert (await flow.wait_for_report("web-1", InstanceGone, flow.clock.now())).asked_at > gone.asked_at
+        for _ in range(2):
+            await flow.look(seconds=MINUTE)
+            gone = await flow.expect("web-1", InstanceGone)
+            assert (gone.witness.kind, gone.witness.id) == ("instance", str(other))
     assert {request.method for request in flow.server.requests} == {"GET"}
+
+
+async def test_the_service_asks_by_itself_for_new_nodes_and_in_rounds(flow: CloudFlow):
+    one, other = flow.project.add_server("web-1"), flow.project.add_server("web-2")
+    await flow.start(make_server_node("web-1", one, is_ready=False), make_server_node("web-2", other))
+
+    async def is_seen(name: str, kind: type) -> bool:
+        return isinstance(await flow.get_report(name), kind)
+
+    async with flow.run(step_seconds=0.02):
+        for name in ("web-1", "web-2"):
+            await wait_until(partial(is_seen, name, InstanceExists), f"{name} exists")
+        flow.project.update_server(one, status="off")
+        flow.clock.advance(MINUTE)
+        await wait_until(partial(is_seen, "web-1", InstanceShutDown), "web-1 is shut down")
 
 
 async def test_the_token_of_another_project_proves_nothing(flow: CloudFlow):
@@ -142,19 +179,17 @@ async def test_the_token_of_another_project_proves_nothing(flow: CloudFlow):
     nodes = [make_server_node("web-1", one, anchor=network), make_server_node("web-2", other, anchor=network)]
     await flow.start(*nodes)
     async with flow.run():
-        await flow.wait_for_report("web-2", InstanceExists)
-        await flow.wait_for_report("web-1", InstanceExists)
+        await flow.expect("web-1", InstanceExists)
+        await flow.expect("web-2", InstanceExists)
         flow.token_file.write_text(OTHER_TOKEN)
         for name, server_id in (("web-1", one), ("web-2", other)):
-            await flow.publish_node(make_server_node(name, server_id, is_ready=False, anchor=network))
-        flow.clock.advance(MINUTE)
-        report = await flow.wait_for_report("web-1", InstanceUnknown)
-        assert "credential changed" in report.reason
+            await flow.change_node(make_server_node(name, server_id, is_ready=False, anchor=network))
+        await flow.look(seconds=MINUTE)
+        assert "credential changed" in (await flow.expect("web-1", InstanceUnknown)).reason
         for _ in range(3):
-            flow.clock.advance(MINUTE)
+            await flow.look(seconds=MINUTE)
             for name in ("web-1", "web-2"):
-                report = await flow.wait_for_report(name, InstanceUnknown, flow.clock.now())
-                assert "another project" in report.reason
+                assert "another project" in (await flow.expect(name, InstanceUnknown)).reason
 
 
 async def test_what_another_token_finds_is_neither_anchor_nor_witness(flow: CloudFlow):
@@ -164,34 +199,37 @@ async def test_what_another_token_finds_is_neither_anchor_nor_witness(flow: Clou
     elsewhere = flow.server.cloud.add_project(OTHER_TOKEN)
     theirs = elsewhere.add_server("web-2")
     other = InstanceAnchor(kind="network", id=str(elsewhere.add_network()))
-    nodes = [make_server_node("web-1", mine, anchor=anchor), make_server_node("web-2", theirs, anchor=other)]
-    await flow.start(*nodes)
+    await flow.start(
+        make_server_node("web-1", mine, anchor=anchor), make_server_node("web-2", theirs, anchor=other)
+    )
     async with flow.run():
-        assert (await flow.wait_for_report("web-1", InstanceExists)).anchor == anchor
+        assert (await flow.expect("web-1", InstanceExists)).anchor == anchor
         flow.token_file.write_text(OTHER_TOKEN)
-        await flow.publish_node(make_server_node("web-1", mine, is_ready=False, anchor=anchor))
+        await flow.change_node(make_server_node("web-1", mine, is_ready=False, anchor=anchor))
+        await flow.look(seconds=MINUTE)  # web-2 comes first and ends the round, which is void
         for _ in range(3):
-            flow.clock.advance(MINUTE)
-            await flow.wait_for_report("web-1", InstanceUnknown, flow.clock.now())
-        assert (await flow.wait_for_report("web-2", InstanceExists)).anchor in {other, None}
+            await flow.look(seconds=MINUTE)
+            await flow.expect("web-1", InstanceUnknown)
+        seen = await flow.get_report("web-2")
+        assert isinstance(seen, InstanceExists)
+        assert seen.anchor == other
         flow.token_file.write_text(TOKEN)
-        flow.clock.advance(MINUTE)
-        await flow.wait_for_report("web-1", InstanceUnknown, flow.clock.now())  # the token has changed
-        flow.clock.advance(MINUTE)
-        assert (await flow.wait_for_report("web-1", InstanceExists)).anchor in {anchor, None}
+        await flow.look(seconds=MINUTE)
+        await flow.expect("web-1", InstanceUnknown)
+        await flow.look(seconds=MINUTE)
+        assert (await flow.expect("web-1", InstanceExists)).anchor == anchor
 
 
 async def test_a_token_that_no_header_may_have_ends_nothing(flow: CloudFlow):
     one = flow.project.add_server("web-1")
     await flow.start(make_server_node("web-1", one, is_ready=False))
-    async with flow.run() as service:
-        await flow.wait_for_report("web-1", InstanceExists)
+    async with flow.run():
+        await flow.expect("web-1", InstanceExists)
         flow.token_file.write_text(f"{TOKEN}\n{TOKEN}")
         for _ in range(2):
-            flow.clock.advance(MINUTE)
-            report = await flow.wait_for_report("web-1", InstanceUnknown, flow.clock.now())
-        assert "no HTTP header" in report.reason
-        assert service.problems()
+            await flow.look(seconds=MINUTE)
+        assert "no HTTP header" in (await flow.expect("web-1", InstanceUnknown)).reason
+        assert flow.service.problems()
 
 
 async def test_the_last_server_is_gone_beside_the_recorded_anchor(flow: CloudFlow):
@@ -199,27 +237,24 @@ async def test_the_last_server_is_gone_beside_the_recorded_anchor(flow: CloudFlo
     network = InstanceAnchor(kind="network", id=str(flow.project.add_network()))
     await flow.start(make_server_node("web-1", one, is_ready=False, anchor=network))
     async with flow.run():
-        seen = await flow.wait_for_report("web-1", InstanceExists)
-        assert seen.anchor == network
+        assert (await flow.expect("web-1", InstanceExists)).anchor == network
         flow.project.remove("servers", one)
-        flow.clock.advance(MINUTE)
-        gone = await flow.wait_for_report("web-1", InstanceGone)
+        await flow.look(seconds=MINUTE)
+        gone = await flow.expect("web-1", InstanceGone)
         assert (gone.witness.kind, gone.witness.id) == ("anchor", f"network/{network.id}")
         flow.project.remove("networks", int(network.id))
-        flow.clock.advance(MINUTE)
-        await flow.wait_for_report("web-1", InstanceUnknown)
+        await flow.look(seconds=MINUTE)
+        await flow.expect("web-1", InstanceUnknown)
 
 
 async def test_a_server_that_was_replaced_under_its_name_is_not_gone(flow: CloudFlow):
     one, other = flow.project.add_server("web-1"), flow.project.add_server("web-2")
     await flow.start(make_server_node("web-1", one, is_ready=False), make_server_node("web-2", other))
     async with flow.run():
-        await flow.wait_for_report("web-2", InstanceExists)
-        await flow.wait_for_report("web-1", InstanceExists)
         flow.project.remove("servers", one)
         rebuilt = flow.project.add_server("web-1")
-        flow.clock.advance(MINUTE)
-        assert (await flow.wait_for_report("web-1", InstanceUnknown)).namesake == str(rebuilt)
+        await flow.look(seconds=MINUTE)
+        assert (await flow.expect("web-1", InstanceUnknown)).namesake == str(rebuilt)
 
 
 @pytest.mark.parametrize(
@@ -228,55 +263,57 @@ async def test_a_server_that_was_replaced_under_its_name_is_not_gone(flow: Cloud
 async def test_a_failing_api_proves_nothing(flow: CloudFlow, fault: str):
     one, other = flow.project.add_server("web-1"), flow.project.add_server("web-2")
     await flow.start(make_server_node("web-1", one, is_ready=False), make_server_node("web-2", other))
-    async with flow.run() as service:
-        await flow.wait_for_report("web-2", InstanceExists)
-        await flow.wait_for_report("web-1", InstanceExists)
+    async with flow.run():
+        await flow.expect("web-1", InstanceExists)
         flow.project.remove("servers", one)
         flow.server.add_fault(fault)
-        flow.clock.advance(MINUTE)
-        await flow.wait_for_report("web-1", InstanceUnknown)
-        assert service.problems()
+        await flow.look(seconds=MINUTE)
+        await flow.expect("web-1", InstanceUnknown)
+        assert flow.service.problems()
 
 
 async def test_a_list_that_lacks_a_server_is_no_proof(flow: CloudFlow):
     one, other = flow.project.add_server("web-1"), flow.project.add_server("web-2")
     await flow.start(make_server_node("web-1", one), make_server_node("web-2", other))
     async with flow.run():
-        await flow.wait_for_report("web-1", InstanceExists)
-        flow.server.add_fault("empty_list")
-        flow.clock.advance(601.0)
-        await flow.wait_for_report("web-1", InstanceExists, flow.clock.now())
+        flow.server.add_fault("empty_list", "/servers", count=1)
+        before = len(flow.server.requests)
+        await flow.look(seconds=601.0)
+        for name in ("web-1", "web-2"):
+            await flow.expect(name, InstanceExists)
+        paths = [request.path for request in flow.server.requests[before:]]
+        assert paths == ["/servers", f"/servers/{one}", f"/servers/{other}"]
 
 
-async def test_a_new_stream_gets_every_report_and_a_deleted_node_none(any_flow: CloudFlow):
-    flow = any_flow
-    one, other = flow.project.add_server("web-1"), flow.project.add_server("web-2")
-    nodes = [make_server_node("web-1", one), make_server_node("web-2", other)]
-    await flow.start(*nodes)
-    async with flow.run():
-        for node in nodes:
-            await flow.wait_for_report(node.name, InstanceExists)
-        await flow.publish_node_gone(nodes[1])
-        before = flow.stream_id
-        if flow.buses.nats is None:
-            return  # the stream in memory ends with its process
-        await flow.buses.delete_stream()
-        flow.clock.advance(MINUTE)
-        await flow.start(nodes[0])
-        report = await flow.wait_for_report("web-1", InstanceExists)
-        assert report.stream_id == flow.stream_id != before
-        assert await flow.get_report("web-2") is None
+@pytest.mark.parametrize("kind", [NATS])
+async def test_a_new_stream_gets_every_report_and_a_deleted_node_none(kind: str, tmp_path: Path):
+    async with CloudFlow.open(kind, tmp_path) as flow:  # the stream in memory ends with its process
+        one, other = flow.project.add_server("web-1"), flow.project.add_server("web-2")
+        nodes = [make_server_node("web-1", one), make_server_node("web-2", other)]
+        await flow.start(*nodes)
+        async with flow.run():
+            for node in nodes:
+                await flow.expect(node.name, InstanceExists)
+            before = flow.stream_id
+            await flow.buses.delete_stream()
+            await flow.start(nodes[0])
+            await wait_until(lambda: not flow.service.problems(), "the new stream is followed")
+            requests = len(flow.server.requests)
+            await flow.service.reports.publish_due()
+            report = await flow.expect("web-1", InstanceExists)
+            assert report.stream_id == flow.stream_id != before
+            assert await flow.get_report("web-2") is None
+            assert len(flow.server.requests) == requests  # published again, not asked again
 
 
 async def test_nothing_more_is_published_about_a_node_that_has_changed(flow: CloudFlow):
     one, other = flow.project.add_server("web-1"), flow.project.add_server("web-2")
     await flow.start(make_server_node("web-1", one, is_ready=False), make_server_node("web-2", other))
     async with flow.run():
-        await flow.wait_for_report("web-1", InstanceExists)
-        await flow.publish_node(make_node("web-1", uid="uid-web-1", provider_id=f"hcloud://bm-{one}"))
+        await flow.expect("web-1", InstanceExists)
+        await flow.change_node(make_node("web-1", uid="uid-web-1", provider_id=f"hcloud://bm-{one}"))
         last = await flow.bus.get_last(f"{CLOUD_REPORTS}.prod.instance.web-1")
-        for _ in range(4):  # lists, and so longer than any report waits to be published again
-            before = flow.clock.now()  # a list in progress began no earlier
-            flow.clock.advance(601.0)
-            await flow.wait_for_report("web-2", InstanceExists, before)
+        for _ in range(3):
+            await flow.look(seconds=601.0)
+            await flow.expect("web-2", InstanceExists)
         assert await flow.bus.get_last(f"{CLOUD_REPORTS}.prod.instance.web-1") == last
