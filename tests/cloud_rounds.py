@@ -3,7 +3,15 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from libs.clouds.instances import Anchor, Credential, Deleted, Instance, NotFound, Unanswered
+from libs.clouds.instances import (
+    CREDENTIAL_ANCHOR,
+    Anchor,
+    Credential,
+    Deleted,
+    Instance,
+    NotFound,
+    Unanswered,
+)
 from libs.common.contract.instances import InstanceAnchor, InstanceRecord
 from services.cloud.core.judge_round import (
     Account,
@@ -18,8 +26,9 @@ from tests.builders import NOW, STREAM_ID
 
 ACCOUNT = Account(name="prod", stream_id=STREAM_ID)
 ANCHOR = Anchor("network", "4711")
-CREDENTIAL = Credential(1, NOW - timedelta(hours=1))
-OTHER_CREDENTIAL = Credential(2, NOW)
+CREDENTIAL = Credential(1, NOW - timedelta(hours=1), "f1")
+OTHER_CREDENTIAL = Credential(2, NOW, "f2")
+BY_CREDENTIAL = Anchor(CREDENTIAL_ANCHOR, "f1")
 SILENCE = Unanswered("unreachable", "no answer within 15 s")
 
 

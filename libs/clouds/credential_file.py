@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +18,10 @@ class CredentialFile:
     replaced would be void. The content is in no text of this class.
     """
 
-    def __init__(self, path: Path, *, now: Callable[[], datetime]) -> None:
-        """`now` is the time of day in UTC."""
+    def __init__(self, path: Path, *, is_random: bool = False, now: Callable[[], datetime]) -> None:
+        """`is_random`: whether the content is a long random text; `now` is the time of day in UTC."""
         self._path = path
+        self._is_random = is_random
         self._now = now
         self._content = ""
         self.credential = Credential(generation=0, loaded_at=now())
@@ -42,5 +44,6 @@ class CredentialFile:
             return Unanswered("unauthorized", f"credential file {self._path}: empty or too long")
         if content != self._content:
             self._content = content
-            self.credential = Credential(self.credential.generation + 1, self._now())
+            fingerprint = sha256(content.encode()).hexdigest()[:16] if self._is_random else ""
+            self.credential = Credential(self.credential.generation + 1, self._now(), fingerprint)
         return content

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -18,6 +18,7 @@ Outcome = Literal[
     "unreachable",  # no complete answer: connection, TLS, timeout
     "malformed",  # an answer that is not one of this cloud's, as of a proxy; or one that contradicts itself
 ]
+CREDENTIAL_ANCHOR: Final = "credential"
 # the outcome of one request that was sent, and its seconds
 RequestObserver = Callable[[Outcome, float], None]
 
@@ -66,7 +67,11 @@ class Unanswered(msgspec.Struct, frozen=True):
 
 
 class Anchor(msgspec.Struct, frozen=True):
-    """An object of the project's own that outlives its instances, such as a network. Ids are per kind."""
+    """An object of the project's own that outlives its instances, such as a network. Ids are per kind.
+
+    A project without such an object is known by its credential alone: kind CREDENTIAL_ANCHOR, with the
+    fingerprint as the id. It is nothing that could be asked for.
+    """
 
     kind: str
     id: str
@@ -76,10 +81,12 @@ class Credential(msgspec.Struct, frozen=True):
     """Which reading of the credential file is in use; answers to an earlier generation are void.
 
     `generation` starts at 1 and only grows, whenever the content of the file changes; 0 is none so far.
+    `fingerprint` is the same for equal contents, "" where the content could be guessed from it.
     """
 
     generation: int
     loaded_at: datetime
+    fingerprint: str = ""
 
 
 class RateLimit(msgspec.Struct, frozen=True):
@@ -127,7 +134,7 @@ class Instances(Protocol):
         ...
 
     async def find_anchor(self) -> Anchor | Unanswered | None:
-        """Return the configured anchor, or else one that the cloud has; None if it has none."""
+        """Return the configured anchor, or one that the cloud has, or the credential's; None without any."""
         ...
 
     async def get_anchor(self, anchor: Anchor) -> Anchor | NotFound | Unanswered:

@@ -9,7 +9,7 @@ from datetime import datetime
 from types import NoneType
 from typing import Final, TypeVar
 
-from libs.clouds.instances import Anchor, Credential, Instance, Instances, Unanswered
+from libs.clouds.instances import CREDENTIAL_ANCHOR, Anchor, Credential, Instance, Instances, Unanswered
 from libs.common.contract.events import (
     AnyInstanceReport,
     InstanceExists,
@@ -17,6 +17,7 @@ from libs.common.contract.events import (
     InstanceShutDown,
     InstanceUnknown,
 )
+from libs.common.contract.instances import InstanceAnchor
 from libs.common.observability import metrics
 from libs.common.service.service import run_together
 from services.cloud.core.instance_schedule import (
@@ -32,6 +33,7 @@ from services.cloud.core.judge_round import (
     Query,
     Round,
     WitnessAnswer,
+    build_absent_report,
     build_seen_report,
     judge_round,
 )
@@ -108,7 +110,14 @@ class AccountPoller:
         suspects = self.schedule.select_suspects(self.nodes, self.monotonic())
         if suspects:
             self.schedule.next_round_at = self.monotonic() + ROUND_INTERVAL_SECONDS
-            await self._query_round(suspects, self.schedule.select_witnesses(self.nodes, suspects))
+            await self._query_round(suspects, self._select_witnesses(suspects))
+
+    def _select_witnesses(self, suspects: Sequence[CloudNode]) -> Sequence[CloudNode]:
+        """Return Nodes that the present credential has shown alive, if one of the suspects needs them."""
+        anchor = InstanceAnchor(kind=CREDENTIAL_ANCHOR, id=self.cloud.credential.fingerprint)
+        if not any(node.record is not None and node.record.anchor == anchor for node in suspects):
+            return ()
+        return self.schedule.select_witnesses(self.nodes, suspects, anchor)
 
     def _update(self) -> bool:
         """Bring the schedule up to date; return whether there is anything to ask."""
@@ -137,7 +146,7 @@ class AccountPoller:
         self.schedule.next_anchor_at = self.monotonic() + ANCHOR_INTERVAL_SECONDS
 
     async def _list_all(self) -> None:
-        """List all instances. Presence is an answer; absence is only a reason to ask for the id."""
+        """List all instances. Absence of one that this account has seen is a reason to ask for its id."""
         before = self.cloud.credential
         query, found = await self._ask(self.cloud.list_instances())
         if query.credential != before:
@@ -146,16 +155,19 @@ class AccountPoller:
         if isinstance(found, Unanswered):
             return  # what is new or suspect is asked for by its id, and gets that reason
         by_id = {instance.id: instance for instance in found}
+        by_name = {instance.name: instance for instance in found}
+        account = self._describe_account(query.credential)
         for node in tuple(self.nodes):
             known = self.schedule.by_name.get(node.name)
             if known is None or not known.is_about(node):
                 continue  # it came while the instances were listed
             instance = by_id.get(node.instance_id)
             if instance is not None:
-                account = self._describe_account(query.credential)
                 await self._report(node, build_seen_report(node, instance, query, account))
-            else:
-                self.schedule.record_absence(node.name, self.monotonic())
+                continue
+            self.schedule.record_absence(node.name, self.monotonic())
+            if node.record is None:  # no round asks for it
+                await self._report(node, build_absent_report(node, by_name, query, account))
 
     async def _query_round(self, nodes: Sequence[CloudNode], witnesses: Sequence[CloudNode]) -> None:
         """Ask for each of these instances, then for a witness, then for the names of those not found."""
@@ -199,7 +211,7 @@ class AccountPoller:
         self, node: CloudNode, known: dict[Anchor, WitnessAnswer]
     ) -> WitnessAnswer | None:
         """Return the answer for the recorded anchor of the Node; `known` has those of this round."""
-        if node.record is None or node.record.anchor is None:
+        if node.record is None or node.record.anchor is None or node.record.anchor.kind == CREDENTIAL_ANCHOR:
             return None
         anchor = Anchor(node.record.anchor.kind, node.record.anchor.id)
         if anchor not in known:

@@ -11,12 +11,13 @@ import msgspec
 from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.bus.protocol import BusError
-from libs.common.contract.events import AnyInstanceReport, InstanceExists
+from libs.common.contract.events import AnyInstanceReport, InstanceExists, InstanceUnknown
 
 log = logging.getLogger(__name__)
 
 REPUBLISH_SECONDS: Final = 60.0
-REPUBLISH_EXISTS_SECONDS: Final = 1200.0  # a third of the time for which the stream keeps a message
+# Of what other accounts have, too. A third of the time for which the stream keeps a message.
+REPUBLISH_QUIET_SECONDS: Final = 1200.0
 _RETRY_SECONDS: Final = 10.0
 
 
@@ -75,7 +76,10 @@ class ReportPublisher:
         if report is None:
             return  # the Node has gone meanwhile
         report = msgspec.structs.replace(report, stream_id=self.stream_id())
-        interval = REPUBLISH_EXISTS_SECONDS if isinstance(report, InstanceExists) else REPUBLISH_SECONDS
+        is_quiet = isinstance(report, InstanceExists) or (
+            isinstance(report, InstanceUnknown) and report.is_absent
+        )
+        interval = REPUBLISH_QUIET_SECONDS if is_quiet else REPUBLISH_SECONDS
         try:
             outcome = await self.publisher.publish(report)
         except (BusError, TemporaryError) as error:

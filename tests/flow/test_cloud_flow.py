@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,12 +40,13 @@ from tests.service_flow import ServiceFlow
 
 TOKEN = "a" * 64
 OTHER_TOKEN = "b" * 64
+BY_TOKEN = InstanceAnchor(kind="credential", id=sha256(TOKEN.encode()).hexdigest()[:16])
 MINUTE = 61.0
 ReportT = TypeVar("ReportT", bound=InstanceReport)
 
 
 def make_server_node(
-    name: str, server_id: int, *, is_ready: bool = True, anchor: InstanceAnchor | None = None
+    name: str, server_id: int, *, is_ready: bool = True, anchor: InstanceAnchor = BY_TOKEN
 ) -> Node:
     """A Node with the record of the account."""
     provider_id = f"hcloud://{server_id}"
@@ -143,7 +145,7 @@ async def test_a_server_is_seen_shut_down_and_gone_beside_another(any_flow: Clou
     await flow.start(make_server_node("web-1", one), make_server_node("web-2", other))
     async with flow.run():
         seen = await flow.expect("web-1", InstanceExists)
-        assert (seen.provider_id, seen.node_uid, seen.anchor) == (f"hcloud://{one}", "uid-web-1", None)
+        assert (seen.provider_id, seen.node_uid, seen.anchor) == (f"hcloud://{one}", "uid-web-1", BY_TOKEN)
         flow.project.update_server(one, status="off")
         await flow.change_node(make_server_node("web-1", one, is_ready=False))
         await flow.look(seconds=MINUTE)
@@ -255,6 +257,37 @@ async def test_a_server_that_was_replaced_under_its_name_is_not_gone(flow: Cloud
         rebuilt = flow.project.add_server("web-1")
         await flow.look(seconds=MINUTE)
         assert (await flow.expect("web-1", InstanceUnknown)).namesake == str(rebuilt)
+
+
+async def test_without_an_anchor_a_new_token_proves_nothing_until_it_has_seen_the_server(flow: CloudFlow):
+    one, other = flow.project.add_server("web-1"), flow.project.add_server("web-2")
+    await flow.start(make_server_node("web-1", one, is_ready=False), make_server_node("web-2", other))
+    async with flow.run():
+        await flow.expect("web-1", InstanceExists)
+        flow.server.cloud.tokens[OTHER_TOKEN] = flow.project
+        flow.token_file.write_text(OTHER_TOKEN)
+        flow.project.remove("servers", one)
+        for _ in range(3):
+            await flow.look(seconds=MINUTE)
+            await flow.expect("web-1", InstanceUnknown)
+
+
+async def test_each_list_tells_that_the_server_of_another_account_is_absent(flow: CloudFlow):
+    other = flow.project.add_server("web-2")
+    theirs = make_node("web-1", uid="uid-web-1", provider_id="hcloud://4711")
+    await flow.start(theirs, make_server_node("web-2", other))
+    async with flow.run():
+        assert (await flow.expect("web-1", InstanceUnknown)).is_absent
+        flow.project.add_server("web-1")
+        flow.server.add_fault("service_error", "/servers", count=1)
+        before = flow.clock.now()
+        await flow.look(seconds=601.0)
+        unchanged = await flow.get_report("web-1")
+        assert isinstance(unchanged, InstanceUnknown)
+        assert (unchanged.is_absent, unchanged.asked_at) == (True, before)
+        await flow.look(seconds=601.0)
+        report = await flow.expect("web-1", InstanceUnknown)
+        assert (report.is_absent, report.namesake != "") == (False, True)
 
 
 @pytest.mark.parametrize(

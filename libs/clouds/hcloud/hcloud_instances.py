@@ -22,6 +22,7 @@ from libs.clouds.hcloud.responses import (
 )
 from libs.clouds.http_reader import DEADLINE_SECONDS, HttpReader, HttpResponse
 from libs.clouds.instances import (
+    CREDENTIAL_ANCHOR,
     Anchor,
     Credential,
     Deleted,
@@ -69,7 +70,7 @@ class HcloudInstances:
         """`anchor` is the configured one. Raises ValueError for an unusable endpoint or anchor."""
         if anchor is not None and (problem := _explain_no_anchor(anchor)):
             raise ValueError(problem)
-        self._token = CredentialFile(token_file, now=now)
+        self._token = CredentialFile(token_file, is_random=True, now=now)
         self._anchor = anchor
         self._now = now
         self._budget = RequestBudget(requests_per_minute=requests_per_minute)
@@ -118,7 +119,7 @@ class HcloudInstances:
         return found if isinstance(found, Unanswered) else tuple(each for each in found if each.name == name)
 
     async def find_anchor(self) -> Anchor | Unanswered | None:
-        """Return the configured anchor, else the oldest object of the first kind that the project has."""
+        """Return the configured anchor, else the oldest object of the first kind, else that of the token."""
         if self._anchor is not None:
             found = await self.get_anchor(self._anchor)
             return None if isinstance(found, NotFound) else found
@@ -130,7 +131,7 @@ class HcloudInstances:
             ids = [each.id for each in page.items if kind != "snapshot" or each.type == "snapshot"]
             if ids:
                 return Anchor(kind, str(min(ids)))
-        return None
+        return Anchor(CREDENTIAL_ANCHOR, self.credential.fingerprint)
 
     async def get_anchor(self, anchor: Anchor) -> Anchor | NotFound | Unanswered:
         """Return the anchor if the project has it."""

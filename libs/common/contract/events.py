@@ -221,6 +221,7 @@ class InstanceUnknown(InstanceReport, frozen=True, kw_only=True, tag="InstanceUn
     """Nothing is proven: an error, silence, another project's credential, or no witness."""
 
     reason: str  # in words for an operator
+    is_absent: bool = False  # a complete list had neither this instance nor one with the Node's name
 
 
 # ---- for operators: decisions and dead letters, which no service consumes

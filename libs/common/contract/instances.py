@@ -19,7 +19,10 @@ WitnessKind = Literal["instance", "anchor", "cloud"]
 
 
 class InstanceAnchor(msgspec.Struct, frozen=True, kw_only=True):
-    """An object of the cloud project's own that outlives its instances; ids are unique per kind."""
+    """What marks the cloud project: an object that outlives its instances, else its credential.
+
+    Ids are unique per kind; that of the kind "credential" is a fingerprint.
+    """
 
     kind: str
     id: str

@@ -10,6 +10,7 @@ from libs.common.contract.events import (
     InstanceExists,
     InstanceShutDown,
 )
+from libs.common.contract.instances import InstanceAnchor
 from services.cloud.core.node_table import CloudNode
 
 LIST_INTERVAL_SECONDS: Final = 600.0  # of 1000 servers: 20 of the 200 requests of ten minutes
@@ -107,14 +108,15 @@ class InstanceSchedule(msgspec.Struct, kw_only=True):
         return [node for _, _, node in ordered[:MAX_PER_ROUND]]
 
     def select_witnesses(
-        self, nodes: Iterable[CloudNode], suspects: Iterable[CloudNode]
+        self, nodes: Iterable[CloudNode], suspects: Iterable[CloudNode], anchor: InstanceAnchor
     ) -> tuple[CloudNode, ...]:
-        """Return recorded Nodes of this account whose instance was seen last, without those of the round."""
+        """Return Nodes with this recorded anchor whose instance was seen last, without those of the round."""
         excluded = {node.name for node in suspects} | {node.instance_id for node in suspects}
         seen = [
             (report.asked_at.timestamp(), node.name, node)
             for node in nodes
             if node.record is not None
+            and node.record.anchor == anchor
             and not excluded & {node.name, node.instance_id}
             and node.name in self.by_name
             and isinstance(report := self.by_name[node.name].report, InstanceExists | InstanceShutDown)

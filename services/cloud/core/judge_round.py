@@ -4,12 +4,21 @@
 counts only beside a witness, which the same credential finds right after it.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from libs.clouds.instances import Anchor, Credential, Deleted, Instance, NotFound, Unanswered
+from libs.clouds.instances import (
+    CREDENTIAL_ANCHOR,
+    Anchor,
+    Credential,
+    Deleted,
+    Instance,
+    NotFound,
+    Unanswered,
+)
 from libs.common.contract.events import (
     AnyInstanceReport,
     InstanceExists,
@@ -17,8 +26,10 @@ from libs.common.contract.events import (
     InstanceShutDown,
     InstanceUnknown,
 )
-from libs.common.contract.instances import InstanceAnchor, InstanceWitness
+from libs.common.contract.instances import InstanceAnchor, InstanceRecord, InstanceWitness
 from services.cloud.core.node_table import CloudNode
+
+NEVER_SEEN: Final = "this account has never seen the instance alive"
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +49,7 @@ class InstanceAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WitnessAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer for the exact id of another recorded Node's instance, or of this Node's recorded anchor."""
+    """The answer for the exact id of this Node's recorded anchor, or of another recorded Node's instance."""
 
     query: Query
     asked_for: str | Anchor  # the id of the instance, or the anchor
@@ -83,8 +94,8 @@ def judge_round(node: CloudNode, answers: Round, account: Account) -> AnyInstanc
             return _unknown(node, answers, account, f"the cloud returned the instance {found.id} instead")
         return build_seen_report(node, found, answers.instance.query, account)
     if node.record is None:
-        return _unknown(node, answers, account, "this account has never seen the instance alive")
-    witness = _find_witness(node, answers)
+        return _unknown(node, answers, account, NEVER_SEEN)
+    witness = _find_witness(node.record, node, answers)
     if isinstance(witness, str):
         return _unknown(node, answers, account, witness)
     return _judge_name(node, answers, account, witness)
@@ -101,6 +112,19 @@ def build_seen_report(
         anchor=None if anchor is None else InstanceAnchor(kind=anchor.kind, id=anchor.id),
         project=found.project,
         region=found.region,
+    )
+
+
+def build_absent_report(
+    node: CloudNode, names: Mapping[str, Instance], query: Query, account: Account
+) -> InstanceUnknown:
+    """Return the report of an instance that another account may have; `names` are those of a list."""
+    namesake = names.get(node.name)
+    return InstanceUnknown(
+        **_fields_of_each_report(node, query, account),
+        namesake="" if namesake is None else namesake.id,
+        is_absent=namesake is None,
+        reason=NEVER_SEEN,
     )
 
 
@@ -125,7 +149,7 @@ def _explain_mixed_credentials(answers: Round) -> str:
     return ""
 
 
-def _find_witness(node: CloudNode, answers: Round) -> InstanceWitness | str:
+def _find_witness(record: InstanceRecord, node: CloudNode, answers: Round) -> InstanceWitness | str:
     """Return the witness of an instance that was not found, or why there is none."""
     if isinstance(answers.instance.answer, Deleted):
         return InstanceWitness(kind="cloud", asked_at=answers.instance.query.asked_at)
@@ -140,18 +164,17 @@ def _find_witness(node: CloudNode, answers: Round) -> InstanceWitness | str:
         isinstance(witness.answer, Instance) and witness.answer.id == witness.asked_for
     ):
         return "the cloud finds neither it nor the witness: the credential may be another project's"
-    if isinstance(witness.asked_for, Anchor):
-        if node.record is None or node.record.anchor != InstanceAnchor(
-            kind=witness.asked_for.kind, id=witness.asked_for.id
-        ):
+    asked_for, recorded = witness.asked_for, record.anchor
+    if isinstance(asked_for, Anchor):
+        if recorded != InstanceAnchor(kind=asked_for.kind, id=asked_for.id):
             return "the anchor is not the one that was recorded with the instance"
-        text = f"{witness.asked_for.kind}/{witness.asked_for.id}"
+        text = f"{asked_for.kind}/{asked_for.id}"
         return InstanceWitness(kind="anchor", id=text, asked_at=witness.query.asked_at)
-    if node.record is not None and node.record.anchor is not None:
-        return "the anchor that was recorded with the instance was not asked for"
-    if witness.asked_for == node.instance_id:
+    if recorded != InstanceAnchor(kind=CREDENTIAL_ANCHOR, id=answers.credential.fingerprint):
+        return "another instance is a witness only by the credential that was recorded, without an anchor"
+    if asked_for == node.instance_id:
         return "an instance is no witness for itself"
-    return InstanceWitness(kind="instance", id=witness.asked_for, asked_at=witness.query.asked_at)
+    return InstanceWitness(kind="instance", id=asked_for, asked_at=witness.query.asked_at)
 
 
 def _judge_name(

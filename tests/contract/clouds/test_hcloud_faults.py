@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from libs.clouds.hcloud.hcloud_instances import HcloudInstances
-from libs.clouds.instances import Anchor, Instance, Unanswered
+from libs.clouds.instances import CREDENTIAL_ANCHOR, Anchor, Instance, Unanswered
 from libs.testbed.clouds.hcloud.project import SYSTEM_IMAGE, SimProject
 from libs.testbed.clouds.hcloud.server import SimHcloudServer, SimRequest
 from libs.testbed.pki import CertificateAuthority
@@ -222,7 +222,7 @@ async def test_only_a_snapshot_is_an_image_that_is_an_anchor(
     backup = project.add_image(image_type="backup")
     for image in (SYSTEM_IMAGE["id"], backup):
         assert isinstance(await ours.get_anchor(Anchor("snapshot", str(image))), Unanswered)
-    assert await ours.find_anchor() is None
+    assert await ours.find_anchor() == Anchor(CREDENTIAL_ANCHOR, ours.credential.fingerprint)
     snapshot = project.add_image()
     assert await ours.find_anchor() == Anchor("snapshot", str(snapshot))
     assert server.requests[-1].query["type"] == "snapshot"  # there are many images of the cloud
@@ -239,7 +239,7 @@ async def test_a_cloud_that_ignores_filters_is_not_believed(
     assert isinstance(found, tuple)
     assert [each.name for each in found] == ["server-7"]
     assert await ours.find_by_name("server") == ()
-    assert await ours.find_anchor() is None
+    assert await ours.find_anchor() == Anchor(CREDENTIAL_ANCHOR, ours.credential.fingerprint)
 
 
 async def test_the_configured_anchor_is_the_only_one(
@@ -250,7 +250,7 @@ async def test_the_configured_anchor_is_the_only_one(
     async with open_account(server.endpoint, tmp_path, anchor=Anchor("volume", str(volume))) as ours:
         assert await ours.find_anchor() == Anchor("volume", str(volume))
         project.remove("volumes", volume)
-        assert await ours.find_anchor() is None
+        assert await ours.find_anchor() == Anchor(CREDENTIAL_ANCHOR, ours.credential.fingerprint)
 
 
 async def test_a_replaced_token_starts_a_new_generation_and_voids_a_list(

@@ -56,6 +56,17 @@ def test_an_unusable_file_is_no_credential_and_keeps_the_generation(path: Path, 
     assert file.credential.generation == 1
 
 
+def test_only_a_random_content_has_a_fingerprint(path: Path):
+    path.write_text(SECRET)
+    assert CredentialFile(path, now=ManualClock().now).credential.fingerprint == ""
+    file = CredentialFile(path, is_random=True, now=ManualClock().now)
+    first = file.credential.fingerprint
+    assert len(first) == 16
+    path.write_text("another")
+    file.read()
+    assert file.credential.fingerprint not in ("", first)
+
+
 def test_the_credential_is_in_no_representation(path: Path):
     path.write_text(SECRET)
     file = CredentialFile(path, now=ManualClock().now)

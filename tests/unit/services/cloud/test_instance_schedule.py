@@ -7,13 +7,18 @@ import msgspec
 
 from libs.clouds.instances import NotFound
 from libs.common.contract.events import InstanceUnknown
+from libs.common.contract.instances import InstanceAnchor
 from services.cloud.core.instance_schedule import MAX_PER_ROUND, MAX_WITNESSES, InstanceSchedule
 from services.cloud.core.judge_round import judge_round
 from services.cloud.core.node_table import CloudNode, NodeTable
 from tests.builders import NOW, make_node
-from tests.cloud_rounds import ACCOUNT, make_cloud_node, make_instance, make_round
+from tests.cloud_rounds import ACCOUNT, BY_CREDENTIAL, make_cloud_node, make_instance, make_round
 
-READY = [make_cloud_node(f"web-{number}", str(number), is_ready=True) for number in range(1, 100)]
+RECORDED = InstanceAnchor(kind=BY_CREDENTIAL.kind, id=BY_CREDENTIAL.id)
+READY = [
+    make_cloud_node(f"web-{number}", str(number), is_ready=True, anchor=BY_CREDENTIAL)
+    for number in range(1, 100)
+]
 
 
 def make_schedule(nodes: Sequence[CloudNode], *, seen: bool = True) -> InstanceSchedule:
@@ -94,14 +99,15 @@ def test_a_ready_node_that_a_list_lacks_is_asked_for_until_it_is_found():
     assert schedule.select_suspects(READY[:2], 99.0) == []
 
 
-def test_witnesses_are_recorded_nodes_that_were_seen_and_none_of_the_round():
+def test_witnesses_are_nodes_of_the_same_anchor_that_were_seen_and_none_of_the_round():
     unrecorded = make_cloud_node("db-1", "600", is_recorded=False, is_ready=True)
-    twin = make_cloud_node("twin", "1", is_ready=True)
-    nodes = [*READY[:9], unrecorded, twin]
+    elsewhere = make_cloud_node("db-2", "601", is_ready=True)
+    twin = make_cloud_node("twin", "1", is_ready=True, anchor=BY_CREDENTIAL)
+    nodes = [*READY[:4], unrecorded, elsewhere, twin]
     schedule = make_schedule(nodes)
-    found = schedule.select_witnesses(nodes, READY[:1])
-    assert len(found) == MAX_WITNESSES
-    assert not {"web-1", "db-1", "twin"} & set(names(found))
+    found = schedule.select_witnesses(nodes, READY[:1], RECORDED)
+    assert set(names(found)) == {"web-2", "web-3", "web-4"}
+    assert len(schedule.select_witnesses(READY, READY[:1], RECORDED)) == MAX_WITNESSES
 
 
 def test_only_canonical_provider_ids_of_the_cloud_count():

@@ -6,27 +6,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.clouds.instances import Anchor, Deleted, Instance, NotFound, Unanswered
+from libs.clouds.instances import CREDENTIAL_ANCHOR, Anchor, Deleted, Instance, NotFound, Unanswered
 from libs.common.contract.events import (
     InstanceExists,
     InstanceGone,
     InstanceShutDown,
     InstanceUnknown,
 )
-from services.cloud.core.judge_round import Round, judge_round
+from libs.common.contract.instances import InstanceAnchor
+from services.cloud.core.judge_round import Round, build_absent_report, judge_round
 from services.cloud.core.node_table import CloudNode
 from tests.cloud_rounds import (
     ACCOUNT,
     ANCHOR,
+    BY_CREDENTIAL,
     CREDENTIAL,
     OTHER_CREDENTIAL,
     SILENCE,
     make_cloud_node,
     make_instance,
+    make_query,
     make_round,
 )
 
-NODE = make_cloud_node(anchor=None)
+NODE = make_cloud_node(anchor=BY_CREDENTIAL)
 ANCHORED = make_cloud_node()
 NODE_OF = {"this Node's recorded anchor": ANCHORED}
 GONE = {
@@ -103,10 +106,21 @@ def test_nothing_is_gone_that_the_account_has_never_seen_alive(witness: str):
     assert "never seen" in report.reason
 
 
-def test_another_instance_is_no_witness_for_a_node_with_a_recorded_anchor():
-    report = judge_round(ANCHORED, GONE["another recorded Node's instance"], ACCOUNT)
+@pytest.mark.parametrize("anchor", [ANCHOR, Anchor(CREDENTIAL_ANCHOR, "f2"), None])
+def test_another_instance_is_a_witness_only_by_the_credential_that_was_recorded(anchor: Anchor | None):
+    node = make_cloud_node(anchor=anchor)
+    report = judge_round(node, GONE["another recorded Node's instance"], ACCOUNT)
     assert isinstance(report, InstanceUnknown)
-    assert "was not asked for" in report.reason
+    assert "only by the credential that was recorded" in report.reason
+
+
+def test_what_a_complete_list_lacks_is_absent_unless_another_instance_has_the_name():
+    names = {"web-1": make_instance("9"), "web-2": make_instance("8", "web-2")}
+    query = make_query(0)
+    report = build_absent_report(NODE, names, query, ACCOUNT)
+    assert (report.is_absent, report.namesake) == (False, "9")
+    report = build_absent_report(make_cloud_node("web-3"), names, query, ACCOUNT)
+    assert (report.is_absent, report.namesake, report.asked_at) == (True, "", query.asked_at)
 
 
 def test_an_anchor_that_was_not_recorded_is_no_witness():
@@ -151,7 +165,8 @@ def is_proven(node: CloudNode, answers: Round) -> bool:
         return False
     if isinstance(witness.asked_for, str):
         found = isinstance(witness.answer, Instance) and witness.answer.id == witness.asked_for
-        return found and witness.asked_for != node.instance_id and node.record.anchor is None
+        by_credential = InstanceAnchor(kind=CREDENTIAL_ANCHOR, id=answers.credential.fingerprint)
+        return found and witness.asked_for != node.instance_id and node.record.anchor == by_credential
     recorded = node.record.anchor
     is_recorded = recorded is not None and (recorded.kind, recorded.id) == (
         witness.asked_for.kind, witness.asked_for.id
@@ -160,7 +175,7 @@ def is_proven(node: CloudNode, answers: Round) -> bool:
 
 
 INSTANCES = st.builds(make_instance, st.sampled_from("789"), st.sampled_from(["web-1", "web-2"]))
-ANCHORS = st.sampled_from([ANCHOR, Anchor("network", "1"), Anchor("volume", "4711")])
+ANCHORS = st.sampled_from([ANCHOR, Anchor("network", "1"), Anchor("volume", "4711"), BY_CREDENTIAL])
 ANSWERS: st.SearchStrategy[Any] = st.one_of(
     st.just(NotFound()), st.just(Deleted()), st.just(SILENCE), INSTANCES
 )
