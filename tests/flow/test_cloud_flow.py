@@ -29,7 +29,7 @@ from libs.common.contract.node import Node, NodeCondition
 from libs.common.contract.protected_annotation import compute_digest
 from libs.common.contract.subjects import CLOUD_REPORTS
 from libs.testbed.clouds.hcloud.project import SimProject
-from libs.testbed.clouds.hcloud.server import SimHcloudServer
+from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
 from services.cloud.service import CloudService
 from services.cloud.settings import CloudSettings
 from tests.builders import NOW, make_node
@@ -84,7 +84,7 @@ class CloudFlow(ServiceFlow):
     async def open(cls, kind: str, tmp_path: Path) -> AsyncIterator["CloudFlow"]:
         async with (
             BusServer.open(kind, tmp_path) as buses,
-            SimHcloudServer.start() as server,
+            SimHcloudServer.start(SimHcloud()) as server,
             buses.open_bus("watcher") as bus,
         ):
             yield cls(buses, bus, server, tmp_path)

@@ -9,8 +9,9 @@ import pytest
 
 from libs.clouds.hcloud.hcloud_instances import HcloudInstances
 from libs.clouds.instances import CREDENTIAL_ANCHOR, Anchor, Instance, Unanswered
+from libs.testbed.clouds.api_server import SimRequest
 from libs.testbed.clouds.hcloud.project import SYSTEM_IMAGE, SimProject
-from libs.testbed.clouds.hcloud.server import SimHcloudServer, SimRequest
+from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
 from libs.testbed.pki import CertificateAuthority
 from tests.contract.clouds.hcloud_account import TOKEN, open_account
 from tests.tcp_server import serve_tcp
@@ -21,7 +22,7 @@ SERVERS = 60  # two pages
 
 @pytest.fixture
 async def server() -> AsyncIterator[SimHcloudServer]:
-    async with SimHcloudServer.start() as running:
+    async with SimHcloudServer.start(SimHcloud()) as running:
         yield running
 
 

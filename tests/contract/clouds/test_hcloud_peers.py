@@ -9,7 +9,7 @@ import hcloud
 import pytest
 
 from libs.clouds.instances import Anchor, InstanceAddress, NotFound, RateLimit
-from libs.testbed.clouds.hcloud.server import SimHcloudServer
+from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
 from libs.testbed.clouds.hcloud_in_go import query_with_go
 from tests.contract.clouds.hcloud_account import TOKEN, open_account
 
@@ -27,7 +27,7 @@ class Account(NamedTuple):
 
 @pytest.fixture(scope="module")
 async def account() -> AsyncIterator[Account]:
-    async with SimHcloudServer.start() as server:
+    async with SimHcloudServer.start(SimHcloud()) as server:
         project = server.cloud.add_project(TOKEN)
         project.add_image("daily", image_type="backup")
         anchors = {

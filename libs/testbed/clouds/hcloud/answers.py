@@ -7,19 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.testbed.clouds.hcloud.objects import Document
-from libs.testbed.clouds.hcloud.project import SINGULARS, SimHcloud, SimProject
+from libs.testbed.clouds.api_server import SimRequest
+from libs.testbed.clouds.hcloud.project import SINGULARS, SimProject
+from libs.testbed.clouds.http_faults import Answer
 
 _PER_PAGE: Final = 25
 _MAX_PER_PAGE: Final = 50
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """A JSON document with its status and headers."""
-
-    status: int
-    document: Document
-    headers: Mapping[str, str] = {}
 
 
 def make_error(status: int, code: str, message: str = "no", **headers: str) -> Answer:
@@ -29,18 +22,11 @@ def make_error(status: int, code: str, message: str = "no", **headers: str) -> A
     return Answer(status=status, document={"error": error}, headers=names)
 
 
-def answer_request(
-    cloud: SimHcloud, *, method: str, path: str, query: Mapping[str, str], token: str, unix_time: float
-) -> Answer:
-    """Return the answer, with the headers of the rate limit if the token has a project."""
-    project = cloud.tokens.get(token)
-    if project is None:
-        return make_error(401, "unauthorized", "unable to authenticate")
-    if cloud.ignores_filters:
-        query = {name: value for name, value in query.items() if name in {"page", "per_page"}}
+def answer_request(project: SimProject, request: SimRequest, *, unix_time: float) -> Answer:
+    """Return the answer to a request with one of the project's tokens, with the headers of its rate limit."""
     bucket = project.bucket
     if bucket.take():
-        answer = _read(project, method, path.strip("/").split("/"), query)
+        answer = _read(project, request.method, request.path.strip("/").split("/"), request.query)
     else:
         answer = make_error(429, "rate_limit_exceeded", "limit of requests reached")
     limits = {

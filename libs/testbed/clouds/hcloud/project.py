@@ -1,8 +1,7 @@
-"""Projects of the simulated cloud: their objects, and the rate limit that their tokens share."""
+"""One project of the simulated cloud: its objects, and the rate limit that its tokens share."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -114,21 +113,3 @@ class SimProject:
         number: int = document["id"]
         self.tables[kind][number] = document
         return number
-
-
-class SimHcloud:
-    """All projects, and the tokens that lead to them."""
-
-    def __init__(self, *, now: Callable[[], float], rate_limit: int = 3600) -> None:
-        """`now` is monotonic, in seconds."""
-        self.tokens: dict[str, SimProject] = {}
-        self.ignores_filters = False  # lists have everything, whatever name or type was asked for
-        self._now = now
-        self._rate_limit = rate_limit
-        self._ids = itertools.count(100_000)
-
-    def add_project(self, *tokens: str) -> SimProject:
-        """Create a project with these tokens."""
-        project = SimProject(self._ids, RateBucket(self._rate_limit, self._now))
-        self.tokens |= dict.fromkeys(tokens, project)
-        return project
