@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import NoneType
@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from libs.clouds.instances import CREDENTIAL_ANCHOR, Anchor, Credential, Instance, Instances, Unanswered
 from libs.common.contract.events import (
+    AnyInstanceEvent,
     AnyInstanceReport,
     InstanceExists,
     InstanceGone,
@@ -62,7 +63,8 @@ class AccountPoller:
     nodes: NodeTable
     stream_id: Callable[[], str]
     why_paused: Callable[[], tuple[str, ...]]  # why the Nodes are not known now; nothing is asked then
-    publish: Callable[[AnyInstanceReport], Awaitable[None]]
+    publish: Callable[[AnyInstanceEvent], Awaitable[None]]
+    on_listed: Callable[[Query, Mapping[str, Instance]], Awaitable[None]]  # with the instances by id
     monotonic: Callable[[], float]
     now: Callable[[], datetime]
     step_seconds: float
@@ -100,8 +102,8 @@ class AccountPoller:
         new = self.schedule.select_new(self.nodes, self.monotonic())
         if new:
             await self._query_round(new, ())
-        if self.schedule.is_list_due(self.monotonic()):
-            await self._list_all()
+        if self.is_list_due():
+            await self.list_all()
 
     async def step_round(self) -> None:
         """Ask for suspect instances, beside a witness, if that is due."""
@@ -136,7 +138,7 @@ class AccountPoller:
     async def _find_anchor(self) -> None:
         """Look for the anchor; keep the former one of this credential if the cloud does not answer."""
         before = self.cloud.credential
-        query, found = await self._ask(self.cloud.find_anchor())
+        query, found = await self.ask(self.cloud.find_anchor())
         if query.credential != before:
             return  # the next step asks with the new credential
         if isinstance(found, Unanswered):
@@ -145,10 +147,14 @@ class AccountPoller:
         self._anchor, self._anchor_credential = found, before
         self.schedule.next_anchor_at = self.monotonic() + ANCHOR_INTERVAL_SECONDS
 
-    async def _list_all(self) -> None:
+    def is_list_due(self) -> bool:
+        """Return whether to list all instances."""
+        return self.monotonic() >= self.schedule.next_list_at
+
+    async def list_all(self) -> None:
         """List all instances. Absence of one that this account has seen is a reason to ask for its id."""
         before = self.cloud.credential
-        query, found = await self._ask(self.cloud.list_instances())
+        query, found = await self.ask(self.cloud.list_instances())
         if query.credential != before:
             return  # the next step lists again
         self.schedule.next_list_at = self.monotonic() + LIST_INTERVAL_SECONDS
@@ -168,13 +174,14 @@ class AccountPoller:
             self.schedule.record_absence(node.name, self.monotonic())
             if node.record is None:  # no round asks for it
                 await self._report(node, build_absent_report(node, by_name, query, account))
+        await self.on_listed(query, by_id)
 
     async def _query_round(self, nodes: Sequence[CloudNode], witnesses: Sequence[CloudNode]) -> None:
         """Ask for each of these instances, then for a witness, then for the names of those not found."""
         credential = self.cloud.credential
         missing: list[tuple[CloudNode, Round]] = []
         for node in nodes:
-            query, found = await self._ask(self.cloud.get_instance(node.instance_id))
+            query, found = await self.ask(self.cloud.get_instance(node.instance_id))
             answers = Round(
                 credential=credential,
                 instance=InstanceAnswer(query=query, instance_id=node.instance_id, answer=found),
@@ -194,7 +201,7 @@ class AccountPoller:
             of_node = await self._find_anchor_witness(node, by_anchor) or witness
             name = None
             if of_node is not None:
-                query, same = await self._ask(self.cloud.find_by_name(node.name))
+                query, same = await self.ask(self.cloud.find_by_name(node.name))
                 name = NameAnswer(query=query, answer=same)
             complete = Round(credential=credential, instance=answers.instance, witness=of_node, name=name)
             await self._report(node, judge_round(node, complete, self._describe_account(credential)))
@@ -202,7 +209,7 @@ class AccountPoller:
     async def _find_instance_witness(self, candidates: Sequence[CloudNode]) -> WitnessAnswer | None:
         """Return the answer for the first of these instances that the cloud finds; None without one."""
         for node in candidates:
-            query, found = await self._ask(self.cloud.get_instance(node.instance_id))
+            query, found = await self.ask(self.cloud.get_instance(node.instance_id))
             if isinstance(found, Instance):
                 return WitnessAnswer(query=query, asked_for=node.instance_id, answer=found)
         return None
@@ -215,13 +222,14 @@ class AccountPoller:
             return None
         anchor = Anchor(node.record.anchor.kind, node.record.anchor.id)
         if anchor not in known:
-            query, found = await self._ask(self.cloud.get_anchor(anchor))
+            query, found = await self.ask(self.cloud.get_anchor(anchor))
             known[anchor] = WitnessAnswer(query=query, asked_for=anchor, answer=found)
         return known[anchor]
 
     # ---- what all queries have in common
 
-    async def _ask(self, request: Awaitable[AnswerT]) -> tuple[Query, AnswerT]:
+    async def ask(self, request: Awaitable[AnswerT]) -> tuple[Query, AnswerT]:
+        """Return the answer, with its times and the credential after it."""
         asked_at = self.now()
         answer = await request
         self._note_answer(answer)

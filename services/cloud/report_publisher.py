@@ -11,7 +11,13 @@ import msgspec
 from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
 from libs.common.bus.protocol import BusError
-from libs.common.contract.events import AnyInstanceReport, InstanceExists, InstanceUnknown
+from libs.common.contract.events import (
+    AnyInstanceEvent,
+    InstanceExists,
+    InstanceMetadata,
+    InstanceUnknown,
+)
+from libs.common.contract.subjects import subject_of
 
 log = logging.getLogger(__name__)
 
@@ -23,17 +29,17 @@ _RETRY_SECONDS: Final = 10.0
 
 @dataclass(eq=False, kw_only=True)
 class ReportPublisher:
-    """Keeps the last report of each Node in the stream."""
+    """Keeps the last report of each kind about each Node in the stream."""
 
     publisher: OrderedPublisher
     stream_id: Callable[[], str]
     monotonic: Callable[[], float]
     step_seconds: float
     why_paused: Callable[[], tuple[str, ...]]  # why the Nodes are not known now
-    is_known: Callable[[AnyInstanceReport], bool]  # whether a report is about a Node as it is now
+    is_known: Callable[[AnyInstanceEvent], bool]  # whether a report is about a Node as it is now
 
     def __post_init__(self) -> None:
-        self._reports: dict[str, AnyInstanceReport] = {}
+        self._reports: dict[str, AnyInstanceEvent] = {}  # by subject
         self._due: dict[str, float] = {}
         self._failure = ""
 
@@ -47,36 +53,33 @@ class ReportPublisher:
             await asyncio.sleep(self.step_seconds)
             await self.publish_due()
 
-    async def publish(self, report: AnyInstanceReport) -> None:
+    async def publish(self, report: AnyInstanceEvent) -> None:
         """Publish a new report. A failed publish is repeated."""
-        self._reports[report.name] = report
-        await self._publish(report.name)
+        subject = subject_of(report)
+        self._reports[subject] = report
+        await self._publish(subject)
 
     async def publish_due(self) -> None:
         """Publish again what has waited for long enough; forget reports about Nodes that have changed."""
         if self.why_paused():
             return
-        for name in [name for name, report in self._reports.items() if not self.is_known(report)]:
-            self.forget(name)
-        for name in [name for name, due in self._due.items() if due <= self.monotonic()]:
-            await self._publish(name)
+        for subject in [subject for subject, report in self._reports.items() if not self.is_known(report)]:
+            del self._reports[subject]
+            self._due.pop(subject, None)
+        for subject in [subject for subject, due in self._due.items() if due <= self.monotonic()]:
+            await self._publish(subject)
 
     def start_stream(self) -> None:
         """Publish everything to a new stream."""
         self.publisher.forget_all()
         self._due = dict.fromkeys(self._reports, self.monotonic())
 
-    def forget(self, name: str) -> None:
-        """Publish nothing more about that Node."""
-        self._reports.pop(name, None)
-        self._due.pop(name, None)
-
-    async def _publish(self, name: str) -> None:
-        report = self._reports.get(name)
+    async def _publish(self, subject: str) -> None:
+        report = self._reports.get(subject)
         if report is None:
             return  # the Node has gone meanwhile
         report = msgspec.structs.replace(report, stream_id=self.stream_id())
-        is_quiet = isinstance(report, InstanceExists) or (
+        is_quiet = isinstance(report, InstanceExists | InstanceMetadata) or (
             isinstance(report, InstanceUnknown) and report.is_absent
         )
         interval = REPUBLISH_QUIET_SECONDS if is_quiet else REPUBLISH_SECONDS
@@ -84,11 +87,11 @@ class ReportPublisher:
             outcome = await self.publisher.publish(report)
         except (BusError, TemporaryError) as error:
             self._failure, interval = str(error), _RETRY_SECONDS
-            log.warning("publish failed, will retry", extra={"node": name, "error": str(error)})
+            log.warning("publish failed, will retry", extra={"node": report.name, "error": str(error)})
         else:
             self._failure = ""
             if outcome is PublishOutcome.SUPERSEDED and report.stream_id == self.stream_id():
-                log.warning("another process has published a newer report", extra={"node": name})
-        if name in self._reports:
+                log.warning("another process has published a newer report", extra={"node": report.name})
+        if subject in self._reports:
             is_current = report.stream_id == self.stream_id()
-            self._due[name] = self.monotonic() + (interval if is_current else 0.0)
+            self._due[subject] = self.monotonic() + (interval if is_current else 0.0)

@@ -1,11 +1,11 @@
 """cloud: follows Nodes, and publishes what the cloud of one account says of their instances."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from importlib.metadata import version
 
 from libs.clouds.hcloud.hcloud_instances import ENDPOINT, HcloudInstances
-from libs.clouds.instances import Instances, Outcome
+from libs.clouds.instances import Instance, Instances, Outcome
 from libs.common.bus.flow import Flow
 from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.contract import events
@@ -15,7 +15,10 @@ from libs.common.observability import metrics
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from libs.common.settings.read_settings import SettingsError
 from services.cloud.account_poller import AccountPoller
+from services.cloud.core.judge_round import Query
+from services.cloud.core.named_machines import NamedMachines
 from services.cloud.core.node_table import NodeTable
+from services.cloud.metadata_poller import MetadataPoller
 from services.cloud.report_publisher import ReportPublisher
 from services.cloud.settings import CloudSettings
 
@@ -27,6 +30,7 @@ class CloudService:
 
     def __init__(self, dependencies: Dependencies, settings: CloudSettings) -> None:
         self._cloud = build_cloud(settings, dependencies.now)
+        self._supplies_metadata = settings.supplies_metadata
         self.nodes = NodeTable(settings.account, self._cloud.parse_provider_id)
         self._flow = Flow(
             parts=dependencies,
@@ -35,7 +39,7 @@ class CloudService:
             observe_only=True,  # it writes nothing to Kubernetes, and so needs no leader
             apply=self._apply_event,
             consequence="Nodes may be missing",
-            exclude=lambda subject: is_csr_subject(subject) or subject.startswith(f"{ENRICHED_NODE}."),
+            exclude=self._is_excluded,
             on_stream_replaced=self._on_stream_replaced,
         )
         self.reports = ReportPublisher(
@@ -53,15 +57,21 @@ class CloudService:
             stream_id=lambda: self._flow.cache.stream_id,
             why_paused=self._flow.list_pause_reasons,
             publish=self.reports.publish,
+            on_listed=self._on_listed,
             monotonic=dependencies.monotonic,
             now=dependencies.now,
             step_seconds=settings.step_seconds,
+        )
+        self.metadata = MetadataPoller(
+            poller=self.poller,
+            machines=NamedMachines(settings.provider, self._cloud.parse_provider_id),
+            network=settings.private_network,
         )
 
     async def run(self) -> None:
         """Run until cancelled."""
         try:
-            await run_together(self._flow.run(), self.poller.run(), self.reports.run())
+            await run_together(self._flow.run(), self.poller.run(), self.metadata.run(), self.reports.run())
         finally:
             await self._cloud.close()
 
@@ -75,13 +85,25 @@ class CloudService:
                 self.nodes.upsert(node)
             case events.NodeGone(name=name):
                 self.nodes.remove(name)
+            case _:
+                self.metadata.machines.apply(event)
 
-    def _is_known(self, report: events.AnyInstanceReport) -> bool:
+    async def _on_listed(self, query: Query, by_id: Mapping[str, Instance]) -> None:
+        await self.metadata.on_listed(query, by_id)
+
+    def _is_excluded(self, subject: str) -> bool:
+        is_unused = subject.startswith(f"{ENRICHED_NODE}.") and not self._supplies_metadata
+        return is_csr_subject(subject) or is_unused
+
+    def _is_known(self, report: events.AnyInstanceEvent) -> bool:
+        if isinstance(report, events.InstanceMetadata):
+            return self.metadata.machines.is_current(report)
         node = self.nodes.get(report.name)
         return node is not None and (node.uid, node.provider_id) == (report.node_uid, report.provider_id)
 
     def _on_stream_replaced(self) -> None:
         self.nodes.clear()
+        self.metadata.machines.clear()
         self.reports.start_stream()
 
 

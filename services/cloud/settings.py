@@ -58,6 +58,17 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
             flags.CLOUD,
         ),
     ] = ""
+    metadata_accounts: Annotated[tuple[str, ...], flags.CLOUD_METADATA_ACCOUNTS] = ()
+    private_network: Annotated[
+        str,
+        flags.Flag(
+            "cloud-private-network",
+            "Id of the private network in which machines are reached. Without it, only the public addresses "
+            "of a server confirm that a machine is that server (--cloud-metadata-accounts).",
+            flags.CLOUD,
+            env="HCLOUD_NETWORK",
+        ),
+    ] = ""
 
     step_seconds: float = 5.0  # a new providerID is asked for within ten seconds
     requests_per_minute: int = REQUESTS_PER_MINUTE
@@ -68,9 +79,14 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
         kind, _, anchor_id = self.anchor.partition("/")
         return Anchor(kind, anchor_id) if self.anchor else None
 
+    @property
+    def supplies_metadata(self) -> bool:
+        """Whether this account supplies the metadata of machines."""
+        return f"{self.provider}/{self.account}" in self.metadata_accounts
+
     def problems(self) -> tuple[str, ...]:
         """Return the invalid settings."""
-        found = []
+        found = [*flags.find_metadata_account_problems(self.metadata_accounts)]
         if not _ACCOUNT.fullmatch(self.account):
             found.append(
                 f"--cloud-account is {self.account!r}; it needs 1 to 32 lower-case letters, digits, hyphens"

@@ -46,6 +46,7 @@ SUBJECT_OF_CLASS = {
     "InstanceShutDown": f"{ROOT}.cloud.a.instance.n",
     "InstanceGone": f"{ROOT}.cloud.a.instance.n",
     "InstanceUnknown": f"{ROOT}.cloud.a.instance.n",
+    "InstanceMetadata": f"{ROOT}.cloud.a.metadata.n",
 }
 
 

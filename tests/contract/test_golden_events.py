@@ -73,6 +73,9 @@ SAMPLES: list[events.Event] = [
     events.InstanceShutDown(**INSTANCE, anchor=ANCHOR),
     events.InstanceGone(**INSTANCE, witness=InstanceWitness(kind="instance", id="8", asked_at=builders.NOW)),
     events.InstanceUnknown(**INSTANCE, namesake="9", reason="instance 9 has the Node's name"),
+    events.InstanceMetadata(
+        **INSTANCE, region="fsn1", zone="fsn1-dc14", instance_type="cx22", addresses=("192.0.2.5",)
+    ),
     builders.make_decided(
         uid="uid-1",
         outcome="initialized",

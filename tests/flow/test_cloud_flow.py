@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -14,6 +14,7 @@ from libs.common.contract.events import (
     AnyInstanceReport,
     InstanceExists,
     InstanceGone,
+    InstanceMetadata,
     InstanceReport,
     InstanceShutDown,
     InstanceUnknown,
@@ -36,6 +37,7 @@ from tests.builders import NOW, make_node
 from tests.bus_actors import NATS, wait_until
 from tests.bus_server import BusServer, make_flow_fixtures, run_service
 from tests.manual_clock import ManualClock
+from tests.named_machines import make_hetzner_facts
 from tests.service_flow import ServiceFlow
 
 TOKEN = "a" * 64
@@ -90,11 +92,11 @@ class CloudFlow(ServiceFlow):
             yield cls(buses, bus, server, tmp_path)
 
     @asynccontextmanager
-    async def run(self, *, step_seconds: float = 3600.0) -> AsyncIterator[None]:
+    async def run(self, *, step_seconds: float = 3600.0, **settings: Any) -> AsyncIterator[None]:
         """The service, in a process of its own, which by default asks only in `look`."""
         chosen = CloudSettings(
             account="prod", credential_file=self.token_file, endpoint=self.server.endpoint,
-            step_seconds=step_seconds, requests_per_minute=10_000,
+            step_seconds=step_seconds, requests_per_minute=10_000, **settings,
         )  # fmt: skip
         async with run_service(
             self.buses, "cloud", lambda parts: CloudService(parts, chosen), kube=None, clock=self.clock
@@ -108,6 +110,7 @@ class CloudFlow(ServiceFlow):
         self.clock.advance(seconds)
         await self.service.poller.step()
         await self.service.poller.step_round()
+        await self.service.metadata.step()
         await self.service.reports.publish_due()
 
     async def change_node(self, node: Node) -> None:
@@ -350,3 +353,71 @@ async def test_nothing_more_is_published_about_a_node_that_has_changed(flow: Clo
             await flow.look(seconds=601.0)
             await flow.expect("web-2", InstanceExists)
         assert await flow.bus.get_last(f"{CLOUD_REPORTS}.prod.instance.web-1") == last
+
+
+METADATA_ON: dict[str, Any] = {"metadata_accounts": ("hcloud/prod",)}
+
+
+async def get_metadata(flow: CloudFlow, name: str) -> InstanceMetadata | None:
+    message = await flow.bus.get_last(f"{CLOUD_REPORTS}.prod.metadata.{name}")
+    return None if message is None else message.event  # type: ignore[return-value]
+
+
+async def test_the_instance_that_a_machine_names_is_asked_for(any_flow: CloudFlow):
+    flow = any_flow
+    server_id = flow.project.add_server("server-1", ipv4="192.0.2.5")
+    await flow.start()
+    async with flow.run(**METADATA_ON):
+        await flow.enrich(make_node("web-1"), make_hetzner_facts(str(server_id)))
+        await flow.enrich(make_node("web-2"), make_hetzner_facts("1"))
+        machines = flow.service.metadata.machines
+        await wait_until(lambda: len(machines.select_due(0.0)) == 2, "the machines are known")
+        await flow.look()
+        found = await get_metadata(flow, "web-1")
+        assert found is not None
+        assert (found.provider_id, found.addresses) == (f"hcloud://{server_id}", ("192.0.2.5",))
+        withheld = await get_metadata(flow, "web-2")
+        assert withheld is not None
+        assert withheld.why_withheld == "it has no instance 1"
+        paths = [request.path for request in flow.server.requests]
+        assert {f"/servers/{server_id}", "/servers/1"} <= set(paths)
+
+
+async def test_many_machines_are_answered_by_one_list(flow: CloudFlow):
+    ids = flow.project.add_servers(30)
+    await flow.start()
+    async with flow.run(**METADATA_ON):
+        for server_id in ids:
+            await flow.enrich(make_node(f"web-{server_id}"), make_hetzner_facts(str(server_id)))
+        machines = flow.service.metadata.machines
+        await wait_until(lambda: len(machines.select_due(0.0)) == 30, "the machines are known")
+        await flow.service.metadata.step()
+        assert [request.path for request in flow.server.requests] == ["/servers"]
+        for server_id in ids:
+            assert await get_metadata(flow, f"web-{server_id}") is not None
+
+
+async def test_a_token_that_changed_during_the_query_supplies_nothing(flow: CloudFlow):
+    server_id = flow.project.add_server("server-1")
+    await flow.start()
+    async with flow.run(**METADATA_ON):
+        await flow.enrich(make_node("web-1"), make_hetzner_facts(str(server_id)))
+        machines = flow.service.metadata.machines
+        await wait_until(lambda: bool(machines.select_due(0.0)), "the machine is known")
+        flow.token_file.write_text(OTHER_TOKEN)
+        await flow.service.metadata.step()
+        assert await get_metadata(flow, "web-1") is None
+        flow.token_file.write_text(TOKEN)
+        await flow.service.metadata.step()  # the token has changed again
+        await flow.service.metadata.step()
+        assert await get_metadata(flow, "web-1") is not None
+
+
+async def test_an_account_supplies_nothing_by_default(flow: CloudFlow):
+    server_id = flow.project.add_server("web-1")
+    await flow.start(make_server_node("web-1", server_id))
+    async with flow.run():
+        await flow.enrich(make_node("web-2"), make_hetzner_facts(str(server_id)))
+        await flow.change_node(make_server_node("web-3", server_id))  # follows in the stream
+        await flow.look()
+        assert await get_metadata(flow, "web-2") is None

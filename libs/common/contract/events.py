@@ -180,11 +180,11 @@ class ClusterNetworksObserved(StreamEvent, frozen=True, kw_only=True, tag="Clust
 # ---- of cloud: what the cloud of one account answers about the instance of a Node
 
 
-class InstanceReport(StreamEvent, frozen=True, kw_only=True):
+class InstanceEvent(StreamEvent, frozen=True, kw_only=True):
     """The result of one round of queries about the instance of a Node.
 
-    A round belongs to one credential. A reader drops a report whose account and name are not those of its
-    subject, and one whose round did not begin after that of the report it has: it may be a repetition.
+    A round belongs to one credential. A reader drops an event whose account and name are not those of its
+    subject, and one whose round did not begin after that of the event it has: it may be a repetition.
     """
 
     account: str
@@ -194,6 +194,11 @@ class InstanceReport(StreamEvent, frozen=True, kw_only=True):
     asked_at: Timestamp  # begin of the round's first query
     answered_at: Timestamp  # end of its last one
     credential_loaded_at: Timestamp  # a round before it belongs to another credential
+
+
+class InstanceReport(InstanceEvent, frozen=True, kw_only=True):
+    """Whether the instance of a Node exists."""
+
     namesake: str = ""  # id of another instance of this account with exactly the Node's name
 
 
@@ -222,6 +227,21 @@ class InstanceUnknown(InstanceReport, frozen=True, kw_only=True, tag="InstanceUn
 
     reason: str  # in words for an operator
     is_absent: bool = False  # a complete list had neither this instance nor one with the Node's name
+
+
+class InstanceMetadata(InstanceEvent, frozen=True, kw_only=True, tag="InstanceMetadata.v1"):
+    """What the cloud knows of the instance that a Node's machine names.
+
+    `provider_id` is that of this instance. A machine may name another one's instance, so the reader must
+    confirm it. Fields that the cloud does not name are empty.
+    """
+
+    why_withheld: str = ""  # why the account supplies nothing, in words for an operator; "" if it does
+    region: str = ""
+    zone: str = ""
+    instance_type: str = ""
+    # At which the instance is reached: public ones, and those of the private network in the settings.
+    addresses: tuple[str, ...] = ()
 
 
 # ---- for operators: decisions and dead letters, which no service consumes
@@ -265,6 +285,7 @@ EnrichedNode = NodeEnriched | NodeUnreachable | EnrichedNodeGone
 ObservedCsr = CsrObserved | CsrGone
 EnrichedCsr = CsrEnriched | EnrichedCsrGone
 AnyInstanceReport = InstanceExists | InstanceShutDown | InstanceGone | InstanceUnknown
+AnyInstanceEvent = AnyInstanceReport | InstanceMetadata
 Event = (
     ObservedNode
     | EnrichedNode
@@ -273,7 +294,7 @@ Event = (
     | ClusterNetworksObserved
     | SnapshotComplete
     | Leading
-    | AnyInstanceReport
+    | AnyInstanceEvent
     | Decided
     | DeadLetter
 )

@@ -72,7 +72,7 @@ def _order_key(event: events.Event) -> tuple[int, int]:
             return (0, event.observed_sequence)
         case events.ClusterNetworksObserved():
             return (0, (event.observed_at - _EPOCH) // timedelta(microseconds=1))
-        case events.InstanceReport():
+        case events.InstanceEvent():
             return (0, (event.asked_at - _EPOCH) // timedelta(microseconds=1))
         case events.SnapshotComplete() | events.Leading():
             return (event.epoch, 0)

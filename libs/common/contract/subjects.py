@@ -19,6 +19,7 @@ DEAD_LETTERS: Final = f"{ROOT}.dead"
 CLOUD_REPORTS: Final = (
     f"{ROOT}.cloud"  # outside the flow: the NATS key of an account publishes below its name only
 )
+INSTANCE_METADATA: Final = f"{CLOUD_REPORTS}.*.metadata.>"  # of all accounts
 
 # The object name is the end of a subject and may contain dots, so a filter ends in `>`, never in `*`.
 ALL_SUBJECTS: Final = f"{ROOT}.>"
@@ -50,6 +51,8 @@ def subject_of(event: events.Event) -> str:
             return LEADING
         case events.InstanceReport():
             return f"{CLOUD_REPORTS}.{event.account}.instance.{event.name}"
+        case events.InstanceMetadata():
+            return f"{CLOUD_REPORTS}.{event.account}.metadata.{event.name}"
         case events.Decided():
             return f"{DECIDED}.{event.service}.{event.kind}.{event.name}"
         case events.DeadLetter():

@@ -24,7 +24,7 @@ def event_attributes(event: events.Event | UnreadablePayload) -> Attributes:
             return _of_node(node.name, node.uid) | _of_version(node.metadata.resource_version)
         case events.NodeGone(name=name, uid=uid) | events.EnrichedNodeGone(name=name, uid=uid):
             return _of_node(name, uid)
-        case events.InstanceReport(name=name, node_uid=uid):
+        case events.InstanceEvent(name=name, node_uid=uid):
             return _of_node(name, uid)
         case events.CsrObserved(request=request) | events.CsrEnriched(request=request):
             of_node: Attributes = {"k8s.node.name": request.node_name} if request.node_name else {}

@@ -1,5 +1,6 @@
 """Defines flags, and the flags that more than one service takes."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -9,6 +10,7 @@ from libs.common.bus.stream_limits import (
     MAX_REPUBLISH_INTERVAL,
     MAX_REPUBLISH_INTERVAL_TEXT,
 )
+from libs.common.contract.instance_metadata import parse_metadata_accounts
 from libs.common.contract.services import SERVICES
 
 
@@ -158,6 +160,13 @@ DELETE_PREEMPTED_GCP_SPOT: Final = Flag(
     is_boolean=True,
 )
 
+CLOUD_METADATA_ACCOUNTS: Final = Flag(
+    "cloud-metadata-accounts",
+    "Cloud accounts that supply providerID, region, zone and instance type of their servers on the platforms "
+    "nocloud and metal, as provider/account, such as hcloud/prod. Their Nodes stay uninitialized until then. "
+    "metadata queries the SMBIOS of machines for it.",
+    CLOUD,
+)
 TALOSCONFIG: Final = Flag(
     "talosconfig",
     "Talos client configuration file. Default: /var/run/secrets/talos.dev/config, then "
@@ -228,3 +237,12 @@ LEASE_NAMESPACE_FLAG: Final = Flag(
 SHARED_FLAGS: Final = {
     flag.name: flag for flag in tuple(globals().values()) if isinstance(flag, Flag) and flag.name
 }
+
+
+def find_metadata_account_problems(values: Iterable[str]) -> tuple[str, ...]:
+    """Return the mistake in the values of CLOUD_METADATA_ACCOUNTS, if there is one."""
+    try:
+        parse_metadata_accounts(values)
+    except ValueError as error:
+        return (f"--{CLOUD_METADATA_ACCOUNTS.name}: {error}",)
+    return ()

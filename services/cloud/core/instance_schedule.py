@@ -73,10 +73,6 @@ class InstanceSchedule(msgspec.Struct, kw_only=True):
         if known.missing_since is None:
             known.missing_since = now
 
-    def is_list_due(self, now: float) -> bool:
-        """Whether to list all instances."""
-        return bool(self.by_name) and now >= self.next_list_at
-
     def select_new(self, nodes: Iterable[CloudNode], now: float) -> list[CloudNode]:
         """Return the Nodes whose instance was never asked for; too many of them wait for the list."""
         found = [
@@ -84,7 +80,7 @@ class InstanceSchedule(msgspec.Struct, kw_only=True):
             for node in nodes
             if (known := self.by_name.get(node.name)) is not None and known.report is None
         ]
-        return [] if len(found) > _NEW_BY_ID and self.is_list_due(now) else found[:_NEW_BY_ID]
+        return [] if len(found) > _NEW_BY_ID and now >= self.next_list_at else found[:_NEW_BY_ID]
 
     def select_suspects(self, nodes: Iterable[CloudNode], now: float) -> list[CloudNode]:
         """Return the Nodes of the next round, if it is due: those that are missing for longest.
