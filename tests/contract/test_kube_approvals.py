@@ -142,21 +142,6 @@ async def test_who_approves_may_fail_a_request_which_then_stays_failed(
     }
 
 
-async def test_decisions_are_written_by_approval_only(admin: KubeletFleet, name: str):
-    async def written(path: str, kind: str) -> HttpResponse:
-        body = [ADD | {"value": [APPROVED | {"type": kind}]}]
-        return await admin.request("PATCH", f"{CSRS}/{name}{path}", body=body, content_type=JSON_PATCH)
-
-    unheard = await written("", "Approved")
-    assert (unheard.status, unheard.body["status"]) == (200, {})
-    for kind in ("Approved", "Denied"):
-        refused = await written("/status", kind)
-        assert [cause["field"] for cause in refused.body["details"]["causes"]] == ["status.conditions"]
-        assert f'updates may not add a condition of type "{kind}"' in refused.body["message"]
-    failed = await written("/status", "Failed")  # as the signer says it
-    assert (failed.status, failed.body["status"]["conditions"][0]["type"]) == (200, "Failed")
-
-
 # ---- rights
 
 

@@ -131,13 +131,6 @@ async def test_a_life_of_less_than_ten_minutes_is_invalid(admin: KubeletFleet, s
     assert (refused.status, refused.body["details"]["causes"][0]["message"]) == (422, told)
 
 
-async def test_a_life_is_counted_in_32_bits(admin: KubeletFleet):
-    longest = await filed(admin, seconds=2**31 - 1)
-    assert (longest.status, longest.body["spec"]["expirationSeconds"]) == (201, 2**31 - 1)
-    assert (await filed(admin, seconds=2**31)).status == 400
-    assert "expirationSeconds" not in (await filed(admin)).body["spec"]
-
-
 @pytest.mark.real_only
 @pytest.mark.parametrize(
     ("signer", "reason"),

@@ -93,6 +93,7 @@ async def test_more_than_a_mebibyte_is_refused_for_good(api: KubeApi, name: str)
         await api.create_config_map(NAMESPACE, a_config_map(name, key="x" * (1024 * 1024 + 1)))
 
 
+@pytest.mark.real_only
 async def test_a_list_has_all_pages_of_one_moment(admin: KubeletFleet, api: KubeApi):
     labels = LABELS | {"many": "yes"}
     names = [f"many-{number:02}" for number in range(45)]

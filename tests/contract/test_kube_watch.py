@@ -127,10 +127,22 @@ async def pages(admin: KubeletFleet, query: str) -> list[tuple[list[str], int | 
         (f"fieldSelector=spec.signerName!={OTHER}", [(["list-0", "list-2", "list-4"], None)]),
         (f"fieldSelector={OURS},metadata.name=list-2", [(["list-2"], None)]),
         ("fieldSelector=spec.signerName=", [([], None)]),
-        ("limit=4", [(["list-0", "list-1", "list-2", "list-3"], 2), (["list-4", "list-5"], None)]),
-        (f"fieldSelector={OURS}&limit=2", [(["list-0", "list-2"], None), (["list-4"], None)]),
+        pytest.param(
+            "limit=4",
+            [(["list-0", "list-1", "list-2", "list-3"], 2), (["list-4", "list-5"], None)],
+            marks=pytest.mark.real_only,
+        ),
+        pytest.param(
+            f"fieldSelector={OURS}&limit=2",
+            [(["list-0", "list-2"], None), (["list-4"], None)],
+            marks=pytest.mark.real_only,
+        ),
         # A page is full, and what follows is all of another signer: the last page may be empty.
-        (f"fieldSelector={OURS}&limit=3", [(["list-0", "list-2", "list-4"], None), ([], None)]),
+        pytest.param(
+            f"fieldSelector={OURS}&limit=3",
+            [(["list-0", "list-2", "list-4"], None), ([], None)],
+            marks=pytest.mark.real_only,
+        ),
         (f"fieldSelector={OURS}&limit=3&resourceVersion=0", [(["list-0", "list-2", "list-4"], None)]),
     ],
 )
@@ -152,6 +164,7 @@ async def test_other_fields_cannot_be_selected_by(admin: KubeletFleet, selector:
     assert (refused.status, refused.body["message"]) == (400, words)
 
 
+@pytest.mark.real_only
 @pytest.mark.usefixtures("six")
 async def test_our_list_has_the_requests_of_our_signer_only_page_by_page(api: KubeApi):
     unreadable: list[Any] = []
@@ -213,19 +226,17 @@ async def test_bookmarks_carry_a_watch_of_one_signer_past_the_news_of_others(
         counted = api_server.audit_counts(mark)
         return sum(n for k, n in counted.items() if (k.verb, k.resource) == (verb, SIGNING_REQUESTS.plural))
 
-    async with following(api, watch_seconds=(3, 3), page_size=2) as told:
+    async with following(api, watch_seconds=(3, 3)) as told:
         await file(admin, "others", OTHER)
         await admin.request("DELETE", f"{CSRS}/others")
         await wait_until(lambda: asked("watch") >= 2, "another watch", 30)
         await file(admin, "ours")
         await wait_until(lambda: ("Changed", "ours") in changes(told), "told", 10)
     await admin.request("DELETE", f"{CSRS}/ours")
-    assert (sum(isinstance(one, ListSnapshot) for one in told), asked("list")) == (
-        1,
-        2,
-    )  # two pages of one list
+    assert (sum(isinstance(one, ListSnapshot) for one in told), asked("list")) == (1, 1)
 
 
+@pytest.mark.real_only
 async def test_of_many_large_requests_a_page_is_short_and_nothing_large_is_kept(
     api: KubeApi, admin: KubeletFleet, api_server: ApiServer
 ):

@@ -13,7 +13,7 @@ from cli.doctor.access_reviews import review_access
 from cli.doctor.required_permissions import AccessReviewRequest
 from libs.common.contract.node import ApiObject
 from libs.common.kube.api import KubeApi
-from libs.common.kube.errors import Invalid, KubeError, NotFound
+from libs.common.kube.errors import KubeError, NotFound
 from libs.common.kube.pod_exec import exec_in_pod
 from libs.testbed.kubelets import MERGE, STRATEGIC, KubeletFleet
 from tests.bus_actors import wait_until
@@ -205,20 +205,3 @@ async def test_no_command_runs_where_there_is_no_container(
         await exec_in_pod(
             api, namespace=NAMESPACE, pod=pod, container=container, command=("true",), timeout_seconds=10
         )
-
-
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        (PODS, {**POD, "spec": {}}),
-        pytest.param(
-            DEPLOYMENTS,
-            {**DEPLOYMENT, "spec": {"template": DEPLOYMENT["spec"]["template"]}},  # type: ignore[index]
-            marks=pytest.mark.real_only,
-        ),
-    ],
-    ids=["no-container", "no-selector"],
-)
-async def test_an_incomplete_object_is_refused(admin: KubeletFleet, path: str, body: Any):
-    answer = await admin.request("POST", path, body=body)
-    assert (answer.status, answer.body["reason"]) == (422, Invalid.__name__)

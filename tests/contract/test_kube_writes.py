@@ -89,15 +89,15 @@ async def test_a_replace_of_an_absent_key_adds_it_and_so_is_no_fence(api: KubeAp
     assert after.labels["absent"] == "x"
 
 
+@pytest.mark.real_only
 @pytest.mark.parametrize(
     ("patch", "field"),
     [
         ([op("add", "/metadata/labels/here", "not a label")], "metadata.labels"),
         ([op("add", "/metadata/labels/bad key", "x")], "metadata.labels"),
-        pytest.param(
+        (
             [op("add", "/spec/podCIDRs", ["10.0.0.0/99"]), op("add", "/spec/podCIDR", "10.0.0.0/99")],
             "spec.podCIDR",
-            marks=pytest.mark.real_only,
         ),
         ([op("add", "/spec/taints/-", {"key": "a", "effect": "Sometimes"})], "taints"),
     ],
@@ -119,6 +119,7 @@ async def test_a_patch_of_a_node_that_is_gone_says_so(api: KubeApi):
         await api.get_node("gone")
 
 
+@pytest.mark.real_only
 async def test_a_taint_that_somebody_else_appended_meanwhile_fails_as_a_fence(api: KubeApi, node: Node):
     again = {"key": UNINITIALIZED.key, "effect": UNINITIALIZED.effect}
     with pytest.raises(FenceFailed) as raised:
@@ -333,6 +334,7 @@ async def test_a_name_with_slashes_stays_one_name(api: KubeApi):
     assert raised.value.status in {400, 404}
 
 
+@pytest.mark.real_only
 async def test_a_list_comes_in_pages_of_one_version(api: KubeApi, admin: KubeletFleet):
     names = {f"paged-{i}" for i in range(7)}
     for name in names:

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.contract.node import Node
-from libs.common.kube.api import NODES, KubeApi
+from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Gone, Invalid, TooManyRequests, Unreachable
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.kube.request import Request as KubeRequest
 from libs.common.kube.watch_events import ListSnapshot
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.sim_apiserver.faults import (
@@ -116,34 +114,6 @@ async def test_a_slow_a_silent_and_a_closed_connection_strike_only_what_they_are
 # ---- history
 
 
-async def test_what_was_compacted_is_expired_for_watches_and_for_pages(
-    simulated: SimApiServer, api: KubeApi, joining: KubeletFleet
-):
-    await joining.join_all(SimKubelet(name=f"n{i}") for i in range(3))
-    first = (await joining.request("GET", "/api/v1/nodes?limit=1")).body["metadata"]
-    simulated.compact()
-    page = await joining.request("GET", f"/api/v1/nodes?limit=1&continue={first['continue']}")
-    assert (page.status, page.body["reason"]) == (410, "Expired")
-    watch = await joining.request("GET", "/api/v1/nodes?watch=1&resourceVersion=1")
-    assert (watch.body["type"], watch.body["object"]["code"]) == ("ERROR", 410)
-    query = {"watch": "1", "resourceVersion": first["resourceVersion"]}
-    request = KubeRequest(verb="watch", resource="nodes", path=NODES.path, query=query)
-    async with api.transport.open_watch(request, seconds=10.0) as read_line:  # the present is never forgotten
-        await joining.join(SimKubelet(name="news"))
-        assert b'"ADDED"' in await read_line()
-
-
-async def test_a_page_shows_the_moment_of_the_first_one_whatever_came_since(
-    simulated: SimApiServer, joining: KubeletFleet
-):
-    await joining.join_all(SimKubelet(name=f"n{i}") for i in range(3))
-    first = (await joining.request("GET", "/api/v1/nodes?limit=2")).body["metadata"]
-    await joining.delete_node("n2")
-    second = (await joining.request("GET", f"/api/v1/nodes?limit=2&continue={first['continue']}")).body
-    assert [node["metadata"]["name"] for node in second["items"]] == ["n2"]
-    assert second["metadata"]["resourceVersion"] == first["resourceVersion"]
-
-
 async def test_a_short_history_is_compacted_by_itself(tmp_path: Path):
     async with (
         SimApiServer.start(tmp_path, history_limit=10) as simulated,
@@ -152,14 +122,6 @@ async def test_a_short_history_is_compacted_by_itself(tmp_path: Path):
         await joining.join_all(SimKubelet(name=f"n{i}") for i in range(10))
         watch = await joining.request("GET", "/api/v1/nodes?watch=1&resourceVersion=1")
         assert (watch.body["type"], watch.body["object"]["reason"]) == ("ERROR", "Expired")
-
-
-# ---- many, and what is missing
-
-
-def is_ready(node: Node) -> bool:
-    condition = node.find_condition("Ready")
-    return condition is not None and condition.status == "True"
 
 
 async def test_what_is_not_simulated_is_refused_aloud_and_is_no_fence(

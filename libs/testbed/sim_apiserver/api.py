@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -18,29 +18,17 @@ from libs.testbed.sim_apiserver.discovery import DOCUMENTS, HEALTH, has_table, r
 from libs.testbed.sim_apiserver.field_managers import record_manager
 from libs.testbed.sim_apiserver.kinds import KINDS, NAMESPACES, make_namespace
 from libs.testbed.sim_apiserver.nodes import NODES, remove_not_ready_taint
-from libs.testbed.sim_apiserver.object_store import CompactedError, Key, ListPage, ObjectStore, StoredObject
+from libs.testbed.sim_apiserver.object_store import Key, ObjectStore, StoredObject
 from libs.testbed.sim_apiserver.refusals import (
-    Cause,
-    Refusal,
     already_exists,
     bad_request,
     conflict,
-    expired,
     invalid,
-    invalid_value,
     method_not_allowed,
     no_such_resource,
     not_found,
-    required_value,
 )
-from libs.testbed.sim_apiserver.request_bodies import (
-    ContinueToken,
-    make_selector,
-    parse_json,
-    parse_object,
-    parse_token,
-    patch_object,
-)
+from libs.testbed.sim_apiserver.request_bodies import make_selector, parse_json, parse_object, patch_object
 from libs.testbed.sim_apiserver.resource_kind import Caller, Document, ResourceKind, omit_empty
 
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")  # as in a new cluster
@@ -81,8 +69,6 @@ class SimApi:
         if request.kind is None:
             return _describe_server(request)
         kind = check_request(request)
-        if request.namespace and request.verb == "create":
-            self._check_namespace(request)
         match request.verb:
             case "get":
                 return ApiResponse(200, self.encode_object(request, kind, self._get_stored(request, kind)))
@@ -134,10 +120,6 @@ class SimApi:
             return render_table(kind, [stored.item], {"resourceVersion": str(stored.version)}, self._now())
         return _add_kind(kind, stored.raw)
 
-    def _check_namespace(self, asked: ApiRequest) -> None:
-        if Key("", asked.namespace) not in self.store.table(NAMESPACES.plural).objects:
-            raise Refusal(404, "NotFound", f'namespaces "{asked.namespace}" not found')
-
     def _get_stored(self, asked: ApiRequest, kind: ResourceKind) -> StoredObject:
         found = self.store.table(kind.plural).objects.get(Key(asked.namespace, asked.name))
         if found is None:
@@ -145,38 +127,19 @@ class SimApi:
         return found
 
     def _list(self, asked: ApiRequest, kind: ResourceKind) -> bytes:
-        """Return a consistent page of the objects that the selectors match. Raises Refusal."""
-        page = self._get_page(asked, kind)
-        metadata: dict[str, Any] = {"resourceVersion": str(page.version)}
-        if page.remaining:
-            metadata["continue"] = ContinueToken.after(page.version, page.items[-1]).encode()
-            if not (asked.query.get("fieldSelector") or asked.query.get("labelSelector")):
-                metadata["remainingItemCount"] = page.remaining  # with selectors this number is unknown
-        if asked.as_table and has_table(kind):
-            return render_table(kind, (stored.item for stored in page.items), metadata, self._now())
-        head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
-        items = b",".join(stored.raw for stored in page.items)
-        return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}"
-
-    def _get_page(self, asked: ApiRequest, kind: ResourceKind) -> ListPage:
-        limit, version = parse_number(asked, "limit"), parse_number(asked, "resourceVersion")
+        """Return all objects that the selectors match. Raises Refusal."""
         selected = make_selector(asked, kind)
-        if version > self.store.version:
-            message = f"Timeout: Too large resource version: {version}, current: {self.store.version}"
-            cause = Cause("ResourceVersionTooLarge", "Too large resource version", "")
-            raise Refusal(504, "Timeout", message, causes=[cause], retry_after_seconds=1)
-        if not (text := asked.query.get("continue", "")):
-            cached = asked.query.get("resourceVersion") == "0"  # the watch cache ignores limits
-            return self.store.page(kind.plural, asked.namespace, 0 if cached else limit, selected)
-        token = parse_token(text)
-        try:
-            return self.store.next_page(
-                kind.plural, asked.namespace, limit, selected, version=token.rv, after=token.key
-            )
-        except CompactedError as error:
-            raise expired(
-                "The provided continue parameter is too old to display a consistent list"
-            ) from error
+        found = [
+            stored
+            for stored in self.store.table(kind.plural).list_namespace(asked.namespace)
+            if selected(stored.item)
+        ]
+        metadata = {"resourceVersion": str(self.store.version)}
+        if asked.as_table and has_table(kind):
+            return render_table(kind, (stored.item for stored in found), metadata, self._now())
+        head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata}
+        items = b",".join(stored.raw for stored in found)
+        return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}"
 
     def _create(
         self, identity: Identity, asked: ApiRequest, kind: ResourceKind, new: Document
@@ -184,18 +147,13 @@ class SimApi:
         meta = new["metadata"]
         prefix = meta.get("generateName", "")
         name = meta.get("name") or (prefix and self._generate_name(asked, kind, prefix))
-        if meta.get("resourceVersion"):
-            raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
         if not name:
-            cause = required_value("metadata.name", "name or generateName is required")
-            raise invalid(kind.qualified_name, kind.make_reference(), [cause])
-        _check_same_namespace(new, asked)
+            about = kind.make_reference()
+            raise invalid(about, "metadata.name", "Required", "name or generateName is required")
         caller = self._make_caller(identity)
         own = {"name": name, "namespace": asked.namespace, "uid": self._new_uid()}
         meta = {**meta, **own, "creationTimestamp": caller.now}
         new = omit_empty(kind.on_create({**new, "metadata": meta}, caller))
-        if causes := kind.validate(new, None):
-            raise invalid(kind.qualified_name, kind.make_reference(name), causes)
         if kind == NODES:
             new = record_manager({}, new, asked, caller.now)
         key = Key(asked.namespace, name)
@@ -245,8 +203,8 @@ class SimApi:
         if stored is None:
             raise not_found(about)
         if kind.requires_version and not meta.get("resourceVersion"):
-            cause = invalid_value(0, "must be specified for an update", "metadata.resourceVersion")
-            raise invalid(kind.qualified_name, about, [cause])
+            why = "must be specified for an update"
+            raise invalid(about, "metadata.resourceVersion", "Invalid", why)
         return self._write(identity, asked, kind, stored, {**new, "metadata": {**meta, "uid": found}})
 
     def _write(
@@ -254,7 +212,6 @@ class SimApi:
     ) -> ApiResponse:
         old, about = stored.item, kind.make_reference(asked.name)
         _check_same_name(new, asked)
-        _check_same_namespace(new, asked)
         if new["metadata"].get("resourceVersion") not in {None, "", old["metadata"]["resourceVersion"]}:
             raise conflict(about)
         kept = ("namespace", "creationTimestamp", "resourceVersion", "deletionTimestamp", "managedFields")
@@ -263,8 +220,9 @@ class SimApi:
         new = omit_empty(kind.on_update(old, {**new, "metadata": meta}, asked.subresource, caller))
         if asked.resource == "certificatesigningrequests/approval":
             admit_approval(identity, new, self.store)
-        if causes := kind.validate(new, old):
-            raise invalid(kind.qualified_name, about, causes)
+        if new["metadata"]["uid"] != old["metadata"]["uid"]:
+            raise invalid(about, "metadata.uid", "Invalid", "field is immutable")
+        kind.check_update(old, new)
         if kind == NODES:
             new = record_manager(old, new, asked, caller.now)
             if self._has_node_lifecycle:
@@ -338,11 +296,4 @@ def _check_same_name(new: Document, asked: ApiRequest) -> None:
     if (name := new["metadata"].get("name", "")) != asked.name:
         raise bad_request(
             f"the name of the object ({name}) does not match the name on the URL ({asked.name})"
-        )
-
-
-def _check_same_namespace(new: Document, asked: ApiRequest) -> None:
-    if new["metadata"].get("namespace") not in {None, "", asked.namespace}:
-        raise bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
         )

@@ -6,51 +6,14 @@ pod specs, and selectors of access reviews, are not simulated.
 
 from __future__ import annotations
 
-from typing import Final, TypedDict
+from typing import Final
 
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
 from libs.testbed.sim_apiserver.nodes import NODES
-from libs.testbed.sim_apiserver.refusals import (
-    Cause,
-    required_value,
-)
-from libs.testbed.sim_apiserver.resource_kind import (
-    Caller,
-    Document,
-    Metadata,
-    MicroTime,
-    ResourceKind,
-    update_part,
-    validate_metadata,
-)
+from libs.testbed.sim_apiserver.resource_kind import Caller, Document, ResourceKind, update_part
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _STATUS: Final = frozenset({"status"})
-
-
-class _LeaseSpec(TypedDict, total=False):
-    holderIdentity: str | None
-    leaseDurationSeconds: int | None
-    acquireTime: MicroTime | None
-    renewTime: MicroTime | None
-    leaseTransitions: int | None
-
-
-class _Lease(TypedDict, total=False):
-    metadata: Metadata
-    spec: _LeaseSpec
-
-
-class _ConfigMap(TypedDict, total=False):
-    metadata: Metadata
-    immutable: bool | None
-    data: dict[str, str]
-    binaryData: dict[str, bytes]
-
-
-def _validate_pod(new: Document, old: Document | None) -> list[Cause]:
-    causes = validate_metadata(new, old)
-    return causes if new.get("spec", {}).get("containers") else [*causes, required_value("spec.containers")]
 
 
 def make_namespace(new: Document, caller: Caller) -> Document:
@@ -90,7 +53,6 @@ KINDS: Final = (
         "leases",
         "Lease",
         group="coordination.k8s.io",
-        schema=_Lease,
         is_namespaced=True,
         requires_version=True,
     ),
@@ -111,7 +73,6 @@ KINDS: Final = (
     ResourceKind(
         "configmaps",
         "ConfigMap",
-        schema=_ConfigMap,
         short_names=("cm",),
         is_namespaced=True,
     ),
@@ -141,7 +102,6 @@ KINDS: Final = (
         supports_strategic_patch=True,
         on_create=_create_pod,
         on_update=update_part,
-        validate=_validate_pod,
     ),
     _make_workload_kind("deployments", "Deployment", "deploy"),
     _make_workload_kind("statefulsets", "StatefulSet", "sts"),

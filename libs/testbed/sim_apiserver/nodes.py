@@ -1,31 +1,12 @@
-"""Nodes: admission, defaults and validation."""
+"""Nodes: admission, defaults, and what must not change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final, TypedDict
+from typing import Final
 
-import msgspec
+from libs.testbed.sim_apiserver.refusals import invalid
+from libs.testbed.sim_apiserver.resource_kind import Caller, Document, ResourceKind, update_part
 
-from libs.testbed.sim_apiserver.refusals import (
-    Cause,
-    duplicate_value,
-    forbidden_value,
-    required_value,
-    unsupported_value,
-)
-from libs.testbed.sim_apiserver.resource_kind import (
-    Caller,
-    Document,
-    Metadata,
-    ResourceKind,
-    update_part,
-    validate_key,
-    validate_label_value,
-    validate_metadata,
-)
-
-_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 _NODE_INFO: Final = (
     "machineID",
@@ -44,26 +25,6 @@ _STATUS: Final = {
     "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
     "nodeInfo": dict.fromkeys(_NODE_INFO, ""),
 }
-
-
-class _Spec(TypedDict, total=False):
-    podCIDR: str
-    podCIDRs: list[str]
-    providerID: str
-    taints: list[dict[str, str | None]]
-    unschedulable: bool
-
-
-class _Status(TypedDict, total=False):
-    conditions: list[dict[str, str | None]]
-    addresses: list[dict[str, str]]
-    nodeInfo: dict[str, str]
-
-
-class _Node(TypedDict, total=False):
-    metadata: Metadata
-    spec: _Spec
-    status: _Status
 
 
 def prepare_new_node(new: Document, caller: Caller) -> Document:
@@ -101,43 +62,22 @@ def _set_defaults(node: Document) -> Document:
     return {**node, "spec": spec, "status": status}
 
 
-def validate_node(new: Document, old: Document | None) -> list[Cause]:
-    """Return the causes of a Node with invalid metadata, or with another podCIDR or providerID."""
-    spec = new["spec"]
-    causes = validate_metadata(new, old)
-    causes += _validate_taints(spec.get("taints", []))
-    before = old["spec"] if old else {}
+def check_node_update(old: Document, new: Document) -> None:
+    """Raise Refusal for another podCIDR or providerID than the Node has."""
     for field, name in (("podCIDRs", "podCIDR"), ("providerID", "providerID")):
-        if before.get(field) and spec.get(field) != before[field]:
+        if old["spec"].get(field) and new["spec"].get(field) != old["spec"][field]:
             why = f'node updates may not change {name} except from "" to valid'
-            causes.append(forbidden_value(why, f"spec.{field}"))
-    return causes
-
-
-def _validate_taints(taints: list[dict[str, Any]]) -> Iterable[Cause]:
-    seen: set[tuple[str, str]] = set()
-    for at, taint in enumerate(taints):
-        where, pair = f"metadata.taints[{at}]", (taint.get("key", ""), taint.get("effect", ""))
-        yield from validate_key(pair[0], f"{where}.key")
-        yield from validate_label_value(taint.get("value") or "", f"{where}.value")
-        if not pair[1]:
-            yield required_value(f"{where}.effect")
-        elif pair[1] not in _EFFECTS:
-            yield unsupported_value(pair[1], _EFFECTS, f"{where}.effect")
-        elif pair in seen:
-            value = msgspec.json.encode(taint).decode()
-            yield duplicate_value(f"{value}: taints must be unique by key and effect pair", where)
-        seen.add(pair)
+            about = NODES.make_reference(new["metadata"]["name"])
+            raise invalid(about, f"spec.{field}", "Forbidden", why)
 
 
 NODES: Final = ResourceKind(
     "nodes",
     "Node",
-    schema=_Node,
     short_names=("no",),
     subresources=frozenset({"status"}),
     supports_strategic_patch=True,
     on_create=prepare_new_node,
     on_update=apply_node_update,
-    validate=validate_node,
+    check_update=check_node_update,
 )

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import msgspec
-
-ObjectPredicate = Callable[[Any], bool]
-
-_SNAPSHOTS: Final = 32  # paged lists that are kept at once
 
 
 class Key(NamedTuple):
@@ -40,14 +36,6 @@ class CompactedError(Exception):
     """The history does not reach back to that version."""
 
 
-class ListPage(NamedTuple):
-    """A page of the list at `version`; `remaining` objects follow, selected or not."""
-
-    items: tuple[StoredObject, ...]
-    version: int
-    remaining: int
-
-
 class ObjectTable:
     """All objects of one kind."""
 
@@ -56,7 +44,6 @@ class ObjectTable:
         self.compacted = 0  # changes up to this version are dropped
         self._history: list[StoredChange] = []
         self._history_limit = history_limit
-        self._snapshots: dict[tuple[str, int], tuple[StoredObject, ...]] = {}
 
     def append_change(self, change: StoredChange) -> None:
         """Append to the history; a full history drops its older half."""
@@ -72,29 +59,10 @@ class ObjectTable:
             raise CompactedError(f"too old resource version: {since} ({self.compacted})")
         return self._history[bisect_right(self._history, since, key=lambda change: change.stored.version) :]
 
-    def compact(self, version: int) -> None:
-        """Drop all history and all snapshots of paged lists."""
-        self.compacted = version
-        self._history.clear()
-        self._snapshots.clear()
-
     def list_namespace(self, namespace: str) -> tuple[StoredObject, ...]:
         """Return the objects of a namespace ("" for all), in etcd's order."""
         wanted = (key for key in self.objects if not namespace or key.namespace == namespace)
         return tuple(self.objects[key] for key in sorted(wanted))
-
-    def keep_snapshot(self, namespace: str, version: int, items: tuple[StoredObject, ...]) -> None:
-        """Keep a list for its next pages."""
-        self._snapshots[namespace, version] = items
-        if len(self._snapshots) > _SNAPSHOTS:
-            del self._snapshots[next(iter(self._snapshots))]
-
-    def get_snapshot(self, namespace: str, version: int) -> tuple[StoredObject, ...]:
-        """Return a kept list. Raises CompactedError."""
-        try:
-            return self._snapshots[namespace, version]
-        except KeyError as error:
-            raise CompactedError(f"no list of version {version} is kept") from error
 
 
 class ObjectStore:
@@ -123,37 +91,3 @@ class ObjectStore:
         table = self._tables[plural]
         gone = table.objects.pop(key)
         table.append_change(StoredChange("DELETED", StoredObject(self.version, key, gone.item, raw)))
-
-    def page(self, plural: str, namespace: str, limit: int, selected: ObjectPredicate) -> ListPage:
-        """Return the first `limit` objects (0 for all); `next_page` returns the rest until a compaction."""
-        table = self._tables[plural]
-        items = table.list_namespace(namespace)
-        page = _take_page(items, self.version, limit, selected)
-        if page.remaining:
-            table.keep_snapshot(namespace, self.version, items)
-        return page
-
-    def next_page(
-        self, plural: str, namespace: str, limit: int, selected: ObjectPredicate, *, version: int, after: Key
-    ) -> ListPage:
-        """Return the objects after `after` in the list at `version`. Raises CompactedError."""
-        items = self._tables[plural].get_snapshot(namespace, version)
-        start = bisect_right(items, after, key=lambda stored: stored.key)
-        return _take_page(items[start:], version, limit, selected)
-
-    def compact(self) -> None:
-        """Drop all history, as etcd's compaction does."""
-        for table in self._tables.values():
-            table.compact(self.version)
-
-
-def _take_page(
-    items: tuple[StoredObject, ...], version: int, limit: int, selected: ObjectPredicate
-) -> ListPage:
-    found: list[StoredObject] = []
-    for at, stored in enumerate(items, 1):
-        if selected(stored.item):
-            found.append(stored)
-        if len(found) == limit and limit:
-            return ListPage(tuple(found), version, len(items) - at)
-    return ListPage(tuple(found), version, 0)

@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One element of details.causes."""
+    """The element of details.causes."""
 
     reason: str
     message: str
     field: str
-
-
-def invalid_value(value: object, why: str, field: str) -> Cause:
-    """The cause for an invalid value."""
-    shown = f'"{value}"' if isinstance(value, str) else value
-    return Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
-
-
-def required_value(field: str, why: str = "") -> Cause:
-    """The cause for a missing value."""
-    return Cause("FieldValueRequired", f"Required value: {why}".removesuffix(": "), field)
-
-
-def duplicate_value(value: str, field: str) -> Cause:
-    """The cause for a duplicate; `value` is JSON or contains its quotes."""
-    return Cause("FieldValueDuplicate", f"Duplicate value: {value}", field)
-
-
-def unsupported_value(value: str, supported: Iterable[str], field: str) -> Cause:
-    """The cause for a value that is not in the list."""
-    listed = ", ".join(f'"{one}"' for one in supported)
-    return Cause("FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {listed}', field)
-
-
-def forbidden_value(why: str, field: str) -> Cause:
-    """The cause for a forbidden change."""
-    return Cause("FieldValueForbidden", f"Forbidden: {why}", field)
-
-
-def too_long_value(limit: int, field: str) -> Cause:
-    """The cause for a value of too many bytes."""
-    return Cause("FieldValueTooLong", f"Too long: may not be more than {limit} bytes", field)
 
 
 class ResourceReference(msgspec.Struct, frozen=True):
@@ -70,8 +37,7 @@ class Refusal(Exception):
         message: str,
         *,
         about: ResourceReference | None = None,
-        kind: str = "",
-        causes: Iterable[Cause] = (),
+        cause: Cause | None = None,
         retry_after_seconds: int | None = None,
     ) -> None:
         super().__init__(message)
@@ -79,10 +45,10 @@ class Refusal(Exception):
         self.retry_after_seconds = retry_after_seconds
         details: dict[str, Any] = {}
         if about is not None:
-            fields = {"name": about.name, "group": about.group, "kind": kind or about.plural}
+            fields = {"name": about.name, "group": about.group, "kind": about.plural}
             details = {key: value for key, value in fields.items() if value}
-        if listed := [msgspec.to_builtins(cause) for cause in causes]:
-            details["causes"] = listed
+        if cause is not None:
+            details["causes"] = [msgspec.to_builtins(cause)]
         if retry_after_seconds is not None:
             details["retryAfterSeconds"] = retry_after_seconds
         self.status: dict[str, Any] = {
@@ -150,15 +116,14 @@ def patch_failed() -> Refusal:
     return Refusal(422, "Invalid", "the server rejected our request due to an error in our request")
 
 
-def invalid(kind: str, about: ResourceReference, causes: list[Cause]) -> Refusal:
-    """422 with the invalid fields."""
-    messages = [f"{cause.field}: {cause.message}" for cause in causes]
-    listed = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
-    message = f'{kind} "{about.name}" is invalid: {listed}'
-    return Refusal(422, "Invalid", message, about=about, kind=kind, causes=causes)
+def invalid(about: ResourceReference, field: str, reason: str, why: str) -> Refusal:
+    """422 with the invalid field; `reason` is "Required", "Invalid" or "Forbidden"."""
+    cause = Cause(f"FieldValue{reason}", f"{reason}: {why}", field)
+    message = f"{about} is invalid: {field}: {cause.message}"
+    return Refusal(422, "Invalid", message, about=about, cause=cause)
 
 
 def not_simulated(what: str, field: str = "") -> Refusal:
     """422 with a cause, unlike a failed fence: the real server might have carried out the request."""
     message = f"not simulated: {what}"
-    return Refusal(422, "Invalid", message, causes=[Cause("NotSimulated", message, field or what)])
+    return Refusal(422, "Invalid", message, cause=Cause("NotSimulated", message, field or what))

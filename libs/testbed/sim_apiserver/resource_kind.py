@@ -1,47 +1,15 @@
-"""The description of a kind, and the rules of metadata. Objects are JSON without kind and apiVersion."""
+"""The description of a kind. Objects are JSON without kind and apiVersion."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import Annotated, Any, Final, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import msgspec
 
-from libs.testbed.sim_apiserver.refusals import Cause, ResourceReference, invalid_value, too_long_value
+from libs.testbed.sim_apiserver.refusals import ResourceReference
 
 Document = dict[str, Any]
-
-# metav1.Time; other formats of RFC 3339 are not simulated.
-Time = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
-MicroTime = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$")]
-
-_NAME_PART: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_LABEL_VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
-_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_ANNOTATIONS_LIMIT: Final = 256 * 1024  # bytes of all keys and values
-
-
-class Metadata(TypedDict, total=False):
-    """The types of metadata."""
-
-    name: str
-    generateName: str
-    namespace: str
-    uid: str
-    resourceVersion: str
-    creationTimestamp: Time | None
-    labels: dict[str, str]
-    annotations: dict[str, str]
-    finalizers: list[str]
-
-
-class AnyObject(TypedDict, total=False):
-    """The schema of a kind whose parts are not checked."""
-
-    metadata: Metadata
-    spec: Document
-    status: Document
 
 
 class Caller(NamedTuple):
@@ -52,38 +20,18 @@ class Caller(NamedTuple):
     now: str
 
 
-def validate_metadata(new: Document, old: Document | None) -> list[Cause]:
-    """Return the causes of an object with invalid metadata."""
-    meta, causes = new["metadata"], list[Cause]()
-    annotations = meta.get("annotations", {})
-    if old is None and not _is_subdomain(meta["name"]):
-        causes.append(
-            invalid_value(meta["name"], "a lowercase RFC 1123 subdomain is needed", "metadata.name")
-        )
-    if old is not None and meta["uid"] != old["metadata"]["uid"]:
-        causes.append(invalid_value(meta["uid"], "field is immutable", "metadata.uid"))
-    for key, value in meta.get("labels", {}).items():
-        causes += validate_key(key, "metadata.labels") + validate_label_value(value, "metadata.labels")
-    for key in annotations:
-        causes += validate_key(key.lower(), "metadata.annotations")
-    if sum(len(k.encode()) + len(v.encode()) for k, v in annotations.items()) > _ANNOTATIONS_LIMIT:
-        causes.append(too_long_value(_ANNOTATIONS_LIMIT, "metadata.annotations"))
-    return causes
-
-
 class ResourceKind(msgspec.Struct, frozen=True):
     """A kind of object: its path, the types of its known fields, and its rules.
 
     `on_create` applies admission and defaults to a new object. `on_update(old, new, subresource, caller)`
-    returns the state to store. `validate(new, old)` returns causes; old is None for a new object. None of
-    them changes its arguments.
+    returns the state to store; `check_update(old, new)` raises Refusal for what must not change. None of them
+    changes its arguments.
     """
 
     plural: str
     kind: str
     group: str = ""
     version: str = "v1"
-    schema: Any = AnyObject
     short_names: tuple[str, ...] = ()  # for kubectl
     is_namespaced: bool = False
     is_stored: bool = True  # False: a create is answered and not stored
@@ -95,12 +43,7 @@ class ResourceKind(msgspec.Struct, frozen=True):
     on_update: Callable[[Document, Document, str, Caller], Document] = lambda old, new, subresource, caller: (
         new
     )
-    validate: Callable[[Document, Document | None], list[Cause]] = validate_metadata
-
-    @property
-    def qualified_name(self) -> str:
-        """The name in validation messages: "Node", "Lease.coordination.k8s.io"."""
-        return f"{self.kind}.{self.group}" if self.group else self.kind
+    check_update: Callable[[Document, Document], None] = lambda old, new: None
 
     @property
     def api_version(self) -> str:
@@ -130,26 +73,3 @@ def update_part(old: Document, new: Document, subresource: str, caller: Caller) 
     """Apply an update: the object's own path keeps the status, its status path the spec."""
     kept = "spec" if subresource == "status" else "status"
     return {**new, kept: old.get(kept, {})}
-
-
-def validate_key(key: str, field: str) -> list[Cause]:
-    """Return a cause unless the key is a qualified name: optional DNS prefix and slash, 63 characters."""
-    prefix, slash, name = key.rpartition("/")
-    if slash and not _is_subdomain(prefix):
-        return [invalid_value(key, "prefix part must be a lowercase RFC 1123 subdomain", field)]
-    if len(name) > 63 or not _NAME_PART.fullmatch(name):
-        why = "name part must consist of at most 63 alphanumeric characters, -_."
-        return [invalid_value(key, why, field)]
-    return []
-
-
-def validate_label_value(value: str, field: str) -> list[Cause]:
-    """Return a cause unless the value is empty or has at most 63 allowed characters."""
-    if len(value) <= 63 and _LABEL_VALUE.fullmatch(value):
-        return []
-    why = "a valid label must be empty or at most 63 alphanumeric characters, -_."
-    return [invalid_value(value, why, field)]
-
-
-def _is_subdomain(name: str) -> bool:
-    return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None

@@ -87,10 +87,6 @@ class SimApiServer:
         """Count requests since a mark; a watch counts when it opens."""
         return Counter(self._audit[since:])
 
-    def compact(self) -> None:
-        """Drop all history: watches and pages of older versions get a 410."""
-        self.api.store.compact()
-
     def stop_signer(self) -> None:
         """Stop signing approved requests."""
         self._signs = False

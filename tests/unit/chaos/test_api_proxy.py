@@ -99,22 +99,20 @@ async def test_an_update_gets_a_conflict_and_is_not_forwarded(
     assert not simulated.audit_counts(mark)
 
 
-async def test_an_expired_version_ends_watches_and_lists_after_their_first_page(
+async def test_an_expired_version_ends_watches_and_later_pages(
     proxy: ApiProxy, client: aiohttp.ClientSession
 ):
-    await create(client, *(f"web-{number}" for number in range(6)))
+    await create(client, "web-1")
     async with open_watch(client) as watch:
-        for _ in range(6):
-            await read_event(watch)
+        await read_event(watch)
         proxy.inject(ExpiredFault(), verbs=("watch", "list"))
         last = await read_event(watch)
         assert (last["type"], last["object"]["code"]) == ("ERROR", 410)
         assert not await watch.content.readline()
     async with open_watch(client) as watch:
         assert (await read_event(watch))["object"]["reason"] == "Expired"
-    status, page = await get(client, NODES)
-    assert (status, len(page["items"])) == (200, 5)
-    assert (await get(client, f"{NODES}?continue={page['metadata']['continue']}"))[0] == 410
+    assert (await get(client, NODES))[0] == 200
+    assert (await get(client, f"{NODES}?continue=next"))[0] == 410
 
 
 async def test_a_half_open_watch_is_silent_until_its_client_ends_it(
