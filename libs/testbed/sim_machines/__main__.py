@@ -52,19 +52,15 @@ def main() -> None:
 
 
 async def _serve_commands(fleet: SimFleet) -> None:
-    """Execute commands in order until stdin ends. Raises msgspec.DecodeError for an invalid line."""
+    """Execute commands in order until stdin ends. An error ends the process, with a traceback in its log."""
     reader = asyncio.StreamReader(limit=_LINE_BYTES)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     _write_reply(Reply(id=0))
     while line := await reader.readline():
         command = msgspec.json.decode(line, type=ControlCommand)
-        try:
-            _execute(fleet, command)
-        except ValueError as error:
-            _write_reply(Reply(id=command.id, error=str(error)))
-        else:
-            _write_reply(Reply(id=command.id))
+        _execute(fleet, command)
+        _write_reply(Reply(id=command.id))
 
 
 def _execute(fleet: SimFleet, command: ControlCommand) -> None:

@@ -14,7 +14,7 @@ from grpclib.server import Server
 from h2.connection import H2Connection
 from h2.settings import SettingCodes, Settings
 
-from libs.testbed.sim_machines.talos_service import MethodTable, RawCodec, TalosService
+from libs.testbed.sim_machines.talos_service import RawCodec, TalosService
 
 _STREAM_WINDOW = 65535 * 32
 _CONNECTION_WINDOW = 65535 * 16
@@ -27,7 +27,6 @@ class Apid(Server):
     def __init__(self, service: TalosService) -> None:
         # No keepalive: grpclib would count its own pings in the counter of the client's pings.
         super().__init__([service], codec=RawCodec(), config=Configuration(_keepalive_time=None))
-        self._mapping = MethodTable(self._mapping)
 
     def connection(self) -> ApidConnection:
         """Return the protocol of an accepted connection."""

@@ -8,13 +8,7 @@ Scalar = int | str | bytes
 Field = Scalar | Mapping[int, "Field"] | Sequence["Field"]
 Fields = dict[int, list[int | bytes]]  # field number -> its values in order
 
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
-_FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
-_MAX_VARINT_BITS = 64
-
-
-class MalformedMessage(ValueError):
-    """The bytes are not a valid message."""
+_VARINT, _LENGTH = 0, 2
 
 
 def encode(fields: Mapping[int, Field]) -> bytes:
@@ -55,7 +49,7 @@ def _encode_varint(value: int) -> bytes:
 
 
 def decode(data: bytes) -> Fields:
-    """Decode the fields of a message; numbers of fixed width stay bytes. Raises MalformedMessage."""
+    """Decode the fields of a message of numbers and bytes. Raises ValueError for other fields."""
     fields: Fields = {}
     position = 0
     while position < len(data):
@@ -66,61 +60,38 @@ def decode(data: bytes) -> Fields:
             value, position = _read_varint(data, position)
         elif kind == _LENGTH:
             length, position = _read_varint(data, position)
-            value, position = _read_bytes(data, position, length)
-        elif kind in _FIXED_BYTES:
-            value, position = _read_bytes(data, position, _FIXED_BYTES[kind])
+            value, position = data[position : position + length], position + length
         else:
-            raise MalformedMessage(f"wire type {kind}")
+            raise ValueError(f"wire type {kind}")
         fields.setdefault(tag >> 3, []).append(value)
     return fields
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, _MAX_VARINT_BITS, 7):
-        if position >= len(data):
-            raise MalformedMessage("the message ends within a number")
+    value = shift = 0
+    while True:
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
+        shift += 7
         if byte < 0x80:
             return value, position
-    raise MalformedMessage("a number of more than 64 bits")
-
-
-def _read_bytes(data: bytes, position: int, length: int) -> tuple[bytes, int]:
-    end = position + length
-    if end > len(data):
-        raise MalformedMessage(f"{length} bytes announced, {len(data) - position} left")
-    return data[position:end], end
 
 
 def get_number(fields: Fields, field: int) -> int:
-    """Return the last value of a varint field, 0 without one. Raises MalformedMessage."""
+    """Return the last value of a varint field, 0 without one."""
     value = fields.get(field, [0])[-1]
-    if not isinstance(value, int):
-        raise MalformedMessage(f"field {field} is not a number")
+    assert isinstance(value, int)
     return value
 
 
 def get_message(fields: Fields, field: int) -> bytes:
-    """Return the last value of a bytes field, empty without one. Raises MalformedMessage."""
-    return get_messages(fields, field)[-1] if field in fields else b""
-
-
-def get_messages(fields: Fields, field: int) -> list[bytes]:
-    """Return every value of a bytes field. Raises MalformedMessage."""
-    values: list[bytes] = []
-    for value in fields.get(field, []):
-        if not isinstance(value, bytes):
-            raise MalformedMessage(f"field {field} is a number")
-        values.append(value)
-    return values
+    """Return the last value of a bytes field, empty without one."""
+    value = fields.get(field, [b""])[-1]
+    assert isinstance(value, bytes)
+    return value
 
 
 def get_text(fields: Fields, field: int) -> str:
-    """Return the last value of a text field, empty without one. Raises MalformedMessage."""
-    try:
-        return get_message(fields, field).decode()
-    except UnicodeDecodeError as error:
-        raise MalformedMessage(f"field {field} is not UTF-8") from error
+    """Return the last value of a text field, empty without one."""
+    return get_message(fields, field).decode()

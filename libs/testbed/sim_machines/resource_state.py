@@ -98,9 +98,9 @@ def list_opening_events(state: State, request: WatchRequest, now: int) -> Iterat
     for held in found:
         yield _make_event(EventType.CREATED, held)
     if asked.id is None:
-        yield from _make_tombstone(EventType.BOOTSTRAPPED, asked, now) if request.sends_bootstrapped else ()
+        yield _make_tombstone(EventType.BOOTSTRAPPED, asked, now)
     elif not found:
-        yield from _make_tombstone(EventType.DESTROYED, asked, now)
+        yield _make_tombstone(EventType.DESTROYED, asked, now)
 
 
 def matches_watch(event: CosiEvent, request: WatchRequest) -> bool:
@@ -120,10 +120,10 @@ def encode_resource(held: StoredResource) -> bytes:
     )
 
 
-def _make_tombstone(kind: EventType, asked: ResourceSelection, now: int) -> Iterator[CosiEvent]:
+def _make_tombstone(kind: EventType, asked: ResourceSelection, now: int) -> CosiEvent:
     name = asked.id or ""
     key = asked.namespace, asked.type, name
-    yield CosiEvent(kind, *key, _encode_envelope(key, {4: "undefined"}, (now, now), b""))
+    return CosiEvent(kind, *key, _encode_envelope(key, {4: "undefined"}, (now, now), b""))
 
 
 def _encode_envelope(key: Key, written: Mapping[int, Field], times: tuple[int, int], spec: bytes) -> bytes:

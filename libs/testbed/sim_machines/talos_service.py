@@ -12,15 +12,8 @@ from grpclib.encoding.base import CodecBase
 from grpclib.exceptions import GRPCError
 from grpclib.server import Stream
 
-from libs.testbed.sim_machines.call_rejected import (
-    CallRejected,
-    StatusCode,
-    authorize_reader,
-    check_readable,
-    choose_target,
-    make_not_authorized,
-)
-from libs.testbed.sim_machines.protobuf_wire import MalformedMessage, encode
+from libs.testbed.sim_machines.call_rejected import CallRejected
+from libs.testbed.sim_machines.protobuf_wire import encode
 from libs.testbed.sim_machines.requests import parse_get, parse_list, parse_watch
 from libs.testbed.sim_machines.resource_state import (
     encode_resource,
@@ -49,16 +42,6 @@ class RawCodec(CodecBase):
         return data
 
 
-class MethodTable(dict[str, Handler]):
-    """Methods by path. grpclib's response to an unknown path lacks a content type, which breaks clients."""
-
-    def get(self, path: str, default: Any = None) -> Any:
-        """Return the method, or one that responds with UNIMPLEMENTED."""
-        return super().get(path) or Handler(
-            _make_handler(_make_unimplemented(path)), Cardinality.UNARY_UNARY, bytes, bytes
-        )
-
-
 class TalosService:
     """The methods of COSI's State service and Version."""
 
@@ -71,9 +54,6 @@ class TalosService:
             _STATE + "Get": (self._get, one),
             _STATE + "List": (self._list, many),
             _STATE + "Watch": (self._watch, many),
-            _STATE + "Create": (_reject_write, one),
-            _STATE + "Update": (_reject_write, one),
-            _STATE + "Destroy": (_reject_write, one),
             _VERSION: (self._version, one),
         }
         return {
@@ -83,21 +63,18 @@ class TalosService:
 
     async def _get(self, stream: Bytes) -> None:
         asked = parse_get(await _read_request(stream))
-        with self._open_call(stream, "/cosi.resource.State/Get") as opened:
-            check_readable(asked.namespace, asked.type)
+        with self._open_call(stream) as opened:
             await stream.send_message(encode({1: get_resource(opened.machine.state, asked)}))
 
     async def _list(self, stream: Bytes) -> None:
         asked = parse_list(await _read_request(stream))
-        with self._open_call(stream, "/cosi.resource.State/List") as opened:
-            check_readable(asked.namespace, asked.type)
+        with self._open_call(stream) as opened:
             for held in select_resources(opened.machine.state, asked):
                 await stream.send_message(encode({1: encode_resource(held)}))
 
     async def _watch(self, stream: Bytes) -> None:
         asked = parse_watch(await _read_request(stream))
-        with self._open_call(stream, "/cosi.resource.State/Watch") as opened:
-            check_readable(asked.selection.namespace, asked.selection.type)
+        with self._open_call(stream) as opened:
             opened.watch(asked, list(list_opening_events(opened.machine.state, asked, time.time_ns())))
             await stream.send_message(b"")  # the watch is ready
             while True:
@@ -105,19 +82,17 @@ class TalosService:
 
     async def _version(self, stream: Bytes) -> None:
         await _read_request(stream)
-        with self._open_call(stream, _VERSION) as opened:
+        with self._open_call(stream) as opened:
             await stream.send_message(build_version_response(opened.machine.facts))
 
     @contextmanager
-    def _open_call(self, stream: Bytes, method: str) -> Iterator[MachineCall]:
-        """Select the machine and check the role. Raises CallRejected."""
+    def _open_call(self, stream: Bytes) -> Iterator[MachineCall]:
+        """Select the machine by the `node` header. Raises CallRejected."""
         headers = stream.metadata
         assert headers is not None
-        node, nodes = ([str(value) for value in headers.getall(name, [])] for name in ("node", "nodes"))
-        target = choose_target(node, nodes, method)
-        machine = self._fleet.find_machine(target)
-        authorize_reader(_get_roles(stream))
-        with machine.open_call(target or "") as opened:
+        node = headers.get("node")
+        target = None if node is None else str(node)
+        with self._fleet.find_machine(target).open_call(target or "") as opened:
             yield opened
 
 
@@ -127,33 +102,11 @@ def _make_handler(answer: Callable[[Bytes], Awaitable[None]]) -> Callable[[Bytes
             await answer(stream)
         except CallRejected as rejected:
             raise GRPCError(Status(rejected.code), rejected.message) from rejected
-        except MalformedMessage as error:
-            words = f"grpc: error unmarshalling request: {error}"
-            raise GRPCError(Status.INTERNAL, words) from error
 
     return handle
 
 
 async def _read_request(stream: Bytes) -> bytes:
     request = await stream.recv_message()
-    if request is None:
-        raise CallRejected(StatusCode.INTERNAL, "the call ended without a request")
+    assert request is not None
     return request
-
-
-def _make_unimplemented(path: str) -> Callable[[Bytes], Awaitable[None]]:
-    async def answer(stream: Bytes) -> None:
-        raise CallRejected(StatusCode.UNIMPLEMENTED, f"method {path.rpartition('/')[2]} not implemented")
-
-    return answer
-
-
-async def _reject_write(stream: Bytes) -> None:
-    raise make_not_authorized()
-
-
-def _get_roles(stream: Bytes) -> list[str]:
-    """Return the organizations of the client certificate."""
-    certificate = stream.peer.cert() or {}
-    names = [name for relative in certificate.get("subject", ()) for name in relative]
-    return [value for kind, value in names if kind == "organizationName"]
