@@ -162,10 +162,6 @@ class KubeletsInGo:
             seconds=seconds,
         )
 
-    async def wait_until_issued(self, names: Sequence[str], *, seconds: float = 300) -> GoRequestBatch:
-        """Wait until the newest request of each node has its certificate, for `seconds` at most."""
-        return await self._send("issued", GoRequestBatch, names=names, seconds=seconds)
-
     async def wait_until_untainted(self, names: Sequence[str], *, seconds: float) -> bool:
         """Wait until these joined nodes were seen without the taint; False if not in time."""
         return await self._send("untainted", bool, names=names, seconds=seconds)

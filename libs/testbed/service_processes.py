@@ -172,14 +172,6 @@ class ServiceProcesses:
         async with aiohttp.ClientSession(timeout=_ONE_SECOND) as session:
             return (await _fetch(session, self.ports[name], path))[1]
 
-    def measure_usage(self) -> dict[str, ProcessUsage]:
-        """Return the resource usage of each running process (Linux)."""
-        return {
-            name: measure_process_usage(child.pid)
-            for name, child in self.children.items()
-            if child.is_running
-        }
-
 
 def _build_credential_flags(name: str, user: str, api_server: ApiServer, talosconfig: Path) -> list[str]:
     """Return the credential flags; only metadata or the all-in-one process gets the Talos credential.

@@ -21,7 +21,6 @@ from tests.bench.options import (
     add_flags,
     check_writable,
     make_options,
-    parse_sizes,
 )
 from tests.bench.other_controller import OtherControllerFailed
 from tests.bench.results import (
@@ -60,13 +59,6 @@ _PROGRAM = click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=
     help="burst, single: also measure this controller, which takes the reference's flags, and print ratios.",
 )
 @add_flags
-@click.option(
-    "--sizes",
-    default=",".join(map(str, BenchOptions().sizes)),
-    show_default=True,
-    callback=lambda _context, _option, text: parse_sizes(text),
-    help="scale: nodes of each burst.",
-)
 @click.option("--json", "json_file", type=_NEW_FILE, help="Write the results to this file.")
 @click.option("--compare", type=_FILE, metavar="FILE", help="Then compare with the results in this file.")
 @click.option(
@@ -89,11 +81,10 @@ def main(json_file: Path | None, compare: Path | None, show: Path | None, **opti
 
     Scenarios: burst: many nodes join at once.  single: nodes join one after the other.  steady:
     initialized nodes send heartbeats.  change: the address of a machine changes.  rules: a rule for most
-    nodes changes.  certificates: many nodes request their serving certificate at once.  leader-killed:
-    each node files two requests at once, then the bench kills the leading watcher; not with --mode
-    all-in-one-memory.  scale: bursts of growing size.  soak: simulated hours with changes, replaced nodes
-    and reconnects, in which nothing may grow. Without an argument all run except the last four, which takes
-    about ten minutes on two cores. The first run builds the control plane (six more minutes, needs Go).
+    nodes changes.  certificates: many nodes request their serving certificate at once.  soak: simulated
+    hours with changes, replaced nodes and reconnects, in which nothing may grow. Without an argument all run
+    except the last two, which takes about ten minutes on two cores. The first run builds the control plane
+    (six more minutes, needs Go).
     """
     console = _open_console()
     errors = Console(stderr=True)

@@ -16,7 +16,7 @@ from libs.testbed.kubelets_in_go import KubeletsInGo
 from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.patched_process import PATCHES
-from libs.testbed.service_processes import SERVICE_NETWORKS, ServiceProcesses, keep_running
+from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, SERVICE_NETWORKS, ServiceProcesses
 from tests.bench.instrumentation import COUNT_DIRECTORY, PROFILE_DIRECTORY
 from tests.bench.metrics import MessageCounts, read_message_counts
 from tests.bench.options import Mode
@@ -67,7 +67,6 @@ class BenchServices(NamedTuple):
     nats: NatsServer | None
     start_seconds: float  # from starting the processes until all are ready
     counts: Path  # the directory with a file of each process, which counts the messages applied by caches
-    restarts: Sequence[str] = ()  # the processes that ended and run again, so far
 
     def list_processes(self) -> dict[str, ChildProcess]:
         """Its processes by name, with its NATS server."""
@@ -108,15 +107,13 @@ async def start_services(
     *,
     flags: Sequence[str] = (),
     pod_cidrs: bool = False,
-    replicas: Mapping[str, int] | None = None,
-    own_flags: Mapping[str, Sequence[str]] | None = None,
+    own_flags: Mapping[str, Sequence[str]] = PATIENT_LEASE_FLAGS,
     profiles: Path | None = None,
-    restarts: bool = False,
 ) -> AsyncIterator[BenchServices]:
     """Start our services, with their own NATS server if the mode has one; yields when all are ready.
 
     With `pod_cidrs`, ipam is one of them. If one exits without `services.kill`, the body ends with an
-    exception group of ChildExited; with `restarts`, the process starts again, as in a cluster.
+    exception group of ChildExited. On this busy machine the watcher must not lose its Lease.
     """
     run_dir = stage.run_dir / name
     counts = make_directory(run_dir / "counts")
@@ -136,7 +133,6 @@ async def start_services(
             flags=(*POD_CIDR_FLAGS, *flags) if pod_cidrs else flags,
             own_flags=own_flags,
             wirings=(*DEFAULT_SERVICES, IPAM) if pod_cidrs else DEFAULT_SERVICES,
-            replicas=replicas,
             env=build_environment(counts, profiles),
         )
         services = await stack.enter_async_context(starting)
@@ -145,10 +141,6 @@ async def start_services(
         if profiles is not None:  # not earlier: the profile excludes imports
             for child in services.children.values():
                 child.process.send_signal(signal.SIGUSR2)
-        if restarts:
-            restarted = await stack.enter_async_context(keep_running(services))
-            yield BenchServices(services, nats, start_seconds, counts, restarted)
-            return
         async with asyncio.TaskGroup() as group:  # a service that exits cancels the measurement
             watching = group.create_task(services.wait_for_exit())
             yield BenchServices(services, nats, start_seconds, counts)

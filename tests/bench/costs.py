@@ -19,13 +19,9 @@ from tests.bench.bench_cluster import (
     is_controller_user,
     wait_until_quiet,
 )
-from tests.bench.figures import Figures, compute_ratio
+from tests.bench.figures import Figures
 from tests.bench.other_controller import OtherController
 
-# CPU until the last node is usable; other load distorts it less than seconds.
-GROUP: Final = "CPU until the last node: "
-CPU_RATIO: Final = "CPU with pod CIDRs / without"
-UNTIL_QUIET: Final = "CPU with pod CIDRs / without, until our services are quiet"
 _BENCH: Final = "bench"  # this process: it reads the audit log and prepares the kubelets
 _APART: Final = ("kubelets", "machines", _BENCH)  # neither servers of the cluster nor our services
 
@@ -170,34 +166,3 @@ def compute_per(kind: str, counts: Counter[str], count: int, per: str = "node") 
     counted = {what: n for what, n in sorted(counts.items()) if not is_lease_request(what)}
     figures = {f"{kind}: {what} per {per}": n / count for what, n in counted.items()}
     return {f"{kind}: all per {per}": sum(counted.values()) / count} | figures
-
-
-def compute_cpu_figures(before: Mapping[str, ProcessUsage], after: Mapping[str, ProcessUsage]) -> Figures:
-    """CPU seconds of each process between the two readings."""
-    return {f"{GROUP}{name} s": seconds for name, seconds in _compute_spent(before, after).items()}
-
-
-def compare_cpu(without: Figures, served: Figures) -> Figures:
-    """The ratios of the CPU of servers and services in the two bursts."""
-    return {
-        CPU_RATIO: compute_ratio(_sum_cpu(served), _sum_cpu(without)),
-        UNTIL_QUIET: compute_ratio(_sum_all_cpu(served), _sum_all_cpu(without)),
-    }
-
-
-def remove_group(figures: Figures, prefix: str) -> Figures:
-    """The CPU figures, under names with the prefix instead of the group."""
-    return {
-        f"{prefix}CPU of {n.removeprefix(GROUP)}": v for n, v in figures.items() if n.startswith(GROUP)
-    } | {f"{prefix}{n}": v for n, v in figures.items() if n.endswith(" CPU s")}
-
-
-def _sum_cpu(figures: Figures) -> float:
-    apart = {f"{GROUP}{process} s" for process in _APART}
-    return sum(value for name, value in figures.items() if name.startswith(GROUP) and name not in apart)
-
-
-def _sum_all_cpu(figures: Figures) -> float:
-    apart = {f"context: {process} CPU s" for process in _APART}
-    of_servers = (n for n in figures if n.startswith("context: ") and n.endswith(" CPU s") and n not in apart)
-    return figures["ours: all CPU s"] + sum(figures[name] for name in of_servers)

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,7 @@ from libs.testbed.kubelets import RequestRejected
 from libs.testbed.kubelets_in_go import GoJoinBatch
 from libs.testbed.machine_facts import MIXED_FLEET, make_numbered_machine
 from libs.testbed.machine_fleet import Address, SimMachineFacts
-from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, SERVICE_NETWORKS
+from libs.testbed.service_processes import SERVICE_NETWORKS
 from services.ipam.core.pages import NAME_PREFIX
 from tests.bench.bench_cluster import POD_NETWORKS, BenchCluster, BenchServices, StepCallback, start_services
 from tests.bench.figures import BenchRun, Figures
@@ -69,30 +69,19 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     report: StepCallback = lambda _: None  # prints the progress within a long run
 
     def start_services(
-        self, *flags: str, own_flags: Mapping[str, Sequence[str]] | None = None, **options: Any
+        self, *flags: str, **options: Any
     ) -> contextlib.AbstractAsyncContextManager[BenchServices]:
-        """Start our services for this run, with the options of `start_services`.
-
-        A profiled process is slow: it must not lose its Lease.
-        """
-        if self.profiles is not None and own_flags is None:
-            own_flags = PATIENT_LEASE_FLAGS
+        """Start our services for this run, with the options of `start_services`."""
         return start_services(
-            self.stage,
-            self.mode,
-            self.name,
-            flags=flags,
-            own_flags=own_flags,
-            profiles=self.profiles,
-            **options,
+            self.stage, self.mode, self.name, flags=flags, profiles=self.profiles, **options
         )
 
     def start_controller(
-        self, *, pod_cidrs: bool = False, own_flags: Mapping[str, Sequence[str]] | None = None
+        self, *, pod_cidrs: bool = False
     ) -> contextlib.AbstractAsyncContextManager[BenchServices | OtherController]:
         """Start what the mode measures: our services, or the program of --against."""
         if self.mode not in AGAINST_MODES:
-            return self.start_services(pod_cidrs=pod_cidrs, own_flags=own_flags)
+            return self.start_services(pod_cidrs=pod_cidrs)
         assert self.options.against is not None, "the command requires it for these modes"
         return start_other_controller(
             self.stage, self.mode, self.name, self.options.against, pod_cidrs=pod_cidrs

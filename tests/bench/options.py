@@ -20,8 +20,6 @@ Scenario = Literal[
     "change",
     "rules",
     "certificates",
-    "leader-killed",
-    "scale",
     "soak",
 ]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,7 +27,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 AGAINST_MODES: Final[tuple[Mode, ...]] = ("against-tuned", "against-default")
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 DEFAULT_MODES: Final[tuple[Mode, ...]] = ("all-in-one-memory", "separate")
-NATS_MODES: Final[tuple[Mode, ...]] = ("separate", "all-in-one-nats")
 
 
 class ScenarioSpec(NamedTuple):
@@ -38,7 +35,6 @@ class ScenarioSpec(NamedTuple):
     title: str  # a format of the fields of BenchOptions, and of `pace`, `asking` and `pods`
     is_default: bool = False
     is_comparable: bool = False  # --against measures it, too
-    modes: tuple[Mode, ...] = MODES  # fewer for a scenario that kills one of several processes
 
 
 SCENARIOS: Final[Mapping[Scenario, ScenarioSpec]] = {
@@ -52,11 +48,6 @@ SCENARIOS: Final[Mapping[Scenario, ScenarioSpec]] = {
         "a rule for most of {rule_nodes} nodes changes {rule_changes} times", is_default=True
     ),
     "certificates": ScenarioSpec("{certificate_nodes} ready nodes request their certificate at once"),
-    "leader-killed": ScenarioSpec(
-        "{nodes} nodes file two requests each, the leader is killed (Lease {lease_seconds} s)",
-        modes=NATS_MODES,
-    ),
-    "scale": ScenarioSpec("bursts of {sizes} nodes, {pace}{asking}", is_comparable=True),
     "soak": ScenarioSpec("{soak_nodes} nodes, {soak_hours} simulated hours of {soak_hour_seconds:g} s"),
 }
 
@@ -74,7 +65,7 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
     scenarios: tuple[Scenario, ...] = tuple(name for name, spec in SCENARIOS.items() if spec.is_default)
     modes: tuple[Mode, ...] = DEFAULT_MODES
     runs: Annotated[int, _count("Runs of each scenario; the tables show medians.", most=100)] = 3
-    nodes: Annotated[int, _count("burst, leader-killed: nodes that join.")] = 1000
+    nodes: Annotated[int, _count("burst: nodes that join.")] = 1000
     concurrency: Annotated[int, _count("Joins or requests at once; 0 = all.", least=0)] = 64
     singles: Annotated[int, _count("single: nodes that join, one after the other.")] = 100
     steady_nodes: Annotated[int, _count("steady: nodes that send heartbeats.")] = 200
@@ -94,11 +85,9 @@ class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     pod_cidrs: Annotated[
         bool,
-        Meta(description="burst: compare it with the same burst with dual-stack pod CIDRs from ipam."),
+        Meta(description="burst: each node also gets dual-stack pod CIDRs, from ipam."),
     ] = False
     certificate_nodes: Annotated[int, _count("certificates: nodes that request certificates.")] = 2000
-    sizes: tuple[int, ...] = (100, 300, 1000, 3000, 5000)
-    lease_seconds: Annotated[int, _count("leader-killed: duration of the watcher's Lease.", least=6)] = 15
     soak_nodes: Annotated[int, _count("soak: nodes.", least=10)] = 50
     soak_hours: Annotated[int, _count("soak: simulated hours.", most=10_000)] = 24
     soak_hour_seconds: Annotated[
@@ -141,9 +130,6 @@ def make_options(options: dict[str, Any]) -> BenchOptions:
     """The options of a bench. Raises UsageError with the reason."""
     scenarios = tuple(dict.fromkeys(options["scenarios"])) or BenchOptions().scenarios
     modes = tuple(dict.fromkeys(options["modes"])) or DEFAULT_MODES
-    for scenario in scenarios:
-        if not {*(possible := SCENARIOS[scenario].modes)} & {*modes}:
-            raise click.UsageError(f"{scenario} requires --mode {' or '.join(possible)}")
     if (program := options["against"]) is not None:
         if not os.access(program, os.X_OK):
             raise click.UsageError(f"--against {program}: not executable; run: chmod +x {program}")
@@ -166,14 +152,3 @@ def check_writable(option: str, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.UsageError(f"{option} {file}: {error.strerror}") from None
-
-
-def parse_sizes(text: str) -> tuple[int, ...]:
-    """The sizes of --sizes in ascending order. Raises BadParameter."""
-    try:
-        sizes = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        sizes = ()
-    if not sizes or not all(1 <= size <= MAX_NODES for size in sizes):
-        raise click.BadParameter(f"{text!r} is not a list such as 100,300,1000 (1 to {MAX_NODES} nodes)")
-    return tuple(sorted({*sizes}))

@@ -1,4 +1,4 @@
-"""Pod CIDRs: figures of a burst that gets them, compared with the burst without."""
+"""Pod CIDRs: figures of a burst that gets them."""
 
 from collections.abc import Sequence
 from ipaddress import ip_network
@@ -6,23 +6,28 @@ from itertools import groupby
 from typing import Final
 
 from libs.testbed.kubelets_in_go import GoNodeJoin
-from tests.bench.costs import compare_cpu, remove_group
-from tests.bench.figures import Figures, compute_ratio, compute_times, find_begin, list_broken
+from tests.bench.figures import Figures, compute_times, find_begin, list_broken
 
-RATIO: Final = "usable with pod CIDRs / without"
-WITHOUT: Final = "without pod CIDRs: "
-_CLAIMS: Final = "pod CIDRs: ConfigMap writes per node"
-_PATCHES: Final = "pod CIDRs: Node patches per node"
-_KUBERNETES: Final = "Kubernetes: "
-_OF_CLAIMS: Final = tuple(f"{_KUBERNETES}{verb} configmaps" for verb in ("create", "update"))
-_SERVED_PROMISES: Final = {
+CLAIMS: Final = "pod CIDRs: ConfigMap writes per node"
+_WRITES: Final = ("Kubernetes: create configmaps per node", "Kubernetes: update configmaps per node")
+_PROMISES: Final = {
     "never with pod CIDRs": "nodes did not get pod CIDRs in time",
     "pod CIDRs: given twice": "pod CIDRs overlap another one",
     "pod CIDRs: nodes without both families": "nodes do not have one pod CIDR of each family",
 }
-_MOST_TIMES: Final = 1.3  # promised: relative to the burst without
-_MOST_CLAIMS: Final = 0.1  # writes per node
-_ENOUGH: Final = 1000  # with fewer nodes the figures depend on seconds, not on nodes
+_MOST_CLAIMS: Final = 0.1  # promised, writes per node
+_ENOUGH: Final = 1000  # with fewer nodes the figure depends on seconds, not on nodes
+
+
+def compute_pod_cidr_figures(
+    nodes: Sequence[GoNodeJoin], carried: Sequence[tuple[str, ...]], requests: Figures
+) -> Figures:
+    """Figures of nodes that joined and their blocks; `requests` has the requests per node."""
+    return {
+        CLAIMS: sum(requests.get(name, 0.0) for name in _WRITES),
+        **compute_served_figures(nodes),
+        **compute_carried_figures(carried),
+    }
 
 
 def compute_served_figures(nodes: Sequence[GoNodeJoin]) -> Figures:
@@ -57,38 +62,9 @@ def _count_overlapping(spans: Sequence[tuple[int, int, int]]) -> int:
     return found
 
 
-def compare_bursts(without: Figures, served: Figures) -> Figures:
-    """The figures of the burst with pod CIDRs, and their differences from the burst without.
-
-    In one process all services use one user, so only the difference shows the requests of ipam.
-    """
-    patches = f"{_KUBERNETES}patch nodes per node"
-    every = f"{_KUBERNETES}all per node"
-    refused = [f"{kind} (refused) per node" for kind in (*_OF_CLAIMS, f"{_KUBERNETES}patch nodes")]
-    first = {
-        RATIO: compute_ratio(served["all usable s"], without["all untainted s"]),
-        **compare_cpu(without, served),
-        _PATCHES: served.get(patches, 0.0) - without.get(patches, 0.0),
-        _CLAIMS: sum(served.get(f"{kind} per node", 0.0) for kind in _OF_CLAIMS),
-        "pod CIDRs: refused writes per node": sum(served.get(kind, 0.0) for kind in refused),
-        "pod CIDRs: requests per node in all": served[every] - without[every],
-        "pod CIDRs: CPU per node ms": served["ours: CPU per node ms"] - without["ours: CPU per node ms"],
-    }
-    shown = ("all untainted s", "untainted p50 ms", "untainted p99 ms", "never untainted")
-    baseline = {f"{WITHOUT}{name}": without[name] for name in shown} | remove_group(without, WITHOUT)
-    return first | served | baseline
-
-
 def find_pod_cidr_problems(figures: Figures, *, nodes: int) -> list[str]:
     """The promises that did not hold."""
-    found = find_served_problems(figures)
-    if nodes >= _ENOUGH and figures[RATIO] > _MOST_TIMES:
-        found.append(f"with pod CIDRs it took more than {_MOST_TIMES} times as long")
-    if nodes >= _ENOUGH and figures[_CLAIMS] > _MOST_CLAIMS:
+    found = list_broken(figures, _PROMISES)
+    if nodes >= _ENOUGH and figures[CLAIMS] > _MOST_CLAIMS:
         found.append(f"more than {_MOST_CLAIMS} writes of claims per node")
     return found
-
-
-def find_served_problems(figures: Figures) -> list[str]:
-    """Nodes without pod CIDRs, and pod CIDRs that overlap."""
-    return list_broken(figures, _SERVED_PROMISES)

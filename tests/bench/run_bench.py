@@ -17,8 +17,7 @@ from tests.bench.bench_cluster import OTHER_CONTROLLER, BenchCluster, start_clus
 from tests.bench.certificates import measure_certificates
 from tests.bench.changes import measure_address_change, measure_rule_changes, measure_steady
 from tests.bench.figures import BenchRun
-from tests.bench.joins import measure_burst, measure_scale, measure_single
-from tests.bench.leader_killed import measure_leader_killed
+from tests.bench.joins import measure_burst, measure_single
 from tests.bench.measurement import Measure, Measurement, make_fleet, run_machines
 from tests.bench.options import AGAINST_MODES, SCENARIOS, BenchOptions, Mode, Scenario
 from tests.bench.other_controller import OtherControllerFailed
@@ -36,8 +35,6 @@ MEASURE_BY_SCENARIO: Final[Mapping[Scenario, Measure]] = {
     "change": measure_address_change,
     "rules": measure_rule_changes,
     "certificates": measure_certificates,
-    "leader-killed": measure_leader_killed,
-    "scale": measure_scale,
     "soak": measure_soak,
 }
 
@@ -89,7 +86,6 @@ def plan_runs(wanted: BenchOptions) -> list[tuple[Scenario, Mode, int]]:
         for scenario in wanted.scenarios
         for number in range(1, wanted.runs + 1)
         for mode in (wanted.modes if number % 2 else wanted.modes[::-1])
-        if mode in SCENARIOS[scenario].modes
         if mode not in AGAINST_MODES or SCENARIOS[scenario].is_comparable
     ]
 
@@ -118,7 +114,7 @@ def format_headline(run: BenchRun) -> str:
 
 async def _warm_up_cluster(stage: BenchCluster, wanted: BenchOptions) -> None:
     """Let some nodes join and leave: a new API server and a new signer handle the first ones slowly."""
-    asking = wanted.certificates or bool({"certificates", "leader-killed"} & {*wanted.scenarios})
+    asking = wanted.certificates or "certificates" in wanted.scenarios
     async with run_machines(stage, make_fleet("warm-up", _WARM_UP_NODES), certificates=int(asking)) as names:
         await stage.kubelets.join(names, concurrency=wanted.concurrency, until_untainted=False)
         if asking:

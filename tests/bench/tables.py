@@ -23,12 +23,9 @@ from tests.bench.results import BenchResults
 # The prefixes of figures (before the colon), in the order of the tables.
 _GROUPS = (
     "",
-    "scale",
     "joins only",
-    "without pod CIDRs",
     "pod CIDRs",
     "heartbeats only",
-    "CPU until the last node",
     "approve everything",
     "per node",
     "Kubernetes",
@@ -40,7 +37,7 @@ _GROUPS = (
     "context",
 )
 # Groups with a figure per process, which differ by mode.
-_SORTED = ("CPU until the last node", "ours", "other", "loop lag", "context")
+_SORTED = ("ours", "other", "loop lag", "context")
 _WORTH_A_COLOUR = 0.1  # a smaller change is noise on most machines
 # Fields of the environment and the options that limit no comparison.
 _NOT_COMPARED: Final = frozenset(
@@ -152,7 +149,6 @@ def group_figures(names: Iterable[str]) -> list[list[str]]:
 
 def _format_title(wanted: BenchOptions, scenario: Scenario) -> str:
     words = msgspec.structs.asdict(wanted) | {
-        "sizes": ", ".join(map(str, wanted.sizes)),
         "pace": f"{wanted.concurrency} at a time" if wanted.concurrency else "all at once",
         "asking": ", each requests its certificate" if wanted.certificates else "",
         "pods": ", each gets pod CIDRs" if wanted.pod_cidrs else "",

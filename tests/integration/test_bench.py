@@ -29,7 +29,7 @@ from libs.testbed.service_start import ROOT
 from tests.bench.bench_cluster import BenchCluster, start_services
 from tests.bench.certificates import measure_unconditional_approval
 from tests.bench.figures import BenchRun
-from tests.bench.measurement import Measurement, delete_claims
+from tests.bench.measurement import Measurement
 from tests.bench.options import BenchOptions, Mode, Scenario
 from tests.bench.other_controller import OtherControllerFailed, start_other_controller
 from tests.bench.run_bench import MEASURE_BY_SCENARIO, check_other_controller, format_top_functions
@@ -263,7 +263,7 @@ CASES = {
         {
             "never with pod CIDRs": NONE,
             "pod CIDRs: given twice": NONE,
-            "pod CIDRs: Node patches per node": ONE,
+            "Kubernetes: patch nodes per node": (2, 3),
             "pod CIDRs: ConfigMap writes per node": (1e-9, 0.99),
         },
         {"pod_cidrs": True},
@@ -292,15 +292,6 @@ CASES = {
             "Kubernetes: all per changed node": ONE,
         },
     ),
-    "a killed leader": Case(
-        "leader-killed",
-        "separate",
-        {
-            "requests filed": (2 * SMALL.nodes, 2 * SMALL.nodes),
-            "killed to next leader s": (1e-9, 60),
-            "processes ended, the leader included": (1, 100),
-        },
-    ),
     "certificates": Case(
         "certificates",
         "separate",
@@ -311,22 +302,13 @@ CASES = {
             "issued / approve everything": SOME,
         },
     ),
-    "bursts of two sizes": Case(
-        "scale",
-        "all-in-one-memory",
-        {"scale: CPU per node, most / least": (1, 1000)}
-        | {f"scale: {nodes} nodes: CPU per node ms": SOME for nodes in (5, 10)}
-        | {f"scale: {nodes} nodes: peak RSS MB": (20, 1000) for nodes in (5, 10)},
-        {"sizes": (5, 10)},
-    ),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 async def test_a_scenario_is_measured_and_leaves_nothing_behind(case: str, stage: BenchCluster):
     run = await CASES[case].measure(stage)
-    # so few requests may all be issued before the kill
-    assert [problem for problem in run.problems if "too late" not in problem] == []
+    assert run.problems == ()
     figures = {figure: run.figures.get(figure, math.nan) for figure in CASES[case].figures}
     wrong = {
         figure: figures[figure]
@@ -398,7 +380,6 @@ async def test_another_controller_is_measured_by_the_same_figures(stage: BenchCl
     assert figures["controller: peak RSS MB"] > 20
     assert figures["all usable s"] > 0
     assert "ours: all CPU s" not in figures
-    await delete_claims(stage)
 
 
 async def test_a_program_that_exits_at_once_is_named_with_its_last_lines(stage: BenchCluster, tmp_path: Path):

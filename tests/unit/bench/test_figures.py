@@ -9,14 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
-from libs.testbed.service_processes import ProcessUsage
 from tests.bench import metrics
 from tests.bench.certificates import find_certificate_problems
 from tests.bench.changes import (
     compute_rule_figures,
     find_rule_problems,
 )
-from tests.bench.costs import compute_cpu_figures, compute_per
 from tests.bench.figures import (
     BenchRun,
     compute_issued_figures,
@@ -24,11 +22,10 @@ from tests.bench.figures import (
     compute_percentile,
     compute_untainted_figures,
 )
-from tests.bench.joins import GROWTH, compute_growth, select_scale_figures
 from tests.bench.pod_cidrs import (
-    RATIO,
-    compare_bursts,
+    CLAIMS,
     compute_carried_figures,
+    compute_pod_cidr_figures,
     compute_served_figures,
     find_pod_cidr_problems,
 )
@@ -83,14 +80,6 @@ def test_only_the_lag_during_the_measurement_counts():
     after = {**before, 0.25: 104.0, math.inf: 105.0}
     assert metrics.compute_percentile_bound(metrics.subtract_histogram(before, after), 100) == 0.25
     assert math.isnan(metrics.compute_percentile_bound(metrics.subtract_histogram(before, before), 99))
-
-
-def test_only_the_compared_figures_of_a_size_are_kept_and_the_growth_is_most_by_least():
-    burst = {"controller: CPU per node ms": 4.0, "controller: peak RSS MB": 80.0, "all joined s": 9.0}
-    small = select_scale_figures(burst, 100)
-    assert small == {"scale: 100 nodes: CPU per node ms": 4.0, "scale: 100 nodes: peak RSS MB": 80.0}
-    large = select_scale_figures(burst | {"controller: CPU per node ms": 6.0}, 1000)
-    assert compute_growth(small | large, (100, 1000)) == {GROWTH: 1.5}
 
 
 def test_promises_about_a_changed_rule_that_do_not_hold_are_problems():
@@ -163,89 +152,23 @@ def test_nodes_without_a_block_of_each_family_are_counted():
     assert compute_carried_figures(carried)["pod CIDRs: nodes without both families"] == 3
 
 
-def cpu_of(ours: float, *, kubelets: float) -> dict[str, float]:
-    before = {"all-in-one": 1.0, "kube-apiserver": 20.0, "kubelets": 3.0, "machines": 1.0, "bench": 5.0}
-    spent = {"all-in-one": ours, "kube-apiserver": ours, "kubelets": kubelets, "machines": 9.0, "bench": 7.0}
-    after = {name: used(seconds + spent[name]) for name, seconds in before.items()}
-    return compute_cpu_figures({name: used(seconds) for name, seconds in before.items()}, after)
-
-
-def used(cpu_seconds: float) -> ProcessUsage:
-    return ProcessUsage(cpu_seconds=cpu_seconds, peak_rss_bytes=0, threads=1)
-
-
-def pod_cidr_figures_of(**more: float) -> dict[str, float]:
-    without = {
-        "all untainted s": 10.0,
-        "untainted p50 ms": 1.0,
-        "untainted p99 ms": 2.0,
-        "never untainted": 0.0,
-        "ours: CPU per node ms": 6.0,
-        **cpu_of(6.0, kubelets=2.0),
-        "ours: all CPU s": 7.0,
-        "context: kube-apiserver CPU s": 8.0,
-        "context: kubelets CPU s": 2.0,
-    } | compute_per("Kubernetes", Counter({"patch nodes": 100, "create events": 100}), 100)
-    asked = Counter(
-        {
-            "patch nodes": 200,
-            "patch nodes (refused)": 2,
-            "create events": 100,
-            "create configmaps": 2,
-            "update configmaps": 5,
-            "update configmaps (refused)": 1,
-            "get configmaps": 1,
-        }
-    )
-    served = {
-        "all usable s": 12.0,
-        "ours: CPU per node ms": 7.5,
-        **cpu_of(9.0, kubelets=2.4),
-        "ours: all CPU s": 8.0,
-        "context: kube-apiserver CPU s": 10.0,
-        "context: kubelets CPU s": 3.0,
-        "never with pod CIDRs": 0.0,
-        **compute_carried_figures([("10.0.0.0/24", "fd00::/80")]),
-        **compute_per("Kubernetes", asked, 100),
-    }
-    return compare_bursts(without, served | more)
-
-
-def test_the_cost_of_pod_cidrs_is_the_difference_to_the_burst_without():
-    figures = pod_cidr_figures_of()
-    expected = {
-        RATIO: 1.2,
-        "pod CIDRs: Node patches per node": 1.0,
-        "pod CIDRs: ConfigMap writes per node": 0.07,
-        "pod CIDRs: refused writes per node": 0.03,
-        "pod CIDRs: requests per node in all": 1.11,
-        "pod CIDRs: CPU per node ms": 1.5,
-        "without pod CIDRs: all untainted s": 10.0,
-    }
-    assert {name: figures[name] for name in expected} == pytest.approx(expected)
-
-
 def test_promises_about_pod_cidrs_that_do_not_hold_are_problems():
-    assert find_pod_cidr_problems(pod_cidr_figures_of(), nodes=1000) == []
-    broken = pod_cidr_figures_of(
-        **{
-            "all usable s": 13.1,
-            "Kubernetes: update configmaps per node": 0.1,
-            "never with pod CIDRs": 3.0,
-            "pod CIDRs: given twice": 2.0,
-            "pod CIDRs: nodes without both families": 4.0,
-        }
-    )
+    served = [joined("a", 10.0, 10.1, 11.0, 13.0), joined("b", 10.5, 10.6, 12.5, 11.0)]
+    carried = [("10.0.0.0/24", "fd00::/80"), ("10.0.1.0/24", "fd00:1::/80")]
+    asked = {"Kubernetes: create configmaps per node": 0.02, "Kubernetes: update configmaps per node": 0.05}
+    kept = compute_pod_cidr_figures(served, carried, asked)
+    assert kept[CLAIMS] == pytest.approx(0.07)
+    assert find_pod_cidr_problems(kept, nodes=1000) == []
+    broken = kept | {
+        CLAIMS: 0.12,
+        "never with pod CIDRs": 3.0,
+        "pod CIDRs: given twice": 2.0,
+        "pod CIDRs: nodes without both families": 4.0,
+    }
     always = [
         "3 nodes did not get pod CIDRs in time",
         "2 pod CIDRs overlap another one",
         "4 nodes do not have one pod CIDR of each family",
     ]
-    assert find_pod_cidr_problems(broken, nodes=999) == always, (
-        "few nodes: no check of time and of shared writes"
-    )
-    assert find_pod_cidr_problems(broken, nodes=1000) == [
-        *always,
-        "with pod CIDRs it took more than 1.3 times as long",
-        "more than 0.1 writes of claims per node",
-    ]
+    assert find_pod_cidr_problems(broken, nodes=999) == always, "few nodes: no check of shared writes"
+    assert find_pod_cidr_problems(broken, nodes=1000) == [*always, "more than 0.1 writes of claims per node"]

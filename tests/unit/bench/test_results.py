@@ -100,7 +100,6 @@ async def test_a_run_in_which_kube_apiserver_keeps_rejecting_requests_has_that_p
         (["--against", __file__], f"{__file__}: not executable; run: chmod +x {__file__}"),
         (["steady", "--against", sys.executable], "requires one of the scenarios burst, single"),
         (["--mode", "against-tuned"], "--mode against-tuned requires --against PROGRAM"),
-        (["leader-killed", "--mode", "all-in-one-memory"], "leader-killed requires --mode separate or"),
         (["--keep-logs", str(Path(__file__).parent)], "name an empty or a new directory"),
     ],
 )

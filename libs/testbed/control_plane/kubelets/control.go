@@ -112,9 +112,6 @@ func (c *Control) carryOut(ctx context.Context, command Command) (any, error) {
 		return c.withKubelets(command.Names, func(kubelets []Kubelet) (any, error) {
 			return c.file(ctx, command, kubelets)
 		})
-	case "issued":
-		command.Certificates, command.Issued = 0, true
-		return c.file(ctx, command, nil)
 	case "beat":
 		return c.withKubelets(command.Names, func(kubelets []Kubelet) (any, error) {
 			return c.beat(ctx, command, kubelets)

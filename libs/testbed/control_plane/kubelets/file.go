@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Requested is the result of "file" and "issued".
+// Requested is the result of "file".
 type Requested struct {
 	Requests []Request `json:"requests"` // all requests of these nodes, those of a node in the order of creation
 	Retries  int64     `json:"retries"`  // repeated requests of kubelets
