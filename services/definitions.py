@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from libs.common.contract.services import SERVICES, ServiceSpec
+from libs.common.contract.services import SERVICE_TABLE, ServiceSpec
 from libs.common.service.service import ServiceDefinition
 
 
-def load_definitions(specs: Iterable[ServiceSpec] = SERVICES) -> tuple[ServiceDefinition[Any], ...]:
+def load_definitions(specs: Iterable[ServiceSpec] = SERVICE_TABLE) -> tuple[ServiceDefinition[Any], ...]:
     """Return `<NAME>_DEFINITION` of `services.<name>.service` for each service."""
     return tuple(
         getattr(import_module(f"services.{spec.service}.service"), f"{spec.service.upper()}_DEFINITION")
@@ -18,7 +18,7 @@ def load_definitions(specs: Iterable[ServiceSpec] = SERVICES) -> tuple[ServiceDe
     )
 
 
-def load_settings_types(specs: Iterable[ServiceSpec] = SERVICES) -> dict[str, type[msgspec.Struct]]:
+def load_settings_types(specs: Iterable[ServiceSpec] = SERVICE_TABLE) -> dict[str, type[msgspec.Struct]]:
     """Return `<Name>Settings` of `services.<name>.settings` for each service; loads less than definitions."""
     return {
         spec.service: getattr(

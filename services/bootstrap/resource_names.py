@@ -4,9 +4,8 @@ from typing import Final
 
 import msgspec
 
-from libs.common.contract.services import READER_USER, SERVICES, PolicyRule
+from libs.common.contract.services import READER_USER, SERVICES, PolicyRule, expand_cloud
 
-KEY_USERS: Final = (*(wiring.service for wiring in SERVICES), READER_USER)
 SEED: Final = "seed.nk"
 CERTIFICATE, KEY, CA = "tls.crt", "tls.key", "ca.crt"
 
@@ -17,6 +16,7 @@ class ResourceNames(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     prefix: str
     cluster_domain: str = "cluster.local"
+    cloud_accounts: tuple[str, ...] = ()
 
     @property
     def nats(self) -> str:
@@ -33,9 +33,15 @@ class ResourceNames(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.nats}-{user}"
 
     @property
+    def users(self) -> tuple[str, ...]:
+        """The NATS users with a key: each service, each cloud account, and one that only reads."""
+        specs = (*SERVICES, *map(expand_cloud, self.cloud_accounts))
+        return (*(spec.service for spec in specs), READER_USER)
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """The names of all Secrets."""
-        return (*map(self.seed_secret, KEY_USERS), self.authority)
+        return (*map(self.seed_secret, self.users), self.authority)
 
     def list_hosts(self) -> tuple[str, ...]:
         """Return every host name by which a client in the cluster or another server may reach a server."""

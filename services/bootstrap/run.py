@@ -54,7 +54,10 @@ def main(arguments: Sequence[str]) -> int:
 
 async def _run(settings: BootstrapSettings) -> int:
     names = ResourceNames(
-        namespace=settings.namespace, prefix=settings.prefix, cluster_domain=settings.cluster_domain
+        namespace=settings.namespace,
+        prefix=settings.prefix,
+        cluster_domain=settings.cluster_domain,
+        cloud_accounts=settings.cloud_accounts,
     )
     store = _make_store(settings)
     async with AsyncExitStack() as endings:
@@ -122,6 +125,7 @@ def _make_spec(settings: BootstrapSettings, names: ResourceNames) -> ServerSpec:
         files_dir=settings.out.absolute(),
         store_dir=settings.store_dir,
         store_bytes=settings.store_bytes,
+        cloud_accounts=settings.cloud_accounts,
     )
     hosts = (*names.list_hosts(), server.own_host, *settings.tls_names)
     return ServerSpec(

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.common.contract.services import DURABLES, READER_USER, SERVICES, ServiceSpec
+from libs.common.contract.services import DURABLES, READER_USER, SERVICES, ServiceSpec, expand_cloud
 from libs.common.contract.subjects import FLOW, ROOT, STREAM
 
 SYSTEM_USER: Final = "system"  # requests that a server reloads its configuration
@@ -36,8 +36,8 @@ def build_service_permissions(wiring: ServiceSpec) -> NatsPermissions:
     """Return the permissions of a service.
 
     A reply subject needs no permission: the server replies to any subject, also to one of the stream. So a
-    service that publishes outside the flow may only read the flow. Otherwise it could let the server publish
-    its own messages to the flow.
+    service never reads the subjects outside the flow to which it publishes. Otherwise it could let the server
+    publish its own messages to the flow.
     """
     own = [durable.name for durable in wiring.durables]
     return NatsPermissions(
@@ -146,6 +146,7 @@ class NatsServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     files_dir: PurePath  # of its certificate and the CA's
     store_dir: PurePath
     store_bytes: int
+    cloud_accounts: tuple[str, ...] = ()
 
     @property
     def own_host(self) -> str:
@@ -158,9 +159,10 @@ class NatsServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return _join_host_port(self.own_host, self.client_port)
 
 
-def build_permissions_by_user() -> dict[str, NatsPermissions]:
+def build_permissions_by_user(cloud_accounts: Iterable[str]) -> dict[str, NatsPermissions]:
     """Return the permissions of every user except the system user."""
-    return {wiring.service: build_service_permissions(wiring) for wiring in SERVICES} | {
+    specs = (*SERVICES, *map(expand_cloud, cloud_accounts))
+    return {spec.service: build_service_permissions(spec) for spec in specs} | {
         READER_USER: build_reader_permissions()
     }
 
@@ -194,7 +196,7 @@ def _build_config(server: NatsServerConfig, public_keys: Mapping[str, str]) -> d
                 "jetstream": _build_account_limits(server),
                 "users": [
                     _build_user(public_keys[user], rights)
-                    for user, rights in build_permissions_by_user().items()
+                    for user, rights in build_permissions_by_user(server.cloud_accounts).items()
                 ],
             },
             "SYS": {

@@ -28,7 +28,7 @@ from services.bootstrap.certificates import (
     make_authority,
 )
 from services.bootstrap.key_stores import read_file, write_file
-from services.bootstrap.resource_names import CA, CERTIFICATE, KEY, KEY_USERS, SEED, ResourceNames
+from services.bootstrap.resource_names import CA, CERTIFICATE, KEY, SEED, ResourceNames
 from services.bootstrap.server_config import SYSTEM_USER, NatsServerConfig, render_server_config
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class WriteResult(msgspec.Struct, frozen=True, kw_only=True):
 async def ensure_installation_keys(store: KeyStore, names: ResourceNames, now: datetime) -> InstallationKeys:
     """Read the keys and create missing ones. Raises InvalidSecretError, KubeError or OSError."""
     authority = await _ensure_authority(store, names, now)
-    keys = {user: await _ensure_public_key(store, names.seed_secret(user)) for user in KEY_USERS}
+    keys = {user: await _ensure_public_key(store, names.seed_secret(user)) for user in names.users}
     await store.publish_authority(names.authority, authority.certificate.decode())
     return InstallationKeys(authority=authority, public_keys=keys)
 

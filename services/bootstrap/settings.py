@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from libs.common.contract.services import ACCOUNT_FORM, is_account_name
 from libs.common.settings.flags import (
     BIND_ADDRESS,
     HEALTH_AND_METRICS,
@@ -41,6 +42,10 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
             _OBJECTS_GROUP,
         ),
     ] = ""
+    cloud_accounts: Annotated[
+        tuple[str, ...],
+        Flag("cloud-accounts", "Cloud accounts, each of which gets a key of its own.", _OBJECTS_GROUP),
+    ] = ()
     out: Annotated[
         Path,
         Flag(
@@ -159,6 +164,11 @@ class BootstrapSettings(msgspec.Struct, frozen=True, kw_only=True):
             found.append(
                 f"--replicas={self.replicas}: an even number tolerates no more failures: use 1, 3 or 5"
             )
+        found += [
+            f"--cloud-accounts: {name!r} is no name of an account: {ACCOUNT_FORM}"
+            for name in self.cloud_accounts
+            if not is_account_name(name)
+        ]
         if not _is_address(self.listen_address):
             found.append(f'--listen-address: "{self.listen_address}" is not an IP address')
         return tuple(found)

@@ -3,7 +3,7 @@
 import sys
 
 from libs.common.service.run_process import run_process
-from services.cloud.service import CLOUD_DEFINITION
+from services.cloud.service import CLOUD_DEFINITION, require_one_account
 
 if __name__ == "__main__":
-    sys.exit(run_process(CLOUD_DEFINITION))
+    sys.exit(run_process(CLOUD_DEFINITION, conflicts=require_one_account))

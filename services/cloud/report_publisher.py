@@ -8,9 +8,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus.delivery import TemporaryError
-from libs.common.bus.ordered_publisher import OrderedPublisher, PublishOutcome
-from libs.common.bus.protocol import BusError
+from libs.common.bus.protocol import Bus, BusError
 from libs.common.contract.events import (
     AnyInstanceEvent,
     InstanceExists,
@@ -29,9 +27,14 @@ _RETRY_SECONDS: Final = 10.0
 
 @dataclass(eq=False, kw_only=True)
 class ReportPublisher:
-    """Keeps the last report of each kind about each Node in the stream."""
+    """Keeps the last report of each kind about each Node in the stream.
 
-    publisher: OrderedPublisher
+
+    It expects no sequence, which takes reading: the key of an account may not read what it publishes, because
+    the server could then publish that anywhere. A reader orders reports by `asked_at`.
+    """
+
+    bus: Bus
     stream_id: Callable[[], str]
     monotonic: Callable[[], float]
     step_seconds: float
@@ -71,7 +74,6 @@ class ReportPublisher:
 
     def start_stream(self) -> None:
         """Publish everything to a new stream."""
-        self.publisher.forget_all()
         self._due = dict.fromkeys(self._reports, self.monotonic())
 
     async def _publish(self, subject: str) -> None:
@@ -84,14 +86,12 @@ class ReportPublisher:
         )
         interval = REPUBLISH_QUIET_SECONDS if is_quiet else REPUBLISH_SECONDS
         try:
-            outcome = await self.publisher.publish(report)
-        except (BusError, TemporaryError) as error:
+            await self.bus.publish(report)
+        except BusError as error:
             self._failure, interval = str(error), _RETRY_SECONDS
             log.warning("publish failed, will retry", extra={"node": report.name, "error": str(error)})
         else:
             self._failure = ""
-            if outcome is PublishOutcome.SUPERSEDED and report.stream_id == self.stream_id():
-                log.warning("another process has published a newer report", extra={"node": report.name})
         if subject in self._reports:
             is_current = report.stream_id == self.stream_id()
             self._due[subject] = self.monotonic() + (interval if is_current else 0.0)

@@ -1,19 +1,21 @@
 """cloud: follows Nodes, and publishes what the cloud of one account says of their instances."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
+from typing import Any
+
+import msgspec
 
 from libs.clouds.hcloud.hcloud_instances import ENDPOINT, HcloudInstances
 from libs.clouds.instances import Instance, Instances, Outcome
 from libs.common.bus.flow import Flow
-from libs.common.bus.ordered_publisher import OrderedPublisher
 from libs.common.contract import events
-from libs.common.contract.services import CLOUD
+from libs.common.contract.services import CLOUD, expand_cloud
 from libs.common.contract.subjects import ENRICHED_NODE, is_csr_subject
 from libs.common.observability import metrics
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
-from libs.common.settings.read_settings import SettingsError
+from libs.common.settings.read_settings import ParsedSettings, SettingsError
 from services.cloud.account_poller import AccountPoller
 from services.cloud.core.judge_round import Query
 from services.cloud.core.named_machines import NamedMachines
@@ -24,17 +26,18 @@ from services.cloud.settings import CloudSettings
 
 
 class CloudService:
-    """One process per account: it holds the credential, and no right in Kubernetes."""
-
-    spec = CLOUD
+    """One account: it holds the credential, and no right in Kubernetes."""
 
     def __init__(self, dependencies: Dependencies, settings: CloudSettings) -> None:
+        """`settings` has one account."""
+        account = settings.account.name
+        self.spec = expand_cloud(account)
         self._cloud = build_cloud(settings, dependencies.now)
         self._supplies_metadata = settings.supplies_metadata
-        self.nodes = NodeTable(settings.account, self._cloud.parse_provider_id)
+        self.nodes = NodeTable(account, self._cloud.parse_provider_id)
         self._flow = Flow(
             parts=dependencies,
-            service=CLOUD.service,
+            service=self.spec.service,
             max_silence_seconds=0.0,
             observe_only=True,  # it writes nothing to Kubernetes, and so needs no leader
             apply=self._apply_event,
@@ -43,7 +46,7 @@ class CloudService:
             on_stream_replaced=self._on_stream_replaced,
         )
         self.reports = ReportPublisher(
-            publisher=OrderedPublisher(dependencies.bus),
+            bus=dependencies.bus,
             stream_id=lambda: self._flow.cache.stream_id,
             monotonic=dependencies.monotonic,
             step_seconds=settings.step_seconds,
@@ -51,7 +54,7 @@ class CloudService:
             is_known=self._is_known,
         )
         self.poller = AccountPoller(
-            account=settings.account,
+            account=account,
             cloud=self._cloud,
             nodes=self.nodes,
             stream_id=lambda: self._flow.cache.stream_id,
@@ -64,7 +67,7 @@ class CloudService:
         )
         self.metadata = MetadataPoller(
             poller=self.poller,
-            machines=NamedMachines(settings.provider, self._cloud.parse_provider_id),
+            machines=NamedMachines(settings.account.provider, self._cloud.parse_provider_id),
             network=settings.private_network,
         )
 
@@ -108,26 +111,50 @@ class CloudService:
 
 
 def build_cloud(settings: CloudSettings, now: Callable[[], datetime]) -> Instances:
-    """Return the adapter of the account's cloud. Raises SettingsError for an unusable endpoint or anchor."""
-    if settings.credential_file is None:
-        raise SettingsError("--cloud-credential-file is not set")
+    """Return the adapter of the only account. Raises SettingsError for an unusable endpoint or anchor."""
+    account = settings.account
 
     def observe(outcome: Outcome, seconds: float) -> None:
-        metrics.CLOUD_REQUESTS.labels(settings.account, outcome).inc()
-        metrics.CLOUD_REQUEST_DURATION.labels(settings.account).observe(seconds)
+        metrics.CLOUD_REQUESTS.labels(account.name, outcome).inc()
+        metrics.CLOUD_REQUEST_DURATION.labels(account.name).observe(seconds)
 
     try:
         return HcloudInstances(
-            settings.credential_file,
+            account.credential,
             user_agent=f"talos-ccm/{version('talos-ccm')}",
-            endpoint=settings.endpoint or ENDPOINT,
-            anchor=settings.configured_anchor,
+            endpoint=account.endpoint or ENDPOINT,
+            anchor=account.anchor,
             requests_per_minute=settings.requests_per_minute,
             observe=observe,
             now=now,
         )
     except ValueError as error:
-        raise SettingsError(str(error)) from error
+        raise SettingsError(f"cloud account {account.name}: {error}") from error
 
 
-CLOUD_DEFINITION = ServiceDefinition(spec=CLOUD, settings=CloudSettings, build=CloudService)
+def expand_definition(settings: CloudSettings) -> tuple[ServiceDefinition[CloudSettings], ...]:
+    """Return the service of each account."""
+
+    def define(account: str) -> ServiceDefinition[CloudSettings]:
+        own = msgspec.structs.replace(settings, accounts=(account,))
+        return ServiceDefinition(
+            spec=expand_cloud(own.account.name),
+            settings=CloudSettings,
+            build=lambda parts, settings: CloudService(parts, own),
+        )
+
+    return tuple(map(define, settings.accounts))
+
+
+def require_one_account(runs: Sequence[ServiceDefinition[Any]], parsed: ParsedSettings) -> tuple[str, ...]:
+    """Return why a process of this service alone cannot run: the NATS key belongs to one account."""
+    count = len(parsed.get(CloudSettings).accounts)
+    if count == 1:
+        return ()
+    problem = "names several accounts: each needs a process of its own" if count else "is not set"
+    return (f"--cloud-account {problem}; `python -m services` runs all accounts in one process",)
+
+
+CLOUD_DEFINITION = ServiceDefinition(
+    spec=CLOUD, settings=CloudSettings, build=CloudService, expand=expand_definition
+)

@@ -1,6 +1,7 @@
 """Settings of cloud."""
 
-import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -8,38 +9,58 @@ import msgspec
 
 from libs.clouds.instances import Anchor
 from libs.clouds.request_budget import REQUESTS_PER_MINUTE
+from libs.common.contract.services import ACCOUNT_FORM, is_account_name
 from libs.common.settings import flags
 
-_ACCOUNT: Final = re.compile(r"[a-z0-9-]{1,32}")
 PROVIDERS: Final = ("hcloud",)
+_PLACEHOLDER: Final = "{account}"
+
+
+class CloudAccountSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One account. The credential is the path of a file, or a text that never changes."""
+
+    provider: str
+    name: str
+    credential: Path | str
+    endpoint: str = ""  # "" = the public one
+    anchor: Anchor | None = None
 
 
 class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of cloud: one account."""
+    """Settings of cloud: all accounts, of which each gets a service of its own."""
 
-    account: Annotated[
-        str,
+    accounts: Annotated[
+        tuple[str, ...],
         flags.Flag(
             "cloud-account",
-            "Name of the cloud account: at most 32 lower-case letters, digits and hyphens. Messages and "
-            "records on Nodes contain it, so it must stay the same.",
+            "Cloud accounts, each as provider/account, such as hcloud/prod. Providers: "
+            f"{', '.join(PROVIDERS)}. The account is a name of your choice: {ACCOUNT_FORM}. Messages and "
+            "records on Nodes contain it, so it must stay the same. hcloud/prod/network/4711 also names the "
+            "anchor: an object of the cloud project that outlives its servers, by kind and id. It proves the "
+            "credential when the last server is gone. Without it, the account selects one.",
             flags.CLOUD,
         ),
-    ] = ""
-    provider: Annotated[
-        str,
-        flags.Flag("cloud-account-provider", f"Cloud of the account: {', '.join(PROVIDERS)}.", flags.CLOUD),
-    ] = "hcloud"
+    ] = ()
     credential_file: Annotated[
         Path | None,
         flags.Flag(
             "cloud-credential-file",
-            "File with the credential of the account. A token that may only read is enough. It is read again "
-            "before each request.",
+            "File with the credential of the account; {account} stands for the account's name. A token that "
+            "may only read is enough. The file is read again before each request.",
             flags.CLOUD,
             env="HCLOUD_TOKEN_FILE",
         ),
     ] = None
+    token: Annotated[
+        str,
+        flags.Flag(
+            "",
+            "Token of the only account. A file is better: a new token in it takes effect without a restart. "
+            "An environment is visible in `kubectl describe pod` and in every child process.",
+            flags.CLOUD,
+            env="HCLOUD_TOKEN",
+        ),
+    ] = ""
     endpoint: Annotated[
         str,
         flags.Flag(
@@ -47,15 +68,6 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
             'URL of the cloud\'s API. "" is the public one.',
             flags.CLOUD,
             env="HCLOUD_ENDPOINT",
-        ),
-    ] = ""
-    anchor: Annotated[
-        str,
-        flags.Flag(
-            "cloud-anchor",
-            'Object of the cloud project that outlives its servers, as kind/id, such as "network/4711". It '
-            'proves the credential when the last server is gone. "" selects one.',
-            flags.CLOUD,
         ),
     ] = ""
     metadata_accounts: Annotated[tuple[str, ...], flags.CLOUD_METADATA_ACCOUNTS] = ()
@@ -74,31 +86,58 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_minute: int = REQUESTS_PER_MINUTE
 
     @property
-    def configured_anchor(self) -> Anchor | None:
-        """The anchor of the setting."""
-        kind, _, anchor_id = self.anchor.partition("/")
-        return Anchor(kind, anchor_id) if self.anchor else None
+    def account(self) -> CloudAccountSettings:
+        """The account of settings with exactly one, and without problems."""
+        [text] = self.accounts
+        provider, account, *anchor = text.split("/")
+        return CloudAccountSettings(
+            provider=provider,
+            name=account,
+            credential=self._locate_credential(account),
+            endpoint=self.endpoint,
+            anchor=Anchor(*anchor) if anchor else None,
+        )
 
     @property
     def supplies_metadata(self) -> bool:
         """Whether this account supplies the metadata of machines."""
-        return f"{self.provider}/{self.account}" in self.metadata_accounts
+        return f"{self.account.provider}/{self.account.name}" in self.metadata_accounts
 
     def problems(self) -> tuple[str, ...]:
-        """Return the invalid settings."""
-        found = [*flags.find_metadata_account_problems(self.metadata_accounts)]
-        if not _ACCOUNT.fullmatch(self.account):
-            found.append(
-                f"--cloud-account is {self.account!r}; it needs 1 to 32 lower-case letters, digits, hyphens"
-            )
-        if self.provider not in PROVIDERS:
-            found.append(f"--cloud-account-provider is {self.provider!r}; known are {', '.join(PROVIDERS)}")
-        if self.credential_file is None:
-            found.append("--cloud-credential-file is not set")
-        if self.anchor and not all(self.anchor.partition("/")):
-            found.append(f"--cloud-anchor is {self.anchor!r}, which is not kind/id")
-        return tuple(found)
+        """Return the invalid settings; those of accounts only if there is one."""
+        found = flags.find_metadata_account_problems(self.metadata_accounts)
+        return (*found, *(self._find_problems() if self.accounts else ()))
 
     def warnings(self) -> tuple[str, ...]:
         """Return nothing: no setting weakens the evidence."""
         return ()
+
+    def _find_problems(self) -> Iterator[str]:
+        for text in self.accounts:
+            yield from (f"--cloud-account={text}: {problem}" for problem in _find_account_problems(text))
+        names = Counter(text.partition("/")[2].partition("/")[0] for text in self.accounts)
+        yield from (f"--cloud-account: {name} is there twice" for name, count in names.items() if count > 1)
+        if self.credential_file is None and not self.token:
+            yield "--cloud-credential-file is not set, and HCLOUD_TOKEN neither"
+        elif self.credential_file is not None and self.token:
+            yield "--cloud-credential-file and HCLOUD_TOKEN are both set"
+        elif len(self.accounts) > 1 and self.token:
+            yield f"HCLOUD_TOKEN belongs to one account: use --cloud-credential-file with {_PLACEHOLDER}"
+        elif len(self.accounts) > 1 and _PLACEHOLDER not in str(self.credential_file):
+            yield f"--cloud-credential-file needs {_PLACEHOLDER} for several accounts"
+
+    def _locate_credential(self, account: str) -> Path | str:
+        if self.credential_file is None:
+            return self.token
+        return Path(str(self.credential_file).replace(_PLACEHOLDER, account))
+
+
+def _find_account_problems(text: str) -> Iterator[str]:
+    parts = text.split("/")
+    if len(parts) not in (2, 4) or not all(parts):
+        yield "the form is provider/account or provider/account/kind/id"
+        return
+    if parts[0] not in PROVIDERS:
+        yield f"unknown provider {parts[0]}; known are {', '.join(PROVIDERS)}"
+    if not is_account_name(parts[1]):
+        yield f"the name of an account has {ACCOUNT_FORM}"

@@ -12,7 +12,7 @@ from libs.common.contract.services import (
     CLAIM_PAGES_NAMESPACE,
     DURABLES,
     LEASE_NAMESPACE,
-    SERVICES,
+    SERVICE_TABLE,
     ServiceSpec,
 )
 from libs.common.contract.subjects import ROOT, STREAM, subject_of
@@ -68,14 +68,14 @@ def constructed_events(service: str) -> set[str]:
 
 
 def test_no_field_has_two_writers():
-    owned = Counter(field for wiring in SERVICES for field in wiring.owns)
+    owned = Counter(field for wiring in SERVICE_TABLE for field in wiring.owns)
     assert [field for field, writers in owned.items() if writers > 1] == []
-    for one, other in combinations(SERVICES, 2):
+    for one, other in combinations(SERVICE_TABLE, 2):
         for field in one.owns:
             assert not any(field.startswith(f"{foreign}.") for foreign in other.owns), (field, other.service)
 
 
-@pytest.mark.parametrize("wiring", SERVICES, ids=lambda wiring: wiring.service)
+@pytest.mark.parametrize("wiring", SERVICE_TABLE, ids=lambda wiring: wiring.service)
 def test_a_service_publishes_only_declared_events(wiring: ServiceSpec):
     for name in constructed_events(wiring.service):
         subject = SUBJECT_OF_CLASS[name]
@@ -83,7 +83,7 @@ def test_a_service_publishes_only_declared_events(wiring: ServiceSpec):
 
 
 def test_every_declared_flow_subject_has_a_publisher_in_the_code():
-    for wiring in SERVICES:
+    for wiring in SERVICE_TABLE:
         built = {SUBJECT_OF_CLASS[name] for name in constructed_events(wiring.service)}
         for declared in wiring.publishes:
             if ".flow." in declared:
@@ -91,7 +91,7 @@ def test_every_declared_flow_subject_has_a_publisher_in_the_code():
 
 
 def test_no_two_services_publish_to_one_subject():
-    for one, other in combinations(SERVICES, 2):
+    for one, other in combinations(SERVICE_TABLE, 2):
         for subject in one.publishes:
             assert not any(matches(foreign, subject.replace(">", "x")) for foreign in other.publishes)
 
@@ -104,7 +104,7 @@ def test_durables_are_distinct_and_have_valid_names():
 
 
 def test_a_durable_belongs_to_a_service_that_may_publish_its_dead_letters():
-    for wiring in SERVICES:
+    for wiring in SERVICE_TABLE:
         for durable in wiring.durables:
             assert durable.service == wiring.service
             assert f"{ROOT}.dead.{wiring.service}.>" in wiring.publishes
@@ -113,21 +113,21 @@ def test_a_durable_belongs_to_a_service_that_may_publish_its_dead_letters():
 def test_exactly_the_services_that_write_events_may_write_them():
     writers = {
         wiring.service
-        for wiring in SERVICES
+        for wiring in SERVICE_TABLE
         for source in sources(f"services/{wiring.service}")
         for node in source.nodes
         if (isinstance(node, ast.Attribute) and node.attr == "create_event")
         or (isinstance(node, ast.Name) and node.id == "EventRecorder")
     }
     allowed = {
-        wiring.service for wiring in SERVICES if any(r.resource == "events" for r in wiring.policy_rules)
+        wiring.service for wiring in SERVICE_TABLE if any(r.resource == "events" for r in wiring.policy_rules)
     }
     assert allowed == writers
 
 
 def test_only_lifecycle_deletes_nodes_and_at_one_place_in_its_code():
     deleting = {
-        wiring.service for wiring in SERVICES if any("delete" in r.verbs for r in wiring.policy_rules)
+        wiring.service for wiring in SERVICE_TABLE if any("delete" in r.verbs for r in wiring.policy_rules)
     }
     assert deleting == {"lifecycle"}
     places = [
@@ -144,7 +144,7 @@ def test_only_lifecycle_deletes_nodes_and_at_one_place_in_its_code():
 def test_permissions_for_namespaced_resources_are_limited_to_one_namespace():
     namespaces = {
         right.resource: right.namespace
-        for wiring in SERVICES
+        for wiring in SERVICE_TABLE
         for right in wiring.policy_rules
         if right.resource not in CLUSTER_SCOPED
     }
@@ -157,13 +157,13 @@ def test_permissions_for_namespaced_resources_are_limited_to_one_namespace():
 
 
 def test_only_the_watcher_provisions_the_stream():
-    assert [wiring.service for wiring in SERVICES if wiring.provisions_stream] == ["watcher"]
+    assert [wiring.service for wiring in SERVICE_TABLE if wiring.provisions_stream] == ["watcher"]
 
 
 def test_the_service_that_queries_machines_has_no_kubernetes_permission():
-    metadata = next(wiring for wiring in SERVICES if wiring.service == "metadata")
+    metadata = next(wiring for wiring in SERVICE_TABLE if wiring.service == "metadata")
     assert metadata.policy_rules == ()
-    assert [wiring.service for wiring in SERVICES if "talosconfig" in wiring.secrets] == ["metadata"]
+    assert [wiring.service for wiring in SERVICE_TABLE if "talosconfig" in wiring.secrets] == ["metadata"]
 
 
 def test_subjects_of_decisions_contain_the_service():

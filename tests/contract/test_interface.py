@@ -169,7 +169,7 @@ def describe_right(rule: PolicyRule) -> str:
 
 
 def test_the_rights_of_the_services_in_nats_are_unchanged():
-    users = build_permissions_by_user() | {SYSTEM_USER: build_system_permissions()}
+    users = build_permissions_by_user(["ACCOUNT"]) | {SYSTEM_USER: build_system_permissions()}
     assert_unchanged(
         "nats-rights",
         (

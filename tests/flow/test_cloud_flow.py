@@ -95,7 +95,7 @@ class CloudFlow(ServiceFlow):
     async def run(self, *, step_seconds: float = 3600.0, **settings: Any) -> AsyncIterator[None]:
         """The service, in a process of its own, which by default asks only in `look`."""
         chosen = CloudSettings(
-            account="prod", credential_file=self.token_file, endpoint=self.server.endpoint,
+            accounts=("hcloud/prod",), credential_file=self.token_file, endpoint=self.server.endpoint,
             step_seconds=step_seconds, requests_per_minute=10_000, **settings,
         )  # fmt: skip
         async with run_service(

@@ -18,7 +18,7 @@ from libs.testbed.child_process import ChildProcess
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.nats_installation import start_bootstrap
-from services.bootstrap.resource_names import KEY_USERS, ResourceNames, list_policy_rules
+from services.bootstrap.resource_names import ResourceNames, list_policy_rules
 from tests.bus_actors import wait_until
 
 _numbers = itertools.count(1)
@@ -139,9 +139,9 @@ async def installation(
 async def test_a_fresh_namespace_gets_a_key_for_everybody_and_an_authority(installation: Installation):
     out = await installation.run()
     secrets = await installation.secrets()
-    assert secrets.keys() == {f"ccm-nats-{name}" for name in (*KEY_USERS, "ca")}
-    seeds = [b64decode(secrets[f"ccm-nats-{user}"]["seed.nk"]) for user in KEY_USERS]
-    assert len(set(seeds)) == len(KEY_USERS)
+    assert secrets.keys() == {f"ccm-nats-{name}" for name in (*installation.names.users, "ca")}
+    seeds = [b64decode(secrets[f"ccm-nats-{user}"]["seed.nk"]) for user in installation.names.users]
+    assert len(set(seeds)) == len(installation.names.users)
     assert all(seed.startswith(b"SU") for seed in seeds)
     authority = await installation.published_authority()
     assert b64decode(secrets["ccm-nats-ca"]["tls.crt"]).decode() == authority

@@ -1,6 +1,7 @@
 """NATS as the bootstrap configures it: each user can do its part, and nothing else."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -8,17 +9,24 @@ import pytest
 
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.protocol import BusError, BusHooks
-from libs.common.contract.services import DURABLES, SERVICES
-from libs.common.contract.subjects import FLOW, OBSERVED_NODE, STREAM, subject_of
+from libs.common.contract.services import DURABLES, SERVICES, expand_cloud
+from libs.common.contract.subjects import CLOUD_REPORTS, FLOW, OBSERVED_NODE, STREAM, subject_of
+from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
 from libs.testbed.kubelets import SimKubelet
 from libs.testbed.machine_fleet import make_machine
-from services.bootstrap.resource_names import KEY_USERS
+from services.bootstrap.resource_names import ResourceNames
+from services.cloud.service import CloudService
+from services.cloud.settings import CloudSettings
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
+from tests.builders import make_node
 from tests.bus_actors import MAX_BYTES, Recorder, make_event, run_during, wait_until
 from tests.integration.conftest import ConnectBus
 from tests.integration.service_cluster import ServiceCluster
+from tests.service_flow import ServiceFlow, make_dependencies
 
-USERS = (*KEY_USERS, "system")
+ACCOUNTS = ("prod", "staging")
+SPECS = (*SERVICES, *map(expand_cloud, ACCOUNTS))
+USERS = (*ResourceNames(namespace="n", prefix="p", cloud_accounts=ACCOUNTS).users, "system")
 POD_CIDRS = [
     "--allocate-node-cidrs",
     "--cluster-cidr=10.244.0.0/16",
@@ -31,7 +39,9 @@ DECISIONS = "talosccm.v1.decided.>"
 @pytest.fixture(scope="module")
 async def nats_as_installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BootstrapInstallation]:
     """Shared by all tests: no user can change its permissions."""
-    async with install_bootstrap(tmp_path_factory.mktemp("nats-as-installed")) as made:
+    async with install_bootstrap(
+        tmp_path_factory.mktemp("nats-as-installed"), flags=[f"--cloud-accounts={','.join(ACCOUNTS)}"]
+    ) as made:
         yield made
 
 
@@ -115,6 +125,32 @@ async def test_the_watcher_and_who_only_looks_see_how_the_queues_stand(
         await labeler.stats()
 
 
+async def test_a_restarted_account_reports_again_with_its_key_and_lifecycle_reads_it(
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus, tmp_path: Path
+):
+    violations: list[str] = []
+    hooks = BusHooks(permission_violation=violations.append)
+    flow = ServiceFlow(await connect_bus("watcher", **nats_as_installed.bus_options("watcher")))
+    lifecycle = await connect_bus("lifecycle", **nats_as_installed.bus_options("lifecycle"), hooks=hooks)
+    recorder, token = Recorder(), tmp_path / "token"
+    token.write_text("a" * 64)
+    async with SimHcloudServer.start(SimHcloud()) as cloud:
+        server = cloud.cloud.add_project("a" * 64).add_server("web-1")
+        await flow.start(make_node("web-1", uid="u", provider_id=f"hcloud://{server}"))
+        settings = CloudSettings(
+            accounts=("hcloud/prod",), credential_file=token, endpoint=cloud.endpoint, step_seconds=0.05
+        )
+        async with run_during(lifecycle.follow("lifecycle", f"{CLOUD_REPORTS}.>", recorder)):
+            for count in (1, 2):
+                bus = await connect_bus(
+                    "cloud-prod", **nats_as_installed.bus_options("cloud-prod"), hooks=hooks
+                )
+                async with run_during(CloudService(make_dependencies(bus), settings).run()):
+                    await wait_until(lambda: len(recorder.messages) >= count)  # noqa: B023 - awaited here
+    assert recorder.subjects == {"talosccm.v1.cloud.prod.instance.web-1"}
+    assert violations == []
+
+
 # ---- nothing else is
 
 
@@ -122,7 +158,7 @@ def publications(user: str) -> set[str]:
     """What a user could say and must not."""
     foreign = {
         filter_subject.replace(">", "x")
-        for wiring in SERVICES
+        for wiring in SPECS
         if wiring.service != user
         for filter_subject in wiring.publishes
     }
@@ -223,7 +259,7 @@ async def test_whatever_is_not_a_users_to_say_or_to_hear_is_refused(
     client = await Connection.open(access, access.servers[0], seconds=10, on_violation=refused.append)
     unsaid = {subject for subject in publications(user) if await says(client, refused, subject)}
     unheard = {subject for subject in subscriptions(user) if await hears(client, refused, subject)}
-    own = {f.replace(">", "x") for w in SERVICES if w.service == user for f in w.publishes} | _granted(user)
+    own = {f.replace(">", "x") for w in SPECS if w.service == user for f in w.publishes} | _granted(user)
     denied = {subject for subject in own if not await says(client, refused, subject)}
     await client.abort("done")
     assert unsaid == set()

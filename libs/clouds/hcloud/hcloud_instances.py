@@ -53,11 +53,11 @@ ResultT = TypeVar("ResultT")
 
 
 class HcloudInstances:
-    """Implements Instances for the project of the token in `token_file`."""
+    """Implements Instances for the project of a token."""
 
     def __init__(
         self,
-        token_file: Path,
+        token: Path | str,
         *,
         user_agent: str,
         endpoint: str = ENDPOINT,
@@ -67,10 +67,13 @@ class HcloudInstances:
         observe: RequestObserver = lambda outcome, seconds: None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        """`anchor` is the configured one. Raises ValueError for an unusable endpoint or anchor."""
+        """`token` is a file or the token itself, `anchor` the configured one.
+
+        Raises ValueError for an unusable endpoint or anchor.
+        """
         if anchor is not None and (problem := _explain_no_anchor(anchor)):
             raise ValueError(problem)
-        self._token = CredentialFile(token_file, is_random=True, now=now)
+        self._token = CredentialFile(token, is_random=True, now=now)
         self._anchor = anchor
         self._now = now
         self._budget = RequestBudget(requests_per_minute=requests_per_minute)

@@ -59,10 +59,11 @@ def is_service_selected(
 ) -> bool:
     """Whether a process with that --controllers list runs the service of this row of the service table.
 
-    `is_switched_on` returns whether the boolean flag of that name is set.
+    `is_switched_on` returns whether the flag of that name is set.
     """
     if controller.flag:
-        return _wanted(items).get(controller.name, is_switched_on(controller.flag))
+        is_on = is_switched_on(controller.flag)
+        return _wanted(items).get(controller.name, is_on) if controller.name else is_on
     return not controller.name or is_controller_selected(items, controller.name)
 
 

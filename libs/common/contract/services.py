@@ -3,6 +3,8 @@
 `make manifests` writes the generated files again. A new row goes last.
 """
 
+import re
+
 import msgspec
 
 from libs.common.contract.signing_request import KUBELET_SERVING
@@ -43,11 +45,11 @@ class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
 class Controller(msgspec.Struct, frozen=True, kw_only=True):
     """The controller in --controllers and --cloud-config that selects a service."""
 
-    name: str = ""  # "" = the service always runs
+    name: str = ""  # "" = no controller; without a flag the service always runs
     aliases: tuple[str, ...] = ()
     display_name: str = ""  # the one of these names that texts use
     in_wildcard: bool = False  # `*` in --controllers selects it
-    flag: str = ""  # boolean flag that selects it if --controllers does not name it
+    flag: str = ""  # flag that selects it if --controllers does not name it
     manages: str = ""  # what it manages of a Node, for `talos-ccm explain`
 
 
@@ -82,8 +84,8 @@ class ServiceSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def runs_by_default(self) -> bool:
-        """Whether the default --controllers=* selects it."""
-        return not self.controller.name or self.controller.in_wildcard
+        """Whether it runs without a flag that selects it."""
+        return self.controller.in_wildcard or self.controller == Controller()
 
 
 WATCHER_LEASE_NAME = "cloud-controller-manager-talos"  # the reference controller's name: only one can lead
@@ -262,7 +264,7 @@ LIFECYCLE = ServiceSpec(
     ),
     lease=LIFECYCLE_LEASE,
     needs_talos=True,
-    follows=(f"{FLOW}.>",),
+    follows=(f"{FLOW}.>", f"{CLOUD_REPORTS}.>"),
     publishes=(f"{DECIDED}.lifecycle.>",),
     owns=(
         "node",  # whether it exists
@@ -276,19 +278,36 @@ LIFECYCLE = ServiceSpec(
     ),
 )
 
-# One process per cloud account, with a port and a NATS key of its own. It is in no table of services that are
-# always installed, because a cluster has as many as it has accounts.
+# The row of every cloud account: `expand_cloud` returns the row of one, which has a process and a NATS key of
+# its own. One process of all services runs all accounts.
 CLOUD = ServiceSpec(
     service="cloud",
     description="asks the cloud of one account about the instances of Nodes",
     input_description="observed Nodes; the API of the cloud",
-    port=10464,
+    port=10465,  # the keeper of NATS has 10464
     peak_mebibytes=80,  # as metadata: not measured
+    controller=Controller(flag="cloud-account"),
     single_replica=True,
     follows=(f"{FLOW}.>",),
     publishes=(f"{CLOUD_REPORTS}.>",),
     secrets=("cloud-credential",),
 )
+# Subjects, and names of Kubernetes objects, contain the name of an account.
+ACCOUNT_PATTERN = "[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?"
+ACCOUNT_FORM = "1 to 32 lower-case letters, digits and hyphens, the first and the last no hyphen"
+
+
+def is_account_name(name: str) -> bool:
+    """Return whether a cloud account may have this name."""
+    return re.fullmatch(ACCOUNT_PATTERN, name) is not None
+
+
+def expand_cloud(account: str) -> ServiceSpec:
+    """Return the row of one account, whose process publishes only about this account."""
+    return msgspec.structs.replace(
+        CLOUD, service=f"{CLOUD.service}-{account}", publishes=(f"{CLOUD_REPORTS}.{account}.>",)
+    )
+
 
 READER_USER = "reader"  # the NATS user with read access, for `talos-ccm` and consoles
 SERVICES: tuple[ServiceSpec, ...] = (
@@ -299,6 +318,7 @@ SERVICES: tuple[ServiceSpec, ...] = (
     IPAM,
     LIFECYCLE,
 )
+SERVICE_TABLE: tuple[ServiceSpec, ...] = (*SERVICES, CLOUD)
 # The chart installs services that need no machine after those that do.
 CHART_ORDER: tuple[ServiceSpec, ...] = tuple(
     sorted(SERVICES, key=lambda spec: bool(spec.controller.name) and not spec.needs_talos)

@@ -69,6 +69,7 @@ def run_process(
         reading = msgspec.structs.replace(reading, warnings=warnings)
         validate_bus(definitions, settings)
         _refuse(conflicts(definitions, reading))
+        definitions = tuple(_expand(definitions, reading))
         telemetry.setup_logging(
             log_format=settings.logging_format, level=level_of_verbosity(settings.verbosity)
         )
@@ -100,6 +101,16 @@ def select_definitions(
     )
 
 
+def _expand(
+    definitions: Sequence[ServiceDefinition[Any]], parsed: ParsedSettings
+) -> Iterator[ServiceDefinition[Any]]:
+    for run in definitions:
+        if run.expand is None:
+            yield run
+        else:
+            yield from run.expand(parsed.get(run.settings))
+
+
 def _refuse(mistakes: Sequence[str]) -> None:
     if mistakes:
         raise SettingsError("\n".join(mistakes))
@@ -115,8 +126,11 @@ def _idle(
             continue
         of_run = reading.get(run.settings)
         for option in list_options(run.settings):
-            if option.flag.name not in taken and getattr(of_run, option.field) != option.default:
-                yield f"--{option.flag.name} has no effect: {run.spec.service} does not run (--controllers)"
+            flag = option.flag
+            if flag.name not in taken and getattr(of_run, option.field) != option.default:
+                name = f"--{flag.name}" if flag.name else flag.config or flag.env
+                selector = "controllers" if run.spec.controller.name else run.spec.controller.flag
+                yield f"{name} has no effect: {run.spec.service} does not run (--{selector})"
 
 
 def _certificate(settings: ProcessSettings) -> ServingCertificate | None:

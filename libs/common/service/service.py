@@ -62,6 +62,8 @@ class ServiceDefinition(Generic[SettingsT]):
     spec: ServiceSpec
     settings: type[SettingsT]
     build: Callable[[Dependencies, SettingsT], Service]
+    # Returns the services that run in place of this one with these settings, such as one for each account.
+    expand: "Callable[[SettingsT], tuple[ServiceDefinition[SettingsT], ...]] | None" = None
 
 
 async def run_together(*parts: Coroutine[Any, Any, None]) -> None:

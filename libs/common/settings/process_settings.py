@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from libs.common.contract.controllers import select_controllers
-from libs.common.contract.services import SERVICES, WATCHER
+from libs.common.contract.services import SERVICE_TABLE, WATCHER
 from libs.common.settings.flags import (
     BIND_ADDRESS,
     BUS,
@@ -117,7 +117,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "secure-port",
             f"Port of /healthz, /livez, /readyz and /metrics. Default: {WATCHER.port}, "
-            f"{', '.join(f'{spec.service} alone {spec.port}' for spec in SERVICES if spec != WATCHER)}. "
+            f"{', '.join(f'{spec.service} alone {spec.port}' for spec in SERVICE_TABLE if spec != WATCHER)}. "
             "0 = do not serve.",
             HEALTH_AND_METRICS,
             at_least=0,

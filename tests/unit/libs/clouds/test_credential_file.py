@@ -37,6 +37,16 @@ def test_only_another_content_is_another_generation(path: Path):
     assert file.credential.generation == 3
 
 
+def test_a_text_is_one_generation_for_ever():
+    text = CredentialFile(f" {SECRET}\n", now=ManualClock().now)
+    first = text.credential
+    assert (first.generation, text.read(), text.credential) == (1, SECRET, first)
+    for bad in (" ", f"{SECRET}\u00e9"):
+        answer = CredentialFile(bad, now=ManualClock().now).read()
+        assert isinstance(answer, Unanswered)
+        assert SECRET not in answer.reason
+
+
 @pytest.mark.parametrize("content", [None, b"", b" \n", b"x" * 70_000, SECRET.encode() + b"\xff"])
 def test_an_unusable_file_is_no_credential_and_keeps_the_generation(path: Path, content: bytes | None):
     path.write_text(SECRET)

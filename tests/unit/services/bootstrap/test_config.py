@@ -5,9 +5,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.contract.services import DURABLES, LABELER, METADATA, SERVICES, Durable, ServiceSpec
+from libs.common.contract.services import (
+    DURABLES,
+    LABELER,
+    METADATA,
+    SERVICES,
+    Durable,
+    ServiceSpec,
+    expand_cloud,
+)
 from libs.common.contract.subjects import ENRICHED_NODE, FLOW, ROOT, STREAM
-from services.bootstrap.resource_names import KEY_USERS, ResourceNames
+from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.server_config import (
     SYSTEM_USER,
     build_permissions_by_user,
@@ -18,11 +26,14 @@ from services.bootstrap.server_config import (
 )
 from tests.bootstrap_actors import make_server_config
 
-KEYS = {user: f"U{user.upper()}" for user in (*KEY_USERS, SYSTEM_USER)}
-SERVER = make_server_config()
+ACCOUNTS = ("prod", "staging")
+SPECS = (*SERVICES, *map(expand_cloud, ACCOUNTS))
+NAMES = ResourceNames(namespace="kube-system", prefix="ccm", cloud_accounts=ACCOUNTS)
+KEYS = {user: f"U{user.upper()}" for user in (*NAMES.users, SYSTEM_USER)}
+SERVER = make_server_config(cloud_accounts=ACCOUNTS)
 
 
-@pytest.mark.parametrize("wiring", SERVICES, ids=lambda wiring: wiring.service)
+@pytest.mark.parametrize("wiring", SPECS, ids=lambda wiring: wiring.service)
 def test_what_a_service_declares_it_may_publish_and_no_other_subject_of_ours(wiring: ServiceSpec):
     ours = {
         subject for subject in build_service_permissions(wiring).allow_publish if subject.startswith(ROOT)
@@ -51,22 +62,33 @@ def test_a_service_that_follows_nothing_may_make_no_consumer():
 def test_the_watcher_alone_makes_stream_and_durables():
     makes = f"$JS.API.STREAM.CREATE.{STREAM}"
     assert [
-        user for user, rights in build_permissions_by_user().items() if makes in rights.allow_publish
+        user for user, rights in build_permissions_by_user(ACCOUNTS).items() if makes in rights.allow_publish
     ] == ["watcher"]
     for durable in DURABLES:
         denied = f"$JS.API.CONSUMER.CREATE.{STREAM}.{durable.name}.>"
         assert [
-            user for user, rights in build_permissions_by_user().items() if denied not in rights.deny_publish
+            user
+            for user, rights in build_permissions_by_user(ACCOUNTS).items()
+            if denied not in rights.deny_publish
         ] == ["watcher"]
 
 
-def test_whoever_speaks_outside_the_flow_reads_the_flow_alone():
+def test_whoever_speaks_outside_the_flow_does_not_read_there_what_it_says():
     """Else the server would publish its words, as an answer, to any subject that it names."""
-    for wiring in SERVICES:
-        reading = [
-            subject for subject in build_service_permissions(wiring).allow_publish if "DIRECT.GET" in subject
-        ]
+    for wiring in SPECS:
+        rights = build_service_permissions(wiring).allow_publish
+        reading = [subject for subject in rights if "DIRECT.GET" in subject]
         assert reading == [f"$JS.API.DIRECT.GET.{STREAM}.{FLOW}.>"]
+        outside = [each.removesuffix(">") for each in wiring.follows if each != f"{FLOW}.>"]
+        assert not [own for own in wiring.publishes if own.startswith(tuple(outside))]
+        consumers = [subject for subject in rights if ".CONSUMER.CREATE." in subject and ".*." in subject]
+        assert [subject.partition(".*.")[2] for subject in consumers] == list(wiring.follows)
+
+
+def test_the_key_of_an_account_publishes_about_that_account_alone():
+    assert expand_cloud("prod").publishes == ("talosccm.v1.cloud.prod.>",)
+    assert {"cloud-prod", "cloud-staging"} < {*build_permissions_by_user(ACCOUNTS)}
+    assert "cloud" not in build_permissions_by_user(ACCOUNTS)
 
 
 def test_who_only_looks_says_nothing():
@@ -80,7 +102,7 @@ def test_the_system_key_can_do_one_thing():
 def test_everybody_hears_an_inbox_of_their_own_alone():
     heard = [
         rights.allow_subscribe
-        for rights in (*build_permissions_by_user().values(), build_system_permissions())
+        for rights in (*build_permissions_by_user(ACCOUNTS).values(), build_system_permissions())
     ]
     assert len(set(heard)) == len(heard)
     assert all(len(subjects) == 1 and subjects[0].startswith("_INBOX_") for subjects in heard)
@@ -111,7 +133,7 @@ def test_a_key_that_is_missing_is_no_configuration_at_all():
 
 def test_a_lone_server_has_no_routes_and_several_prove_themselves_to_one_another():
     assert "cluster" not in render()
-    config = render(routes=ResourceNames(namespace="kube-system", prefix="ccm").list_routes(3))
+    config = render(routes=NAMES.list_routes(3))
     assert (
         "tls://ccm-nats-2.ccm-nats-headless.kube-system.svc.cluster.local:6222" in config["cluster"]["routes"]
     )
