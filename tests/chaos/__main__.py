@@ -9,9 +9,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tests.chaos.faults import FAULTS
+from tests.chaos.fault import BOUND_SECONDS
+from tests.chaos.faults import FAULTS, get_fault
 from tests.chaos.mutants import MUTANTS
-from tests.chaos.results import Results, render_recoveries, render_violations
+from tests.chaos.results import Results, list_missed, render_recoveries, render_violations
+from tests.chaos.schedule import plan_alone, plan_pair
 from tests.chaos.sitting import Sitting
 from tests.interruptible_run import run_until_signal
 
@@ -69,34 +71,35 @@ def main(
     console = Console(highlight=False, soft_wrap=True)
     if listing:
         for fault in FAULTS:
-            console.print(
-                f"{fault.name:38} recovers within {fault.bound_seconds:g} s  {', '.join(fault.modes)}"
-            )
+            console.print(f"{fault.name:38} recovers within {BOUND_SECONDS:g} s  {', '.join(fault.modes)}")
         return
     seed = random.randrange(10_000) if seed is None else seed
     directory = (logs or Path(tempfile.mkdtemp(prefix="talos-ccm-chaos-"))).resolve()
     directory.mkdir(parents=True, exist_ok=True)
     results = Results(file or directory / "results.jsonl")
     console.print(f"seed {seed}; results in {results.file}")
-    sitting = Sitting(
-        seed=seed, results=results, directory=directory, keep_logs=keep_logs, report=console.print
-    )
-    work = partial(sitting.run_pairs, only or tuple(range(1, runs + 1)))
-    if mutants or alone:
-        work = partial(sitting.run_mutants, mutant_names) if mutants else partial(sitting.run_alone, faults)
-    is_complete = run_until_signal(work)
+    sitting = Sitting(results=results, directory=directory, keep_logs=keep_logs, report=console.print)
+    if mutants:
+        schedules = [each.plan(seed) for each in MUTANTS if not mutant_names or each.name in mutant_names]
+    elif alone:
+        named = [get_fault(name) for name in faults] or FAULTS
+        schedules = [plan_alone(seed, number, fault) for number, fault in enumerate(named, 1)]
+    else:
+        schedules = [plan_pair(seed, number) for number in only or range(1, runs + 1)]
+    is_complete = run_until_signal(lambda: sitting.run(schedules))
     if not is_complete:
         console.print("interrupted: every process is stopped, and the results file has the complete runs")
+    missed = list_missed(results.runs)
     if mutants:
-        console.print(f"not caught: {', '.join(sitting.missed) or 'none'}")
+        console.print(f"not caught: {', '.join(missed) or 'none'}")
     else:
-        console.print(render_recoveries(results.runs))
-        console.print(render_violations(results.records))
+        console.print(render_recoveries(results.judged))
+        console.print(render_violations(results.judged))
     if sitting.not_run:
         again = f"--seed {seed} --resume {results.file}"
         console.print(f"not run: {', '.join(sitting.not_run)}. Repeat the call with {again}")
-    violating = not mutants and any(record.violations for record in results.records)
-    has_failed = bool(sitting.not_run or sitting.missed or violating)
+    violating = not mutants and any(record.violations for record in results.judged)
+    has_failed = bool(sitting.not_run or missed or violating)
     sys.exit(1 if has_failed else 0 if is_complete else 130)
 
 

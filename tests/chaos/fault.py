@@ -33,7 +33,6 @@ class Fault(msgspec.Struct, frozen=True):
     inject: Action
     heal: Action = lambda _: None  # the fault is over as soon as it is injected
     hold_seconds: tuple[float, float] = (4.0, 12.0)  # the schedule chooses a time in between
-    bound_seconds: float = BOUND_SECONDS
     modes: tuple[Mode, ...] = MODES
 
 

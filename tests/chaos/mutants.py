@@ -24,10 +24,9 @@ class Mutant(msgspec.Struct, frozen=True):
     occurrences: tuple[Occurrence, ...] = ()  # most defects need no fault
     mode: Mode = "all-in-one"
 
-    @property
-    def schedule(self) -> Schedule:
+    def plan(self, seed: int) -> Schedule:
         """The schedule of its run; the number says that it is none of the random ones."""
-        return Schedule(seed=0, number=0, mode=self.mode, occurrences=self.occurrences)
+        return Schedule(seed=seed, number=0, mode=self.mode, occurrences=self.occurrences, mutant=self.name)
 
 
 MUTANTS: Final[Sequence[Mutant]] = (
@@ -63,12 +62,12 @@ def list_covered_invariants() -> set[str]:
 
 
 @contextlib.contextmanager
-def run_mutated(mutant: Mutant) -> Iterator[None]:
-    """During the block, every process of the services that starts has the defect."""
-    names = {DEFECT: mutant.name, PATCHES: INSTALL_DEFECT}
-    os.environ.update(names)
+def run_mutated(name: str) -> Iterator[None]:
+    """During the block, every process of the services that starts has the defect of that mutant."""
+    environment = {DEFECT: name, PATCHES: INSTALL_DEFECT}
+    os.environ.update(environment)
     try:
         yield
     finally:
-        for name in names:
-            del os.environ[name]
+        for variable in environment:
+            del os.environ[variable]

@@ -1,6 +1,6 @@
 """The results file, a line of JSON per run that `--resume` reads, and the tables at the end of a sitting."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -12,6 +12,7 @@ from tests.chaos.cluster import Mode
 from tests.chaos.expectation import Undisturbed
 from tests.chaos.faults import FAULTS
 from tests.chaos.invariants import Violation
+from tests.chaos.mutants import MUTANTS
 from tests.chaos.schedule import Schedule
 
 
@@ -58,8 +59,15 @@ class Results:
 
     @property
     def runs(self) -> list[RunRecord]:
-        """The runs with faults."""
+        """The runs with faults or a mutant."""
         return [record for record in self.records if isinstance(record, RunRecord)]
+
+    @property
+    def judged(self) -> list[Record]:
+        """The runs in which nothing may be violated: all but those of mutants."""
+        return [
+            each for each in self.records if isinstance(each, UndisturbedRecord) or not each.schedule.mutant
+        ]
 
     def find_undisturbed(self, seed: int, mode: Mode) -> Undisturbed | None:
         """What the undisturbed run of that seed and mode has left; None if it has a violation itself."""
@@ -78,10 +86,10 @@ class Results:
         return any(run.schedule == schedule for run in self.runs)
 
 
-def list_recoveries(runs: list[RunRecord]) -> Mapping[str, list[float | None]]:
+def list_recoveries(records: Iterable[Record]) -> Mapping[str, list[float | None]]:
     """The recovery times by fault; those of a pair count for the fault that was healed last."""
     found: dict[str, list[float | None]] = {}
-    for run in runs:
+    for run in (record for record in records if isinstance(record, RunRecord)):
         last = max(run.schedule.occurrences, key=lambda each: each.until)
         found.setdefault(last.fault, []).append(run.recovery_seconds)
     return found
@@ -99,19 +107,28 @@ def list_violations(records: list[Record]) -> Iterator[str]:
                 yield f"seed {record.seed}, undisturbed, {record.mode}: {violation}"
 
 
-def render_recoveries(runs: Sequence[RunRecord]) -> Table:
-    """The recovery times by fault, with their bound."""
-    table = Table(
-        "fault", "runs", "median s", "max s", "bound s", title="seconds from the last heal to the end state"
-    )
-    recoveries = list_recoveries(list(runs))
+def list_missed(runs: Iterable[RunRecord]) -> list[str]:
+    """The mutants that the observer did not catch."""
+    invariants = {mutant.name: mutant.invariant for mutant in MUTANTS}
+    return [
+        name
+        for run in runs
+        if (name := run.schedule.mutant)
+        if invariants[name] not in {violation.invariant for violation in run.violations}
+    ]
+
+
+def render_recoveries(records: Iterable[Record]) -> Table:
+    """The recovery times by fault."""
+    table = Table("fault", "runs", "median s", "max s", title="seconds from the last heal to the end state")
+    recoveries = list_recoveries(records)
     for fault in FAULTS:
         times = recoveries.get(fault.name, [])
         within = [seconds for seconds in times if seconds is not None]
         if times:
             most = "never" if len(within) < len(times) else f"{max(within):.1f}"
             middle = f"{median(within):.1f}" if within else "never"
-            table.add_row(fault.name, str(len(times)), middle, most, f"{fault.bound_seconds:g}")
+            table.add_row(fault.name, str(len(times)), middle, most)
     return table
 
 

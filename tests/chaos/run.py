@@ -14,7 +14,7 @@ from libs.testbed.service_start import fork_services
 from tests.chaos.cluster import ChaosCluster, start_cluster
 from tests.chaos.credentials import find_leaks, read_files
 from tests.chaos.expectation import Expectation, Undisturbed, find_differences, make_undisturbed
-from tests.chaos.fault import FaultSite, hold_fault
+from tests.chaos.fault import BOUND_SECONDS, FaultSite, hold_fault
 from tests.chaos.faults import get_fault
 from tests.chaos.history import History, NodeState, SigningRequest
 from tests.chaos.invariants import END_STATE, NO_CREDENTIAL, Evidence, Violation, find_violations
@@ -27,17 +27,15 @@ from tests.interruptible_run import list_messages
 
 _POLL_SECONDS: Final = 0.25
 _QUIET_SECONDS: Final = 2.0  # an end state that does not last is none
-# The limits of runs without faults: an undisturbed run on a busy machine, and a mutant.
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"  # stays for seconds after a machine has come back
-_UNDISTURBED_SECONDS: Final = 60.0
-_MUTANT_SECONDS: Final = 25.0
+_MUTANT_SECONDS: Final = 25.0  # the limit of a mutant without a fault
 
 FindOpen = Callable[[list[NodeState], list[SigningRequest]], list[str]]
 _INITIALLY_EMPTY: Final = Undisturbed(nodes={}, first_addresses={}, requests_per_node=float("inf"))
 
 
 async def wait_until_settled(
-    observer: Observer, expected: Expectation, undisturbed: Undisturbed | None, seconds: float
+    observer: Observer, expected: Expectation, undisturbed: Undisturbed | None, seconds: float = BOUND_SECONDS
 ) -> tuple[float | None, list[str]]:
     """Return the seconds until the end state, None if it takes too long, and what is missing then.
 
@@ -51,9 +49,7 @@ async def wait_until_settled(
         return [*missing, *find_differences(nodes, undisturbed, expected)]
 
     begun = time.monotonic()
-    without_faults = _UNDISTURBED_SECONDS if undisturbed is None else _MUTANT_SECONDS
-    deadline = begun + (seconds or without_faults)
-    settled, problems = await _poll_until_empty(observer, find_open, deadline)
+    settled, problems = await _poll_until_empty(observer, find_open, begun + seconds)
     if settled is None:
         return None, problems
     await asyncio.sleep(_QUIET_SECONDS)
@@ -145,7 +141,10 @@ async def run_on_cluster(
             problems += list_messages(errors)
         else:
             settled, problems = await wait_until_settled(
-                observer, runner.expectation, undisturbed, schedule.bound_seconds
+                observer,
+                runner.expectation,
+                undisturbed,
+                BOUND_SECONDS if schedule.occurrences or undisturbed is None else _MUTANT_SECONDS,
             )
             recovery = None if settled is None else max(settled, last.result())
     history = History()

@@ -7,7 +7,7 @@ import msgspec
 
 from tests.chaos.cluster import MODES, Mode
 from tests.chaos.fault import Fault
-from tests.chaos.faults import get_fault, list_faults
+from tests.chaos.faults import list_faults
 
 _FIRST_SECONDS: Final = (2.0, 10.0)  # when the first fault is injected
 _SECOND_AFTER: Final = (0.0, 6.0)  # seconds after the first one
@@ -28,15 +28,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     number: int  # counts the runs from 1
     mode: Mode
     occurrences: tuple[Occurrence, ...]
+    mutant: str = ""  # the defect of the services
 
     def __str__(self) -> str:
         times = (f"{each.fault} {each.at:g}-{each.until:g} s" for each in self.occurrences)
         return f"{self.mode}: {', '.join(times) or 'undisturbed'}"
-
-    @property
-    def bound_seconds(self) -> float:
-        """The longest bound of its faults."""
-        return max((get_fault(each.fault).bound_seconds for each in self.occurrences), default=0.0)
 
 
 def plan_pair(seed: int, number: int) -> Schedule:

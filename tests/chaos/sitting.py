@@ -1,106 +1,60 @@
 """The runs of one sitting, one after the other, each in a directory of its own."""
 
+import contextlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from tests.chaos.cluster import MODES, Mode
+from tests.chaos.cluster import Mode
 from tests.chaos.expectation import Undisturbed
-from tests.chaos.faults import FAULTS, get_fault
-from tests.chaos.mutants import MUTANTS, run_mutated
+from tests.chaos.mutants import run_mutated
 from tests.chaos.results import Record, Results, RunRecord
 from tests.chaos.run import ClusterNotStarted, run_schedule
-from tests.chaos.schedule import Schedule, plan_alone, plan_pair, plan_undisturbed
+from tests.chaos.schedule import Schedule, plan_undisturbed
 from tests.chaos.workload import plan_workload
 
 _ATTEMPTS: Final = 2
 
 
-class UndisturbedFailed(RuntimeError):
-    """A run without faults violates an invariant, or its cluster does not start."""
-
-
 class Sitting(msgspec.Struct, frozen=True, kw_only=True):
-    """The seed of all runs, and where results and logs go."""
+    """Where results and logs go."""
 
-    seed: int
     results: Results
     directory: Path
     keep_logs: bool
     report: Callable[[str], None]
-    missed: list[str] = []  # mutants that were not caught
     not_run: list[str] = []  # runs whose cluster did not start; modes without an undisturbed run
 
-    async def run_pairs(self, numbers: Sequence[int]) -> None:
-        """Run the pairs of these numbers, except those in the results."""
-        await self._run_all([plan_pair(self.seed, number) for number in numbers])
-
-    async def run_alone(self, names: Sequence[str]) -> None:
-        """Run each of these faults alone; all faults if there are no names."""
-        faults = [get_fault(name) for name in names] or FAULTS
-        await self._run_all([plan_alone(self.seed, number, fault) for number, fault in enumerate(faults, 1)])
-
-    async def run_mutants(self, names: Sequence[str]) -> None:
-        """Run each mutant, or those of these names; `missed` gets those that are not caught."""
-        for mutant in MUTANTS:
-            if names and mutant.name not in names:
+    async def run(self, schedules: Iterable[Schedule]) -> None:
+        """Run these schedules, except those in the results, and before them their mode without faults."""
+        compared: dict[Mode, Undisturbed | None] = {}
+        for schedule in schedules:
+            if self.results.has_run(schedule):
                 continue
-            undisturbed = await self._try_undisturbed(mutant.mode, mutant.name)
-            if undisturbed is None:
-                continue
-            self.report(f"{mutant.name}: must violate {mutant.invariant!r}")
-            run_dir = self._make_run_dir(mutant.name)
-            schedule = msgspec.structs.replace(mutant.schedule, seed=self.seed)
-            with run_mutated(mutant):
-                record = await self._try_schedule(run_dir, schedule, undisturbed)
-            if record is None:
-                self.not_run.append(mutant.name)
-                continue
-            found = next((v for v in record.violations if v.invariant == mutant.invariant), None)
-            others = sorted({v.invariant for v in record.violations} - {mutant.invariant})
-            self.report(f"    {found or 'NOT CAUGHT'}{f'; also: {others}' if others else ''}")
-            if found is None:
-                self.missed.append(mutant.name)
-            elif not self.keep_logs:
-                shutil.rmtree(run_dir)
+            if schedule.mode not in compared:
+                compared[schedule.mode] = await self._measure_undisturbed(schedule.seed, schedule.mode)
+            if (undisturbed := compared[schedule.mode]) is not None:
+                await self._run_one(schedule, undisturbed)
 
-    async def measure_undisturbed(self, mode: Mode) -> Undisturbed:
-        """What a run without faults leaves, from the results if they have it.
-
-        Raises UndisturbedFailed if that run failed, so nothing can be compared with it.
-        """
-        known = self.results.find_undisturbed(self.seed, mode)
+    async def _measure_undisturbed(self, seed: int, mode: Mode) -> Undisturbed | None:
+        """What a run without faults leaves; None if it failed, so nothing can be compared with it."""
+        if self.results.find_undisturbed(seed, mode) is None:
+            await self._run_one(plan_undisturbed(seed, mode), None)
+        known = self.results.find_undisturbed(seed, mode)
         if known is None:
-            await self._run_one(plan_undisturbed(self.seed, mode), None)
-            known = self.results.find_undisturbed(self.seed, mode)
-        if known is None:
-            raise UndisturbedFailed(f"seed {self.seed}, {mode}: the run without faults failed, see above")
+            self.report(f"{mode}: not run, because the run without faults failed")
+            self.not_run.append(mode)
         return known
 
-    async def _run_all(self, schedules: Sequence[Schedule]) -> None:
-        missing = [schedule for schedule in schedules if not self.results.has_run(schedule)]
-        modes = [mode for mode in MODES if any(schedule.mode == mode for schedule in missing)]
-        undisturbed = {mode: await self._try_undisturbed(mode, mode) for mode in modes}
-        for schedule in missing:
-            if (compared := undisturbed[schedule.mode]) is not None:
-                await self._run_one(schedule, compared)
-
-    async def _try_undisturbed(self, mode: Mode, name: str) -> Undisturbed | None:
-        """What a run without faults leaves; None if it failed, so that nothing of that name can run."""
-        try:
-            return await self.measure_undisturbed(mode)
-        except UndisturbedFailed as error:
-            self.report(f"{name}: not run. {error}")
-            self.not_run.append(name)
-            return None
-
     async def _run_one(self, schedule: Schedule, undisturbed: Undisturbed | None) -> None:
-        run_dir = self._make_run_dir(f"seed-{schedule.seed}-run-{schedule.number}-{schedule.mode}")
-        self.report(f"seed {schedule.seed} run {schedule.number}: {schedule}")
-        record = await self._try_schedule(run_dir, schedule, undisturbed)
+        what = schedule.mutant or f"run-{schedule.number}"
+        run_dir = self._make_run_dir(f"seed-{schedule.seed}-{what}-{schedule.mode}")
+        self.report(f"seed {schedule.seed} {what}: {schedule}")
+        with run_mutated(schedule.mutant) if schedule.mutant else contextlib.nullcontext():
+            record = await self._try_schedule(run_dir, schedule, undisturbed)
         if record is None:
             self.not_run.append(run_dir.name)
             return
@@ -108,7 +62,7 @@ class Sitting(msgspec.Struct, frozen=True, kw_only=True):
         self.report(f"    {_describe(record)}")
         for violation in record.violations:
             self.report(f"    VIOLATION {violation}")
-        if not (record.violations or self.keep_logs):
+        if not (self.keep_logs or (record.violations and not schedule.mutant)):
             shutil.rmtree(run_dir)
 
     async def _try_schedule(

@@ -127,6 +127,6 @@ async def test_two_faults_change_nothing_in_the_end_and_a_defect_is_found(server
     assert not second.violations
     assert second.recovery_seconds is not None
 
-    with run_mutated(TAINT_FIRST):
+    with run_mutated(TAINT_FIRST.name):
         third = await run_once(servers, tmp_path / "mutated", calm, first.left)
     assert TAINT_FIRST.invariant in {violation.invariant for violation in third.violations}

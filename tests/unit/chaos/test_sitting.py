@@ -20,7 +20,7 @@ from tests.chaos.workload import Workload
 
 def make_sitting(directory: Path, lines: list[str]) -> Sitting:
     results = Results(directory / "results.jsonl")
-    return Sitting(seed=1, results=results, directory=directory, keep_logs=False, report=lines.append)
+    return Sitting(results=results, directory=directory, keep_logs=False, report=lines.append)
 
 
 def count_logs(directory: Path) -> int:
@@ -41,7 +41,7 @@ async def test_a_cluster_that_does_not_start_is_tried_twice_and_reported_in_plai
     monkeypatch.setattr(run, "start_cluster", lambda run_dir, mode: NotStarting())
     lines: list[str] = []
     sitting = make_sitting(tmp_path, lines)
-    await sitting.run_pairs(range(1, 4))
+    await sitting.run([plan_pair(1, number) for number in range(1, 4)])
     assert [line.split("; logs")[0].strip() for line in lines if "NOT RUN" in line] == [
         "NOT RUN: the cluster did not start: nats-2 is not healthy after 30 s"
     ] * (2 * len(MODES))
@@ -79,7 +79,7 @@ async def test_the_second_attempt_of_a_run_counts(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(sitting_module, "run_schedule", run_schedule)
     sitting = make_sitting(tmp_path, [])
-    await sitting.run_pairs([1])
+    await sitting.run([plan_pair(1, 1)])
     assert len(attempts) == 4
     assert len(sitting.results.runs) == 1
     assert sitting.not_run == []
