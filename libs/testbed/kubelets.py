@@ -160,12 +160,11 @@ class KubeletFleet:
         *,
         ips: Sequence[str] | None = None,
         dns: Sequence[str] | None = None,
-        common_name: str | None = None,
         expiration_seconds: int | None = None,
     ) -> str:
         """Create a kubelet-serving CSR and return its name; None = the kubelet's own IPs and name."""
         pem = make_request_pem(
-            common_name=f"{NODE_USER_PREFIX}{kubelet.name}" if common_name is None else common_name,
+            common_name=f"{NODE_USER_PREFIX}{kubelet.name}",
             dns=[kubelet.name] if dns is None else dns,
             ips=kubelet.ips if ips is None else ips,
         )

@@ -6,13 +6,14 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from libs.testbed.child_process import ChildProcess, make_directory
 from libs.testbed.command_channel import CommandChannel, Reply, open_channel
 from libs.testbed.control_plane.build import KUBELETS, build_program
+from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelet_node import (
     SimKubelet,
     build_heartbeat_status,
@@ -23,17 +24,6 @@ from libs.testbed.kubelet_node import (
 
 T = TypeVar("T")
 _GRACE_SECONDS = 60  # beyond the time limit of a command
-
-
-class ApiServer(Protocol):
-    """The interface of ControlPlane that is used here."""
-
-    server: str
-    ca_file: Path
-
-    def client(self, user: str = "admin", groups: Sequence[str] = ()) -> tuple[Path, Path]:
-        """Return a user's certificate and key; "admin" must be allowed to impersonate nodes."""
-        ...
 
 
 class GoCertificateRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +90,7 @@ class KubeletsInGo:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def start(cls, run_dir: Path, api: ApiServer) -> AsyncIterator[KubeletsInGo]:
+    async def start(cls, run_dir: Path, api: ControlPlane) -> AsyncIterator[KubeletsInGo]:
         """Start the process; it watches Nodes and requests, and ends with the context."""
         child = await start_kubelets_program("kubelets", run_dir, api, api.client())
         async with open_channel(child, GoReply) as channel:
@@ -141,22 +131,20 @@ class KubeletsInGo:
         self,
         names: Sequence[str],
         *,
-        certificates: int = 1,
         concurrency: int = 0,
         until_issued: bool = True,
         seconds: float = 300,
     ) -> GoRequestBatch:
-        """Create `certificates` requests per node, one after the other; the nodes need not exist.
+        """Create a request of each node, all at once by default; the nodes need not exist.
 
-        All nodes start at once by default. It returns when all are created and, if requested, the newest of
-        each node is issued. After `seconds` it returns as it is. Raises CommandRejected if a request is
-        rejected.
+        It returns when all are created and, if requested, issued. After `seconds` it returns as it is. Raises
+        CommandRejected if a request is rejected.
         """
         return await self._send(
             "file",
             GoRequestBatch,
             names=names,
-            certificates=certificates,
+            certificates=1,
             concurrency=concurrency,
             issued=until_issued,
             seconds=seconds,
@@ -186,11 +174,9 @@ class KubeletsInGo:
         """Return when each node had the expected text, in Unix seconds; after `seconds`, those that did."""
         return await self._send("await", dict[str, float], texts=texts, seconds=seconds)
 
-    async def delete_nodes(
-        self, names: Sequence[str], *, concurrency: int = 64, seconds: float = 120
-    ) -> None:
+    async def delete_nodes(self, names: Sequence[str]) -> None:
         """Delete nodes and their requests as an admin; return when the watches show the deletions."""
-        await self._send("delete", object, names=names, concurrency=concurrency, seconds=seconds)
+        await self._send("delete", object, names=names, concurrency=64, seconds=120)
 
     async def _send(self, command: str, result: type[T], *, seconds: float, **arguments: Any) -> T:
         """Send a command that takes at most `seconds`, and return its decoded result."""
@@ -201,7 +187,7 @@ class KubeletsInGo:
 
 
 async def start_kubelets_program(
-    name: str, run_dir: Path, api: ApiServer, credentials: tuple[Path, Path], *flags: str
+    name: str, run_dir: Path, api: ControlPlane, credentials: tuple[Path, Path], *flags: str
 ) -> ChildProcess:
     """Start the program with the address of the API server and a client certificate with its key."""
     make_directory(run_dir)
@@ -252,7 +238,7 @@ class ApproveEverything:
     @classmethod
     @contextlib.asynccontextmanager
     async def start(
-        cls, run_dir: Path, api: ApiServer, *, concurrency: int = 64
+        cls, run_dir: Path, api: ControlPlane, *, concurrency: int = 64
     ) -> AsyncIterator[ApproveEverything]:
         """Start the process as a user with all permissions; it ends with the context."""
         credentials = api.client(cls.USER, ["system:masters"])

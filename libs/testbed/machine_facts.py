@@ -128,9 +128,6 @@ def make_machine(
     platform: str = "metal",
     region: str | None = None,
     zone: str | None = None,
-    instance_type: str | None = None,
-    instance_id: str | None = None,
-    provider_id: str | None = None,
     uuid: str | None = None,
     external_ips: Sequence[str] = (),
     spot: bool = False,
@@ -145,17 +142,15 @@ def make_machine(
     uuid = uuid if uuid is not None else _uuid(name)
     ids = {"name": name, "uuid": uuid, "number": str(_number(name)), "hex": f"{_number(name):017x}"}
     region, zone = _default_to(region, example.region), _default_to(zone, example.zone)
-    instance_id = _default_to(instance_id, example.instance_id.format(**ids))
+    instance_id = example.instance_id.format(**ids)
     metadata = PlatformMetadata(
         platform=platform,
         hostname=name if fills.has_hostname else "",
         region=region,
         zone=zone,
-        instance_type=_default_to(instance_type, example.instance_type),
+        instance_type=example.instance_type,
         instance_id=instance_id,
-        provider_id=_default_to(
-            provider_id, format_provider_id(platform, **ids, region=region, zone=zone, id=instance_id)
-        ),
+        provider_id=format_provider_id(platform, **ids, region=region, zone=zone, id=instance_id),
         spot=spot,
         internal_dns=f"{name}.internal.example" if fills.has_dns_names else "",
         external_dns=f"{name}.example" if fills.has_dns_names and external_ips else "",

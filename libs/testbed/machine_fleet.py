@@ -83,10 +83,10 @@ class MachineFleet:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def start_simulated(cls, run_dir: Path, *, endpoints: int = 1) -> AsyncIterator[MachineFleet]:
+    async def start_simulated(cls, run_dir: Path) -> AsyncIterator[MachineFleet]:
         """Start `sim_machines`, which needs no Go, as `start` does."""
         program = [sys.executable, "-m", "libs.testbed.sim_machines"]
-        async with cls._start_program(program, run_dir, endpoints=endpoints) as machines:
+        async with cls._start_program(program, run_dir) as machines:
             yield machines
 
     @classmethod

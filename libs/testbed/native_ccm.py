@@ -5,23 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from libs.testbed.child_process import ChildExited, ChildProcess, make_directory
 from libs.testbed.control_plane.build import NATIVE, build_program
+from libs.testbed.control_plane.control_plane import ControlPlane
 
 CLOUD_NODE: Final = "cloud-node-controller"
 NODE_LIFECYCLE: Final = "cloud-node-lifecycle-controller"
-
-
-class ApiServer(Protocol):
-    """The interface of ControlPlane that is used here."""
-
-    def kubeconfig(self, user: str, groups: Sequence[str]) -> Path:
-        """Return a kubeconfig of that user."""
-        ...
 
 
 class CloudInstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +51,7 @@ class NativeCcm:
     async def start(
         cls,
         run_dir: Path,
-        api: ApiServer,
+        api: ControlPlane,
         *,
         scheme: str,
         instances: Sequence[CloudInstance] = (),

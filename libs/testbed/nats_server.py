@@ -24,7 +24,6 @@ class NatsServer:
     def __init__(
         self,
         run_dir: Path,
-        config: str = "",
         *,
         host: str = "127.0.0.1",
         port: int | None = None,
@@ -44,15 +43,13 @@ class NatsServer:
         self.url = f"nats://{host}:{self.port}"
         self.child: ChildProcess
         self._flags = flags
-        self.configure(config)
+        self.configure("")
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def start(
-        cls, run_dir: Path, *, config: str = "", store: Path | None = None
-    ) -> AsyncIterator[NatsServer]:
-        """Run a server in `run_dir`, ready for connections; `config` is appended to its configuration."""
-        server = cls(run_dir, config, store=store)
+    async def start(cls, run_dir: Path, *, store: Path | None = None) -> AsyncIterator[NatsServer]:
+        """Run a server in `run_dir`, ready for connections."""
+        server = cls(run_dir, store=store)
         try:
             await server.restart()
             yield server
@@ -60,7 +57,7 @@ class NatsServer:
             await server.kill()
 
     def configure(self, config: str) -> None:
-        """Write the configuration file again; it takes effect at the next start."""
+        """Write the configuration file with this addition; it takes effect at the next start."""
         own = f'jetstream {{ store_dir: "{self.store}" }}\nhttp: "{self.host}:{self.monitoring_port}"\n'
         (self.run_dir / "nats.conf").write_text(own + config)
 

@@ -87,7 +87,6 @@ class ServiceProcesses:
         wirings: Sequence[ServiceSpec] = DEFAULT_SERVICES,
         replicas: Mapping[str, int] | None = None,
         instance: str = ALL_IN_ONE,
-        service_networks: str = SERVICE_NETWORKS,
         endpoints: Mapping[str, ProcessEndpoints] | None = None,
     ) -> AsyncIterator[Self]:
         """Grant the permissions and start the processes; stop them in order at the end.
@@ -99,8 +98,7 @@ class ServiceProcesses:
         service. `nats_url` is ignored on the memory bus, which requires all-in-one.
 
         `instance` is the prefix of the user names. A second installation in the same cluster needs another
-        one, and has another Lease. `service_networks` are the networks given to csr, alone or in a process
-        without ipam; "" for none. Most fleets of the testbed have no control plane machine that reports them.
+        one, and has another Lease.
 
         `endpoints` are other servers than these for a process of that name.
         """
@@ -114,7 +112,7 @@ class ServiceProcesses:
         shared = ProcessEndpoints(api_server, nats_url, talosconfig)
         try:
             for service, user in users.items():
-                its_own = _build_network_flags(service, service_networks, flags)
+                its_own = _build_network_flags(service, flags)
                 its_own += [*_build_lease_flags(service, instance), *(own_flags or {}).get(service, ())]
                 for name in list_process_names(service, (replicas or {}).get(service, 1)):
                     port = services.ports[name] = allocate_port()
@@ -196,10 +194,14 @@ def _build_lease_flags(service: str, instance: str) -> list[str]:
     ]
 
 
-def _build_network_flags(service: str, networks: str, flags: Sequence[str]) -> list[str]:
+def _build_network_flags(service: str, flags: Sequence[str]) -> list[str]:
+    """Return the networks for csr, alone or in a process without ipam.
+
+    Most fleets of the testbed have no control plane machine that reports them.
+    """
     has_ipam = any("node-cidrs" in flag or "ipam" in flag for flag in flags)
     takes_it = service == "csr" or (service == "all-in-one" and not has_ipam)
-    return [f"--service-cluster-ip-range={networks}"] if takes_it and networks else []
+    return [f"--service-cluster-ip-range={SERVICE_NETWORKS}"] if takes_it else []
 
 
 def list_process_names(service: str, replicas: int) -> list[str]:

@@ -137,11 +137,11 @@ async def _profile(stage: BenchCluster, wanted: BenchOptions, directory: Path, c
                 console.print(format_top_functions(profile), highlight=False, markup=False, soft_wrap=True)
 
 
-def format_top_functions(profile: Path, lines: int = _TOP_FUNCTIONS) -> str:
+def format_top_functions(profile: Path) -> str:
     """The functions with the highest own time."""
     text = io.StringIO()
     stats = pstats.Stats(str(profile), stream=text)
-    stats.strip_dirs().sort_stats(pstats.SortKey.TIME).print_stats(lines)
+    stats.strip_dirs().sort_stats(pstats.SortKey.TIME).print_stats(_TOP_FUNCTIONS)
     kept = [line for line in text.getvalue().splitlines() if line.strip()]
     return "\n".join(kept)
 

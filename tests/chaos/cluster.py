@@ -1,7 +1,7 @@
 """A real cluster whose every connection between a service and a server goes through a fault proxy."""
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -137,23 +137,12 @@ async def start_cluster(run_dir: Path, mode: Mode) -> AsyncIterator[ChaosCluster
 
 
 @contextlib.asynccontextmanager
-async def start_processes(
-    run_dir: Path,
-    mode: Mode,
-    servers: Servers,
-    *,
-    env: Mapping[str, str] | None = None,
-    own_flags: Mapping[str, Sequence[str]] | None = None,
-) -> AsyncIterator[ChaosCluster]:
+async def start_processes(run_dir: Path, mode: Mode, servers: Servers) -> AsyncIterator[ChaosCluster]:
     """Start the services with proxies between them and the servers, and wait until they are ready.
 
-    `own_flags` are additional flags of the processes of that service. Without `env`, their clocks can jump,
-    and they export traces.
+    Their clocks can jump, and they export traces.
     """
     control_plane, nats, machines, kubelets = servers
-    own = _list_own_flags(nats)
-    for service, flags in (own_flags or {}).items():
-        own[service] += flags
     names = list_processes(mode)
     async with contextlib.AsyncExitStack() as stack:
         api_proxy = await stack.enter_async_context(ApiProxy.start(control_plane))
@@ -169,9 +158,7 @@ async def start_processes(
             "collector": LinkTarget(collector.port),
         }
         links = await stack.enter_async_context(Links.start(names, targets))
-        if env is None:
-            endpoint = f"http://127.0.0.1:{links.collector_port}"
-            env = {**build_clock_environment(run_dir), "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
+        endpoint = f"http://127.0.0.1:{links.collector_port}"
         write_rules(run_dir / _RULES_FILE, 0)
         starting = ServiceProcesses.start(
             make_directory(run_dir / "logs"),
@@ -181,8 +168,8 @@ async def start_processes(
             talosconfig=run_dir,
             all_in_one=mode == "all-in-one",
             flags=[*_FLAGS, f"--cloud-config={run_dir / _RULES_FILE}"],
-            own_flags=own,
-            env=env,
+            own_flags=_list_own_flags(nats),
+            env={**build_clock_environment(run_dir), "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint},
             wirings=SERVICES,
             replicas=REPLICAS,
             endpoints={name: _make_endpoints(run_dir, servers, links, name) for name in names},

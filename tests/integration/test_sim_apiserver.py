@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +17,7 @@ from libs.testbed.sim_apiserver.faults import (
     SlowFault,
     TooManyRequestsFault,
 )
+from libs.testbed.sim_apiserver.object_store import HISTORY_LIMIT
 from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.bus_actors import wait_until
 from tests.kube_follower import follow_nodes
@@ -114,14 +114,14 @@ async def test_a_slow_a_silent_and_a_closed_connection_strike_only_what_they_are
 # ---- history
 
 
-async def test_a_short_history_is_compacted_by_itself(tmp_path: Path):
-    async with (
-        SimApiServer.start(tmp_path, history_limit=10) as simulated,
-        KubeletFleet.start(simulated) as joining,
-    ):
-        await joining.join_all(SimKubelet(name=f"n{i}") for i in range(10))
-        watch = await joining.request("GET", "/api/v1/nodes?watch=1&resourceVersion=1")
-        assert (watch.body["type"], watch.body["object"]["reason"]) == ("ERROR", "Expired")
+async def test_a_long_history_loses_its_beginning(simulated: SimApiServer, joining: KubeletFleet):
+    await joining.join(SimKubelet(name="n1"))
+    table = simulated.api.store.table("nodes")
+    change = table.list_changes(0)[-1]
+    for _ in range(HISTORY_LIMIT):
+        table.append_change(change)
+    watch = await joining.request("GET", "/api/v1/nodes?watch=1&resourceVersion=1")
+    assert (watch.body["type"], watch.body["object"]["reason"]) == ("ERROR", "Expired")
 
 
 async def test_what_is_not_simulated_is_refused_aloud_and_is_no_fence(

@@ -63,19 +63,17 @@ class ControlPlane:
         run_dir: Path,
         *,
         controller_manager: bool = True,
-        audit: bool = True,
         audit_fields: bool = False,
         grace_seconds: float = LONG_GRACE_SECONDS,
     ) -> AsyncIterator[ControlPlane]:
         """Start the servers in `run_dir`, which must be new or empty, and wait for /readyz.
 
-        Without the controller manager no certificate is signed. `audit` is required to count requests. With
-        `audit_fields`, the log also has the content of each write to Nodes and certificate requests. A Node
-        is not ready after `grace_seconds` without a heartbeat.
+        Without the controller manager no certificate is signed. With `audit_fields`, the audit log also has
+        the content of each write to Nodes and certificate requests. A Node is not ready after
+        `grace_seconds` without a heartbeat.
         """
         control_plane = cls(run_dir, await build_program(KUBE), grace_seconds=grace_seconds)
-        policy = FIELD_AUDIT_POLICY if audit_fields else AUDIT_POLICY
-        control_plane._write_files(policy if audit else "")
+        control_plane._write_files(FIELD_AUDIT_POLICY if audit_fields else AUDIT_POLICY)
         try:
             await control_plane._start(controller_manager=controller_manager)
             yield control_plane
@@ -145,7 +143,7 @@ class ControlPlane:
         """
         manager = self.controller_manager
         await self.stop()
-        self.etcd_restores.append(self.audit_mark() if self.audit_log.exists() else 0)
+        self.etcd_restores.append(self.audit_mark())
         shutil.rmtree(self.run_dir / ETCD_DATA)
         await asyncio.to_thread(shutil.copytree, backup, self.run_dir / ETCD_DATA)
         await self._start(controller_manager=manager is not None)
@@ -165,9 +163,7 @@ class ControlPlane:
     def _start_server(self, server: str) -> ChildProcess:
         flags = {
             "etcd": lambda: build_etcd_flags(self._ports["etcd"], self._ports["etcd-peer"]),
-            "kube-apiserver": lambda: build_apiserver_flags(
-                self._ports["apiserver"], self._ports["etcd"], audit=(self.run_dir / "audit.yaml").exists()
-            ),
+            "kube-apiserver": lambda: build_apiserver_flags(self._ports["apiserver"], self._ports["etcd"]),
             "kube-controller-manager": lambda: build_controller_manager_flags(
                 grace_seconds=self._grace_seconds
             ),
@@ -198,8 +194,7 @@ class ControlPlane:
         self._credentials.write("service-account", make_service_account_keys())
         manager = self.kubeconfig("system:kube-controller-manager")
         manager.rename(self.run_dir / "controller-manager.kubeconfig")
-        if audit_policy:
-            (self.run_dir / "audit.yaml").write_text(audit_policy)
+        (self.run_dir / "audit.yaml").write_text(audit_policy)
 
 
 async def _raise_exited(child: ChildProcess) -> None:

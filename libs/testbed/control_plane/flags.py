@@ -81,9 +81,9 @@ def build_etcd_flags(port: int, peer_port: int) -> list[str]:
     ]
 
 
-def build_apiserver_flags(port: int, etcd_port: int, *, audit: bool) -> list[str]:
+def build_apiserver_flags(port: int, etcd_port: int) -> list[str]:
     """Return the flags as Talos sets them: dual stack, Node and RBAC authorization, NodeRestriction."""
-    flags = [
+    return [
         f"--etcd-servers=http://127.0.0.1:{etcd_port}",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
@@ -99,15 +99,11 @@ def build_apiserver_flags(port: int, etcd_port: int, *, audit: bool) -> list[str
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
-    ]
-    if audit:
         # One file for the whole run: a rotation would lose counts.
-        flags += [
-            "--audit-policy-file=audit.yaml",
-            "--audit-log-path=audit.log",
-            "--audit-log-maxsize=100000",
-        ]
-    return flags
+        "--audit-policy-file=audit.yaml",
+        "--audit-log-path=audit.log",
+        "--audit-log-maxsize=100000",
+    ]
 
 
 def build_controller_manager_flags(*, grace_seconds: float = LONG_GRACE_SECONDS) -> list[str]:

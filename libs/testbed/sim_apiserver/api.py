@@ -50,11 +50,10 @@ class SimApi:
         *,
         now: Callable[[], datetime],
         new_uid: Callable[[], str],
-        history_limit: int = 10_000,
         has_node_lifecycle: bool = False,
     ) -> None:
         """`has_node_lifecycle`: a Node that becomes Ready loses its not-ready taint in the same write."""
-        self.store = ObjectStore((kind.plural for kind in KINDS), history_limit=history_limit)
+        self.store = ObjectStore(kind.plural for kind in KINDS)
         self._now = now
         self._new_uid = new_uid
         self._has_node_lifecycle = has_node_lifecycle

@@ -99,9 +99,9 @@ def check_request(request: ApiRequest) -> ResourceKind:
     return request.kind
 
 
-def parse_number(request: ApiRequest, name: str, default: int = 0) -> int:
-    """Return a number from the query. Raises Refusal."""
+def parse_number(request: ApiRequest, name: str) -> int:
+    """Return a number from the query, 0 without one. Raises Refusal."""
     text = request.query.get(name, "")
     if text and not (text.isascii() and text.isdigit()):
         raise bad_request(f'{name}: strconv.ParseInt: parsing "{text}": invalid syntax')
-    return int(text) if text else default
+    return int(text or 0)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
+
+HISTORY_LIMIT: Final = 10_000  # changes of a kind
 
 
 class Key(NamedTuple):
@@ -39,16 +41,15 @@ class CompactedError(Exception):
 class ObjectTable:
     """All objects of one kind."""
 
-    def __init__(self, history_limit: int) -> None:
+    def __init__(self) -> None:
         self.objects: dict[Key, StoredObject] = {}
         self.compacted = 0  # changes up to this version are dropped
         self._history: list[StoredChange] = []
-        self._history_limit = history_limit
 
     def append_change(self, change: StoredChange) -> None:
         """Append to the history; a full history drops its older half."""
         self._history.append(change)
-        if len(self._history) > self._history_limit:
+        if len(self._history) > HISTORY_LIMIT:
             half = len(self._history) // 2
             self.compacted = self._history[half - 1].stored.version
             del self._history[:half]
@@ -68,9 +69,9 @@ class ObjectTable:
 class ObjectStore:
     """The tables of all kinds with one version counter, like etcd's revision."""
 
-    def __init__(self, plurals: Iterable[str], *, history_limit: int = 10_000) -> None:
+    def __init__(self, plurals: Iterable[str]) -> None:
         self.version = 1
-        self._tables = {plural: ObjectTable(history_limit) for plural in plurals}
+        self._tables = {plural: ObjectTable() for plural in plurals}
 
     def table(self, plural: str) -> ObjectTable:
         """Return the objects of a kind."""

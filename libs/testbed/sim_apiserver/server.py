@@ -35,15 +35,12 @@ _BODY_LIMIT = 3 * 1024 * 1024  # bytes
 class SimApiServer:
     """One server; its objects survive a stop."""
 
-    def __init__(
-        self, run_dir: Path, *, history_limit: int = 10_000, has_node_lifecycle: bool = False
-    ) -> None:
+    def __init__(self, run_dir: Path, *, has_node_lifecycle: bool = False) -> None:
         self.faults = FaultRules()
         self.containers = ContainerCommands()  # the containers of all pods, for exec
         self.api = SimApi(
             now=lambda: datetime.now(UTC),
             new_uid=lambda: str(uuid.uuid4()),
-            history_limit=history_limit,
             has_node_lifecycle=has_node_lifecycle,
         )
         self._port = allocate_port()
@@ -57,14 +54,12 @@ class SimApiServer:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def start(
-        cls, run_dir: Path, *, history_limit: int = 10_000, has_node_lifecycle: bool = False
-    ) -> AsyncIterator[SimApiServer]:
-        """Start a server with its credentials in `run_dir`; it keeps the last `history_limit` changes.
+    async def start(cls, run_dir: Path, *, has_node_lifecycle: bool = False) -> AsyncIterator[SimApiServer]:
+        """Start a server with its credentials in `run_dir`.
 
         `has_node_lifecycle`: a Node that becomes Ready loses its not-ready taint.
         """
-        server = cls(run_dir, history_limit=history_limit, has_node_lifecycle=has_node_lifecycle)
+        server = cls(run_dir, has_node_lifecycle=has_node_lifecycle)
         await server.resume()
         try:
             yield server
