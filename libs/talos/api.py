@@ -234,7 +234,7 @@ class TalosApi:
 
     def _record_fault(self, node_ip: str, fault: MachineFault) -> None:
         if fault.kind in {"refused", "timeout"} and fault.step != CONNECT_STEP:
-            self._session.use_next_endpoint(node_ip)
+            self._session.endpoint_selector.use_next_endpoint(node_ip)
 
 
 def _require_address(node_ip: str) -> None:

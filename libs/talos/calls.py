@@ -69,7 +69,11 @@ class TalosCalls:
             channel = await self._channel(machine, deadline, refusing)
             route = f"{channel.endpoint} for {machine}" if machine else str(channel.endpoint)
             try:
-                answers = await self._collect(channel, ref, machine, deadline)
+                answers = await channel.collect(
+                    *_encode_request(ref),
+                    self.build_headers(machine),
+                    deadline_seconds=max(0.0, deadline - loop_time()),
+                )
                 return read(parse_resources(ref, answers))
             except CallEnded as ended:
                 if ended.status.is_absent and absent is not None:
@@ -98,14 +102,6 @@ class TalosCalls:
             for fault in refusing.values():  # it says more than the lack of another endpoint
                 raise MachineUnavailable(fault) from error
             raise
-
-    async def _collect(
-        self, channel: TalosChannel, ref: ResourceRef, machine: str, deadline: float
-    ) -> list[bytes]:
-        path, request = _encode_request(ref)
-        return await channel.collect(
-            path, request, self.build_headers(machine), deadline_seconds=max(0.0, deadline - loop_time())
-        )
 
     def build_headers(self, machine: str) -> dict[str, str]:
         """Return the headers of a call: apid routes by `node` and forwards all other headers."""

@@ -1,9 +1,10 @@
 """Loads Talos credentials from a file, and again whenever another program changes it."""
 
 import hashlib
+import os
 import ssl
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,6 @@ from libs.talos.talosconfig import (
     ClientCertificate,
     CredentialsError,
     Endpoint,
-    describe_validity_problem,
     parse_talosconfig,
     read_client_certificate,
 )
@@ -37,20 +37,23 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     digest: str  # hash of the file and the endpoints: changes with the credentials
 
     def problem(self, now: datetime) -> str:
-        """Return why the credentials are not valid at that time; "" if they are."""
-        return describe_validity_problem(
-            not_before=self.not_before, not_after=self.not_after, written_at=self.written_at, now=now
-        )
+        """Return why the credentials are not valid at that time, and what to check; "" if they are.
 
-
-class _FileVersion(msgspec.Struct, frozen=True):
-    """Detects that a file was replaced without reading it; a Secret update swaps a symlink."""
-
-    resolved: str
-    device: int
-    inode: int
-    modified_ns: int
-    size: int
+        `now` and `written_at` are by the same clock.
+        """
+        if now < self.not_before:
+            ahead = _format_duration(self.not_before - now)
+            return (
+                f"our client certificate is valid only in {ahead} (from {self.not_before:%FT%TZ}): "
+                "is the clock of this host behind?"
+            )
+        if now <= self.not_after:
+            return ""
+        ago = _format_duration(now - self.not_after)
+        expired = f"our client certificate expired {ago} ago ({self.not_after:%FT%TZ})"
+        if self.written_at > self.not_after:
+            return f"{expired}, before the file was written: is the clock of this host ahead?"
+        return f"{expired} and was not renewed: see the status of the talos.dev ServiceAccount"
 
 
 class CredentialStore:
@@ -65,7 +68,7 @@ class CredentialStore:
         self._endpoints = endpoints
         self._recheck_seconds = recheck_seconds
         self._loaded: Credentials | None = None
-        self._file_version: _FileVersion | None = None
+        self._version: tuple[str, int, int, int, int] | None = None
         self._checked_at: datetime | None = None
         self.problem = ""
 
@@ -91,10 +94,12 @@ class CredentialStore:
     def _refresh(self, now: datetime, *, always_read: bool) -> Credentials:
         self._checked_at = now
         try:
-            path, stamp = self._locate()
-            if self._loaded is None or always_read or stamp != self._file_version:
-                self._loaded = self._read(path, stamp)
-                self._file_version = stamp
+            path, found, resolved = self._locate()
+            # A replaced file differs, without reading it: an update of a Secret swaps a symlink.
+            version = (resolved, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+            if self._loaded is None or always_read or version != self._version:
+                self._loaded = self._read(path, found)
+                self._version = version
         except CredentialsError as error:
             self.problem = str(error)
             if self._loaded is None or now > self._loaded.not_after:
@@ -104,22 +109,20 @@ class CredentialStore:
         self.problem = f"{self._loaded.source}: {problem}" if problem else ""
         return self._loaded
 
-    def _locate(self) -> tuple[Path, _FileVersion]:
+    def _locate(self) -> tuple[Path, os.stat_result, str]:
         for path in self._paths:
             try:
-                found = path.stat()
-                resolved = str(path.resolve())
+                return path, path.stat(), str(path.resolve())
             except FileNotFoundError:
                 continue
             except OSError as error:
                 raise CredentialsError(f"{path}: {error.strerror or error}") from error
-            return path, _FileVersion(resolved, found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
         tried = ", ".join(str(path) for path in self._paths)
         raise CredentialsError(f"no talosconfig: none of these files exists: {tried}")
 
-    def _read(self, path: Path, stamp: _FileVersion) -> Credentials:
-        if stamp.size > MAX_FILE_BYTES:
-            raise CredentialsError(f"{path}: {stamp.size} bytes are too many for a talosconfig")
+    def _read(self, path: Path, found: os.stat_result) -> Credentials:
+        if found.st_size > MAX_FILE_BYTES:
+            raise CredentialsError(f"{path}: {found.st_size} bytes are too many for a talosconfig")
         try:
             text = path.read_bytes()
         except OSError as error:
@@ -127,7 +130,7 @@ class CredentialStore:
         digest = hashlib.sha256(text + b"\0" + self._endpoints.encode()).hexdigest()
         if self._loaded is not None and self._loaded.digest == digest:
             return self._loaded
-        written_at = datetime.fromtimestamp(stamp.modified_ns / 1e9, UTC)
+        written_at = datetime.fromtimestamp(found.st_mtime_ns / 1e9, UTC)
         return load_credentials(text, path, endpoints=self._endpoints, written_at=written_at, digest=digest)
 
 
@@ -165,3 +168,11 @@ def _build_tls_context(ca: bytes, client: ClientCertificate, where: str) -> ssl.
     except (ssl.SSLError, OSError) as error:
         raise CredentialsError(f"{where}: fields crt and key: OpenSSL rejects them: {error}") from error
     return context
+
+
+def _format_duration(span: timedelta) -> str:
+    seconds = int(span.total_seconds())
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

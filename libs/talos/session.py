@@ -44,7 +44,7 @@ class TalosSession:
     connect_seconds: float
 
     def __post_init__(self) -> None:
-        self._endpoint_selector = EndpointSelector()
+        self.endpoint_selector = EndpointSelector()
         self._credentials: Credentials | None = None
         self._channels: dict[tuple[Endpoint, Purpose], TalosChannel] = {}
         self._retired: list[TalosChannel] = []
@@ -70,9 +70,7 @@ class TalosSession:
             credentials = self.credentials()
             candidates = [
                 self._channels[endpoint, purpose]
-                for endpoint in self._endpoint_selector.candidates(
-                    credentials.endpoints, machine, loop_time()
-                )
+                for endpoint in self.endpoint_selector.candidates(credentials.endpoints, machine, loop_time())
                 if endpoint not in without
             ]
             found = await self._first_connected(credentials, candidates, deadline)
@@ -100,15 +98,11 @@ class TalosSession:
                 )
                 # If the attempt is still running, only the deadline of this call has ended.
                 if not channel.is_connecting and credentials is self._credentials:
-                    self._endpoint_selector.mark_failed(endpoint, fault, loop_time())
+                    self.endpoint_selector.mark_failed(endpoint, fault, loop_time())
             else:
-                self._endpoint_selector.mark_healthy(channel.endpoint)
+                self.endpoint_selector.mark_healthy(channel.endpoint)
                 return channel
-        return fault or self._endpoint_selector.get_first_fault(credentials.endpoints) or _NO_OTHER
-
-    def use_next_endpoint(self, machine: str) -> None:
-        """Use another endpoint for this machine, because the current one does not reach it."""
-        self._endpoint_selector.use_next_endpoint(machine)
+        return fault or self.endpoint_selector.get_first_fault(credentials.endpoints) or _NO_OTHER
 
     def problem(self) -> str:
         """Return why no machine can be queried, now or soon, for readiness; "" without a problem."""
@@ -116,7 +110,7 @@ class TalosSession:
             credentials = self.credentials()
         except MachineUnavailable as error:
             return error.fault.message
-        outage = self._endpoint_selector.get_outage_fault(credentials.endpoints, loop_time())
+        outage = self.endpoint_selector.get_outage_fault(credentials.endpoints, loop_time())
         return outage.message if outage else self.store.problem
 
     async def close(self) -> None:
@@ -142,7 +136,7 @@ class TalosSession:
             for endpoint in credentials.endpoints
             for purpose in PURPOSES
         }
-        self._endpoint_selector.reset()
+        self.endpoint_selector.reset()
 
 
 _NO_OTHER = MachineFault(

@@ -4,7 +4,7 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -210,32 +210,3 @@ def read_client_certificate(certificate: bytes, key: bytes, *, where: str) -> Cl
         certificate=certificate,
         key=key,
     )
-
-
-def describe_validity_problem(
-    *, not_before: datetime, not_after: datetime, written_at: datetime, now: datetime
-) -> str:
-    """Return a problem with the validity by this clock, and what to check; "" without one.
-
-    `written_at` is the file's modification time, by the same clock as `now`.
-    """
-    if now < not_before:
-        ahead = _duration(not_before - now)
-        return (
-            f"our client certificate is valid only in {ahead} (from {not_before:%FT%TZ}): "
-            "is the clock of this host behind?"
-        )
-    if now <= not_after:
-        return ""
-    expired = f"our client certificate expired {_duration(now - not_after)} ago ({not_after:%FT%TZ})"
-    if written_at > not_after:
-        return f"{expired}, before the file was written: is the clock of this host ahead?"
-    return f"{expired} and was not renewed: see the status of the talos.dev ServiceAccount"
-
-
-def _duration(span: timedelta) -> str:
-    seconds = int(span.total_seconds())
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"

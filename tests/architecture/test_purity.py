@@ -15,7 +15,7 @@ SHELL = (
     r"libs\.common\.kube\.(event_recorder|lease_lock|reflector|request_queue|server_identity|transport|version_check)",
     r"libs\.common\.bus\.nats\.\w+",
     r"libs\.common\.bus\.memory\.(bus|consume_loop)",
-    r"libs\.talos\.(api|batched_transport|bounded_protocol|calls|channel|cluster_name|connection|credentials)",
+    r"libs\.talos\.(api|bounded_protocol|calls|channel|cluster_name|connection|credentials)",
     r"libs\.talos\.(machine_watch|session|stream_buffer)",
     # the process: clock, environment, logs, metrics
     r"libs\.common\.service\.(?!startup_gate)\w+",

@@ -337,7 +337,8 @@ async def test_approving_without_a_look_is_measured_in_the_same_way_with_one_req
 
 
 async def killed_while_measuring(stage: BenchCluster) -> None:
-    async with start_services(stage, "all-in-one-memory", "bench-death") as running:
+    # the next test waits for the Lease of a killed watcher: not for a long one
+    async with start_services(stage, "all-in-one-memory", "bench-death", own_flags={}) as running:
         await running.list_processes()["all-in-one"].kill()
         await asyncio.Event().wait()
 

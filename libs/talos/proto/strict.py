@@ -1,21 +1,15 @@
 """Strict decoding: rejects truncated fields and wrong wire types, which betterproto2 accepts."""
 
 from collections.abc import Iterator
-from typing import Final, Protocol, Self, TypeVar
+from typing import Final, TypeVar
+
+import betterproto2
 
 _FIXED: Final = {1: 8, 5: 4}  # bytes, by wire type
 _ONE_BYTE: Final = 0x80  # a smaller number has no further bytes
 
 
-class Message(Protocol):
-    """A generated message."""
-
-    @classmethod
-    def parse(cls, data: bytes) -> Self:
-        """Decode leniently."""
-
-
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=betterproto2.Message)
 
 
 class InvalidResponse(Exception):

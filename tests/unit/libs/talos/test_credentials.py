@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from libs.talos.credentials import CredentialStore
-from libs.talos.talosconfig import CredentialsError, describe_validity_problem
+from libs.talos.talosconfig import CredentialsError
 from libs.testbed.talos_pki import TalosPki
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -232,13 +232,14 @@ def test_an_expired_certificate_is_a_problem_but_the_server_judges(pki: TalosPki
         (6.01, 0, "expired 36 s ago"),
     ],
 )
-def test_the_clock_is_suspected_where_nobody_else_can_be_to_blame(now: float, written: float, message: str):
+def test_the_clock_is_suspected_where_nobody_else_can_be_to_blame(
+    pki: TalosPki, tmp_path: Path, now: float, written: float, message: str
+):
+    path = tmp_path / "config"
+    path.write_text(a_talosconfig(pki))
     begin = datetime(2026, 1, 1, tzinfo=UTC)
-    problem = describe_validity_problem(
-        not_before=begin,
-        not_after=begin + 6 * HOUR,
-        written_at=begin + written * HOUR,
-        now=begin + now * HOUR,
-    )
+    times = {"not_before": begin, "not_after": begin + 6 * HOUR, "written_at": begin + written * HOUR}
+    credentials = msgspec.structs.replace(CredentialStore([path]).current(NOW), **times)
+    problem = credentials.problem(begin + now * HOUR)
     assert message in problem
     assert bool(problem) == bool(message)

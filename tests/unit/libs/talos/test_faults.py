@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.contract.machine import FaultKind
+from libs.talos.bounded_protocol import HeaderEncoder
 from libs.talos.faults import (
     MAX_MESSAGE_CHARS,
     Status,
     translate_connection_error,
     translate_status,
 )
-from libs.talos.header_encoder import HeaderEncoder
 from libs.talos.machine_events import WatchOpening
 from libs.talos.proto.generated import EventType
 from libs.talos.proto.strict import InvalidResponse
