@@ -25,7 +25,6 @@ MAX_FILE_BYTES: Final = 1 << 20
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     """Everything needed to query Talos, from one reading of one file."""
 
-    context: str
     cluster_name: str  # "" if the file names no cluster
     endpoints: tuple[Endpoint, ...]
     tls: ssl.SSLContext
@@ -142,7 +141,6 @@ def load_credentials(
     where = f"{source}: context {config.context!r}"
     client = read_client_certificate(config.certificate, config.key, where=where)
     return Credentials(
-        context=config.context,
         cluster_name=config.cluster,
         endpoints=config.endpoints,
         tls=_build_tls_context(config.ca, client, where),

@@ -48,29 +48,19 @@ class WatchSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 class WatchOpening:
     """The beginning of one watch: an empty message, the current state, then changes."""
 
-    __slots__ = ("_found", "_is_open", "_messages", "_read", "_size", "ref")
+    __slots__ = ("_messages", "_read", "_size", "initial_resources", "is_open", "ref")
 
     def __init__(self, ref: ResourceRef) -> None:
         self.ref = ref
         self._read = decode_stage if ref == MACHINE_STATUS else _identity  # the readiness in it changes often
-        self._is_open = False
-        self._found: list[Resource] = []
+        self.is_open = False  # once the watch has sent the whole current state
+        self.initial_resources: list[Resource] = []  # that state
         self._messages = 0  # number and bytes of messages until the watch is open
         self._size = 0
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the watch has sent the whole current state."""
-        return self._is_open
-
-    @property
-    def initial_resources(self) -> list[Resource]:
-        """The state when the watch opened."""
-        return self._found
-
     def release(self) -> None:
         """Free the state after it was read."""
-        self._found = []
+        self.initial_resources = []
 
     def apply(self, answer: bytes) -> int:
         """Apply a WatchResponse; return the number of events that change a spec.
@@ -78,11 +68,11 @@ class WatchOpening:
         The initial state is no change, and neither is an update of metadata alone (a version, a finalizer).
         Raises WatchErrored, InvalidResponse.
         """
-        if not self._is_open:
+        if not self.is_open:
             self._check_length(len(answer))
         changes = 0
         for event in _events(answer):
-            if self._is_open:
+            if self.is_open:
                 changes += _is_change(event, self._read)
             else:
                 self._begin(event)
@@ -98,13 +88,13 @@ class WatchOpening:
 
     def _begin(self, event: Event) -> None:
         if event.kind not in _STATE_EVENTS:
-            self._is_open = event.kind == EventType.BOOTSTRAPPED and not self.ref.id
+            self.is_open = event.kind == EventType.BOOTSTRAPPED and not self.ref.id
             return
         if event.kind != EventType.DESTROYED and event.resource is not None:
-            self._found.append(event.resource)
+            self.initial_resources.append(event.resource)
         if self.ref.id:
-            self._is_open = True
-        elif len(self._found) > self.ref.limit:
+            self.is_open = True
+        elif len(self.initial_resources) > self.ref.limit:
             raise InvalidResponse(f"more than {self.ref.limit} of {self.ref.step}")
 
 

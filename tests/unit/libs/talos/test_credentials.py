@@ -64,7 +64,7 @@ def test_a_file_that_appears_later_is_found(pki: TalosPki, tmp_path: Path):
     with pytest.raises(CredentialsError):
         store.current(NOW)
     path.write_text(a_talosconfig(pki))
-    assert store.current(NOW).context == "default"
+    assert store.current(NOW).source == path
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
