@@ -208,7 +208,10 @@ class LifecycleFlow(ServiceFlow):
         uuid = fields.get("uuid", OWN_UUID if name == "web-1" else "")
         body = {
             "metadata": {"name": name, "labels": fields.get("labels", {})},
-            "spec": {"providerID": f"talos://{name}", "taints": fields.get("taints", [])},
+            "spec": {
+                "providerID": fields.get("provider_id", f"talos://{name}"),
+                "taints": fields.get("taints", []),
+            },
             "status": {"conditions": [condition], "nodeInfo": {"systemUUID": uuid}},
         }
         created = await self.admin.request("POST", NODES, body=body)

@@ -34,7 +34,6 @@ from services.cloud.core.judge_round import (
     Query,
     Round,
     WitnessAnswer,
-    build_absent_report,
     build_seen_report,
     judge_round,
 )
@@ -152,7 +151,7 @@ class AccountPoller:
         return self.monotonic() >= self.schedule.next_list_at
 
     async def list_all(self) -> None:
-        """List all instances. Absence of one that this account has seen is a reason to ask for its id."""
+        """List all instances. Presence is an answer; absence is only a reason to ask for the id."""
         before = self.cloud.credential
         query, found = await self.ask(self.cloud.list_instances())
         if query.credential != before:
@@ -161,7 +160,6 @@ class AccountPoller:
         if isinstance(found, Unanswered):
             return  # what is new or suspect is asked for by its id, and gets that reason
         by_id = {instance.id: instance for instance in found}
-        by_name = {instance.name: instance for instance in found}
         account = self._describe_account(query.credential)
         for node in tuple(self.nodes):
             known = self.schedule.by_name.get(node.name)
@@ -170,10 +168,8 @@ class AccountPoller:
             instance = by_id.get(node.instance_id)
             if instance is not None:
                 await self._report(node, build_seen_report(node, instance, query, account))
-                continue
-            self.schedule.record_absence(node.name, self.monotonic())
-            if node.record is None:  # no round asks for it
-                await self._report(node, build_absent_report(node, by_name, query, account))
+            else:
+                self.schedule.record_absence(node.name, self.monotonic())
         await self.on_listed(query, by_id)
 
     async def _query_round(self, nodes: Sequence[CloudNode], witnesses: Sequence[CloudNode]) -> None:
@@ -199,10 +195,8 @@ class AccountPoller:
         by_anchor: dict[Anchor, WitnessAnswer] = {}
         for node, answers in missing:
             of_node = await self._find_anchor_witness(node, by_anchor) or witness
-            name = None
-            if of_node is not None:
-                query, same = await self.ask(self.cloud.find_by_name(node.name))
-                name = NameAnswer(query=query, answer=same)
+            query, same = await self.ask(self.cloud.find_by_name(node.name))
+            name = NameAnswer(query=query, answer=same)
             complete = Round(credential=credential, instance=answers.instance, witness=of_node, name=name)
             await self._report(node, judge_round(node, complete, self._describe_account(credential)))
 

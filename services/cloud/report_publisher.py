@@ -81,9 +81,8 @@ class ReportPublisher:
         if report is None:
             return  # the Node has gone meanwhile
         report = msgspec.structs.replace(report, stream_id=self.stream_id())
-        is_quiet = isinstance(report, InstanceExists | InstanceMetadata) or (
-            isinstance(report, InstanceUnknown) and report.is_absent
-        )
+        is_absent = isinstance(report, InstanceUnknown) and report.absent_from is not None
+        is_quiet = is_absent or isinstance(report, InstanceExists | InstanceMetadata)
         interval = REPUBLISH_QUIET_SECONDS if is_quiet else REPUBLISH_SECONDS
         try:
             await self.bus.publish(report)

@@ -25,6 +25,7 @@ COMPONENT: Final = "talos-ccm-lifecycle"  # of the Events
 DELETING: Final = "DeletingNode"  # as the reference controller, like FAILED
 FAILED: Final = "DeletingNodeFailed"
 WOULD_DELETE: Final = "WouldDeleteNode"
+PROVIDER_ID_MISMATCH: Final = "ProviderIDMismatch"
 
 # A failed deletion, or one without an answer, is retried only after all evidence was collected again.
 FAILURE_BACKOFF_SECONDS: Final = 600.0

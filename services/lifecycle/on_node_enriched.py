@@ -1,9 +1,11 @@
-"""Reconciles one Node at a time: its shutdown taint, its deletion, and the decision."""
+"""Reconciles one Node at a time: its record, its shutdown taint, its deletion, and the decision."""
 
 import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import msgspec
 
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import PermanentError, TemporaryError
@@ -13,10 +15,16 @@ from libs.common.observability import metrics
 from libs.common.service.service import run_every, run_together
 from libs.common.service.waiting_objects import NameQueue
 from services.lifecycle.core.decide import Delete, DeletionCase, Keep, explain_exclusion
+from services.lifecycle.core.instance_record import InstanceRecordChange
 from services.lifecycle.core.node_index import NodeIndex
-from services.lifecycle.core.shutdown_taint import explain_shutdown, has_shutdown_taint
+from services.lifecycle.core.shutdown_taint import (
+    ShutdownTaintChange,
+    explain_shutdown,
+    has_shutdown_taint,
+    plan_shutdown_taint,
+)
 from services.lifecycle.node_deleter import CaseDecider, NodeDeleter
-from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
+from services.lifecycle.node_patcher import NodePatcher
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +34,11 @@ class NodeReconciler:
     """Gathers, decides, writes and publishes, for one Node at a time, so that two deletions never race."""
 
     node_index: NodeIndex
-    taint_writer: ShutdownTaintWriter
+    node_patcher: NodePatcher
+    plan_record: Callable[[DeletionCase], InstanceRecordChange | None]
+    report_mismatch: Callable[[Node, str], None]
+    is_dry_run: bool  # taints no Node, and writes records all the same: they take time
+    observe_only: bool
     node_deleter: NodeDeleter
     decision_publisher: DecisionPublisher
     ownership: Callable[[], Ownership]
@@ -95,7 +107,9 @@ class NodeReconciler:
             await self._report(node, "not-owned", why)
             return
         case = self.node_index.build_case(node)
-        change = await self.taint_writer.apply(node, case.report)
+        recorded = await self._write_record(case)
+        change = await self._write_taint(case)
+        changes = tuple(each.summary for each in (recorded, change) if each is not None)
         decision = self.decide(case)
         if isinstance(decision, Delete):
             result = await self.node_deleter.delete(node, decision)
@@ -103,17 +117,42 @@ class NodeReconciler:
                 self._deleted[name] = node.uid
             await self._report(node, result.outcome, result.reason)
         elif self._is_healthy(case) or (change is not None and not change.is_set):
-            await self._report(node, "kept", "its machine answers, or the Node is Ready")
+            await self._report(node, "kept", "its machine answers, or the Node is Ready", changes)
             self._reported.pop(name, None)
         else:
-            await self._report_kept(case, decision, (change.summary,) if change else ())
+            await self._report_kept(case, decision, changes)
+
+    async def _write_record(self, case: DeletionCase) -> InstanceRecordChange | None:
+        change = await self.node_patcher.apply(
+            case.node,
+            lambda node: self.plan_record(msgspec.structs.replace(case, node=node)),
+            is_dry_run=self.observe_only,
+        )
+        if change is not None and change.is_voided:
+            self.report_mismatch(case.node, change.reason)
+        return change
+
+    async def _write_taint(self, case: DeletionCase) -> ShutdownTaintChange | None:
+        change = await self.node_patcher.apply(
+            case.node,
+            lambda node: plan_shutdown_taint(node, case.report, case.instances),
+            is_dry_run=self.is_dry_run,
+        )
+        if change is not None and not self.is_dry_run:
+            metrics.LIFECYCLE_SHUTDOWN_TAINTS.labels("set" if change.is_set else "removed").inc()
+        return change
 
     def _needs_reconcile(self, name: str) -> bool:
         """Whether the Node is not healthy, or was not at its last published decision."""
         node = self.node_index.get_node(name)
         if node is None or self._deleted.get(name) == node.uid:
             return False
-        return self._reported.get(name) == node.uid or not self._is_healthy(self.node_index.build_case(node))
+        case = self.node_index.build_case(node)
+        return (
+            self._reported.get(name) == node.uid
+            or not self._is_healthy(case)
+            or self.plan_record(case) is not None
+        )
 
     def _is_healthy(self, case: DeletionCase) -> bool:
         """Whether lifecycle has nothing to do."""
@@ -126,7 +165,7 @@ class NodeReconciler:
         self._attempts.pop(name, None)
         self._outcomes.pop(name, None)
         self.node_deleter.forget(name)
-        self.taint_writer.forget(name)
+        self.node_patcher.forget(name)
         self.decision_publisher.forget(name)
 
     def forget_all(self) -> None:
@@ -137,7 +176,7 @@ class NodeReconciler:
         self.decision_publisher.forget_all()
 
     async def _report_kept(self, case: DeletionCase, decision: Keep, changes: tuple[str, ...]) -> None:
-        shut_down = explain_shutdown(case.node, case.report)
+        shut_down = explain_shutdown(case.node, case.report, case.instances)
         reason = f"{shut_down}; {decision.reason}" if shut_down else decision.reason
         await self._report(case.node, "shutdown" if shut_down else "kept", reason, changes)
 

@@ -7,15 +7,18 @@ from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.flow import Flow
 from libs.common.contract import events
 from libs.common.contract.controllers import NODE_LIFECYCLE
+from libs.common.contract.events import AnyInstanceReport
 from libs.common.contract.node import Node
 from libs.common.contract.services import LIFECYCLE
 from libs.common.contract.subjects import is_csr_subject
 from libs.common.kube.api import KubeApi
 from libs.common.kube.event_recorder import EventRecorder
+from libs.common.kube.events import node_reference
 from libs.common.observability import metrics
 from libs.common.service.config_reload import OwnershipReloader
 from libs.common.service.leader_elector import build_leader_elector
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
+from services.lifecycle.cloud_follower import CloudFollower
 from services.lifecycle.core.decide import (
     Delete,
     DeletionCase,
@@ -25,12 +28,13 @@ from services.lifecycle.core.decide import (
     explain_exclusion,
     needs_decision,
 )
+from services.lifecycle.core.instance_record import InstanceRecordChange, plan_instance_record
 from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.deletion_budget import DeletionBudget
-from services.lifecycle.node_deleter import COMPONENT, NodeDeleter
+from services.lifecycle.node_deleter import COMPONENT, PROVIDER_ID_MISMATCH, NodeDeleter
+from services.lifecycle.node_patcher import NodePatcher
 from services.lifecycle.on_node_enriched import NodeReconciler
 from services.lifecycle.settings import LifecycleSettings
-from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
 
 _MAX_LEASE_CONNECTIONS = 2  # a deletion that hangs must not delay a renewal
 
@@ -55,6 +59,11 @@ class LifecycleService:
             exclude=is_csr_subject,
             on_stream_replaced=self._on_stream_replaced,
             on_caught_up=self._restart_evidence,
+        )
+        self._cloud_follower = CloudFollower(
+            on_report=self._apply_instance_report,
+            on_stream_replaced=self._node_index.forget_instances,
+            on_missed=self._node_index.forget_histories,
         )
         kube = dependencies.require_kube()
         self._lease_client = kube.with_own_connections(connections=_MAX_LEASE_CONNECTIONS)
@@ -85,6 +94,7 @@ class LifecycleService:
         try:
             await run_together(
                 self._flow.run(),
+                self._cloud_follower.run(self._dependencies.bus, LIFECYCLE.service),
                 self._leader_elector.run(self._on_started_leading),
                 self._ownership_reloader.run(),
                 self._event_recorder.run(),
@@ -97,7 +107,7 @@ class LifecycleService:
     def problems(self) -> tuple[str, ...]:
         """Return why lifecycle decides nothing now; a standby need not decide and is ready."""
         return (
-            *self._flow.list_pause_reasons(),
+            *self._list_pause_reasons(),
             *self._leader_elector.problems(),
             *self._ownership_reloader.problems(),
         )
@@ -108,8 +118,11 @@ class LifecycleService:
         return ReplicaStatus(
             uptime=timedelta(seconds=at - self._started_at),
             leading_for=None if since is None else timedelta(seconds=at - since),
-            pause_reason="; ".join(self._flow.list_pause_reasons()),
+            pause_reason="; ".join(self._list_pause_reasons()),
         )
+
+    def _list_pause_reasons(self) -> tuple[str, ...]:
+        return (*self._flow.list_pause_reasons(), *self._cloud_follower.problems())
 
     def _can_reconcile(self) -> bool:
         status = self.replica_status()
@@ -152,7 +165,11 @@ class LifecycleService:
         )
         return NodeReconciler(
             node_index=self._node_index,
-            taint_writer=ShutdownTaintWriter(kube, ownership=ownership, is_dry_run=settings.is_dry_run),
+            node_patcher=NodePatcher(kube, ownership=ownership),
+            plan_record=self._plan_record,
+            report_mismatch=self._report_mismatch,
+            is_dry_run=settings.is_dry_run,
+            observe_only=settings.observe_only,
             node_deleter=deletions,
             decision_publisher=DecisionPublisher(
                 parts.bus, service=LIFECYCLE.service, kind="node", now=parts.now, outcome_aliases={}
@@ -165,7 +182,19 @@ class LifecycleService:
             requeue_interval_seconds=settings.requeue_interval_seconds,
         )
 
-    # ---- messages of the flow
+    def _plan_record(self, case: DeletionCase) -> InstanceRecordChange | None:
+        at, since_start = self._dependencies.now(), self._dependencies.monotonic()
+        return plan_instance_record(case.node, case.instances, case.report, now=at, monotonic_now=since_start)
+
+    def _report_mismatch(self, node: Node, reason: str) -> None:
+        about, text = node_reference(node.name, node.uid), f"Its record is void: {reason}"
+        self._event_recorder.record(about, PROVIDER_ID_MISMATCH, text, is_warning=True, discriminator=text)
+
+    # ---- messages of the flow, and reports of clouds
+
+    def _apply_instance_report(self, report: AnyInstanceReport) -> None:
+        if self._node_index.apply_instance_report(report, self._dependencies.monotonic()):
+            self._reconciler.enqueue(report.name)
 
     def _enqueue_all(self) -> None:
         self._reconciler.enqueue_all()

@@ -69,7 +69,7 @@ SAMPLES: list[events.Event] = [
         observed_at=builders.NOW,
     ),
     events.EnrichedCsrGone(stream_id=builders.STREAM_ID, observed_sequence=9, name="csr-1", uid="csr-uid-1"),
-    events.InstanceExists(**INSTANCE, anchor=ANCHOR, project="p-1", region="fsn1"),
+    events.InstanceExists(**INSTANCE, anchor=ANCHOR),
     events.InstanceShutDown(**INSTANCE, anchor=ANCHOR),
     events.InstanceGone(**INSTANCE, witness=InstanceWitness(kind="instance", id="8", asked_at=builders.NOW)),
     events.InstanceUnknown(**INSTANCE, namesake="9", reason="instance 9 has the Node's name"),

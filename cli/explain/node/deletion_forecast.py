@@ -84,7 +84,7 @@ def _forecast_by_query(evidence: NodeEvidence, terms: DeletionPolicy, spot: Asse
 def _make_forecast(
     outcome: DeletionOutcome, reasons: Iterable[str], evidence: NodeEvidence, items: Iterable[EvidenceItem]
 ) -> DeletionForecast:
-    taint = plan_shutdown_taint(evidence.node, evidence.machine_report)
+    taint = plan_shutdown_taint(evidence.node, evidence.machine_report, {})
     return DeletionForecast(outcome=outcome, reason="; ".join(reasons), evidence=tuple(items), taint=taint)
 
 

@@ -203,9 +203,7 @@ class InstanceReport(InstanceEvent, frozen=True, kw_only=True):
 
 
 class _InstanceSeen(InstanceReport, frozen=True, kw_only=True):
-    anchor: InstanceAnchor | None = None  # of the project; None: it has none, or it is not known yet
-    project: str = ""  # "" where the cloud does not name it, like `region`
-    region: str = ""
+    anchor: InstanceAnchor | None = None  # of the project and region; None: not known yet
 
 
 class InstanceExists(_InstanceSeen, frozen=True, kw_only=True, tag="InstanceExists.v1"):
@@ -226,7 +224,8 @@ class InstanceUnknown(InstanceReport, frozen=True, kw_only=True, tag="InstanceUn
     """Nothing is proven: an error, silence, another project's credential, or no witness."""
 
     reason: str  # in words for an operator
-    is_absent: bool = False  # a complete list had neither this instance nor one with the Node's name
+    # the project that has neither this instance, asked for by its id, nor one with the Node's name
+    absent_from: InstanceAnchor | None = None
 
 
 class InstanceMetadata(InstanceEvent, frozen=True, kw_only=True, tag="InstanceMetadata.v1"):

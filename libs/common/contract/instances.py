@@ -19,7 +19,7 @@ WitnessKind = Literal["instance", "anchor", "cloud"]
 
 
 class InstanceAnchor(msgspec.Struct, frozen=True, kw_only=True):
-    """What marks the cloud project: an object that outlives its instances, else its credential.
+    """What marks a project of the cloud: an object that outlives its instances, else its credential.
 
     Ids are unique per kind; that of the kind "credential" is a fingerprint.
     """
@@ -44,8 +44,6 @@ class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     node_uid: str
     system_uuid: str
     anchor: InstanceAnchor | None = None
-    project: str = ""  # "" where the cloud does not name it, like `region`
-    region: str = ""
     seen_at: Timestamp
 
 

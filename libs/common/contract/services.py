@@ -7,6 +7,7 @@ import re
 
 import msgspec
 
+from libs.common.contract.instances import RECORD_ANNOTATION, RECORD_DIGEST_LABEL
 from libs.common.contract.signing_request import KUBELET_SERVING
 from libs.common.contract.subjects import (
     CLOUD_REPORTS,
@@ -15,6 +16,7 @@ from libs.common.contract.subjects import (
     ENRICHED_CSR,
     ENRICHED_NODE,
     FLOW,
+    INSTANCE_REPORTS,
     LEADING,
     NETWORKS,
     OBSERVED_CSR,
@@ -253,7 +255,7 @@ IPAM = ServiceSpec(
 LIFECYCLE = ServiceSpec(
     service="lifecycle",
     description="deletes Nodes whose machine is proven to be gone",
-    input_description="follows all messages about Nodes",
+    input_description="follows all messages about Nodes, and reports of clouds",
     port=10463,
     peak_mebibytes=84,  # as ipam
     controller=Controller(
@@ -264,11 +266,13 @@ LIFECYCLE = ServiceSpec(
     ),
     lease=LIFECYCLE_LEASE,
     needs_talos=True,
-    follows=(f"{FLOW}.>", f"{CLOUD_REPORTS}.>"),
+    follows=(f"{FLOW}.>", INSTANCE_REPORTS),
     publishes=(f"{DECIDED}.lifecycle.>",),
     owns=(
         "node",  # whether it exists
         "node/spec.taints[node.cloudprovider.kubernetes.io/shutdown]",
+        f"node/metadata.annotations[{RECORD_ANNOTATION}]",
+        f"node/metadata.labels[{RECORD_DIGEST_LABEL}]",
         f"lease/{LEASE_NAMESPACE}/{LIFECYCLE_LEASE_NAME}",
     ),
     policy_rules=(

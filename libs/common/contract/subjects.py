@@ -19,7 +19,8 @@ DEAD_LETTERS: Final = f"{ROOT}.dead"
 CLOUD_REPORTS: Final = (
     f"{ROOT}.cloud"  # outside the flow: the NATS key of an account publishes below its name only
 )
-INSTANCE_METADATA: Final = f"{CLOUD_REPORTS}.*.metadata.>"  # of all accounts
+INSTANCE_REPORTS: Final = f"{CLOUD_REPORTS}.*.instance.>"  # of all accounts, like the next one
+INSTANCE_METADATA: Final = f"{CLOUD_REPORTS}.*.metadata.>"
 
 # The object name is the end of a subject and may contain dots, so a filter ends in `>`, never in `*`.
 ALL_SUBJECTS: Final = f"{ROOT}.>"

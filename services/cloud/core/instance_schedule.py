@@ -95,10 +95,9 @@ class InstanceSchedule(msgspec.Struct, kw_only=True):
             known = self.by_name.get(node.name)
             if known is None or known.report is None:
                 continue
-            if known.missing_since is not None:
-                if node.record is not None:  # others are another account's, perhaps, and in no round
-                    missing.append((known.missing_since, node.name, node))
-            elif not node.is_ready:
+            if known.missing_since is not None and node.record is not None:
+                missing.append((known.missing_since, node.name, node))
+            elif not node.is_ready:  # also of another account, perhaps, which needs this one's answer
                 not_ready.append((known.report.asked_at.timestamp(), node.name, node))
         ordered = (*sorted(missing, key=_order), *sorted(not_ready, key=_order))
         return [node for _, _, node in ordered[:MAX_PER_ROUND]]

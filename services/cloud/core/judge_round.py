@@ -4,7 +4,6 @@
 counts only beside a witness, which the same credential finds right after it.
 """
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -93,12 +92,15 @@ def judge_round(node: CloudNode, answers: Round, account: Account) -> AnyInstanc
         if found.id != node.instance_id:
             return _unknown(node, answers, account, f"the cloud returned the instance {found.id} instead")
         return build_seen_report(node, found, answers.instance.query, account)
+    why, namesake = _explain_name(node, answers)
+    if why:
+        return _unknown(node, answers, account, why, namesake=namesake)
     if node.record is None:
-        return _unknown(node, answers, account, NEVER_SEEN)
+        return _unknown(node, answers, account, NEVER_SEEN, absent_from=_describe_anchor(account))
     witness = _find_witness(node.record, node, answers)
     if isinstance(witness, str):
         return _unknown(node, answers, account, witness)
-    return _judge_name(node, answers, account, witness)
+    return InstanceGone(**_fields_of_each_report(node, _span(answers), account), witness=witness)
 
 
 def build_seen_report(
@@ -106,26 +108,12 @@ def build_seen_report(
 ) -> InstanceExists | InstanceShutDown:
     """Return the report of an instance that the cloud has."""
     report = InstanceShutDown if found.is_shut_down else InstanceExists
+    return report(**_fields_of_each_report(node, query, account), anchor=_describe_anchor(account))
+
+
+def _describe_anchor(account: Account) -> InstanceAnchor | None:
     anchor = account.anchor
-    return report(
-        **_fields_of_each_report(node, query, account),
-        anchor=None if anchor is None else InstanceAnchor(kind=anchor.kind, id=anchor.id),
-        project=found.project,
-        region=found.region,
-    )
-
-
-def build_absent_report(
-    node: CloudNode, names: Mapping[str, Instance], query: Query, account: Account
-) -> InstanceUnknown:
-    """Return the report of an instance that another account may have; `names` are those of a list."""
-    namesake = names.get(node.name)
-    return InstanceUnknown(
-        **_fields_of_each_report(node, query, account),
-        namesake="" if namesake is None else namesake.id,
-        is_absent=namesake is None,
-        reason=NEVER_SEEN,
-    )
+    return None if anchor is None else InstanceAnchor(kind=anchor.kind, id=anchor.id)
 
 
 def _fields_of_each_report(node: CloudNode, query: Query, account: Account) -> dict[str, Any]:
@@ -177,26 +165,35 @@ def _find_witness(record: InstanceRecord, node: CloudNode, answers: Round) -> In
     return InstanceWitness(kind="instance", id=asked_for, asked_at=witness.query.asked_at)
 
 
-def _judge_name(
-    node: CloudNode, answers: Round, account: Account, witness: InstanceWitness
-) -> InstanceGone | InstanceUnknown:
-    """Return the report of an instance that is not found beside a witness: its name must be free."""
+def _explain_name(node: CloudNode, answers: Round) -> tuple[str, str]:
+    """Return why the Node's name may be another instance's, and that instance's id; "" if it is none's."""
     name = answers.name
     if name is None or isinstance(name.answer, Unanswered):
         why = name.answer.reason if name is not None and isinstance(name.answer, Unanswered) else "not asked"
-        return _unknown(node, answers, account, f"whether another instance has its name: {why}")
+        return f"whether another instance has its name: {why}", ""
     if name.query.asked_at < answers.instance.query.answered_at:
-        return _unknown(node, answers, account, "the name was asked for before the instance")
+        return "the name was asked for before the instance", ""
     same = next((each for each in name.answer if each.name == node.name), None)
-    if same is not None:
-        reason = f"the cloud does not find it, and instance {same.id} has the Node's name"
-        return _unknown(node, answers, account, reason, namesake=same.id)
-    whole_round = msgspec.structs.replace(answers.instance.query, answered_at=name.query.answered_at)
-    return InstanceGone(**_fields_of_each_report(node, whole_round, account), witness=witness)
+    if same is None:
+        return "", ""
+    return f"the cloud does not find it, and instance {same.id} has the Node's name", same.id
+
+
+def _span(answers: Round) -> Query:
+    """Return the first query of the round with the end of its last one."""
+    parts = (answers.witness, answers.name)
+    ends = [part.query.answered_at for part in parts if part is not None]
+    return msgspec.structs.replace(answers.instance.query, answered_at=max(ends))
 
 
 def _unknown(
-    node: CloudNode, answers: Round, account: Account, reason: str, *, namesake: str = ""
+    node: CloudNode,
+    answers: Round,
+    account: Account,
+    reason: str,
+    *,
+    namesake: str = "",
+    absent_from: InstanceAnchor | None = None,
 ) -> InstanceUnknown:
     common = _fields_of_each_report(node, answers.instance.query, account)
-    return InstanceUnknown(**common, namesake=namesake, reason=reason)
+    return InstanceUnknown(**common, namesake=namesake, reason=reason, absent_from=absent_from)

@@ -1,6 +1,6 @@
 """Decides whether to delete a Node: only if all evidence of one source is present at the same time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -8,7 +8,8 @@ import msgspec
 
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
-from libs.common.contract.events import NodeUnreachable
+from libs.common.contract.events import InstanceGone, NodeUnreachable
+from libs.common.contract.instances import InstanceAnchor, read_instance_record
 from libs.common.contract.node import Node
 from services.lifecycle.core.deletion_limit import DeletionLimit
 from services.lifecycle.core.evidence import (
@@ -21,10 +22,13 @@ from services.lifecycle.core.evidence import (
     is_gcp_spot,
     is_not_ready,
 )
-from services.lifecycle.core.query_history import QueryHistory, assess_history
+from services.lifecycle.core.instance_evidence import InstanceCase, RecordScope, assess_instance, scope_of
+from services.lifecycle.core.instance_reports import InstanceViews, drop_silent_accounts
+from services.lifecycle.core.query_history import MAX_GAP, QueryHistory, assess_history
 
 REPLACED: Final = "replaced"  # the kinds of evidence, for metrics
 SPOT: Final = "gcp-spot"
+INSTANCE_GONE: Final = "instance-gone"
 
 
 class DeletionPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +39,8 @@ class DeletionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     min_span: timedelta = timedelta(minutes=10)  # from the first poll to the last
     startup_grace: timedelta = timedelta(minutes=10)  # since the start of this replica, and since it leads
     max_poll_age: timedelta = timedelta(minutes=2)  # an older poll may be out of date
+    # The same for a round of a cloud, which the rate limit stretches to some minutes for a whole pool.
+    max_round_age: timedelta = MAX_GAP
     deletes_gcp_spot: bool = False  # --delete-preempted-gcp-spot
     max_deletions_per_hour: int = 10  # 0: no source of evidence deletes a Node
 
@@ -54,12 +60,15 @@ class DeletionCase(msgspec.Struct, frozen=True, kw_only=True):
     report: MachineReport | None = None  # metadata's last one
     history: QueryHistory | None = None
     machines: MachineIndex = MachineIndex()
+    instances: InstanceViews = {}  # the reports of the cloud accounts about it
+    # project of an account -> id of an instance that it has shown alive there -> the Nodes with those records
+    recorded: Mapping[RecordScope, Mapping[str, Collection[str]]] = {}
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
     """The machine is proven gone."""
 
-    kind: str  # of the source of evidence: REPLACED or SPOT
+    kind: str  # of the source of evidence: REPLACED, SPOT or INSTANCE_GONE
     reason: str
     limit: DeletionLimit
 
@@ -130,6 +139,43 @@ def assess_case(
     return assessment
 
 
+def assess_instance_gone(
+    case: DeletionCase, policy: DeletionPolicy, now: datetime, monotonic_now: float
+) -> Assessment:
+    """Assess the evidence that the account which has shown the Node's instance alive has it no more."""
+    record = read_instance_record(case.node)
+    if record is None:
+        return Assessment(missing=("a record that an account has shown its instance alive",))
+    of_cloud = assess_instance(
+        InstanceCase(
+            node=case.node,
+            record=record,
+            views=drop_silent_accounts(case.instances, monotonic_now),
+            recorded=case.recorded.get(scope_of(record), {}),
+            anchors=_collect_anchors(case.recorded),
+            report=case.report,
+            machines=case.machines,
+            now=now,
+        )
+    )
+    assessment = of_cloud + assess_node(case.node, now, min_not_ready=policy.min_not_ready)
+    view = case.instances.get(record.account)
+    history = view.history if view is not None else None
+    if not history and of_cloud.missing:
+        return assessment
+    assessment += assess_history(history, min_polls=policy.min_polls, min_span=policy.min_span)
+    if history and history.age(now=now, monotonic_now=monotonic_now) > policy.max_round_age:
+        assessment += Assessment(missing=("a recent round, by the clocks of both cloud and lifecycle",))
+    return assessment
+
+
+def _collect_anchors(recorded: Iterable[RecordScope]) -> dict[str, set[InstanceAnchor | None]]:
+    anchors: dict[str, set[InstanceAnchor | None]] = {}
+    for scope in recorded:
+        anchors.setdefault(scope.account, set()).add(scope.anchor)
+    return anchors
+
+
 def assess_replica(replica: ReplicaStatus, policy: DeletionPolicy) -> Assessment:
     """Assess whether this replica may delete Nodes."""
     minutes = f"{policy.startup_grace.total_seconds() / 60:g} min"
@@ -150,10 +196,33 @@ def _is_machine_lost(case: DeletionCase) -> bool:
     return case.node.is_initialized and isinstance(case.report, NodeUnreachable)
 
 
+def _is_instance_lost(case: DeletionCase) -> bool:
+    """Whether an account reports that its instance is gone."""
+    gone = any(isinstance(view.last, InstanceGone) for view in case.instances.values())
+    return case.node.is_initialized and gone
+
+
 def _limit_by_flag(case: DeletionCase, policy: DeletionPolicy) -> DeletionLimit:
     return DeletionLimit(per_hour=policy.max_deletions_per_hour)
 
 
+def _limit_of_account(case: DeletionCase, policy: DeletionPolicy) -> DeletionLimit:
+    record = read_instance_record(case.node)
+    account = record.account if record is not None else ""
+    nodes = sum(
+        len(names)
+        for scope, of_scope in case.recorded.items()
+        if scope.account == account
+        for names in of_scope.values()
+    )
+    per_hour = max(_MIN_OF_ACCOUNT, nodes // _SHARE_OF_ACCOUNT) if policy.max_deletions_per_hour else 0
+    return DeletionLimit(
+        per_hour=per_hour, pool=f"cloud/{account}", description=f"the limit of account {account}"
+    )
+
+
+_MIN_OF_ACCOUNT: Final = 30  # deletions an hour: a small pool may go at once
+_SHARE_OF_ACCOUNT: Final = 5  # or one of so many Nodes of the account
 _REPLACED_NAME: Final = "replaced machines"
 SOURCES: Final = (
     EvidenceSource(
@@ -163,6 +232,14 @@ SOURCES: Final = (
         is_suspect=lambda case: is_not_ready(case.node),
         assess=lambda case, policy, now, monotonic_now: assess_gcp_spot(case.node, now),
         limit=_limit_by_flag,
+    ),
+    EvidenceSource(
+        kind=INSTANCE_GONE,
+        name="the cloud's instances",
+        applies=lambda case, policy: bool(case.instances),
+        is_suspect=_is_instance_lost,
+        assess=assess_instance_gone,
+        limit=_limit_of_account,
     ),
     EvidenceSource(
         kind=REPLACED,

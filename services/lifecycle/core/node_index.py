@@ -1,5 +1,7 @@
-"""The Nodes, metadata's last reports and the poll histories, kept up to date by the flow."""
+"""The Nodes, the last reports of metadata and clouds, and their histories, kept up to date by the flow."""
 
+from libs.common.contract.events import AnyInstanceReport, NodeEnriched
+from libs.common.contract.instances import read_instance_record
 from libs.common.contract.node import Node
 from libs.common.contract.system_uuid import normalize_uuid
 from services.lifecycle.core.decide import DeletionCase
@@ -10,6 +12,8 @@ from services.lifecycle.core.evidence import (
     is_ready,
     shows_activity,
 )
+from services.lifecycle.core.instance_evidence import RecordScope, scope_of
+from services.lifecycle.core.instance_reports import InstanceReports
 from services.lifecycle.core.query_history import QueryHistory, append_query, extract_query
 
 
@@ -20,6 +24,8 @@ class NodeIndex:
         self._nodes: dict[str, Node] = {}
         self._reports: dict[str, MachineReport] = {}
         self._histories: dict[str, QueryHistory] = {}
+        self._instances = InstanceReports()
+        self._recorded: dict[RecordScope, dict[str, set[str]]] = {}
         self._by_uuid: dict[str, set[str]] = {}
         self._nodes_by_machine_name: dict[str, set[str]] = {}
         self.machines = MachineIndex(
@@ -41,6 +47,8 @@ class NodeIndex:
             report=self._reports.get(node.name),
             history=self._histories.get(node.name),
             machines=self.machines,
+            instances=self._instances.get(node.name),
+            recorded=self._recorded,
         )
 
     def get_history(self, name: str) -> QueryHistory | None:
@@ -59,8 +67,11 @@ class NodeIndex:
         if before is not None and (before.uid != node.uid or shows_activity(before, node)):
             self.forget_history(node.name)
         if before is not None:
-            _remove_from_index(self._by_uuid, _system_uuid(before), node.name)
+            self._remove_node_from_indexes(before)
         self._nodes[node.name] = node
+        if (record := read_instance_record(node)) is not None:
+            instance_id = _instance_id(record.provider_id)
+            self._recorded.setdefault(scope_of(record), {}).setdefault(instance_id, set()).add(node.name)
         if uuid := _system_uuid(node):
             self._by_uuid.setdefault(uuid, set()).add(node.name)
 
@@ -68,7 +79,8 @@ class NodeIndex:
         """Record that no Node of that name exists."""
         before = self._nodes.pop(name, None)
         if before is not None:
-            _remove_from_index(self._by_uuid, _system_uuid(before), name)
+            self._remove_node_from_indexes(before)
+        self._instances.forget(name)
         self.forget_history(name)
 
     def upsert_report(self, report: MachineReport, received_at: float) -> None:
@@ -81,8 +93,10 @@ class NodeIndex:
             self.forget_history(machine_name)  # a machine with that name answers: its Node is not proven gone
         query = extract_query(report, received_at)
         node = self._nodes.get(name)
-        if query is None or node is None or node.uid != report.node.uid or is_ready(node):
+        if isinstance(report, NodeEnriched):
             self.forget_history(name)
+        elif query is None or node is None or node.uid != report.node.uid or is_ready(node):
+            self._histories.pop(name, None)
         else:
             self._histories[name] = append_query(self._histories.get(name), node.uid, query)
 
@@ -99,27 +113,59 @@ class NodeIndex:
         self.forget_history(name)
 
     def forget_history(self, name: str) -> None:
-        """Drop the poll history of a Node."""
+        """Drop the histories of a Node, of polls and of its instance."""
         self._histories.pop(name, None)
+        self._instances.forget_histories(name)
 
     def forget_histories(self) -> None:
-        """Drop all poll histories, because messages may have been missed."""
+        """Drop all histories, because messages may have been missed."""
         self._histories.clear()
+        self._instances.forget_histories()
+
+    # ---- reports of clouds
+
+    def apply_instance_report(self, report: AnyInstanceReport, received_at: float) -> bool:
+        """Store the report of an account, and return whether it is news; `received_at` is monotonic."""
+        is_new = self._instances.apply(report, received_at)
+        node = self._nodes.get(report.name)
+        if node is None or is_ready(node):
+            self._instances.forget_histories(report.name)
+        return is_new
+
+    def forget_instances(self) -> None:
+        """Drop all reports of clouds, because the stream is another one."""
+        self._instances.clear()
 
     def clear(self) -> None:
         """Drop everything."""
+        self._instances.clear()
         for known in (
             self._nodes,
             self._reports,
             self._histories,
             self._by_uuid,
             self._nodes_by_machine_name,
+            self._recorded,
         ):
             known.clear()
+
+    def _remove_node_from_indexes(self, node: Node) -> None:
+        _remove_from_index(self._by_uuid, _system_uuid(node), node.name)
+        if (record := read_instance_record(node)) is not None:
+            scope = scope_of(record)
+            of_scope = self._recorded.get(scope, {})
+            _remove_from_index(of_scope, _instance_id(record.provider_id), node.name)
+            if not of_scope:
+                self._recorded.pop(scope, None)
 
 
 def _system_uuid(node: Node) -> str:
     return normalize_uuid(node.status.node_info.system_uuid)
+
+
+def _instance_id(provider_id: str) -> str:
+    """The id that a cloud gives its instance: the end of the providerID."""
+    return provider_id.rsplit("/", 1)[-1]
 
 
 def _remove_from_index(index: dict[str, set[str]], key: str, name: str) -> None:

@@ -1,5 +1,6 @@
 """A stream in memory as plain state, with the semantics of JetStream: messages, durables, backlogs."""
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -276,7 +277,11 @@ class DurableState:
 
 
 def subject_matcher(filter_subject: str) -> Callable[[str], bool]:
-    """Return whether a subject matches the filter, which is a subject or a prefix that ends in `.>`."""
+    """Return whether a subject matches the filter: `*` is one token, `>` at its end one or more, as in NATS."""
+    if "*" in filter_subject:
+        pattern = re.escape(filter_subject).replace(r"\*", r"[^.]+")
+        pattern = pattern.removesuffix(">") + ".+" if pattern.endswith(".>") else pattern
+        return lambda subject: re.fullmatch(pattern, subject) is not None
     if not filter_subject.endswith(".>"):
         return filter_subject.__eq__
     prefix = filter_subject.removesuffix(">")

@@ -67,12 +67,16 @@ def test_missing_instances_come_before_nodes_that_are_only_not_ready():
     assert schedule.select_suspects(shut_down, 59.0) == []
 
 
-def test_a_missing_instance_that_was_never_seen_is_left_to_the_list():
-    others = [make_cloud_node(node.name, node.instance_id, is_recorded=False) for node in READY]
-    schedule = make_schedule(others, seen=False)
-    for node in others:
+def test_a_missing_instance_that_was_never_seen_is_asked_for_while_its_node_is_not_ready():
+    others = [
+        make_cloud_node(node.name, node.instance_id, is_recorded=False, is_ready=node is not READY[0])
+        for node in READY
+    ]
+    mine = make_cloud_node("db-1", "600")
+    schedule = make_schedule([*others, mine], seen=False)
+    for node in (*others, mine):
         schedule.record(node.name, make_not_found(node), 1.0)
-    assert schedule.select_suspects(others, 70.0) == []
+    assert names(schedule.select_suspects([*others, mine], 70.0)) == ["db-1", READY[0].name]
 
 
 def test_nodes_that_are_not_ready_take_turns():

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from libs.clouds.instances import CREDENTIAL_ANCHOR, Anchor, Deleted, Instance, NotFound, Unanswered
 from libs.common.contract.events import (
@@ -14,7 +15,7 @@ from libs.common.contract.events import (
     InstanceUnknown,
 )
 from libs.common.contract.instances import InstanceAnchor
-from services.cloud.core.judge_round import Round, build_absent_report, judge_round
+from services.cloud.core.judge_round import Round, judge_round
 from services.cloud.core.node_table import CloudNode
 from tests.cloud_rounds import (
     ACCOUNT,
@@ -25,7 +26,6 @@ from tests.cloud_rounds import (
     SILENCE,
     make_cloud_node,
     make_instance,
-    make_query,
     make_round,
 )
 
@@ -114,13 +114,21 @@ def test_another_instance_is_a_witness_only_by_the_credential_that_was_recorded(
     assert "only by the credential that was recorded" in report.reason
 
 
-def test_what_a_complete_list_lacks_is_absent_unless_another_instance_has_the_name():
-    names = {"web-1": make_instance("9"), "web-2": make_instance("8", "web-2")}
-    query = make_query(0)
-    report = build_absent_report(NODE, names, query, ACCOUNT)
-    assert (report.is_absent, report.namesake) == (False, "9")
-    report = build_absent_report(make_cloud_node("web-3"), names, query, ACCOUNT)
-    assert (report.is_absent, report.namesake, report.asked_at) == (True, "", query.asked_at)
+@pytest.mark.parametrize(
+    ("answers", "is_absent"),
+    [
+        (make_round(NotFound(), witness=None), True),
+        (make_round(NotFound(), witness=None, names=(make_instance("9"),)), False),
+        (make_round(NotFound(), witness=None, names=SILENCE), False),
+        (make_round(NotFound(), witness=None, names=None), False),
+        (make_round(NotFound(), witness=None, name_at=-5.0), False),
+        (make_round(SILENCE, witness=None), False),
+    ],
+)
+def test_an_instance_of_another_account_is_absent_by_its_id_and_its_name(answers: Round, is_absent: bool):
+    report = judge_round(make_cloud_node(is_recorded=False), answers, replace(ACCOUNT, anchor=ANCHOR))
+    assert isinstance(report, InstanceUnknown)
+    assert report.absent_from == (InstanceAnchor(kind="network", id="4711") if is_absent else None)
 
 
 def test_an_anchor_that_was_not_recorded_is_no_witness():

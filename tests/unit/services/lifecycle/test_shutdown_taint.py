@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from services.lifecycle.core.decide import (
 from services.lifecycle.core.decide import DeletionCase as LifecycleCase
 from services.lifecycle.core.evidence import assess_gcp_spot
 from services.lifecycle.core.shutdown_taint import SHUTDOWN_TAINT, plan_shutdown_taint
-from services.lifecycle.shutdown_taint_writer import ShutdownTaintWriter
+from services.lifecycle.node_patcher import NodePatcher
 from tests.builders import NOW, UNINITIALIZED, make_facts
 from tests.lifecycle_actors import make_answering, make_lost_node, make_ready_condition, make_unreachable
 from tests.patches import PatchFailed
@@ -46,7 +47,7 @@ def silent(
 
 @pytest.mark.parametrize("kind", ["refused", "timeout"])
 def test_a_machine_that_said_that_it_goes_and_is_silent_since_is_shut_down(kind: str):
-    change = plan_shutdown_taint(NODE, silent(kind=kind))
+    change = plan_shutdown_taint(NODE, silent(kind=kind), {})
     assert change is not None
     assert change.summary == "set taint node.cloudprovider.kubernetes.io/shutdown:NoSchedule"
     assert change.changes.set_taints == (SHUTDOWN_TAINT,)
@@ -75,7 +76,7 @@ def test_a_machine_that_said_that_it_goes_and_is_silent_since_is_shut_down(kind:
     ],
 )
 def test_anything_less_changes_nothing(node: Node, word: NodeEnriched | NodeUnreachable | None):
-    assert plan_shutdown_taint(node, word) is None
+    assert plan_shutdown_taint(node, word, {}) is None
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_anything_less_changes_nothing(node: Node, word: NodeEnriched | NodeUnre
 def test_the_taint_goes_when_the_machine_answers_or_the_node_is_ready(
     node: Node, word: NodeEnriched | NodeUnreachable | None
 ):
-    change = plan_shutdown_taint(node, word)
+    change = plan_shutdown_taint(node, word, {})
     assert change is not None
     assert change.changes.remove_taints == (SHUTDOWN_TAINT,)
 
@@ -109,7 +110,8 @@ class Replaced:
 
 async def test_another_node_of_that_name_is_not_tainted():
     api: Any = Replaced()
-    assert await ShutdownTaintWriter(api, ownership=Ownership, is_dry_run=False).apply(NODE, silent()) is None
+    plan = partial(plan_shutdown_taint, report=silent(), instances={})
+    assert await NodePatcher(api, ownership=Ownership).apply(NODE, plan, is_dry_run=False) is None
     assert api.patched == ["uid-1"]
 
 
@@ -142,11 +144,9 @@ async def test_a_node_that_was_given_to_another_meanwhile_gets_no_taint_and_lose
     api: Any = Relabelled()
     api.node = make_lost_node(labels={"team": "b"}, taints=taints)
     word = make_answering(seen) if taints else silent(seen)
-    assert plan_shutdown_taint(seen, word) is not None
-    assert (
-        await ShutdownTaintWriter(api, ownership=lambda: ownership, is_dry_run=False).apply(seen, word)
-        is None
-    )
+    assert plan_shutdown_taint(seen, word, {}) is not None
+    plan = partial(plan_shutdown_taint, report=word, instances={})
+    assert await NodePatcher(api, ownership=lambda: ownership).apply(seen, plan, is_dry_run=False) is None
     assert api.patches == 1
 
 

@@ -150,6 +150,10 @@ def test_a_durable_with_another_filter_starts_again():
         *(("a.b.>", subject, False) for subject in ("a.b", "a.b.", "a.bc.d")),
         ("a.b", "a.b", True),
         ("a.b", "a.b.c", False),
+        *(("a.*.b.>", subject, True) for subject in ("a.x.b.c", "a.x.b.c.d")),
+        *(("a.*.b.>", subject, False) for subject in ("a.x.b", "a.b.b", "a.x.y.b.c", "ac.x.b.c")),
+        ("a.*", "a.b", True),
+        ("a.*", "a.b.c", False),
     ],
 )
 def test_a_filter_names_what_lies_below_it(filter_subject: str, subject: str, named: bool):

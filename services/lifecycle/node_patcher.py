@@ -1,8 +1,9 @@
-"""Sets and removes the shutdown taint with a fenced patch; retries once if the Node has changed."""
+"""Writes a planned change of one Node with a fenced patch; retries once if the Node has changed."""
 
 import logging
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -12,27 +13,29 @@ from libs.common.contract.node import Node
 from libs.common.contract.node_patch import build_node_patch
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import FenceFailed, NotFound
-from libs.common.observability import metrics
 from services.lifecycle.core.decide import explain_exclusion
-from services.lifecycle.core.evidence import MachineReport
-from services.lifecycle.core.shutdown_taint import ShutdownTaintChange, plan_shutdown_taint
+from services.lifecycle.core.instance_record import InstanceRecordChange
+from services.lifecycle.core.shutdown_taint import ShutdownTaintChange
+
+Change = TypeVar("Change", ShutdownTaintChange, InstanceRecordChange)
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class ShutdownTaintWriter:
-    """Writes the changes of `plan_shutdown_taint`; a dry run writes nothing."""
+class NodePatcher:
+    """Plans on the newest known state of a Node, and patches that state only."""
 
     kube: KubeApi
     _: KW_ONLY
     ownership: Callable[[], Ownership]
-    is_dry_run: bool
 
     def __post_init__(self) -> None:
         self._written: dict[str, Node] = {}  # the API server's answers; the watcher observes them later
 
-    async def apply(self, node: Node, report: MachineReport | None) -> ShutdownTaintChange | None:
+    async def apply(
+        self, node: Node, plan: Callable[[Node], Change | None], *, is_dry_run: bool
+    ) -> Change | None:
         """Apply and return the change, None if there is none. Raises KubeError; FenceFailed: failed twice."""
         written = self._written.get(node.name)
         if (
@@ -41,14 +44,14 @@ class ShutdownTaintWriter:
             and written.resource_version_number > node.resource_version_number
         ):
             node = written
-        change = self._plan_change(node, report)
-        if change is None or self.is_dry_run:
+        change = self._plan_change(node, plan)
+        if change is None or is_dry_run:
             return change
         try:
             try:
                 await self._patch(node, change)
             except FenceFailed:
-                return await self._retry_on_latest(node, report)
+                return await self._retry_on_latest(node, plan)
         except NotFound:
             return None
         return change
@@ -57,21 +60,23 @@ class ShutdownTaintWriter:
         """Forget a deleted Node."""
         self._written.pop(name, None)
 
-    async def _retry_on_latest(
-        self, observed: Node, report: MachineReport | None
-    ) -> ShutdownTaintChange | None:
+    async def _retry_on_latest(self, observed: Node, plan: Callable[[Node], Change | None]) -> Change | None:
         node = await self.kube.get_node(observed.name)
-        change = self._plan_change(node, report) if node.uid == observed.uid else None
+        change = self._plan_change(node, plan) if node.uid == observed.uid else None
         if change is not None:
             await self._patch(node, change)
         return change
 
-    def _plan_change(self, node: Node, report: MachineReport | None) -> ShutdownTaintChange | None:
+    def _plan_change(self, node: Node, plan: Callable[[Node], Change | None]) -> Change | None:
         """Return the change of a Node that lifecycle manages; None for other Nodes."""
-        return None if explain_exclusion(self.ownership(), node) else plan_shutdown_taint(node, report)
+        return None if explain_exclusion(self.ownership(), node) else plan(node)
 
-    async def _patch(self, node: Node, change: ShutdownTaintChange) -> None:
+    async def _patch(self, node: Node, change: ShutdownTaintChange | InstanceRecordChange) -> None:
         changes = msgspec.structs.replace(change.changes, guarded_labels=ownership_labels(self.ownership()))
-        self._written[node.name] = await self.kube.patch_node(node.name, build_node_patch(node, changes))
-        metrics.LIFECYCLE_SHUTDOWN_TAINTS.labels("set" if change.is_set else "removed").inc()
+        operations = build_node_patch(node, changes)
+        if isinstance(change, InstanceRecordChange) and operations:
+            # The record names the systemUUID, which a kubelet may change meanwhile.
+            version = node.metadata.resource_version
+            operations = [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *operations]
+        self._written[node.name] = await self.kube.patch_node(node.name, operations)
         log.info(change.summary, extra={"node": node.name, "reason": change.reason})

@@ -1,0 +1,98 @@
+"""Plans the record that an account has shown a Node's instance alive, and its end with another machine."""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from libs.common.contract.events import InstanceExists, InstanceShutDown, NodeEnriched
+from libs.common.contract.instances import (
+    RECORD_ANNOTATION,
+    RECORD_DIGEST_LABEL,
+    InstanceRecord,
+    encode_instance_record,
+    read_instance_record,
+)
+from libs.common.contract.node import Node
+from libs.common.contract.node_patch import NodeChanges
+from libs.common.contract.protected_annotation import compute_digest
+from services.lifecycle.core.evidence import MachineReport
+from services.lifecycle.core.instance_evidence import is_same_uuid, reported_provider_id
+from services.lifecycle.core.instance_reports import InstanceSeen, InstanceViews, drop_silent_accounts
+from services.lifecycle.core.query_history import MAX_GAP
+
+# In place of the digest, on a Node whose record was voided: no kubelet can remove or change it.
+_VOID: Final = "void"
+
+
+class InstanceRecordChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A planned change of the record, with the reason."""
+
+    changes: NodeChanges
+    reason: str
+    is_voided: bool = False
+
+    @property
+    def summary(self) -> str:
+        """One line, for the decision."""
+        return f"{'voided' if self.is_voided else 'wrote'} the record of its instance"
+
+
+def plan_instance_record(
+    node: Node, views: InstanceViews, report: MachineReport | None, *, now: datetime, monotonic_now: float
+) -> InstanceRecordChange | None:
+    """Return the change of the record; None if none is needed, or if anything is in doubt.
+
+    Only a machine that answers gets a record, so that neither a restart nor an old report records one that
+    was replaced meanwhile. After a void it must report the Node's providerID itself.
+    """
+    record = read_instance_record(node)
+    reported, current = reported_provider_id(node, report), node.spec.provider_id
+    if record is not None:
+        if reported not in ("", current):
+            return _void(f"its machine reports providerID {reported!r:.66}, the Node has {current}")
+        if not is_same_uuid(record.system_uuid, node.status.node_info.system_uuid):
+            return _void(f"its systemUUID is another one than when its instance {current} was seen alive")
+    if not isinstance(report, NodeEnriched) or report.node.uid != node.uid or reported not in ("", current):
+        return None
+    if record is None and RECORD_DIGEST_LABEL in node.labels and not reported:
+        return None
+    seen = _find_only_account(node, drop_silent_accounts(views, monotonic_now), now)
+    if seen is None or not node.status.node_info.system_uuid:
+        return None
+    wanted = InstanceRecord(
+        account=seen.account,
+        provider_id=current,
+        node_uid=node.uid,
+        system_uuid=node.status.node_info.system_uuid,
+        anchor=seen.anchor
+        or (record.anchor if record is not None and record.account == seen.account else None),
+        seen_at=seen.asked_at,
+    )
+    if record is not None and msgspec.structs.replace(record, seen_at=wanted.seen_at) == wanted:
+        return None
+    text = encode_instance_record(wanted)
+    return InstanceRecordChange(
+        changes=NodeChanges(
+            annotations={RECORD_ANNOTATION: text}, labels={RECORD_DIGEST_LABEL: compute_digest(text)}
+        ),
+        reason=f"account {seen.account} has shown its instance alive at {seen.asked_at:%Y-%m-%dT%H:%M:%SZ}",
+    )
+
+
+def _find_only_account(node: Node, views: InstanceViews, now: datetime) -> InstanceSeen | None:
+    """Return the last report of the one account that has the instance; None if it is not exactly one."""
+    last = [view.last for view in views.values()]
+    claims = [report for report in last if isinstance(report, InstanceExists | InstanceShutDown)]
+    if len(claims) != 1:
+        return None
+    (seen,) = claims
+    is_current = -MAX_GAP <= now - seen.asked_at <= MAX_GAP
+    is_own = (seen.node_uid, seen.provider_id) == (node.uid, node.spec.provider_id) and seen.provider_id
+    has_namesake = any(report.namesake for report in last)
+    return seen if is_current and is_own and not has_namesake else None
+
+
+def _void(reason: str) -> InstanceRecordChange:
+    changes = NodeChanges(annotations={RECORD_ANNOTATION: None}, labels={RECORD_DIGEST_LABEL: _VOID})
+    return InstanceRecordChange(changes=changes, reason=reason, is_voided=True)

@@ -1,0 +1,146 @@
+"""lifecycle between cloud accounts and an API server: records, and Nodes whose instance is gone."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from libs.common.contract.events import AnyInstanceReport
+from libs.common.contract.instances import InstanceWitness, read_instance_record
+from libs.common.contract.node import Node
+from tests.bus_actors import wait_for_value, wait_until
+from tests.bus_server import make_flow_fixtures
+from tests.instance_reports import ANCHOR, BY_ANCHOR, PROVIDER_ID, make_exists, make_gone, make_unknown
+from tests.lifecycle_actors import OWN_UUID, LifecycleFlow, make_answering
+
+flow, any_flow = make_flow_fixtures(LifecycleFlow.open)
+READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-03-01T00:00:00Z"}
+
+
+async def report(flow: LifecycleFlow, make: Any, node: Node, **fields: Any) -> None:
+    usual = {"stream_id": flow.stream_id, "at": flow.clock.now()}
+    made: AnyInstanceReport = make(node, **(usual | fields))
+    await flow.publish(made)
+
+
+async def add_recorded_node(flow: LifecycleFlow, name: str = "web-1", **fields: Any) -> Node:
+    """A Node whose account has shown its instance alive, and whose machine has been silent since."""
+    usual: dict[str, Any] = {"provider_id": PROVIDER_ID, "uuid": OWN_UUID}
+    node = await flow.add_lost_node(name, **(usual | fields))
+    await flow.publish(make_answering(node, stream_id=flow.stream_id, provider_id=node.spec.provider_id))
+    await report(flow, make_exists, node)
+
+    async def recorded() -> Node | None:
+        found = await flow.get_node(name)
+        return found if found is not None and read_instance_record(found) is not None else None
+
+    found = await wait_for_value(recorded, lambda node: True, "the instance is recorded")
+    await flow.observe_node(name)
+    await flow.publish_poll_result(found)
+    return found
+
+
+async def publish_gone(flow: LifecycleFlow, *nodes: Node, minutes: float = 5.5, **fields: Any) -> None:
+    flow.clock.advance(60 * minutes)
+    await flow.publish_leading()
+    at = flow.clock.now()
+    witness = InstanceWitness(kind="anchor", id=BY_ANCHOR, asked_at=at + timedelta(milliseconds=1))
+    for node in nodes:
+        usual = {"witness": witness, "answered_at": at + timedelta(milliseconds=2)}
+        await report(flow, make_gone, node, **(usual | fields))
+    flow.clock.advance(1)
+
+
+async def test_a_node_whose_instance_is_gone_beside_an_anchor_is_deleted_after_three_rounds(
+    any_flow: LifecycleFlow,
+):
+    flow = any_flow
+    async with flow.run_lifecycle():
+        node = await add_recorded_node(flow)
+        record = read_instance_record(node)
+        assert record is not None
+        assert (record.account, record.anchor) == ("prod", ANCHOR)
+        for progress in ("1 of 3", "2 of 3"):
+            await publish_gone(flow, node)
+            await flow.wait_for_decision("web-1", "kept", progress)
+        await publish_gone(flow, node)
+        await flow.wait_for_decision("web-1", "deleted", "account prod has no instance", "anchor network/77")
+        assert await flow.get_node("web-1") is None
+
+
+async def test_a_dry_run_writes_the_record_and_nothing_else(flow: LifecycleFlow):
+    async with flow.run_lifecycle(dry_run=True):
+        node = await add_recorded_node(flow)
+        for _ in range(3):
+            await publish_gone(flow, node)
+        await flow.wait_for_decision("web-1", "would-delete", "no instance")
+    assert await flow.get_node("web-1") == node
+
+
+async def test_observing_only_writes_no_record(flow: LifecycleFlow):
+    async with flow.run_lifecycle(observe_only=True):
+        node = await flow.add_lost_node(provider_id=PROVIDER_ID)
+        await flow.publish(make_answering(node, stream_id=flow.stream_id, provider_id=PROVIDER_ID))
+        await report(flow, make_exists, node)
+        await flow.wait_for_decision("web-1", "kept")
+    assert await flow.get_node("web-1") == node
+
+
+async def test_another_machine_under_the_nodes_name_voids_its_record(flow: LifecycleFlow):
+    async with flow.run_lifecycle():
+        node = await add_recorded_node(flow)
+        await flow.publish(make_answering(node, stream_id=flow.stream_id, provider_id="hcloud://2002"))
+
+        async def is_void() -> bool:
+            found = await flow.get_node("web-1")
+            return found is not None and read_instance_record(found) is None
+
+        await wait_until(is_void, "the record is void")
+
+        async def is_told() -> bool:
+            return "ProviderIDMismatch" in await flow.list_event_reasons("web-1")
+
+        await wait_until(is_told, "the Event is written")
+        await flow.observe_node("web-1")
+        await flow.publish_poll_result(node)
+        for _ in range(4):
+            await publish_gone(flow, node)
+        await flow.wait_for_decision("web-1", "kept", "a record that an account has shown")
+        assert await flow.get_node("web-1") is not None
+
+
+async def test_an_account_that_shows_it_alive_ends_all_evidence(flow: LifecycleFlow):
+    async with flow.run_lifecycle():
+        node = await add_recorded_node(flow)
+        await publish_gone(flow, node)
+        await publish_gone(flow, node)
+        await flow.wait_for_decision("web-1", "kept", "2 of 3")
+        await report(flow, make_exists, node, account="other")
+        await publish_gone(flow, node)
+        await flow.wait_for_decision("web-1", "kept", "account other has shown its instance alive")
+        await publish_gone(flow, node)
+        assert await flow.get_node("web-1") is not None
+
+
+async def test_a_report_under_the_subject_of_another_account_is_dropped(flow: LifecycleFlow):
+    async with flow.run_lifecycle() as service:
+        node = await add_recorded_node(flow)
+        await publish_gone(flow, node)
+        await flow.wait_for_decision("web-1", "kept", "1 of 3")
+        view = service._node_index.build_case(node).instances["prod"]
+        message = await flow.bus.get_last("talosccm.v1.cloud.prod.instance.web-1")
+        assert message is not None
+        forged = msgspec.structs.replace(message, subject="talosccm.v1.cloud.other.instance.web-1")
+        service._cloud_follower.apply(forged)
+        assert service._node_index.build_case(node).instances == {"prod": view}
+
+
+async def test_unknown_reports_and_silence_delete_nothing(flow: LifecycleFlow):
+    async with flow.run_lifecycle():
+        node = await add_recorded_node(flow)
+        await publish_gone(flow, node)
+        await publish_gone(flow, node)
+        await report(flow, make_unknown, node)
+        await publish_gone(flow, node)
+        await flow.wait_for_decision("web-1", "kept", "1 of 3")
+        assert await flow.get_node("web-1") is not None

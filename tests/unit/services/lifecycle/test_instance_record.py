@@ -1,0 +1,149 @@
+"""When a Node gets the record that its instance was seen alive, and when that record ends."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.common.contract.instances import (
+    RECORD_ANNOTATION,
+    RECORD_DIGEST_LABEL,
+    InstanceAnchor,
+    read_instance_record,
+)
+from libs.common.contract.node import Node
+from services.lifecycle.core.instance_record import InstanceRecordChange, plan_instance_record
+from services.lifecycle.core.instance_reports import InstanceReports
+from tests.builders import NOW
+from tests.instance_reports import (
+    ANCHOR,
+    PROVIDER_ID,
+    make_exists,
+    make_gone,
+    make_recorded_node,
+    make_shut_down,
+    make_unknown,
+)
+from tests.lifecycle_actors import NEW_UUID, OWN_UUID, make_answering, make_lost_node, make_unreachable
+
+NODE = make_lost_node(provider_id=PROVIDER_ID)
+RECORDED = make_recorded_node()
+VOIDED = make_lost_node(provider_id=PROVIDER_ID, labels={RECORD_DIGEST_LABEL: "void"})
+SOON = NOW + timedelta(seconds=10)
+
+
+def answering(node: Node = NODE, provider_id: str = PROVIDER_ID) -> Any:
+    return make_answering(node, provider_id=provider_id)
+
+
+def plan(*reports: Any, node: Node = NODE, machine: Any = None, **fields: Any) -> InstanceRecordChange | None:
+    known = InstanceReports()
+    for report in reports:
+        known.apply(report, 0.0)
+    usual: dict[str, Any] = {"now": SOON, "monotonic_now": 10.0} | fields
+    return plan_instance_record(node, known.get(node.name), machine or answering(node), **usual)
+
+
+def _merge(current: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in ({**current, **changes}).items() if value is not None}
+
+
+def written(node: Node, change: InstanceRecordChange | None) -> Node:
+    """The Node after that change."""
+    assert change is not None
+    metadata = replace(
+        node.metadata,
+        labels=_merge(node.labels, change.changes.labels),
+        annotations=_merge(node.annotations, change.changes.annotations),
+    )
+    return replace(node, metadata=metadata)
+
+
+@pytest.mark.parametrize("make", [make_exists, make_shut_down])
+def test_an_instance_that_one_account_shows_alive_is_recorded_once(make: Any):
+    change = plan(make(NODE, anchor=ANCHOR))
+    node = written(NODE, change)
+    record = read_instance_record(node)
+    assert record is not None
+    assert (record.account, record.provider_id, record.node_uid, record.system_uuid) == (
+        "prod", PROVIDER_ID, NODE.uid, OWN_UUID,
+    )  # fmt: skip
+    assert (record.anchor, record.seen_at) == (ANCHOR, NOW)
+    assert plan(make(NODE, anchor=ANCHOR), node=node) is None
+
+
+@pytest.mark.parametrize(
+    ("reports", "fields"),
+    [
+        ((), {}),
+        ((make_gone(NODE),), {}),
+        ((make_unknown(NODE),), {}),
+        ((make_exists(NODE), make_gone(NODE, at=NOW + timedelta(seconds=3))), {}),
+        ((make_exists(NODE), make_unknown(NODE, at=NOW + timedelta(seconds=3))), {}),
+        ((make_exists(NODE, node_uid="uid-0"),), {}),
+        ((make_exists(NODE, provider_id="hcloud://2"),), {}),
+        ((make_exists(NODE, namesake="1003"),), {}),
+        ((make_exists(NODE), make_unknown(NODE, account="other", namesake="1003")), {}),
+        ((make_exists(NODE), make_exists(NODE, account="other")), {}),  # two accounts claim it
+        ((make_exists(NODE),), {"now": NOW + timedelta(minutes=10.1)}),  # long ago: it may be another machine
+        ((make_exists(NODE),), {"now": NOW - timedelta(minutes=10.1)}),
+        ((make_exists(NODE),), {"machine": make_unreachable(NODE)}),
+        ((make_exists(NODE),), {"machine": answering(make_lost_node(uid="uid-0"))}),
+        ((make_exists(NODE),), {"machine": answering(provider_id="hcloud://2002")}),
+        ((make_exists(NODE),), {"node": make_lost_node(provider_id=PROVIDER_ID, system_uuid="")}),
+        ((make_exists(NODE, provider_id=""),), {"node": make_lost_node(provider_id="")}),
+        ((make_exists(VOIDED),), {"node": VOIDED, "machine": answering(VOIDED, "")}),
+    ],
+)
+def test_any_doubt_records_nothing(reports: tuple[Any, ...], fields: dict[str, Any]):
+    assert plan(make_exists(NODE)) is not None
+    assert plan(*reports, **fields) is None
+
+
+def test_a_machine_that_talos_knows_no_provider_id_of_is_recorded_the_first_time():
+    assert plan(make_exists(NODE), machine=answering(provider_id="")) is not None
+
+
+@pytest.mark.parametrize(
+    ("node", "machine"),
+    [
+        (RECORDED, answering(RECORDED, "hcloud://2002")),
+        (RECORDED, make_unreachable(RECORDED, last_known=answering(RECORDED, "hcloud://2002").facts)),
+        (make_recorded_node(record={"system_uuid": NEW_UUID}), make_unreachable(RECORDED)),
+    ],
+)
+def test_another_machine_voids_the_record_until_it_reports_the_nodes_provider_id(node: Node, machine: Any):
+    change = plan(make_exists(node), node=node, machine=machine)
+    assert change is not None
+    assert change.is_voided
+    voided = written(node, change)
+    assert RECORD_ANNOTATION not in voided.annotations
+    assert voided.labels == VOIDED.labels
+    assert plan(make_exists(VOIDED), node=VOIDED, machine=answering(VOIDED)) is not None
+
+
+def test_a_forged_record_is_none_and_is_replaced():
+    forged = make_recorded_node(record={"account": "other"}, digest="0" * 56)
+    assert read_instance_record(forged) is None
+    change = plan(make_exists(forged), node=forged)
+    record = read_instance_record(written(forged, change))
+    assert record is not None
+    assert record.account == "prod"
+
+
+def test_the_record_follows_an_instance_that_moved_to_another_account():
+    moved = make_exists(RECORDED, account="other", anchor=None)
+    assert plan(moved, make_exists(RECORDED), node=RECORDED) is None, "both claim it"
+    record = read_instance_record(written(RECORDED, plan(moved, make_gone(RECORDED), node=RECORDED)))
+    assert record is not None
+    assert (record.account, record.anchor) == ("other", None)
+
+
+def test_an_anchor_is_renewed_and_never_lost_while_the_instance_lives():
+    assert plan(make_exists(RECORDED, anchor=None), node=RECORDED) is None
+    other = InstanceAnchor(kind="volume", id="5")
+    record = read_instance_record(written(RECORDED, plan(make_exists(RECORDED, anchor=other), node=RECORDED)))
+    assert record is not None
+    assert record.anchor == other
