@@ -277,7 +277,7 @@ class DurableState:
 
 
 def subject_matcher(filter_subject: str) -> Callable[[str], bool]:
-    """Return whether a subject matches the filter: `*` is one token, `>` at its end one or more, as in NATS."""
+    """Return whether a subject matches the filter: `*` is one token, a last `>` at least one, as NATS."""
     if "*" in filter_subject:
         pattern = re.escape(filter_subject).replace(r"\*", r"[^.]+")
         pattern = pattern.removesuffix(">") + ".+" if pattern.endswith(".>") else pattern
