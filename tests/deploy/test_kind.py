@@ -16,7 +16,7 @@ from libs.testbed.compose.kind_secrets import ENDPOINT, make_secrets
 from libs.testbed.helm.chart import ChartValues, render_manifests
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.sim_apiserver.server import SimApiServer
-from libs.testbed.sim_machines.call_rejected import CallRejected
+from libs.testbed.sim_machines.requests import CallRejected
 from libs.testbed.sim_machines.sim_machine import SimFleet
 from tests.bus_actors import run_during
 from tests.deploy.profiles import containers

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
+from libs.testbed.control_plane.audit_log import WriteRequest
 from libs.testbed.control_plane.control_plane import ControlPlane
-from libs.testbed.control_plane.node_history import WriteRequest
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.service_permissions import get_user_name

@@ -13,7 +13,16 @@ from pathlib import Path
 import aiohttp
 
 from libs.testbed.child_process import ChildExited, ChildProcess, wait_until
-from libs.testbed.control_plane.audit_log import AuditedRequest, count_requests, find_last_line_end
+from libs.testbed.control_plane.audit_log import (
+    ABOUT_NODES,
+    AuditedRequest,
+    FieldChange,
+    WriteRequest,
+    count_requests,
+    find_last_line_end,
+    list_changes,
+    list_writes,
+)
 from libs.testbed.control_plane.build import KUBE, build_program
 from libs.testbed.control_plane.flags import (
     AUDIT_POLICY,
@@ -23,13 +32,6 @@ from libs.testbed.control_plane.flags import (
     build_apiserver_flags,
     build_controller_manager_flags,
     build_etcd_flags,
-)
-from libs.testbed.control_plane.node_history import (
-    ABOUT_NODES,
-    FieldChange,
-    WriteRequest,
-    list_changes,
-    list_writes,
 )
 from libs.testbed.kube_credentials import API_SERVER_HOSTS, KubeCredentials
 from libs.testbed.pki import make_service_account_keys

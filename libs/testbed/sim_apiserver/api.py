@@ -12,12 +12,10 @@ from msgspec.structs import replace
 from libs.testbed.pki import CertificateAuthority
 from libs.testbed.sim_apiserver.api_request import ApiRequest, check_request, parse_number
 from libs.testbed.sim_apiserver.authorization import Identity, admit_approval, authorize, is_allowed
-from libs.testbed.sim_apiserver.certificate_signer import sign_request
-from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS
+from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS, sign_request
 from libs.testbed.sim_apiserver.discovery import DOCUMENTS, HEALTH, has_table, render_table
-from libs.testbed.sim_apiserver.field_managers import record_manager
 from libs.testbed.sim_apiserver.kinds import KINDS, NAMESPACES, make_namespace
-from libs.testbed.sim_apiserver.nodes import NODES, remove_not_ready_taint
+from libs.testbed.sim_apiserver.nodes import NODES, record_manager, remove_not_ready_taint
 from libs.testbed.sim_apiserver.object_store import Key, ObjectStore, StoredObject
 from libs.testbed.sim_apiserver.refusals import (
     already_exists,
@@ -154,7 +152,7 @@ class SimApi:
         meta = {**meta, **own, "creationTimestamp": caller.now}
         new = omit_empty(kind.on_create({**new, "metadata": meta}, caller))
         if kind == NODES:
-            new = record_manager({}, new, asked, caller.now)
+            new = record_manager({}, new, asked.manager, asked.subresource, caller.now)
         key = Key(asked.namespace, name)
         if key in self.store.table(kind.plural).objects:
             raise already_exists(kind.make_reference(name))
@@ -223,7 +221,7 @@ class SimApi:
             raise invalid(about, "metadata.uid", "Invalid", "field is immutable")
         kind.check_update(old, new)
         if kind == NODES:
-            new = record_manager(old, new, asked, caller.now)
+            new = record_manager(old, new, asked.manager, asked.subresource, caller.now)
             if self._has_node_lifecycle:
                 new = omit_empty(remove_not_ready_taint(new))
         raw = stored.raw if new == old else self._put(kind, stored.key, new)

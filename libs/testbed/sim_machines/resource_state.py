@@ -7,9 +7,8 @@ from enum import IntEnum
 
 import msgspec
 
-from libs.testbed.sim_machines.call_rejected import CallRejected, StatusCode
 from libs.testbed.sim_machines.protobuf_wire import Field, encode
-from libs.testbed.sim_machines.requests import ResourceSelection, WatchRequest
+from libs.testbed.sim_machines.requests import CallRejected, ResourceSelection, StatusCode, WatchRequest
 from libs.testbed.sim_machines.resources import SimResource
 
 Key = tuple[str, str, str]  # namespace, type, id

@@ -7,13 +7,13 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from libs.testbed.machine_facts import SimMachineFacts
-from libs.testbed.sim_machines.call_rejected import (
+from libs.testbed.sim_machines.requests import (
     CallRejected,
     StatusCode,
+    WatchRequest,
     make_dial_error,
     make_reset_error,
 )
-from libs.testbed.sim_machines.requests import WatchRequest
 from libs.testbed.sim_machines.resource_state import (
     CosiEvent,
     Key,

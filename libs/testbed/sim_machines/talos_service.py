@@ -12,9 +12,8 @@ from grpclib.encoding.base import CodecBase
 from grpclib.exceptions import GRPCError
 from grpclib.server import Stream
 
-from libs.testbed.sim_machines.call_rejected import CallRejected
 from libs.testbed.sim_machines.protobuf_wire import encode
-from libs.testbed.sim_machines.requests import parse_get, parse_list, parse_watch
+from libs.testbed.sim_machines.requests import CallRejected, parse_get, parse_list, parse_watch
 from libs.testbed.sim_machines.resource_state import (
     encode_resource,
     get_resource,

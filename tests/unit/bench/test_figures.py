@@ -22,7 +22,7 @@ from tests.bench.figures import (
     compute_percentile,
     compute_untainted_figures,
 )
-from tests.bench.pod_cidrs import (
+from tests.bench.joins import (
     CLAIMS,
     compute_carried_figures,
     compute_pod_cidr_figures,

@@ -6,9 +6,14 @@ from hypothesis import strategies as st
 
 from libs.common.contract.platforms import PLATFORMS
 from libs.testbed.machine_facts import make_machine
-from libs.testbed.sim_machines.call_rejected import CallRejected, StatusCode
 from libs.testbed.sim_machines.protobuf_wire import decode, encode, get_message, get_text
-from libs.testbed.sim_machines.requests import ResourceSelection, WatchRequest, parse_watch
+from libs.testbed.sim_machines.requests import (
+    CallRejected,
+    ResourceSelection,
+    StatusCode,
+    WatchRequest,
+    parse_watch,
+)
 from libs.testbed.sim_machines.resource_state import (
     EventType,
     State,

@@ -6,8 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.testbed.control_plane.audit_log import AuditedRequest, count_requests, find_last_line_end
-from libs.testbed.control_plane.node_history import FieldChange, WriteRequest, list_changes, list_writes
+from libs.testbed.control_plane.audit_log import (
+    AuditedRequest,
+    FieldChange,
+    WriteRequest,
+    count_requests,
+    find_last_line_end,
+    list_changes,
+    list_writes,
+)
 from tests.audit_lines import make_audit_line
 from tests.audit_lines import make_audit_line as a_line
 
