@@ -94,8 +94,8 @@ class ApiProxy:
         if isinstance(fault, ExpiredFault) and parsed.verb == "list" and "continue" not in request.query:
             fault, limit = None, _SMALL_PAGE  # only a later page can expire
         try:
-            if fault and (answered := await apply_fault(fault, request, is_watch=is_watch)):
-                return answered
+            if fault is not None:
+                return await apply_fault(fault, request, is_watch=is_watch)
             return await self._forward(request, limit=limit, is_watch=is_watch)
         except Refusal as refusal:
             return make_refusal_response(refusal)

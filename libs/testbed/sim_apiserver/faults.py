@@ -17,18 +17,12 @@ class TooManyRequestsFault(msgspec.Struct, frozen=True):
     retry_after_seconds: int = 1
 
 
-class SlowFault(msgspec.Struct, frozen=True):
-    """Delays the response, or the start of a watch."""
-
-    seconds: float
-
-
 class ExpiredFault(msgspec.Struct, frozen=True):
     """410: the first event of a watch, or the response to another request."""
 
 
 class HalfOpenFault(msgspec.Struct, frozen=True):
-    """A watch opens, sends no event and does not end; another request gets no response."""
+    """A watch opens, sends no event and does not end."""
 
 
 class EmptyClose(msgspec.Struct, frozen=True):
@@ -39,7 +33,7 @@ class ConflictFault(msgspec.Struct, frozen=True):
     """409, as to a write that lost against another writer."""
 
 
-ServerFault = TooManyRequestsFault | SlowFault | ExpiredFault | HalfOpenFault | EmptyClose | ConflictFault
+ServerFault = TooManyRequestsFault | ExpiredFault | HalfOpenFault | EmptyClose | ConflictFault
 
 
 class _Rule(msgspec.Struct):
@@ -89,14 +83,9 @@ class FaultRules:
         return None
 
 
-async def apply_fault(
-    fault: ServerFault, request: web.BaseRequest, *, is_watch: bool
-) -> web.StreamResponse | None:
-    """Return the response, or None to carry out the request now. Raises Refusal."""
+async def apply_fault(fault: ServerFault, request: web.BaseRequest, *, is_watch: bool) -> web.StreamResponse:
+    """Return the response. Raises Refusal."""
     match fault:
-        case SlowFault():
-            await asyncio.sleep(fault.seconds)
-            return None
         case TooManyRequestsFault():
             why = "the server has received too many requests and has asked us to try again later"
             raise Refusal(429, "TooManyRequests", why, retry_after_seconds=fault.retry_after_seconds)
@@ -104,8 +93,6 @@ async def apply_fault(
             raise conflict(ResourceReference(request.path))
         case ExpiredFault() if not is_watch:
             raise expired("too old resource version")
-        case HalfOpenFault() if not is_watch:
-            await asyncio.Event().wait()  # until the client disconnects
         case EmptyClose() if not is_watch and request.transport is not None:
             request.transport.abort()
             return web.Response()

@@ -123,8 +123,8 @@ class SimApiServer:
         identity = _certified(request)
         try:
             fault = self.faults.match_request(asked.verb, asked.resource)
-            if fault and (answered := await apply_fault(fault, request, is_watch=asked.verb == "watch")):
-                return answered
+            if fault is not None:
+                return await apply_fault(fault, request, is_watch=asked.verb == "watch")
             if "Authorization" in request.headers:
                 raise unauthorized()
             groups = request.headers.getall("Impersonate-Group", [])
