@@ -151,48 +151,6 @@ async def test_a_certificate_lives_as_long_as_was_asked_but_not_longer_than_a_ye
     assert timedelta(seconds=-320) < begun <= timedelta(minutes=-5)
 
 
-@pytest.mark.real_only
-@pytest.mark.parametrize(
-    ("usages", "issued"),
-    [
-        (["server auth", "digital signature"], True),
-        (["digital signature", "key encipherment", "server auth"], True),
-        (["server auth"], False),
-        (["any"], False),
-        (["digital signature"], False),
-        (["digital signature", "server auth", "client auth"], False),
-        (["digital signature", "server auth", "signing"], False),
-    ],
-)
-async def test_other_usages_than_those_of_a_server_fail(
-    signing: KubeletFleet, usages: list[str], issued: bool
-):
-    outcome = await approved(signing, await signing.file_request(a_request(), user=USER, usages=usages))
-    assert bool(outcome.certificate) == issued
-    if not issued:
-        failed = outcome.conditions["Failed"]
-        told = "usages did not match [digital signature key encipherment server auth]"
-        assert (failed["reason"], failed["message"]) == ("SignerValidationFailure", told)
-        assert failed["lastUpdateTime"]
-        assert failed["lastTransitionTime"]
-
-
-@pytest.mark.real_only
-async def test_a_request_without_names_fails(signing: KubeletFleet):
-    name = await signing.file_request(a_request(dns=(), ips=()), user=USER)
-    outcome = await approved(signing, name)
-    assert outcome.conditions["Failed"]["message"] == "DNS or IP subjectAltName is required"
-    assert outcome.is_final
-
-
-@pytest.mark.real_only
-async def test_an_ipv4_address_written_as_ipv6_becomes_the_ipv4_address(signing: KubeletFleet):
-    # A check of the address as spelled would judge another address than the signed one.
-    name = await signing.file_request(a_request(dns=(), ips=("::ffff:10.7.0.9",)), user=USER)
-    certificate = x509.load_pem_x509_certificate((await approved(signing, name)).certificate)
-    assert names_in(certificate) == ["10.7.0.9"]
-
-
 async def test_the_signer_signs_addresses_and_names_that_no_kubelet_should_have(signing: KubeletFleet):
     # The signer ignores Nodes: only the approver can deny these.
     asked = ["*", "kubernetes", "127.0.0.1", "0.0.0.0"]
@@ -204,14 +162,6 @@ async def test_of_several_requests_in_one_pem_the_first_is_signed(signing: Kubel
     name = await signing.file_request(a_request(["first"], ()) + a_request(["second"], ()), user=USER)
     certificate = x509.load_pem_x509_certificate((await approved(signing, name)).certificate)
     assert names_in(certificate) == ["first"]
-
-
-@pytest.mark.real_only
-async def test_a_block_of_pem_that_is_malformed_is_passed_over(signing: KubeletFleet):
-    broken = a_request(["broken"], ()).replace(b"MII", b"!!!", 1)
-    name = await signing.file_request(broken + a_request(["whole"], ()), user=USER)
-    certificate = x509.load_pem_x509_certificate((await approved(signing, name)).certificate)
-    assert names_in(certificate) == ["whole"]
 
 
 async def test_what_was_denied_is_never_signed_and_the_waiting_ends(signing: KubeletFleet):
