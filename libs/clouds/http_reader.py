@@ -2,8 +2,8 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -30,11 +30,11 @@ class HttpResponse(msgspec.Struct, frozen=True):
 
 ReadResponse = Callable[[HttpResponse], AnswerT]
 # The headers with the current credential; called right before a request is sent.
-Authorize = Callable[[], Mapping[str, str] | Unanswered]
+Authorize = Callable[[], Awaitable[Mapping[str, str] | Unanswered]]
 
 
 class HttpReader:
-    """The connection to one endpoint. It sends GET only, verifies TLS, and follows no redirect."""
+    """The connection to one endpoint. It verifies TLS, and follows no redirect."""
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class HttpReader:
         budget: RequestBudget,
         observe: RequestObserver,
         deadline_seconds: float = DEADLINE_SECONDS,
+        max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
         """Connect on first use inside a running loop. Raises ValueError for an unusable endpoint."""
         self._endpoint = endpoint.rstrip("/")
@@ -54,6 +55,7 @@ class HttpReader:
         self._budget = budget
         self._observe = observe
         self._deadline_seconds = deadline_seconds
+        self._max_body_bytes = max_body_bytes
         self._one_at_a_time = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
 
@@ -66,38 +68,51 @@ class HttpReader:
         self, path: str, query: Mapping[str, str], read: ReadResponse[AnswerT]
     ) -> AnswerT | Unanswered:
         """Send a request as soon as the budget allows one, and return the result of `read`."""
-        loop = asyncio.get_running_loop()
         async with self._one_at_a_time:
-            await asyncio.sleep(self._budget.seconds_until_allowed(loop.time()))
-            started = loop.time()
-            headers = self._authorize()  # first: another credential has another rate limit
+            await self._wait_for_budget()
+            headers = await self._authorize()  # first: another credential has another rate limit
             if isinstance(headers, Unanswered):
                 return headers
-            if paused := self._budget.why_paused(started):
-                return paused
-            self._budget.count_request(started)
-            response = await self._send(path, query, headers)
-            answer = response if isinstance(response, Unanswered) else read(response)
-            if isinstance(answer, Unanswered) and answer.outcome == "rate_limited":
-                self._budget.pause(answer.retry_after_seconds or 0.0, answer.reason, now=loop.time())
+            return await self._request("GET", path, read, params=query, headers=headers)
+
+    async def post_form(
+        self, path: str, form: Mapping[str, str], headers: Mapping[str, str], read: ReadResponse[AnswerT]
+    ) -> AnswerT | Unanswered:
+        """Exchange a credential for a token. Only for `authorize`, which runs while no other request does."""
+        return await self._request("POST", path, read, data=form, headers=headers)
+
+    async def _wait_for_budget(self) -> None:
+        await asyncio.sleep(self._budget.seconds_until_allowed(asyncio.get_running_loop().time()))
+
+    async def _request(
+        self, method: str, path: str, read: ReadResponse[AnswerT], **options: Any
+    ) -> AnswerT | Unanswered:
+        await self._wait_for_budget()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        if paused := self._budget.why_paused(started):
+            return paused
+        self._budget.count_request(started)
+        response = await self._send(method, path, options)
+        answer = response if isinstance(response, Unanswered) else read(response)
+        if isinstance(answer, Unanswered) and answer.outcome == "rate_limited":
+            self._budget.pause(answer.retry_after_seconds or 0.0, answer.reason, now=loop.time())
         self._observe(_classify(answer), loop.time() - started)
         return answer
 
-    async def _send(
-        self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
-    ) -> HttpResponse | Unanswered:
+    async def _send(self, method: str, path: str, options: Mapping[str, Any]) -> HttpResponse | Unanswered:
         try:
             async with (
                 asyncio.timeout(self._deadline_seconds),
-                self._open_session().get(
-                    self._endpoint + path, params=query, headers=headers, allow_redirects=False
+                self._open_session().request(
+                    method, self._endpoint + path, allow_redirects=False, **options
                 ) as response,
             ):
                 body = bytearray()
                 async for part in response.content.iter_any():
                     body += part
-                    if len(body) > MAX_BODY_BYTES:
-                        return Unanswered("malformed", f"{path}: more than {MAX_BODY_BYTES} bytes")
+                    if len(body) > self._max_body_bytes:
+                        return Unanswered("malformed", f"{path}: more than {self._max_body_bytes} bytes")
                 return HttpResponse(response.status, response.headers, bytes(body))
         except TimeoutError:
             return Unanswered("unreachable", f"{path}: no answer within {self._deadline_seconds:g} s")

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from libs.clouds.hcloud.hcloud_instances import ENDPOINT, HcloudInstances
+from libs.clouds.hcloud.hcloud_instances import HcloudInstances
 from libs.clouds.instances import Instance, Instances, Outcome
+from libs.clouds.thalassa.thalassa_instances import ThalassaInstances
 from libs.common.bus.flow import Flow
 from libs.common.contract import events
 from libs.common.contract.services import CLOUD, expand_cloud
@@ -23,6 +24,12 @@ from services.cloud.core.node_table import NodeTable
 from services.cloud.metadata_poller import MetadataPoller
 from services.cloud.report_publisher import ReportPublisher
 from services.cloud.settings import CloudSettings
+
+# By the name in settings. Each adapter has the same parameters.
+ADAPTERS: Final[Mapping[str, Callable[..., Instances]]] = {
+    "hcloud": HcloudInstances,
+    "thalassa": ThalassaInstances,
+}
 
 
 class CloudService:
@@ -119,10 +126,10 @@ def build_cloud(settings: CloudSettings, now: Callable[[], datetime]) -> Instanc
         metrics.CLOUD_REQUEST_DURATION.labels(account.name).observe(seconds)
 
     try:
-        return HcloudInstances(
+        return ADAPTERS[account.provider](
             account.credential,
             user_agent=f"talos-ccm/{version('talos-ccm')}",
-            endpoint=account.endpoint or ENDPOINT,
+            endpoint=account.endpoint,
             anchor=account.anchor,
             requests_per_minute=settings.requests_per_minute,
             observe=observe,

@@ -12,7 +12,7 @@ from libs.clouds.request_budget import REQUESTS_PER_MINUTE
 from libs.common.contract.services import ACCOUNT_FORM, is_account_name
 from libs.common.settings import flags
 
-PROVIDERS: Final = ("hcloud",)
+PROVIDERS: Final = ("hcloud", "thalassa")
 _PLACEHOLDER: Final = "{account}"
 
 
@@ -45,8 +45,9 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
         Path | None,
         flags.Flag(
             "cloud-credential-file",
-            "File with the credential of the account; {account} stands for the account's name. A token that "
-            "may only read is enough. The file is read again before each request.",
+            "File with the credential of the account; {account} stands for the account's name. For hcloud it "
+            "is a token, for thalassa the config file of that cloud's own controller. A credential that may "
+            "only read is enough. The file is read again before each request.",
             flags.CLOUD,
             env="HCLOUD_TOKEN_FILE",
         ),
@@ -117,6 +118,8 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
             yield from (f"--cloud-account={text}: {problem}" for problem in _find_account_problems(text))
         names = Counter(text.partition("/")[2].partition("/")[0] for text in self.accounts)
         yield from (f"--cloud-account: {name} is there twice" for name, count in names.items() if count > 1)
+        if self.endpoint and len({text.partition("/")[0] for text in self.accounts}) > 1:
+            yield "--cloud-endpoint belongs to one provider, and the accounts are of several"
         if self.credential_file is None and not self.token:
             yield "--cloud-credential-file is not set, and HCLOUD_TOKEN neither"
         elif self.credential_file is not None and self.token:

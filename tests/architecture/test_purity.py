@@ -25,7 +25,7 @@ SHELL = (
     r"libs\.common\.clocks",
     r"libs\.common\.bus\.protocol",  # only declarations
     r"libs\.clouds\.(instances|credential_file|http_reader)",  # the first has only declarations
-    r"libs\.clouds\.hcloud\.hcloud_instances",
+    r"libs\.clouds\.(hcloud\.hcloud|thalassa\.thalassa)_instances",
     # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|\w+_api)",

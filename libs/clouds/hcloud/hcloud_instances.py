@@ -60,14 +60,14 @@ class HcloudInstances:
         token: Path | str,
         *,
         user_agent: str,
-        endpoint: str = ENDPOINT,
+        endpoint: str = "",
         anchor: Anchor | None = None,
         requests_per_minute: int = REQUESTS_PER_MINUTE,
         deadline_seconds: float = DEADLINE_SECONDS,
         observe: RequestObserver = lambda outcome, seconds: None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        """`token` is a file or the token itself, `anchor` the configured one.
+        """`token` is a file or a text, `anchor` the configured one; `endpoint` "" is the public one.
 
         Raises ValueError for an unusable endpoint or anchor.
         """
@@ -78,7 +78,7 @@ class HcloudInstances:
         self._now = now
         self._budget = RequestBudget(requests_per_minute=requests_per_minute)
         self._http = HttpReader(
-            endpoint,
+            endpoint or ENDPOINT,
             authorize=self._authorize,
             user_agent=user_agent,
             budget=self._budget,
@@ -198,7 +198,7 @@ class HcloudInstances:
 
         return await self._http.get(path, query, record_and_read)
 
-    def _authorize(self) -> Mapping[str, str] | Unanswered:
+    async def _authorize(self) -> Mapping[str, str] | Unanswered:
         generation = self.credential.generation
         token = self._token.read()
         if self.credential.generation != generation:

@@ -1,19 +1,18 @@
 """What a response of the Hetzner Cloud API means: strictly decoded objects, or why it answers nothing."""
 
 import ipaddress
-import re
 from typing import Annotated, Final, Generic, TypeVar
 
 import msgspec
 
+from libs.clouds.error_responses import explain_error, explain_malformed, read_number
 from libs.clouds.http_reader import HttpResponse
-from libs.clouds.instances import Instance, InstanceAddress, NotFound, Outcome, RateLimit, Unanswered
+from libs.clouds.instances import Instance, InstanceAddress, NotFound, RateLimit, Unanswered
 from libs.common.json_errors import JSON_ERRORS
 
 PER_PAGE: Final = 50  # the API's maximum
 _MAX_PAGES: Final = 200  # a cloud that always has a next page must not fill the memory
 
-_OUTCOMES: Final[dict[int, Outcome]] = {401: "unauthorized", 403: "forbidden", 429: "rate_limited"}
 # The API no longer names datacenters. The cloud's own controller writes these as zones, and for a location
 # that is not in the table the location itself.
 _ZONES: Final = {
@@ -24,8 +23,6 @@ _ZONES: Final = {
     "nbg1": "nbg1-dc3",
     "sin": "sin-dc1",
 }
-
-_NUMBER: Final = re.compile(r"[0-9]{1,12}")
 
 _ObjectId = Annotated[int, msgspec.Meta(gt=0)]
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
@@ -109,7 +106,7 @@ def read_item(response: HttpResponse, key: str, item: type[ItemT]) -> ItemT | No
         body = msgspec.json.decode(response.body, type=dict[str, msgspec.Raw])
         return msgspec.json.decode(body.get(key, b""), type=item)
     except JSON_ERRORS as error:
-        return _malformed(key, error)
+        return explain_malformed(key, error)
 
 
 def read_page(response: HttpResponse, key: str, item: type[ItemT]) -> Page[ItemT] | Unanswered:
@@ -122,7 +119,7 @@ def read_page(response: HttpResponse, key: str, item: type[ItemT]) -> Page[ItemT
         items: tuple[ItemT, ...] = msgspec.json.decode(body.get(key, b""), type=tuple[item, ...])  # type: ignore[valid-type]
         meta = msgspec.json.decode(body.get("meta", b""), type=_Meta)
     except JSON_ERRORS as error:
-        return _malformed(key, error)
+        return explain_malformed(key, error)
     return Page(items, meta.pagination)
 
 
@@ -176,17 +173,12 @@ def build_instance(server: Server) -> Instance | Unanswered:
 
 def read_rate_limit(response: HttpResponse, *, unix_time: float) -> tuple[RateLimit, float] | None:
     """Return the rate limit of the project, and the seconds until all of it is there again."""
-    limit = _read_number(response, "RateLimit-Limit")
-    remaining = _read_number(response, "RateLimit-Remaining")
-    reset = _read_number(response, "RateLimit-Reset")
+    limit = read_number(response, "RateLimit-Limit")
+    remaining = read_number(response, "RateLimit-Remaining")
+    reset = read_number(response, "RateLimit-Reset")
     if limit is None or remaining is None or reset is None or not 0 <= remaining <= limit != 0:
         return None
     return RateLimit(limit, remaining), reset - unix_time
-
-
-def _read_number(response: HttpResponse, header: str) -> int | None:
-    text = response.headers.get(header, "")
-    return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def _read_error(response: HttpResponse) -> NotFound | Unanswered:
@@ -196,13 +188,4 @@ def _read_error(response: HttpResponse) -> NotFound | Unanswered:
         code = ""  # of a proxy
     if response.status == 404 and code == "not_found":
         return NotFound()
-    fallback: Outcome = "server_error" if response.status >= 500 else "malformed"
-    return Unanswered(
-        _OUTCOMES.get(response.status, fallback),
-        f"HTTP {response.status} {code or 'without an error of the Hetzner Cloud API'}",
-        _read_number(response, "Retry-After"),
-    )
-
-
-def _malformed(what: str, error: Exception) -> Unanswered:
-    return Unanswered("malformed", f"{what}: {type(error).__name__}: {error}")
+    return explain_error(response, code or "without an error of the Hetzner Cloud API")

@@ -11,7 +11,6 @@ import msgspec
 from aiohttp import web
 
 _PROXY_PAGE: Final = "<html><body><h1>{}</h1>nginx</body></html>"
-_HUGE_BYTES: Final = 5 << 20
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +51,18 @@ def change_document(change: Callable[[Any], Any]) -> MakeResponse:
     return respond
 
 
+def pad_answer(size: int) -> MakeResponse:
+    """Return the fault that sends the document and this many blanks, which is still JSON."""
+
+    async def respond(request: web.Request, before: Answer) -> web.StreamResponse:
+        body = msgspec.json.encode(before.document) + b" " * size
+        return web.Response(
+            body=body, status=before.status, headers=before.headers, content_type="application/json"
+        )
+
+    return respond
+
+
 def _proxy(status: int, title: str = "") -> MakeResponse:
     async def respond(request: web.Request, before: Answer) -> web.StreamResponse:
         page = _PROXY_PAGE.format(title or status)
@@ -80,19 +91,12 @@ async def _redirect(request: web.Request, before: Answer) -> web.StreamResponse:
     return web.Response(status=302, headers={"Location": str(request.url.with_query(followed="yes"))})
 
 
-async def _huge(request: web.Request, before: Answer) -> web.StreamResponse:
-    body = msgspec.json.encode(before.document) + b" " * _HUGE_BYTES  # still JSON
-    return web.Response(
-        body=body, status=before.status, headers=before.headers, content_type="application/json"
-    )
-
-
 HTTP_FAULTS: Final[Mapping[str, MakeResponse]] = {
     "proxy_not_found": _proxy(404),
     "proxy_bad_gateway": _proxy(502),
     "login_page": _proxy(200, "Log in"),
     "redirect": _redirect,
-    "huge": _huge,
+    "huge": pad_answer(5 << 20),
     "hang": _hang,
     "cut_off": _cut_off,
 }

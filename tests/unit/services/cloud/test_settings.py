@@ -12,8 +12,14 @@ from libs.common.contract.services import CLOUD
 from libs.common.service.run_process import run_process, select_definitions
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import SettingsError, read_settings
-from services.cloud.service import CLOUD_DEFINITION, build_cloud, expand_definition, require_one_account
-from services.cloud.settings import CloudAccountSettings, CloudSettings
+from services.cloud.service import (
+    ADAPTERS,
+    CLOUD_DEFINITION,
+    build_cloud,
+    expand_definition,
+    require_one_account,
+)
+from services.cloud.settings import PROVIDERS, CloudAccountSettings, CloudSettings
 from services.definitions import load_definitions
 
 TOKEN_FILE = "--cloud-credential-file=/etc/clouds/{account}/token"
@@ -58,6 +64,7 @@ def test_the_names_of_the_native_controller_are_accepted():
         (["hcloud/prod", "hcloud/other"], "secret", "HCLOUD_TOKEN belongs to one account"),
         (["hcloud/a", "hcloud/b", "--cloud-credential-file=/t"], "", "needs {account} for several accounts"),
         (["hcloud/prod"], "", "--cloud-credential-file is not set, and HCLOUD_TOKEN neither"),
+        (["hcloud/a", "thalassa/b", "--cloud-endpoint=https://a.example"], "", "belongs to one provider"),
     ],
 )
 def test_a_mistake_is_named_with_its_account(arguments: list[str], token: str, problem: str):
@@ -98,3 +105,10 @@ def test_an_endpoint_in_clear_text_is_refused_with_the_name_of_the_account():
     settings = read("--cloud-account=hcloud/prod", TOKEN_FILE, "--cloud-endpoint=http://cloud.example")
     with pytest.raises(SettingsError, match=r"cloud account prod: the endpoint .* is not https"):
         build_cloud(settings, utc_now)
+
+
+def test_each_provider_has_an_adapter():
+    assert tuple(ADAPTERS) == PROVIDERS
+    for provider in PROVIDERS:
+        cloud = build_cloud(read(f"--cloud-account={provider}/prod", TOKEN_FILE), utc_now)
+        assert cloud.parse_provider_id(f"{cloud.provider}://7") == "7"

@@ -1,0 +1,145 @@
+"""What a response of the Thalassa Cloud API means: strictly decoded objects, or why it answers nothing."""
+
+import ipaddress
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+
+from libs.clouds.error_responses import explain_error, explain_malformed
+from libs.clouds.http_reader import HttpResponse
+from libs.clouds.instances import Deleted, Instance, InstanceAddress, NotFound, Unanswered
+from libs.common.json_errors import JSON_ERRORS
+
+IDENTITY: Final = r"^[0-9A-Za-z_-]{1,128}$"
+
+_Identity = Annotated[str, msgspec.Meta(pattern=IDENTITY)]
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class _Status(msgspec.Struct, frozen=True):
+    status: _Text
+
+
+class _Slug(msgspec.Struct, frozen=True):
+    slug: _Text
+
+
+class Vpc(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of a VPC that this client reads."""
+
+    identity: _Identity
+    cloud_region: _Slug | None = None
+
+
+class _Interface(msgspec.Struct, frozen=True, rename="camel"):
+    ip_addresses: tuple[str, ...] | None  # in Go, an empty list may be null
+
+
+class Machine(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of a machine that this client reads."""
+
+    identity: _Identity
+    name: _Text
+    slug: _Text
+    status: _Status
+    # The Go client gives this field no name in JSON, and reads it in any case.
+    state: str = ""
+    capital_state: str = msgspec.field(name="State", default="")
+    vpc: Vpc | None = None
+    machine_type: _Slug | None = None
+    availability_zone: str | None = None
+    interfaces: tuple[_Interface, ...] | None = None
+
+
+class AccessToken(msgspec.Struct, frozen=True):
+    """An access token for client credentials (RFC 6749, section 5.1)."""
+
+    access_token: Annotated[str, msgspec.Meta(pattern=r"^[\x21-\x7e]+$")]
+    token_type: Annotated[str, msgspec.Meta(pattern=r"^[Bb]earer$")]
+    expires_in: Annotated[int, msgspec.Meta(ge=0)] = 300  # seconds; a server may leave it out
+
+
+class _ErrorBody(msgspec.Struct, frozen=True):
+    message: _Text  # becomes no text: it may repeat what was sent
+
+
+ItemT = TypeVar("ItemT", bound=Machine | Vpc)
+
+
+def read_item(response: HttpResponse, identity: str, item: type[ItemT]) -> ItemT | NotFound | Unanswered:
+    """Return the object with exactly this identity."""
+    if response.status != 200:
+        return _read_error(response)
+    try:
+        found = msgspec.json.decode(response.body, type=item)
+    except JSON_ERRORS as error:
+        return explain_malformed(item.__name__, error)
+    if found.identity != identity:  # the API may find objects by their slug too
+        return Unanswered("malformed", f"{identity}: the answer has the identity {found.identity}")
+    return found
+
+
+def read_list(response: HttpResponse, item: type[ItemT]) -> tuple[ItemT, ...] | Unanswered:
+    """Return the objects of a list, which has no pages."""
+    if response.status != 200:
+        error = _read_error(response)
+        return error if isinstance(error, Unanswered) else Unanswered("malformed", f"no {item.__name__}: 404")
+    try:
+        items: tuple[ItemT, ...] = (
+            msgspec.json.decode(response.body, type=tuple[item, ...] | None) or ()  # type: ignore[valid-type]
+        )
+    except JSON_ERRORS as error:
+        return explain_malformed(item.__name__, error)
+    if len({each.identity for each in items}) != len(items):
+        return Unanswered("malformed", f"a {item.__name__} is listed twice")
+    return items
+
+
+def build_instance(machine: Machine, *, scope: str) -> Instance | Deleted | Unanswered:
+    """Return the instance of a machine, with the values that the cloud's own controller writes.
+
+    `scope` is the organisation that the request named. A machine is deleted only if the cloud says so in each
+    of its two states: one of them may be what is wanted.
+    """
+    if {machine.status.status, machine.state, machine.capital_state} - {""} == {"deleted"}:
+        return Deleted()
+    vpc = machine.vpc
+    try:
+        addresses = tuple(
+            InstanceAddress(str(ipaddress.ip_address(address)), vpc.identity)
+            for interface in machine.interfaces or ()
+            for address in interface.ip_addresses or ()
+            if vpc is not None  # without its network, an address would read as a public one
+        )
+    except ValueError:
+        return Unanswered("malformed", f"machine {machine.identity}: an address is none")
+    return Instance(
+        id=machine.identity,
+        name=machine.slug,
+        is_shut_down=machine.status.status == "stopped",
+        project=scope,
+        region=vpc.cloud_region.slug if vpc is not None and vpc.cloud_region is not None else "",
+        zone=machine.availability_zone or "",
+        instance_type=machine.machine_type.slug if machine.machine_type is not None else "",
+        addresses=addresses,
+    )
+
+
+def read_access_token(response: HttpResponse) -> AccessToken | Unanswered:
+    """Return the token that client credentials were exchanged for."""
+    if response.status == 400:  # for invalid_client, beside 401 (RFC 6749, section 5.2)
+        return Unanswered("unauthorized", "HTTP 400 from the token endpoint")
+    if response.status != 200:
+        return explain_error(response, "from the token endpoint")
+    try:
+        return msgspec.json.decode(response.body, type=AccessToken)
+    except JSON_ERRORS as error:
+        return explain_malformed("access token", error)
+
+
+def _read_error(response: HttpResponse) -> NotFound | Unanswered:
+    try:
+        msgspec.json.decode(response.body, type=_ErrorBody)
+    except JSON_ERRORS:
+        return explain_error(response, "without an error of the Thalassa Cloud API")
+    return NotFound() if response.status == 404 else explain_error(response, "from the Thalassa Cloud API")

@@ -1,0 +1,153 @@
+"""One account of each cloud: its simulated API, and our client of it with a credential file."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from libs.clouds.hcloud.hcloud_instances import HcloudInstances
+from libs.clouds.instances import Anchor, Instances
+from libs.clouds.thalassa.thalassa_instances import ThalassaInstances
+from libs.testbed.clouds.api_server import SimApiServer
+from libs.testbed.clouds.hcloud.server import SimHcloud
+from libs.testbed.clouds.thalassa.server import SimThalassa
+
+SECRET: Final = "the-secret-of-web"
+FILE: Final = "credential"
+
+
+class CloudAccount(Protocol):
+    """What the tests of all clouds do with an account."""
+
+    server: SimApiServer[Any]
+    machines: str  # the path of their list, as a regular expression
+    missing_id: str
+
+    def make_client(self, file: Path, **options: Any) -> Instances:
+        """Return our client with this credential file."""
+        ...
+
+    def write_credential(self, folder: Path, secret: str = SECRET, *, endpoint: str = "") -> Path:
+        """Write the file, and return it."""
+        ...
+
+    def add_secret(self, secret: str) -> None:
+        """Give the account another credential."""
+        ...
+
+    def add_machine(self, name: str) -> str:
+        """Create a running machine; return its id."""
+        ...
+
+    def remove_machine(self, machine_id: str) -> None: ...
+
+    def add_anchor(self) -> Anchor: ...
+
+    def remove_anchor(self, anchor: Anchor) -> None: ...
+
+
+class HcloudAccount:
+    """A project of Hetzner Cloud."""
+
+    machines = "/servers"
+    missing_id = "5"
+
+    def __init__(self, server: SimApiServer[SimHcloud]) -> None:
+        self.server = server
+        self.project = server.cloud.add_project(SECRET)
+
+    def make_client(self, file: Path, **options: Any) -> Instances:
+        return HcloudInstances(file, **options)
+
+    def write_credential(self, folder: Path, secret: str = SECRET, *, endpoint: str = "") -> Path:
+        file = folder / FILE
+        file.write_text(secret + "\n")
+        return file
+
+    def add_secret(self, secret: str) -> None:
+        self.server.cloud.tokens[secret] = self.project
+
+    def add_machine(self, name: str) -> str:
+        return str(self.project.add_server(name))
+
+    def remove_machine(self, machine_id: str) -> None:
+        self.project.remove("servers", int(machine_id))
+
+    def add_anchor(self) -> Anchor:
+        return Anchor("network", str(self.project.add_network()))
+
+    def remove_anchor(self, anchor: Anchor) -> None:
+        self.project.remove("networks", int(anchor.id))
+
+
+class ThalassaAccount:
+    """An organisation of Thalassa Cloud with a personal access token, in the controller's config file."""
+
+    machines = "/v1/machines"
+    missing_id = "vm-5"
+
+    def __init__(self, server: SimApiServer[SimThalassa]) -> None:
+        self.server = server
+        self.organisation = server.cloud.add_organisation("acme", SECRET)
+        self.keys: dict[str, str] = {}  # more of the file
+
+    def make_client(self, file: Path, **options: Any) -> Instances:
+        return ThalassaInstances(file, **options)
+
+    def write_credential(self, folder: Path, secret: str = SECRET, *, endpoint: str = "") -> Path:
+        file = folder / FILE
+        where = endpoint or self.server.endpoint
+        keys = {"organisation": "acme", "endpoint": f"{where}/"} | self.keys
+        lines = [f"{key}: {value}" for key, value in keys.items()]
+        file.write_text("\n".join([*lines, f"cloudCredentials: {{personalAccessToken: {secret}}}"]))
+        return file
+
+    def add_secret(self, secret: str) -> None:
+        self.server.cloud.tokens[secret] = self.organisation
+
+    def add_machine(self, name: str) -> str:
+        return self.organisation.add_machine(name)
+
+    def remove_machine(self, machine_id: str) -> None:
+        self.organisation.remove("machines", machine_id)
+
+    def add_anchor(self) -> Anchor:
+        return Anchor("vpc", self.organisation.add_vpc())
+
+    def remove_anchor(self, anchor: Anchor) -> None:
+        self.organisation.remove("vpcs", anchor.id)
+
+
+@asynccontextmanager
+async def open_hcloud() -> AsyncIterator[HcloudAccount]:
+    """An empty project."""
+    async with SimApiServer.start(SimHcloud()) as server:
+        yield HcloudAccount(server)
+
+
+@asynccontextmanager
+async def open_thalassa() -> AsyncIterator[ThalassaAccount]:
+    """An empty organisation."""
+    async with SimApiServer.start(SimThalassa()) as server:
+        yield ThalassaAccount(server)
+
+
+OPEN: Final[Mapping[str, Callable[[], AbstractAsyncContextManager[CloudAccount]]]] = {
+    "hcloud": open_hcloud,
+    "thalassa": open_thalassa,
+}
+
+
+@asynccontextmanager
+async def open_client(
+    account: CloudAccount, folder: Path, *, secret: str = SECRET, endpoint: str = "", **options: Any
+) -> AsyncIterator[Instances]:
+    """Our client, without a limit of requests per minute unless one is given."""
+    file = account.write_credential(folder, secret, endpoint=endpoint)
+    endpoint = endpoint or account.server.endpoint
+    options = {"requests_per_minute": 10_000} | options
+    instances = account.make_client(file, user_agent="talos-ccm/test", endpoint=endpoint, **options)
+    try:
+        yield instances
+    finally:
+        await instances.close()

@@ -1,0 +1,307 @@
+"""Each client of a cloud says "not found" only if the cloud does, and takes nothing else for an answer."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from libs.clouds.instances import Anchor, Instance, Instances, NotFound, Unanswered
+from libs.testbed.pki import CertificateAuthority
+from tests.contract.clouds.accounts import FILE, OPEN, SECRET, CloudAccount, open_client
+from tests.tcp_server import serve_tcp
+from tests.virtual_loop import run_virtually
+
+
+@pytest.fixture(params=OPEN)
+async def account(request: pytest.FixtureRequest) -> AsyncIterator[CloudAccount]:
+    async with OPEN[request.param]() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def ours(account: CloudAccount, tmp_path: Path) -> AsyncIterator[Instances]:
+    async with open_client(account, tmp_path) as opened:
+        yield opened
+
+
+OUTCOMES = {
+    "unauthorized": "unauthorized",
+    "forbidden": "forbidden",
+    "rate_limited": "rate_limited",
+    "service_error": "server_error",
+    "proxy_not_found": "malformed",
+    "proxy_bad_gateway": "server_error",
+    "login_page": "malformed",
+    "redirect": "malformed",
+    "huge": "malformed",
+    "cut_off": "unreachable",
+}
+
+
+@pytest.mark.parametrize(("fault", "outcome"), OUTCOMES.items())
+async def test_a_fault_answers_no_question(account: CloudAccount, tmp_path: Path, fault: str, outcome: str):
+    machine, anchor = account.add_machine("web-1"), account.add_anchor()
+    account.server.add_fault(fault)
+    questions: tuple[Callable[[Instances], object], ...] = (
+        lambda ours: ours.list_instances(),
+        lambda ours: ours.get_instance(machine),
+        lambda ours: ours.find_by_name("web-1"),
+        lambda ours: ours.find_anchor(),
+        lambda ours: ours.get_anchor(anchor),
+    )
+    for question in questions:
+        async with open_client(account, tmp_path) as ours:  # a 429 silences the client for a while
+            answer = await question(ours)  # type: ignore[misc]
+        assert isinstance(answer, Unanswered)
+        assert answer.outcome == outcome
+        assert SECRET not in answer.reason
+    assert all(each.method == "GET" for each in account.server.requests)
+    assert len(account.server.requests) == len(questions)
+
+
+async def test_silence_answers_no_question(account: CloudAccount, tmp_path: Path):
+    machine = account.add_machine("web-1")
+    account.server.add_fault("hang")
+    async with open_client(account, tmp_path, deadline_seconds=0.1) as ours, asyncio.timeout(10):
+        answer = await ours.get_instance(machine)
+    assert answer == Unanswered("unreachable", f"{account.machines}/{machine}: no answer within 0.1 s")
+
+
+async def test_no_server_at_all_answers_no_question(account: CloudAccount, tmp_path: Path):
+    async with open_client(account, tmp_path, endpoint="http://127.0.0.1:1/v1") as ours:
+        answer = await ours.get_instance(account.missing_id)
+    assert isinstance(answer, Unanswered)
+    assert answer.outcome == "unreachable"
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nabcde",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
+        b'HTTP/1.1 404 Not Found\r\nContent-Length: 99\r\n\r\n{"error":{"code":"not_found"}}',
+        b'HTTP/1.1 404 Not Found\r\nContent-Length: 99\r\n\r\n{"message":"not found"}',
+    ],
+    ids=lambda response: response[:50],
+)
+async def test_a_response_that_is_not_complete_http_is_no_answer(
+    account: CloudAccount, response: bytes, tmp_path: Path
+):
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(response)
+        await writer.drain()
+
+    async with (
+        serve_tcp(serve) as port,
+        open_client(account, tmp_path, endpoint=f"http://127.0.0.1:{port}/v1") as ours,
+    ):
+        answer = await ours.get_instance(account.missing_id)
+    assert isinstance(answer, Unanswered)
+    assert answer.outcome == "unreachable"
+
+
+async def test_a_server_with_an_untrusted_certificate_gets_no_credential(
+    account: CloudAccount, tmp_path: Path
+):
+    pair = CertificateAuthority.make().issue_server(["127.0.0.1"])
+    (tmp_path / "server.pem").write_bytes(pair.certificate + pair.key)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "server.pem")
+    received: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.read())
+
+    async with (
+        serve_tcp(serve, tls=tls) as port,
+        open_client(account, tmp_path, endpoint=f"https://127.0.0.1:{port}/v1") as ours,
+    ):
+        answer = await ours.get_instance(account.missing_id)
+    assert isinstance(answer, Unanswered)
+    assert answer.outcome == "unreachable"
+    assert "certificate verify failed" in answer.reason
+    assert not any(received)
+
+
+@pytest.mark.parametrize("cloud", OPEN)
+def test_requests_beyond_those_of_a_minute_wait_for_their_turn(cloud: str, tmp_path: Path):
+    async def ask() -> list[float]:
+        clock = asyncio.get_running_loop().time
+        sent: list[float] = []
+        async with (
+            OPEN[cloud]() as account,
+            open_client(
+                account,
+                tmp_path,
+                endpoint="http://127.0.0.1:1/v1",
+                requests_per_minute=2,
+                observe=lambda outcome, seconds: sent.append(clock() - seconds),
+            ) as ours,
+        ):
+            await asyncio.gather(*(ours.get_instance(account.missing_id) for _ in range(5)))
+        return sent
+
+    sent = run_virtually(ask())
+    assert len(sent) == 5
+    assert all(later - sooner >= 60 for sooner, later in zip(sent, sent[2:], strict=False))
+
+
+@pytest.mark.parametrize(
+    "fault", ["duplicate", "lying_not_found", "proxy_not_found", "cut_off", "login_page"]
+)
+async def test_a_list_is_complete_or_no_answer(account: CloudAccount, ours: Instances, fault: str):
+    machines = {account.add_machine(name) for name in ("web-1", "web-2", "web-3")}
+    account.server.add_fault(fault, count=1)
+    assert isinstance(await ours.list_instances(), Unanswered)
+    listed = await ours.list_instances()
+    assert isinstance(listed, tuple)
+    assert {each.id for each in listed} == machines
+
+
+async def test_a_list_that_lies_that_it_is_empty_is_an_answer_that_proves_nothing(
+    account: CloudAccount, ours: Instances
+):
+    machine = account.add_machine("web-1")
+    account.server.add_fault("empty_list", path=account.machines)
+    assert await ours.list_instances() == ()
+    assert isinstance(await ours.get_instance(machine), Instance)
+
+
+@pytest.mark.parametrize("fault", ["wrong_id", "login_page"])
+async def test_another_object_than_the_one_asked_for_is_no_answer(
+    account: CloudAccount, ours: Instances, fault: str
+):
+    machine, anchor = account.add_machine("web-1"), account.add_anchor()
+    account.server.add_fault(fault)
+    assert isinstance(await ours.get_instance(machine), Unanswered)
+    assert isinstance(await ours.get_anchor(anchor), Unanswered)
+
+
+async def test_only_what_exists_is_found_by_its_id_and_name(account: CloudAccount, ours: Instances):
+    machine, other = account.add_machine("web-1"), account.add_machine("web-2")
+    anchor = account.add_anchor()
+    found = await ours.get_instance(machine)
+    assert isinstance(found, Instance)
+    assert (found.id, found.name, found.is_shut_down) == (machine, "web-1", False)
+    assert await ours.find_by_name("web-1") == (found,)
+    assert await ours.find_by_name("web") == ()
+    assert await ours.get_anchor(anchor) == anchor
+    account.remove_machine(machine)
+    account.remove_anchor(anchor)
+    assert await ours.get_instance(machine) == NotFound()
+    assert await ours.get_instance(account.missing_id) == NotFound()
+    assert await ours.find_by_name("web-1") == ()
+    assert await ours.get_anchor(anchor) == NotFound()
+    listed = await ours.list_instances()
+    assert isinstance(listed, tuple)
+    assert [each.id for each in listed] == [other]
+
+
+@pytest.mark.parametrize("object_id", ["", "5/", "..", "5?a=b", "5#a", "\u0665", " 5", "5\r\n"])
+async def test_what_is_no_id_is_not_asked_for(account: CloudAccount, ours: Instances, object_id: str):
+    for answer in (
+        await ours.get_instance(object_id),
+        await ours.get_anchor(Anchor(account.add_anchor().kind, object_id)),
+    ):
+        assert isinstance(answer, Unanswered)
+    assert account.server.requests == []
+
+
+async def test_a_cloud_that_ignores_filters_is_not_believed(account: CloudAccount, ours: Instances):
+    account.server.cloud.ignores_filters = True
+    for name in ("web-1", "web-2"):
+        account.add_machine(name)
+    found = await ours.find_by_name("web-2")
+    assert isinstance(found, tuple)
+    assert [each.name for each in found] == ["web-2"]
+    assert await ours.find_by_name("web") == ()
+
+
+async def test_the_configured_anchor_is_the_only_one(account: CloudAccount, tmp_path: Path):
+    first, second = account.add_anchor(), account.add_anchor()
+    async with open_client(account, tmp_path) as ours:
+        assert await ours.find_anchor() == first
+    async with open_client(account, tmp_path, anchor=second) as ours:
+        assert await ours.find_anchor() == second
+        account.remove_anchor(second)
+        assert await ours.find_anchor() is None
+
+
+async def test_a_replaced_credential_starts_a_new_generation(
+    account: CloudAccount, ours: Instances, tmp_path: Path
+):
+    machine = account.add_machine("web-1")
+    account.add_secret("another-secret")
+    await ours.get_instance(machine)
+    before = ours.credential
+    account.write_credential(tmp_path, "another-secret")
+    await ours.get_instance(machine)
+    assert [each.token for each in account.server.requests] == [SECRET, "another-secret"]
+    assert (before.generation, ours.credential.generation) == (1, 2)
+    assert before.loaded_at < ours.credential.loaded_at
+
+
+async def test_a_removed_credential_answers_nothing_and_sends_nothing(
+    account: CloudAccount, ours: Instances, tmp_path: Path
+):
+    (tmp_path / FILE).unlink()
+    answers = (
+        await ours.list_instances(),
+        await ours.get_instance(account.add_machine("web-1")),
+        await ours.find_by_name("web-1"),
+        await ours.find_anchor(),
+        await ours.get_anchor(account.add_anchor()),
+    )
+    for answer in answers:
+        assert isinstance(answer, Unanswered)
+        assert answer.outcome == "unauthorized"
+    assert account.server.requests == []
+
+
+async def test_after_a_429_nothing_is_sent_for_the_requested_time(account: CloudAccount, ours: Instances):
+    account.server.add_fault("rate_limited", count=1)
+    machine = account.add_machine("web-1")
+    answers = [await ours.get_instance(machine) for _ in range(2)]
+    assert len(account.server.requests) == 1
+    assert isinstance(answers[0], Unanswered)
+    assert isinstance(answers[1], Unanswered)
+    assert (answers[0].outcome, answers[0].retry_after_seconds) == ("rate_limited", 90)
+    assert answers[1].outcome == "held_back"
+
+
+async def test_each_request_is_observed_with_its_outcome(account: CloudAccount, tmp_path: Path):
+    seen: list[tuple[str, bool]] = []
+    account.add_machine("web-1")
+    account.server.add_fault("service_error", after=2, count=1)
+    async with open_client(
+        account, tmp_path, observe=lambda outcome, seconds: seen.append((outcome, seconds > 0))
+    ) as ours:
+        await ours.list_instances()
+        await ours.get_instance(account.missing_id)
+        await ours.get_instance(account.missing_id)
+    assert seen == [("found", True), ("not_found", True), ("server_error", True)]
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "http://cloud.example/v1",
+        "ftp://127.0.0.1/",
+        "https://user:secret@cloud.example/v1",
+        "cloud.example",
+    ],
+)
+async def test_an_endpoint_that_would_reveal_the_credential_is_rejected(
+    account: CloudAccount, endpoint: str, tmp_path: Path
+):
+    with pytest.raises(ValueError, match="endpoint"):
+        async with open_client(account, tmp_path, endpoint=endpoint):
+            pass
