@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import msgspec
 
-from libs.testbed.control_plane.build import HCLOUD_CLIENT, build_program
+from libs.testbed.clouds.go_client import run_go_client
+from libs.testbed.control_plane.build import HCLOUD_CLIENT
 
 
 class GoServer(msgspec.Struct, frozen=True):
@@ -37,16 +37,6 @@ class GoReport(msgspec.Struct, frozen=True):
 
 
 async def query_with_go(endpoint: str, token: str, servers: Sequence[int], name: str) -> GoReport:
-    """List everything, look up the servers by id and one by name, and compare the shapes of all answers.
-
-    Builds the program if needed. Raises RuntimeError if it fails.
-    """
+    """List everything, look up the servers by id and one by name, and compare the shapes of all answers."""
     query = {"endpoint": endpoint, "token": token, "servers": list(servers), "name": name}
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        await build_program(HCLOUD_CLIENT), stdin=pipe, stdout=pipe, stderr=pipe
-    )
-    output, errors = await process.communicate(msgspec.json.encode(query))
-    if process.returncode != 0:
-        raise RuntimeError(f"hcloud-client ended with {process.returncode}: {errors.decode()}")
-    return msgspec.json.decode(output, type=GoReport)
+    return await run_go_client(HCLOUD_CLIENT, query, GoReport)

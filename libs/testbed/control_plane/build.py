@@ -37,7 +37,9 @@ KUBE = GoProgram("kube", _HERE / "kube", "-s -w -X k8s.io/component-base/version
 MACHINES = GoProgram("machines", _HERE / "machines")
 KUBELETS = GoProgram("kubelets", _HERE / "kubelets")
 NATIVE = GoProgram("native", _HERE / "native")
-HCLOUD_CLIENT = GoProgram("hcloud-client", _HERE.parent / "clouds" / "hcloud_client")
+_CLOUDS = _HERE.parent / "clouds"
+HCLOUD_CLIENT = GoProgram("hcloud-client", _CLOUDS / "hcloud_client", imports=(_CLOUDS / "shapes",))
+THALASSA_CLIENT = GoProgram("thalassa-client", _CLOUDS / "thalassa_client", imports=(_CLOUDS / "shapes",))
 TALOS_FRONT = GoProgram("talos-front", _HERE / "talos_front", imports=(_HERE / "machines",))
 
 
@@ -139,9 +141,8 @@ def main() -> None:
 
     With --talos-front, build only that program. With --find-go, only print the Go that each would use.
     """
-    programs = (
-        (TALOS_FRONT,) if "--talos-front" in sys.argv else (MACHINES, KUBELETS, KUBE, NATIVE, HCLOUD_CLIENT)
-    )
+    testbed = (MACHINES, KUBELETS, KUBE, NATIVE, HCLOUD_CLIENT, THALASSA_CLIENT)
+    programs = (TALOS_FRONT,) if "--talos-front" in sys.argv else testbed
     try:
         if "--find-go" in sys.argv:
             for program in (*programs, TALOS_FRONT):

@@ -2,7 +2,12 @@ module talos-ccm/testbed/hcloud-client
 
 go 1.26.0
 
-require github.com/hetznercloud/hcloud-go/v2 v2.52.0
+replace talos-ccm/testbed/shapes => ../shapes
+
+require (
+	github.com/hetznercloud/hcloud-go/v2 v2.52.0
+	talos-ccm/testbed/shapes v0.0.0
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,11 +10,12 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"sort"
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+
+	"talos-ccm/testbed/shapes"
 )
 
 // Query is what to ask, all of it below the endpoint.
@@ -140,11 +140,10 @@ func code(err error) string {
 	return err.Error()
 }
 
-// compareShapes reads each list and one object of each as it is, and returns the fields that are only in the answer,
-// or only in the schema.
+// compareShapes reads each list and one object of each as it is, and compares them with the module's schema.
 func compareShapes(ctx context.Context, query Query) []string {
-	unlike := map[string]bool{}
-	for path, shapes := range map[string][2]func() any{
+	unlike := shapes.Differences{}
+	for path, types := range map[string][2]func() any{
 		"servers":   {func() any { return &schema.ServerListResponse{} }, func() any { return &schema.ServerGetResponse{} }},
 		"networks":  {func() any { return &schema.NetworkListResponse{} }, func() any { return &schema.NetworkGetResponse{} }},
 		"ssh_keys":  {func() any { return &schema.SSHKeyListResponse{} }, func() any { return &schema.SSHKeyGetResponse{} }},
@@ -152,23 +151,16 @@ func compareShapes(ctx context.Context, query Query) []string {
 		"volumes":   {func() any { return &schema.VolumeListResponse{} }, func() any { return &schema.VolumeGetResponse{} }},
 		"images":    {func() any { return &schema.ImageListResponse{} }, func() any { return &schema.ImageGetResponse{} }},
 	} {
-		compare := func(where string, shape any) map[string]any {
+		compare := func(where string, into any) map[string]any {
 			body, err := read(ctx, query, where)
 			if err != nil {
 				unlike[err.Error()] = true
 				return nil
 			}
-			var sent, kept map[string]any
-			again, err := reencode(body, shape)
-			if err := errors.Join(err, json.Unmarshal(body, &sent), json.Unmarshal(again, &kept)); err != nil {
-				unlike[where+": "+err.Error()] = true
-				return nil
-			}
-			delete(sent, "meta") // in a schema of its own
-			difference(where, sent, kept, unlike)
+			sent, _ := unlike.Compare(where, body, into, "meta").(map[string]any) // meta has a schema of its own
 			return sent
 		}
-		listed := compare(path, shapes[0]())
+		listed := compare(path, types[0]())
 		items, _ := listed[path].([]any)
 		if len(items) == 0 {
 			unlike[path+": no object to compare"] = true
@@ -176,19 +168,14 @@ func compareShapes(ctx context.Context, query Query) []string {
 		}
 		first, _ := items[0].(map[string]any)
 		id, _ := first["id"].(float64)
-		compare(fmt.Sprintf("%s/%d", path, int64(id)), shapes[1]())
+		compare(fmt.Sprintf("%s/%d", path, int64(id)), types[1]())
 	}
 	body, err := read(ctx, query, "servers")
 	var meta schema.MetaResponse
 	if err := errors.Join(err, json.Unmarshal(body, &meta)); err != nil || meta.Meta.Pagination == nil {
 		unlike[fmt.Sprintf("servers: no pagination: %v", err)] = true
 	}
-	sorted := make([]string, 0, len(unlike))
-	for each := range unlike {
-		sorted = append(sorted, each)
-	}
-	sort.Strings(sorted)
-	return sorted
+	return unlike.Sorted()
 }
 
 func read(ctx context.Context, query Query, path string) ([]byte, error) {
@@ -203,36 +190,4 @@ func read(ctx context.Context, query Query, path string) ([]byte, error) {
 	}
 	defer response.Body.Close()
 	return io.ReadAll(response.Body)
-}
-
-func reencode(body []byte, shape any) ([]byte, error) {
-	if err := json.NewDecoder(bytes.NewReader(body)).Decode(shape); err != nil {
-		return nil, err
-	}
-	return json.Marshal(shape)
-}
-
-// difference collects the fields that only one of two documents has; values are not compared.
-func difference(where string, sent, kept any, into map[string]bool) {
-	switch sent := sent.(type) {
-	case map[string]any:
-		kept, _ := kept.(map[string]any)
-		for name, value := range sent {
-			if other, known := kept[name]; known {
-				difference(where+"."+name, value, other, into)
-			} else {
-				into[where+"."+name+": not in the schema"] = true
-			}
-		}
-		for name := range kept {
-			if _, known := sent[name]; !known {
-				into[where+"."+name+": not in the answer"] = true
-			}
-		}
-	case []any:
-		kept, _ := kept.([]any)
-		for i := range min(len(sent), len(kept)) {
-			difference(where, sent[i], kept[i], into)
-		}
-	}
 }

@@ -1,0 +1,3 @@
+module talos-ccm/testbed/shapes
+
+go 1.26.0

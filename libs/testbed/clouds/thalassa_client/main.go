@@ -1,0 +1,156 @@
+// A client of the Thalassa Cloud API with the cloud's own Go module. It reads one JSON query from stdin, and writes
+// what the module made of the answers.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/thalassa-cloud/client-go/filters"
+	"github.com/thalassa-cloud/client-go/iaas"
+	"github.com/thalassa-cloud/client-go/pkg/client"
+
+	"talos-ccm/testbed/shapes"
+)
+
+// Query is what to ask, all of it below the endpoint.
+type Query struct {
+	Endpoint     string   `json:"endpoint"`
+	Organisation string   `json:"organisation"`
+	Token        string   `json:"token"`     // a personal access token, or
+	ClientID     string   `json:"client_id"` // client credentials
+	ClientSecret string   `json:"client_secret"`
+	Machines     []string `json:"machines"` // looked up by identity
+	Vpc          string   `json:"vpc"`      // only machines of this one are listed
+}
+
+// Machine is what the controller of the cloud takes from a machine.
+type Machine struct {
+	Identity  string   `json:"identity"`
+	Slug      string   `json:"slug"`
+	Status    string   `json:"status"`
+	State     string   `json:"state"`
+	Region    string   `json:"region"` // of its VPC
+	Zone      string   `json:"zone"`
+	Type      string   `json:"type"`
+	Addresses []string `json:"addresses"`
+}
+
+// Report has the answers; an error is the text of the module.
+type Report struct {
+	Error    string            `json:"error"` // of the list, which is then empty
+	Machines []Machine         `json:"machines"`
+	Found    map[string]string `json:"found"` // by identity: the slug, "" if the module says that there is none
+	Vpcs     []string          `json:"vpcs"`
+	Unlike   []string          `json:"unlike"` // where answers differ from the types
+}
+
+func main() {
+	var query Query
+	err := json.NewDecoder(os.Stdin).Decode(&query)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var report Report
+	if err == nil {
+		report, err = ask(ctx, query)
+	}
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(report)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func ask(ctx context.Context, query Query) (Report, error) {
+	auth := client.WithAuthPersonalToken(query.Token)
+	if query.ClientID != "" {
+		auth = client.WithAuthOIDC(query.ClientID, query.ClientSecret, query.Endpoint+"/oidc/token")
+	}
+	base, err := client.NewClient(
+		client.WithBaseURL(query.Endpoint), client.WithOrganisation(query.Organisation), auth)
+	if err != nil {
+		return Report{}, err
+	}
+	cloud, err := iaas.New(base)
+	if err != nil {
+		return Report{}, err
+	}
+	report := Report{Found: map[string]string{}}
+	request := &iaas.ListMachinesRequest{
+		Filters: []filters.Filter{&filters.FilterKeyValue{Key: filters.FilterVpcIdentity, Value: query.Vpc}},
+	}
+	machines, err := cloud.ListMachines(ctx, request)
+	if err != nil {
+		report.Error = err.Error()
+		return report, nil
+	}
+	for _, each := range machines {
+		report.Machines = append(report.Machines, describe(each))
+	}
+	for _, identity := range query.Machines {
+		found, err := cloud.GetMachine(ctx, identity)
+		switch {
+		case client.IsNotFound(err):
+			report.Found[identity] = ""
+		case err != nil:
+			report.Found[identity] = err.Error()
+		default:
+			report.Found[identity] = found.Slug
+		}
+	}
+	vpcs, err := cloud.ListVpcs(ctx, nil)
+	if err != nil {
+		return Report{}, err
+	}
+	for _, each := range vpcs {
+		found, err := cloud.GetVpc(ctx, each.Identity)
+		if err != nil {
+			return Report{}, err
+		}
+		report.Vpcs = append(report.Vpcs, found.Identity)
+	}
+	report.Unlike, err = compareShapes(ctx, base)
+	return report, err
+}
+
+func describe(machine iaas.Machine) Machine {
+	described := Machine{
+		Identity: machine.Identity, Slug: machine.Slug, Status: machine.Status.Status, State: string(machine.State),
+		Region: machine.Vpc.CloudRegion.Slug, Zone: *machine.AvailabilityZone, Type: machine.MachineType.Slug,
+	}
+	for _, each := range machine.Interfaces {
+		described.Addresses = append(described.Addresses, each.IPAddresses...)
+	}
+	return described
+}
+
+// compareShapes reads each list and one object of each, and compares them with the types of the module.
+func compareShapes(ctx context.Context, base client.Client) ([]string, error) {
+	unlike := shapes.Differences{}
+	for path, types := range map[string][2]func() any{
+		iaas.MachineEndpoint: {func() any { return &[]iaas.Machine{} }, func() any { return &iaas.Machine{} }},
+		iaas.VpcEndpoint:     {func() any { return &[]iaas.Vpc{} }, func() any { return &iaas.Vpc{} }},
+	} {
+		response, err := base.RawRequest(ctx, "GET", path, nil)
+		if err != nil {
+			return nil, err
+		}
+		listed, _ := unlike.Compare(path, response.Body(), types[0]()).([]any)
+		if len(listed) == 0 {
+			unlike[path+": no object to compare"] = true
+			continue
+		}
+		first, _ := listed[0].(map[string]any)
+		where := fmt.Sprintf("%s/%s", path, first["identity"])
+		if response, err = base.RawRequest(ctx, "GET", where, nil); err != nil {
+			return nil, err
+		}
+		unlike.Compare(where, response.Body(), types[1]())
+	}
+	return unlike.Sorted(), nil
+}
