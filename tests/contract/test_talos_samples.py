@@ -28,6 +28,7 @@ from libs.talos.resources import (
 )
 from libs.talos.validation import parse_resources
 from services.metadata.core.inventory_state import get_part
+from tests.tables import naming
 
 FOLDER = Path(__file__).parent / "talos_samples"
 
@@ -112,27 +113,30 @@ def test_both_generations_of_the_encoder_are_there():
     assert len(INVALID) >= 40
 
 
-@pytest.mark.parametrize("case", VALID, ids=str)
-def test_what_a_talos_sends_is_read_as_it_means_it(case: Case):
-    assert read(case.sample.reads, case.sample.message) == case.sample.want
+def test_what_a_talos_sends_is_read_as_it_means_it():
+    for case in VALID:
+        with naming(case):
+            assert read(case.sample.reads, case.sample.message) == case.sample.want
 
 
-@pytest.mark.parametrize("case", INVALID, ids=str)
-def test_what_no_talos_would_send_is_refused_with_a_reason(case: Case):
-    with pytest.raises(InvalidResponse) as refused:
-        read(case.sample.reads, case.sample.message)
-    assert str(refused.value)
+def test_what_no_talos_would_send_is_refused_with_a_reason():
+    for case in INVALID:
+        with naming(case):
+            with pytest.raises(InvalidResponse) as refused:
+                read(case.sample.reads, case.sample.message)
+            assert str(refused.value)
 
 
 ONE_FIELD = [case for case in VALID if case.sample.name != "three at once"]  # that may end after one
 
 
-@pytest.mark.parametrize("case", ONE_FIELD, ids=str)
-def test_a_message_cut_off_anywhere_is_refused(case: Case):
-    message = case.sample.message
-    for length in range(1, len(message)):
-        with pytest.raises(InvalidResponse):
-            read(case.sample.reads, message[:length])
+def test_a_message_cut_off_anywhere_is_refused():
+    for case in ONE_FIELD:
+        with naming(case):
+            message = case.sample.message
+            for length in range(1, len(message)):
+                with pytest.raises(InvalidResponse):
+                    read(case.sample.reads, message[:length])
 
 
 @given(data=st.data(), case=st.sampled_from(CASES))

@@ -11,6 +11,7 @@ from libs.common.observability import metrics
 from services.ipam.core.pools import NODE_SUBNET_POOL
 from services.labeler.on_node_enriched import TRANSFORMER_TYPE
 from services.lifecycle.core.decide import REPLACED, SPOT
+from tests.tables import naming
 from tools.metrics_page import OF_THE_REFERENCE, PAGE, describe_label_values, render_metrics_page
 from tools.registered_metrics import (
     RegisteredMetric,
@@ -88,17 +89,20 @@ def test_the_page_has_every_metric_of_the_registry_and_no_other():
     assert len(rows) == len(there)
 
 
-@pytest.mark.parametrize("metric", list_registered_metrics(), ids=lambda metric: metric.name)
-def test_a_row_has_the_labels_words_and_services_of_its_metric(metric: RegisteredMetric):
-    live = getattr(metrics, metric.constant)
-    assert metric.labels == getattr(live, "_labelnames", ("status",))
-    assert metric.meaning.endswith(".")
-    assert list_services(metric.constant), "no service sets it"
-    for label in metric.labels:
-        values = describe_label_values(metric, label)
-        if ONLY_WORDS.fullmatch(values):
-            for word in re.findall(r"[\w-]+", values):
-                assert any(f'"{word}"' in text for text in read_modules().values()), f"nothing says {word}"
+def test_a_row_has_the_labels_words_and_services_of_its_metric():
+    for metric in list_registered_metrics():
+        with naming(metric.name):
+            live = getattr(metrics, metric.constant)
+            assert metric.labels == getattr(live, "_labelnames", ("status",))
+            assert metric.meaning.endswith(".")
+            assert list_services(metric.constant), "no service sets it"
+            for label in metric.labels:
+                values = describe_label_values(metric, label)
+                if ONLY_WORDS.fullmatch(values):
+                    for word in re.findall(r"[\w-]+", values):
+                        assert any(f'"{word}"' in text for text in read_modules().values()), (
+                            f"nothing says {word}"
+                        )
 
 
 def test_every_word_that_the_code_gives_a_label_is_on_the_page():

@@ -18,6 +18,7 @@ from libs.common.observability import metrics
 from libs.testbed.helm.chart import parse_manifests
 from services.labeler.core.blocker import FAULT_REASONS
 from tests.architecture.sources import ROOT, sources
+from tests.tables import naming
 
 FOLDER: Final = ROOT / "deploy" / "k8s" / "chart" / "files" / "observability"
 RUNBOOKS: Final = ROOT / "docs" / "runbooks"
@@ -187,12 +188,13 @@ def constants(module: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("fault", FAULT_TEXTS)
-def test_the_page_tells_it_in_the_words_of_the_command(fault: str):
-    section = STUCK_NODES.partition(f"\n### `{fault}`\n")[2].partition("\n### ")[0]
-    words = FAULT_TEXTS[fault]
-    given = GIVEN | {"service": words.service}
-    assert f"\n{words.cause.format(**given)}\n{words.fix.format(**given)}\n" in section
+def test_the_page_tells_it_in_the_words_of_the_command():
+    for fault in FAULT_TEXTS:
+        with naming(fault):
+            section = STUCK_NODES.partition(f"\n### `{fault}`\n")[2].partition("\n### ")[0]
+            words = FAULT_TEXTS[fault]
+            given = GIVEN | {"service": words.service}
+            assert f"\n{words.cause.format(**given)}\n{words.fix.format(**given)}\n" in section
 
 
 def test_the_page_has_no_other_fault():

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from libs.common.contract.services import READER_USER, SERVICES
-from tests.integration.hostile.covered_attempts import CoveredAttempt
 from tests.integration.hostile.threat_tables import COMMAND, PAGE, TABLES, render_threat_model
+from tests.tables import naming
 
 ROOT = Path(__file__).parents[3]
 COVERED = [covered for table in TABLES.values() for covered in table.covered]
@@ -28,13 +28,14 @@ def test_a_hostile_machine_makes_more_than_forty_attempts():
     assert sum(len(tuple(table.attempts)) for name, table in TABLES.items() if "hostile" in name) > 40
 
 
-@pytest.mark.parametrize("covered", COVERED, ids=lambda covered: covered.name)
-def test_the_test_of_a_covered_attempt_exists(covered: CoveredAttempt):
-    path, function = covered.test.split("::")
-    tree = ast.parse((ROOT / path).read_text())
-    assert function in {
-        each.name for each in tree.body if isinstance(each, ast.AsyncFunctionDef | ast.FunctionDef)
-    }
+def test_the_test_of_a_covered_attempt_exists():
+    for covered in COVERED:
+        with naming(covered.name):
+            path, function = covered.test.split("::")
+            tree = ast.parse((ROOT / path).read_text())
+            assert function in {
+                each.name for each in tree.body if isinstance(each, ast.AsyncFunctionDef | ast.FunctionDef)
+            }
 
 
 @pytest.mark.parametrize("test", sorted(OWN_TESTS))

@@ -25,6 +25,7 @@ from services.csr.core.decision import (
 from tests.builders import make_csr_enriched, make_node, make_node_enriched, make_request
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO, CsrCase, make_metadata_events
 from tests.csr_der import CN, ORGANIZATION, RequestFields, encode_dns_name, encode_ip, encode_pem
+from tests.tables import naming
 from tests.unit.services.csr.test_claim_index import claims_of, facts_of, unreachable, writes
 
 ADDRESS = "10.0.0.5"
@@ -62,12 +63,14 @@ def judged(case: CsrCase, **fields: Any) -> Evaluation:
     return decide(make_csr_enriched(case.request(), **known), the_cluster(), POLICY)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_what_becomes_of_each_case(case: CsrCase):
-    decision = judged(case).decision
-    assert (type(decision).__name__.lower(), case.reason in told(decision)) == (case.expected, True), decision
-    assert len(told(decision)) <= 1100
-    assert told(decision).isprintable()
+def test_what_becomes_of_each_case():
+    for case in CASES:
+        with naming(case.name):
+            decision = judged(case).decision
+            assert type(decision).__name__.lower() == case.expected, decision
+            assert case.reason in told(decision)
+            assert len(told(decision)) <= 1100
+            assert told(decision).isprintable()
 
 
 def test_the_table_is_large_and_every_row_says_what_it_is():
@@ -76,20 +79,22 @@ def test_the_table_is_large_and_every_row_says_what_it_is():
     assert all(case.reason for case in CASES)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.expected == "approve"], ids=lambda c: c.name)
-def test_nothing_good_is_approved_without_its_machines_word(case: CsrCase):
-    fault = MachineFault(kind="timeout", step="connect", message="no answer")
-    for known in ({"facts": None}, {"facts": None, "fault": fault}, {"node_uid": "earlier"}):
-        assert isinstance(judged(case, **known).decision, Wait)
-    assert isinstance(judged(case, facts=HONEST).decision, Wait)  # of another machine
+def test_nothing_good_is_approved_without_its_machines_word():
+    for case in (case for case in CASES if case.expected == "approve"):
+        with naming(case.name):
+            fault = MachineFault(kind="timeout", step="connect", message="no answer")
+            for known in ({"facts": None}, {"facts": None, "fault": fault}, {"node_uid": "earlier"}):
+                assert isinstance(judged(case, **known).decision, Wait)
+            assert isinstance(judged(case, facts=HONEST).decision, Wait)  # of another machine
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.expected == "deny"], ids=lambda c: c.name)
-def test_what_is_wrong_in_itself_is_denied_whatever_is_known(case: CsrCase):
-    decision = judged(case, facts=None).decision
-    assert isinstance(decision, Deny | Wait)
-    if isinstance(judged(case, facts=FACTS["db-2"]).decision, Deny):
-        assert isinstance(decision, Deny)
+def test_what_is_wrong_in_itself_is_denied_whatever_is_known():
+    for case in (case for case in CASES if case.expected == "deny"):
+        with naming(case.name):
+            decision = judged(case, facts=None).decision
+            assert isinstance(decision, Deny | Wait)
+            if isinstance(judged(case, facts=FACTS["db-2"]).decision, Deny):
+                assert isinstance(decision, Deny)
 
 
 def test_an_approval_says_what_the_reference_says():

@@ -17,6 +17,7 @@ from libs.common.settings.help_text import format_help
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, SettingsError, list_options, read_settings
 from libs.common.settings.reference_flags import IGNORED_FLAGS
+from tests.tables import naming
 
 
 class GardenerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -310,19 +311,20 @@ SENSIBLE = {
 }
 
 
-@pytest.mark.parametrize("name", REFERENCE_FLAGS)
-def test_every_flag_of_the_reference_is_obeyed_or_its_uselessness_explained(name: str, tmp_path: Path):
-    empty = tmp_path / "empty"
-    empty.write_text("")
-    text = str(empty) if name == "cloud-config" else SENSIBLE.get(name, "7")
-    arguments = [f"--{name}"] if name in BOOLEANS else [f"--{name}", text]
-    if name in ("tls-cert-file", "tls-private-key-file"):
-        arguments = ["--tls-cert-file=/c", "--tls-private-key-file=/k"]
-    warnings = read(*arguments).warnings
+def test_every_flag_of_the_reference_is_obeyed_or_its_uselessness_explained(tmp_path: Path):
     obeyed = {option.flag.name for option in list_options(GardenerSettings, ProcessSettings)}
     shared = {"leader-elect-retry-period", "leader-elect-resource-name", "leader-elect-resource-namespace"}
-    assert len(warnings) == (0 if name in obeyed else 1), warnings
-    assert name in obeyed | shared | OF_IPAM or warnings[0].startswith(f"--{name}=")
+    empty = tmp_path / "empty"
+    empty.touch()
+    for name in REFERENCE_FLAGS:
+        with naming(name):
+            text = str(empty) if name == "cloud-config" else SENSIBLE.get(name, "7")
+            arguments = [f"--{name}"] if name in BOOLEANS else [f"--{name}", text]
+            if name in ("tls-cert-file", "tls-private-key-file"):
+                arguments = ["--tls-cert-file=/c", "--tls-private-key-file=/k"]
+            warnings = read(*arguments).warnings
+            assert len(warnings) == (0 if name in obeyed else 1), warnings
+            assert name in obeyed | shared | OF_IPAM or warnings[0].startswith(f"--{name}=")
 
 
 def test_the_booleans_among_the_accepted_do_not_swallow_the_next_flag():
