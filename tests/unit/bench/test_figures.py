@@ -1,7 +1,14 @@
-"""The arithmetic of the bench: percentiles, medians over runs, event loop lag, figures per node."""
+"""The arithmetic of the bench: percentiles, pairs of runs, event loop lag, promises, growth in a soak."""
 
+import importlib
+import inspect
 import math
+import struct
 from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
@@ -9,25 +16,40 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.testbed.kubelets_in_go import GoCertificateRequest, GoNodeJoin
+from libs.testbed.service_processes import ProcessUsage
 from tests.bench import metrics
 from tests.bench.certificates import find_certificate_problems
 from tests.bench.changes import (
     compute_rule_figures,
     find_rule_problems,
 )
+from tests.bench.costs import CostReading, compute_controller_figures
 from tests.bench.figures import (
     BenchRun,
-    compute_issued_figures,
-    compute_join_figures,
+    Pairing,
+    compare_with_other,
     compute_percentile,
-    compute_untainted_figures,
 )
+from tests.bench.instrumentation import FOLLOWERS
 from tests.bench.joins import (
     CLAIMS,
     compute_carried_figures,
     compute_pod_cidr_figures,
-    compute_served_figures,
     find_pod_cidr_problems,
+)
+from tests.bench.metrics import Histogram, read_message_counts
+from tests.bench.options import BenchOptions, Mode, Scenario
+from tests.bench.results import (
+    BenchResults,
+    HostInfo,
+)
+from tests.bench.run_bench import plan_runs
+from tests.bench.soak_figures import (
+    WARM_UP_HOURS,
+    HourSample,
+    ProcessSample,
+    compute_soak_figures,
+    find_soak_problems,
 )
 
 PAGE = """\
@@ -48,31 +70,11 @@ def asked(node: str, begun: float, **steps: float) -> GoCertificateRequest:
     return msgspec.convert({"name": f"csr-{node}-{begun}", "node": node, **times}, GoCertificateRequest)
 
 
-def a_run(number: int, **figures: float) -> BenchRun:
-    return BenchRun(scenario="burst", mode="separate", number=number, figures=figures)
-
-
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 100))
 def test_a_percentile_is_one_of_the_values_and_enough_values_do_not_exceed_it(values, percent):
     found = compute_percentile(values, percent)
     assert found in values
     assert sum(value <= found for value in values) >= percent / 100 * len(values) - 1e-6
-
-
-def test_joining_lasts_from_the_first_start_to_the_last_end():
-    nodes = [joined("a", 10.0, 11.0, 0), joined("b", 10.5, 10.9, 0)]
-    figures = compute_join_figures(nodes, "joins only: ")
-    assert figures["joins only: all joined s"] == pytest.approx(1.0)
-    assert figures["joins only: joined p50 ms"] == pytest.approx(400)
-    assert figures["joins only: joined p99 ms"] == pytest.approx(1000)
-
-
-def test_a_node_that_kept_its_taint_is_counted_and_changes_no_other_figure():
-    nodes = [joined("a", 10.0, 10.1, 12.0), joined("b", 10.0, 10.1, 0.0)]
-    figures = compute_untainted_figures(nodes)
-    assert figures["never untainted"] == 1
-    assert figures["all untainted s"] == pytest.approx(2.0)
-    assert figures["untainted p99 ms"] == pytest.approx(2000)
 
 
 def test_only_the_lag_during_the_measurement_counts():
@@ -90,20 +92,6 @@ def test_promises_about_a_changed_rule_that_do_not_hold_are_problems():
     late, missing = compute_rule_figures([15.1]), compute_rule_figures([None, 1.0])
     assert "after more than 15 s" in find_rule_problems(late, writes=1, changed=1, settled=True)[0]
     assert "1 nodes did not have" in find_rule_problems(missing, writes=1, changed=2, settled=True)[0]
-
-
-def test_a_certificate_is_timed_from_filing_and_all_certificates_from_the_begin():
-    requests = [
-        asked("a", 10.0, filed=10.1, approved=10.2, issued=10.5),
-        asked("b", 10.0, filed=10.2, approved=10.6, issued=11.2),
-    ]
-    figures = compute_issued_figures(requests, 9.0)
-    assert figures["all issued s"] == pytest.approx(2.2)
-    assert figures["filed to issued p50 ms"] == pytest.approx(400)
-    assert figures["filed to issued p99 ms"] == pytest.approx(1000)
-    assert figures["filed to approved p50 ms"] == pytest.approx(100)
-    assert figures["approved to issued p50 ms"] == pytest.approx(300)
-    assert figures["never issued"] == 0
 
 
 def test_promises_about_certificates_that_do_not_hold_are_problems():
@@ -124,15 +112,6 @@ def test_promises_about_certificates_that_do_not_hold_are_problems():
     assert "not idle" in find_certificate_problems(kept, patches, count=2000, settled=False)[0]
 
 
-def test_a_node_is_usable_without_its_taint_and_with_pod_cidrs_in_any_order():
-    nodes = [joined("a", 10.0, 10.1, 11.0, 13.0), joined("b", 10.5, 10.6, 12.5, 11.0)]
-    figures = compute_served_figures(nodes)
-    assert figures["all usable s"] == pytest.approx(3.0)
-    assert figures["all with pod CIDRs s"] == pytest.approx(3.0)
-    assert figures["usable p50 ms"] == pytest.approx(2000)
-    assert figures["never with pod CIDRs"] == 0
-
-
 @pytest.mark.parametrize(
     ("carried", "twice"),
     [
@@ -145,11 +124,6 @@ def test_a_node_is_usable_without_its_taint_and_with_pod_cidrs_in_any_order():
 )
 def test_overlapping_blocks_are_counted(carried: list[tuple[str, ...]], twice: int):
     assert compute_carried_figures(carried)["pod CIDRs: given twice"] == twice
-
-
-def test_nodes_without_a_block_of_each_family_are_counted():
-    carried = [("10.0.0.0/24",), (), ("10.0.1.0/24", "10.0.2.0/24"), ("fd00::/80", "10.0.3.0/24")]
-    assert compute_carried_figures(carried)["pod CIDRs: nodes without both families"] == 3
 
 
 def test_promises_about_pod_cidrs_that_do_not_hold_are_problems():
@@ -172,3 +146,168 @@ def test_promises_about_pod_cidrs_that_do_not_hold_are_problems():
     ]
     assert find_pod_cidr_problems(broken, nodes=999) == always, "few nodes: no check of shared writes"
     assert find_pod_cidr_problems(broken, nodes=1000) == [*always, "more than 0.1 writes of claims per node"]
+
+
+# ---- a soak
+
+
+HOURS = 24
+
+
+def sample(
+    *,
+    rss: float = 100e6,
+    files: int = 40,
+    tasks: int = 200,
+    threads: int = 3,
+    consumers: int = 7,
+) -> HourSample:
+    process = ProcessSample(rss_bytes=int(rss), files=files, tasks=tasks, threads=threads)
+    return HourSample(processes={"all-in-one": process}, kept={"NATS consumers": consumers})
+
+
+def day(of_hour: Callable[[int], HourSample]) -> list[HourSample]:
+    return [of_hour(hour) for hour in range(HOURS)]
+
+
+def test_a_process_that_only_varies_passes():
+    assert find_soak_problems(day(lambda hour: sample(rss=100e6 + hour % 3 * 1e6, files=40 + hour % 2))) == []
+
+
+def test_growth_in_the_first_hours_is_no_leak():
+    assert find_soak_problems(day(lambda hour: sample(rss=1e6 * (100 + 10 * min(hour, WARM_UP_HOURS))))) == []
+
+
+@pytest.mark.parametrize(
+    ("of_hour", "problem"),
+    [
+        (
+            lambda hour: sample(rss=100e6 + hour * 0.5e6),
+            "the memory of all-in-one grows by 12.0 MB per simulated day",
+        ),
+        (lambda hour: sample(files=40 + hour), "files of all-in-one grow by 24 per simulated day, to 63"),
+        (lambda hour: sample(tasks=200 + hour), "tasks of all-in-one grow by 24 per simulated day, to 223"),
+        (lambda hour: sample(threads=3 + hour), "threads of all-in-one grow by 24 per simulated day, to 26"),
+        (lambda hour: sample(consumers=7 + hour), "NATS consumers grow by 24 per simulated day, to 30"),
+    ],
+    ids=["memory", "files", "tasks", "threads", "consumers"],
+)
+def test_what_grows_is_reported(of_hour: Callable[[int], HourSample], problem: str):
+    assert find_soak_problems(day(of_hour)) == [problem]
+
+
+def test_a_soak_that_is_too_short_proves_nothing():
+    assert find_soak_problems([sample()] * (WARM_UP_HOURS + 1)) == [
+        "a soak needs more than 5 hours to show growth"
+    ]
+
+
+def lagging(late: Callable[[int], float]) -> list[HourSample]:
+    """Samples of a process with 100 measurements an hour; `late` of all so far took 0.1 to 0.25 s."""
+
+    def histogram(hour: int) -> Histogram:
+        count = 100.0 * (hour + 1)
+        return {0.1: count - late(hour), 0.25: count, math.inf: count}
+
+    return day(lambda hour: msgspec.structs.replace(sample(), loop_lag={"all-in-one": histogram(hour)}))
+
+
+def test_the_lag_of_the_event_loop_counts_after_the_first_hours():
+    only_at_first = lagging(lambda hour: 50)
+    assert compute_soak_figures(only_at_first)["loop lag: all-in-one p99 at most ms"] == 100
+    assert find_soak_problems(only_at_first) == []
+    in_each_hour = lagging(lambda hour: 2 * hour)
+    assert compute_soak_figures(in_each_hour)["loop lag: all-in-one p99 at most ms"] == 250
+    assert find_soak_problems(in_each_hour) == ["the event loop of all-in-one lags by up to 250 ms (p99)"]
+
+
+# ---- another controller
+
+
+OURS: Final[Mode] = "all-in-one-memory"
+TUNED: Final[Mode] = "against-tuned"
+
+
+def a_run(mode: Mode, number: int, scenario: Scenario = "burst", **figures: float) -> BenchRun:
+    named = {name.replace("_", " "): value for name, value in figures.items()}
+    return BenchRun(scenario=scenario, mode=mode, number=number, figures=named)
+
+
+def a_reading(*, controller: set[str], cpu: dict[str, float], rss: int = 0) -> CostReading:
+    usage = {
+        name: ProcessUsage(cpu_seconds=seconds, peak_rss_bytes=rss, threads=1)
+        for name, seconds in cpu.items()
+    }
+    return CostReading(audit=0, usage=usage, loop_lag={}, controller=frozenset(controller), messages=None)
+
+
+def test_a_ratio_is_the_median_over_the_pairs_of_runs():
+    runs = [
+        *(a_run(OURS, number, all_untainted_s=s) for number, s in ((1, 6.0), (2, 20.0), (3, 8.0))),
+        *(a_run(TUNED, number, all_untainted_s=s) for number, s in ((1, 4.0), (2, 10.0), (3, 8.0))),
+    ]
+    (row,) = compare_with_other(runs)[Pairing(OURS, TUNED)]
+    assert (row.title, row.ours, row.other) == ("all untainted, s", 8.0, 8.0)
+    assert (row.ratio.median, row.ratio.least, row.ratio.most) == (1.5, 1.0, 2.0)
+
+
+def test_the_cost_of_a_controller_includes_its_nats_server_and_excludes_the_parts_of_the_bench():
+    controller = {"labeler", "nats-server"}
+    names = ("labeler", "nats-server", "etcd", "kubelets", "machines", "bench")
+    before = a_reading(controller=controller, cpu=dict.fromkeys(names, 1.0))
+    after = a_reading(controller=controller, cpu=dict.fromkeys(names, 3.0), rss=2_000_000)
+    assert compute_controller_figures(before, after) == {
+        "controller: CPU s": 4.0,
+        "controller: CPU of everything s": 6.0,
+        "controller: peak RSS MB": 4.0,
+    }
+
+
+# ---- counts of messages
+
+
+MESSAGES_PAGE = """\
+# TYPE talosccm_published counter
+talosccm_published_total{event="flow.observed.node",outcome="published"} 30.0
+talosccm_published_total{event="flow.observed.node",outcome="superseded"} 7.0
+talosccm_published_total{event="decided.labeler.node",outcome="published"} 10.0
+talosccm_published_total{event="flow.leading",outcome="published"} 99.0
+talosccm_transformer_duration_seconds_count{type="transformer"} 12.0
+talosccm_transformer_duration_seconds_bucket{le="+Inf",type="transformer"} 12.0
+"""
+
+
+def test_counts_of_all_processes_are_added_and_heartbeats_of_the_leader_are_left_out(tmp_path: Path):
+    applied, log = tmp_path / "1", tmp_path / "watcher.log"
+    applied.write_bytes(struct.pack("QQ", 300, 40))
+    log.write_text("one\ntwo\nnot complete")
+    found = read_message_counts([MESSAGES_PAGE, MESSAGES_PAGE], [applied, tmp_path / "not started"], [log])
+    assert found.published == {"flow.observed.node": 60, "decided.labeler.node": 20}
+    assert (found.applied, found.checked, found.plans, found.log_lines) == (300, 40, 24, 2)
+
+
+def test_the_counted_followers_exist_and_apply_one_message_at_a_time():
+    for module, name in FOLLOWERS.items():
+        follower = getattr(importlib.import_module(module), name)
+        assert list(inspect.signature(follower.apply).parameters) == ["self", "message"]
+
+
+# ---- runs
+
+
+HOST = HostInfo(processor="P", cores=2, memory_gb=8, python="3.11", kubernetes="v1", load_before=0.1)
+WANTED = BenchOptions()
+
+
+def results(*runs: BenchRun, host: HostInfo = HOST, wanted: BenchOptions = WANTED) -> BenchResults:
+    return BenchResults(begun_at=datetime(2026, 1, 2, tzinfo=UTC), host=host, wanted=wanted, runs=runs)
+
+
+def test_modes_alternate_within_a_scenario_and_every_second_round_is_reversed():
+    wanted = BenchOptions(scenarios=("burst",), modes=("separate", "all-in-one-memory"), runs=2)
+    assert [(mode, number) for _, mode, number in plan_runs(wanted)] == [
+        ("separate", 1),
+        ("all-in-one-memory", 1),
+        ("all-in-one-memory", 2),
+        ("separate", 2),
+    ]

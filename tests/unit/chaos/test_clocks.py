@@ -1,15 +1,19 @@
-"""The wall clock of a process that runs under chaos jumps, and that of no other process."""
+"""The wall clock of one process jumps; a credential in a log is found in every form."""
 
 import os
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from libs.common.bus.nats.nats_access import generate_seed, public_key_of
 from libs.testbed.service_start import PROCESS_NAME, ROOT
+from libs.testbed.talos_pki import TalosPki
 from tests.chaos.clocks import CLOCK_MODULE, build_clock_environment, set_clock_offset
+from tests.chaos.credentials import find_leaks, list_secret_texts
 
 # Prints, for each line that it reads, how far its clocks are from that line's time.
 PROGRAM = """
@@ -63,12 +67,6 @@ def test_the_clock_of_one_process_jumps_both_ways_and_keeps_its_offset_over_a_re
     assert [round(float(word) / 3600) for word in again.stdout.split()] == [1, 1, 1]
 
 
-def test_a_process_without_such_a_clock_cannot_be_set(tmp_path: Path):
-    build_clock_environment(tmp_path)
-    with pytest.raises(FileNotFoundError):
-        set_clock_offset(tmp_path, "csr", 3600)
-
-
 def test_one_module_of_the_services_reads_the_wall_clock():
     files = [
         path
@@ -80,3 +78,41 @@ def test_one_module_of_the_services_reads_the_wall_clock():
     # `tests/chaos/clocks.py` replaces these functions of `time` for every module.
     of_module_time = {"libs.common.bus.consumer_middleware", "libs.common.observability.tracing"}
     assert modules - of_module_time == {CLOCK_MODULE}
+
+
+# ---- credentials
+
+
+@pytest.fixture
+def pki(tmp_path: Path) -> TalosPki:
+    return TalosPki(tmp_path, ["localhost"])
+
+
+def test_the_key_of_a_talosconfig_is_found_as_written_and_decoded(pki: TalosPki):
+    text = pki.talosconfig(["127.0.0.1:1"]).encode()
+    found = list(list_secret_texts(text))
+    assert len(found) >= 2
+    for secret in found:
+        assert find_leaks(
+            [("talosconfig", text)], {"metadata.log": b"key=" + secret, "csr.log": b"fine"}
+        ) == [("metadata.log", "talosconfig")]
+
+
+def test_a_certificate_is_no_secret(pki: TalosPki):
+    pair = pki.client(["os:reader"], lifetime=timedelta(hours=1))
+    assert not find_leaks([("key", pair.key)], {"log": pair.certificate + pki.authority.pem})
+    assert find_leaks([("key", pair.key)], {"log": b"x" + pair.key}) == [("log", "key")]
+    assert not list(list_secret_texts(pair.certificate))
+
+
+def test_a_seed_of_a_nats_key_is_found_and_its_public_key_is_no_secret():
+    seed = generate_seed()
+    assert find_leaks([("seed.nk", seed)], {"csr.log": b"seed=" + seed.strip()}) == [("csr.log", "seed.nk")]
+    assert not find_leaks([("seed.nk", seed)], {"csr.log": public_key_of(seed).encode()})
+
+
+def test_a_token_is_found_by_its_signature_and_its_claims_are_no_secret():
+    claims, signature = b"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJsYWJlbGVyIn0.", b"c2lnbmF0dXJl-b2YgdGhlX3Rva2Vu"
+    token = [("token", claims + signature)]
+    assert find_leaks(token, {"log": b"Bearer " + claims + signature}) == [("log", "token")]
+    assert not find_leaks(token, {"log": claims})

@@ -1,4 +1,4 @@
-"""The audit log of the API server, and the history of Nodes in it."""
+"""The audit log of the API server: its lines, the history of Nodes, and what chaos reads in it."""
 
 import io
 from typing import Any
@@ -15,8 +15,29 @@ from libs.testbed.control_plane.audit_log import (
     list_changes,
     list_writes,
 )
-from tests.audit_lines import make_audit_line
-from tests.audit_lines import make_audit_line as a_line
+from tests.chaos.history import History, read_audit_log
+
+
+def a_line(user: str, verb: str, answer: Any = None, code: int = 200, **entry: Any) -> bytes:
+    """An answered request about the Node web-1; keywords replace fields of the entry."""
+    line = {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "stage": "ResponseComplete",
+        "verb": verb,
+        "user": {"username": user},
+        "requestReceivedTimestamp": "2026-01-01T00:00:01.000000Z",
+        "stageTimestamp": "2026-01-01T00:00:02.000000Z",
+        "sourceIPs": ["127.0.0.7"],
+        "objectRef": {"resource": "nodes", "name": "web-1"},
+        "responseStatus": {"code": code},
+        "responseObject": answer,
+    }
+    return msgspec.json.encode(line | entry) + b"\n"
+
+
+# ---- the history of Nodes
+
 
 TAINT = {"key": "a/b", "value": "true", "effect": "NoSchedule"}
 
@@ -84,7 +105,7 @@ def test_a_line_that_is_being_written_is_left_for_later():
     assert list_writes([line, line[:-1]]) == list_writes([line])
 
 
-LINE = make_audit_line("a", "get", objectRef={}, requestURI="/readyz?x=1")
+LINE = a_line("a", "get", objectRef={}, requestURI="/readyz?x=1")
 
 
 @pytest.mark.parametrize("half", [b"", LINE[:40], LINE[:-1]])
@@ -113,3 +134,74 @@ def test_a_line_that_ends_with_no_entry_is_an_error():
 @pytest.mark.parametrize("text", [b"", LINE[:-1]])
 def test_a_log_without_a_complete_line_is_marked_at_its_start(text: bytes):
     assert find_last_line_end(io.BytesIO(text)) == 0
+
+
+# ---- the history for chaos
+
+
+WRITTEN = {
+    "kind": "Node",
+    "metadata": {"name": "web-1", "uid": "u1", "resourceVersion": "7", "labels": {"a": "b"}},
+    "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}], "podCIDRs": ["10.244.0.0/24"]},
+    "status": {
+        "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+        "conditions": [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "False"}],
+    },
+}
+
+
+REQUEST = {
+    "kind": "CertificateSigningRequest",
+    "metadata": {"name": "csr-1", "uid": "u2", "resourceVersion": "9"},
+    "spec": {"username": "system:node:web-1", "request": "cGVt"},
+    "status": {"conditions": [{"type": "Approved", "status": "True"}], "certificate": "cGVt"},
+}
+
+
+def line_of(user: str = "talos-ccm-labeler", verb: str = "patch", **entry: Any) -> bytes:
+    return a_line(user, verb, **({"answer": WRITTEN} | entry))
+
+
+def test_a_write_has_its_writer_its_times_and_the_state_that_it_left():
+    found = read_audit_log([line_of()])
+    (write,), (state,) = found.writes, found.states
+    assert (write.user, write.source, write.verb, write.resource, write.name) == (
+        "talos-ccm-labeler",
+        "127.0.0.7",
+        "patch",
+        "nodes",
+        "web-1",
+    )
+    assert write.is_ours
+    assert write.answered - write.received == 1.0
+    assert (state.uid, state.version, state.pod_cidrs, state.conditions) == (
+        "u1",
+        7,
+        ("10.244.0.0/24",),
+        frozenset({"Ready"}),
+    )
+
+
+def test_a_rejected_write_leaves_no_state():
+    found = read_audit_log([line_of(responseStatus={"code": 422})])
+    assert not found.states
+    assert not found.writes[0].succeeded
+
+
+def test_states_after_a_restore_of_etcd_have_versions_of_their_own():
+    found = read_audit_log([line_of()], [line_of(), line_of("admin")])
+    assert [state.restores for state in found.states] == [0, 1, 1]
+    assert History(states=tuple(found.states)).nodes().keys() == {("u1", 0), ("u1", 1)}
+    assert found.request_counts == {"patch nodes": 2}
+
+
+def test_a_certificate_request_has_the_state_that_each_write_left():
+    target = {"resource": "certificatesigningrequests", "subresource": "approval", "name": "csr-1"}
+    approval: dict[str, Any] = {"verb": "update", "objectRef": target, "answer": REQUEST}
+    found = read_audit_log([line_of(**approval), line_of(**approval, code=409)], [line_of(**approval)])
+    assert [(each.uid, each.version, each.restores) for each in found.requests] == [
+        ("u2", 9, 0),
+        ("u2", 9, 1),
+    ]
+    assert found.requests[0].conditions == {"Approved"}
+    assert found.requests[0].is_issued

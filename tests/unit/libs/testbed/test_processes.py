@@ -1,10 +1,14 @@
-"""Processes of the testbed: forked or not they end with who started them, and no port is given twice."""
+"""Processes and directories of a run end with who started them, and no port is given twice."""
 
 import asyncio
+import fcntl
 import json
+import os
 import random
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +18,7 @@ import pytest
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.fork_server import ForkServer
 from libs.testbed.ports import allocate_port, release_ports
-from libs.testbed.service_processes import ServiceProcesses, keep_running
-from libs.testbed.talos_pki import TalosPki
+from libs.testbed.run_directory import open_run_directory
 from tests.bus_actors import wait_until
 
 REPORT = """
@@ -67,20 +70,6 @@ async def test_a_program_is_run_as_python_would_run_it_anew(
     assert set(descriptors) <= {"0", "1", "2", "3"}  # 3 lists the descriptors
 
 
-@pytest.mark.parametrize(
-    ("program", "status"),
-    [("", 0), ("raise SystemExit(3)", 3), ("raise RuntimeError('no such flux')", 1)],
-    ids=["returns", "exits", "fails"],
-)
-async def test_the_exit_status_is_that_of_the_program(
-    server: ForkServer, tmp_path: Path, program: str, status: int
-):
-    child = start(server, tmp_path, program)
-    assert await child.wait() == status
-    assert not child.is_running
-    assert ("RuntimeError: no such flux" in child.tail()) is (status == 1)
-
-
 async def test_programs_end_with_their_server(tmp_path: Path):
     with ForkServer.open(tmp_path) as own:
         child = start(own, tmp_path, WAIT)
@@ -94,15 +83,6 @@ def read_state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         return ""
-
-
-async def test_the_error_of_a_restart_ends_the_block(tmp_path: Path):
-    services = ServiceProcesses()
-    ended = services.children["csr"] = ChildProcess.start("csr", ["true"], tmp_path)
-    await ended.wait()
-    with pytest.raises(KeyError, match="csr"):  # nothing tells how to start it
-        async with keep_running(services) as restarted:
-            await wait_until(lambda: restarted == ["csr"], "the restart is tried")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills the children of a killed parent")
@@ -167,7 +147,90 @@ def test_the_ports_of_a_block_are_released_at_its_end_and_no_others():
     assert not left & {str(port) for port in ports}
 
 
-def test_a_key_of_the_testbed_is_for_its_owner_alone(tmp_path: Path):
-    pki = TalosPki(tmp_path, ["127.0.0.1"])
-    pki.rotate()
-    assert (tmp_path / "server.key").stat().st_mode & 0o077 == 0
+# ---- directories
+
+
+LONG_AGO = 1_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def abandon(parent: Path, name: str) -> Path:
+    """The directory of a run that was killed."""
+    directory = parent / name
+    (directory / "pki").mkdir(parents=True)
+    for file in ("pki/ca.key", "admin.kubeconfig", "talosconfig", "a.log"):
+        (directory / file).touch()
+    return directory
+
+
+def names(parent: Path) -> set[str]:
+    return {each.name for each in parent.iterdir()}
+
+
+def test_a_run_removes_its_directory_and_those_of_killed_runs_of_its_purpose(parent: Path):
+    abandon(parent, "talos-ccm-demo-killed")
+    abandon(parent, "talos-ccm-bench-killed")
+    with open_run_directory("demo", None) as directory:
+        assert names(parent) == {directory.name, "talos-ccm-bench-killed"}
+        (directory / "ca.key").touch()
+    assert names(parent) == {"talos-ccm-bench-killed"}
+
+
+def test_a_run_beside_another_leaves_its_directory_alone(parent: Path):
+    with open_run_directory("demo", None) as first:
+        (first / "ca.key").touch()
+        os.utime(first, (LONG_AGO, LONG_AGO))
+        with open_run_directory("demo", None) as second:
+            assert names(parent) == {first.name, second.name}
+        assert (first / "ca.key").exists()
+
+
+def test_a_run_that_has_just_created_its_directory_keeps_it(parent: Path):
+    fresh, old = parent / "talos-ccm-demo-fresh", parent / "talos-ccm-demo-old"
+    for directory in (fresh, old):
+        directory.mkdir()
+    os.utime(old, (LONG_AGO, LONG_AGO))
+    with open_run_directory("demo", None) as directory:
+        assert names(parent) == {fresh.name, directory.name}
+
+
+def test_links_and_files_with_such_a_name_stay(parent: Path):
+    outside = abandon(parent, "somewhere-else")
+    (parent / "talos-ccm-demo-link").symlink_to(outside)
+    (parent / "talos-ccm-demo-file").touch()
+    with open_run_directory("demo", None):
+        assert names(parent) >= {"talos-ccm-demo-link", "talos-ccm-demo-file"}
+    assert (outside / "pki" / "ca.key").exists()
+
+
+def test_keys_go_first_and_go_even_if_the_rest_cannot(parent: Path, monkeypatch: pytest.MonkeyPatch):
+    left = abandon(parent, "talos-ccm-demo-killed")
+
+    def refuse(path: Path) -> None:
+        raise OSError("the file system refuses")
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    with pytest.raises(OSError, match="refuses"), open_run_directory("demo", None):
+        assert {each.name for each in left.rglob("*")} == {"pki", "a.log"}
+
+
+def test_a_kept_directory_stays_and_is_no_temporary_one(parent: Path):
+    with open_run_directory("demo", parent / "kept") as directory:
+        (directory / "a.log").touch()
+    assert names(parent) == {"kept"}
+
+
+def test_a_directory_that_another_process_has_locked_stays(parent: Path):
+    taken = abandon(parent, "talos-ccm-demo-taken")
+    descriptor = os.open(taken, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with open_run_directory("demo", None):
+            assert (taken / "talosconfig").exists()
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,227 @@
+"""Programs of the testbed are built once; what compose needs of the machine, credentials and Nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from libs.common.contract.services import SERVICES
+from libs.testbed.cache import CommandFailed, get_cache_dir, get_or_make, run_command
+from libs.testbed.compose.addresses import read_fleet
+from libs.testbed.compose.credentials import write_credentials
+from libs.testbed.compose.nodes import list_missing
+from libs.testbed.containers.packages import MissingPrerequisite, check_machine
+from libs.testbed.control_plane.build import (
+    MACHINES,
+    BuildError,
+    GoProgram,
+    build_program,
+    find_go_toolchain,
+)
+from libs.testbed.kubelet_node import UNINITIALIZED
+
+GOOD = 'package main\n\nfunc main() { println("built") }\n'
+_PRINTS_WORD = "func main() { println(words.Word) }\n"
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Our programs are in no cache yet; Go keeps its own, else it would compile its runtime for each test."""
+    of_go = subprocess.run(
+        [find_go_toolchain(MACHINES).path, "env", "GOCACHE"], check=True, capture_output=True
+    )
+    monkeypatch.setenv("GOCACHE", of_go.stdout.decode().strip())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return get_cache_dir()
+
+
+def a_program(folder: Path, source: str = GOOD) -> GoProgram:
+    folder.mkdir(exist_ok=True)
+    (folder / "go.mod").write_text("module example\n\ngo 1.26.0\n")
+    (folder / "main.go").write_text(source)
+    return GoProgram("example", folder)
+
+
+def kept(cache: Path) -> set[Path]:
+    return {path for path in cache.iterdir() if path.suffix != ".lock"}
+
+
+def times_open(path: Path) -> int:
+    """How often this process has a file open (Linux)."""
+    return sum(os.path.realpath(descriptor) == str(path) for descriptor in Path("/proc/self/fd").iterdir())
+
+
+async def test_a_program_is_built_once_even_by_two_builders_at_once(
+    cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = a_program(tmp_path / "module")
+    first, second = await asyncio.gather(build_program(program), build_program(program))
+    again = await build_program(program)
+    assert first == second == again
+    assert os.access(first, os.X_OK)
+    assert capfd.readouterr().err.count("building the testbed's example (once") == 1
+    assert kept(cache) == {first}
+
+
+async def test_a_changed_module_that_a_program_imports_makes_it_another_program(
+    cache: Path, tmp_path: Path
+) -> None:
+    library = tmp_path / "library" / "words"
+    library.mkdir(parents=True)
+    (library.parent / "go.mod").write_text("module library\n\ngo 1.26.0\n")
+    program = a_program(tmp_path / "module", 'package main\n\nimport "library/words"\n\n' + _PRINTS_WORD)
+    with (program.module / "go.mod").open("a") as requirements:
+        requirements.write("\nrequire library v0.0.0\n\nreplace library => ../library\n")
+    program = msgspec.structs.replace(program, imports=(library.parent,))
+    built = set()
+    for word in ("one", "two"):
+        (library / "words.go").write_text(f'package words\n\nconst Word = "{word}"\n')
+        built.add(await build_program(program))
+    assert kept(cache) == built
+    assert len(built) == 2
+
+
+async def test_a_failed_build_leaves_the_words_of_the_compiler_and_no_program(
+    cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = a_program(tmp_path / "module", "package main\n\nfunc main() { undefinedWord() }\n")
+    with pytest.raises(BuildError, match="ended with status 1"):
+        await build_program(program)
+    assert "undefined: undefinedWord" in capfd.readouterr().err
+    assert kept(cache) == set()
+
+
+def test_without_go_the_error_names_both_ways_to_get_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    with pytest.raises(BuildError, match=r"none found.*on PATH.*make testbed"):
+        find_go_toolchain(MACHINES)
+
+
+def test_a_go_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    old = tmp_path / "go"
+    old.write_text("#!/bin/sh\necho go version go1.21.3 linux/amd64\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "no-wheel"))
+    with pytest.raises(BuildError, match=r"go is 1\.21\.3"):
+        find_go_toolchain(MACHINES)
+
+
+# ---- containers
+
+
+def machine_with(folder: Path, *tools: str) -> str:
+    for tool in tools:
+        (folder / tool).touch(mode=0o755)
+    return str(folder)
+
+
+def test_the_error_for_a_user_without_root_names_both_alternatives(tmp_path: Path):
+    path = machine_with(tmp_path, "apt-get", "dpkg-deb", "tar", "umount")
+    check_machine(0, path)
+    with pytest.raises(MissingPrerequisite, match=r"needs root: sudo make compose-local\n.*make compose-up"):
+        check_machine(1000, path)
+
+
+def test_the_error_on_a_machine_that_is_not_debian_lists_what_it_lacks(tmp_path: Path):
+    with pytest.raises(MissingPrerequisite, match="needs a Debian machine: this one lacks apt-get, dpkg-deb"):
+        check_machine(0, machine_with(tmp_path, "tar", "umount"))
+
+
+def test_the_error_of_a_command_contains_its_output():
+    with pytest.raises(CommandFailed, match=r"ended with status 3:\nout of luck"):
+        run_command(["sh", "-c", "echo out of luck >&2; exit 3"])
+
+
+def test_an_incomplete_file_is_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def break_off(path: Path) -> None:
+        path.mkdir()
+        (path / "half").touch()
+        raise CommandFailed("the network is gone")
+
+    def make(path: Path) -> None:
+        path.mkdir()
+        (path / "whole").touch()
+
+    with pytest.raises(CommandFailed):
+        get_or_make("wheels", "wheels", break_off)
+    assert [each.name for each in get_or_make("wheels", "wheels", make).iterdir()] == ["whole"]
+
+
+# ---- compose
+
+
+NAMES = tuple(spec.service for spec in SERVICES)
+ISSUED = {"metadata": {"name": "csr-1"}, "status": {"certificate": "AAAA"}}
+
+
+def node_of(**spec: Any) -> dict[str, Any]:
+    usable = {"providerID": "aws:///a/i-1", "podCIDRs": ["10.244.0.0/24"]}
+    return {"metadata": {"name": "web-1"}, "spec": usable | spec}
+
+
+def test_a_node_without_taint_with_cidrs_and_certificate_is_usable():
+    other = {"key": "example.com/other", "effect": "NoSchedule"}
+    for node in (node_of(), node_of(taints=[other])):
+        assert list_missing([node], [ISSUED], {"csr-1": "web-1"}) == []
+
+
+def test_the_missing_parts_of_a_node_are_listed():
+    pending = {"metadata": {"name": "csr-1"}, "status": {}}
+    bare = {"metadata": {"name": "web-1"}, "spec": {"taints": [UNINITIALIZED]}}
+    assert list_missing([bare], [pending], {"csr-1": "web-1"}) == [
+        "web-1 lacks initialization, providerID, podCIDRs, certificate"
+    ]
+    assert list_missing([], [ISSUED], {"csr-1": "web-1"}) == ["web-1 lacks Node"]
+
+
+def test_the_certificate_of_another_node_does_not_count():
+    of_another = {"metadata": {"name": "csr-2"}, "status": {"certificate": "AAAA"}}
+    assert list_missing([node_of()], [of_another], {"csr-1": "web-1"}) == ["web-1 lacks certificate"]
+
+
+@pytest.mark.parametrize("text", ["0", "many", "-1", "5001", ""])
+def test_an_invalid_number_of_nodes_is_rejected_with_the_reason(text: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NODES", text)
+    with pytest.raises(SystemExit, match="NODES"):
+        read_fleet()
+
+
+def made(folder: Path) -> Path:
+    for name in ("control-plane", "nodes", "talos", *NAMES):
+        (folder / name).mkdir()
+    for name in NAMES:
+        (folder / "keys" / f"compose-nats-{name}").mkdir(parents=True)
+        (folder / "keys" / f"compose-nats-{name}" / "seed.nk").write_text(f"seed of {name}")
+    (folder / "keys" / "ca.crt").write_text("who vouches for NATS")
+    write_credentials(folder, NAMES)
+    return folder
+
+
+def test_each_service_gets_its_own_identity_and_no_other(tmp_path: Path):
+    folder = made(tmp_path)
+    for name in NAMES:
+        has = {path.name for path in (folder / name).iterdir()}
+        assert has == {"seed.nk", "ca.crt", "talosconfig" if name == "metadata" else "kubeconfig"}
+        assert (folder / name / "seed.nk").read_text() == f"seed of {name}"
+        if name != "metadata":
+            config = yaml.safe_load((folder / name / "kubeconfig").read_text())
+            assert config["users"][0]["name"] == f"talos-ccm-{name}"
+
+
+def test_only_the_owner_can_read_credentials(tmp_path: Path):
+    folder = made(tmp_path)
+    written = [path for name in ("nodes", *NAMES) for path in (folder / name).iterdir()]
+    assert {path.stat().st_mode & 0o077 for path in written} == {0}
