@@ -1,16 +1,34 @@
-"""What `talos-ccm` says to who has mistyped a name, and where there is no room for what it has to say."""
+"""Mistakes on the command line are named, and no text steers a terminal."""
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from rich.text import Text
 
 from cli.__main__ import main
 from cli.cluster.kube_reader import suggest_name
+from cli.config.check_files import format_report, report_to_json
 from cli.config.command import check
-from tests.cli_screen import TEXTS
+from cli.config.config_check import check_config
+from cli.layout import format_table
+from cli.lines import Line
+from cli.render.compiled_config import compile_config
+from cli.render.facts_file import load_samples
+from cli.render.output import format_preview, previews_to_json
+from cli.render.preview import preview_node
+from cli.status.cluster_status import build_status
+from cli.status.text import format_status
+from libs.common.cloud_config.document import CloudConfigError
+from services.labeler.core.rules import RulesError
+from tests.builders import NOW
+from tests.cli_screen import TEXTS, render_lines
+from tests.cloud_config_mutations import SEEDS, generate_mutations
+from tests.unit.cli.status.test_flow import FLOW, WELL, a_queue
 
 NAMES = ["web-1", "worker-pool-a-7d9f", "cp-1"]
 
@@ -157,3 +175,73 @@ def test_a_full_disk_is_told_in_words(number: int, monkeypatch: pytest.MonkeyPat
 def test_any_other_failure_of_the_system_is_not_passed_off_as_that(monkeypatch: pytest.MonkeyPatch):
     done = fails_with(errno.ENOENT, monkeypatch)
     assert isinstance(done.exception, FileNotFoundError)
+
+
+# ---- lines
+
+
+HOSTILE = "\x1b[2J\x9b31m\u202egnp\rall is well"
+
+
+@pytest.mark.parametrize("width", [None, 40])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [Line(0, Text(HOSTILE))],
+        [Line(0, Text("said"), Text(HOSTILE))],
+        [Line(0, Text(HOSTILE), is_unbroken=True)],
+        list(
+            format_table(
+                ("NAME", "SAID", "WHY"),
+                [[HOSTILE, HOSTILE, HOSTILE]],
+            )
+        ),
+    ],
+    ids=["text", "label", "command", "table"],
+)
+def test_nothing_in_a_line_steers_a_terminal(lines: list[Line], width: int | None):
+    text = render_lines(lines, width)
+    assert "all is well" in " ".join(text.split())
+    assert all(each.isprintable() for each in text.replace("\n", ""))
+
+
+def test_what_the_watchers_pod_says_of_queues_steers_none_either():
+    """It comes by way of a kubelet."""
+    flow = msgspec.structs.replace(FLOW, queues=(a_queue(f"labeler-nodes{HOSTILE}", HOSTILE),))
+    text = render_lines(format_status(build_status(msgspec.structs.replace(WELL, flow=flow)), width=0))
+    assert "labeler-nodes" in text
+    assert all(each.isprintable() for each in text.replace("\n", ""))
+
+
+# ---- any file
+
+
+MUTATIONS = int(os.environ.get("MUTATIONS", "300"))
+SHOWN = [load_samples()[platform] for platform in ("aws", "container", "nocloud")]
+
+
+def test_any_file_is_checked_in_whole_lines():
+    for text in (*SEEDS, *generate_mutations(MUTATIONS)):
+        found = check_config(text, "f")
+        told = [line.text.plain for line in format_report(found, differences=True)]
+        assert all(line.startswith("f:") and line.isprintable() for line in told), text
+        assert report_to_json([found], [])["files"][0]["usable"] == (not found.mistakes)
+
+
+def test_any_file_that_can_be_used_can_be_shown():
+    shown = 0
+    for text in (*SEEDS, *generate_mutations(MUTATIONS)):
+        with suppress(CloudConfigError, RulesError):
+            used = compile_config(text, "f")
+            for node in SHOWN:
+                seen = preview_node(node, used, now=NOW)
+                assert all(line.text.plain.isprintable() for line in format_preview(seen, used)), text
+                assert previews_to_json([seen], (), used)["nodes"][0]["name"] == node.name
+                shown += 1
+    assert shown > len(SEEDS)
+
+
+def test_what_check_calls_good_the_labeler_takes():
+    for text in (*SEEDS, *generate_mutations(MUTATIONS)):
+        if not check_config(text, "f").mistakes:
+            compile_config(text, "f")

@@ -1,5 +1,6 @@
-"""docs/install.md, migrate.md and their reference pages are true of files, names, ports and lifetimes."""
+"""Pages for installers, lock files and the threat model are true of files, names and tests."""
 
+import ast
 import re
 import tomllib
 from typing import Final
@@ -7,11 +8,14 @@ from typing import Final
 import pytest
 import yaml
 
+from libs.common.contract.services import READER_USER, SERVICES
 from libs.common.settings.flags import SHARED_FLAGS
 from libs.common.settings.read_settings import list_options
 from libs.common.settings.reference_flags import IGNORED_FLAGS
 from services.definitions import load_settings_types
 from tests.architecture.sources import ROOT
+from tests.integration.hostile.threat_tables import COMMAND, PAGE, TABLES, render_threat_model
+from tests.tables import naming
 
 CHART: Final = ROOT / "deploy" / "k8s" / "chart"
 MANIFESTS: Final = ROOT / "deploy" / "k8s" / "manifests"
@@ -111,3 +115,82 @@ def test_the_versions_are_those_that_are_built_and_pinned():
     oldest = re.search(r">= (\d+\.\d+)", yaml.safe_load((CHART / "Chart.yaml").read_text())["kubeVersion"])
     assert oldest is not None
     assert f"| Kubernetes | {oldest[1]} to " in page
+
+
+# ---- lock files
+
+
+def pinned(name: str) -> dict[str, list[str]]:
+    """Package, version and marker -> hashes."""
+    text = (ROOT / name).read_text()
+    blocks = re.split(r"\n(?=\w)", re.sub(r"^ *#.*\n", "", text, flags=re.MULTILINE))
+    lines = [[line.strip(" \\") for line in block.strip().splitlines()] for block in blocks]
+    return {package: hashes for package, *hashes in lines}
+
+
+def test_what_the_demo_installs_is_what_the_tests_run_with():
+    demo, everything = pinned("requirements-demo.lock"), pinned("requirements.lock")
+    assert demo.keys() < everything.keys()
+    assert demo == {package: everything[package] for package in demo}
+    assert all(hashes and hashes[0].startswith("--hash=sha256:") for hashes in demo.values())
+
+
+def test_the_demo_installs_all_that_the_project_needs_to_run():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = project["project"]["dependencies"] + project["dependency-groups"]["demo"]
+    locked = {package.partition("==")[0] for package in pinned("requirements-demo.lock")}
+    assert {re.split(r"[^\w-]", requirement)[0] for requirement in wanted} <= locked
+
+
+def test_the_parsers_are_fuzzed_with_the_libraries_that_the_tests_run_with():
+    fuzz, everything = pinned("requirements-fuzz.lock"), pinned("requirements.lock")
+    added = {package.partition("==")[0] for package in fuzz.keys() - everything.keys()}
+    assert added == {"atheris"}
+    assert all(hashes == everything[package] for package, hashes in fuzz.items() if package in everything)
+
+
+def test_the_uv_that_installs_is_the_one_that_is_locked():
+    [locked] = [package for package in pinned("requirements.lock") if package.startswith("uv==")]
+    assert f"UV_VERSION := {locked.partition('==')[2]}\n" in (ROOT / "Makefile").read_text()
+
+
+# ---- the threat model
+
+
+COVERED = [covered for table in TABLES.values() for covered in table.covered]
+OWN_TESTS = {table.test for table in TABLES.values()}
+
+
+def test_the_tables_are_those_of_the_tests():
+    assert PAGE.read_text() == render_threat_model(PAGE.read_text()), f"stale: `{COMMAND}`"
+
+
+def test_no_attempt_is_in_two_rows():
+    names = [attempt.name for table in TABLES.values() for attempt in table.attempts]
+    names += [covered.name for covered in COVERED]
+    assert sorted(set(names)) == sorted(names)
+
+
+def test_a_hostile_machine_makes_more_than_forty_attempts():
+    assert sum(len(tuple(table.attempts)) for name, table in TABLES.items() if "hostile" in name) > 40
+
+
+def test_the_test_of_a_covered_attempt_exists():
+    for covered in COVERED:
+        with naming(covered.name):
+            path, function = covered.test.split("::")
+            tree = ast.parse((ROOT / path).read_text())
+            assert function in {
+                each.name for each in tree.body if isinstance(each, ast.AsyncFunctionDef | ast.FunctionDef)
+            }
+
+
+@pytest.mark.parametrize("test", sorted(OWN_TESTS))
+def test_the_test_of_a_table_exists(test: str):
+    assert (ROOT / f"tests/integration/hostile/{test}.py").exists()
+
+
+def test_the_page_has_a_row_for_each_part():
+    parts = [spec.service for spec in SERVICES]
+    for part in (*parts, "bootstrap", READER_USER, "NATS", "talos-ccm"):
+        assert f"\n| `{part}` |" in PAGE.read_text(), part

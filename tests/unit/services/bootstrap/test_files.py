@@ -1,15 +1,21 @@
-"""Files that a server reads, folders that stand for Secrets, settings, and the bootstrap's rights."""
+"""Files and certificates that the bootstrap of NATS writes."""
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from hypothesis import given
+from hypothesis import strategies as st
 
 from libs.common.bus.nats.nats_access import generate_seed, public_key_of
 from libs.common.contract.services import SERVICES
 from libs.common.settings.read_settings import SettingsError, read_settings
+from services.bootstrap import certificates
 from services.bootstrap.key_stores import DirectoryKeyStore, write_file
 from services.bootstrap.resource_names import ResourceNames, list_policy_rules
 from services.bootstrap.server_reconciler import (
@@ -139,3 +145,98 @@ async def test_an_authority_that_has_ended_or_is_of_the_future_is_named_and_kept
     await wait_until(lambda: any("valid until" in problem for problem in keeper.problems()))
     assert not looking.done(), "a retry finds the authority that an operator creates"
     looking.cancel()
+
+
+# ---- certificates
+
+
+ISSUED_AT = datetime(2026, 1, 1, tzinfo=UTC)
+YEAR = timedelta(days=365)
+HOSTS = ResourceNames(namespace="kube-system", prefix="ccm").list_hosts()
+
+
+def an_authority(now: datetime = ISSUED_AT) -> certificates.KeyPair:
+    return certificates.make_authority(
+        ec.generate_private_key(ec.SECP256R1()), name="ccm-nats", now=now, serial=1
+    )
+
+
+def issued(
+    authority: certificates.KeyPair, now: datetime = ISSUED_AT, *, lifetime: timedelta = YEAR, names=HOSTS
+) -> certificates.KeyPair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    return certificates.issue_certificate(authority, key, names=names, lifetime=lifetime, now=now, serial=2)
+
+
+AUTHORITY = an_authority()
+HELD = issued(AUTHORITY)
+
+
+def why(
+    held: certificates.KeyPair | None,
+    now: datetime = ISSUED_AT,
+    *,
+    authority: certificates.KeyPair = AUTHORITY,
+    names=HOSTS,
+    lifetime=YEAR,
+) -> str:
+    return certificates.explain_renewal(held, authority, names=names, lifetime=lifetime, now=now)
+
+
+@given(st.timedeltas(min_value=timedelta(0), max_value=YEAR * 2))
+def test_a_certificate_is_kept_until_a_third_of_its_life_is_left(age: timedelta):
+    assert (why(HELD, ISSUED_AT + age) == "") is (age <= YEAR * 2 / 3)
+
+
+def test_why_there_must_be_another_one_is_said():
+    other = issued(AUTHORITY)
+    assert why(None) == "the server has none yet"
+    assert "expires at 2027-01-01" in why(HELD, ISSUED_AT + YEAR)
+    assert "names differ" in why(HELD, names=(*HOSTS, "nats"))
+    assert "present authority" in why(HELD, authority=an_authority())
+    assert "another certificate" in why(certificates.KeyPair(certificate=HELD.certificate, key=other.key))
+    assert "longer than --certificate-lifetime" in why(HELD, lifetime=timedelta(days=30))
+    assert "is not valid" in why(certificates.KeyPair(certificate=b"half of", key=HELD.key))
+
+
+def test_the_order_of_names_does_not_matter():
+    assert why(HELD, names=tuple(reversed(HOSTS))) == ""
+
+
+def test_no_certificate_outlives_its_authority_and_near_the_end_it_is_not_renewed_at_every_look():
+    late = ISSUED_AT + certificates.AUTHORITY_LIFETIME - timedelta(days=30)
+    pair = issued(AUTHORITY, late)
+    assert certificates.get_expiry(pair) == certificates.get_expiry(AUTHORITY)
+    assert why(pair, late) == ""
+    assert "expires at" in why(pair, late + timedelta(days=21))
+
+
+def test_a_clock_that_is_some_minutes_behind_takes_it():
+    certificate = x509.load_pem_x509_certificate(HELD.certificate)
+    assert certificate.not_valid_before_utc <= ISSUED_AT - timedelta(minutes=5)
+
+
+def test_the_authority_signs_servers_and_no_other_authority():
+    [constraint] = [
+        e.value for e in _certificate(AUTHORITY).extensions if isinstance(e.value, x509.BasicConstraints)
+    ]
+    assert (constraint.ca, constraint.path_length) == (True, 0)
+    [of_server] = [
+        e.value for e in _certificate(HELD).extensions if isinstance(e.value, x509.BasicConstraints)
+    ]
+    assert of_server.ca is False
+
+
+def test_a_pair_of_two_halves_is_refused():
+    certificates.check_key_pair(AUTHORITY)
+    with pytest.raises(ValueError, match="belongs to another certificate"):
+        certificates.check_key_pair(certificates.KeyPair(certificate=AUTHORITY.certificate, key=HELD.key))
+
+
+def test_openssl_reads_the_authority():
+    context = ssl.create_default_context(cadata=AUTHORITY.certificate.decode())
+    assert context.cert_store_stats()["x509_ca"] == 1
+
+
+def _certificate(pair: certificates.KeyPair) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(pair.certificate)

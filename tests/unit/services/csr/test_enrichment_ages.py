@@ -1,6 +1,8 @@
-"""The age of an enriched request is never smaller than it is, whatever the clocks do."""
+"""How old an enrichment may be, what is stored of it, and the flags of csr."""
 
 from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -8,17 +10,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.bus.protocol import Message
+from libs.common.contract.controllers import CSR_APPROVAL
 from libs.common.contract.events import EnrichedCsrGone, Event
+from libs.common.contract.node import Node, ObjectMeta
+from libs.common.contract.signing_request import SigningRequestCondition
+from libs.common.settings.help_text import format_help
+from libs.common.settings.read_settings import SettingsError, list_options, read_settings
+from services.csr.core.decide import decide
+from services.csr.core.flow_state import compact_message
 from services.csr.core.metadata_reports import EnrichmentAges
+from services.csr.settings import CsrSettings
+from services.metadata.settings import MetadataSettings
 from tests.builders import (
     NOW,
     STREAM_ID,
     make_csr_enriched,
+    make_csr_observed,
+    make_facts,
     make_message,
     make_node,
     make_node_observed,
     make_request,
 )
+from tests.csr_cases import CASES, FACTS, NODES, POLICY, make_metadata_events
+from tests.unit.services.csr.test_claim_index import claims_of
 
 ENRICHED = make_csr_enriched(make_request())
 OTHER = make_node_observed(make_node())
@@ -115,3 +130,116 @@ def test_what_came_live_is_never_younger_than_it_is(past, later):
         age = ages.age_seconds(last[0], at + later)
         assert age is not None
         assert age >= at + later - last[1] - 1e-3
+
+
+# ---- stored messages
+
+
+EventT = TypeVar("EventT", bound=Event)
+
+
+def compact(event: EventT) -> EventT:
+    stored = compact_message(make_message(event, sequence=7))
+    assert msgspec.structs.replace(stored, event=event) == make_message(event, sequence=7)
+    assert isinstance(stored.event, type(event))
+    return stored.event
+
+
+def test_a_report_keeps_the_identity_of_its_node_and_all_about_its_machine():
+    for event in make_metadata_events():
+        stored = compact(event)
+        assert stored.node == Node(metadata=ObjectMeta(name=event.node.name, uid=event.node.uid))
+        history = event.address_history.resolve(7)
+        assert stored == msgspec.structs.replace(event, node=stored.node, address_history=history)
+
+
+def test_every_request_gets_the_same_decision_by_what_is_stored():
+    whole = claims_of(*NODES.values(), *make_metadata_events())
+    stored = claims_of(*NODES.values(), *map(compact, make_metadata_events()))
+    for case in CASES:
+        request = case.request()
+        node = request.node_name
+        uid = NODES[node].uid if node in NODES else ""
+        event = make_csr_enriched(request, facts=FACTS.get(node), node_uid=uid)
+        assert decide(event, stored, POLICY) == decide(event, whole, POLICY), case
+
+
+def test_only_a_decided_request_loses_what_it_asks_for():
+    pending = make_csr_observed(make_request(pem=b"pem"))
+    assert compact(pending) is pending
+    approved = make_request(pem=b"pem", conditions=(SigningRequestCondition(type="Approved"),))
+    stored = compact(make_csr_observed(approved))
+    without = msgspec.structs.replace(approved, spec=msgspec.structs.replace(approved.spec, request=b""))
+    assert stored == make_csr_observed(without)
+
+
+def test_an_enriched_request_is_stored_as_it_is():
+    event = make_csr_enriched(make_request(), facts=make_facts())
+    assert compact(event) is event
+
+
+# ---- flags
+
+
+def read(*arguments: str) -> CsrSettings:
+    return read_settings([CsrSettings], arguments, {}).get(CsrSettings)
+
+
+def test_the_policy_is_what_the_flags_say():
+    policy = read(
+        "--csr-allowed-networks=10.0.0.0/8,fd00::/8", "--csr-min-expiration=1h", "--csr-max-expiration=24h"
+    ).policy
+    assert policy.allowed_networks == ("10.0.0.0/8", "fd00::/8")
+    assert (policy.min_expiration_seconds, policy.max_expiration_seconds) == (3600, 86400)
+
+
+def test_without_flags_nothing_is_limited_and_no_network_is_allowed():
+    policy = read().policy
+    assert policy.allowed_networks == ()
+    assert policy.min_expiration_seconds is policy.max_expiration_seconds is None
+
+
+def test_one_command_line_gives_csr_and_metadata_the_same_period_and_mode():
+    arguments = ["--metadata-republish-interval=2m", "--without-talos"]
+    reading = read_settings([MetadataSettings, CsrSettings], arguments, {})
+    for settings in (reading.get(MetadataSettings), reading.get(CsrSettings)):
+        assert (settings.republish_interval_seconds, settings.without_talos) == (120.0, True)
+    assert MetadataSettings().republish_interval_seconds == CsrSettings().republish_interval_seconds == 300.0
+    assert reading.warnings == ()
+
+
+def test_whose_nodes_are_ours_stands_in_the_file_and_a_mistake_in_it_stops_the_start(tmp_path: Path):
+    file = tmp_path / "ccm.yaml"
+    file.write_text("ownership: {controllers: [{name: node-csr-approval, providerIDSchemes: [talos]}]}")
+    settings = read(f"--cloud-config={file}")
+    assert settings.cloud_config == file
+    assert settings.file.ownership.for_controller(CSR_APPROVAL).provider_id_schemes == ("talos",)
+    file.write_text("ownership: {providerIDSchemes: []}")
+    with pytest.raises(SettingsError, match="must have at least one entry"):
+        read(f"--cloud-config={file}")
+
+
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ("--csr-allowed-networks=10.0.0.5/8", '"10.0.0.5/8" is not a network'),
+        ("--csr-allowed-networks=everywhere", '"everywhere" is not a network'),
+        ("--csr-min-expiration=1s", "at least 10m0s"),
+        ("--csr-in-flight=0", "at least 1"),
+    ],
+)
+def test_what_cannot_be_obeyed_is_a_mistake(argument: str, told: str):
+    with pytest.raises(SettingsError, match=told):
+        read(argument)
+
+
+def test_limits_that_leave_nothing_are_a_mistake():
+    with pytest.raises(SettingsError, match="csr would deny every request"):
+        read("--csr-min-expiration=24h", "--csr-max-expiration=1h")
+
+
+def test_the_help_of_csr_lists_the_service_networks_under_a_heading_that_names_certificates():
+    lines = format_help("csr", "Approves.", list_options(CsrSettings)).splitlines()
+    assert "Pod CIDRs:" not in lines
+    heading = lines.index("Service networks (for pod CIDRs and kubelet serving certificates):")
+    assert "--service-cluster-ip-range" in lines[heading + 1]

@@ -1,4 +1,4 @@
-"""csr decides only the newest request of each node."""
+"""Requests that wait, the limit of their writes, and Events about their Nodes."""
 
 from datetime import timedelta
 from typing import Any
@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition, SigningRequestStatus
-from services.csr.core.pending_requests import PendingRequests
-from tests.builders import NOW, make_request
+from libs.common.kube.event_recorder import EventRecorder
+from libs.common.kube.events import event_name
+from services.csr.core.flow_state import WaitingRequest
+from services.csr.core.pending_requests import BURST, REFILL_SECONDS, NodeRateLimiter, PendingRequests
+from services.csr.node_events import COMPONENT, MAX_RIVALS, NodeEvents
+from tests.builders import NOW, make_node, make_request
+from tests.in_memory_api import InMemoryEvents
 
 
 def filed(name: str, at: float = 0.0, *, node: str = "web-1", version: int = 100) -> SigningRequest:
@@ -171,3 +177,93 @@ def test_exactly_one_pending_request_of_a_node_is_decided_and_never_one_older_th
     for name in list(requesters.by_name):
         requesters.remove(name)
     assert not requesters._by_node
+
+
+# ---- the limit
+
+
+def test_a_node_has_a_burst_and_one_more_each_minute_and_others_have_their_own():
+    budget = NodeRateLimiter()
+    for _ in range(BURST):
+        assert budget.seconds_until_allowed("web-1", 0.0) == 0.0
+        budget.record_write("web-1", 0.0)
+    assert budget.seconds_until_allowed("web-1", 0.0) == REFILL_SECONDS
+    assert budget.seconds_until_allowed("web-2", 0.0) == 0.0
+    assert budget.seconds_until_allowed("web-1", REFILL_SECONDS) == 0.0
+    budget.record_write("web-1", REFILL_SECONDS)
+    assert budget.seconds_until_allowed("web-1", REFILL_SECONDS) == REFILL_SECONDS
+
+
+@given(st.lists(st.floats(0, 120), min_size=1, max_size=60))
+def test_whatever_a_node_asks_for_it_gets_no_more_than_its_budget(pauses: list[float]):
+    budget, at, spent = NodeRateLimiter(), 0.0, 0
+    for pause in pauses:
+        at += pause
+        if budget.seconds_until_allowed("web-1", at) == 0.0:
+            budget.record_write("web-1", at)
+            spent += 1
+    assert spent <= BURST + at / REFILL_SECONDS
+
+
+# ---- Events
+
+
+NODES = {name: make_node(name, uid=f"uid-of-{name}") for name in ("web-1", "web-2")}
+
+
+def events_on(kube: InMemoryEvents, nodes: dict[str, Node] = NODES, *, later: float = 0.0) -> NodeEvents:
+    now = NOW + timedelta(seconds=later)
+    return NodeEvents(EventRecorder(kube, component=COMPONENT, now=lambda: now), nodes.get)
+
+
+def waiting(reason: str, *rivals: str) -> WaitingRequest:
+    return WaitingRequest(
+        name="csr-1",
+        uid="uid-1",
+        requester="web-1",
+        reason=reason,
+        message="10.0.0.5 is claimed twice",
+        nodes=frozenset(rivals),
+        rivals=rivals,
+    )
+
+
+async def test_a_denial_is_told_again_only_for_another_reason_or_after_an_approval():
+    kube = InMemoryEvents()
+    events = events_on(kube)
+    for why in ("names", "names", "addresses"):
+        events.record_denied(make_request(), why, f"because of {why}")
+    events.forget_reasons("web-1")
+    events.record_denied(make_request(), "names", "because of other names")
+    events.record_denied(make_request(node="unknown"), "names", "because")
+    assert [queued.event.message for queued in events.recorder._waiting] == [
+        "csr-1: because of names",
+        "csr-1: because of addresses",
+        "csr-1: because of other names",
+    ]
+    await events.recorder.flush()
+    assert {(event.reason, event.type) for event in kube.events} == {("CSRDenied", "Warning")}
+
+
+async def test_a_wait_is_told_on_every_node_that_has_a_part_in_it_under_one_name_by_all_replicas():
+    kube = InMemoryEvents()
+    for later in (30.0, 95.0):
+        events = events_on(kube, later=later)
+        events.record_waiting(make_request(), waiting("addresses", "web-1", "web-2"))
+        await events.recorder.flush()
+    assert [event.regarding.name for event in kube.events] == ["web-1", "web-2"]
+    assert len({event_name(event, NOW) for event in kube.events}) == 2
+
+
+async def test_what_everybody_claims_is_not_told_on_everybody():
+    # a Service's address is on every machine (kube-proxy in IPVS mode): one kubelet that asks for it again
+    # and again must not cost an Event on each Node of the cluster
+    nodes = {f"web-{n}": make_node(f"web-{n}", uid=f"uid-{n}") for n in range(1, 1001)}
+    kube = InMemoryEvents()
+    events = events_on(kube, nodes)
+    for why in ("rivals", "addresses"):
+        events.record_waiting(make_request(), waiting(why, *sorted(nodes)))
+    await events.recorder.flush()
+    told = [event.regarding.name for event in kube.events]
+    assert len(told) == 2 * (1 + MAX_RIVALS)
+    assert told.count("web-1") == 2

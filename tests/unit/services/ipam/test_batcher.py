@@ -1,4 +1,4 @@
-"""Requests at the same time share one claim, and none waits forever."""
+"""Requests for blocks are allocated in batches, and Events name their Node."""
 
 import asyncio
 import random
@@ -7,9 +7,13 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 import pytest
 
 from libs.common.bus.delivery import TemporaryError
+from libs.common.kube.event_recorder import EventRecorder
 from services.ipam.batcher import Batcher
 from services.ipam.core.allocation import AllocationRequest, AllocationResult, Assignment
+from services.ipam.reports import COMPONENT, NOT_AVAILABLE, NodeEvents
+from tests.builders import NOW
 from tests.bus_actors import wait_until
+from tests.in_memory_api import InMemoryEvents
 from tests.manual_clock import ManualClock
 
 Submitted = asyncio.Task[AllocationResult]
@@ -123,3 +127,21 @@ async def test_the_end_of_the_process_leaves_nobody_waiting(claims: Claims, clai
     for task in tasks:
         with pytest.raises(TemporaryError, match="ipam stops"):
             await asyncio.wait_for(task, 10)
+
+
+# ---- Events
+
+
+async def test_an_event_has_the_words_of_the_reference_until_the_node_has_blocks():
+    kube = InMemoryEvents()
+    recorder = EventRecorder(kube, component=COMPONENT, now=lambda: NOW)
+    events = NodeEvents(recorder, lambda: ("no networks",))
+    for why in ("no networks", "no room", "no room", "no pool"):
+        events.record("web-1", "uid-1", NOT_AVAILABLE, why)
+    await recorder.flush()
+    first, second = kube.events
+    assert first.message == "Node web-1 status is now: CIDRNotAvailable: no room"
+    assert (first.regarding.uid, first.reason, first.type, first.component) == (
+        "uid-1", "CIDRNotAvailable", "Warning", COMPONENT,
+    )  # fmt: skip
+    assert second.message.endswith("no pool")

@@ -27,6 +27,12 @@ from tests.builders import UNINITIALIZED, make_facts, make_node, make_node_enric
 from tests.manual_clock import ManualClock
 from tests.node_plans import apply_plan, change_metadata, compile_one_rule, plan_for
 
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
 CONFIG = ClusterConfig()
 OBSERVED = 7  # the sequence of the observation behind the written plan
 

@@ -1,12 +1,20 @@
-"""Keys of rules that cannot be evaluated: what another writer removes or changes meanwhile is theirs."""
+"""Keys of rules that cannot be evaluated, or that Kubernetes rejects."""
 
 import pytest
 
-from libs.common.contract.node import Node, Taint
-from services.labeler.core.plan import ClusterConfig
+from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, Node, Taint
+from services.labeler.core.plan import ClusterConfig, plan_node
 from services.labeler.core.plan.labels import ZONE
+from services.labeler.core.plan.rejection import (
+    NO_REJECTION,
+    RejectableKind,
+    Rejection,
+    build_rejection_notices,
+    extend_rejection,
+)
 from tests.builders import make_facts, make_node
 from tests.node_plans import (
+    apply_plan,
     change_metadata,
     compile_one_rule,
     decode_record_annotation,
@@ -120,3 +128,98 @@ def test_a_key_that_was_removed_and_added_between_two_plans_stays_that_of_its_ru
     node = a_node_whose_rule_fails(kind)
     node = write(write(node, kind, None), kind, "two")
     assert value_of(plan_and_apply(node, HCLOUD, NONE), kind) is None
+
+
+# ---- rejected keys
+
+
+ALL: frozenset[RejectableKind] = frozenset({"annotation", "label", "taint"})
+EVERYTHING = compile_one_rule(
+    annotations="{example.com/a: a}", labels="{example.com/l: l}", taints="{example.com/t: NoSchedule}"
+)
+
+
+def given_up(*refusals: list[str]) -> list[set[str]]:
+    """The kinds that are omitted after each rejection, which names these fields."""
+    refused: Rejection | None = NO_REJECTION
+    found: list[set[str]] = []
+    for fields in refusals:
+        assert refused is not None
+        refused = extend_rejection(refused, fields, "no")
+        found.append({*refused.kinds} if refused else {"nothing more"})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fields", "kinds"),
+    [
+        (["metadata.annotations"], {"annotation"}),
+        (["metadata.annotations[example.com/a]"], {"annotation"}),
+        (["metadata.labels", "spec.taints[1].value"], {"label", "taint"}),
+        (["metadata.taints[0]"], {"taint"}),
+        (["spec.podCIDRs"], {"annotation"}),
+        ([], {"annotation"}),
+    ],
+)
+def test_the_fields_of_a_refusal_name_what_goes(fields: list[str], kinds: set[str]):
+    assert given_up(fields) == [kinds]
+
+
+def test_refusals_that_name_nothing_take_annotations_and_labels_before_taints():
+    steps: list[set[str]] = [{"annotation"}, {"label"}, {"annotation", "label"}, set(ALL), {"nothing more"}]
+    assert given_up(*[[] for _ in steps]) == steps
+
+
+def test_what_a_refusal_has_named_stays_left_out():
+    assert given_up(["metadata.labels"], [], [], []) == [
+        {"label"},
+        {"annotation", "label"},
+        set(ALL),
+        {"nothing more"},
+    ]
+    assert given_up(["metadata.annotations"], ["metadata.labels"]) == [
+        {"annotation"},
+        {"annotation", "label"},
+    ]
+    assert given_up(["metadata.annotations"], ["metadata.annotations"])[1] == {"annotation", "label"}
+
+
+def test_a_joining_node_gets_the_rest():
+    plan = plan_node(make_node(), make_facts(), "nodename", EVERYTHING, Rejection(frozenset({"label"}), "no"))
+    assert plan.outcome == "initialized"
+    assert "annotation example.com/a=a" in plan.summary
+    assert "taint example.com/t:NoSchedule set" in plan.summary
+    assert not any("example.com/l" in each for each in plan.summary)
+
+
+def test_what_was_set_before_stays_and_is_still_ours():
+    node = plan_and_apply(make_node(), make_facts(), EVERYTHING)
+    config = compile_one_rule(
+        annotations="{example.com/a: b}",
+        labels="{example.com/l: m}",
+        taints="{example.com/t: 'v:NoSchedule'}",
+    )
+    plan = plan_node(node, make_facts(), "nodename", config, Rejection(ALL, "no"))
+    assert plan.summary == ()
+    assert plan.changes.annotations == {}
+    assert plan_and_apply(node, make_facts(), config).labels["example.com/l"] == "m"
+
+
+def test_a_rejected_key_that_a_person_removed_is_recorded_as_theirs_and_nothing_else_is_written():
+    gone = change_metadata(
+        plan_and_apply(make_node(), make_facts(), EVERYTHING), labels={"example.com/l": None}
+    )
+    plan = plan_node(gone, make_facts(), "nodename", EVERYTHING, Rejection(ALL, "no"))
+    assert plan.summary == (f"annotation {FIELD_OWNERSHIP_ANNOTATION}: ownership record",)
+    gone = apply_plan(gone, plan)
+    assert decode_record_annotation(gone)["labels"] == {"example.com/l": None}
+    assert plan_node(gone, make_facts(), "nodename", EVERYTHING, Rejection(ALL, "no")).summary == ()
+    assert plan_and_apply(gone, make_facts(), EVERYTHING).labels["example.com/l"] == "l"
+
+
+def test_it_is_told_in_one_line():
+    [notice] = build_rejection_notices(Rejection(frozenset({"label", "annotation"}), "no\n" + "x" * 5000))
+    assert notice.message.startswith("Kubernetes rejects annotations, labels of rules: no x")
+    assert notice.message.isprintable()
+    assert len(notice.message) < 1024
+    assert build_rejection_notices(NO_REJECTION) == ()

@@ -1,13 +1,31 @@
-"""The labeler's settings from flags and file, and the mistakes that it reports."""
+"""The labeler's settings, the messages that it stores, and the decisions that it publishes."""
 
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from libs.common.bus.stream_limits import MAX_MESSAGE_AGE
+from libs.common.contract.events import Event, NodeEnriched, NodeObserved
+from libs.common.contract.node import Node, NodeAddress, NodeCondition, share_equal_parts
+from libs.common.contract.subjects import subject_of
 from libs.common.settings.cloud_config_reloader import parse_config_file
 from libs.common.settings.read_settings import ParsedSettings, SettingsError, read_settings
+from services.labeler.core.compact_message import compact_message
+from services.labeler.core.plan import IN_SYNC_REASON, Plan, PlanOutcome
+from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.settings import InvalidConfigError, LabelerSettings
+from tests.builders import (
+    NOW,
+    make_facts,
+    make_message,
+    make_node,
+    make_node_enriched,
+    make_node_gone,
+    make_node_observed,
+)
 
 RULES = """\
 transformations:
@@ -102,3 +120,147 @@ def test_the_flag_names_the_cluster_only_with_the_fallbacks_as_in_the_reference(
     assert (asked.config.cluster_name, asked.warnings()) == ("kubernetes", ())
     (problem,) = msgspec.structs.replace(settings, cluster_name_fallbacks=True).problems()
     assert problem.startswith("--cluster-name: '-no label-' is not a valid label value")
+
+
+# ---- stored messages
+
+
+ADDRESSES = (NodeAddress(type="InternalIP", address="10.0.0.5"),)
+READY = (NodeCondition(type="Ready", status="True"),)
+
+
+def a_node(**fields: object) -> Node:
+    """A Node that no other one shares a part with, as after decoding."""
+    made = make_node(labels={"a": "b"}, annotations={"c": "d"}, addresses=ADDRESSES, conditions=READY)
+    return msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(made, **fields)), type=Node)
+
+
+def parts(node: Node) -> dict[str, object]:
+    return {
+        "labels": node.labels,
+        "annotations": node.annotations,
+        "spec": node.spec,
+        "addresses": node.status.addresses,
+        "conditions": node.status.conditions,
+    }
+
+
+def newer(node: Node, **metadata: object) -> Node:
+    changed = msgspec.structs.replace(node.metadata, resource_version="101", **metadata)
+    return msgspec.structs.replace(node, metadata=changed)
+
+
+def test_a_newer_node_shares_all_parts_but_the_changed_one():
+    stored, arrived = a_node(), newer(a_node(), labels={"a": "changed"})
+    shared = share_equal_parts(arrived, stored)
+    assert shared == arrived
+    same = {name for name, part in parts(shared).items() if part is parts(stored)[name]}
+    assert same == parts(stored).keys() - {"labels"}
+
+
+OBSERVED = make_node_observed(newer(a_node())), make_node_observed(a_node())
+REPORTED = make_node_enriched(newer(a_node()), make_facts()), make_node_enriched(a_node(), make_facts())
+
+
+@pytest.mark.parametrize(("arrived", "stored"), [(OBSERVED[0], REPORTED[1]), (REPORTED[0], OBSERVED[1])])
+def test_observation_and_report_share_equal_parts_and_each_keeps_its_own_values(
+    arrived: NodeObserved | NodeEnriched, stored: NodeObserved | NodeEnriched
+):
+    message = compact_message(make_message(arrived, sequence=7), {subject_of(stored): stored}.get)
+    assert message == make_message(arrived, sequence=7)
+    assert isinstance(message.event, NodeObserved | NodeEnriched)
+    assert message.event.node.labels is stored.node.labels
+    assert arrived.node.labels is not stored.node.labels
+
+
+@pytest.mark.parametrize(("arrived", "stored"), [OBSERVED, REPORTED])
+def test_the_message_that_the_new_one_replaces_lends_nothing(
+    arrived: NodeObserved | NodeEnriched, stored: NodeObserved | NodeEnriched
+):
+    message = make_message(arrived)
+    assert compact_message(message, {subject_of(stored): stored}.get) is message
+
+
+def test_a_deletion_and_a_node_that_is_stored_nowhere_else_are_stored_as_they_are():
+    for event in (make_node_gone(a_node()), make_node_observed(a_node())):
+        message = make_message(event)
+        assert compact_message(message, lambda subject: None) is message
+
+
+# ---- decisions
+
+
+WEB = make_node()
+INITIALIZED = Plan(outcome="initialized", reason="r")
+IN_SYNC = Plan(outcome="unchanged", reason=IN_SYNC_REASON)
+
+
+class Decisions:
+    """A publisher on a bus that keeps what is published, and its clock."""
+
+    def __init__(self) -> None:
+        self.published: list[Event] = []
+        self.now = NOW
+        self.publisher = NodeDecisionPublisher(self, now=lambda: self.now, observe_only=False)  # type: ignore[arg-type]  # only publishes
+
+    async def publish(self, event: Event, **_: Any) -> int:
+        self.published.append(event)
+        return 1
+
+    async def is_published(self, plan: Plan, *, uid: str = WEB.uid, **times: Any) -> bool:
+        before = len(self.published)
+        await self.publisher.publish(make_node(uid=uid), plan, **times)
+        return len(self.published) > before
+
+
+def make_plan(outcome: PlanOutcome = "initialized", reason: str = "r") -> Plan:
+    return Plan(outcome=outcome, reason=reason)
+
+
+async def test_a_decision_is_published_once():
+    decisions = Decisions()
+    assert await decisions.is_published(INITIALIZED)
+    decisions.now += timedelta(minutes=1)
+    assert not await decisions.is_published(INITIALIZED)
+    assert await decisions.is_published(make_plan(reason="another"))
+    assert await decisions.is_published(make_plan(reason="another"), uid="uid-2")
+
+
+async def test_an_unchanged_decision_is_published_again_before_the_stream_drops_it():
+    decisions = Decisions()
+    assert await decisions.is_published(INITIALIZED)
+    decisions.now += MAX_MESSAGE_AGE / 2
+    assert await decisions.is_published(IN_SYNC)
+    decisions.now += MAX_MESSAGE_AGE / 2
+    assert await decisions.is_published(IN_SYNC)
+
+
+async def test_a_new_stream_gets_the_decision_again():
+    decisions = Decisions()
+    assert await decisions.is_published(INITIALIZED)
+    decisions.publisher.forget_all()
+    assert await decisions.is_published(INITIALIZED)
+
+
+async def test_the_labelers_own_write_that_comes_back_is_no_decision():
+    decisions = Decisions()
+    assert await decisions.is_published(INITIALIZED)
+    assert not await decisions.is_published(IN_SYNC)
+    assert await decisions.is_published(make_plan("blocked", "no"))
+    assert await decisions.is_published(IN_SYNC)
+
+
+async def test_an_unreachable_machine_is_a_new_decision_and_so_is_its_return():
+    decisions = Decisions()
+    silent = make_plan("unchanged", "left as it is: connection refused")
+    assert await decisions.is_published(INITIALIZED)
+    assert await decisions.is_published(silent)
+    assert not await decisions.is_published(silent)
+    assert await decisions.is_published(IN_SYNC)
+
+
+async def test_another_time_of_the_next_check_is_a_new_decision():
+    decisions = Decisions()
+    blocked = make_plan("blocked", "no")
+    assert await decisions.is_published(blocked, next_check_at=NOW)
+    assert await decisions.is_published(blocked, next_check_at=NOW + timedelta(seconds=1))

@@ -1,4 +1,4 @@
-"""The taint of machines that are shut down, the rule for GCP spot machines, and whose Nodes are ours."""
+"""The taint of a machine that shuts down, and the flags of lifecycle."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -13,7 +13,9 @@ from libs.common.cloud_config.model import NodeSelectorRequirement, NodeSelector
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node, Taint
+from libs.common.contract.services import LIFECYCLE_LEASE_NAME, WATCHER_LEASE_NAME
 from libs.common.kube.errors import FenceFailed
+from libs.common.settings.read_settings import SettingsError, read_settings
 from services.lifecycle.core.decide import (
     SPOT,
     Delete,
@@ -27,6 +29,7 @@ from services.lifecycle.core.decide import DeletionCase as LifecycleCase
 from services.lifecycle.core.evidence import assess_gcp_spot
 from services.lifecycle.core.shutdown_taint import SHUTDOWN_TAINT, plan_shutdown_taint
 from services.lifecycle.node_patcher import NodePatcher
+from services.lifecycle.settings import LifecycleSettings
 from tests.builders import NOW, UNINITIALIZED, make_facts
 from tests.lifecycle_actors import make_answering, make_lost_node, make_ready_condition, make_unreachable
 from tests.patches import PatchFailed
@@ -207,3 +210,34 @@ def test_a_node_whose_owner_is_not_known_for_certain_is_left_alone():
     team = NodeSelectorTerm(requirements=(NodeSelectorRequirement(key="team", operator="In", values=("a",)),))
     assert explain_exclusion(Ownership(selector=(team,)), NODE)
     assert explain_exclusion(Ownership(selector=(team,)), make_lost_node(labels={"team": "a"})) == ""
+
+
+# ---- flags
+
+
+def read(*arguments: str) -> LifecycleSettings:
+    return read_settings([LifecycleSettings], arguments, {}).get(LifecycleSettings)
+
+
+@pytest.mark.parametrize(
+    ("said", "deletes", "warned"), [((), False, True), (("=true",), True, False), (("=false",), False, False)]
+)
+def test_preempted_spot_machines_are_kept_with_a_warning_unless_it_is_said(
+    said: tuple[str, ...], deletes: bool, warned: bool
+):
+    reading = read_settings([LifecycleSettings], [f"--delete-preempted-gcp-spot{each}" for each in said], {})
+    assert reading.get(LifecycleSettings).deletion_policy.deletes_gcp_spot is deletes
+    assert any("which the reference deletes" in each for each in reading.warnings) is warned
+
+
+def test_a_second_instance_gives_its_lease_another_name():
+    assert read().lease_name == LIFECYCLE_LEASE_NAME
+    assert read("--lifecycle-lease-name=lifecycle-b").lease_name == "lifecycle-b"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("", "an empty name"), (WATCHER_LEASE_NAME, "the name of the watcher's Lease")]
+)
+def test_a_lease_that_is_none_or_anothers_stops_the_start(name: str, message: str):
+    with pytest.raises(SettingsError, match=message):
+        read(f"--lifecycle-lease-name={name}")

@@ -1,13 +1,22 @@
-"""What is known of the cluster: lists replace it, changes keep it up, and each names whom it concerns."""
+"""The watcher's picture of the cluster, stalled queues, and its flags."""
+
+from datetime import UTC, datetime, timedelta
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.common.bus.protocol import ConsumerStats
 from libs.common.contract.node import Node, NodeCondition, NodeSpec
+from libs.common.observability import metrics
 from services.watcher.core.kinds import NODE
+from services.watcher.core.stall_detector import StallDetector, filter_relevant, select_expected_durables
 from services.watcher.core.store import Store
+from services.watcher.settings import WatcherSettings
 from tests.builders import make_node
+from tests.bus_actors import run_during, wait_until
+from tests.watcher_actors import ScriptedNodes, make_informer
 
 
 def a_store(*nodes, version: str = "100") -> Store[Node]:
@@ -130,3 +139,138 @@ def test_a_changed_object_keeps_the_present_spec_if_it_is_equal():
         after = store.get("web-1")
         assert after == changed
         assert (after.spec is before.spec) == (after.spec == before.spec)
+
+
+# ---- the informer
+
+
+def last_heard() -> float:
+    value = metrics.REGISTRY.get_sample_value(
+        "talosccm_watch_last_heard_timestamp_seconds", {"resource": "nodes"}
+    )
+    assert value is not None
+    return value
+
+
+async def test_in_a_quiet_cluster_it_can_be_seen_that_the_api_server_is_still_heard():
+    script, store, now = ScriptedNodes(), Store(NODE), datetime(2026, 1, 1, tzinfo=UTC)
+    watch = make_informer(NODE, script.source, store, now=lambda: now)
+    script.freshness = None
+    async with run_during(watch.run(lambda names: None)):
+        await wait_until(lambda: store.has_synced)
+        assert last_heard() == 0.0
+        script.freshness = 0.0
+        assert last_heard() == now.timestamp()
+        now += timedelta(hours=2)  # nothing happens, but each watch is followed by another one
+        script.freshness = 20.0
+        assert last_heard() == now.timestamp() - 20.0
+
+
+# ---- stalled queues
+
+
+def a_queue(
+    name: str = "labeler-nodes",
+    *,
+    pending: int = 0,
+    unacknowledged: int = 0,
+    delivered: int = 0,
+    waiting: int = 0,
+) -> ConsumerStats:
+    return ConsumerStats(
+        name=name,
+        pending=pending,
+        unacknowledged=unacknowledged,
+        redelivered=0,
+        waiting=waiting,
+        delivered=delivered,
+    )
+
+
+def stalled(*looks: ConsumerStats) -> list[float]:
+    """After each look, ten seconds apart."""
+    stalls = StallDetector()
+    return [stalls.measure_stalls([look], 10.0 * number)[look.name] for number, look in enumerate(looks)]
+
+
+def test_a_queue_that_is_empty_never_stalls():
+    assert stalled(a_queue(), a_queue(), a_queue()) == [0, 0, 0]
+
+
+def test_work_that_nobody_takes_stalls_from_the_last_look_that_saw_none():
+    waiting = a_queue(pending=1)
+    assert stalled(a_queue(), waiting, waiting) == [0, 10, 20]
+    assert stalled(waiting, a_queue(pending=7), waiting) == [0, 10, 20]
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        a_queue(pending=4, unacknowledged=2, delivered=4),
+        a_queue(pending=9, unacknowledged=2, delivered=4),
+        a_queue(pending=5, unacknowledged=1, delivered=3),
+        a_queue(pending=5, unacknowledged=2, delivered=0),
+    ],
+    ids=["taken", "taken-and-more-came", "settled", "recreated"],
+)
+def test_a_queue_that_moves_does_not_stall_however_much_waits(moved: ConsumerStats):
+    before = a_queue(pending=5, unacknowledged=2, delivered=3)
+    assert stalled(before, before, moved, moved) == [0, 10, 0, 10]
+
+
+def test_a_handler_that_never_ends_stalls_and_a_retry_that_is_tried_does_not():
+    assert stalled(*[a_queue(unacknowledged=1, delivered=1)] * 3) == [0, 10, 20]
+    assert stalled(*(a_queue(unacknowledged=1, delivered=n) for n in range(3))) == [0, 0, 0]
+
+
+def test_a_service_that_is_not_installed_stalls_nothing():
+    queues = [a_queue("labeler-nodes", pending=1), a_queue("ipam-nodes", pending=1)]
+    expected = select_expected_durables(("*",))
+    assert expected == {"labeler-nodes", "csr-requests"}
+    assert [queue.name for queue in filter_relevant(queues, expected)] == ["labeler-nodes"]
+    for seen in (a_queue("ipam-nodes", waiting=1), a_queue("ipam-nodes", delivered=1)):
+        assert filter_relevant([seen], expected) == (seen,)
+
+
+def test_controllers_that_are_switched_off_are_not_expected():
+    assert select_expected_durables(("node-csr-approval",)) == {"csr-requests"}
+    assert select_expected_durables(("*", "-node-csr-approval")) == {"labeler-nodes"}
+
+
+# ---- flags
+
+
+def test_the_defaults_are_those_of_the_reference():
+    settings = WatcherSettings()
+    assert settings.problems() == ()
+    assert (settings.lease_duration_seconds, settings.renew_deadline_seconds) == (15.0, 10.0)
+    assert (settings.lease_namespace, settings.lease_name) == (
+        "kube-system",
+        "cloud-controller-manager-talos",
+    )
+    assert (settings.retry_period_seconds, settings.resync_seconds) == (2.0, 300.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"lease_duration_seconds": 10.0}, "two could lead at once"),
+        ({"retry_period_seconds": 9.0}, "no second attempt"),
+        ({"lease_duration_seconds": 15.5}, "whole seconds"),
+    ],
+)
+def test_contradictions_are_reported_by_the_names_of_their_flags(fields, words):
+    (problem,) = WatcherSettings(**fields).problems()
+    assert words in problem
+    assert "--leader-elect" in problem
+
+
+def test_observing_only_takes_no_lease():
+    assert WatcherSettings().uses_lease
+    assert not WatcherSettings(observe_only=True).uses_lease
+    assert not WatcherSettings(leader_elect=False).uses_lease
+
+
+@pytest.mark.parametrize(("configured", "expected"), [(300.0, 300.0), (1800.0, 1800.0), (7200.0, 1800.0)])
+def test_every_object_is_published_again_before_the_stream_drops_it(configured: float, expected: float):
+    assert WatcherSettings(resync_seconds=configured).republish_seconds == expected

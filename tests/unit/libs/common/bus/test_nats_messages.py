@@ -1,16 +1,34 @@
-"""Bytes of NATS are parsed, whatever a publisher or a server has put into them."""
+"""What we put in place of nats-py: messages, replies, problems of a call, limits of the stream."""
 
 import inspect
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.client import Client as NatsPyClient
 
+from libs.common.bus.bus_problems import BusProblems
 from libs.common.bus.nats.client import Client, WireMessage, parse_message
 from libs.common.bus.nats.current_stream import LivenessTracker
 from libs.common.bus.nats.jetstream import parse_delivery
 from libs.common.bus.protocol import BusError, ServerLiveness
+from libs.common.bus.stream_limits import (
+    HEADROOM_BYTES,
+    MAX_MESSAGE_AGE,
+    MAX_MESSAGE_AGE_TEXT,
+    MAX_REPUBLISH_INTERVAL,
+    MAX_REPUBLISH_INTERVAL_TEXT,
+    STREAM_STEP_BYTES,
+    candidate_limits,
+    grow_limit,
+    has_expired,
+    initial_limit,
+    is_half_full,
+    limit_for_bytes,
+    subtract_headroom,
+)
 from tests.manual_clock import ManualClock
 
 REPLACED = sorted(name for name in vars(Client) if not name.startswith("__"))
@@ -113,3 +131,100 @@ def test_answers_count_from_the_first_one_after_a_gap():
     clock.advance(8.0)
     answers.record_response()
     assert answers.server_liveness() == ServerLiveness(silent_seconds=0.0, responsive_seconds=0.0)
+
+
+# ---- problems
+
+
+@dataclass
+class Call:
+    problem: str
+
+
+def test_a_stream_is_full_until_twice_the_rejected_publish_fits():
+    problems = BusProblems()
+    problems.record_size(100, 100)
+    assert problems.full() == ""
+    problems.record_full(10)
+    problems.record_size(80, 100)
+    assert "rejected a publish of 10 bytes" in problems.full()
+    problems.record_size(79, 100)
+    assert problems.full() == ""
+
+
+def test_a_stream_without_a_limit_is_not_full():
+    problems = BusProblems()
+    problems.record_full(10)
+    problems.record_size(10**9, -1)
+    assert problems.full() == ""
+
+
+def test_the_problem_of_a_call_counts_while_it_runs():
+    problems = BusProblems()
+    stuck, well = Call("stuck"), Call("")
+    with problems.during(stuck), problems.during(well):
+        assert problems.consuming() == ("stuck",)
+        stuck.problem = ""
+        assert problems.consuming() == ()
+        stuck.problem = "again"
+    assert problems.consuming() == ()
+
+
+# ---- limits of the stream
+
+
+NOW = datetime(2026, 7, 31, tzinfo=UTC)
+
+
+def test_the_texts_name_the_times():
+    texts = {MAX_MESSAGE_AGE_TEXT: MAX_MESSAGE_AGE, MAX_REPUBLISH_INTERVAL_TEXT: MAX_REPUBLISH_INTERVAL}
+    assert texts == {"an hour": timedelta(hours=1), "30 minutes": timedelta(minutes=30)}
+
+
+def test_a_message_survives_one_failed_publish():
+    assert not has_expired(NOW - 2 * MAX_REPUBLISH_INTERVAL, NOW)
+    assert has_expired(NOW - MAX_MESSAGE_AGE - timedelta(seconds=1), NOW)
+
+
+sizes = st.integers(0, 2**40)
+
+
+@given(sizes)
+def test_a_limit_has_room_for_what_is_needed_in_whole_steps_with_the_headroom(needed):
+    limit = limit_for_bytes(needed)
+    assert limit >= needed
+    assert (limit + HEADROOM_BYTES) % STREAM_STEP_BYTES == 0
+    assert limit < needed + STREAM_STEP_BYTES + HEADROOM_BYTES
+
+
+@given(sizes, sizes)
+def test_what_a_stream_holds_is_at_most_half_of_its_limit_where_the_server_has_room(limit, held):
+    larger = grow_limit(limit, held)
+    assert larger >= limit
+    assert not is_half_full(larger, held)
+    assert is_half_full(limit, held) or larger == limit
+
+
+@given(sizes)
+def test_a_new_stream_starts_with_one_step_or_less(wanted):
+    assert initial_limit(wanted) == min(wanted, STREAM_STEP_BYTES - HEADROOM_BYTES)
+
+
+@given(sizes, sizes)
+def test_every_candidate_is_larger_than_the_present_limit_or_the_one_that_is_wanted(wanted, present):
+    tried = [limit for limit, _ in zip(candidate_limits(wanted, present), range(100), strict=False)]
+    assert tried[0] == wanted
+    assert all(limit > present for limit in tried[1:])
+    assert tried == sorted(tried, reverse=True)
+
+
+@given(sizes)
+def test_a_limit_never_includes_the_headroom_twice(limit):
+    kept = subtract_headroom(limit)
+    assert kept <= limit
+    assert subtract_headroom(kept) == kept
+    assert subtract_headroom(limit_for_bytes(limit) + HEADROOM_BYTES) == limit_for_bytes(limit)
+
+
+def test_a_stream_without_limit_needs_no_more_room():
+    assert not is_half_full(-1, 2**40)

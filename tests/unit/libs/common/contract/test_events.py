@@ -1,21 +1,41 @@
-"""Events are immutable, limited in bytes, and have comparable times."""
+"""Events: what they contain, reports about instances, and which of two messages is newer."""
 
+import itertools
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from libs.common.contract import events
 from libs.common.contract.events import MAX_EVENT_BYTES, Event, EventError, decode, encode
+from libs.common.contract.instances import (
+    RECORD_ANNOTATION,
+    RECORD_DIGEST_LABEL,
+    InstanceAnchor,
+    InstanceRecord,
+    encode_instance_record,
+    read_instance_record,
+)
 from libs.common.contract.machine import MachineFault
-from libs.common.contract.node import Node
+from libs.common.contract.node import Node, trim_node
+from libs.common.contract.ordering import Recency, compare_events
+from libs.common.contract.protected_annotation import compute_digest
+from libs.common.contract.subjects import subject_of
 from tests.builders import (
+    NOW,
+    STREAM_ID,
+    make_cluster_networks,
     make_csr_enriched,
     make_csr_observed,
     make_facts,
     make_leading,
     make_node,
     make_node_enriched,
+    make_node_gone,
     make_node_observed,
     make_request,
     make_unreachable,
@@ -101,3 +121,129 @@ def test_an_event_contains_frozen_structs_and_no_mutable_collection(kind: type):
 
 def test_the_walk_finds_the_types_within_a_field():
     assert {Node, str, int} <= {*_walk(dict[str, tuple[Node, int] | None])}
+
+
+# ---- reports about instances
+
+
+RECORD = InstanceRecord(
+    account="prod",
+    provider_id="hcloud://7",
+    node_uid="uid-1",
+    system_uuid="4C4C4544-0000",
+    anchor=InstanceAnchor(kind="network", id="4711"),
+    seen_at=NOW,
+)
+
+
+def make_recorded_node(
+    text: str, *, digest: str = "", uid: str = "uid-1", provider_id: str = "hcloud://7"
+) -> Node:
+    labels = {RECORD_DIGEST_LABEL: digest or compute_digest(text)}
+    return make_node(annotations={RECORD_ANNOTATION: text}, labels=labels, uid=uid, provider_id=provider_id)
+
+
+def test_the_record_of_a_node_survives_what_the_watcher_cuts():
+    assert read_instance_record(trim_node(make_recorded_node(encode_instance_record(RECORD)))) == RECORD
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        pytest.param(make_node(uid="uid-1", provider_id="hcloud://7"), id="absent"),
+        pytest.param(make_recorded_node(encode_instance_record(RECORD), digest="0" * 56), id="forged"),
+        pytest.param(make_recorded_node(encode_instance_record(RECORD), uid="uid-2"), id="another uid"),
+        pytest.param(
+            make_recorded_node(encode_instance_record(RECORD), provider_id="hcloud://8"),
+            id="another providerID",
+        ),
+        pytest.param(make_recorded_node("{}"), id="incomplete"),
+        pytest.param(make_recorded_node("[" * 900), id="not JSON"),
+    ],
+)
+def test_a_record_that_does_not_belong_to_the_node_is_none(node: Node):
+    assert read_instance_record(node) is None
+
+
+def make_unknown(at_microsecond: int) -> events.InstanceUnknown:
+    at = NOW.replace(microsecond=at_microsecond)
+    return events.InstanceUnknown(
+        stream_id=STREAM_ID, account="prod", name="web-1", node_uid="uid-1", provider_id="hcloud://7",
+        asked_at=at, answered_at=at, credential_loaded_at=NOW, reason="HTTP 503",
+    )  # fmt: skip
+
+
+def test_a_report_replaces_only_one_of_an_earlier_round():
+    assert subject_of(make_unknown(0)) == "talosccm.v1.cloud.prod.instance.web-1"
+    assert compare_events(make_unknown(2), make_unknown(1), STREAM_ID) is Recency.NEWER
+    assert compare_events(make_unknown(1), make_unknown(2), STREAM_ID) is Recency.OLDER
+    assert compare_events(make_unknown(1), make_unknown(1), STREAM_ID) is Recency.SAME
+
+
+# ---- order
+
+
+OTHER = "2020-01-01T00:00:00Z"
+
+
+def an_observation(stream_id: str, epoch: int, version: int):
+    return make_node_observed(make_node(resource_version=str(version)), stream_id=stream_id, epoch=epoch)
+
+
+ORDERED_EVENTS = st.builds(
+    an_observation, st.sampled_from([STREAM_ID, OTHER]), st.integers(1, 3), st.integers(1, 3)
+)
+
+
+@given(ORDERED_EVENTS, ORDERED_EVENTS)
+def test_of_two_messages_at_most_one_is_newer(one, other):
+    outcomes = {compare_events(one, other, STREAM_ID), compare_events(other, one, STREAM_ID)}
+    assert outcomes in ({Recency.NEWER, Recency.OLDER}, {Recency.SAME}, {Recency.OLDER})
+
+
+@given(st.lists(ORDERED_EVENTS, min_size=1, max_size=4))
+def test_the_stream_ends_with_the_same_message_whatever_the_order_of_arrival(messages):
+    def last_after(arrivals):
+        held = None
+        for message in arrivals:
+            if compare_events(message, held, STREAM_ID) is Recency.NEWER:
+                held = message
+        return held and (held.order.epoch, held.order.resource_version)
+
+    assert len({last_after(order) for order in itertools.permutations(messages)}) == 1
+
+
+def test_a_greater_epoch_wins_over_a_greater_resource_version():
+    assert (
+        compare_events(an_observation(STREAM_ID, 2, 5), an_observation(STREAM_ID, 1, 9), STREAM_ID)
+        is Recency.NEWER
+    )
+
+
+def test_a_message_of_another_stream_id_loses_whatever_its_order():
+    foreign, present = an_observation(OTHER, 9, 9), an_observation(STREAM_ID, 1, 1)
+    assert compare_events(present, foreign, STREAM_ID) is Recency.NEWER
+    assert compare_events(foreign, present, STREAM_ID) is Recency.OLDER
+    assert compare_events(foreign, None, STREAM_ID) is Recency.OLDER
+
+
+def test_an_empty_subject_takes_everything_of_the_present_stream_id():
+    assert compare_events(make_node_gone(make_node()), None, STREAM_ID) is Recency.NEWER
+
+
+def test_enrichments_are_ordered_by_the_observation_that_they_enrich():
+    older, newer = (make_node_enriched(make_node(), make_facts(), observed_sequence=n) for n in (3, 4))
+    assert compare_events(newer, older, STREAM_ID) is Recency.NEWER
+    assert compare_events(older, newer, STREAM_ID) is Recency.OLDER
+    assert compare_events(older, older, STREAM_ID) is Recency.SAME
+
+
+def test_a_former_leader_loses_to_its_successor():
+    assert compare_events(make_leading(epoch=1), make_leading(epoch=2), STREAM_ID) is Recency.OLDER
+
+
+def test_of_two_answers_about_the_cluster_networks_the_one_that_was_asked_for_later_stands():
+    older, newer = (make_cluster_networks(observed_at=NOW + timedelta(microseconds=n)) for n in (0, 1))
+    assert compare_events(newer, older, STREAM_ID) is Recency.NEWER
+    assert compare_events(older, newer, STREAM_ID) is Recency.OLDER
+    assert compare_events(older, older, STREAM_ID) is Recency.SAME

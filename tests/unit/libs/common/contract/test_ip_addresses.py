@@ -1,12 +1,16 @@
-"""One canonical form of an address, whatever its source."""
+"""Forms of IP addresses, Nodes by pod CIDR, and the table of platforms."""
 
+import re
 import sys
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cli.render.facts_file import load_samples
+from libs.common.cloud_config.document import parse_cloud_config
+from libs.common.cloud_config.ownership import parse_scheme
 from libs.common.contract.ip_addresses import (
     InvalidNodeIP,
     canonical_ip,
@@ -16,9 +20,21 @@ from libs.common.contract.ip_addresses import (
     parse_node_ips,
 )
 from libs.common.contract.machine import AddressStatus, MachineFault
+from libs.common.contract.platforms import (
+    CONFIGURED_PROVIDER_ID,
+    OUR_SCHEME,
+    PLATFORMS,
+    PLATFORMS_WITH_PROVIDER_ID,
+    PLATFORMS_WITHOUT_PROVIDER_ID,
+)
+from libs.common.contract.pod_cidrs import PodCidrIndex
+from libs.testbed.machine_facts import make_machine
 from services.labeler.core.plan import ClusterConfig, plan_node
+from services.labeler.core.plan.node_ownership import FOREIGN_SCHEMES
 from services.metadata.core.dial_targets import order_dial_targets
+from tests import platform_cases
 from tests.builders import make_facts, make_node
+from tools.platform_samples import PAGE, SAMPLES, render_platforms_page, render_samples
 
 
 @pytest.mark.parametrize(
@@ -98,3 +114,101 @@ def test_what_is_too_long_to_be_an_address_is_not_kept():
     before = sys.getrefcount(long)
     assert isinstance(parse_node_ips(long), InvalidNodeIP)
     assert sys.getrefcount(long) == before
+
+
+# ---- pod CIDRs
+
+
+CIDRS = (
+    "10.244.0.0/24",
+    "10.244.1.0/24",
+    "10.244.0.0/16",
+    "fd00::/64",
+    "fd00::/72",
+    "0.0.0.0/0",
+    "odd",
+    "1" * 70,
+)
+NODE_ADDRESSES = ("10.244.0.7", "10.244.1.7", "10.9.9.9", "fd00::1", "fd00:0:0:1::1", "odd")
+changes = st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.sampled_from(CIDRS), max_size=2).map(tuple)))
+
+
+@given(changes, st.sampled_from(NODE_ADDRESSES), st.sampled_from("abc"))
+def test_a_lookup_finds_another_node_whose_pod_cidr_contains_the_address(done, address, name):
+    index, expected = PodCidrIndex(), dict[str, tuple[str, ...]]()
+    for node, cidrs in done:
+        assert index.update(node, cidrs) == (expected.get(node, ()) != cidrs)
+        expected[node] = cidrs
+    found = {
+        node
+        for node, cidrs in expected.items()
+        for cidr in cidrs
+        if node != name and "/" in cidr and address != "odd" and ip_address(address) in ip_network(cidr)
+    }
+    assert index.find_others(address, name) == sorted(found)
+    for node in expected:
+        index.update(node, ())
+    assert index == PodCidrIndex(), "nothing of a removed Node remains"
+
+
+# ---- platforms
+
+
+def pattern_of(form: str) -> str:
+    """A form of the table as a pattern: each {name} is a value of the machine."""
+    return re.sub(r"\\\{[\w\\-]+\\\}", "[^{}]+", re.escape(form))
+
+
+def test_the_samples_the_testbed_and_the_cases_have_every_platform_of_the_table():
+    assert set(load_samples()) == set(PLATFORMS)
+    assert {case.platform for case in platform_cases.PLATFORMS} == set(PLATFORMS)
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_samples_machines_and_cases_report_a_provider_id_of_the_table_s_form(platform: str):
+    form = PLATFORMS[platform].provider_id
+    (case,) = (each for each in platform_cases.PLATFORMS if each.platform == platform)
+    machine = make_machine(platform=platform).platform
+    assert machine is not None
+    for reported in (
+        load_samples()[platform].facts.platform.provider_id,
+        machine.provider_id,
+        case.metadata.provider_id,
+    ):
+        if form == CONFIGURED_PROVIDER_ID:
+            assert "://" in reported
+        else:
+            assert re.fullmatch(pattern_of(form), reported), reported
+            assert parse_scheme(reported or f"{OUR_SCHEME}://") == PLATFORMS[platform].scheme
+
+
+def test_no_platform_is_both_native_and_without_a_provider_id():
+    assert not PLATFORMS_WITH_PROVIDER_ID & PLATFORMS_WITHOUT_PROVIDER_ID
+    assert set(PLATFORMS) - PLATFORMS_WITH_PROVIDER_ID - PLATFORMS_WITHOUT_PROVIDER_ID == {"nocloud"}
+
+
+@pytest.mark.parametrize("platform", sorted(PLATFORMS_WITH_PROVIDER_ID))
+def test_a_scheme_of_a_platform_belongs_to_its_own_controller_on_machines_of_others(platform: str):
+    scheme = PLATFORMS[platform].scheme
+    assert not scheme or scheme in FOREIGN_SCHEMES
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_platform_in_place_of_a_scheme_is_warned_of_with_the_scheme_that_its_nodes_have(platform: str):
+    config = parse_cloud_config(f"ownership: {{providerIDSchemes: [{platform}]}}", "f")
+    problems = [finding.problem for finding in config.warnings]
+    scheme = PLATFORMS[platform].scheme
+    if scheme == platform:
+        assert problems == []
+    elif scheme:
+        assert problems == [f"is {platform}, a platform: its providerIDs begin with {scheme}://"]
+    else:
+        form = PLATFORMS[platform].provider_id
+        words = f'its providerIDs ({form}) have no scheme, which "none" selects'
+        assert problems == [f"is {platform}, a platform: {words}"]
+
+
+def test_the_samples_and_the_page_follow_the_table():
+    advice = "run `make render-samples`, look at the difference, and commit it"
+    assert SAMPLES.read_text() == render_samples(), advice
+    assert PAGE.read_text() == render_platforms_page(PAGE.read_text()), advice

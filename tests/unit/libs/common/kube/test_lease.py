@@ -1,7 +1,10 @@
-"""Who may hold a Lease: decided from what it said and for how long by our own clock, never from its times."""
+"""Leases, pauses of the reflector, and names of Events, as pure values."""
 
 import math
+import re
+import socket
 from datetime import UTC, datetime, timedelta
+from itertools import count, pairwise
 from typing import Any
 
 import msgspec
@@ -10,6 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.kube.errors import NotFound
+from libs.common.kube.events import (
+    ObjectEvent,
+    ObjectReference,
+    event_body,
+    event_name,
+    event_namespace,
+    node_reference,
+)
+from libs.common.kube.keepalive_socket import keepalive_socket
 from libs.common.kube.lease import (
     Lease,
     LeaseObservation,
@@ -22,6 +34,7 @@ from libs.common.kube.lease import (
     released_document,
 )
 from libs.common.kube.lease_lock import LeaseGrant, LeaseLock
+from libs.common.kube.reflector import pause_seconds
 from tests.builders import NOW
 from tests.manual_clock import ManualClock
 
@@ -178,3 +191,117 @@ async def test_a_server_that_needs_nearly_half_of_the_renew_deadline_keeps_its_l
         clock.advance(2.4)  # the retry period with its jitter
         assert isinstance(await lock.try_acquire_or_renew(), LeaseGrant)
         assert lock.is_leading
+
+
+# ---- the reflector
+
+
+jitters = st.floats(0.0, 1.0, exclude_max=True)
+
+
+def test_a_watch_that_ended_as_it_should_is_followed_by_the_next_one_at_once():
+    assert pause_seconds(0, 0.99) == 0.0
+
+
+@given(jitters)
+def test_a_server_that_fails_every_list_and_watch_hears_less_than_one_request_a_second(jitter: float):
+    now, requests = 0.0, 0
+    for failures in count(1):
+        requests += 2
+        now += pause_seconds(failures, jitter)
+        if now >= 60.0:
+            break
+    assert requests < 60
+
+
+@given(jitters)
+def test_pauses_grow_to_a_cap_that_keeps_recovery_quick(jitter: float):
+    pauses = [pause_seconds(failures, jitter) for failures in range(1, 100)]
+    assert all(later >= earlier for earlier, later in pairwise(pauses))
+    assert 0.5 <= pauses[0] <= 1.0
+    assert max(pauses) <= 15.0
+
+
+def test_many_replicas_do_not_come_back_together():
+    assert pause_seconds(5, 0.0) < pause_seconds(5, 0.5) < pause_seconds(5, 0.99)
+
+
+def test_the_kernel_ends_a_connection_whose_peer_acknowledges_nothing_within_half_a_minute():
+    made = keepalive_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1)))
+    with made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        idle = made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        between = made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL)
+        probes = made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT)
+        assert idle + between * probes <= 30
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 30_000
+
+
+# ---- Events
+
+
+UID = "0b9c5d6e-0000-4000-8000-000000000001"
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def an_event(
+    name: str = "web-1",
+    uid: str = UID,
+    reason: str = "Synced",
+    message: str = "synced",
+    particular: str = "",
+) -> ObjectEvent:
+    return ObjectEvent(
+        regarding=node_reference(name, uid),
+        reason=reason,
+        message=message,
+        component="talos-ccm",
+        discriminator=particular,
+    )
+
+
+def test_two_replicas_in_one_minute_make_one_name():
+    early, late = NOW.replace(second=1), NOW.replace(second=59)
+    assert event_name(an_event(message="one"), early) == event_name(an_event(message="another"), late)
+
+
+def test_another_minute_reason_or_node_makes_another_name():
+    names = {
+        event_name(an_event(), NOW),
+        event_name(an_event(), NOW + timedelta(minutes=1)),
+        event_name(an_event(reason="Blocked"), NOW),
+        event_name(an_event(particular="label zone"), NOW),
+        event_name(an_event(particular="label region"), NOW),
+        event_name(an_event(uid=UID[:-1] + "2"), NOW),
+    }
+    assert len(names) == 6
+
+
+labels = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
+
+
+@given(st.lists(labels, min_size=1, max_size=5).map(lambda parts: ".".join(parts)[:253].rstrip("-.")))
+def test_every_node_name_makes_a_name_that_kubernetes_takes(name: str):
+    made = event_name(an_event(name=name), NOW)
+    assert len(made) <= 253
+    assert SUBDOMAIN.fullmatch(made)
+
+
+def test_an_event_about_a_node_lives_in_default_and_refers_to_its_real_uid():
+    body = event_body(an_event(), instance="pod-1", now=NOW)
+    assert body["metadata"]["namespace"] == "default"
+    assert body["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "web-1", "uid": UID}
+    assert (body["firstTimestamp"], body["count"]) == ("2026-03-01T12:00:00Z", 1)
+
+
+def test_an_event_about_a_namespaced_object_lives_beside_it():
+    about = ObjectReference(kind="ConfigMap", name="claims", uid=UID, namespace="kube-system")
+    event = ObjectEvent(regarding=about, reason="Full", message="x", component="talos-ccm")
+    body = event_body(event, instance="i", now=NOW)
+    assert event_namespace(about) == body["metadata"]["namespace"] == "kube-system"
+    assert body["involvedObject"]["namespace"] == "kube-system"
+
+
+def test_a_message_beyond_what_kubernetes_takes_is_cut():
+    body = event_body(an_event(message="x" * 5000), instance="i", now=NOW)
+    assert len(body["message"]) == 1024

@@ -1,15 +1,18 @@
-"""What no block may touch, as the flow tells it: every address of every Node that is there, once."""
+"""What Nodes report of their addresses, and the subnet of a Node."""
+
+from ipaddress import IPv6Network
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contract.machine import AddressStatus, Inventory
+from libs.common.contract.machine import AddressStatus, Inventory, MachineFacts
 from libs.common.contract.node import NodeAddress
 from services.ipam.core import node_index
 from services.ipam.core.ledger import Exclusions
 from services.ipam.core.node_index import NodeIndex
+from services.ipam.core.pools import CannotAllocate, NotReady, derive_subnet_pool, find_node_subnet_pool
 from tests.builders import NOW, make_facts, make_node, make_node_enriched
 
 
@@ -120,3 +123,166 @@ def test_what_is_excluded_is_what_is_said_last_of_those_who_are_there(words: lis
             machines.pop(number, None)
     said = {f"{ip}/32" for ip in (*nodes.values(), *machines.values())}
     assert addresses_of(known) == said
+
+
+# ---- subnets
+
+
+PERMANENT = 128
+TEMPORARY = 1
+IPV4 = AddressStatus(address="10.0.0.5/24", link="eth0", flags=PERMANENT)
+POOL = ("2001:db8:0:1::/64", 80)
+
+
+def on(address: str, link: str = "eth0", flags: int = PERMANENT) -> AddressStatus:
+    return AddressStatus(address=address, link=link, flags=flags)
+
+
+def facts_of(*addresses: AddressStatus) -> MachineFacts:
+    return make_facts(addresses=(IPV4, *addresses))
+
+
+@pytest.mark.parametrize(
+    ("addresses", "pool"),
+    [
+        ((on("2001:db8:0:1::5/64"),), POOL),
+        ((on("2001:db8:0:1::5/56"),), POOL),  # a wider subnet: the /64 around the address
+        ((on("2001:db8:0:1::5/112"),), ("2001:db8:0:1::/112", 114)),
+        ((on("2001:db8:0:9::5/64"), on("2001:db8:0:1::5/64")), POOL),  # the last permanent one
+        ((on("2001:db8:0:1::5/64"), on("2001:db8:0:9::7/64", flags=TEMPORARY)), POOL),
+        ((on("2001:db8:0:9::7/64", flags=TEMPORARY), on("2001:db8:0:1::5/64")), POOL),
+        ((on("2001:db8:0:1::7/64", flags=TEMPORARY), on("2001:db8:0:9::7/64", flags=TEMPORARY)), POOL),
+        ((on("2001:db8:0:1::5/64"), on("2001:db8:0:2::5/128")), POOL),  # single addresses are skipped
+        ((on("2001:db8:0:1::5/64"), on("2001:db8:0:2::5")), POOL),
+        ((on("2001:db8:0:1::5/64"), on("2001:db8:0:2::5/125")), POOL),  # a next one serves
+        ((on("2001:db8:0:1::5/64"), on("2001:db8:0:2::5/120")), POOL),
+    ],
+)
+def test_the_first_subnet_that_can_hold_pods_is_the_pool(
+    addresses: tuple[AddressStatus, ...], pool: tuple[str, int]
+):
+    assert find_node_subnet_pool(make_node(), facts_of(*addresses)) == pool
+
+
+@pytest.mark.parametrize("link", ["kubespan", "siderolink", "lo", "cilium_host", "dummy0", "kube-ipvs0"])
+def test_links_of_the_cluster_itself_make_no_pool(link: str):
+    assert find_node_subnet_pool(make_node(), facts_of(on("2001:db8:0:1::5/64", link))) is None
+
+
+@pytest.mark.parametrize(
+    "address", ["fd00::5/64", "fe80::5/64", "2001:db8::5/128", "203.0.113.5/24", "rubbish/64"]
+)
+def test_a_machine_without_a_public_subnet_has_no_pool_of_its_own(address: str):
+    assert find_node_subnet_pool(make_node(), facts_of(on(address))) is None
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        make_node(ip="10.0.0.5,2001:db8:0:1::5"),
+        make_node(addresses=(NodeAddress(type="InternalIP", address="2001:db8:0:1::5"),)),
+        make_node(addresses=(NodeAddress(type="ExternalIP", address="2001:db8:0:1::5"),)),
+    ],
+)
+def test_of_several_subnets_the_one_in_which_kubernetes_knows_the_node_is_meant(node):
+    facts = facts_of(on("2001:db8:0:1::5/64"), on("2001:db8:0:9::5/64"))
+    assert find_node_subnet_pool(node, facts) == POOL
+
+
+def test_a_node_that_is_known_by_private_addresses_only_has_the_choice_of_all():
+    node = make_node(ip="10.0.0.5,fd00::5")
+    facts = facts_of(on("2001:db8:0:1::5/64"), on("fd00::5/64"))
+    assert find_node_subnet_pool(node, facts) == POOL
+
+
+def test_a_machine_that_talos_does_not_tell_of_waits():
+    assert isinstance(find_node_subnet_pool(make_node(), None), NotReady)
+
+
+@pytest.mark.parametrize(
+    "listed", [(), (IPV4,), (on("2001:db8:0:9::5/64"),), (IPV4, on("2001:db8::5/128", "external"))]
+)
+def test_a_list_that_lacks_the_kubelets_own_addresses_waits_and_is_never_the_reason_for_a_fallback(listed):
+    """A link that is down, or an address being acquired: a fallback would be permanent (defect 16)."""
+    answer = find_node_subnet_pool(make_node(ip="10.0.0.5,2001:db8::5"), make_facts(addresses=listed))
+    assert isinstance(answer, NotReady)
+    assert "does not list all its kubelet" in answer.reason
+
+
+def test_an_annotation_that_is_no_address_waits():
+    assert isinstance(
+        find_node_subnet_pool(make_node(ip="127.0.0.1"), facts_of(on("2001:db8:0:1::5/64"))), NotReady
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("2001:db8::5/125", "2001:db8::/125 is too small"),
+        ("2001:db8::5/120", "2001:db8::/120 is a single block, which contains the node's own address"),
+        ("2001:db8::5/123", "2001:db8::/123 is a single block"),
+    ],
+)
+def test_a_subnet_that_cannot_hold_the_pods_of_any_node_is_reported(address: str, words: str):
+    answer = find_node_subnet_pool(make_node(), facts_of(on(address), on("2001:db8:1::5/128")))
+    assert isinstance(answer, CannotAllocate)
+    assert words in answer.reason
+
+
+# ---- the reference's table of per-node IPv6 subnets: every length, with its edges
+
+ADDRESS = "2001:db8:1:1111:aaaa:bbbb:cccc:1d3"
+
+
+@pytest.mark.parametrize(
+    ("length", "pool", "mask", "nodes"),
+    [
+        (48, "2001:db8:1:1111::/64", 80, 65536),
+        (56, "2001:db8:1:1111::/64", 80, 65536),
+        (63, "2001:db8:1:1111::/64", 80, 65536),
+        (64, "2001:db8:1:1111::/64", 80, 65536),
+        (65, "2001:db8:1:1111:8000::/65", 81, 65536),
+        (80, "2001:db8:1:1111:aaaa::/80", 96, 65536),
+        (96, "2001:db8:1:1111:aaaa:bbbb::/96", 112, 65536),
+        (99, "2001:db8:1:1111:aaaa:bbbb:c000:0/99", 115, 65536),
+        (100, "2001:db8:1:1111:aaaa:bbbb:c000:0/100", 108, 256),
+        (105, "2001:db8:1:1111:aaaa:bbbb:cc80:0/105", 113, 256),
+        (106, "2001:db8:1:1111:aaaa:bbbb:ccc0:0/106", 110, 16),
+        (111, "2001:db8:1:1111:aaaa:bbbb:cccc:0/111", 115, 16),
+        (112, "2001:db8:1:1111:aaaa:bbbb:cccc:0/112", 114, 4),
+        (118, "2001:db8:1:1111:aaaa:bbbb:cccc:0/118", 120, 4),
+        (119, "2001:db8:1:1111:aaaa:bbbb:cccc:0/119", 120, 2),
+        (120, "2001:db8:1:1111:aaaa:bbbb:cccc:100/120", 120, 1),
+        (123, "2001:db8:1:1111:aaaa:bbbb:cccc:1c0/123", 123, 1),
+    ],
+)
+def test_a_subnet_makes_the_pool_of_the_reference(length: int, pool: str, mask: int, nodes: int):
+    assert derive_subnet_pool(f"{ADDRESS}/{length}") == (pool, mask)
+    assert 1 << mask - int(pool.partition("/")[2]) == nodes
+
+
+@pytest.mark.parametrize("length", [124, 125, 126, 127])
+def test_a_subnet_of_less_than_32_addresses_is_reported(length: int):
+    with pytest.raises(ValueError, match="is too small: /123 is the smallest for pods"):
+        derive_subnet_pool(f"{ADDRESS}/{length}")
+
+
+@pytest.mark.parametrize("prefix", [f"{ADDRESS}/128", ADDRESS])
+def test_a_single_address_is_no_subnet(prefix: str):
+    assert derive_subnet_pool(prefix) is None
+
+
+@pytest.mark.parametrize("prefix", ["10.0.0.5/24", "", "web-1/64", f"{ADDRESS}/129", f"{ADDRESS}/x"])
+def test_what_is_no_ipv6_prefix_is_reported(prefix: str):
+    with pytest.raises(ValueError, match="is no IPv6 address with a prefix length"):
+        derive_subnet_pool(prefix)
+
+
+@given(st.integers(64, 123), st.integers(0, 2**128 - 1), st.integers(0, 2**128 - 1))
+def test_all_nodes_of_a_subnet_share_its_pool(length: int, one: int, other: int):
+    subnet = IPv6Network((one, length), strict=False)
+    neighbour = subnet[other % subnet.num_addresses]
+    assert derive_subnet_pool(f"{subnet[0]}/{length}") == derive_subnet_pool(f"{neighbour}/{length}")
+    found = derive_subnet_pool(f"{neighbour}/{length}")
+    assert found is not None
+    assert neighbour in IPv6Network(found[0])
