@@ -1,10 +1,6 @@
-.PHONY: cloud-config-schema cloud-config-fuzz
+.PHONY: cloud-config-schema
 cloud-config-schema: env ## write the JSON Schema of the --cloud-config file again
 	@$(BIN)/python -m tools.cloud_config_schema > docs/cloud-config.schema.json
-
-MUTATIONS ?= 10000
-cloud-config-fuzz: env ## parse 10,000 broken config files (MUTATIONS=...)
-	@MUTATIONS=$(MUTATIONS) $(BIN)/pytest -q tests/unit/libs/common/cloud_config/test_fuzz.py
 
 CONFIG_DECODING := tests/contract/config_decoding
 

@@ -16,8 +16,8 @@ from libs.common.contract.subjects import STREAM
 from libs.common.service.service import Dependencies
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import NATS, FlowFollower, run_during, wait_until_led, wait_until_ready
+from tests.clocks import ManualClock
 from tests.flow_actors import QUICK
-from tests.manual_clock import ManualClock
 from tests.service_flow import make_dependencies
 
 

@@ -1,12 +1,18 @@
-"""What `talos-ccm` has read of a cluster: messages, certificate requests, and the evidence about a Node."""
+"""What commands of `talos-ccm` read in tests of their views, and their output as a terminal shows it."""
 
+import io
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, LastMessage, ObjectMessages, StreamSnapshot
+from cli.lines import Line, print_lines
 from cli.render.compiled_config import compile_config
 from libs.common.contract.events import (
     DeadLetter,
@@ -68,3 +74,21 @@ def hold_request(
     """Return the request as Kubernetes holds it."""
     status = CsrStatus(conditions=conditions, certificate=certificate)
     return CertificateSigningRequest(metadata=request.metadata, spec=request.spec, status=status)
+
+
+TEXTS: Final = Path(__file__).parent / "unit" / "cli" / "texts"
+
+
+def render_lines(lines: Iterable[Line], width: int | None = None) -> str:
+    """Return the output on a terminal of that width, or in a pipe if it is None; without colors."""
+    screen = io.StringIO()
+    terminal = {"width": width or 80, "force_terminal": width is not None, "color_system": None}
+    print_lines(lines, Console(file=screen, highlight=False, **terminal))  # type: ignore[arg-type]  # by name
+    return screen.getvalue()
+
+
+def read_screens(kind: str) -> dict[str, str]:
+    """Return the recorded output of each case in `<kind>.txt`, where it stands below a line `==== <case>`."""
+    sections = (TEXTS / f"{kind}.txt").read_text().removeprefix("==== ").split("\n==== ")
+    found = (section.partition("\n") for section in sections)
+    return {name: text.removesuffix("\n") + "\n" for name, _, text in found}

@@ -1,6 +1,7 @@
-"""csr under test: signing requests of an API server in memory, and a csr on a bus of its own."""
+"""csr on a bus of its own, requests of an API server in memory, and Nodes that ask for the same."""
 
 import asyncio
+import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
@@ -12,6 +13,7 @@ import msgspec
 
 from libs.common.bus.protocol import Bus
 from libs.common.contract.events import EnrichedCsrGone
+from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import Node
 from libs.common.contract.services import CSR, DURABLES
 from libs.common.contract.signing_request import NODE_USER_PREFIX, SigningRequest
@@ -21,13 +23,21 @@ from libs.common.kube.server_identity import ServerIdentity
 from libs.testbed.signing_requests import make_request_pem
 from services.csr.service import CsrService
 from services.csr.settings import CsrSettings
-from tests.builders import NOW, make_csr_enriched, make_csr_gone, make_csr_observed, make_request
+from tests.builders import NOW, make_csr_enriched, make_csr_gone, make_csr_observed, make_facts, make_request
 from tests.bus_server import BusServer, run_service
-from tests.csr_cases import API_SERVER, NODES, SERVICE_NETWORKS, make_metadata_events
-from tests.in_memory_api import InMemoryEvents
-from tests.manual_clock import ManualClock
-from tests.patches import PatchFailed
-from tests.patches import apply_json_patch as apply_json
+from tests.clocks import ManualClock
+from tests.csr_cases import (
+    AMONG_OTHERS,
+    API_SERVER,
+    NODES,
+    SERVICE_NETWORKS,
+    WHO,
+    CsrCase,
+    make_metadata_events,
+)
+from tests.csr_der import replace_text
+from tests.in_memory_api import InMemoryEvents, PatchFailed
+from tests.in_memory_api import apply_json_patch as apply_json
 from tests.service_flow import ServiceFlow
 
 
@@ -215,3 +225,58 @@ class CsrServiceFlow(ServiceFlow):
     async def file_and_enrich(self, request: SigningRequest, **fields: Any) -> None:
         """A kubelet creates the request; metadata publishes it with these fields."""
         await self.enrich_request(request, observed=await self.file_request(request), **fields)
+
+
+class TwinNode(msgspec.Struct, frozen=True):
+    """A node as web-1 is, with a name and addresses of its own, and without the lies."""
+
+    number: int  # 20 to 250
+
+    @property
+    def name(self) -> str:
+        return f"w-{self.number:03}"
+
+    @property
+    def ips(self) -> tuple[str, str]:
+        return f"10.0.{self.number}.5", f"fd00:7::{self.number:x}:5"
+
+    @property
+    def public_ip(self) -> str:
+        return f"198.51.100.{self.number}"
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.name}.example.com"
+
+    def facts(self) -> MachineFacts:
+        """What its machine attests."""
+        mine = (f"{self.ips[0]}/24", f"{self.ips[1]}/64", f"{self.public_ip}/32")
+        return make_facts(
+            platform="aws",
+            provider_id=f"aws:///eu-1/i-{self.number}",
+            node_name=self.name,
+            node_ip=self.ips[0],
+            hostname=self.full_name,
+            addresses=tuple(AddressStatus(address=address, link="eth0", flags=128) for address in mine),
+        )
+
+    def adapt_case(self, case: CsrCase) -> CsrCase:
+        """The same of this node; what another than web-1 asks for stays as it is."""
+        if case.username != "system:node:web-1":
+            return case
+        assert case.name not in AMONG_OTHERS
+        return msgspec.structs.replace(
+            case,
+            pem=lambda: self._adapt_pem(case.pem),
+            username=f"system:node:{self.name}",
+            reason=case.reason.replace(WHO, self.name),
+        )
+
+    def _adapt_pem(self, pem: Callable[[], bytes]) -> bytes:
+        names = {WHO: self.name, WHO.upper(): self.name.upper()}
+        ips = zip(("10.0.0.5", "fd00:7::5", "198.51.100.5"), (*self.ips, self.public_ip), strict=True)
+        instead = {was.encode(): now.encode() for was, now in names.items()}
+        instead |= {WHO.encode("utf-16-be"): self.name.encode("utf-16-be")}
+        instead |= {ipaddress.ip_address(was).packed: ipaddress.ip_address(now).packed for was, now in ips}
+        with replace_text(instead):
+            return pem()

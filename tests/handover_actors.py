@@ -26,10 +26,10 @@ from services.watcher.service import WatcherService
 from services.watcher.settings import WatcherSettings
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
+from tests.clocks import VirtualClock
 from tests.faulty_bus import FaultyBus
 from tests.in_memory_api import InMemoryLease, InMemoryLock
 from tests.metadata_actors import CALM, ScriptedTalos
-from tests.virtual_loop import VirtualClock
 from tests.watched_nodes import NodeConnection, WatchedNodes
 from tests.watcher_actors import QUICK, ScriptedKind
 

@@ -27,10 +27,9 @@ from tests.builders import (
 )
 from tests.bus_actors import wait_until
 from tests.bus_server import BusServer, run_service
-from tests.in_memory_api import InMemoryEvents
-from tests.manual_clock import ManualClock
-from tests.patches import PatchFailed
-from tests.patches import apply_json_patch as apply_json
+from tests.clocks import ManualClock
+from tests.in_memory_api import InMemoryEvents, PatchFailed
+from tests.in_memory_api import apply_json_patch as apply_json
 from tests.service_flow import ServiceFlow
 
 PODS = ("10.244.0.0/16", "fd00:10:244::/48")

@@ -11,8 +11,8 @@ from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.node import Node
 from libs.common.kube.errors import AlreadyExists, Conflict, FenceFailed, KubeError, NotFound, Unreachable
 from services.ipam.core.pages import StoredPage
-from tests import patches
 from tests.builders import NOW
+from tests.in_memory_api import PatchFailed, apply_json_patch
 
 
 class PendingCall:
@@ -137,8 +137,8 @@ class IpamServer:
         document = msgspec.to_builtins(node)
         document.setdefault("spec", {})
         try:
-            after = msgspec.convert(patches.apply_json_patch(document, list(patch)), Node)
-        except patches.PatchFailed as failed:
+            after = msgspec.convert(apply_json_patch(document, list(patch)), Node)
+        except PatchFailed as failed:
             raise FenceFailed(str(failed)) from failed
         if node.spec.pod_cidrs and after.spec.pod_cidrs != node.spec.pod_cidrs:
             raise FenceFailed("podCIDRs is immutable")

@@ -1,4 +1,4 @@
-"""An API server that misbehaves as told: for faults that no real one shows on demand."""
+"""An API server that misbehaves as told, and a reflector of Nodes with what it has told so far."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -9,8 +9,13 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from libs.common.kube.api import KubeApi
+from libs.common.contract.node import Node
+from libs.common.kube.api import NODES, KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
+from libs.common.kube.objects import UnreadableObject
+from libs.common.kube.reflector import Reflector
+from libs.common.kube.watch_events import Changed, Deleted, ListSnapshot, WatchEvent
+from tests.bus_actors import run_during
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _FENCE: Final = "/a-connection-behind-the-others"
@@ -135,3 +140,40 @@ async def respond_stream(
     if stays_open:
         await asyncio.Event().wait()
     return response
+
+
+class NodeFollower:
+    """Keeps what a reflector tells, and what the Nodes are by it."""
+
+    def __init__(self) -> None:
+        self.events: list[WatchEvent[Node]] = []
+        self.nodes: dict[str, Node] = {}
+        self.unreadable: list[UnreadableObject] = []
+        self.errors: list[Exception] = []
+
+    async def handle(self, happening: WatchEvent[Node]) -> None:
+        self.events.append(happening)
+        match happening:
+            case ListSnapshot():
+                self.nodes = {node.name: node for node in happening.items}
+            case Changed():
+                self.nodes[happening.item.name] = happening.item
+            case Deleted():
+                self.nodes.pop(happening.item.name, None)
+
+    def count(self, kind: type[Any]) -> int:
+        return sum(isinstance(happening, kind) for happening in self.events)
+
+
+@asynccontextmanager
+async def follow_nodes(api: KubeApi, **options: Any) -> AsyncIterator[tuple[NodeFollower, Reflector[Node]]]:
+    follower = NodeFollower()
+    reflector = Reflector(
+        api,
+        NODES,
+        on_unreadable=follower.unreadable.append,
+        on_failure=follower.errors.append,
+        **({"jitter": lambda: 0.0} | options),
+    )
+    async with run_during(reflector.run(follower.handle)):
+        yield follower, reflector

@@ -16,11 +16,10 @@ from libs.common.service.service import Dependencies
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
 from tests.bus_actors import run_during, wait_until, wait_until_led, wait_until_ready
+from tests.clocks import ManualClock
 from tests.flow_actors import QUICK
-from tests.in_memory_api import InMemoryEvents
-from tests.manual_clock import ManualClock
-from tests.patches import PatchFailed, apply_status_patch
-from tests.patches import apply_json_patch as apply_json
+from tests.in_memory_api import InMemoryEvents, PatchFailed, apply_status_patch
+from tests.in_memory_api import apply_json_patch as apply_json
 
 
 class InMemoryNodes(InMemoryEvents):

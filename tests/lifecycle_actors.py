@@ -25,7 +25,7 @@ from tests import builders
 from tests.builders import NOW, STREAM_ID, make_facts, make_node, make_node_enriched
 from tests.bus_actors import wait_for_value, wait_until
 from tests.bus_server import BusServer, run_service
-from tests.manual_clock import ManualClock
+from tests.clocks import ManualClock
 from tests.service_flow import ServiceFlow
 
 OWN_UUID = "3c2f1a5e-7b9d-4e60-8f12-0a1b2c3d4e5f"

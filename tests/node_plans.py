@@ -19,7 +19,7 @@ from services.labeler.core.plan import ClusterConfig, Plan, plan_node
 from services.labeler.core.plan.rejection import Rejection
 from services.labeler.core.rules import compile_rules
 from tests.builders import NOW
-from tests.patches import apply_json_patch, apply_status_patch
+from tests.in_memory_api import apply_json_patch, apply_status_patch
 
 
 def compile_cluster_config(text: str = "", **config: Any) -> ClusterConfig:

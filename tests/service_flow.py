@@ -14,7 +14,7 @@ from libs.common.contract.subjects import DECIDED
 from libs.common.service.service import Dependencies
 from tests.builders import NOW, make_node_enriched, make_node_gone, make_node_observed, make_unreachable
 from tests.bus_actors import MAX_BYTES, wait_for_value
-from tests.manual_clock import ManualClock
+from tests.clocks import ManualClock
 
 REFUSED = MachineFault(
     kind="refused", step="PlatformMetadata", endpoint="cp:50000", message="connection refused"

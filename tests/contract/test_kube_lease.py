@@ -11,8 +11,8 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import NotFound
 from libs.common.kube.lease_lock import LeaseDenial, LeaseGrant, LeaseLock
 from libs.testbed.kubelets import KubeletFleet
+from tests.clocks import ManualClock
 from tests.contract.conftest import ApiServer
-from tests.manual_clock import ManualClock
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 

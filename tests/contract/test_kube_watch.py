@@ -16,7 +16,7 @@ from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.signing_requests import CSRS, SERVING_USAGES, build_signing_request, make_request_pem
 from tests.bus_actors import run_during, wait_until
 from tests.contract.conftest import ApiServer
-from tests.kube_follower import follow_nodes
+from tests.kube_loopback import follow_nodes
 
 
 async def label(api: KubeApi, name: str, value: str) -> None:

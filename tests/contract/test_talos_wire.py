@@ -4,12 +4,8 @@ import re
 
 import pytest
 
-from libs.common.contract.machine import AddressStatus, PlatformMetadata
 from libs.talos import resources
-from libs.talos.machine_reading import read_addresses, read_platform
-from libs.talos.proto.generated import NetIpPrefix, WatchOptions, WatchRequest
-from libs.talos.validation import parse_resources
-from tests.cosi_answers import encode_answer, encode_resource
+from libs.talos.proto.generated import WatchOptions, WatchRequest
 
 EVERYTHING = (
     resources.PLATFORM_METADATA,
@@ -69,36 +65,6 @@ def test_what_is_watched_is_what_decides_about_a_node():
     ]
 
 
-PLATFORM = "0a036177733203692d313a156177733a2f2f2f75732d656173742d31612f692d314001"
-IPV4 = "0a080a040a000005101812060a040a00000530023a04657468304002508001"
-IPV6 = "0a140a1020010db8000000000000000000000005104030023a0465746830400a508005"
-EXTERNAL = "0a080a04cb00710710203a0865787465726e616c4002"
-
-
-def test_platform_metadata_are_read():
-    answers = [_get(resources.PLATFORM_METADATA, PLATFORM)]
-    assert read_platform(parse_resources(resources.PLATFORM_METADATA, answers)) == PlatformMetadata(
-        platform="aws", instance_id="i-1", provider_id="aws:///us-east-1a/i-1", spot=True
-    )
-
-
-@pytest.mark.parametrize(
-    ("spec", "want"),
-    [
-        (IPV4, AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)),
-        (IPV6, AddressStatus(address="2001:db8::5/64", link="eth0", flags=0x280)),
-        (EXTERNAL, AddressStatus(address="203.0.113.7/32", link="external")),
-    ],
-)
-def test_addresses_are_read(spec: str, want: AddressStatus):
-    answers = [encode_answer(encode_resource(resources.ADDRESSES, "eth0/some", bytes.fromhex(spec)))]
-    assert read_addresses(parse_resources(resources.ADDRESSES, answers)) == (want,)
-
-
-def test_an_address_with_a_zone_is_twenty_bytes():
-    assert NetIpPrefix.parse(bytes.fromhex("0a14fe80000000000000000000000000000165746830")).ip[16:] == b"eth0"
-
-
 @pytest.mark.parametrize(
     ("identifier", "asked_for"),
     [
@@ -118,7 +84,3 @@ def test_an_address_with_a_zone_is_twenty_bytes():
 def test_service_addresses_of_ipvs_are_not_asked_for(identifier: str, asked_for: bool):
     """The real thing is Go's RE2 in the server: the integration test of looks asks it."""
     assert (re.search(resources.ADDRESSES.id_regexp, identifier) is not None) == asked_for
-
-
-def _get(asked: resources.ResourceRef, spec: str) -> bytes:
-    return encode_answer(encode_resource(asked, asked.id, bytes.fromhex(spec)))

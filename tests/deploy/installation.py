@@ -1,5 +1,7 @@
-"""The installed chart: its objects on a real API server, its pods as processes, and machines."""
+"""The installed chart on a real API server: its pods as processes, and releases by helm."""
 
+import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,7 +10,13 @@ from typing import Any
 import msgspec
 
 from libs.testbed.control_plane.control_plane import ControlPlane
-from libs.testbed.helm.chart import Manifest, find_nats_workload, select_service_deployments
+from libs.testbed.helm.chart import (
+    CHART,
+    ChartValues,
+    Manifest,
+    find_nats_workload,
+    select_service_deployments,
+)
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet
 from tests.bus_actors import wait_until
@@ -134,3 +142,40 @@ class Installation:
                 path = f"/api/v1/namespaces/{meta['namespace']}/secrets"
                 made = await self.kubelets.request("POST", path, body=secret)
                 assert made.status == 201, made
+
+
+class Operator:
+    """An operator with one release in its own namespace."""
+
+    def __init__(self, program: Path, kubeconfig: Path, home: Path, *, release: str, namespace: str) -> None:
+        self.release = release
+        self.namespace = namespace
+        self._program = program
+        self._environment = {"HOME": str(home), "KUBECONFIG": str(kubeconfig), "PATH": os.environ["PATH"]}
+
+    async def helm(self, *arguments: str) -> str:
+        """Run helm, which must succeed, and return its output."""
+        process = await asyncio.create_subprocess_exec(
+            self._program,
+            *arguments,
+            f"--namespace={self.namespace}",
+            env=self._environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output = (await process.communicate())[0].decode()
+        assert process.returncode == 0, output
+        return output
+
+    async def upgrade(self, values: ChartValues, chart: Path = CHART) -> str:
+        """Install or upgrade the release."""
+        flags = [
+            argument for argument in values.build_arguments() if argument.startswith(("--values", "--set"))
+        ]
+        return await self.helm(
+            "upgrade", "--install", self.release, str(chart), *flags, "--create-namespace", "--reset-values"
+        )
+
+    async def uninstall(self) -> None:
+        """Uninstall the release and wait until its objects are deleted."""
+        await self.helm("uninstall", self.release, "--wait", "--timeout=60s")

@@ -156,11 +156,6 @@ def test_on_the_pod_network_the_kubelet_and_prometheus_reach_every_process(profi
 
 
 @pytest.mark.parametrize("profile", DEPLOYED)
-def test_no_pod_of_a_deployment_uses_the_host_network(profile: str):
-    assert not any(pod(workload).get("hostNetwork") for workload in workloads(profile))
-
-
-@pytest.mark.parametrize("profile", DEPLOYED)
 def test_pods_that_query_machines_have_no_kubernetes_token(profile: str):
     without = {
         workload["metadata"]["name"].removeprefix(f"{prefix(profile)}-")

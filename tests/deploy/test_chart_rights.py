@@ -163,13 +163,3 @@ def test_the_chart_creates_no_account_if_the_operator_has_one():
     assert not [m for m in found if m["kind"] == "ServiceAccount" and m["apiVersion"] == "v1"]
     watcher = select_kind(found, "Deployment")[f"{prefix('default')}-watcher"]
     assert watcher["spec"]["template"]["spec"]["serviceAccountName"] == "mine-watcher"
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_only_lifecycle_may_delete_nodes_and_only_if_it_is_enabled(profile: str):
-    deleting = {
-        account for account, rules in granted(profile).items() if any(r[3] == "delete" for r in rules)
-    }
-    is_enabled = profile in {"reference", "reference-daemonset", "elsewhere"}
-    assert len(deleting) == is_enabled
-    assert all(name.endswith("-lifecycle") or profile == "reference-daemonset" for _, name in deleting)

@@ -10,8 +10,7 @@ from libs.common.contract.services import ALL_IN_ONE_PEAK_MEBIBYTES, SERVICES
 from libs.common.settings.process_settings import ProcessSettings
 from libs.testbed.helm.chart import ChartValues, render_manifests, select_kind, select_service_deployments
 from services.csr.settings import CsrSettings
-from tests.deploy.commands import of_deployments, reading_of
-from tests.deploy.profiles import ZONE, prefix
+from tests.deploy.profiles import ZONE, of_deployments, prefix, reading_of
 
 ALL = ["*", "nodeipam", "cloud-node-lifecycle"]
 

@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 
 import msgspec
 import pytest
-from cryptography import x509
 
 from libs.common.contract.services import SERVICES, PolicyRule
 from libs.testbed.control_plane.control_plane import ControlPlane
@@ -19,8 +18,7 @@ from libs.testbed.signing_requests import APPROVED, CSRS, make_request_pem
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.resource_names import list_policy_rules as bootstrap_rights
 from tests.bus_actors import wait_until
-from tests.deploy.accounts import Account, rules_of, tries_of
-from tests.deploy.forbidden import NEVER
+from tests.deploy.accounts import NEVER, Account, rules_of, tries_of
 from tests.deploy.installation import Installation
 from tests.deploy.pods import IP, Pod
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, QUICK, Cluster
@@ -95,15 +93,6 @@ async def test_every_other_action_is_forbidden(component: str, accounts: dict[st
         if answer.status != 403:
             allowed[what] = answer.status
     assert allowed == {}
-
-
-@pytest.mark.parametrize("component", RIGHTS)
-async def test_no_account_can_impersonate(component: str, accounts: dict[str, Account]):
-    path = "/api/v1/nodes"
-    for user in ("system:admin", f"system:serviceaccount:{NAMESPACE}:{PREFIX}-lifecycle", "system:node:cp"):
-        answer = await accounts[component].request("GET", path, **{"Impersonate-User": user})
-        assert answer.status == 403, (user, answer)
-        assert "impersonate" in answer.body["message"]
 
 
 async def test_csr_cannot_approve_client_certificates(accounts: dict[str, Account], installed: Installation):
@@ -245,25 +234,6 @@ async def test_the_keeper_replaces_a_deleted_key_and_its_service_continues_with_
     await running.until_usable("with-a-new-key")
     await labeler.until("labeler")
     assert installed.forbidden_requests() == {}
-
-
-async def test_services_use_a_name_in_the_certificate_of_the_server(
-    running: Cluster, installed: Installation
-):
-    text = (installed.pods["nats"].volume("generated") / "tls.crt").read_bytes()
-    extensions = x509.load_pem_x509_certificate(text).extensions
-    names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    for service in (wiring.service for wiring in SERVICES):
-        arguments = installed.pods[service].container(service)["args"]
-        (url,) = (word for word in arguments if word.startswith("--nats-url="))
-        host = url.removeprefix("--nats-url=tls://").removesuffix(":4222")
-        assert host in names.get_values_for_type(x509.DNSName)
-
-
-async def test_metadata_and_the_nats_server_have_no_token(running: Cluster, installed: Installation):
-    assert "KUBECONFIG" not in installed.pods["metadata"].environment("metadata")
-    assert "KUBECONFIG" not in installed.pods["nats"].environment("nats")
-    assert "KUBECONFIG" in installed.pods["nats"].environment("keeper")
 
 
 def assert_nothing_was_forbidden(installed: Installation) -> None:

@@ -36,7 +36,7 @@ from services.cloud.settings import CloudSettings
 from tests.builders import NOW, make_node
 from tests.bus_actors import NATS, wait_until
 from tests.bus_server import BusServer, make_flow_fixtures, run_service
-from tests.manual_clock import ManualClock
+from tests.clocks import ManualClock
 from tests.named_machines import make_hetzner_facts
 from tests.service_flow import ServiceFlow
 

@@ -11,8 +11,8 @@ from libs.common.contract.subjects import ENRICHED_CSR
 from services.csr.on_csr_enriched import RETRY_SECONDS
 from tests.builders import NOW, make_facts, make_node
 from tests.bus_actors import wait_until
+from tests.clocks import ManualClock
 from tests.csr_actors import CsrServiceFlow, make_serving_request
-from tests.manual_clock import ManualClock
 
 SOON = 2.0  # a wait ends that soon after what it waits for
 REPEAT = 300.0

@@ -26,9 +26,9 @@ from services.csr.on_csr_enriched import RETRY_SECONDS
 from tests.builders import make_csr_enriched, make_facts, make_message, make_node
 from tests.bus_actors import wait_until
 from tests.bus_server import make_flow_fixtures
+from tests.clocks import ManualClock
 from tests.csr_actors import CsrServiceFlow, make_serving_request
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, WHO
-from tests.manual_clock import ManualClock
 from tests.service_flow import REFUSED
 
 SOON = 2.0  # a wait ends that soon after what it waits for

@@ -11,8 +11,8 @@ from libs.common.contract.node import Node
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.bus_server import make_flow_fixture
+from tests.clocks import ManualClock
 from tests.csr_actors import CsrServiceFlow, make_serving_request
-from tests.manual_clock import ManualClock
 from tests.service_flow import REFUSED
 
 TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"

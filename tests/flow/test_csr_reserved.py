@@ -15,9 +15,9 @@ from services.csr.api_endpoint_watcher import (
 from services.csr.on_csr_enriched import RETRY_SECONDS
 from tests.builders import NOW, make_facts, make_node
 from tests.bus_server import make_flow_fixture
+from tests.clocks import ManualClock
 from tests.csr_actors import CsrServiceFlow, InMemoryRequests, make_serving_request
 from tests.csr_cases import API_SERVER
-from tests.manual_clock import ManualClock
 
 SERVICE_ADDRESS = "10.96.0.1"
 ENDPOINT_NAME = "api.prod.example.com"

@@ -15,8 +15,8 @@ from services.csr.approval_writer import MAX_CONCURRENT_WRITES
 from services.csr.service import CsrService
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
+from tests.clocks import ManualClock
 from tests.csr_actors import CsrServiceFlow, make_serving_request
-from tests.manual_clock import ManualClock
 from tests.service_flow import REFUSED
 
 HONEST = make_facts()

@@ -4,8 +4,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from libs.common.contract.subjects import OBSERVED_NODE
+from tests.clocks import run_virtually
 from tests.handover_actors import NAMES, WITH_LABELER, WITHOUT_LABELER, HandoverRun
-from tests.virtual_loop import run_virtually
 
 Steps = list[tuple[str, str, float]]
 SECONDS = st.sampled_from((0.0, 0.1, 0.7, 3.0, 12.0))

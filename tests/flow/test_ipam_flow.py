@@ -29,6 +29,7 @@ from services.ipam.waiting_nodes import OWN_WRITE_WAIT_SECONDS
 from tests.builders import NOW, make_cluster_networks, make_message, make_node_enriched
 from tests.bus_actors import wait_until, wait_until_led
 from tests.bus_server import make_flow_fixtures
+from tests.clocks import ManualClock
 from tests.ipam_actors import (
     PODS,
     IpamFlow,
@@ -36,7 +37,6 @@ from tests.ipam_actors import (
     make_numbered_facts,
     make_numbered_node,
 )
-from tests.manual_clock import ManualClock
 
 SOON = 5.0  # so soon after there is room
 TWO_BLOCKS = ("10.244.0.0/23",)  # of /24

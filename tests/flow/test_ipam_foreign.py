@@ -7,8 +7,8 @@ from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.controllers import NODE_IPAM
 from tests.bus_actors import wait_until
 from tests.bus_server import make_flow_fixture
+from tests.clocks import ManualClock
 from tests.ipam_actors import IpamFlow, assert_disjoint, make_numbered_facts, make_numbered_node
-from tests.manual_clock import ManualClock
 
 TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
 TALOS_ONLY: Final = (

@@ -18,9 +18,9 @@ from libs.testbed.nats_server import NatsServer
 from services.labeler.service import LabelerService
 from tests.builders import NOW, UNINITIALIZED, make_facts, make_message, make_node, make_node_enriched
 from tests.bus_actors import wait_until
+from tests.clocks import ManualClock
 from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes, run_labeler
-from tests.manual_clock import ManualClock
 
 REFUSED = MachineFault(kind="refused", step="connect", endpoint="cp:50000", message="connection refused")
 TWO_WRITES_AND_AN_EVENT = ["nodes/status", "nodes", "events"]

@@ -18,10 +18,10 @@ from services.labeler.core.own_writes import ROLLOUT_SECONDS
 from services.labeler.service import LabelerService
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
+from tests.clocks import ManualClock
 from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes, run_labeler, wait_until_rolled_out
-from tests.manual_clock import ManualClock
-from tests.mounted_config_map import MountedConfigMap
+from tests.service_flow import MountedConfigMap
 
 CLUSTER_NAME = "node.cloudprovider.kubernetes.io/clustername"
 BAD_YAML = "transformations: [{nam: one}]\n"

@@ -32,9 +32,9 @@ from tests.builders import (
     make_snapshot,
     make_unreachable,
 )
+from tests.clocks import ManualClock
 from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes
-from tests.manual_clock import ManualClock
 
 TIMEOUT = MachineFault(
     kind="timeout", step="PlatformMetadata", endpoint="cp:50000", message="no answer in 5 s"

@@ -25,8 +25,8 @@ from services.watcher.resync_requests import ResyncRequests
 from services.watcher.stats_collectors import NodeStatsCollector, StreamStatsCollector
 from tests.builders import NOW, make_node, make_request
 from tests.bus_actors import MAX_BYTES, NODES, make_event, run_during, wait_until
-from tests.collector import OtlpCollector, export_traces_to, get_attributes, run_collector
-from tests.manual_clock import ManualClock
+from tests.clocks import ManualClock
+from tests.tcp_server import OtlpCollector, export_traces_to, get_attributes, run_collector
 from tests.watcher_actors import PublisherActor, ScriptedNodes, WatcherFlow, make_watcher, run_publisher
 
 

@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.fact_fields import required_resources
+from libs.common.cloud_config.fact_fields import (
+    list_queried_fields,
+    required_resources,
+    required_resources_of_pools,
+)
 from libs.common.cloud_config.selectors import match_selector
 from libs.common.kube.kube_config import KubeConfigError
 from libs.common.kube.kubeconfig import load_context
@@ -52,8 +56,12 @@ def _yaml(data: bytes) -> None:
 def _cloud_config(data: bytes) -> None:
     config = parse_cloud_config(data, "f")
     required_resources(config.rules)
-    for rule in config.rules:
+    required_resources_of_pools(config.pools)
+    for rule in (*config.rules, *config.pools):
         assert match_selector(rule.selector, {}).reason
+    for rule in config.rules:
+        list_queried_fields(rule)
+        rule.entries()
     assert all(finding.format("f").isprintable() for finding in (*config.warnings, *config.differences))
 
 

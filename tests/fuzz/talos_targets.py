@@ -31,7 +31,7 @@ from libs.talos.resources import (
 from libs.talos.validation import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, parse_resources
 from libs.testbed.sim_machines.protobuf_wire import encode
 from tests.fuzz.target import Target
-from tests.talos_conversation import BEGIN, Conversation, prefixed
+from tests.talos_actors import BEGIN, Conversation, prefixed
 
 _SAMPLES: Final = Path(__file__).parents[1] / "contract" / "talos_samples"
 _BETWEEN: Final = b"\n--\n"  # separates the messages of an input

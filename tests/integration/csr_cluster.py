@@ -13,8 +13,8 @@ from libs.testbed.service_permissions import get_collection_path
 from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.signing_requests import CSRS, SigningOutcome, read_outcome
 from tests.bus_actors import wait_until
+from tests.csr_actors import TwinNode
 from tests.csr_cases import FACTS, NODES, UNREACHABLE, WHO, CsrCase
-from tests.csr_twins import TwinNode
 
 
 def machine_of(facts: MachineFacts, reachable_at: tuple[str, ...]) -> SimMachineFacts:

@@ -21,7 +21,7 @@ from h2.exceptions import ProtocolError
 
 from libs.talos.proto.generated import GetRequest
 from libs.testbed.talos_pki import TalosPki
-from tests.cosi_answers import encode_answer, encode_resource
+from tests.talos_actors import encode_answer, encode_resource
 
 Headers = list[tuple[str, str]]
 HEADERS: Headers = [(":status", "200"), ("content-type", "application/grpc")]

@@ -17,8 +17,8 @@ from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.signing_requests import CSRS, SigningOutcome
 from services.csr.core.certificate_request import CertificateRequest, parse_request
 from tests.bus_actors import wait_until
+from tests.csr_actors import TwinNode
 from tests.csr_cases import AMONG_OTHERS, CASES, CsrCase
-from tests.csr_twins import TwinNode
 from tests.integration.conftest import ConnectBus, StartServices
 from tests.integration.csr_cluster import (
     all_still_ready,

@@ -10,7 +10,7 @@ from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from tests.bus_actors import wait_until
-from tests.kube_follower import follow_nodes
+from tests.kube_loopback import follow_nodes
 
 NODES = "/api/v1/nodes"
 

@@ -18,12 +18,12 @@ from libs.common.kube.watch_events import ListSnapshot, WatchEvent
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from tests.bus_actors import wait_until
-from tests.kube_follower import follow_nodes
 from tests.kube_loopback import (
     LoopbackServer,
     encode_bookmark,
     encode_error,
     encode_event,
+    follow_nodes,
     make_node_object,
     open_api,
     respond_error,

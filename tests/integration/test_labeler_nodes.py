@@ -21,10 +21,10 @@ from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.nats_server import NatsServer
 from tests.builders import make_facts
 from tests.bus_actors import wait_until
+from tests.clocks import ManualClock
 from tests.flow_actors import FlowActor
 from tests.integration.service_api import open_api_of
 from tests.labeler_actors import run_labeler
-from tests.manual_clock import ManualClock
 from tests.node_plans import exclude_record_label
 from tests.platform_cases import PLATFORMS, PlatformCase
 

@@ -29,10 +29,10 @@ from libs.testbed.service_permissions import get_user_name
 from services.labeler.core.plan.ownership_record import ManagedFields, encode_managed_fields
 from tests.builders import make_facts
 from tests.bus_actors import wait_until
+from tests.clocks import ManualClock
 from tests.flow_actors import FlowActor
 from tests.integration.service_api import open_api_of
 from tests.labeler_actors import run_labeler
-from tests.manual_clock import ManualClock
 from tests.node_plans import decode_record_annotation
 
 USER = get_user_name(LABELER)

@@ -6,7 +6,7 @@ from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from tests.bus_actors import wait_until
 from tests.integration.conftest import StartServices
-from tests.mounted_config_map import MountedConfigMap
+from tests.service_flow import MountedConfigMap
 
 EVENTS = "/api/v1/namespaces/default/events"
 REJECTED = "reason=CloudConfigRejected"

@@ -14,7 +14,6 @@ from libs.talos.api import MachineUnavailable, TalosApi, WatchSnapshot
 from libs.talos.credentials import CredentialStore
 from libs.talos.proto.generated import EventType
 from libs.testbed.talos_pki import TalosPki
-from tests.cosi_answers import encode_answer, encode_event
 from tests.integration.scripted_endpoint import (
     HEADERS,
     OK,
@@ -24,7 +23,7 @@ from tests.integration.scripted_endpoint import (
     ScriptedEndpoint,
     scripted_endpoint,
 )
-from tests.talos_actors import query_fault
+from tests.talos_actors import encode_answer, encode_event, query_fault
 
 HOSTILE, HONEST = "10.75.0.1", "10.75.0.2"
 

@@ -16,8 +16,8 @@ from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_processes import ServiceProcesses
 from tests.bus_actors import wait_until
-from tests.collector import OtlpCollector, get_attributes, run_collector
 from tests.integration.service_cluster import open_simulated
+from tests.tcp_server import OtlpCollector, get_attributes, run_collector
 
 FIRST = "journey-1.example.com"
 FLEET = 200

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from tests.model.handover_environment import list_faults
 from tests.model.handover_key import build_key
 from tests.model.handover_state import (
     LEADING,
@@ -20,7 +19,7 @@ from tests.model.handover_state import (
     Stored,
     Watcher,
 )
-from tests.model.handover_stream import apply, catch_up, is_accepted, publish, replay
+from tests.model.handover_stream import apply, catch_up, is_accepted, list_faults, publish, replay
 from tests.model.handover_watcher import (
     Conflict,
     add_all,

@@ -17,8 +17,8 @@ from libs.testbed.sim_apiserver.server import SimApiServer
 from tests.architecture.sources import ROOT
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
 from tests.bus_actors import wait_until
-from tests.collector import OtlpCollector, run_collector
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, QUICK, Cluster
+from tests.tcp_server import OtlpCollector, run_collector
 
 RULES: Final = ROOT / "deploy" / "k8s" / "chart" / "files" / "observability" / "rules.yaml"
 CONFIG: Final = "transformations:\n- name: team\n  labels: {team: red}\n"

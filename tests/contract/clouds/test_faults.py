@@ -9,9 +9,9 @@ import pytest
 
 from libs.clouds.instances import Anchor, Instance, Instances, NotFound, Unanswered
 from libs.testbed.pki import CertificateAuthority
+from tests.clocks import run_virtually
 from tests.contract.clouds.accounts import FILE, OPEN, SECRET, CloudAccount, open_client
 from tests.tcp_server import serve_tcp
-from tests.virtual_loop import run_virtually
 
 
 @pytest.fixture(params=OPEN)

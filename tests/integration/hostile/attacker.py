@@ -10,8 +10,8 @@ from libs.common.contract.machine import PlatformMetadata
 from libs.testbed.kubelet_node import build_registered_node
 from libs.testbed.kubelets import MERGE, SimKubelet
 from libs.testbed.machine_fleet import Address, SimMachineFacts
+from tests.csr_actors import TwinNode
 from tests.csr_cases import CASES, CsrCase
-from tests.csr_twins import TwinNode
 from tests.integration.csr_cluster import file_case, machine_of
 from tests.integration.hostile.attacked_cluster import NODES, AttackedCluster
 

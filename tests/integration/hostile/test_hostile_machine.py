@@ -9,7 +9,7 @@ import pytest
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from tests.bootstrap_actors import install_bootstrap
-from tests.csr_twins import TwinNode
+from tests.csr_actors import TwinNode
 from tests.integration.hostile.attacked_cluster import AttackedCluster, run_attacked_cluster
 from tests.integration.hostile.attacker import FIRST_NUMBER, Attacker
 from tests.integration.hostile.attempts import Attempt

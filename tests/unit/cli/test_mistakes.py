@@ -26,7 +26,7 @@ from cli.status.text import format_status
 from libs.common.cloud_config.document import CloudConfigError
 from services.labeler.core.rules import RulesError
 from tests.builders import NOW
-from tests.cli_screen import TEXTS, render_lines
+from tests.cli_snapshots import TEXTS, render_lines
 from tests.cloud_config_mutations import SEEDS, generate_mutations
 from tests.unit.cli.status.test_flow import FLOW, WELL, a_queue
 
@@ -216,7 +216,7 @@ def test_what_the_watchers_pod_says_of_queues_steers_none_either():
 # ---- any file
 
 
-MUTATIONS = int(os.environ.get("MUTATIONS", "300"))
+MUTATIONS = 300
 SHOWN = [load_samples()[platform] for platform in ("aws", "container", "nocloud")]
 
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from cli.__main__ import main
 from cli.progress import Progress
 from tests.architecture.sources import ROOT
-from tests.cli_screen import read_screens
+from tests.cli_snapshots import read_screens
 from tests.unit.cli.explain.csr import test_explain
 from tests.unit.cli.explain.node import test_node
 from tests.unit.cli.status import test_flow

@@ -37,8 +37,7 @@ from libs.common.kube.objects import Page, Resource
 from services.labeler.core.plan import ClusterConfig
 from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node
-from tests.cli_screen import render_lines
-from tests.cli_snapshots import make_evidence
+from tests.cli_snapshots import make_evidence, render_lines
 from tests.node_plans import change_metadata, compile_one_rule, plan_and_apply
 from tests.unit.cli.status.test_flow import WELL
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from cli.__main__ import main
 from cli.config.config_check import check_config
 from libs.common.contract.platforms import PLATFORMS
-from tests.cli_screen import TEXTS
+from tests.cli_snapshots import TEXTS
 
 GOOD = """\
 transformations:

@@ -22,8 +22,8 @@ from services.labeler.core.plan import plan_node
 from tests.address_cases import on_link
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, make_facts, make_node
-from tests.cli_screen import TEXTS
-from tests.patches import apply_json_patch
+from tests.cli_snapshots import TEXTS
+from tests.in_memory_api import apply_json_patch
 
 RULES, CHANGED = TEXTS / "rules.yaml", TEXTS / "rules-changed.yaml"
 OLD = compile_config(RULES.read_bytes(), "rules.yaml")

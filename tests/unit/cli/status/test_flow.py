@@ -25,8 +25,7 @@ from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, Ob
 from services.ipam.core.pages import Claim, Page, encode_page, page_range_of
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, STREAM_ID, make_node, make_request
-from tests.cli_screen import read_screens, render_lines
-from tests.cli_snapshots import hold_request
+from tests.cli_snapshots import hold_request, read_screens, render_lines
 
 READY = (NodeCondition(type="Ready", status="True"),)
 TAKEN = "pulls from labeler-nodes"

@@ -6,7 +6,7 @@ import pytest
 
 from libs.clouds.credential_file import CredentialFile
 from libs.clouds.instances import Unanswered
-from tests.manual_clock import ManualClock
+from tests.clocks import ManualClock
 
 SECRET = "only-the-cloud-knows"
 

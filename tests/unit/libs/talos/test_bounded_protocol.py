@@ -19,7 +19,7 @@ from libs.talos.proto.strict import InvalidResponse
 from libs.talos.stream_buffer import StreamBuffer, WaiterEvent
 from libs.talos.validation import MAX_MESSAGE_BYTES
 from tests.bus_actors import wait_until
-from tests.talos_conversation import BEGIN, OK, Conversation, prefixed
+from tests.talos_actors import BEGIN, OK, Conversation, prefixed
 
 
 async def test_the_frames_of_one_turn_are_written_together():

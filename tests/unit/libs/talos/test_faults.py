@@ -26,7 +26,7 @@ from libs.talos.proto.generated import EventType
 from libs.talos.proto.strict import InvalidResponse
 from libs.talos.resources import ADDRESSES
 from libs.talos.talosconfig import Endpoint
-from tests.cosi_answers import encode_event, encode_resource
+from tests.talos_actors import encode_event, encode_resource
 
 DIAL = 'connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.5:50000: connect: refused"'
 HANDSHAKE = (

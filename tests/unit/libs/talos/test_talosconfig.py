@@ -178,14 +178,6 @@ def test_a_bad_endpoint_from_the_environment_is_blamed_on_the_environment():
         parse_talosconfig(a_talosconfig(), source="f", endpoints="a b")
 
 
-@given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
-def test_any_file_is_a_config_or_a_credentials_error(text: bytes):
-    try:
-        parse_talosconfig(text, source="f")
-    except CredentialsError:
-        return
-
-
 @given(st.text(min_size=1, max_size=60).filter(lambda text: text.replace(",", "").strip()))
 def test_any_endpoints_are_endpoints_or_a_credentials_error(text: str):
     try:

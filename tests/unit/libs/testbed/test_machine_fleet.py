@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contract.platforms import PLATFORMS
-from libs.testbed.machine_facts import make_machine
-from libs.testbed.sim_machines.protobuf_wire import decode, encode, get_message, get_text
+from libs.testbed.sim_machines.protobuf_wire import decode, encode, get_message
 from libs.testbed.sim_machines.requests import (
     CallRejected,
     ResourceSelection,
@@ -20,9 +18,8 @@ from libs.testbed.sim_machines.resource_state import (
     list_opening_events,
     matches_watch,
     reconcile,
-    select_resources,
 )
-from libs.testbed.sim_machines.resources import SimResource, build_resources
+from libs.testbed.sim_machines.resources import SimResource
 
 NODENAMES = ("k8s", "Nodenames.kubernetes.talos.dev")
 ALL = WatchRequest(ResourceSelection("ns", "kind"), bootstrap_contents=True)
@@ -68,15 +65,6 @@ def test_an_unchanged_resource_has_no_event_and_no_new_version(
         else:
             assert held.version == (first[key].version + 1 if key in first else 1)
     assert reconcile(second, after, 3) == (second, [])
-
-
-@pytest.mark.parametrize("platform", sorted(PLATFORMS))
-def test_the_resources_of_every_platform_can_be_built(platform: str):
-    machine = make_machine("web-1", platform=platform, ip6="fd00::1", external_ips=["203.0.113.7"])
-    state, _ = reconcile({}, build_resources(machine), 0)
-    assert len(state) == len(build_resources(machine))
-    (nodename,) = select_resources(state, ResourceSelection(*NODENAMES))
-    assert get_text(decode(nodename.resource.spec), 1) == "web-1"
 
 
 @pytest.mark.parametrize("field", [2, 3, 5, 6, 7])  # tail, labels, aggregated, bookmarks

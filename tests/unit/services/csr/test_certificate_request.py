@@ -1,6 +1,5 @@
 """What is read of a kubelet's request, and that no bytes raise."""
 
-import base64
 import ipaddress
 
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from libs.common.contract.signing_request import REQUEST_LIMIT
 from services.csr.core import certificate_request as reading
 from services.csr.core.certificate_request import CertificateRequest, MalformedRequest, parse_request
-from tests.csr_cases import CASES
 from tests.csr_der import (
     ORGANIZATION,
     RequestFields,
@@ -26,12 +24,6 @@ from tests.csr_der import (
 )
 
 HONEST = RequestFields(sans=(encode_dns_name("web-1"), encode_ip("10.0.0.5"), encode_ip("fd00:7::5")))
-
-
-def accepted_requests() -> st.SearchStrategy[bytes]:
-    """Requests that the API server takes; their keys are made when a test asks for them."""
-    pems = [case.pem() for case in CASES if case.refused_by_api is False]
-    return st.sampled_from([pem for pem in pems if b":" not in pem])  # a PEM header is not base64
 
 
 def asked(pem: bytes) -> CertificateRequest:
@@ -118,31 +110,6 @@ def test_a_request_of_the_largest_size_is_read_and_a_larger_one_is_not():
     spaces = REQUEST_LIMIT - len(pem)
     assert isinstance(parse_request(pem + b"\n" * spaces), CertificateRequest)
     assert isinstance(parse_request(pem + b"\n" * (spaces + 1)), MalformedRequest)
-
-
-@given(st.binary(max_size=2000))
-def test_no_bytes_raise(data: bytes):
-    assert isinstance(parse_request(data), MalformedRequest)
-
-
-@given(st.binary(max_size=2000))
-def test_no_der_raises(der: bytes):
-    assert isinstance(parse_request(encode_pem(der)), CertificateRequest | MalformedRequest)
-
-
-@given(st.deferred(accepted_requests), st.data())
-def test_no_mutation_of_a_request_raises(pem: bytes, data: st.DataObject):
-    mutated = bytearray(base64.b64decode(b"".join(pem.split(b"-----")[2].split())) if pem else b"")
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, max(0, len(mutated) - 1)))
-        kind = data.draw(st.sampled_from(["set", "cut", "insert"]))
-        if kind == "set" and mutated:
-            mutated[at] = data.draw(st.integers(0, 255))
-        elif kind == "cut":
-            del mutated[at : at + data.draw(st.integers(1, 30))]
-        else:
-            mutated[at:at] = data.draw(st.binary(min_size=1, max_size=8))
-    assert isinstance(parse_request(encode_pem(bytes(mutated))), CertificateRequest | MalformedRequest)
 
 
 @given(st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=40)), max_size=8))

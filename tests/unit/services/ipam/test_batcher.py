@@ -13,8 +13,8 @@ from services.ipam.core.allocation import AllocationRequest, AllocationResult, A
 from services.ipam.reports import COMPONENT, NOT_AVAILABLE, NodeEvents
 from tests.builders import NOW
 from tests.bus_actors import wait_until
+from tests.clocks import ManualClock
 from tests.in_memory_api import InMemoryEvents
-from tests.manual_clock import ManualClock
 
 Submitted = asyncio.Task[AllocationResult]
 

@@ -16,8 +16,8 @@ from services.ipam.core.pages import Claim, Page, encode_page
 from services.ipam.garbage_collector import GarbageCollector
 from services.ipam.reports import OTHER_ALLOCATOR, NodeEvents, PoolMetrics, SweepReporter
 from tests.builders import NOW
+from tests.clocks import ManualClock
 from tests.ipam_actors import InMemoryCluster
-from tests.manual_clock import ManualClock
 
 QUARANTINE = timedelta(minutes=10)
 RESYNC_SECONDS = 300.0

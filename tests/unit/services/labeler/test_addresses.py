@@ -11,7 +11,6 @@ from libs.common.contract.ip_addresses import (
     InvalidNodeIP,
     is_global_unicast,
     is_private,
-    parse_ip,
     parse_node_ips,
 )
 from libs.common.contract.machine import AddressStatus
@@ -90,14 +89,6 @@ def test_the_file_selects_external_addresses_on_every_platform(
             external_ips=config.external_ips,
         )
         assert [each.address for each in found if each.type == "ExternalIP"] == expected
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_provided_node_ips_come_first_and_alone_in_their_type(case: AddressCase):
-    found = addresses_of(case)
-    provided = case.provided.split(",")
-    first = [text.split("=")[1] for text in found if text.startswith("InternalIP=")]
-    assert first == [str(parse_ip(text)) for text in provided]
 
 
 @pytest.mark.parametrize(

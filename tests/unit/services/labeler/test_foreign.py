@@ -64,17 +64,6 @@ def writes_nothing(plan: Plan) -> bool:
     )
 
 
-def test_a_node_that_the_selector_leaves_out_is_not_even_freed_of_our_old_condition():
-    for taints in ((), (UNINITIALIZED,)):
-        node = make_node(
-            labels={"team": "b"}, taints=taints, conditions=(STALE,), provider_id="talos://metal/1"
-        )
-        plan = planned(node, METAL, TEAM_A)
-        assert writes_nothing(plan)
-        assert 'team is "b"' in plan.reason
-        assert writes_nothing(plan_unreachable_node(node, make_unreachable(node), TEAM_A))
-
-
 def test_a_node_that_the_selector_takes_in_is_initialised_as_ever():
     node = make_node(labels=OURS)
     changes, as_ever = planned(node, HCLOUD, TEAM_A).changes, planned(node, HCLOUD, ClusterConfig()).changes
@@ -181,20 +170,6 @@ def test_a_contradiction_with_the_machine_is_told_and_the_node_stays_initialised
 def plan_late(node: Node, event: NodeEnriched | NodeUnreachable | None, config: ClusterConfig) -> Plan | None:
     """The monitor's plan for a Node that has waited for an hour."""
     return plan_waiting_node(UninitializedNode(uid=node.uid, since=0.0), node, event, config, at=3600.0)
-
-
-@pytest.mark.parametrize("config", [TEAM_A, TALOS_ONLY])
-def test_a_foreign_node_that_waits_is_told_nothing(config: ClusterConfig):
-    for node in (make_node(labels={"team": "b"}), make_node(labels={"team": "b"}, ip="")):
-        for said in (make_node_enriched(node, HCLOUD), make_unreachable(node), None):
-            plan = plan_late(node, said, config)
-            assert plan is not None
-            assert plan.not_ours is not None
-            assert plan.not_ours.notice is None
-    plan = plan_late(make_node(ip=""), None, ClusterConfig())
-    assert plan is not None
-    assert plan.not_ours is not None
-    assert plan.not_ours.notice is not None
 
 
 @pytest.mark.parametrize(

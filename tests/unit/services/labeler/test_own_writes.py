@@ -24,7 +24,7 @@ from services.labeler.core.own_writes import (
 )
 from services.labeler.core.plan import ClusterConfig
 from tests.builders import UNINITIALIZED, make_facts, make_node, make_node_enriched
-from tests.manual_clock import ManualClock
+from tests.clocks import ManualClock
 from tests.node_plans import apply_plan, change_metadata, compile_one_rule, plan_for
 
 

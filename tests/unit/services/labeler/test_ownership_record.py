@@ -23,6 +23,7 @@ from services.labeler.core.plan.ownership_record import (
     read_ownership_record,
 )
 from tests.builders import make_facts, make_node
+from tests.in_memory_api import PatchFailed, apply_json_patch
 from tests.node_plans import (
     apply_plan,
     change_metadata,
@@ -34,7 +35,6 @@ from tests.node_plans import (
     set_ownership_record,
     to_document,
 )
-from tests.patches import PatchFailed, apply_json_patch
 
 MARKS = st.dictionaries(st.text(max_size=5), st.none() | st.text(max_size=5), max_size=4)
 OWNED = st.builds(

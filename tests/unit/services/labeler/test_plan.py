@@ -21,11 +21,11 @@ from libs.common.contract.node import (
 )
 from libs.common.contract.node_patch import build_status_patch
 from services.labeler.core.plan import IN_SYNC_REASON, ClusterConfig, Plan, merge_plans, plan_node
-from services.labeler.core.plan.labels import LIFECYCLE, REGION, ZONE, is_label_value
+from services.labeler.core.plan.labels import LIFECYCLE, REGION, ZONE
 from services.labeler.core.plan.node_ownership import find_foreign
 from tests.builders import NOW, UNINITIALIZED, make_facts, make_node
+from tests.in_memory_api import apply_status_patch
 from tests.node_plans import apply_plan, exclude_record_label, to_document
-from tests.patches import apply_status_patch
 from tests.platform_cases import PLATFORMS, PlatformCase
 
 BLOCKED = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="TalosUnreachable", message="m")
@@ -147,21 +147,11 @@ def test_a_value_that_kubernetes_refuses_is_skipped_and_told_and_stops_nothing(v
     assert repr(value[:100]) in notice.message
 
 
-@pytest.mark.parametrize("value", ["a", "a" * 63, "A1", "a-b_c.d", "1996"])
-def test_values_that_kubernetes_takes_are_taken(value: str):
-    assert is_label_value(value)
-
-
 @pytest.mark.parametrize("effect", ["NoSchedule", "PreferNoSchedule", "NoExecute"])
 def test_the_uninitialized_taint_goes_whatever_its_effect_and_others_stay(effect: str):
     other = Taint(key="example.com/mine", effect="NoSchedule")
     node = make_node(taints=(other, Taint(key=UNINITIALIZED_TAINT, value="true", effect=effect), other))
     assert settled(node).spec.taints == (other, other)
-
-
-def test_all_of_several_uninitialized_taints_go_at_once():
-    node = make_node(taints=(UNINITIALIZED, Taint(key=UNINITIALIZED_TAINT, effect="NoExecute")))
-    assert settled(node).spec.taints == ()
 
 
 def test_a_taint_that_the_machine_config_puts_back_is_no_fight_but_a_reason():

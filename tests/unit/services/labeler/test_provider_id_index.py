@@ -24,7 +24,7 @@ from tests.builders import (
     make_node_observed,
     make_unreachable,
 )
-from tests.manual_clock import ManualClock
+from tests.clocks import ManualClock
 from tests.node_plans import compile_one_rule
 
 ID = "vm://c/7"

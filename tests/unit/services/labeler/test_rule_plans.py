@@ -21,9 +21,7 @@ from tests.node_plans import (
     plan_and_apply,
     plan_for,
     set_ownership_record,
-    to_document,
 )
-from tests.patches import PatchFailed, apply_json_patch
 
 METAL = make_facts()
 HCLOUD = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu-central", zone="fsn1-dc14")
@@ -89,21 +87,6 @@ def test_what_is_said_of_a_write_is_one_line_whatever_the_machine_says():
     assert all(line.isprintable() for line in plan.summary)
 
 
-def test_a_changed_rule_changes_the_node_in_one_patch():
-    node = plan_and_apply(make_node(), METAL, TEAM)
-    plan = plan_for(node, METAL, OTHER_TEAM)
-    assert plan.summary == ("label example.com/team=db",)
-    assert set(plan.changes.annotations) == {FIELD_OWNERSHIP_ANNOTATION}
-    assert apply_plan(node, plan).labels["example.com/team"] == "db"
-
-
-def test_a_label_that_somebody_removed_is_put_back_and_the_record_stays_as_it_is():
-    node = change_metadata(plan_and_apply(make_node(), METAL, TEAM), labels={"example.com/team": None})
-    plan = plan_for(node, METAL, TEAM)
-    assert plan.summary == ("label example.com/team=web",)
-    assert FIELD_OWNERSHIP_ANNOTATION not in plan.changes.annotations
-
-
 def test_a_label_that_somebody_changed_is_theirs_for_ever_and_that_is_told_once():
     node = change_metadata(plan_and_apply(make_node(), METAL, TEAM), labels={"example.com/team": "mine"})
     plan = plan_for(node, METAL, TEAM)
@@ -123,16 +106,6 @@ def test_a_label_that_somebody_changed_is_theirs_for_ever_and_that_is_told_once(
     assert plan_and_apply(removed, METAL, TEAM).labels["example.com/team"] == "web"
 
 
-def test_a_label_that_the_node_had_before_its_rule_is_never_touched():
-    node = make_node(labels={"example.com/team": "mine", "same": "web"})
-    config = compile_one_rule(labels="{example.com/team: web, same: web}")
-    node = plan_and_apply(node, METAL, config)
-    assert (node.labels["example.com/team"], node.labels["same"]) == ("mine", "web")
-    for other in (compile_one_rule(labels="{same: db}"), NONE):
-        node = plan_and_apply(node, METAL, other)
-        assert (node.labels["example.com/team"], node.labels["same"]) == ("mine", "web")
-
-
 def test_a_rules_label_goes_before_a_built_in_one_which_comes_back_without_it():
     config = compile_one_rule(labels=f"{{{ZONE[0]}: rack-7}}")
     node = plan_and_apply(make_node(), HCLOUD, config)
@@ -143,17 +116,6 @@ def test_a_rules_label_goes_before_a_built_in_one_which_comes_back_without_it():
 
 
 # ---- built-in labels
-
-
-def test_a_built_in_label_that_somebody_changed_is_theirs_from_then_on():
-    node = change_metadata(plan_and_apply(make_node(), HCLOUD, NONE), labels={ZONE[0]: "elsewhere"})
-    plan = plan_for(node, HCLOUD, NONE)
-    assert exclude_record_label(plan.changes.labels) == {}
-    assert [reason for reason, _ in told(plan)] == ["KeptForOthers"]
-    node = apply_plan(node, plan)
-    assert plan_for(node, HCLOUD, NONE).outcome == "unchanged"
-    moved = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu-central", zone="nbg1")
-    assert exclude_record_label(plan_for(node, moved, NONE).changes.labels) == {ZONE[1]: "nbg1"}
 
 
 def test_a_joining_node_gets_its_zone_whatever_its_kubelet_registered():
@@ -184,21 +146,10 @@ def test_an_overridden_zone_is_reconciled_and_goes_with_its_rule():
     assert plan_and_apply(node, METAL, NONE).labels == plan_and_apply(make_node(), METAL, NONE).labels
 
 
-def test_without_the_rule_the_machines_own_zone_is_back():
-    node = plan_and_apply(make_node(), HCLOUD, compile_one_rule(platformMetadata="{Zone: a}"))
-    assert node.labels[ZONE[0]] == "a"
-    assert plan_and_apply(node, HCLOUD, NONE).labels[ZONE[0]] == "fsn1-dc14"
-
-
 def test_an_overridden_lifecycle_comes_and_goes():
     node = plan_and_apply(make_node(), METAL, compile_one_rule(platformMetadata='{Spot: "true"}'))
     assert node.labels[LIFECYCLE] == "spot"
     assert LIFECYCLE not in plan_and_apply(node, METAL, NONE).labels
-
-
-def test_a_lifecycle_that_a_person_set_on_a_node_of_ours_stays():
-    node = change_metadata(plan_and_apply(make_node(), METAL, NONE), labels={LIFECYCLE: "spot"})
-    assert plan_for(node, METAL, NONE).summary == ()
 
 
 # ---- what fails
@@ -216,26 +167,6 @@ def test_a_smbios_name_that_is_no_label_is_told_by_rule_and_key_and_the_node_is_
     assert message.startswith(
         f"rule 'one': label 'example.com/product' with the value {name!r} is left out: "
     )
-
-
-def test_what_a_rule_set_stays_while_its_template_fails_and_changes_once_it_does_not():
-    config = compile_one_rule(labels="{example.com/zone: '{{ slice .Zone 0 4 }}'}")
-    node = plan_and_apply(make_node(), HCLOUD, config)
-    assert node.labels["example.com/zone"] == "fsn1"
-    nothing = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu-central")
-    plan = plan_for(node, nothing, config)
-    assert plan.summary == ()
-    assert [reason for reason, _ in told(plan)] == ["LabelSkipped"]
-    moved = make_facts(platform="hcloud", provider_id="hcloud://7", region="eu-central", zone="nbg1-dc3")
-    assert plan_and_apply(node, moved, config).labels["example.com/zone"] == "nbg1"
-
-
-def test_zones_stay_while_the_rule_that_gives_them_fails():
-    config = compile_one_rule(platformMetadata="{Zone: '{{ slice .Region 0 2 }}'}")
-    node = plan_and_apply(make_node(), HCLOUD, config)
-    assert node.labels[ZONE[0]] == "eu"
-    nothing = make_facts(platform="hcloud", provider_id="hcloud://7", zone="fsn1-dc14")
-    assert plan_for(node, nothing, config).summary == ()
 
 
 def test_many_things_that_fail_are_a_few_events():
@@ -289,11 +220,6 @@ def test_a_node_that_joins_anew_gets_its_taints_anew():
     )
 
 
-def test_a_taint_of_a_new_rule_reaches_nodes_in_use():
-    node = plan_and_apply(make_node(), METAL, NONE)
-    assert plan_and_apply(node, METAL, TAINT).spec.taints == (WAITING,)
-
-
 def test_another_effect_is_another_taint_and_the_old_one_goes():
     node = plan_and_apply(make_node(), METAL, TAINT)
     node = plan_and_apply(node, METAL, compile_one_rule(taints="{example.com/agent: NoSchedule}"))
@@ -305,16 +231,6 @@ def test_a_changed_value_is_changed_in_place():
     node = change_metadata(plan_and_apply(make_node(), METAL, TAINT), taints=(WAITING, mine))
     node = plan_and_apply(node, METAL, compile_one_rule(taints="{example.com/agent: 'other:NoExecute'}"))
     assert node.spec.taints == (Taint(key="example.com/agent", value="other", effect="NoExecute"), mine)
-
-
-def test_a_taint_that_somebody_set_differently_is_theirs():
-    theirs = Taint(key="example.com/agent", value="theirs", effect="NoExecute")
-    node = make_node(taints=(theirs, UNINITIALIZED))
-    plan = plan_for(node, METAL, TAINT)
-    node = apply_plan(node, plan)
-    assert node.spec.taints == (theirs,)
-    assert "another writer has set taint example.com/agent:NoExecute to 'theirs'" in told(plan)[0][1]
-    assert plan_and_apply(node, METAL, NONE).spec.taints == (theirs,)
 
 
 def test_a_taint_of_talos_gets_no_second_effect():
@@ -356,13 +272,6 @@ def test_what_the_reference_left_is_adopted_and_goes_with_its_rule():
     node = plan_and_apply(node, METAL, NONE)
     assert "example.com/team" not in node.labels
     assert "example.com/note" not in node.annotations
-
-
-def test_another_value_than_the_rules_on_an_unrecorded_node_is_theirs():
-    node = of_the_reference(labels={"example.com/team": "mine"})
-    plan = plan_for(node, METAL, TEAM)
-    assert exclude_record_label(plan.changes.labels) == {}
-    assert [reason for reason, _ in told(plan)] == ["KeptForOthers"]
 
 
 def test_a_zone_that_a_person_gave_to_an_unrecorded_node_is_theirs_but_for_the_machines_own_word():
@@ -409,25 +318,7 @@ def test_a_record_of_a_newer_version_stays_and_nothing_is_taken_away():
     assert {notice.reason for notice in plan.notices} == {"OwnedRecordUnreadable", "KeptForOthers"}
 
 
-def test_a_forged_record_cannot_have_the_kubelets_or_talos_keys_removed():
-    forged = '{"v":1,"labels":{"kubernetes.io/hostname":"web-1","extensions.talos.dev/x":"1"}}'
-    node = change_metadata(plan_and_apply(make_node(), METAL, NONE), labels={"extensions.talos.dev/x": "1"})
-    node = set_ownership_record(node, forged)  # by an admin, who may write the label
-    assert (
-        plan_and_apply(node, METAL, NONE).labels.items()
-        >= {"kubernetes.io/hostname": "web-1", "extensions.talos.dev/x": "1"}.items()
-    )
-
-
 # ---- two replicas
-
-
-def test_two_joins_at_once_set_everything_once():
-    plan = plan_for(make_node(), METAL, TAINT)
-    with pytest.raises(PatchFailed):
-        apply_json_patch(
-            to_document(apply_plan(make_node(), plan)), build_node_patch(make_node(), plan.changes)
-        )
 
 
 # ---- providerID and addresses

@@ -174,16 +174,6 @@ def test_what_people_hold_is_byte_identical_after_a_hundred_edits_of_the_rules(s
     leaves_nothing_behind(walk)
 
 
-@settings(max_examples=40)
-@given(st.randoms(use_true_random=False))
-def test_no_few_edits_touch_what_people_hold(chance: random.Random):
-    walk = Walk(chance, a_joining_node(chance))
-    walk.obey()
-    for _ in range(4):
-        walk.step()
-    leaves_nothing_behind(walk)
-
-
 MARKS = st.dictionaries(st.sampled_from(KEYS), st.sampled_from((None, *OF_PEOPLE)), max_size=4)
 TAINT_MARKS = st.dictionaries(
     st.sampled_from([f"{key}:{effect}" for key in KEYS[:2] for effect in ("NoSchedule", "NoExecute")]),

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
+from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.kubernetes_names import EFFECTS, key_problem, label_value_problem, why_reserved
 from libs.common.cloud_config.model import (
     CloudConfig,
@@ -20,9 +20,8 @@ from libs.common.contract.machine import (
     Processors,
     SystemInformation,
 )
-from services.labeler.core.rules import RuleEffects, Rules, RulesError, apply_rules, compile_rules
+from services.labeler.core.rules import RuleEffects, apply_rules, compile_rules
 from tests.builders import NOW
-from tests.cloud_config_mutations import generate_mutations
 
 # Surrogates too: they cannot come in as UTF-8, and must not be what ends the labeler.
 HOSTILE = st.one_of(
@@ -177,22 +176,6 @@ def test_a_rule_hears_nothing_of_the_others_and_the_last_word_counts(before, aft
     assert together.labels.items() >= alone.labels.items()
     assert together.retained >= alone.retained
     assert set(together.taints) >= set(alone.taints)
-
-
-def compiled_or_none(text: str) -> Rules | None:
-    try:
-        return compile_rules(parse_cloud_config(text, "f"))
-    except (CloudConfigError, RulesError):
-        return None
-
-
-@given(st.integers(0, 2**32), FACTS)
-@settings(max_examples=60)
-def test_a_file_that_somebody_broke_is_refused_or_applied(seed, facts):
-    for text in generate_mutations(3, seed):
-        rules = compiled_or_none(text)
-        if rules is not None:
-            check(apply_rules(rules, facts))
 
 
 STEERING = HOSTILE | st.sampled_from(

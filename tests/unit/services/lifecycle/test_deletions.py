@@ -23,8 +23,8 @@ from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.deletion_budget import DeletionBudget
 from services.lifecycle.node_deleter import BUDGET_BACKOFF_SECONDS, DeletionResult, NodeDeleter
 from tests.builders import NOW
+from tests.clocks import ManualClock
 from tests.lifecycle_actors import make_lost_node, make_ready_condition
-from tests.manual_clock import ManualClock
 
 NODE = make_lost_node()
 EVERY_NODE = Ownership()

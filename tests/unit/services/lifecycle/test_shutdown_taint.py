@@ -31,9 +31,9 @@ from services.lifecycle.core.shutdown_taint import SHUTDOWN_TAINT, plan_shutdown
 from services.lifecycle.node_patcher import NodePatcher
 from services.lifecycle.settings import LifecycleSettings
 from tests.builders import NOW, UNINITIALIZED, make_facts
+from tests.in_memory_api import PatchFailed
+from tests.in_memory_api import apply_json_patch as apply_json
 from tests.lifecycle_actors import make_answering, make_lost_node, make_ready_condition, make_unreachable
-from tests.patches import PatchFailed
-from tests.patches import apply_json_patch as apply_json
 
 GOING = replace(make_facts(), stage="shutting down")
 NODE = make_lost_node()

@@ -7,7 +7,7 @@ from services.watcher.core.kinds import CSR, NODE
 from services.watcher.core.leader_epoch import LeaderEpoch
 from services.watcher.core.published_state import PublishedState
 from tests import builders
-from tests.manual_clock import ManualClock
+from tests.clocks import ManualClock
 
 
 def a_flow(*messages, last: int = 10, **callbacks) -> PublishedState:

@@ -23,7 +23,7 @@ from services.watcher.core.published_state import PublishedState
 from services.watcher.core.store import Store
 from services.watcher.settings import WatcherSettings
 from tests import builders
-from tests.manual_clock import ManualClock
+from tests.clocks import ManualClock
 
 LATER = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
 STAMP = FencingToken(stream_id=builders.STREAM_ID, epoch=3)

@@ -24,8 +24,7 @@ from libs.common.kube.server_identity import ServerIdentity
 from services.csr.core.decision import ApiEndpoint, ApprovalPolicy
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, make_facts, make_node, make_request
-from tests.cli_screen import render_lines
-from tests.cli_snapshots import hold_request
+from tests.cli_snapshots import hold_request, render_lines
 from tests.csr_actors import make_serving_request
 from tests.csr_cases import CASES, FACTS, NODES, POLICY, UNREACHABLE
 from tests.service_flow import REFUSED

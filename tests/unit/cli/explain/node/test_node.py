@@ -44,8 +44,7 @@ from services.lifecycle.core.query_history import QueryHistory, QueryResult
 from services.lifecycle.core.shutdown_taint import SHUTTING_DOWN_STAGE
 from services.lifecycle.settings import LifecycleSettings
 from tests.builders import NOW, make_facts, make_node, make_node_enriched
-from tests.cli_screen import render_lines
-from tests.cli_snapshots import make_evidence, make_flow
+from tests.cli_snapshots import make_evidence, make_flow, render_lines
 
 TERMS, SPOT = DeletionPolicy(), DeletionPolicy(deletes_gcp_spot=True)
 OLD, NEW = "0a1b2c3d-1111-4222-8333-944455556666", "0a1b2c3d-7777-4888-8999-aaabbbbccccd"

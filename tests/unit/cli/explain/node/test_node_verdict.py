@@ -25,8 +25,7 @@ from libs.common.contract.machine import FaultKind, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node, make_node_enriched
-from tests.cli_screen import render_lines
-from tests.cli_snapshots import hold_request, make_evidence, make_flow
+from tests.cli_snapshots import hold_request, make_evidence, make_flow, render_lines
 from tests.csr_actors import make_serving_request
 from tests.node_plans import set_ownership_record
 

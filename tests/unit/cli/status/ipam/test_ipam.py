@@ -29,7 +29,7 @@ from services.ipam.core.release_plan import (
 )
 from tests.architecture.sources import ROOT
 from tests.builders import NOW
-from tests.cli_screen import read_screens, render_lines
+from tests.cli_snapshots import read_screens, render_lines
 
 REST = timedelta(minutes=10)
 EVERY_NODE = Ownership()

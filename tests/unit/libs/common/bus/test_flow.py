@@ -36,7 +36,7 @@ from tests.builders import (
     make_snapshot,
     make_unreachable,
 )
-from tests.manual_clock import ManualClock
+from tests.clocks import ManualClock
 from tests.service_flow import make_dependencies
 
 

@@ -63,20 +63,6 @@ class World:
         self.wakeups += 1
 
 
-def test_what_is_an_hour_old_leaves_the_stream_and_every_backlog():
-    world = World()
-    work = world.work()
-    world.say("a.old")
-    world.now += MAX_AGE_SECONDS - 1
-    world.say("a.young")
-    assert world.last("a.old") == 1
-    world.now += 1
-    assert world.last("a.old") == 0
-    assert world.take(work)[0].subject == "a.young"
-    assert work.take(world.now) is None
-    world.say("a.old", expected=0)
-
-
 def test_a_durable_that_nobody_consumes_keeps_no_more_than_the_stream_does():
     world = World()
     unused = world.stream.open_backlog("a.>")
@@ -86,35 +72,6 @@ def test_a_durable_that_nobody_consumes_keeps_no_more_than_the_stream_does():
     assert len(unused._waiting) <= 11
     assert (taken := unused.take(world.now)) is not None
     assert taken.subject == "a.41"
-
-
-def test_a_ttl_shortens_the_hour_and_ends_with_the_message_that_had_it():
-    world = World()
-    world.say("a.x", ttl=10)
-    world.now += 9
-    world.say("a.x")
-    world.now += 9
-    assert world.last("a.x") == 2
-    world.say("a.x", ttl=2 * MAX_AGE_SECONDS)
-    world.now += MAX_AGE_SECONDS
-    assert world.last("a.x") == 0
-    assert world.stream.bytes == 0
-
-
-def test_what_is_parked_comes_back_when_it_is_due_and_before_what_is_new():
-    world = World()
-    work = world.work()
-    world.say("a.x")
-    stored, redelivered = world.take(work)
-    assert not redelivered
-    work.requeue(stored, world.now + 5)
-    assert work.take(world.now) is None
-    assert work.next_due() == world.now + 5
-    world.now += 5
-    world.say("a.y")
-    assert world.take(work) == (stored, True)
-    assert world.take(work)[0].subject == "a.y"
-    assert work.next_due() is None
 
 
 def test_a_newer_version_waits_in_its_own_place_not_in_that_of_the_older_one():

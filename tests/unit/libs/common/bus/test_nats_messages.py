@@ -29,7 +29,7 @@ from libs.common.bus.stream_limits import (
     limit_for_bytes,
     subtract_headroom,
 )
-from tests.manual_clock import ManualClock
+from tests.clocks import ManualClock
 
 REPLACED = sorted(name for name in vars(Client) if not name.startswith("__"))
 

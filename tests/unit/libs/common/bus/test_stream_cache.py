@@ -20,7 +20,7 @@ from tests.builders import (
     make_request,
     make_snapshot,
 )
-from tests.manual_clock import ManualClock
+from tests.clocks import ManualClock
 
 POSITION = make_position()
 

@@ -1,21 +1,18 @@
 """A changed file is found and read once, and no bytes of YAML break its reader."""
 
 import asyncio
-import contextlib
 import os
 from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.safe_yaml import MAX_BYTES, YamlError, read_yaml
 from libs.common.settings.cloud_config_reloader import CloudConfigReloader, UnreadableFile, read_config_file
 from libs.talos.talosconfig import CredentialsError, parse_talosconfig
-from tests.mounted_config_map import MountedConfigMap
+from tests.service_flow import MountedConfigMap
 
 ONE = "transformations: [{name: one}]\n"
 TWO = "transformations: [{name: two}]\n"
@@ -219,9 +216,3 @@ def test_a_value_that_the_library_stumbles_over_is_a_mistake_in_the_file(value: 
 def test_anchors_that_people_write_are_read():
     text = b"base: &base {a: 1}\ncontexts: {one: *base, two: {<<: *base, b: 2}}\n"
     assert read_yaml(text, Document).contexts == {"one": {"a": 1}, "two": {"a": 1, "b": 2}}
-
-
-@given(st.binary(max_size=60))
-def test_no_bytes_have_another_outcome_than_a_document_or_a_yaml_error(text: bytes):
-    with contextlib.suppress(YamlError):
-        assert isinstance(read_yaml(text, Document), Document)

@@ -24,7 +24,7 @@ from libs.common.contract.signing_request import (
 )
 from libs.common.contract.subjects import OBSERVED_NODE, is_publishable_name, object_name_in
 from tests.builders import NOW, UNINITIALIZED, make_node, make_request
-from tests.patches import PatchFailed, apply_json_patch
+from tests.in_memory_api import PatchFailed, apply_json_patch
 
 FROM_THE_API = b"""{"kind":"Node","apiVersion":"v1",
 "metadata":{"name":"cp.example.com","uid":"u","resourceVersion":"7",

@@ -36,7 +36,7 @@ from libs.common.kube.lease import (
 from libs.common.kube.lease_lock import LeaseGrant, LeaseLock
 from libs.common.kube.reflector import pause_seconds
 from tests.builders import NOW
-from tests.manual_clock import ManualClock
+from tests.clocks import ManualClock
 
 ME, OTHER = "pod-a_1", "pod-b_2"
 
@@ -76,34 +76,6 @@ def test_a_renewal_starts_the_wait_anew_and_repetition_does_not():
     same = observe_lease(first, a_lease(renewed="r1"), 20.0)
     renewed = observe_lease(same, a_lease(renewed="r2"), 24.0)
     assert (first.since, same.since, renewed.since) == (10.0, 10.0, 24.0)
-
-
-readings = st.lists(st.tuples(st.floats(0.1, 5.0), st.booleans()), min_size=1, max_size=40)
-
-
-@given(readings)
-def test_a_holder_who_renews_within_the_duration_is_never_robbed(steps: list[tuple[float, bool]]):
-    now, renewals, unchanged_for = 0.0, 0, 0.0
-    seen = observe_lease(None, a_lease(renewed="r0"), now)
-    for pause, renews in steps:
-        now += pause
-        unchanged_for += pause
-        if renews or unchanged_for >= 15.0:
-            renewals, unchanged_for = renewals + 1, 0.0
-        seen = observe_lease(seen, a_lease(renewed=f"r{renewals}"), now)
-        assert now < expires_at(seen, 15)
-
-
-@given(readings)
-def test_a_dead_holder_is_replaced_as_soon_as_the_duration_is_over_and_not_before(
-    steps: list[tuple[float, bool]],
-):
-    now = 0.0
-    seen = observe_lease(None, a_lease(), now)
-    for pause, _ in steps:
-        now += pause
-        seen = observe_lease(seen, a_lease(), now)
-        assert expires_at(seen, 15) == 15.0
 
 
 @given(st.lists(st.sampled_from([ME, OTHER, "pod-c_3", ""]), max_size=20))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from libs.common.kube.request_queue import MAX_OVERTAKING_SECONDS, RequestQueue
 from tests.bus_actors import wait_until
-from tests.manual_clock import ManualClock
+from tests.clocks import ManualClock
 
 
 class Requests:

@@ -26,8 +26,8 @@ from libs.common.observability.telemetry import (
     setup_logging,
 )
 from tests.builders import make_message, make_node, make_node_observed
-from tests.collector import OtlpCollector, export_traces_to, run_collector
 from tests.service_flow import make_dependencies
+from tests.tcp_server import OtlpCollector, export_traces_to, run_collector
 
 EXPORTER_LOGGERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk.trace.export")
 

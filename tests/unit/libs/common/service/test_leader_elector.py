@@ -14,7 +14,7 @@ from libs.common.kube.errors import Unreachable
 from libs.common.kube.lease_lock import LeaseDenial, LeaseGrant
 from libs.common.service.leader_elector import BusReachability, LeaderElector, LeadershipLost, NoLock
 from tests.bus_actors import wait_until
-from tests.manual_clock import ManualClock
+from tests.clocks import ManualClock
 
 HELD = LeaseGrant(transitions=3)
 OF_B = LeaseDenial(holder="b", seconds=9.0)

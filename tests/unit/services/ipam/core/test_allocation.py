@@ -68,13 +68,6 @@ def test_a_node_gets_a_block_of_each_family_in_the_order_of_its_pools():
     assert given_to(planned(want("u", IPV6, IPV4)).results["u"]) == ("fd00::/64", "10.0.0.0/24")
 
 
-def test_many_nodes_change_each_page_once():
-    plan = planned(*(want(f"u{i}") for i in range(4)))
-    assert sorted(page.range for page in plan.changed_pages) == ["10.0.0.0/12", "fd00::/48"]
-    assert [len(page.claims) for page in plan.changed_pages] == [4, 4]
-    assert len(plan.new_blocks) == 8
-
-
 def test_a_claim_is_found_again_and_nothing_is_written():
     page = a_page(t3="u")
     plan = planned(want("u", IPV4), pages=(page,))
@@ -132,13 +125,6 @@ def test_a_node_that_carries_a_whole_pool_is_named_with_what_to_do_to_those_who_
         "register without it, or add another network for pods",
         is_exhausted=True,
     )
-
-
-def test_a_node_that_carries_a_whole_pool_is_reported_by_its_uid_where_nobody_knows_its_name():
-    carries = Exclusions(pod_cidrs_by_uid={"v": ("10.0.0.0/22",)})
-    answer = planned(want("u", IPV4), occupied=carries).results["u"]
-    assert isinstance(answer, NoBlock)
-    assert "the pod CIDR of node of uid v:" in answer.reason
 
 
 @pytest.mark.parametrize("wide", ["10.0.0.0/22", "0.0.0.0/0"])
@@ -283,19 +269,6 @@ SMALL = Pool(name="default", family=4, cidr="10.0.0.0/20", mask=24)
 def reporting(*thirds: int, **more: Any) -> Exclusions:
     """A Node with an address in each of these blocks, beside what else is taken."""
     return Exclusions(addresses_by_node={"greedy": tuple(f"10.0.{third}.9/32" for third in thirds)}, **more)
-
-
-def test_one_node_keeps_sixteen_blocks_of_a_pool_from_others_at_most():
-    plan = planned(*(want(f"u{i}", WIDE) for i in range(240)), occupied=reporting(*range(256)))
-    given = {given_to(answer)[0] for answer in plan.results.values()}
-    assert given == {f"10.0.{third}.0/24" for third in range(16, 256)}
-    assert "in too many blocks of /24 in 10.0.0.0/16" in plan.ignored_addresses["greedy"]
-
-
-def test_one_node_keeps_one_block_of_a_small_pool_and_fifteen_joining_nodes_are_served():
-    plan = planned(*(want(f"u{i}", SMALL) for i in range(15)), occupied=reporting(*range(16)))
-    given = {given_to(answer)[0] for answer in plan.results.values()}
-    assert given == {f"10.0.{third}.0/24" for third in range(1, 16)}
 
 
 def test_one_node_keeps_a_few_blocks_of_a_small_pool_while_others_are_free():

@@ -84,22 +84,8 @@ def test_a_machine_with_single_or_private_addresses_only_gets_a_block_of_the_clu
     assert asked(make_facts(addresses=listed), allocator="CloudAllocator") == (DEFAULT_V4, DEFAULT_V6)
 
 
-def test_a_machine_that_talos_does_not_tell_of_waits_and_gets_no_fallback():
-    """The reference's fallback after one failed call was permanent (defect 16)."""
-    assert isinstance(asked(None, allocator="CloudAllocator"), NotReady)
-    assert isinstance(asked(make_facts(addresses=()), allocator="CloudAllocator"), NotReady)
-
-
 def test_a_cluster_without_ipv6_asks_nothing_of_talos():
     assert asked(None, PodNetworks(cidrs=(V4,)), allocator="CloudAllocator") == (DEFAULT_V4,)
-
-
-def test_a_subnet_that_is_too_small_is_reported_and_is_no_reason_for_a_fallback():
-    listed = (
-        AddressStatus(address="10.0.0.5/24", link="eth0"),
-        AddressStatus(address="2001:db8::5/126", link="eth0"),
-    )
-    assert isinstance(asked(make_facts(addresses=listed), allocator="CloudAllocator"), CannotAllocate)
 
 
 @pytest.mark.parametrize("allocator", ["RangeAllocator", "CloudAllocator"])

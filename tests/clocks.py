@@ -1,4 +1,4 @@
-"""An event loop whose time jumps to the next timer: waits take no time, and each run is the same."""
+"""Clocks that tests advance: one by hand, and one of an event loop that never waits."""
 
 import asyncio
 import selectors
@@ -7,6 +7,24 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from tests.builders import NOW
+
+
+class ManualClock:
+    """Monotonic seconds and the time of day, both advanced by the test."""
+
+    def __init__(self, start: datetime = NOW) -> None:
+        self.seconds = 1000.0
+        self._start = start
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self.seconds - 1000.0)
+
+    def advance(self, seconds: float) -> None:
+        self.seconds += seconds
+
 
 ResultT = TypeVar("ResultT")
 
