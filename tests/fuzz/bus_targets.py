@@ -20,7 +20,7 @@ from libs.common.contract import events
 from libs.common.contract.subjects import subject_of
 from tests.fuzz.target import Target
 
-_GOLDEN: Final = Path(__file__).parents[1] / "contract" / "golden"
+_GOLDEN: Final = Path(__file__).parents[1] / "contract" / "golden_events.jsonl"
 # nats-server accepts a megabyte, which takes seconds here.
 _nats_target = partial(Target, format="json", errors=(BusError,), max_bytes=2**16)
 _BETWEEN: Final = b"\n--\n"  # separates the parts of a message
@@ -64,7 +64,7 @@ def _api_answer(data: bytes) -> None:
 
 
 def _golden() -> tuple[bytes, ...]:
-    return tuple(path.read_bytes().strip() for path in sorted(_GOLDEN.glob("*.json")))
+    return tuple(_GOLDEN.read_bytes().splitlines())
 
 
 def _messages() -> tuple[bytes, ...]:
@@ -82,7 +82,7 @@ def _direct_answers() -> tuple[bytes, ...]:
     )
     time = b"Nats-Time-Stamp: 2026-03-01T12:00:00.123456789Z\r\n\r\n"
     return (
-        head + time + _BETWEEN + (_GOLDEN / "Leading.v1.json").read_bytes(),
+        head + time + _BETWEEN + next(event for event in _golden() if b"Leading.v1" in event),
         b"NATS/1.0 404 No Messages\r\n\r\n",
     )
 
