@@ -57,9 +57,10 @@ def _cloud_config(data: bytes) -> None:
     config = parse_cloud_config(data, "f")
     required_resources(config.rules)
     required_resources_of_pools(config.pools)
-    for rule in (*config.rules, *config.pools):
-        assert match_selector(rule.selector, {}).reason
+    for pool in config.pools:
+        assert match_selector(pool.selector, {}).reason
     for rule in config.rules:
+        assert match_selector(rule.selector, {}).reason
         list_queried_fields(rule)
         rule.entries()
     assert all(finding.format("f").isprintable() for finding in (*config.warnings, *config.differences))

@@ -1,5 +1,6 @@
 """Inputs of a megabyte and more, or nested to the extreme, by the format of a target."""
 
+import functools
 import json
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -41,56 +42,61 @@ def _nested_protobuf(levels: int) -> bytes:
     return inner
 
 
-_TEXT: Final = b"x" * MEGABYTE_AND_HALF
-_LINES: Final = b"a: b\r\n" * 100_000
-HUGE_INPUTS: Final[Mapping[Format | Literal["any"], Mapping[str, bytes]]] = {
-    "any": {
-        "brackets": b"[" * 100_000,
-        "braces": b'{"a":' * 100_000,
-        "not-text": b"\xff" * MEGABYTE_AND_HALF,
-        "list-of-addresses": ",".join(_ADDRESSES).encode(),
-    },
-    "json": {
-        "brackets-in-an-object": b'{"metadata":{"resourceVersion":"1"},"spec":%b,"items":[%b]}'
-        % ((b"[" * 100_000,) * 2),
-        "brackets-in-a-watch-event": b'{"type":"ADDED","object":{"a":%b}}' % (b"[" * 100_000),
-        "brackets-in-a-claim": b'{"version":1,"range":"10.240.0.0/12","claims":{},"a":%b}' % (b"[" * 100_000),
-        "annotation": _node(annotations={"alpha.kubernetes.io/provided-node-ip": "1" * MEGABYTE_AND_HALF}),
-        "annotations": _node(annotations={f"a.example/{number}": "x" * 100 for number in range(10_000)}),
-        "addresses": _node_with_addresses(),
-        "json-of-addresses": json.dumps(_ADDRESSES).encode(),
-        "text": _TEXT,
-    },
-    "yaml": {
-        "yaml-of-addresses": b"context: a\ncontexts: {a: {endpoints: [%b]}}" % ",".join(_ADDRESSES).encode(),
-        "lines": _LINES,
-        "digits": b"9" * MEGABYTE_AND_HALF,
-        "flow-collections": b"a: " + b"[{b: " * 100_000,
-        "block-collections": b"\n".join(b" " * level + b"a:" for level in range(1000)),
-        "laughs": _LAUGHS,
-        "merged-laughs": _LAUGHS.replace(b"[", b"{<<: [").replace(b"]", b"]}"),
-    },
-    "template": {
-        "parentheses": b"{{" + b"(" * 16_000,
-        "blocks": b"{{if true}}" * 2_900,
-        "pipelines": b"{{" + b"1 | print " * 3_000 + b"}}",
-        "ranges": b'{{range $i := "%b"}}' % (b"x" * 1000) * 30 + b"{{end}}" * 30,
-    },
-    "protobuf": {
-        "protobuf-levels": _nested_protobuf(20_000),
-        "protobuf-fields": b"\x0a\x00" * 200_000,
-        "protobuf-numbers": b"\x08\x01" * 200_000,
-        "messages": b"\n--\n" * 10_000,
-    },
-    "der": {
-        "der-levels": b"\x30\x80" * 8_000,
-        "pem": b"-----BEGIN CERTIFICATE REQUEST-----\n"
-        + b"A" * 100_000
-        + b"\n-----END CERTIFICATE REQUEST-----\n",
-    },
-    "http": {
-        "http-headers": b"GET /livez HTTP/1.1\r\n" + b"A: b\r\n" * 10_000,
-        "lines": _LINES,
-        "text": _TEXT,
-    },
-}
+@functools.cache
+def make_huge_inputs() -> Mapping[Format | Literal["any"], Mapping[str, bytes]]:
+    """The inputs by format and name. They take long to make: only a worker that tests them does."""
+    text, lines, brackets = b"x" * MEGABYTE_AND_HALF, b"a: b\r\n" * 100_000, b"[" * 100_000
+    return {
+        "any": {
+            "brackets": brackets,
+            "braces": b'{"a":' * 100_000,
+            "not-text": b"\xff" * MEGABYTE_AND_HALF,
+            "list-of-addresses": ",".join(_ADDRESSES).encode(),
+        },
+        "json": {
+            "brackets-in-an-object": b'{"metadata":{"resourceVersion":"1"},"spec":%b,"items":[%b]}'
+            % ((brackets, brackets)),
+            "brackets-in-a-watch-event": b'{"type":"ADDED","object":{"a":%b}}' % brackets,
+            "brackets-in-a-claim": b'{"version":1,"range":"10.240.0.0/12","claims":{},"a":%b}' % brackets,
+            "annotation": _node(
+                annotations={"alpha.kubernetes.io/provided-node-ip": "1" * MEGABYTE_AND_HALF}
+            ),
+            "annotations": _node(annotations={f"a.example/{number}": "x" * 100 for number in range(10_000)}),
+            "addresses": _node_with_addresses(),
+            "json-of-addresses": json.dumps(_ADDRESSES).encode(),
+            "text": text,
+        },
+        "yaml": {
+            "yaml-of-addresses": b"context: a\ncontexts: {a: {endpoints: [%b]}}"
+            % ",".join(_ADDRESSES).encode(),
+            "lines": lines,
+            "digits": b"9" * MEGABYTE_AND_HALF,
+            "flow-collections": b"a: " + b"[{b: " * 100_000,
+            "block-collections": b"\n".join(b" " * level + b"a:" for level in range(1000)),
+            "laughs": _LAUGHS,
+            "merged-laughs": _LAUGHS.replace(b"[", b"{<<: [").replace(b"]", b"]}"),
+        },
+        "template": {
+            "parentheses": b"{{" + b"(" * 16_000,
+            "blocks": b"{{if true}}" * 2_900,
+            "pipelines": b"{{" + b"1 | print " * 3_000 + b"}}",
+            "ranges": b'{{range $i := "%b"}}' % (b"x" * 1000) * 30 + b"{{end}}" * 30,
+        },
+        "protobuf": {
+            "protobuf-levels": _nested_protobuf(20_000),
+            "protobuf-fields": b"\x0a\x00" * 200_000,
+            "protobuf-numbers": b"\x08\x01" * 200_000,
+            "messages": b"\n--\n" * 10_000,
+        },
+        "der": {
+            "der-levels": b"\x30\x80" * 8_000,
+            "pem": b"-----BEGIN CERTIFICATE REQUEST-----\n"
+            + b"A" * 100_000
+            + b"\n-----END CERTIFICATE REQUEST-----\n",
+        },
+        "http": {
+            "http-headers": b"GET /livez HTTP/1.1\r\n" + b"A: b\r\n" * 10_000,
+            "lines": lines,
+            "text": text,
+        },
+    }

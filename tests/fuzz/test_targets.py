@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from libs.common.contract import events
 from libs.common.kube.watch_events import Changed, decode_watch_event
 from tests.builders import make_node_observed
-from tests.fuzz.huge_inputs import HUGE_INPUTS
+from tests.fuzz.huge_inputs import make_huge_inputs
 from tests.fuzz.kube_targets import REQUEST, RESOURCES
 from tests.fuzz.mutations import mutate
 from tests.fuzz.table import SAMPLES, TARGETS, seeds_of
@@ -58,7 +58,7 @@ _MEMORY_PER_BYTE = 60
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_huge_input_costs_a_bounded_number_of_calls(name: str):
     target = TARGETS[name]
-    for data in (*HUGE_INPUTS["any"].values(), *HUGE_INPUTS[target.format].values()):
+    for data in (*make_huge_inputs()["any"].values(), *make_huge_inputs()[target.format].values()):
         target.fuzz_counted(data[: target.max_bytes])
 
 
@@ -67,7 +67,7 @@ def test_a_huge_input_costs_a_bounded_amount_of_memory(name: str):
     target = TARGETS[name]
     tracemalloc.start()
     try:
-        for kind, data in HUGE_INPUTS[target.format].items():
+        for kind, data in make_huge_inputs()[target.format].items():
             cut = data[: target.max_bytes]
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
@@ -79,14 +79,16 @@ def test_a_huge_input_costs_a_bounded_amount_of_memory(name: str):
 
 
 def test_an_annotation_of_a_megabyte_is_not_published():
-    event = decode_watch_event(HUGE_INPUTS["json"]["annotation"], RESOURCES[0], REQUEST, lambda _: None)
+    event = decode_watch_event(
+        make_huge_inputs()["json"]["annotation"], RESOURCES[0], REQUEST, lambda _: None
+    )
     assert isinstance(event, Changed)
     assert len(events.encode(make_node_observed(event.item))) < 1024
 
 
 @pytest.mark.parametrize("kind", ["annotations", "addresses"])
 def test_a_node_with_ten_thousand_entries_is_too_large_for_a_message(kind: str):
-    event = decode_watch_event(HUGE_INPUTS["json"][kind], RESOURCES[0], REQUEST, lambda _: None)
+    event = decode_watch_event(make_huge_inputs()["json"][kind], RESOURCES[0], REQUEST, lambda _: None)
     assert isinstance(event, Changed)
     with pytest.raises(events.EventError, match="the limit is"):
         events.encode(make_node_observed(event.item))

@@ -17,7 +17,6 @@ import uvloop
 from libs.common.bus.nats.client import ConnectionTransport
 from libs.common.kube.errors import Unreachable
 from libs.common.kube.kube_config import ExecPlugin, KubeConfig
-from libs.common.kube.kubeconfig_library import run_plugin
 from libs.common.kube.request import Request
 from libs.common.kube.transport import Transport
 from libs.common.service.health import HealthServer, Readiness
@@ -156,6 +155,8 @@ def _plugin(*command: str) -> ExecPlugin:
 
 def test_a_credential_plugin_is_heard():
     async def is_heard() -> None:
+        from libs.common.kube.kubeconfig_library import run_plugin  # a third of a second for each worker
+
         assert (await run_plugin(_plugin("sh", "-c", _PRINTS))).token == "t0ken"
 
     on_uvloop(is_heard())

@@ -18,8 +18,7 @@ from aiohttp import web
 
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, NotFound, Unauthorized, Unreachable
-from libs.common.kube.kube_config import ExecPlugin, KubeConfigError
-from libs.common.kube.kubeconfig_library import run_plugin
+from libs.common.kube.kube_config import ExecCredential, ExecPlugin, KubeConfigError
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.testbed.control_plane.control_plane import ControlPlane
 from tests.bus_actors import wait_until
@@ -58,6 +57,13 @@ def temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 # ---- credential plugins
+
+
+async def run_plugin(plugin: ExecPlugin, **limits: float) -> ExecCredential:
+    """Import the library late: at the collection it costs each worker a third of a second."""
+    from libs.common.kube.kubeconfig_library import run_plugin
+
+    return await run_plugin(plugin, **limits)
 
 
 async def test_a_plugin_that_hangs_is_ended_with_all_that_it_has_started(tmp_path: Path):

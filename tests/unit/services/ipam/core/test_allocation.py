@@ -271,6 +271,13 @@ def reporting(*thirds: int, **more: Any) -> Exclusions:
     return Exclusions(addresses_by_node={"greedy": tuple(f"10.0.{third}.9/32" for third in thirds)}, **more)
 
 
+def test_one_node_keeps_sixteen_blocks_of_a_pool_from_others_at_most():
+    plan = planned(*(want(f"u{i}", WIDE) for i in range(240)), occupied=reporting(*range(256)))
+    given = {given_to(answer)[0] for answer in plan.results.values()}
+    assert given == {f"10.0.{third}.0/24" for third in range(16, 256)}
+    assert "in too many blocks of /24 in 10.0.0.0/16" in plan.ignored_addresses["greedy"]
+
+
 def test_one_node_keeps_a_few_blocks_of_a_small_pool_while_others_are_free():
     """A gateway and the address of another network, in a pool for pods."""
     wants = [want(f"u{i}", SMALL) for i in range(16)]
