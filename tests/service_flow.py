@@ -3,6 +3,7 @@
 import random
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from libs.common.bus.protocol import Bus
@@ -15,6 +16,27 @@ from libs.common.service.service import Dependencies
 from tests.builders import NOW, make_node_enriched, make_node_gone, make_node_observed, make_unreachable
 from tests.bus_actors import MAX_BYTES, wait_for_value
 from tests.clocks import ManualClock
+
+
+class MountedConfigMap:
+    """file -> ..data/file, ..data -> a directory per version."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        self._folder = folder
+        self._version = 0
+        self.path = folder / "ccm-config.yaml"
+        self.path.symlink_to(Path("..data") / self.path.name)
+        self.replace_text(text)
+
+    def replace_text(self, text: str) -> None:
+        """Put another version in place, as the kubelet does: by one rename."""
+        self._version += 1
+        version = self._folder / f"..version_{self._version}"
+        version.mkdir()
+        (version / self.path.name).write_text(text)
+        (self._folder / "..data_tmp").symlink_to(version.name)
+        (self._folder / "..data_tmp").rename(self._folder / "..data")
+
 
 REFUSED = MachineFault(
     kind="refused", step="PlatformMetadata", endpoint="cp:50000", message="connection refused"

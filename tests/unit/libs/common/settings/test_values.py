@@ -1,4 +1,4 @@
-"""Values of flags, and settings from the --cloud-config file."""
+"""Values of flags, settings from the --cloud-config file, and flags of several services that conflict."""
 
 import re
 from pathlib import Path
@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig
+from libs.common.service.run_process import select_definitions
 from libs.common.settings.command_line import format_duration, parse_command_line, parse_duration, parse_list
 from libs.common.settings.flags import CLOUD_CONFIG, CLUSTER_NAME, PREFER_IPV6
+from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, SettingsError, read_settings
+from services.csr.service import CSR_DEFINITION
+from services.csr.settings import CsrSettings
+from services.flag_conflicts import find_conflicts
+from services.metadata.service import METADATA_DEFINITION
+from services.metadata.settings import MetadataSettings
 
 
 @pytest.mark.parametrize(
@@ -178,3 +185,38 @@ def test_what_has_no_effect_in_the_file_is_warned_of(tmp_path: Path):
     file.write_text("global:\n  endpoints: [10.0.0.1]\n")
     (warning,) = read(file).warnings
     assert warning.startswith(f"--cloud-config: {file}, line 2: global.endpoints has no effect: see")
+
+
+# ---- conflicts
+
+
+RANGE = "--service-cluster-ip-range=10.96.0.0/12,fd00:96::/108"
+
+
+def found(*arguments: str) -> tuple[str, ...]:
+    reading = read_settings([MetadataSettings, CsrSettings, ProcessSettings], arguments, {})
+    return find_conflicts(select_definitions((METADATA_DEFINITION, CSR_DEFINITION), reading), reading)
+
+
+def test_without_talos_csr_in_the_same_process_needs_the_service_networks():
+    (sentence,) = found("--without-talos")
+    assert sentence.startswith("--without-talos needs --service-cluster-ip-range")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), (RANGE,), ("--without-talos", RANGE), ("--without-talos", "--controllers=cloud-node")],
+    ids=["with-talos", "with-both", "with-the-range", "without-csr"],
+)
+def test_these_go_together(arguments: tuple[str, ...]):
+    assert found(*arguments) == ()
+
+
+def test_a_csr_alone_starts_without_the_range_and_takes_it():
+    assert read_settings([CsrSettings], [], {}).get(CsrSettings).service_cluster_ip_range == ()
+    taken = read_settings([CsrSettings], [RANGE], {}).get(CsrSettings).service_cluster_ip_range
+    assert taken == ("10.96.0.0/12", "fd00:96::/108")
+    # host bits are cleared, as ipam does with the same flag
+    read_settings([CsrSettings], ["--service-cluster-ip-range=10.96.0.1/12"], {})
+    with pytest.raises(SettingsError, match='--service-cluster-ip-range: "home" is not a network'):
+        read_settings([CsrSettings], ["--service-cluster-ip-range=home"], {})
