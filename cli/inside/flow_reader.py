@@ -36,6 +36,7 @@ from libs.common.bus.protocol import BusError, NoStream, UnreadablePayload
 from libs.common.clocks import utc_now
 from libs.common.contract.services import DURABLES, SERVICES, Durable
 from libs.common.contract.subjects import (
+    CLOUD_REPORTS,
     DEAD_LETTERS,
     DECIDED,
     ENRICHED_CSR,
@@ -113,7 +114,7 @@ class _FlowReader:
 
     async def read_snapshot(self, objects: Sequence[FlowObject]) -> FlowSnapshot:
         try:
-            stream = await self._read_stream()
+            stream = await self._read_stream(f"{DEAD_LETTERS}.>")
         except NoStream:
             return FlowSnapshot(at=utc_now())
         letters = stream.state.subjects or {}
@@ -139,11 +140,10 @@ class _FlowReader:
             objects=tuple(found),
         )
 
-    async def _read_stream(self) -> _Stream:
-        """Return the stream with the subjects of dead letters; the server lists at most 100,000."""
-        return await call(
-            self._connection, f"STREAM.INFO.{STREAM}", {"subjects_filter": f"{DEAD_LETTERS}.>"}, _Stream
-        )  # fmt: skip
+    async def _read_stream(self, subjects_filter: str) -> _Stream:
+        """Return the stream with these subjects; the server lists at most 100,000. Raises NoStream."""
+        wanted = {"subjects_filter": subjects_filter}
+        return await call(self._connection, f"STREAM.INFO.{STREAM}", wanted, _Stream)
 
     async def _read_queue(self, durable: Durable) -> ConsumerSnapshot:
         try:
@@ -177,13 +177,23 @@ class _FlowReader:
         if not is_publishable_name(about.name):
             return ObjectMessages(object=about)
         kind, name = about.kind, about.name
-        observed, enriched, decided, dead = await asyncio.gather(
+        observed, enriched, decided, dead, clouds = await asyncio.gather(
             self._read_last(f"{_OBSERVED[kind]}.{name}"),
             self._read_last(f"{_ENRICHED[kind]}.{name}"),
             self._read_messages([f"{DECIDED}.{each.service}.{kind}.{name}" for each in SERVICES]),
             self._read_messages([f"{DEAD_LETTERS}.{each.service}.{kind}.{name}" for each in SERVICES]),
+            self._read_clouds(name if kind == "node" else ""),
         )
-        return ObjectMessages(object=about, observed=observed, enriched=enriched, decided=decided, dead=dead)
+        return ObjectMessages(
+            object=about, observed=observed, enriched=enriched, decided=decided, dead=dead, clouds=clouds
+        )
+
+    async def _read_clouds(self, name: str) -> tuple[LastMessage, ...]:
+        """Return the messages of all accounts about a Node."""
+        if not name:
+            return ()
+        stream = await self._read_stream(f"{CLOUD_REPORTS}.*.*.{name}")
+        return await self._read_messages(sorted(stream.state.subjects or {}))
 
     async def _read_messages(self, subjects: Sequence[str]) -> tuple[LastMessage, ...]:
         found = await asyncio.gather(*map(self._read_last, subjects))

@@ -94,6 +94,7 @@ class ObjectMessages(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     enriched: LastMessage | None = None  # from metadata
     decided: tuple[LastMessage, ...] = ()
     dead: tuple[LastMessage, ...] = ()
+    clouds: tuple[LastMessage, ...] = ()  # from the accounts of clouds
 
 
 class FlowSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="FlowSeen.v1"):

@@ -18,8 +18,9 @@ from libs.common.contract.events import DeadLetter, Leading
 from libs.common.contract.services import DURABLES, SERVICES, WATCHER
 from libs.common.contract.subjects import ENRICHED_NODE
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
-from tests.builders import make_decided
+from tests.builders import make_decided, make_node
 from tests.bus_actors import MAX_BYTES, make_event, run_during, wait_until
+from tests.instance_reports import make_exists
 from tests.integration.conftest import ConnectBus
 
 WEB = FlowObject("node", "web-1")
@@ -28,7 +29,8 @@ WEB = FlowObject("node", "web-1")
 @pytest.fixture(scope="module")
 async def nats(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[BootstrapInstallation]:
     """Shared by all tests: a test that needs another stream wipes it."""
-    async with install_bootstrap(tmp_path_factory.mktemp("nats-seen")) as made:
+    folder = tmp_path_factory.mktemp("nats-seen")
+    async with install_bootstrap(folder, flags=["--cloud-accounts=prod,other"]) as made:
         yield made
 
 
@@ -92,6 +94,20 @@ async def test_the_last_words_about_an_object_are_seen_and_who_leads(
     assert found.stream.stream_id == watcher.stream_id
     assert found.stream.max_bytes == MAX_BYTES
     assert found.stream.messages == 3
+
+
+async def test_what_each_account_of_a_cloud_says_of_a_node_is_seen(
+    nats: BootstrapInstallation, watcher: NatsBus, connect_bus: ConnectBus
+):
+    node = make_node("web-1", uid="u", provider_id="hcloud://7")
+    other = make_node("web-1.example.com", uid="u", provider_id="hcloud://8")
+    for account in ("prod", "other"):
+        bus = await connect_bus(f"cloud-{account}", **nats.bus_options(f"cloud-{account}"))
+        for about in (node, other):
+            await bus.publish(make_exists(about, account=account))
+    found = await seen(nats, WEB, FlowObject("node", "web-2"))
+    reports = [[message.event for message in each.clouds] for each in found.objects]
+    assert reports == [[make_exists(node, account="other"), make_exists(node)], []]
 
 
 async def test_what_waits_in_a_queue_is_counted_and_who_takes_from_it_is_there(

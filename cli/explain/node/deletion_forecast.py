@@ -1,13 +1,13 @@
 """The deletion forecast: lifecycle's evidence that the machine is gone, from one query now. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
 
 from cli.explain.node.node_evidence import NodeEvidence
 from libs.common.contract.controllers import NODE_LIFECYCLE
-from services.lifecycle.core.decide import DeletionPolicy, explain_exclusion
+from services.lifecycle.core.decide import DeletionPolicy, assess_last_round, explain_exclusion
 from services.lifecycle.core.evidence import (
     Assessment,
     assess_gcp_spot,
@@ -15,7 +15,9 @@ from services.lifecycle.core.evidence import (
     assess_report,
     build_machine_index,
     is_gcp_spot,
+    is_not_ready,
 )
+from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.core.query_history import assess_history
 from services.lifecycle.core.shutdown_taint import ShutdownTaintChange, plan_shutdown_taint
 
@@ -55,10 +57,41 @@ def forecast_deletion(evidence: NodeEvidence, terms: DeletionPolicy) -> Deletion
             return _make_forecast(
                 "deletable", spot.proven, evidence, (*_list_evidence(spot), _describe_grace(terms))
             )
-    return _forecast_by_query(evidence, terms, spot)
+    by_cloud = _assess_by_cloud(evidence, terms)
+    if by_cloud is not None and not by_cloud.missing:
+        items = (*_list_evidence(by_cloud), *_list_time_conditions(terms))
+        return _make_forecast("deletable", by_cloud.proven, evidence, items)
+    others = {
+        "with --delete-preempted-gcp-spot": spot.missing,
+        "by its cloud": by_cloud.missing if by_cloud is not None else (),
+    }
+    return _forecast_by_query(evidence, terms, others)
 
 
-def _forecast_by_query(evidence: NodeEvidence, terms: DeletionPolicy, spot: Assessment) -> DeletionForecast:
+def _assess_by_cloud(evidence: NodeEvidence, terms: DeletionPolicy) -> Assessment | None:
+    """Assess the last reports of the accounts about a Node that is not Ready; None without any."""
+    reports = evidence.last_messages.instance_reports
+    if not reports or not is_not_ready(evidence.node):
+        return None
+    return assess_last_round(_index(evidence).build_case(evidence.node), terms, evidence.at, 0.0)
+
+
+def _index(evidence: NodeEvidence) -> NodeIndex:
+    """Return what lifecycle would know now, without the history that only it has."""
+    index = NodeIndex()
+    for node in evidence.nodes:
+        index.upsert_node(node)
+    for event in evidence.machine_reports:
+        index.upsert_report(event, 0.0)
+    for report in evidence.last_messages.instance_reports:
+        index.apply_instance_report(report, 0.0)
+    index.forget_histories()
+    return index
+
+
+def _forecast_by_query(
+    evidence: NodeEvidence, terms: DeletionPolicy, others: Mapping[str, Iterable[str]]
+) -> DeletionForecast:
     node, report = evidence.node, evidence.machine_report
     judged = assess_node(node, evidence.at, min_not_ready=terms.min_not_ready)
     unseen: list[EvidenceItem] = []
@@ -73,7 +106,7 @@ def _forecast_by_query(evidence: NodeEvidence, terms: DeletionPolicy, spot: Asse
         judged = seen + judged
         later += [] if seen.missing else _list_time_conditions(terms)
     items = [*unseen, *_list_evidence(judged), *later]
-    items += [EvidenceItem("lacks", f"with --delete-preempted-gcp-spot: {text}") for text in spot.missing]
+    items += [EvidenceItem("lacks", f"{name}: {text}") for name, texts in others.items() for text in texts]
     if judged.missing:
         return _make_forecast("kept", judged.missing, evidence, items)
     if unseen:
@@ -84,7 +117,8 @@ def _forecast_by_query(evidence: NodeEvidence, terms: DeletionPolicy, spot: Asse
 def _make_forecast(
     outcome: DeletionOutcome, reasons: Iterable[str], evidence: NodeEvidence, items: Iterable[EvidenceItem]
 ) -> DeletionForecast:
-    taint = plan_shutdown_taint(evidence.node, evidence.machine_report, {})
+    instances = _index(evidence).build_case(evidence.node).instances
+    taint = plan_shutdown_taint(evidence.node, evidence.machine_report, instances)
     return DeletionForecast(outcome=outcome, reason="; ".join(reasons), evidence=tuple(items), taint=taint)
 
 

@@ -14,7 +14,14 @@ from cli.cluster.unavailable import Unavailable, list_known
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
 from cli.render.compiled_config import CompiledConfig
 from libs.common.cloud_config.model import OwnershipConfig
-from libs.common.contract.events import DeadLetter, Decided, NodeEnriched, NodeObserved, NodeUnreachable
+from libs.common.contract.events import (
+    AnyInstanceReport,
+    DeadLetter,
+    Decided,
+    NodeEnriched,
+    NodeObserved,
+    NodeUnreachable,
+)
 from libs.common.contract.machine import ForeignMachine, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.services import ServiceSpec
@@ -37,6 +44,7 @@ class LastMessages(msgspec.Struct, frozen=True, kw_only=True):
     machine_event: NodeEnriched | NodeUnreachable | None = None  # from metadata
     decisions: tuple[Decided, ...] = ()
     dead_letters: tuple[DeadLetter, ...] = ()
+    instance_reports: tuple[AnyInstanceReport, ...] = ()  # from the accounts of clouds
     unreadable: tuple[str, ...] = ()  # subjects
     problem: str = ""
 
@@ -164,7 +172,9 @@ def select_last_messages(seen: FlowSnapshot | FlowUnavailable, name: str) -> Las
     found = seen.find_object("node", name)
     if found is None:
         return LastMessages()
-    messages = tuple(filter(None, (found.observed, found.enriched, *found.decided, *found.dead)))
+    messages = tuple(
+        filter(None, (found.observed, found.enriched, *found.decided, *found.dead, *found.clouds))
+    )
     events = [message.event for message in messages]
     return LastMessages(
         observed=next((event for event in events if isinstance(event, NodeObserved)), None),
@@ -173,6 +183,7 @@ def select_last_messages(seen: FlowSnapshot | FlowUnavailable, name: str) -> Las
         ),
         decisions=tuple(event for event in events if isinstance(event, Decided)),
         dead_letters=tuple(event for event in events if isinstance(event, DeadLetter)),
+        instance_reports=tuple(event for event in events if isinstance(event, AnyInstanceReport)),
         unreadable=tuple(message.subject for message in messages if message.unreadable),
     )
 

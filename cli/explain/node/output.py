@@ -14,7 +14,15 @@ from cli.explain.node.node_evidence import LastMessages
 from cli.explain.node.node_explanation import ControllerOwnership, NodeExplanation
 from cli.layout import blank_line, format_field
 from cli.lines import Line
-from libs.common.contract.events import NodeUnreachable
+from libs.common.contract.events import (
+    AnyInstanceReport,
+    InstanceExists,
+    InstanceGone,
+    InstanceShutDown,
+    InstanceUnknown,
+    NodeUnreachable,
+)
+from libs.common.contract.instances import InstanceAnchor, read_instance_record
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION
 from services.labeler.core.plan import Plan, PlanOutcome
@@ -129,6 +137,10 @@ def _format_heading(explanation: NodeExplanation, now: datetime) -> Iterator[Lin
         "Pod CIDRs": node.spec.pod_cidrs,
         "Taints": [f"{taint.key}:{taint.effect}" for taint in node.spec.taints],
     }
+    if (record := read_instance_record(node)) is not None:
+        lists["Instance"] = [
+            f"seen alive by account {record.account} at {record.seen_at:%Y-%m-%d %H:%M:%S} UTC"
+        ]
     yield from (format_field(name, _shorten(", ".join(texts))) for name, texts in lists.items())
     blocked = node.find_condition(BLOCKED_CONDITION)
     if blocked is not None:
@@ -200,13 +212,30 @@ def _format_last_messages(messages: LastMessages, now: datetime) -> Iterator[Lin
     for decided in messages.decisions:
         text = f"{decided.outcome}, {format_time(decided.decided_at, now)}: {decided.reason}"
         yield _format_service(decided.service, text)
+    for report in messages.instance_reports:
+        text = f"{describe_report(report)}, asked {format_time(report.asked_at, now)}"
+        yield _format_service(f"cloud {report.account}", text)
     for dead in messages.dead_letters:
         yield _format_service(dead.service, f"rejected a message, {format_time(dead.at, now)}: {dead.reason}")
     for subject in messages.unreadable:
         yield Line(2, Text(f"the message on {subject} is unreadable", style="red"))
-    if not (event or messages.decisions or messages.dead_letters or messages.unreadable):
+    if messages == LastMessages(observed=messages.observed):
         # "hour" is MAX_MESSAGE_AGE in libs/common/bus/stream_limits.py.
         yield Line(2, Text("none within the last hour, which is the retention of NATS", style="dim"))
+
+
+def describe_report(report: AnyInstanceReport) -> str:
+    """Return what an account says about the Node's instance."""
+    match report:
+        case InstanceExists():
+            return "the instance exists"
+        case InstanceShutDown():
+            return "the instance is off"
+        case InstanceGone(witness=witness):
+            return f"no such instance any more; proof of the credential: {witness.id or witness.kind}"
+        case InstanceUnknown(absent_from=InstanceAnchor()):
+            return "no such instance, and none with its name"
+    return f"unknown: {report.reason}"
 
 
 def _format_service(name: str, text: str) -> Line:
@@ -262,6 +291,7 @@ def node_explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
             "ofMachine": messages.machine_event,
             "decided": messages.decisions,
             "dead": messages.dead_letters,
+            "ofClouds": messages.instance_reports,
             "unreadable": messages.unreadable,
         },
         "notRead": evidence.unavailable_parts,

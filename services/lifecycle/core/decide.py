@@ -143,6 +143,22 @@ def assess_instance_gone(
     case: DeletionCase, policy: DeletionPolicy, now: datetime, monotonic_now: float
 ) -> Assessment:
     """Assess the evidence that the account which has shown the Node's instance alive has it no more."""
+    assessment = assess_last_round(case, policy, now, monotonic_now)
+    record = read_instance_record(case.node)
+    view = case.instances.get(record.account) if record is not None else None
+    history = view.history if view is not None else None
+    if not history and assessment.missing:
+        return assessment
+    assessment += assess_history(history, min_polls=policy.min_polls, min_span=policy.min_span)
+    if history and history.age(now=now, monotonic_now=monotonic_now) > policy.max_round_age:
+        assessment += Assessment(missing=("a recent round, by the clocks of both cloud and lifecycle",))
+    return assessment
+
+
+def assess_last_round(
+    case: DeletionCase, policy: DeletionPolicy, now: datetime, monotonic_now: float
+) -> Assessment:
+    """Assess the last reports of the accounts, without their history."""
     record = read_instance_record(case.node)
     if record is None:
         return Assessment(missing=("a record that an account has shown its instance alive",))
@@ -158,15 +174,7 @@ def assess_instance_gone(
             now=now,
         )
     )
-    assessment = of_cloud + assess_node(case.node, now, min_not_ready=policy.min_not_ready)
-    view = case.instances.get(record.account)
-    history = view.history if view is not None else None
-    if not history and of_cloud.missing:
-        return assessment
-    assessment += assess_history(history, min_polls=policy.min_polls, min_span=policy.min_span)
-    if history and history.age(now=now, monotonic_now=monotonic_now) > policy.max_round_age:
-        assessment += Assessment(missing=("a recent round, by the clocks of both cloud and lifecycle",))
-    return assessment
+    return of_cloud + assess_node(case.node, now, min_not_ready=policy.min_not_ready)
 
 
 def _collect_anchors(recorded: Iterable[RecordScope]) -> dict[str, set[InstanceAnchor | None]]:

@@ -31,6 +31,7 @@ from tests.lifecycle_actors import NEW_UUID, OWN_UUID, make_answering, make_lost
 NODE = make_lost_node(provider_id=PROVIDER_ID)
 RECORDED = make_recorded_node()
 VOIDED = make_lost_node(provider_id=PROVIDER_ID, labels={RECORD_DIGEST_LABEL: "void"})
+UNNAMED = make_lost_node(provider_id="")
 SOON = NOW + timedelta(seconds=10)
 
 
@@ -93,7 +94,7 @@ def test_an_instance_that_one_account_shows_alive_is_recorded_once(make: Any):
         ((make_exists(NODE),), {"machine": answering(make_lost_node(uid="uid-0"))}),
         ((make_exists(NODE),), {"machine": answering(provider_id="hcloud://2002")}),
         ((make_exists(NODE),), {"node": make_lost_node(provider_id=PROVIDER_ID, system_uuid="")}),
-        ((make_exists(NODE, provider_id=""),), {"node": make_lost_node(provider_id="")}),
+        ((make_exists(NODE, provider_id=""),), {"node": UNNAMED, "machine": answering(UNNAMED, "")}),
         ((make_exists(VOIDED),), {"node": VOIDED, "machine": answering(VOIDED, "")}),
     ],
 )
@@ -141,9 +142,17 @@ def test_the_record_follows_an_instance_that_moved_to_another_account():
     assert (record.account, record.anchor) == ("other", None)
 
 
+def test_a_record_waits_for_no_anchor():
+    record = read_instance_record(written(NODE, plan(make_exists(NODE, anchor=None))))
+    assert record is not None
+    assert record.anchor is None
+
+
 def test_an_anchor_is_renewed_and_never_lost_while_the_instance_lives():
     assert plan(make_exists(RECORDED, anchor=None), node=RECORDED) is None
     other = InstanceAnchor(kind="volume", id="5")
     record = read_instance_record(written(RECORDED, plan(make_exists(RECORDED, anchor=other), node=RECORDED)))
     assert record is not None
     assert record.anchor == other
+    change = plan(make_exists(RECORDED, anchor=other), node=RECORDED, machine=answering(RECORDED, ""))
+    assert change is not None, "Talos knows no providerID of this machine"

@@ -1,6 +1,7 @@
 """`talos-ccm explain node`: ownership, what blocks the Node, whether its machine is gone, and the fix."""
 
 import json
+import re
 from datetime import timedelta
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from cli.inside import flow_snapshot
 from cli.lines import format_json
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.events import (
+    AnyInstanceReport,
     DeadLetter,
     Decided,
     Event,
@@ -45,6 +47,14 @@ from services.lifecycle.core.shutdown_taint import SHUTTING_DOWN_STAGE
 from services.lifecycle.settings import LifecycleSettings
 from tests.builders import NOW, make_facts, make_node, make_node_enriched
 from tests.cli_snapshots import make_evidence, make_flow, render_lines
+from tests.instance_reports import (
+    ANCHOR,
+    make_exists,
+    make_gone,
+    make_recorded_node,
+    make_shut_down,
+    make_unknown,
+)
 
 TERMS, SPOT = DeletionPolicy(), DeletionPolicy(deletes_gcp_spot=True)
 OLD, NEW = "0a1b2c3d-1111-4222-8333-944455556666", "0a1b2c3d-7777-4888-8999-aaabbbbccccd"
@@ -334,6 +344,40 @@ def test_with_the_flag_it_tells_what_a_spot_machine_lacks_for_it():
         f"with --delete-preempted-gcp-spot: it has no taint {NOT_READY_TAINT[0]}:{NOT_READY_TAINT[1]}"
         in found(told, "lacks")
     )
+
+
+def test_a_node_whose_instance_its_account_no_longer_finds_would_be_deleted():
+    gone = make_recorded_node("web-5", uid="uid-5", conditions=(SILENT_KUBELET,))
+    report = make_gone(gone)
+    told = explain_node_evidence(evidence(gone, SILENCE, flow=flow(report)), TERMS)
+    assert told.deletion.outcome == "deletable"
+    assert "account prod has no instance hcloud://1001 any more, and finds anchor network/77" in found(
+        told, "has"
+    )
+    text = shown(told)
+    assert "seen alive by account prod" in text
+    assert "no such instance any more; proof of the credential: network/77, asked" in text
+
+    elsewhere = flow(report, make_exists(gone, account="other"))
+    told = explain_node_evidence(evidence(gone, SILENCE, flow=elsewhere), TERMS)
+    assert told.deletion.outcome == "kept"
+    assert any(text.startswith("by its cloud: account other has shown") for text in found(told, "lacks"))
+    told = explain_node_evidence(evidence(gone, facts(), flow=flow(report)), TERMS)
+    assert "by its cloud: its machine answers" in found(told, "lacks")
+
+
+@pytest.mark.parametrize(
+    ("report", "text"),
+    [
+        (make_exists(node()), "the instance exists"),
+        (make_shut_down(node()), "the instance is off"),
+        (make_unknown(node(), absent_from=ANCHOR), "no such instance, and none with its name"),
+        (make_unknown(node()), "unknown: HTTP 503"),
+    ],
+)
+def test_what_an_account_says_of_the_instance_is_told(report: AnyInstanceReport, text: str):
+    told = explain_node_evidence(evidence(node(), facts(), flow=flow(report)), TERMS)
+    assert re.search(f"cloud prod +{re.escape(text)}, asked", shown(told))
 
 
 def test_what_the_machine_said_to_another_node_of_that_name_says_nothing():
