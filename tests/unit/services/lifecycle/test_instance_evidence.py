@@ -223,6 +223,26 @@ def test_rounds_that_say_gone_make_a_history():
     assert history(gone(0), gone(0), gone(1)) == 2, "it is published again"
 
 
+@pytest.mark.parametrize("anchor", [ANCHOR, None])
+def test_an_outage_ends_no_sight_of_the_instance(anchor: InstanceAnchor | None):
+    known = InstanceReports()
+    for report in (make_exists(NODE, anchor=anchor), make_unknown(NODE, at=LATER)):
+        known.apply(report, 0.0)
+    assert known.get("web-1")["prod"].seen is not None
+
+
+def test_the_histories_of_one_node_or_of_all_are_forgotten():
+    known = InstanceReports()
+    other = make_recorded_node("web-2")
+    for node in (NODE, other):
+        known.apply(make_gone(node), 0.0)
+    known.forget_histories("web-1")
+    assert known.get("web-1")["prod"].history is None
+    assert known.get("web-2")["prod"].history is not None
+    known.forget_histories()
+    assert known.get("web-2")["prod"].history is None
+
+
 @pytest.mark.parametrize(
     ("reports", "count"),
     [
