@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from libs.testbed.kubelets import KubeletFleet, RequestRejected
+from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.pki import CertificateAuthority
 
 _CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
@@ -62,15 +62,11 @@ class AdmissionWebhook:
     async def register(self, admin: KubeletFleet, scope: WebhookScope) -> None:
         """Let the API server call it; an existing registration stays. Raises RequestRejected."""
         body = self._build_configuration(scope)
-        created = await admin.request("POST", _CONFIGURATIONS, body=body)
-        if created.status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):
-            raise RequestRejected(f"webhook {self._name}", created)
+        await admin.send("POST", _CONFIGURATIONS, also=HTTPStatus.CONFLICT, body=body)
 
     async def unregister(self, admin: KubeletFleet) -> None:
         """Remove the registration, if there is one. Raises RequestRejected."""
-        removed = await admin.request("DELETE", f"{_CONFIGURATIONS}/{self._name}")
-        if removed.status not in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
-            raise RequestRejected(f"webhook {self._name}", removed)
+        await admin.send("DELETE", f"{_CONFIGURATIONS}/{self._name}", also=HTTPStatus.NOT_FOUND)
 
     async def _review(self, request: web.Request) -> web.Response:
         review = (await request.json())["request"]

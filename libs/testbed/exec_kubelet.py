@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 
 from libs.testbed.container_commands import ContainerCommands
-from libs.testbed.kubelets import STRATEGIC, KubeletFleet, RequestRejected
+from libs.testbed.kubelets import STRATEGIC, KubeletFleet
 from libs.testbed.ports import allocate_port
 
 
@@ -70,7 +68,7 @@ class ExecKubelet:
             "containers": [{"name": container, "image": "none"}],
         }
         pod = {"metadata": {"name": name, "labels": dict(labels)}, "spec": spec}
-        await _send_checked(admin, "POST", path, {"apiVersion": "v1", "kind": "Pod", **pod})
+        await admin.send("POST", path, body={"apiVersion": "v1", "kind": "Pod", **pod})
         self._containers.add(namespace, name, container, env)
         word = "True" if ready else "False"
         waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting"}}
@@ -87,7 +85,7 @@ class ExecKubelet:
         ]
         conditions = [{"type": "Ready", "status": word}, {"type": "PodScheduled", "status": "True"}]
         status = {"phase": "Running", "conditions": conditions, "containerStatuses": statuses}
-        await _send_checked(admin, "PATCH", f"{path}/{name}/status", {"status": status})
+        await admin.send("PATCH", f"{path}/{name}/status", body={"status": status}, content_type=STRATEGIC)
 
     async def delete_pod(self, admin: KubeletFleet, *, namespace: str, name: str) -> None:
         """Delete the Pod without a grace period."""
@@ -96,16 +94,11 @@ class ExecKubelet:
 
     async def _register(self, admin: KubeletFleet) -> None:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node}}
-        await _send_checked(admin, "POST", "/api/v1/nodes", node)
+        await admin.send("POST", "/api/v1/nodes", body=node)
         status = {
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self.port}},
         }
-        await _send_checked(admin, "PATCH", f"/api/v1/nodes/{self.node}/status", {"status": status})
-
-
-async def _send_checked(admin: KubeletFleet, method: str, path: str, body: Any) -> None:
-    kind = {"content_type": STRATEGIC} if method == "PATCH" else {}
-    answer = await admin.request(method, path, body=body, **kind)
-    if answer.status not in (HTTPStatus.OK, HTTPStatus.CREATED):
-        raise RequestRejected(f"{method} {path}", answer)
+        await admin.send(
+            "PATCH", f"/api/v1/nodes/{self.node}/status", body={"status": status}, content_type=STRATEGIC
+        )

@@ -66,7 +66,7 @@ class HttpResponse(NamedTuple):
 
 
 class RequestRejected(RuntimeError):
-    """The API server rejected a request that a kubelet must be able to make."""
+    """The API server rejected a request."""
 
     def __init__(self, what: str, answer: HttpResponse) -> None:
         self.response = answer
@@ -91,11 +91,7 @@ class KubeletFleet:
     async def join(self, kubelet: SimKubelet) -> Any:
         """Create the Node (not ready, tainted), make it Ready, and return it. Raises RequestRejected."""
         now = datetime.now(UTC)
-        created = await self.request(
-            "POST", _NODES, as_node=kubelet.name, body=build_registered_node(kubelet, now)
-        )
-        if created.status != HTTPStatus.CREATED:
-            raise RequestRejected(f"node {kubelet.name} may not join", created)
+        await self.send("POST", _NODES, as_node=kubelet.name, body=build_registered_node(kubelet, now))
         return await self._patch_status(kubelet.name, build_ready_status(now))
 
     async def join_all(self, kubelets: Iterable[SimKubelet]) -> list[Any]:
@@ -109,13 +105,10 @@ class KubeletFleet:
         now = datetime.now(UTC)
         await self._patch_status(name, build_heartbeat_status(now))
         wanted = build_node_lease(name, now)
-        renewed = await self.request(
-            "PATCH", f"{_LEASES}/{name}", as_node=name, body=wanted, content_type=MERGE
-        )
-        if renewed.status == HTTPStatus.NOT_FOUND:
-            renewed = await self.request("POST", _LEASES, as_node=name, body=wanted)
-        if renewed.status not in {HTTPStatus.OK, HTTPStatus.CREATED}:
-            raise RequestRejected(f"node {name} may not renew its lease", renewed)
+        lease = f"{_LEASES}/{name}"
+        renewed = await self.request("PATCH", lease, as_node=name, body=wanted, content_type=MERGE)
+        if renewed.status != HTTPStatus.OK:
+            await self.send("POST", _LEASES, as_node=name, body=wanted)
 
     @contextlib.asynccontextmanager
     async def keep_heartbeats(self, *names: str, every_seconds: float = 1.0) -> AsyncIterator[None]:
@@ -184,18 +177,13 @@ class KubeletFleet:
     ) -> str:
         """Create any request as this user with these groups; return its name. Raises RequestRejected."""
         body = build_signing_request(pem, usages=usages, expiration_seconds=expiration_seconds, signer=signer)
-        filed = await self.request("POST", CSRS, as_user=user, as_groups=groups, body=body)
-        if filed.status != HTTPStatus.CREATED:
-            raise RequestRejected(f"{user} may not request a certificate", filed)
-        return str(filed.body["metadata"]["name"])
+        filed = await self.send("POST", CSRS, as_user=user, as_groups=groups, body=body)
+        return str(filed["metadata"]["name"])
 
     async def approve(self, name: str) -> None:
         """Approve the request as an admin, without any check. Raises RequestRejected."""
         operation = {"op": "add", "path": "/status/conditions", "value": [APPROVED]}
-        path = f"{CSRS}/{name}/approval"
-        approved = await self.request("PATCH", path, body=[operation], content_type=JSON_PATCH)
-        if approved.status != HTTPStatus.OK:
-            raise RequestRejected(f"request {name} cannot be approved", approved)
+        await self.send("PATCH", f"{CSRS}/{name}/approval", body=[operation], content_type=JSON_PATCH)
 
     async def wait_for_outcome(self, name: str, *, seconds: float = 10.0) -> SigningOutcome:
         """Watch the request until it is issued, denied or failed.
@@ -218,9 +206,7 @@ class KubeletFleet:
 
     async def delete_node(self, name: str) -> None:
         """Delete the Node as an admin; a missing Node is no error."""
-        deleted = await self.request("DELETE", f"{_NODES}/{name}")
-        if deleted.status not in {HTTPStatus.OK, HTTPStatus.NOT_FOUND}:
-            raise RequestRejected(f"deleting node {name}", deleted)
+        await self.send("DELETE", f"{_NODES}/{name}", also=HTTPStatus.NOT_FOUND)
 
     async def request(
         self,
@@ -252,23 +238,28 @@ class KubeletFleet:
             return HttpResponse(answer.status, msgspec.json.decode(text))
         return HttpResponse(answer.status, {"message": text.decode(errors="replace")})
 
+    async def send(self, method: str, path: str, *, also: int = HTTPStatus.OK, **options: Any) -> Any:
+        """Send one request as `request` does, and return the decoded body.
+
+        Raises RequestRejected for another status than 200, 201 and `also`.
+        """
+        answer = await self.request(method, path, **options)
+        if answer.status not in {HTTPStatus.OK, HTTPStatus.CREATED, also}:
+            raise RequestRejected(f"{method} {path}", answer)
+        return answer.body
+
     async def _patch_status(self, name: str, status: Mapping[str, Any]) -> Any:
         path, body = f"{_NODES}/{name}/status", {"status": status}
-        answer = await self.request("PATCH", path, as_node=name, body=body, content_type=STRATEGIC)
-        if answer.status != HTTPStatus.OK:
-            raise RequestRejected(f"node {name} may not report its status", answer)
-        return answer.body
+        return await self.send("PATCH", path, as_node=name, body=body, content_type=STRATEGIC)
 
     async def _watch_object(self, path: str, name: str) -> AsyncGenerator[Any]:
         """Yield every state of one object, beginning with the present one.
 
         Raises RequestRejected when it is deleted.
         """
-        found = await self.request("GET", f"{path}/{name}")
-        if found.status != HTTPStatus.OK:
-            raise RequestRejected(f"{path}/{name}", found)
-        yield found.body
-        version = found.body["metadata"]["resourceVersion"]
+        found = await self.send("GET", f"{path}/{name}")
+        yield found
+        version = found["metadata"]["resourceVersion"]
         query = {"watch": "1", "fieldSelector": f"metadata.name={name}", "resourceVersion": version}
         url = self._server + path
         async with self._session.get(url, params=query, read_bufsize=_LINE_LIMIT) as answer:

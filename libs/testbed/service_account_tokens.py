@@ -6,9 +6,9 @@ import asyncio
 from http import HTTPStatus
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from libs.testbed.kubelets import KubeletFleet, RequestRejected
+from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.service_permissions import ACCOUNT_NAMESPACE
 
 _API: Final = f"/api/v1/namespaces/{ACCOUNT_NAMESPACE}"
@@ -54,26 +54,19 @@ class ServiceAccountTokens:
             "expirationSeconds": _LIFETIME_SECONDS,
             "boundObjectRef": {"apiVersion": "v1", "kind": "Secret", "name": secret},
         }
-        answer = await self._admin.request(
-            "POST", f"{_API}/serviceaccounts/{account}/token", body={"spec": spec}
-        )
-        if answer.status != HTTPStatus.CREATED:
-            raise RequestRejected(f"token of {account}", answer)
+        path = f"{_API}/serviceaccounts/{account}/token"
+        answer = await self._admin.send("POST", path, body={"spec": spec})
         new = file.with_suffix(".new")
         new.touch(mode=0o600)
-        new.write_text(answer.body["status"]["token"])
+        new.write_text(answer["status"]["token"])
         new.replace(file)
         self._secrets[file] = secret
 
     async def _create(self, plural: str, name: str) -> None:
-        body: dict[str, Any] = {"metadata": {"name": name}}
-        answer = await self._admin.request("POST", f"{_API}/{plural}", body=body)
-        if answer.status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):
-            raise RequestRejected(f"{plural} {name}", answer)
+        body = {"metadata": {"name": name}}
+        await self._admin.send("POST", f"{_API}/{plural}", also=HTTPStatus.CONFLICT, body=body)
 
     async def _delete(self, secrets: set[str]) -> None:
         for secret in secrets:
-            answer = await self._admin.request("DELETE", f"{_API}/secrets/{secret}")
-            if answer.status not in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
-                raise RequestRejected(f"secret {secret}", answer)
+            await self._admin.send("DELETE", f"{_API}/secrets/{secret}", also=HTTPStatus.NOT_FOUND)
             self._live.discard(secret)

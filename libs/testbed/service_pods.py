@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import socket
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 from libs.common.contract.services import METADATA
-from libs.testbed.kubelets import MERGE, STRATEGIC, KubeletFleet, RequestRejected
+from libs.testbed.kubelets import MERGE, STRATEGIC, KubeletFleet
 from libs.testbed.service_permissions import ACCOUNT_NAMESPACE, ALL_IN_ONE
 from libs.testbed.service_processes import ServiceProcesses
 from libs.testbed.service_start import ROOT, get_module
@@ -62,14 +60,16 @@ class ServicePods:
         """Create the objects; no Pod is ready before `report`. Raises RequestRejected."""
         if self._cloud_config is not None:
             self._written_config = self._cloud_config.read_text(errors="replace")
-            await self._send("POST", f"{_CORE}/configmaps", self._build_config_map())
-        await self._send("POST", "/api/v1/namespaces/default/services", _TALOS_SERVICE)
-        await self._send(
-            "POST", f"/apis/talos.dev/v1alpha1/namespaces/{ACCOUNT_NAMESPACE}/serviceaccounts", _TALOS_ACCOUNT
+            await self._admin.send("POST", f"{_CORE}/configmaps", body=self._build_config_map())
+        await self._admin.send("POST", "/api/v1/namespaces/default/services", body=_TALOS_SERVICE)
+        await self._admin.send(
+            "POST",
+            f"/apis/talos.dev/v1alpha1/namespaces/{ACCOUNT_NAMESPACE}/serviceaccounts",
+            body=_TALOS_ACCOUNT,
         )
         for name, child in self._services.children.items():
             deployment = self._build_deployment(name)
-            await self._send("POST", _DEPLOYMENTS, deployment)
+            await self._admin.send("POST", _DEPLOYMENTS, body=deployment)
             template, pod = deployment["spec"]["template"], f"{_get_object_name(name)}-0"
             body = {
                 "apiVersion": "v1",
@@ -77,7 +77,7 @@ class ServicePods:
                 "metadata": {**template["metadata"], "name": pod},
                 "spec": {**template["spec"], "nodeName": socket.gethostname()},
             }
-            await self._send("POST", f"{_CORE}/pods", body)
+            await self._admin.send("POST", f"{_CORE}/pods", body=body)
             self._containers.add(ACCOUNT_NAMESPACE, pod, name, self._env, child.log)
 
     async def report(self) -> None:
@@ -95,7 +95,7 @@ class ServicePods:
             if text != self._written_config:
                 self._written_config = text
                 path = f"{_CORE}/configmaps/{ALL_IN_ONE}"
-                await self._send("PATCH", path, self._build_config_map(), content_type=MERGE)
+                await self._admin.send("PATCH", path, body=self._build_config_map(), content_type=MERGE)
 
     async def _report_pod(self, name: str, *, is_ready: bool) -> None:
         owner, now = _get_object_name(name), datetime.now(UTC)
@@ -117,10 +117,10 @@ class ServicePods:
             "containerStatuses": [container],
         }
         path = f"{_CORE}/pods/{owner}-0/status"
-        await self._send("PATCH", path, {"status": status}, content_type=STRATEGIC)
+        await self._admin.send("PATCH", path, body={"status": status}, content_type=STRATEGIC)
         counts = {"replicas": 1, "readyReplicas": int(is_ready), "availableReplicas": int(is_ready)}
         path = f"{_DEPLOYMENTS}/{owner}/status"
-        await self._send("PATCH", path, {"status": counts}, content_type=MERGE)
+        await self._admin.send("PATCH", path, body={"status": counts}, content_type=MERGE)
 
     def _build_config_map(self) -> dict[str, Any]:
         return {
@@ -159,11 +159,6 @@ class ServicePods:
                 "template": {"metadata": {"labels": labels}, "spec": spec},
             },
         }
-
-    async def _send(self, method: str, path: str, body: Mapping[str, Any], **options: str) -> None:
-        answer = await self._admin.request(method, path, body=body, **options)
-        if answer.status not in (HTTPStatus.OK, HTTPStatus.CREATED):
-            raise RequestRejected(f"{method} {path}", answer)
 
 
 _TALOS_SERVICE: Final = {  # as a control plane of Talos creates it

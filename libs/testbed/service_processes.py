@@ -14,7 +14,7 @@ import msgspec
 
 from libs.common.contract.services import DEFAULT_SERVICES, SERVICES, WATCHER, ServiceSpec
 from libs.testbed.child_process import ChildExited, ChildProcess, make_directory, wait_until
-from libs.testbed.kubelets import KubeletFleet, RequestRejected
+from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.ports import allocate_port
 from libs.testbed.service_permissions import (
     ALL_IN_ONE,
@@ -215,9 +215,9 @@ async def grant_permissions(
     """Create the RBAC objects of these services; existing ones stay. Raises RequestRejected."""
     for wiring in wirings:
         for manifest in build_role_objects(wiring, instance):
-            answer = await kubelets.request("POST", get_collection_path(manifest), body=manifest)
-            if answer.status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):
-                raise RequestRejected(f"{manifest['kind']} {manifest['metadata']['name']}", answer)
+            await kubelets.send(
+                "POST", get_collection_path(manifest), also=HTTPStatus.CONFLICT, body=manifest
+            )
 
 
 def measure_process_usage(pid: int) -> ProcessUsage:

@@ -10,7 +10,6 @@ from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import STREAM
 from libs.testbed.admission_webhook import WebhookScope
 from libs.testbed.child_process import make_directory
-from libs.testbed.kubelets import JSON, RequestRejected
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import ALL_IN_ONE, RBAC
 from libs.testbed.service_processes import ServiceProcesses
@@ -191,14 +190,9 @@ def make_right_fault(user: str, right: str) -> Fault:
     kept: list[Any] = []
 
     async def exchange(site: FaultSite, rules: list[Any]) -> list[Any]:
-        found = await site.cluster.kubelets.request("GET", path)
-        if found.status != 200:
-            raise RequestRejected(path, found)
-        changed = found.body | {"rules": rules}
-        answer = await site.cluster.kubelets.request("PUT", path, body=changed, content_type=JSON)
-        if answer.status != 200:
-            raise RequestRejected(path, answer)
-        return list(found.body["rules"] or ())  # null once they are revoked
+        found = await site.cluster.kubelets.send("GET", path)
+        await site.cluster.kubelets.send("PUT", path, body=found | {"rules": rules})
+        return list(found["rules"] or ())  # null once they are revoked
 
     async def revoke(site: FaultSite) -> None:
         async def send() -> None:

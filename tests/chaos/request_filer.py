@@ -76,10 +76,7 @@ class RequestFiler:
         await persist(f"{name} gets its certificate", check)
 
     async def _list_requests(self) -> Iterable[SigningRequest]:
-        answer = await self._kubelets.request("GET", CSRS)
-        if answer.status != 200:
-            raise RequestRejected("list of requests", answer)
-        return map(read_signing_request, answer.body["items"])
+        return map(read_signing_request, (await self._kubelets.send("GET", CSRS))["items"])
 
     async def _file(self, name: str, of: str, *, dns: str = "", signer: str = KUBELET_SERVING) -> str:
         """File a request of node `name` for the names of node `of`; return its digest."""

@@ -227,20 +227,14 @@ class WorkloadRunner:
 
     async def _patch(self, name: str, metadata: dict[str, Any]) -> None:
         async def patch() -> None:
-            answer = await self._cluster.kubelets.request(
-                "PATCH", f"/api/v1/nodes/{name}", body={"metadata": metadata}, content_type=MERGE
-            )
-            if answer.status != 200:
-                raise RequestRejected(f"patch of {name}", answer)
+            path, body = f"/api/v1/nodes/{name}", {"metadata": metadata}
+            await self._cluster.kubelets.send("PATCH", path, body=body, content_type=MERGE)
 
         await persist(f"an operator patches {name}", patch)
 
     async def _wait_until_usable(self, name: str) -> None:
         async def check() -> None:
-            answer = await self._cluster.kubelets.request("GET", f"/api/v1/nodes/{name}")
-            if answer.status != 200:
-                raise RequestRejected(f"get {name}", answer)
-            node = read_node(answer.body)
+            node = read_node(await self._cluster.kubelets.send("GET", f"/api/v1/nodes/{name}"))
             if not (node.is_initialized and node.pod_cidrs):
                 raise TimeoutError(f"{name} is not usable yet")
 

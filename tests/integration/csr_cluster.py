@@ -74,9 +74,7 @@ async def _write_pod_cidrs(kubelets: KubeletFleet, node: Node) -> None:
     cidrs = list(node.spec.pod_cidrs)
     body = {"spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}}
     path = f"/api/v1/nodes/{node.name}"
-    answer = await kubelets.request("PATCH", path, body=body, content_type=MERGE)
-    if answer.status != 200:
-        raise RequestRejected(f"podCIDRs of {node.name}", answer)
+    await kubelets.send("PATCH", path, body=body, content_type=MERGE)
 
 
 async def _write_addresses(kubelets: KubeletFleet, node: Node) -> None:
@@ -84,9 +82,7 @@ async def _write_addresses(kubelets: KubeletFleet, node: Node) -> None:
     written = [{"type": each.type, "address": each.address} for each in node.status.addresses]
     path = f"/api/v1/nodes/{node.name}/status"
     body = {"status": {"addresses": written}}
-    answer = await kubelets.request("PATCH", path, as_node=node.name, body=body, content_type=MERGE)
-    if answer.status != 200:
-        raise RequestRejected(f"addresses of {node.name}", answer)
+    await kubelets.send("PATCH", path, as_node=node.name, body=body, content_type=MERGE)
 
 
 @asynccontextmanager
