@@ -17,9 +17,10 @@ from libs.testbed.service_processes import ProcessEndpoints, ServiceProcesses, l
 from tests.chaos.api_proxy import ApiProxy
 from tests.chaos.clocks import build_clock_environment
 from tests.chaos.credentials import CredentialRecord
-from tests.chaos.links import ACCOUNT_FILE, TALOSCONFIG, Collector, Link, Links, LinkTarget, ProxiedApiServer
+from tests.chaos.links import ACCOUNT_FILE, TALOSCONFIG, Link, Links, LinkTarget, ProxiedApiServer
 from tests.chaos.nats_servers import NatsServers
 from tests.chaos.workload import RULE_LABEL
+from tests.collector import run_collector
 
 Mode = Literal["separate", "all-in-one", "nats-cluster"]
 
@@ -150,12 +151,12 @@ async def start_processes(run_dir: Path, mode: Mode, servers: Servers) -> AsyncI
         tokens = ServiceAccountTokens(kubelets)
         for name in names:
             await tokens.issue(_get_account(name), make_directory(run_dir / name) / ACCOUNT_FILE)
-        collector = await stack.enter_async_context(Collector.start())
+        collector = await stack.enter_async_context(run_collector())
         targets: dict[Link, LinkTarget] = {
             "nats": LinkTarget(nats.port, nats.hosts),
             "api": LinkTarget(api_proxy.port),
             "talos": LinkTarget(_port_of(machines.endpoints[0])),
-            "collector": LinkTarget(collector.port),
+            "collector": LinkTarget(_port_of(collector.url)),
         }
         links = await stack.enter_async_context(Links.start(names, targets))
         endpoint = f"http://127.0.0.1:{links.collector_port}"

@@ -1,4 +1,4 @@
-"""The connections of each process to its servers, each through a fault proxy; the collector of traces."""
+"""The connections of each process to its servers, each through a fault proxy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import contextlib
 import itertools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple
 
 import msgspec
-from aiohttp import web
 
 from libs.common.contract.services import METADATA
 from libs.testbed.control_plane.control_plane import ControlPlane
@@ -221,31 +220,3 @@ class ProxiedApiServer(NamedTuple):
         path = self.directory / "kubeconfig"
         path.write_bytes(build_kubeconfig(user, cluster, identity))
         return path
-
-
-class Collector:
-    """Counts the exports that it has accepted."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.exports = 0
-
-    @classmethod
-    @contextlib.asynccontextmanager
-    async def start(cls) -> AsyncIterator[Self]:
-        """Serve on the loopback during the block."""
-        collector = cls(allocate_port())
-        application = web.Application()
-        application.router.add_post("/v1/traces", collector._accept)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", collector.port).start()
-            yield collector
-        finally:
-            await runner.cleanup()
-
-    async def _accept(self, request: web.Request) -> web.Response:
-        await request.read()
-        self.exports += 1
-        return web.Response(content_type="application/x-protobuf")
