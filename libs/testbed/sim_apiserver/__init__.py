@@ -15,5 +15,5 @@ strategic merge of lists other than taints, conditions and addresses. Missing (4
 
 Unlike the real server, a list has one page, and managedFields only the labels, annotations and taints of
 Nodes. It serves no protobuf, has no controller except that signer and, if selected, the one that removes the
-not-ready taint, sends bookmarks just before a watch ends, and reports one cause of a rejection.
+not-ready taint, sends no bookmarks, and reports one cause of a rejection.
 """

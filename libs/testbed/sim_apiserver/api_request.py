@@ -19,7 +19,7 @@ from libs.testbed.sim_apiserver.resource_kind import ResourceKind
 
 _BY_PATH: Final = {(kind.api_version, kind.plural): kind for kind in KINDS}
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-# A list has all objects whatever `limit` says, as of servers that do not support it.
+# As of servers that do not support them: a list ignores `limit`, and a watch sends no bookmarks.
 _LIST: Final = {"limit", "fieldSelector", "labelSelector", "resourceVersion", "watch"}
 _WATCH: Final = {"watch", "resourceVersion", "timeoutSeconds", "allowWatchBookmarks", "fieldSelector"}
 _COMMON: Final = {"fieldManager", "pretty", "fieldValidation", "timeout"}  # only the first has an effect

@@ -1,8 +1,9 @@
-"""One watch over HTTP: existing objects, each change, a bookmark before the end."""
+"""One watch over HTTP: existing objects, then each change."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -17,7 +18,6 @@ from libs.testbed.sim_apiserver.refusals import Refusal, expired
 from libs.testbed.sim_apiserver.request_bodies import make_selector
 
 _DEFAULT_SECONDS: Final = 1800  # the real server: 30 to 60 minutes
-_BOOKMARK_SECONDS: Final = 2.0  # before the end, if there was a change; the real server sends one each minute
 
 
 class ChangeNotifier:
@@ -42,36 +42,22 @@ class WatchStream:
     def __init__(self, api: SimApi, news: ChangeNotifier, identity: Identity, asked: ApiRequest) -> None:
         """Open the watch. Raises Refusal."""
         self._kind, self._position, self._present = api.open_watch(identity, asked)
-        self._started_at = self._position
         self._table = api.store.table(self._kind.plural)
         self._selected = make_selector(asked, self._kind)
         self._asked = asked
         self._api = api
         self._seconds = parse_number(asked, "timeoutSeconds") or _DEFAULT_SECONDS
-        self._bookmarks = asked.query.get("allowWatchBookmarks") in {"1", "true"}
         self._news = news
 
     async def stream_events(self, response: web.StreamResponse) -> None:
         """Send events until the timeout, or until the history is compacted."""
-        end = asyncio.get_running_loop().time() + self._seconds
         await _write_changes_to(
             response, (StoredChange("ADDED", stored) for stored in self._present), self._encode_change
         )
-        if self._bookmarks:
-            if not await self._stream_until(response, end - _BOOKMARK_SECONDS):
-                return
-            await self._write_bookmark(response)
-        await self._stream_until(response, end)
-
-    async def _stream_until(self, response: web.StreamResponse, moment: float) -> bool:
-        """Send events until `moment`; False if the watch ended before."""
-        try:
-            async with asyncio.timeout_at(moment):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._seconds):
                 while await self._write_changes(response):
                     await self._news.wait(self._kind.plural)
-        except TimeoutError:
-            return True
-        return False
 
     async def _write_changes(self, response: web.StreamResponse) -> bool:
         try:
@@ -83,12 +69,6 @@ class WatchStream:
             self._position = changes[-1].stored.version
             await _write_changes_to(response, changes, self._encode_change)
         return True
-
-    async def _write_bookmark(self, response: web.StreamResponse) -> None:
-        if self._position > self._started_at:
-            metadata = {"resourceVersion": str(self._position)}
-            bare = {"kind": self._kind.kind, "apiVersion": self._kind.api_version, "metadata": metadata}
-            await response.write(_encode_event("BOOKMARK", msgspec.json.encode(bare)))
 
     def _encode_change(self, change: StoredChange) -> bytes:
         stored = change.stored
