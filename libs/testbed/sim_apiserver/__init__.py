@@ -10,8 +10,9 @@ podCIDR and providerID that stay, decisions of certificate requests that stay. A
 the real server validates: names, labels and taints, types of fields, content of objects, namespaces, what
 kubelets set (NodeRestriction); finalizers.
 
-Rejected as "not simulated" (422 with a cause): unknown query parameters, move and copy of JSON Patch,
-strategic merge of lists other than taints, conditions and addresses. Missing (404): every other resource.
+Rejected as "not simulated" (422 with a cause): unknown query parameters, selectors other than equality, move
+and copy of JSON Patch, strategic merge of lists other than taints, conditions and addresses. Missing (404):
+every other resource. Users have certificates: a token counts as none.
 
 Unlike the real server, a list has one page, and managedFields only the labels, annotations and taints of
 Nodes. It serves no protobuf, has no controller except that signer and, if selected, the one that removes the

@@ -68,11 +68,6 @@ def bad_request(message: str) -> Refusal:
     return Refusal(400, "BadRequest", message)
 
 
-def unauthorized() -> Refusal:
-    """401: unknown credentials."""
-    return Refusal(401, "Unauthorized", "Unauthorized")
-
-
 def forbidden(about: ResourceReference, why: str) -> Refusal:
     """403, with the user and the denied action."""
     return Refusal(403, "Forbidden", f"{about} is forbidden: {why}", about=about)

@@ -62,16 +62,13 @@ def patch_object(kind: ResourceKind, stored: StoredObject, body: bytes, content_
 
 def make_selector(request: ApiRequest, kind: ResourceKind) -> Callable[[Document], bool]:
     """Return a predicate for fieldSelector and labelSelector. Raises Refusal."""
-    wanted = _parse_terms(request, "fieldSelector")
-    for field, _, _ in wanted:
-        if field not in kind.field_selectors:
-            raise bad_request(f"field label not supported: {field}")
-    labels = _parse_terms(request, "labelSelector")  # sets, and keys without values, are not simulated
+    fields = _parse_terms(request, "fieldSelector")
+    for field in fields.keys() - set(kind.field_selectors):
+        raise bad_request(f"field label not supported: {field}")
+    labels = _parse_terms(request, "labelSelector")
     return lambda item: (
-        all((_get_text(item, field) == value) == equal for field, equal, value in wanted)
-        and all(
-            (item["metadata"].get("labels", {}).get(key) == value) == equal for key, equal, value in labels
-        )
+        all(_get_text(item, field) == value for field, value in fields.items())
+        and labels.items() <= item["metadata"].get("labels", {}).items()
     )
 
 
@@ -81,15 +78,10 @@ def _get_text(item: Document, path: str) -> str:
     return str(item or "")
 
 
-def _parse_terms(asked: ApiRequest, name: str) -> list[tuple[str, bool, str]]:
-    text = asked.query.get(name, "")
-    return [_parse_term(part) for part in text.split(",")] if text else []
-
-
-def _parse_term(text: str) -> tuple[str, bool, str]:
-    field, equals, value = text.partition("=")
-    if not equals:
-        raise bad_request(f"invalid selector: '{text}'; can't understand '{text}'")
-    if field.endswith("!"):
-        return field[:-1], False, value
-    return field, True, value.removeprefix("=")
+def _parse_terms(asked: ApiRequest, name: str) -> dict[str, str]:
+    """Return the terms of a selector; others than equality, and a field twice, are not simulated."""
+    terms = [term.partition("=") for term in asked.query.get(name, "").split(",") if term]
+    for field, equals, _ in terms:
+        if not equals or field.endswith("!"):
+            raise not_simulated(f"{name} {field}", name)
+    return {field: value for field, _, value in terms}
