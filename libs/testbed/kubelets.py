@@ -107,8 +107,10 @@ class KubeletFleet:
         wanted = build_node_lease(name, now)
         lease = f"{_LEASES}/{name}"
         renewed = await self.request("PATCH", lease, as_node=name, body=wanted, content_type=MERGE)
-        if renewed.status != HTTPStatus.OK:
+        if renewed.status == HTTPStatus.NOT_FOUND:
             await self.send("POST", _LEASES, as_node=name, body=wanted)
+        elif renewed.status != HTTPStatus.OK:
+            raise RequestRejected(f"PATCH {lease}", renewed)
 
     @contextlib.asynccontextmanager
     async def keep_heartbeats(self, *names: str, every_seconds: float = 1.0) -> AsyncIterator[None]:
