@@ -15,10 +15,10 @@ from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.observability import metrics, telemetry
 from services.labeler.core.blocker import (
-    CONFLICT_RETRY_SECONDS,
-    PROVIDER_ID_OF_ANOTHER,
+    RETRY_SECONDS,
     describe_failed_write,
 )
+from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
 from services.labeler.core.notice import Notice
 from services.labeler.core.own_writes import OwnWrites, ReplicaConflicts, select_latest_node
 from services.labeler.core.plan import ClusterConfig, Plan, is_excluded, plan_node, plan_unreachable_node
@@ -93,6 +93,7 @@ class OnNodeEnriched:
     uninitialized_nodes: UninitializedNodes
     config: Callable[[], ClusterConfig]  # returns the current settings
     find_conflict: FindProviderIDConflict
+    instance_metadata: InstanceMetadataIndex
     why_paused: Callable[[], str]  # returns why writes must wait, or ""
     clock: Callable[[], float]  # monotonic, in seconds
 
@@ -147,12 +148,13 @@ class OnNodeEnriched:
         if node is None:
             return _report_superseded("the Node is gone or was replaced")
         node, config = self.own_writes.latest(node), self.config()
+        if isinstance(event, NodeEnriched) and not node.spec.provider_id:
+            self._require_other_nodes(message)
+        event = self.instance_metadata.complete(event)
         if isinstance(event, NodeEnriched) and self.own_writes.take_echo(event, node, config):
             self._applied[message.subject] = (message.sequence, config)
             telemetry.annotate(outcome="unchanged", reason="it only reports the labeler's own write")
             return "unchanged"
-        if isinstance(event, NodeEnriched) and not node.spec.provider_id:
-            self._require_other_nodes(message)
         return await self._reconcile_node(message, event, node, config)
 
     def _require_other_nodes(self, message: Message) -> None:
@@ -189,7 +191,7 @@ class OnNodeEnriched:
                 _EventPlanner(event, self.config, self._replica_conflicts, self.find_conflict, self.clock),
             )
             if applied is not None and applied.plan.blocker is not None:
-                await self._name_other_node(node, applied.plan.blocker)
+                await self._correct_condition(node, applied.plan.blocker)
         except _DeferToOtherReplica:
             # The next message about the Node, at the latest from a resync, tries again.
             return _report_superseded("another replica has written this Node, and may have newer rules")
@@ -213,21 +215,21 @@ class OnNodeEnriched:
         next_check_at = event.retry_at if isinstance(event, NodeUnreachable) and plan.blocker else None
         await self.decision_publisher.publish(node, plan, next_check_at=next_check_at)
         self._applied[message.subject] = (message.sequence, config)
-        if plan.blocker is not None and plan.blocker.reason == PROVIDER_ID_OF_ANOTHER:
+        if plan.blocker is not None and plan.blocker.reason in RETRY_SECONDS:
             raise RequeueAfter(
-                "another Node has the providerID",
+                "its providerID is withheld",
                 plan.blocker.message,
-                retry_after_seconds=CONFLICT_RETRY_SECONDS,
+                retry_after_seconds=RETRY_SECONDS[plan.blocker.reason],
             )
         return plan.outcome
 
-    async def _name_other_node(self, node: Node, blocker: Notice) -> None:
-        """Correct a condition that names a former holder of the providerID. Raises KubeError.
+    async def _correct_condition(self, node: Node, blocker: Notice) -> None:
+        """Correct a condition that names a former cause for the same reason. Raises KubeError.
 
         The monitor writes a condition only if its reason is new.
         """
         reported = self.own_writes.latest(node).find_condition(BLOCKED_CONDITION)
-        if blocker.reason != PROVIDER_ID_OF_ANOTHER or reported is None or reported.status != "True":
+        if blocker.reason not in RETRY_SECONDS or reported is None or reported.status != "True":
             return
         if reported.reason == blocker.reason and reported.message != blocker.message:
             await self.node_writer.report_blocker(node, blocker, with_event=False)

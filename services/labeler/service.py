@@ -2,16 +2,19 @@
 
 import logging
 
+from libs.common.bus.cloud_follower import CloudFollower
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Message
-from libs.common.contract.events import NodeGone, NodeObserved
+from libs.common.contract.events import InstanceMetadata, NodeGone, NodeObserved
+from libs.common.contract.instance_metadata import parse_metadata_accounts
 from libs.common.contract.services import LABELER
-from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, is_csr_subject
+from libs.common.contract.subjects import ENRICHED_NODE, INSTANCE_METADATA, OBSERVED_NODE, is_csr_subject
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from services.labeler.config_reloader import ConfigReloader
 from services.labeler.config_rollout import ConfigRollout
 from services.labeler.core.compact_message import compact_message
+from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
 from services.labeler.core.own_writes import OwnWrites
 from services.labeler.core.plan import is_excluded
 from services.labeler.core.provider_id_index import ProviderIDIndex
@@ -34,6 +37,7 @@ class LabelerService:
         self._dependencies = dependencies
         self._settings = settings
         self._uninitialized_nodes = UninitializedNodes()
+        self._has_accounts = bool(settings.metadata_accounts)
         observe_only = settings.observe_only
         self._flow = Flow(
             parts=dependencies,
@@ -67,6 +71,13 @@ class LabelerService:
         self._provider_ids = ProviderIDIndex(
             self._stream_cache, self._config_reloader.current, dependencies.monotonic
         )
+        self._instance_metadata = InstanceMetadataIndex(parse_metadata_accounts(settings.metadata_accounts))
+        self._cloud = CloudFollower(
+            subjects=INSTANCE_METADATA,
+            kind=InstanceMetadata,
+            on_event=self._instance_metadata.apply_metadata,
+            on_stream_replaced=self._instance_metadata.clear_metadata,
+        )
         self._on_node_enriched = OnNodeEnriched(
             bus=dependencies.bus,
             stream_cache=self._stream_cache,
@@ -76,6 +87,7 @@ class LabelerService:
             uninitialized_nodes=self._uninitialized_nodes,
             config=self._config_reloader.current,
             find_conflict=self._provider_ids.find_conflict,
+            instance_metadata=self._instance_metadata,
             why_paused=self._flow.why_paused,
             clock=dependencies.monotonic,
         )
@@ -85,6 +97,7 @@ class LabelerService:
             uninitialized_nodes=self._uninitialized_nodes,
             node_writer=nodes,
             decision_publisher=self._decisions,
+            instance_metadata=self._instance_metadata,
             config=self._config_reloader.current,
             why_paused=self._flow.why_paused,
             find_conflict=self._provider_ids.find_conflict,
@@ -106,6 +119,7 @@ class LabelerService:
                 self._rollout.run(),
                 self._events.run(),
                 self._consume(),
+                *((self._cloud.run(self._dependencies.bus, LABELER.service),) if self._has_accounts else ()),
             )
         finally:
             await self._events.flush()
@@ -116,6 +130,7 @@ class LabelerService:
             *self._flow.list_pause_reasons(),
             *self._uninitialized_node_monitor.problems(),
             *self._config_reloader.problems(),
+            *(self._cloud.problems() if self._has_accounts else ()),
         )
 
     def _make_rollout(self, dependencies: Dependencies, settings: LabelerSettings) -> ConfigRollout:
@@ -141,6 +156,7 @@ class LabelerService:
     def _on_message(self, message: Message) -> None:
         self._uninitialized_nodes.apply(message.event, self._dependencies.monotonic())
         self._provider_ids.apply(message.event)
+        self._instance_metadata.apply(message.event)
         if isinstance(message.event, NodeGone):
             self._events.forget(message.event.uid)
             self._decisions.forget(message.event.name)
@@ -149,6 +165,7 @@ class LabelerService:
     def _on_stream_replaced(self) -> None:
         self._uninitialized_nodes.clear()
         self._provider_ids.clear()
+        self._instance_metadata.clear()
         self._on_node_enriched.forget_all()
         self._decisions.forget_all()
 
@@ -165,7 +182,7 @@ class LabelerService:
         observed = self._stream_cache.get_event(f"{OBSERVED_NODE}.{name}")
         if not isinstance(observed, NodeObserved):
             return False
-        enriched = self._stream_cache.get_event(f"{ENRICHED_NODE}.{name}")
+        enriched = self._instance_metadata.complete(self._stream_cache.get_event(f"{ENRICHED_NODE}.{name}"))
         try:
             return is_excluded(self._own_writes.latest(observed.node), enriched, config)
         except Exception:

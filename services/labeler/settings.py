@@ -34,6 +34,7 @@ class LabelerSettings(CloudConfigSettings, frozen=True, kw_only=True):
 
     cluster_name: Annotated[str, _CLUSTER_NAME] = ""
     cluster_name_fallbacks: Annotated[bool, flags.CLUSTER_NAME_FALLBACKS] = False
+    metadata_accounts: Annotated[tuple[str, ...], flags.CLOUD_METADATA_ACCOUNTS] = ()
     # After a change of the file, each replica starts its rollout after a random delay of up to this time.
     rollout_spread_seconds: float = 5.0
     # The labeler stops writing after this time without a leader heartbeat: another leader may be active.
@@ -50,12 +51,15 @@ class LabelerSettings(CloudConfigSettings, frozen=True, kw_only=True):
 
     def problems(self) -> tuple[str, ...]:
         """Return the mistakes that concern several settings or the file, one sentence each."""
-        name_problems = _find_cluster_name_problems(self._fallback_cluster_name)
+        problems = (
+            *_find_cluster_name_problems(self._fallback_cluster_name),
+            *flags.find_metadata_account_problems(self.metadata_accounts),
+        )
         try:
             self.build_config(self.file)
         except InvalidConfigError as error:
-            return name_problems + error.mistakes
-        return name_problems
+            return problems + error.mistakes
+        return problems
 
     def warnings(self) -> tuple[str, ...]:
         """Return what has no effect: --cluster-name alone, and templates that read unknown fields."""

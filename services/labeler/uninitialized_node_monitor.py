@@ -22,6 +22,7 @@ from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, NotFound
 from libs.common.observability import metrics
 from services.labeler.core.blocker import block, is_reported_on
+from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
 from services.labeler.core.notice import Notice
 from services.labeler.core.own_writes import OwnWrites
 from services.labeler.core.plan import ClusterConfig, Plan, plan_unreported_node
@@ -73,6 +74,7 @@ class UninitializedNodeMonitor:
     uninitialized_nodes: UninitializedNodes
     node_writer: NodeWriter
     decision_publisher: NodeDecisionPublisher
+    instance_metadata: InstanceMetadataIndex
     clock: Callable[[], float]  # monotonic, in seconds
     random: random.Random
     config: Callable[[], ClusterConfig]  # returns the current settings
@@ -124,7 +126,7 @@ class UninitializedNodeMonitor:
         if waiting is None or node is None or node.uid != waiting.uid:
             self.uninitialized_nodes.by_name.pop(name, None)
             return None
-        enriched = self.stream_cache.get_event(f"{ENRICHED_NODE}.{name}")
+        enriched = self.instance_metadata.complete(self.stream_cache.get_event(f"{ENRICHED_NODE}.{name}"))
         latest = self.own_writes.latest(node)
         if latest is not node and latest.is_initialized:
             return None  # by the API server's response; the watcher publishes it some seconds later

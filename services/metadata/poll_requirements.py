@@ -1,4 +1,4 @@
-"""What the rules, ipam and the --cloud-config file require of polls: inventory, SMBIOS, address family."""
+"""What polls must provide for rules, ipam, cloud accounts and the --cloud-config file."""
 
 import logging
 
@@ -20,6 +20,7 @@ class PollRequirements:
 
     def __init__(self, settings: MetadataSettings) -> None:
         self._serves_ipam = settings.serves_ipam
+        self._serves_accounts = bool(settings.metadata_accounts)  # a machine names its instance by SMBIOS
         self.needed_parts = self._select_needed_parts(settings.cloud_config)
         self.needs_system = self._find_need_of_system(settings.cloud_config)
         self.prefer_ipv6 = settings.prefer_ipv6
@@ -44,7 +45,9 @@ class PollRequirements:
         return True
 
     def _find_need_of_system(self, config: CloudConfig) -> bool:
-        return requires_system(config.rules, config.pools if self._serves_ipam else ())
+        return self._serves_accounts or requires_system(
+            config.rules, config.pools if self._serves_ipam else ()
+        )
 
     def _select_needed_parts(self, config: CloudConfig) -> frozenset[Part]:
         needed: frozenset[Part] = required_resources(config.rules)

@@ -16,6 +16,7 @@ from libs.common.contract.controllers import (
 from libs.common.settings.flags import (
     ALLOCATE_NODE_CIDRS,
     CLOUD_CONFIG,
+    CLOUD_METADATA_ACCOUNTS,
     CLUSTER_NAME_FALLBACKS,
     CONTROLLERS,
     METADATA_REPUBLISH_INTERVAL,
@@ -26,6 +27,7 @@ from libs.common.settings.flags import (
     TALOSCONFIG,
     WITHOUT_TALOS,
     Flag,
+    find_metadata_account_problems,
 )
 
 
@@ -41,6 +43,7 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
     prefer_ipv6: Annotated[bool, PREFER_IPV6] = False
     cloud_config_file: Annotated[Path | None, CLOUD_CONFIG] = None  # followed for changes
     cloud_config: CloudConfig = CloudConfig()  # its content at the start
+    metadata_accounts: Annotated[tuple[str, ...], CLOUD_METADATA_ACCOUNTS] = ()
     node_status_update_frequency_seconds: Annotated[float, NODE_STATUS_UPDATE_FREQUENCY] = 300.0
     query_timeout_seconds: Annotated[
         float,
@@ -108,12 +111,13 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 2.0
 
     def problems(self) -> tuple[str, ...]:
-        """Return the contradictions between flags."""
+        """Return invalid flags and contradictions between flags."""
+        problems = find_metadata_account_problems(self.metadata_accounts)
         if not (self.without_talos and self._is_ipam_enabled):
-            return ()
+            return problems
         flag = f"--{ALLOCATE_NODE_CIDRS.name}" if self.allocate_node_cidrs else f"--controllers={NODE_IPAM}"
         why = "ipam allocates no pod CIDR before machines report their networks"
-        return (f"--without-talos and {flag} contradict one another: {why}",)
+        return (f"--without-talos and {flag} contradict one another: {why}", *problems)
 
     @property
     def serves_ipam(self) -> bool:

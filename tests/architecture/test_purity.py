@@ -20,7 +20,7 @@ SHELL = (
     # the process: clock, environment, logs, metrics
     r"libs\.common\.service\.(?!startup_gate)\w+",
     r"libs\.common\.settings\.(read_settings|cloud_config_reloader|help_text)",
-    r"libs\.common\.bus\.(consumer_middleware|dead_letters|(decision|ordered)_publisher|flow)",
+    r"libs\.common\.bus\.(cloud_follower|consumer_middleware|dead_letters|(decision|ordered)_publisher|flow)",
     r"libs\.common\.observability\.(telemetry|tracing|metrics)",
     r"libs\.common\.clocks",
     r"libs\.common\.bus\.protocol",  # only declarations

@@ -22,7 +22,15 @@ from libs.common.contract.events import (
     EventError,
     Leading,
 )
-from libs.common.contract.subjects import ALL_SUBJECTS, ENRICHED_NODE, FLOW, LEADING, SNAPSHOT
+from libs.common.contract.subjects import (
+    ALL_SUBJECTS,
+    ENRICHED_NODE,
+    FLOW,
+    INSTANCE_METADATA,
+    LEADING,
+    SNAPSHOT,
+    subject_of,
+)
 from libs.testbed.nats_server import NatsServer
 from tests.builders import NOW, make_snapshot
 from tests.bus_actors import (
@@ -40,6 +48,7 @@ from tests.bus_actors import (
     run_during,
     wait_until,
 )
+from tests.named_machines import make_instance_metadata
 
 STORE_BYTES = 200 * 1024 * 1024  # three steps of the stream's limit fit
 
@@ -635,6 +644,18 @@ async def test_a_follower_hears_only_what_its_filter_names(bus: Bus):
     async with run_during(bus.follow("test", f"{ENRICHED_NODE}.>", recorder)):
         await wait_until(lambda: recorder.is_caught_up)
     assert recorder.subjects == {subject("web-1")}
+
+
+async def test_a_star_in_a_filter_stands_for_one_token(bus: Bus):
+    named = make_instance_metadata(name="web.1")
+    other = make_instance_metadata(account="test", name="web-2")
+    for event in (named, other):
+        await bus.publish(event)
+    await bus.publish(make_event())
+    recorder = Recorder()
+    async with run_during(bus.follow("test", INSTANCE_METADATA, recorder)):
+        await wait_until(lambda: recorder.is_caught_up)
+    assert recorder.subjects == {subject_of(named), subject_of(other)}
 
 
 async def test_a_follower_is_told_nothing_of_subjects_that_it_leaves_out(bus: Bus):

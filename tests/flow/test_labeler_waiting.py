@@ -13,6 +13,7 @@ from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.kube.errors import Forbidden
 from libs.common.observability import metrics
 from services.labeler.core.blocker import block_on_fault, build_condition
+from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
 from services.labeler.core.own_writes import OwnWrites
 from services.labeler.core.plan import ClusterConfig
 from services.labeler.core.uninitialized_nodes import UninitializedNodes
@@ -72,6 +73,7 @@ class Stage:
             uninitialized_nodes=self.waiting,
             node_writer=self.nodes,
             decision_publisher=NodeDecisionPublisher(flow.bus, now=self.clock.now, observe_only=observe_only),
+            instance_metadata=InstanceMetadataIndex({}),
             config=lambda: config,
             why_paused=lambda: self.paused,
             clock=self.clock,

@@ -122,6 +122,11 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         "See the available metadata: talosctl -n {ip} get platformmetadata -o yaml; and the reason: "
         "talosctl -n {ip} dmesg.",
     ),
+    "no-instance-metadata": FaultText(
+        "No cloud account has supplied the metadata of its machine: {detail}.",
+        "See what its machine names: talosctl -n {ip} get systeminformation -o yaml. Compare it with the "
+        "server in the cloud, and see the log of cloud in namespace {namespace}.",
+    ),
     # --cloud-config file
     "rule-fails": FaultText(
         "A rule of --cloud-config should set its providerID but fails: {detail}.",
@@ -267,6 +272,7 @@ FAULT_BY_KIND: Final[Mapping[FaultKind, str]] = {
 # By the labeler's condition reason on the Node, for faults that are not faults of the machine.
 FAULT_BY_BLOCK_REASON: Final[Mapping[str, str]] = {
     "WaitingForPlatformMetadata": "no-platform-metadata",
+    "WaitingForInstanceMetadata": "no-instance-metadata",
     "ProviderIDRuleFailed": "rule-fails",
     "NativeProviderIDMissing": "no-native-provider-id",
     "ProviderIDOfAnotherNode": "provider-id-of-another",

@@ -99,6 +99,15 @@ class ForeignNodeIP(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str  # the name under which its kubelet registers, according to its Talos; never ""
 
 
+class Supplement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a cloud account adds to the facts, where Talos does not know the cloud of its machine."""
+
+    account: str = ""  # "" = none has added anything yet
+    fields: tuple[str, ...] = ()  # of PlatformMetadata
+    labels: Mapping[str, str] = {}
+    why_awaited: str = ""  # why the metadata of a machine without providerID is not complete yet
+
+
 class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of one successful query of a machine; `addresses` in the order of Talos (by id)."""
 
@@ -120,6 +129,7 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     # neither.
     answering_addresses: tuple[str, ...] = ()
     foreign_node_ips: tuple[ForeignNodeIP, ...] = ()
+    supplement: Supplement | None = None  # of the labeler; no service publishes it
 
     @property
     def gateways(self) -> tuple[str, ...]:

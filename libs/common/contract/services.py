@@ -16,6 +16,7 @@ from libs.common.contract.subjects import (
     ENRICHED_CSR,
     ENRICHED_NODE,
     FLOW,
+    INSTANCE_METADATA,
     INSTANCE_REPORTS,
     LEADING,
     NETWORKS,
@@ -162,7 +163,7 @@ METADATA = ServiceSpec(
 LABELER = ServiceSpec(
     service="labeler",
     description="initializes Nodes: addresses, providerID, labels, taints",
-    input_description="enriched Nodes; follows observed Nodes",
+    input_description="enriched Nodes; follows observed Nodes and the metadata that cloud accounts supply",
     port=10460,
     peak_mebibytes=84,
     controller=Controller(
@@ -174,7 +175,7 @@ LABELER = ServiceSpec(
     ),
     needs_talos=True,
     durables=(Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>"),),
-    follows=(f"{FLOW}.>",),
+    follows=(f"{FLOW}.>", INSTANCE_METADATA),
     publishes=(f"{DECIDED}.labeler.>", f"{DEAD_LETTERS}.labeler.>"),
     owns=(
         "node/metadata.labels",

@@ -23,7 +23,10 @@ FAULT_REASONS: Final[dict[FaultKind, str]] = {
 
 WRITE_FAILED: Final = "NodeWriteFailed"
 PROVIDER_ID_OF_ANOTHER: Final = "ProviderIDOfAnotherNode"
+WAITING_FOR_INSTANCE: Final = "WaitingForInstanceMetadata"
 CONFLICT_RETRY_SECONDS: Final = 10.0
+# Blockers that may end without a message about the Node, and when it is planned again.
+RETRY_SECONDS: Final = {PROVIDER_ID_OF_ANOTHER: CONFLICT_RETRY_SECONDS, WAITING_FOR_INSTANCE: 5.0}
 _RETRIED: Final = f"retried for ever, with back-off up to {RETRY_CAP_SECONDS:.0f} s"
 _RETRIED_ON_CHANGE: Final = "retried when the Node or its machine changes, and at each resync"
 # Until it changes, metadata cannot query the machine.
@@ -49,6 +52,11 @@ _TEXTS: Final = {
     "WaitingForPlatformMetadata": (
         "PlatformMetadata: {why}; a providerID is written once and for ever, so nothing is guessed. Looked "
         "at again as soon as Talos reports more, and every 30 s at the latest"
+    ),
+    WAITING_FOR_INSTANCE: (
+        "Talos does not know the cloud of this machine, and --cloud-metadata-accounts has not supplied it: "
+        "{why}; a providerID is immutable, so none is written without it. Looked at again every "
+        f"{RETRY_SECONDS[WAITING_FOR_INSTANCE]:.0f} s"
     ),
     "ProviderIDRuleFailed": (
         "platformMetadata.ProviderID: {why}; a providerID is immutable, so none is written without the rule. "

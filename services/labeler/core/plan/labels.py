@@ -1,4 +1,4 @@
-"""Describes the labels of a Node: the built-in ones from the machine's facts, and those of rules."""
+"""Describes the labels of a Node: those from the machine's facts or its cloud account, and those of rules."""
 
 import re
 from typing import Final, NamedTuple
@@ -45,8 +45,10 @@ def describe_labels(inputs: PlanInput, record: OwnershipRecord) -> LabelState:
     """
     node, effects, managed = inputs.node, inputs.effects, record.managed_fields
     cluster_name = inputs.config.cluster_name or inputs.facts.cluster_name
-    reported = _built_in_labels(inputs.facts.platform, cluster_name)
-    desired = _built_in_labels(effects.platform, cluster_name) | effects.labels
+    supplement = inputs.facts.supplement
+    supplied = dict(supplement.labels) if supplement is not None else {}
+    reported = _built_in_labels(inputs.facts.platform, cluster_name) | supplied
+    desired = _built_in_labels(effects.platform, cluster_name) | supplied | effects.labels
     invalid = _pop_invalid_labels(node, desired, effects)
     machine_keys = {key for key, value in desired.items() if reported.get(key) == value}
     unreported = managed.machine.keys() - desired.keys() - reported.keys() - {LIFECYCLE}

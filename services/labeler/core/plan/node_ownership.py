@@ -118,7 +118,7 @@ def find_foreign(
         return None
     record = read_ownership_record(node)
     if record.managed_fields.provider_id == node.spec.provider_id:
-        return None  # a rule set it; this holds even if the rule is gone
+        return None  # a rule or an account set it; this holds even if that is gone
     if platform is None and record.state == "read":
         return (
             None  # the record proves that the machine reported it earlier; missing facts do not change that

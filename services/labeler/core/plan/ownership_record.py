@@ -41,7 +41,7 @@ class ManagedFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     labels: Fingerprints = {}  # set by rules, like annotations and taints
     annotations: Fingerprints = {}
     taints: Fingerprints = {}
-    provider_id: str = ""  # set only if a rule gave it
+    provider_id: str = ""  # set only if a rule or a cloud account gave it
     # Fingerprints of values that the labeler would set: of keys that another writer has, by their kind, and
     # of taints that it does not set on a Node that was in use before its record began.
     kept: dict[FieldKind, dict[str, str]] = {}

@@ -14,7 +14,7 @@ from libs.common.contract.platforms import (
     PLATFORMS_WITH_PROVIDER_ID,
 )
 from libs.gotemplate import Template
-from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER, block
+from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER, WAITING_FOR_INSTANCE, block
 from services.labeler.core.native_provider_id import build_provider_id, derive_native_provider_id
 from services.labeler.core.notice import Notice
 from services.labeler.core.plan.ownership_record import ManagedFields
@@ -60,7 +60,8 @@ def plan_provider_id(inputs: PlanInput, node_ip: str) -> PlanPart:
         conflict = None
     return PlanPart(
         changes=NodeChanges(provider_id=provider_id),
-        recorded=ManagedFields(provider_id=provider_id if is_set_by_rule else ""),
+        # Without it, the Node would be another controller's when its rule or account is gone.
+        recorded=ManagedFields(provider_id=provider_id if is_set_by_rule or _is_supplied(facts) else ""),
         blocker=blocker,
         notices=(_build_stale_node_notice(provider_id, conflict.other),) if conflict else (),
     )
@@ -81,6 +82,8 @@ def find_provider_id_blocker(
     node: Node, facts: MachineFacts, effects: RuleEffects, rules: Rules
 ) -> Notice | None:
     """Return why the providerID of the Node is not final yet; None if it is, or if the Node has one."""
+    if facts.supplement is not None and facts.supplement.why_awaited and not node.spec.provider_id:
+        return block(WAITING_FOR_INSTANCE, why=facts.supplement.why_awaited)
     by_rule = _is_set_by_rule(facts, effects) and not _find_missing_fields(rules, facts)
     why = why_metadata_incomplete(facts.platform)
     if why and not (facts.platform.platform and (by_rule or _may_stay_incomplete(node, facts))):
@@ -135,6 +138,11 @@ def _find_fallback_blocker(inputs: PlanInput) -> Notice | None:
 def _is_set_by_rule(facts: MachineFacts, effects: RuleEffects) -> bool:
     """Return whether rules give a providerID that differs from the machine's own."""
     return effects.platform.provider_id != facts.platform.provider_id
+
+
+def _is_supplied(facts: MachineFacts) -> bool:
+    """Return whether a cloud account supplies the providerID."""
+    return facts.supplement is not None and "provider_id" in facts.supplement.fields
 
 
 def _find_failed_rule(effects: RuleEffects) -> Notice | None:
