@@ -19,8 +19,8 @@ from services.labeler.settings import LabelerSettings
 from tests.builders import NOW, make_node
 from tests.bus_actors import wait_until
 from tests.bus_server import BusServer, make_flow_fixtures, run_service
+from tests.clocks import ManualClock
 from tests.labeler_actors import InMemoryNodes
-from tests.manual_clock import ManualClock
 from tests.named_machines import PUBLIC_IP, make_hetzner_facts
 from tests.service_flow import ServiceFlow
 
