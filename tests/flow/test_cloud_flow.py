@@ -237,31 +237,6 @@ async def test_a_token_that_no_header_may_have_ends_nothing(flow: CloudFlow):
         assert flow.service.problems()
 
 
-async def test_the_last_server_is_gone_beside_the_recorded_anchor(flow: CloudFlow):
-    one = flow.project.add_server("web-1")
-    network = InstanceAnchor(kind="network", id=str(flow.project.add_network()))
-    await flow.start(make_server_node("web-1", one, is_ready=False, anchor=network))
-    async with flow.run():
-        assert (await flow.expect("web-1", InstanceExists)).anchor == network
-        flow.project.remove("servers", one)
-        await flow.look(seconds=MINUTE)
-        gone = await flow.expect("web-1", InstanceGone)
-        assert (gone.witness.kind, gone.witness.id) == ("anchor", f"network/{network.id}")
-        flow.project.remove("networks", int(network.id))
-        await flow.look(seconds=MINUTE)
-        await flow.expect("web-1", InstanceUnknown)
-
-
-async def test_a_server_that_was_replaced_under_its_name_is_not_gone(flow: CloudFlow):
-    one, other = flow.project.add_server("web-1"), flow.project.add_server("web-2")
-    await flow.start(make_server_node("web-1", one, is_ready=False), make_server_node("web-2", other))
-    async with flow.run():
-        flow.project.remove("servers", one)
-        rebuilt = flow.project.add_server("web-1")
-        await flow.look(seconds=MINUTE)
-        assert (await flow.expect("web-1", InstanceUnknown)).namesake == str(rebuilt)
-
-
 async def test_without_an_anchor_a_new_token_proves_nothing_until_it_has_seen_the_server(flow: CloudFlow):
     one, other = flow.project.add_server("web-1"), flow.project.add_server("web-2")
     await flow.start(make_server_node("web-1", one, is_ready=False), make_server_node("web-2", other))
@@ -287,21 +262,6 @@ async def test_the_server_of_another_account_is_absent_by_its_id_while_its_node_
         await flow.look(seconds=MINUTE)
         report = await flow.expect("web-1", InstanceUnknown)
         assert (report.absent_from, report.namesake) == (None, str(namesake))
-
-
-@pytest.mark.parametrize(
-    "fault", ["unauthorized", "forbidden", "rate_limited", "service_error", "proxy_not_found", "cut_off"]
-)
-async def test_a_failing_api_proves_nothing(flow: CloudFlow, fault: str):
-    one, other = flow.project.add_server("web-1"), flow.project.add_server("web-2")
-    await flow.start(make_server_node("web-1", one, is_ready=False), make_server_node("web-2", other))
-    async with flow.run():
-        await flow.expect("web-1", InstanceExists)
-        flow.project.remove("servers", one)
-        flow.server.add_fault(fault)
-        await flow.look(seconds=MINUTE)
-        await flow.expect("web-1", InstanceUnknown)
-        assert flow.service.problems()
 
 
 async def test_a_list_that_lacks_a_server_is_no_proof(flow: CloudFlow):

@@ -58,6 +58,11 @@ class AccessToken(msgspec.Struct, frozen=True):
     token_type: Annotated[str, msgspec.Meta(pattern=r"^[Bb]earer$")]
     expires_in: Annotated[int, msgspec.Meta(ge=0)] = 300  # seconds; a server may leave it out
 
+    @property
+    def renew_after_seconds(self) -> float:
+        """The age at which to replace the token: a minute before its end, or half of a short life."""
+        return self.expires_in - min(60.0, self.expires_in / 2)
+
 
 class _ErrorBody(msgspec.Struct, frozen=True):
     message: _Text  # becomes no text: it may repeat what was sent

@@ -47,7 +47,6 @@ _VPCS: Final = "/v1/vpcs"
 _ID: Final = re.compile(IDENTITY)
 # A list has no pages, and each machine has its user data, which for Talos is its whole configuration.
 _MAX_BODY_BYTES: Final = 64 << 20
-_MAX_RENEWAL_SECONDS: Final = 60.0  # how long before its end an access token is replaced
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -237,8 +236,7 @@ class ThalassaInstances:
             fetched = await self._fetch_access_token(config)
         if isinstance(fetched, Unanswered):
             return fetched
-        lifetime = fetched.expires_in - min(_MAX_RENEWAL_SECONDS, fetched.expires_in / 2)
-        self._token = _Token(generation, fetched.access_token, started + lifetime)
+        self._token = _Token(generation, fetched.access_token, started + fetched.renew_after_seconds)
         return fetched.access_token
 
     async def _fetch_access_token(self, config: ThalassaConfig) -> AccessToken | Unanswered:

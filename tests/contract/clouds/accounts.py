@@ -20,6 +20,7 @@ class CloudAccount(Protocol):
     """What the tests of all clouds do with an account."""
 
     server: SimApiServer[Any]
+    scheme: str  # of providerIDs
     machines: str  # the path of their list, as a regular expression
     missing_id: str
 
@@ -39,6 +40,8 @@ class CloudAccount(Protocol):
         """Create a running machine; return its id."""
         ...
 
+    def shut_down(self, machine_id: str) -> None: ...
+
     def remove_machine(self, machine_id: str) -> None: ...
 
     def add_anchor(self) -> Anchor: ...
@@ -49,6 +52,7 @@ class CloudAccount(Protocol):
 class HcloudAccount:
     """A project of Hetzner Cloud."""
 
+    scheme = "hcloud"
     machines = "/servers"
     missing_id = "5"
 
@@ -70,6 +74,9 @@ class HcloudAccount:
     def add_machine(self, name: str) -> str:
         return str(self.project.add_server(name))
 
+    def shut_down(self, machine_id: str) -> None:
+        self.project.update_server(int(machine_id), status="off")
+
     def remove_machine(self, machine_id: str) -> None:
         self.project.remove("servers", int(machine_id))
 
@@ -83,6 +90,7 @@ class HcloudAccount:
 class ThalassaAccount:
     """An organisation of Thalassa Cloud with a personal access token, in the controller's config file."""
 
+    scheme = "thalassacloud"
     machines = "/v1/machines"
     missing_id = "vm-5"
 
@@ -107,6 +115,9 @@ class ThalassaAccount:
 
     def add_machine(self, name: str) -> str:
         return self.organisation.add_machine(name)
+
+    def shut_down(self, machine_id: str) -> None:
+        self.organisation.set_state(machine_id, "stopped")
 
     def remove_machine(self, machine_id: str) -> None:
         self.organisation.remove("machines", machine_id)

@@ -266,7 +266,9 @@ async def test_a_removed_credential_answers_nothing_and_sends_nothing(
     assert account.server.requests == []
 
 
-async def test_after_a_429_nothing_is_sent_for_the_requested_time(account: CloudAccount, ours: Instances):
+async def test_after_a_429_nothing_is_sent_for_the_requested_time(
+    account: CloudAccount, ours: Instances, tmp_path: Path
+):
     account.server.add_fault("rate_limited", count=1)
     machine = account.add_machine("web-1")
     answers = [await ours.get_instance(machine) for _ in range(2)]
@@ -275,6 +277,10 @@ async def test_after_a_429_nothing_is_sent_for_the_requested_time(account: Cloud
     assert isinstance(answers[1], Unanswered)
     assert (answers[0].outcome, answers[0].retry_after_seconds) == ("rate_limited", 90)
     assert answers[1].outcome == "held_back"
+
+    account.add_secret("another-secret")  # with a rate limit of its own
+    account.write_credential(tmp_path, "another-secret")
+    assert isinstance(await ours.get_instance(machine), Instance)
 
 
 async def test_each_request_is_observed_with_its_outcome(account: CloudAccount, tmp_path: Path):

@@ -16,7 +16,7 @@ from libs.testbed.clouds.thalassa.server import SimThalassa
 
 TOKEN = "token-of-web"
 PERSONAL = f"personalAccessToken: {TOKEN}"
-CLIENT = ("client +1", "secret/of:web")
+CLIENT = ("client +1", "secret+%/of:web")
 CLIENT_KEYS = f"clientID: '{CLIENT[0]}', clientSecret: '{CLIENT[1]}'"
 
 
@@ -107,6 +107,14 @@ async def test_with_a_vpc_machines_of_others_are_in_no_list(account: Account, ig
     assert account.server.requests[0].query == {"vpc": other}
 
 
+async def test_a_list_with_a_machine_that_cannot_be_read_is_no_answer(account: Account):
+    account.organisation.add_machine("web-1")
+    account.organisation.add_machine("web-2", addresses=["10.0.1"])
+    async with account.open() as ours:
+        assert isinstance(await ours.list_instances(), Unanswered)
+        assert isinstance(await ours.find_by_name("web-2"), Unanswered)
+
+
 async def test_the_record_of_an_instance_names_organisation_and_project(account: Account):
     account.organisation.add_vpc()
     machine = account.organisation.add_machine("web-1", project="blue")
@@ -147,7 +155,7 @@ async def test_an_access_token_is_renewed_before_its_end_by_the_same_credential(
     account.cloud.token_seconds = lifetime
     async with account.open(CLIENT_KEYS) as ours:
         for _ in range(3):
-            await ours.list_instances()
+            assert await ours.list_instances() == ()
         assert ours.credential.generation == 1
     assert account.paths.count("POST /oidc/token") == exchanges
 

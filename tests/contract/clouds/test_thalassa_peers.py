@@ -29,7 +29,7 @@ async def case() -> AsyncIterator[Case]:
     async with open_thalassa() as account:
         organisation = account.organisation
         vpc = organisation.add_vpc()
-        account.server.cloud.clients["client +1", "secret/of:web"] = organisation
+        account.server.cloud.clients["client +1", "secret+%/of:web"] = organisation
         web_1 = organisation.add_machine("web-1", vpc=vpc, addresses=["10.0.1.7", "fd00::7"])
         off = organisation.add_machine("web-2", vpc=vpc, machine_type="pgp-large")
         organisation.set_state(off, "stopped")
@@ -51,7 +51,7 @@ async def test_the_module_in_go_agrees_and_its_types_have_exactly_these_fields(
         organisation="acme",
         token=SECRET if in_body is None else "",
         client_id="" if in_body is None else "client +1",
-        client_secret="" if in_body is None else "secret/of:web",
+        client_secret="" if in_body is None else "secret+%/of:web",
         machines=(case.web_1, case.off, case.removed),
         vpc=case.vpc,
     )

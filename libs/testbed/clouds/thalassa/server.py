@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import itertools
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote_plus
@@ -50,15 +49,13 @@ class SimThalassa:
     root = ""
     faults: Mapping[str, MakeResponse] = FAULTS
 
-    def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
-        """`now` is monotonic, in seconds."""
+    def __init__(self) -> None:
         self.tokens: dict[str, SimOrganisation] = {}  # personal access tokens
         self.clients: dict[tuple[str, str], SimOrganisation] = {}  # by id and secret
-        self.access_tokens: dict[str, tuple[SimOrganisation, float]] = {}  # and when they end
-        self.token_seconds = 3600
+        self.access_tokens: dict[str, SimOrganisation] = {}  # until they are removed
+        self.token_seconds = 3600  # what a token's life is said to be
         self.takes_secret_in_body = False  # instead of in the header
         self.ignores_filters = False
-        self._now = now
         self._ids = itertools.count(100_000)
 
     def add_organisation(self, slug: str, *tokens: str) -> SimOrganisation:
@@ -96,8 +93,7 @@ class SimThalassa:
         scheme = request.headers.get("Authorization", "").partition(" ")[0]
         if scheme == "Token":
             return self.tokens.get(request.token)
-        organisation, ends_at = self.access_tokens.get(request.token, (None, 0.0))
-        return organisation if scheme == "Bearer" and self._now() < ends_at else None
+        return self.access_tokens.get(request.token) if scheme == "Bearer" else None
 
     def _issue_token(self, request: SimRequest) -> Answer:
         form = {name: values[-1] for name, values in parse_qs(request.body.decode()).items()}
@@ -110,7 +106,7 @@ class SimThalassa:
         if request.method != "POST" or form.get("grant_type") != "client_credentials" or not organisation:
             return Answer(status=401, document={"error": "invalid_client"})
         token = f"access-{next(self._ids)}"
-        self.access_tokens[token] = organisation, self._now() + self.token_seconds
+        self.access_tokens[token] = organisation
         issued = {"access_token": token, "token_type": "Bearer", "expires_in": self.token_seconds}
         return Answer(status=200, document=issued)
 

@@ -206,11 +206,14 @@ def test_what_is_no_access_token_is_no_answer(response: HttpResponse, outcome: s
     assert "abc" not in answer.reason
 
 
-def test_an_access_token_without_an_end_is_renewed_soon():
-    assert read_access_token(respond(200, TOKEN)) == AccessToken("abc.def", "Bearer", 3600)
-    found = read_access_token(respond(200, {"access_token": "abc.def", "token_type": "bearer"}))
+@pytest.mark.parametrize(
+    ("fields", "renew_after"),
+    [({"expires_in": 3600}, 3540), ({"expires_in": 60}, 30), ({"expires_in": 0}, 0), ({}, 240)],
+)
+def test_an_access_token_is_renewed_before_its_end(fields: dict[str, int], renew_after: int):
+    found = read_access_token(respond(200, {"access_token": "abc.def", "token_type": "bearer"} | fields))
     assert isinstance(found, AccessToken)
-    assert found.expires_in == 300
+    assert (found.access_token, found.renew_after_seconds) == ("abc.def", renew_after)
 
 
 ENDPOINT = "https://api.thalassa.cloud"
