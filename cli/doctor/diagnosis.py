@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from cli.doctor.checks.clouds import check_clouds
 from cli.doctor.checks.competing_controllers import (
     check_approvers,
     check_cloud_controllers,
@@ -67,6 +68,7 @@ CHECKS: Final = (
     CheckDefinition(
         "pod-security", "Does the namespace admit the pods?", ("namespace_labels",), check_pod_security
     ),
+    CheckDefinition("clouds", "Have cloud accounts seen their Nodes' instances?", ("nodes",), check_clouds),
 )
 
 

@@ -18,6 +18,7 @@ from cli.doctor.required_permissions import AccessReviewResult, list_access_revi
 from cli.doctor.snapshot import AccessReviews, UnreadyPods
 from cli.inside.flow_snapshot import CertificateSnapshot, FlowUnavailable
 from cli.inside.talos_credential import ProbeResult
+from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, ObjectMeta
 from libs.testbed.pki import CertificateAuthority
 from tests.builders import NOW, make_node
@@ -39,6 +40,8 @@ from tests.doctor_cases import (
     make_talos_objects,
     run_check,
 )
+from tests.instance_reports import make_recorded_node
+from tests.lifecycle_actors import make_lost_node
 
 HOUR: Final = timedelta(hours=1)
 NOT_ALLOWED: Final = Unavailable(reason="403", required_permission="list things")
@@ -387,12 +390,25 @@ def allocator_cases() -> Iterator[Case]:
     yield "pod-cidrs", "unknown", {"system_pods": ()}, ()
 
 
+def cloud_cases() -> Iterator[Case]:
+    alive = make_recorded_node("web-1")
+    by_token = InstanceAnchor(kind="credential", id="0123456789abcdef")
+    alone = make_recorded_node("web-1", record={"anchor": by_token})
+    never_seen = make_lost_node("web-2", provider_id="hcloud://1002")
+    elsewhere = make_lost_node("db-1", provider_id="talos://metal/10.0.0.7")
+    yield "clouds", "ok", {"nodes": (make_node("web-1"),)}, ("no cloud account has seen",)
+    yield "clouds", "ok", {"nodes": (alive, elsewhere)}, ("account prod has seen the instances of 1 Node",)
+    yield "clouds", "ok", {"nodes": (alone,)}, ("its last Node stays",)
+    yield "clouds", "wrong", {"nodes": (alive, never_seen)}, ("web-2: not Ready", "kubectl delete node web-2")
+    yield "clouds", "unknown", {"nodes": MUTE}, ("Nodes are unknown",)
+
+
 CASES: Final = [
     case
     for cases in (
         services_cases, versions_cases, pod_security_cases, rights_cases, config_cases, kubelet_cases,
         talos_cases, clock_cases, nats_cases, certificate_cases, controller_cases, approver_cases,
-        allocator_cases,
+        allocator_cases, cloud_cases,
     )
     for case in cases()
 ]  # fmt: skip
