@@ -43,7 +43,7 @@ def _thalassa(data: bytes) -> None:
     found = thalassa.read_item(HttpResponse(200, {}, data), "vm-7", thalassa.Machine)
     for machine in (*(listed if isinstance(listed, tuple) else ()), found):
         if isinstance(machine, thalassa.Machine):
-            built = thalassa.build_instance(machine, scope="acme")
+            built = thalassa.build_instance(machine)
             assert isinstance(built, Instance | Deleted | Unanswered)
             assert not isinstance(built, Deleted) or b"deleted" in data
     error = thalassa.read_item(HttpResponse(404, {}, data), "vm-7", thalassa.Machine)

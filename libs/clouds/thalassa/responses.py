@@ -100,11 +100,10 @@ def read_list(response: HttpResponse, item: type[ItemT]) -> tuple[ItemT, ...] | 
     return items
 
 
-def build_instance(machine: Machine, *, scope: str) -> Instance | Deleted | Unanswered:
+def build_instance(machine: Machine) -> Instance | Deleted | Unanswered:
     """Return the instance of a machine, with the values that the cloud's own controller writes.
 
-    `scope` is the organisation that the request named. A machine is deleted only if the cloud says so in each
-    of its two states: one of them may be what is wanted.
+    A machine is deleted only if the cloud says so in each of its two states: one may be what is wanted.
     """
     if {machine.status.status, machine.state, machine.capital_state} - {""} == {"deleted"}:
         return Deleted()
@@ -122,7 +121,6 @@ def build_instance(machine: Machine, *, scope: str) -> Instance | Deleted | Unan
         id=machine.identity,
         name=machine.slug,
         is_shut_down=machine.status.status == "stopped",
-        project=scope,
         region=vpc.cloud_region.slug if vpc is not None and vpc.cloud_region is not None else "",
         zone=machine.availability_zone or "",
         instance_type=machine.machine_type.slug if machine.machine_type is not None else "",

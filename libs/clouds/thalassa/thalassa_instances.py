@@ -118,11 +118,8 @@ class ThalassaInstances:
 
     async def get_instance(self, instance_id: str) -> Instance | Deleted | NotFound | Unanswered:
         """Return the machine with exactly this identity, in any VPC."""
-        config = self._read_config()
-        if isinstance(config, Unanswered):
-            return config
         found = await self._get_item(_MACHINES, instance_id, Machine)
-        return build_instance(found, scope=config.scope) if isinstance(found, Machine) else found
+        return build_instance(found) if isinstance(found, Machine) else found
 
     async def find_by_name(self, name: str) -> tuple[Instance, ...] | Unanswered:
         """Return the machines of which this is the name, or the slug, which is the name of the Node.
@@ -135,24 +132,34 @@ class ThalassaInstances:
         return tuple(msgspec.structs.replace(each, name=name) for each in found)
 
     async def find_anchor(self) -> Anchor | Unanswered | None:
-        """Return the configured VPC, else the first by identity."""
+        """Return the configured VPC, else the first by identity, as `identity@organisation/project`.
+
+        A VPC may be visible in other projects too, whose credentials find no machine of this one.
+        """
         config = self._read_config()
         if isinstance(config, Unanswered):
             return config
         if vpc := self._get_vpc(config):
-            found = await self.get_anchor(Anchor(ANCHOR_KIND, vpc))
+            found = await self.get_anchor(Anchor(ANCHOR_KIND, f"{vpc}@{config.scope}"))
             return None if isinstance(found, NotFound) else found
         vpcs = await self._get(_VPCS, {}, lambda response: read_list(response, Vpc))
         if isinstance(vpcs, Unanswered):
             return vpcs
-        return Anchor(ANCHOR_KIND, min(vpc.identity for vpc in vpcs)) if vpcs else None
+        first = min((vpc.identity for vpc in vpcs), default="")
+        return Anchor(ANCHOR_KIND, f"{first}@{config.scope}") if first else None
 
     async def get_anchor(self, anchor: Anchor) -> Anchor | NotFound | Unanswered:
-        """Return the VPC if the organisation has it."""
+        """Return the VPC if it is visible, and the file names the organisation and project of the anchor."""
         if problem := _explain_no_anchor(anchor):
             return Unanswered("malformed", problem)
-        found = await self._get_item(_VPCS, anchor.id, Vpc)
-        return anchor if isinstance(found, Vpc) else found
+        config = self._read_config()
+        if isinstance(config, Unanswered):
+            return config
+        vpc, _, scope = anchor.id.partition("@")
+        found = await self._get_item(_VPCS, vpc, Vpc)
+        if not isinstance(found, Vpc):
+            return found
+        return anchor if scope == config.scope else NotFound()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -173,7 +180,7 @@ class ThalassaInstances:
         for machine in filter(is_wanted, machines):
             if vpc and machine.vpc is not None and machine.vpc.identity != vpc:
                 continue  # the API may ignore the filter
-            built = build_instance(machine, scope=config.scope)
+            built = build_instance(machine)
             if isinstance(built, Unanswered):
                 return built
             if isinstance(built, Instance):
@@ -194,7 +201,7 @@ class ThalassaInstances:
         return answer
 
     def _get_vpc(self, config: ThalassaConfig) -> str:
-        return self._anchor.id if self._anchor is not None else config.vpc_identity
+        return config.vpc_identity if self._anchor is None else self._anchor.id.partition("@")[0]
 
     def _read_config(self) -> ThalassaConfig | Unanswered:
         generation = self.credential.generation
@@ -254,4 +261,5 @@ class ThalassaInstances:
 def _explain_no_anchor(anchor: Anchor) -> str:
     if anchor.kind != ANCHOR_KIND:
         return f"no kind of anchor: {anchor.kind!r}; known is {ANCHOR_KIND}"
-    return "" if _ID.fullmatch(anchor.id) else f"no identity of an anchor: {anchor.id!r}"
+    is_id = _ID.fullmatch(anchor.id.partition("@")[0])
+    return "" if is_id else f"no identity of an anchor: {anchor.id!r}"

@@ -123,10 +123,10 @@ class ThalassaAccount:
         self.organisation.remove("machines", machine_id)
 
     def add_anchor(self) -> Anchor:
-        return Anchor("vpc", self.organisation.add_vpc())
+        return Anchor("vpc", f"{self.organisation.add_vpc()}@acme")
 
     def remove_anchor(self, anchor: Anchor) -> None:
-        self.organisation.remove("vpcs", anchor.id)
+        self.organisation.remove("vpcs", anchor.id.partition("@")[0])
 
 
 @asynccontextmanager

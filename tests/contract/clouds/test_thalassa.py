@@ -103,7 +103,7 @@ async def test_with_a_vpc_machines_of_others_are_in_no_list(account: Account, ig
         assert [each.id for each in await ours.list_instances()] == [theirs]
         assert [each.id for each in await ours.find_by_name("web-1")] == [theirs]
         assert isinstance(await ours.get_instance(mine), Instance)
-        assert await ours.find_anchor() == Anchor("vpc", other)
+        assert await ours.find_anchor() == Anchor("vpc", f"{other}@acme")
     assert account.server.requests[0].query == {"vpc": other}
 
 
@@ -115,16 +115,20 @@ async def test_a_list_with_a_machine_that_cannot_be_read_is_no_answer(account: A
         assert isinstance(await ours.find_by_name("web-2"), Unanswered)
 
 
-async def test_the_record_of_an_instance_names_organisation_and_project(account: Account):
-    account.organisation.add_vpc()
+async def test_a_vpc_that_other_projects_see_is_an_anchor_of_one(account: Account):
+    vpc = account.organisation.add_vpc()
     machine = account.organisation.add_machine("web-1", project="blue")
     async with account.open(project="blue") as ours:
-        found = await ours.get_instance(machine)
-        assert isinstance(found, Instance)
-        assert found.project == "acme/blue"
+        anchor = await ours.find_anchor()
+        assert anchor == Anchor("vpc", f"{vpc}@acme/blue")
+        assert await ours.get_anchor(anchor) == anchor
+        assert isinstance(await ours.get_instance(machine), Instance)
         account.write(project="red")
         assert await ours.get_instance(machine) == NotFound()
-    assert [each.headers.get("X-Project-Identity") for each in account.server.requests] == ["blue", "red"]
+        assert await ours.get_anchor(anchor) == NotFound()
+        assert await ours.find_anchor() == Anchor("vpc", f"{vpc}@acme/red")
+    projects = [each.headers.get("X-Project-Identity") for each in account.server.requests]
+    assert projects == ["blue"] * 3 + ["red"] * 3
 
 
 async def test_another_organisation_finds_nothing(account: Account):

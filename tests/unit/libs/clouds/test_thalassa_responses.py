@@ -27,7 +27,7 @@ def respond(status: int, document: Any) -> HttpResponse:
 
 
 def build(document: dict[str, Any]) -> Instance | Deleted | Unanswered:
-    return build_instance(msgspec.convert(document, Machine), scope="acme")
+    return build_instance(msgspec.convert(document, Machine))
 
 
 MISSING = {"message": "machine token-abc not found"}
@@ -158,7 +158,6 @@ def test_an_instance_has_the_values_of_the_clouds_own_controller():
         id="vm-5",
         name="web-1",
         is_shut_down=False,
-        project="acme",
         region="nl-01",
         zone="nl-01a",
         instance_type="pgp-small",
