@@ -14,6 +14,7 @@ from libs.common.contract.instances import (
     read_instance_record,
 )
 from libs.common.contract.node import Node
+from services.lifecycle.core.instance_evidence import is_same_uuid
 from services.lifecycle.core.instance_record import InstanceRecordChange, plan_instance_record
 from services.lifecycle.core.instance_reports import InstanceReports
 from tests.builders import NOW
@@ -123,6 +124,25 @@ def test_another_machine_voids_the_record_until_it_reports_the_nodes_provider_id
     assert RECORD_ANNOTATION not in voided.annotations
     assert voided.labels == VOIDED.labels
     assert plan(make_exists(VOIDED), node=VOIDED, machine=answering(VOIDED)) is not None
+
+
+def test_what_was_reported_of_another_node_of_that_name_voids_nothing():
+    before = make_lost_node(provider_id=PROVIDER_ID, uid="uid-0")
+    assert plan(node=RECORDED, machine=answering(before, "hcloud://2002")) is None
+    assert plan_instance_record(RECORDED, {}, None, now=SOON, monotonic_now=0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("recorded", "current", "is_same"),
+    [
+        (OWN_UUID, OWN_UUID.upper(), True),
+        (OWN_UUID, NEW_UUID, False),
+        ("00000000-0000-0000-0000-000000000000", "00000000-0000-0000-0000-000000000000", True),
+        ("00000000-0000-0000-0000-000000000000", "", False),
+    ],
+)
+def test_a_placeholder_of_a_uuid_is_compared_as_it_is(recorded: str, current: str, is_same: bool):
+    assert is_same_uuid(recorded, current) is is_same
 
 
 def test_a_forged_record_is_none_and_is_replaced():
