@@ -134,6 +134,7 @@ def wipe(world: World) -> None:
     """NATS loses everything; each process publishes its reports again."""
     world.stream.clear()
     world.index.clear()
+    world.index.forget_instances()
     for cloud in world.clouds:
         cloud.reports = {name: (report, -1e9) for name, (report, _) in cloud.reports.items()}
 

@@ -173,7 +173,9 @@ def needs_answer_of_each_account(case: InstanceCase) -> str:
             continue
         anchor = last.absent_from if isinstance(last, InstanceUnknown) else None
         expected = case.anchors.get(account, ())
-        if anchor is None or last.asked_at <= since or (expected and anchor not in expected):
+        is_about_it = (last.node_uid, last.provider_id) == (case.node.uid, case.node.spec.provider_id)
+        is_of_project = anchor is not None and (not expected or anchor in expected)
+        if last.asked_at <= since or not is_about_it or not is_of_project:
             return f"account {account} has not shown since {since:%H:%M:%SZ} that it lacks the instance"
     return ""
 

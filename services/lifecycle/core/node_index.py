@@ -133,12 +133,11 @@ class NodeIndex:
         return is_new
 
     def forget_instances(self) -> None:
-        """Drop all reports of clouds, because the stream is another one."""
+        """Drop all reports of clouds, and nothing else, because the stream is another one."""
         self._instances.clear()
 
     def clear(self) -> None:
-        """Drop everything."""
-        self._instances.clear()
+        """Drop everything but the reports of clouds, which are followed on their own."""
         for known in (
             self._nodes,
             self._reports,

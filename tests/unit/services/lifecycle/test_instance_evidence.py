@@ -13,6 +13,7 @@ from libs.common.contract.node import Node
 from services.lifecycle.core.evidence import MachineIndex, MachineReport
 from services.lifecycle.core.instance_evidence import CLAUSES, InstanceCase, assess_instance
 from services.lifecycle.core.instance_reports import AccountView, InstanceReports, drop_silent_accounts
+from services.lifecycle.core.node_index import NodeIndex
 from tests.builders import NOW, make_facts
 from tests.instance_reports import (
     ANCHOR,
@@ -140,6 +141,16 @@ DOUBTS: list[tuple[str, Callable[[], InstanceCase]]] = [
     ("needs_answer_of_each_account", lambda: a_case(absent(NOW))),
     ("needs_answer_of_each_account", lambda: a_case(make_gone(NODE, account="other"))),
     (
+        "needs_answer_of_each_account",  # about the Node's former instance
+        lambda: a_case(
+            make_unknown(NODE, account="other", at=LATER, absent_from=ANCHOR, provider_id="hcloud://1")
+        ),
+    ),
+    (
+        "needs_answer_of_each_account",  # about a former Node of that name
+        lambda: a_case(make_unknown(NODE, account="other", at=LATER, absent_from=ANCHOR, node_uid="uid-0")),
+    ),
+    (
         "needs_answer_of_each_account",  # its credential is another project's
         lambda: a_case(absent(LATER), anchors={"other": {InstanceAnchor(kind="network", id="78")}}),
     ),
@@ -229,6 +240,16 @@ def test_an_outage_ends_no_sight_of_the_instance(anchor: InstanceAnchor | None):
     for report in (make_exists(NODE, anchor=anchor), make_unknown(NODE, at=LATER)):
         known.apply(report, 0.0)
     assert known.get("web-1")["prod"].seen is not None
+
+
+def test_a_new_stream_of_the_flow_drops_no_report_of_a_cloud():
+    index = NodeIndex()
+    index.upsert_node(NODE)
+    index.apply_instance_report(make_exists(NODE), 0.0)
+    index.clear()
+    assert index.build_case(NODE).instances["prod"].seen is not None
+    index.forget_instances()
+    assert not index.build_case(NODE).instances
 
 
 def test_the_histories_of_one_node_or_of_all_are_forgotten():
