@@ -43,7 +43,6 @@ PROOF = "deletes a Node only if its machine is proven to be replaced"
 LIFECYCLE = ["cloud-node", "cloud-node-lifecycle"]
 
 
-@pytest.mark.parametrize("in_one", [False, True], ids=["deployments", "daemonset"])
 @pytest.mark.parametrize(
     ("overrides", "noted"),
     [
@@ -51,7 +50,7 @@ LIFECYCLE = ["cloud-node", "cloud-node-lifecycle"]
         ({"enabledControllers": ["*"]}, {ALL}),
         ({"enabledControllers": ["*", "-node-csr-approval"]}, {ALL}),
         ({"enabledControllers": ["*", "-node-csr-approval", "cloud-node-lifecycle"]}, {SPOT, PROOF}),
-        ({"enabledControllers": LIFECYCLE}, {SPOT, PROOF}),
+        ({"enabledControllers": LIFECYCLE, "daemonSet.enabled": True}, {SPOT, PROOF}),
         ({"enabledControllers": LIFECYCLE, "extraArgs": ["--delete-preempted-gcp-spot"]}, {PROOF}),
         (
             {
@@ -63,10 +62,8 @@ LIFECYCLE = ["cloud-node", "cloud-node-lifecycle"]
     ],
     ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value),
 )
-def test_differences_from_the_reference_controllers_are_noted(
-    overrides: dict[str, Any], noted: set[str], in_one: bool
-):
-    found = notes(ChartValues(overrides=overrides | {"daemonSet.enabled": in_one}))
+def test_differences_from_the_reference_controllers_are_noted(overrides: dict[str, Any], noted: set[str]):
+    found = notes(ChartValues(overrides=overrides))
     assert {each for each in (ALL, SPOT, PROOF) if each in found} == noted
     assert ("Differences from the reference controller (docs/migrate.md):" in found) == bool(noted)
 

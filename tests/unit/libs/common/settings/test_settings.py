@@ -383,10 +383,6 @@ def test_controllers_that_we_never_have_and_all_that_differ_from_the_reference_a
     assert [each.split(" ")[1] for each in warnings if "`*`" not in each] == never_ours
 
 
-def test_nobody_is_warned_of_a_list_of_controllers_that_he_has_not_written():
-    assert read().warnings == ()
-
-
 @pytest.mark.parametrize("items", ["service", "-cloud-node,*,-node-csr-approval", "-*"])
 def test_without_any_controller_of_this_version_there_is_nothing_to_run(items: str):
     (message,) = mistakes(f"--controllers={items}")
@@ -461,8 +457,3 @@ def test_help_and_version_win_over_mistakes():
     assert read("--bananas", "--help").wants_help
     assert read("-h").wants_help
     assert read("--version").wants_version
-
-
-def test_settings_are_frozen():
-    with pytest.raises(AttributeError):
-        garden().in_flight = 3  # type: ignore[misc]
