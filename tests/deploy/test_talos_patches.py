@@ -44,24 +44,6 @@ def content_of(name: str) -> dict[str, Any]:
     return content
 
 
-def test_the_patch_of_workers_enables_serving_certificates_and_the_external_cloud_provider():
-    assert documents("worker-patch.yaml") == {
-        "": {"machine": {"kubelet": {"extraArgs": ROTATION}}, "cluster": EXTERNAL}
-    }
-
-
-def test_the_patch_of_control_planes_also_allows_a_reader_in_kube_system():
-    assert documents("controlplane-patch.yaml") == {
-        "": {
-            "machine": {
-                "kubelet": {"extraArgs": ROTATION},
-                "features": {"kubernetesTalosAPIAccess": {"enabled": True, **ACCESS}},
-            },
-            "cluster": EXTERNAL,
-        }
-    }
-
-
 @pytest.mark.parametrize("patch", ["worker-patch", "controlplane-patch", "pod-cidrs-patch"])
 def test_the_old_and_the_new_form_are_equivalent(patch: str):
     assert content_of(f"{patch}.yaml") == content_of(f"{patch}-1.14.yaml")
