@@ -20,7 +20,7 @@ from tests.chaos.credentials import CredentialRecord
 from tests.chaos.links import ACCOUNT_FILE, TALOSCONFIG, Link, Links, LinkTarget, ProxiedApiServer
 from tests.chaos.nats_servers import NatsServers
 from tests.chaos.workload import RULE_LABEL
-from tests.collector import run_collector
+from tests.tcp_server import run_collector
 
 Mode = Literal["separate", "all-in-one", "nats-cluster"]
 
