@@ -9,26 +9,30 @@ import hcloud
 import pytest
 
 from libs.clouds.instances import Anchor, InstanceAddress, NotFound, RateLimit
-from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
+from libs.testbed.clouds.hcloud.server import SimHcloudServer
 from libs.testbed.clouds.hcloud_in_go import query_with_go
-from tests.contract.clouds.hcloud_account import TOKEN, open_account
+from tests.contract.clouds.accounts import SECRET, HcloudAccount, open_client, open_hcloud
 
 Row = tuple[str, bool, str, str]  # of a server: name, whether it is off, location, type
 
 
 class Account(NamedTuple):
-    server: SimHcloudServer
+    project: HcloudAccount
     web_1: int
     off: int
     moved: int  # a server that went to another project
     anchors: dict[str, int]
     expected: dict[int, Row]
 
+    @property
+    def server(self) -> SimHcloudServer:
+        return self.project.server
+
 
 @pytest.fixture(scope="module")
 async def account() -> AsyncIterator[Account]:
-    async with SimHcloudServer.start(SimHcloud()) as server:
-        project = server.cloud.add_project(TOKEN)
+    async with open_hcloud() as opened:
+        server, project = opened.server, opened.project
         project.add_image("daily", image_type="backup")
         anchors = {
             "network": project.add_network(),
@@ -49,13 +53,13 @@ async def account() -> AsyncIterator[Account]:
             number: (f"server-{i}", False, "fsn1", "cx22") for i, number in enumerate(many)
         }
         expected |= {web_1: ("web-1", False, "ash", "cx22"), off: ("web-2", True, "fsn1", "cx22")}
-        yield Account(server, web_1, off, moved, anchors, expected)
+        yield Account(opened, web_1, off, moved, anchors, expected)
 
 
 @pytest.mark.real_servers  # builds a program in Go
 async def test_the_module_in_go_agrees_and_its_schema_has_exactly_these_fields(account: Account):
     asked = [account.web_1, account.off, account.moved]
-    report = await query_with_go(account.server.endpoint, TOKEN, asked, "web-2")
+    report = await query_with_go(account.server.endpoint, SECRET, asked, "web-2")
 
     assert (report.unlike, report.error) == ((), "")
     servers = report.servers or ()
@@ -107,10 +111,10 @@ async def test_the_library_in_python_agrees(account: Account):
 @pytest.mark.parametrize(
     ("code", "token", "call"),
     [
-        ("not_found", TOKEN, lambda client, account: client.servers.get_by_id(account.moved)),
+        ("not_found", SECRET, lambda client, account: client.servers.get_by_id(account.moved)),
         ("unauthorized", "unknown-token", lambda client, account: client.servers.get_all()),
-        ("token_readonly", TOKEN, lambda client, account: client.ssh_keys.create("a", "ssh-ed25519 AAAA")),
-        ("invalid_input", TOKEN, lambda client, account: client.servers.get_list(per_page=51)),
+        ("token_readonly", SECRET, lambda client, account: client.ssh_keys.create("a", "ssh-ed25519 AAAA")),
+        ("invalid_input", SECRET, lambda client, account: client.servers.get_list(per_page=51)),
     ],
 )
 async def test_the_library_in_python_reads_the_codes_of_errors(
@@ -122,7 +126,7 @@ async def test_the_library_in_python_reads_the_codes_of_errors(
 
 
 async def test_our_client_agrees(account: Account, tmp_path: Path):
-    async with open_account(account.server.endpoint, tmp_path) as ours:
+    async with open_client(account.project, tmp_path) as ours:
         listed = await ours.list_instances()
         assert isinstance(listed, tuple)
         assert {
@@ -151,5 +155,5 @@ async def test_our_client_agrees(account: Account, tmp_path: Path):
         assert ours.rate_limit.remaining < 3600
 
 
-def make_library(account: Account, token: str = TOKEN) -> hcloud.Client:
+def make_library(account: Account, token: str = SECRET) -> hcloud.Client:
     return hcloud.Client(token, api_endpoint=account.server.endpoint, timeout=10)
