@@ -15,7 +15,7 @@ from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, LastMessage, Obje
 from cli.lines import Line, print_lines
 from cli.render.compiled_config import compile_config
 from libs.common.contract.events import (
-    AnyInstanceReport,
+    AnyInstanceEvent,
     DeadLetter,
     Decided,
     Event,
@@ -48,7 +48,7 @@ def make_flow(name: str, *events: Event, unreadable: tuple[str, ...] = (), **str
         enriched=next(map(make_last_message, machine), None),
         decided=tuple(decided),
         dead=tuple(make_last_message(each) for each in events if isinstance(each, DeadLetter)),
-        clouds=tuple(make_last_message(each) for each in events if isinstance(each, AnyInstanceReport)),
+        clouds=tuple(make_last_message(each) for each in events if isinstance(each, AnyInstanceEvent)),
     )
     return FlowSnapshot(
         at=NOW,

@@ -1,12 +1,20 @@
 """A Node with the facts of its machine, and the events that metadata would publish about it. Pure."""
 
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import Node
+
+_FIELD_NAMES: Final = {
+    "provider_id": "providerID",
+    "region": "region",
+    "zone": "zone",
+    "instance_type": "instance type",
+}
 
 
 class DescribedNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +39,14 @@ class DescribedNode(msgspec.Struct, frozen=True, kw_only=True):
             observed_at=at,
             enriched_at=at,
         )
+
+
+def describe_sources(facts: MachineFacts) -> str:
+    """Return which metadata a cloud account supplies, "" if all of it is the machine's own."""
+    if facts.supplement is None or not facts.supplement.fields:
+        return ""
+    names = ", ".join(_FIELD_NAMES[field] for field in facts.supplement.fields)
+    return f"{names} from cloud account {facts.supplement.account}"
 
 
 def make_unreachable(

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
+from cli.cluster.described_node import describe_sources
 from cli.cluster.kept_keys import format_kept_key
 from cli.layout import pluralize
 from cli.lines import Line
@@ -29,6 +30,8 @@ def format_preview(preview: Preview, used: CompiledConfig) -> Iterator[Line]:
         filter(None, (metadata.platform, metadata.zone or metadata.region, metadata.instance_type))
     )
     yield Line(0, Text.assemble((preview.described.name, "bold"), f"  {place}"))
+    if sources := describe_sources(preview.described.facts):
+        yield Line(2, Text(sources))
     for result in preview.effects.results:
         yield from _format_rule(result, used)
     yield from _format_plan(preview)

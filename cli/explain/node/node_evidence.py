@@ -18,6 +18,7 @@ from libs.common.contract.events import (
     AnyInstanceReport,
     DeadLetter,
     Decided,
+    InstanceMetadata,
     NodeEnriched,
     NodeObserved,
     NodeUnreachable,
@@ -25,6 +26,7 @@ from libs.common.contract.events import (
 from libs.common.contract.machine import ForeignMachine, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.services import ServiceSpec
+from services.labeler.core.instance_metadata import NamedMachine, complete_facts
 from services.labeler.core.plan import ClusterConfig
 from services.lifecycle.core.evidence import MachineReport
 
@@ -45,6 +47,7 @@ class LastMessages(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[Decided, ...] = ()
     dead_letters: tuple[DeadLetter, ...] = ()
     instance_reports: tuple[AnyInstanceReport, ...] = ()  # from the accounts of clouds
+    instance_metadata: tuple[InstanceMetadata, ...] = ()  # also from them
     unreadable: tuple[str, ...] = ()  # subjects
     problem: str = ""
 
@@ -184,6 +187,7 @@ def select_last_messages(seen: FlowSnapshot | FlowUnavailable, name: str) -> Las
         decisions=tuple(event for event in events if isinstance(event, Decided)),
         dead_letters=tuple(event for event in events if isinstance(event, DeadLetter)),
         instance_reports=tuple(event for event in events if isinstance(event, AnyInstanceReport)),
+        instance_metadata=tuple(event for event in events if isinstance(event, InstanceMetadata)),
         unreadable=tuple(message.subject for message in messages if message.unreadable),
     )
 
@@ -219,6 +223,25 @@ def fall_back_to_bus(evidence: NodeEvidence) -> NodeEvidence:
         )  # fmt: skip
     described = DescribedNode(node=evidence.node, facts=event.facts, verified_by=event.verified_by)
     return msgspec.structs.replace(evidence, machine_result=described, is_from_bus=True)
+
+
+def complete_by_accounts(evidence: NodeEvidence) -> NodeEvidence:
+    """Return the evidence with what cloud accounts supply of the machine, as the labeler adds it.
+
+    The facts of metadata decide: the labeler knows no others.
+    """
+    described, event = evidence.machine_result, evidence.machine_event
+    messages = {each.account: each for each in evidence.last_messages.instance_metadata}
+    if not messages or not isinstance(event, NodeEnriched) or not isinstance(described, DescribedNode):
+        return evidence
+    machine = NamedMachine(node=evidence.node, facts=event.facts, verified_by=event.verified_by)
+    accounts = {account: each.provider_id.partition("://")[0] for account, each in messages.items()}
+    completed = complete_facts(machine, accounts, messages, lambda provider_id: frozenset())
+    if completed.supplement is None:
+        return evidence
+    platform, supplement = completed.platform, completed.supplement
+    facts = msgspec.structs.replace(described.facts, platform=platform, supplement=supplement)
+    return msgspec.structs.replace(evidence, machine_result=msgspec.structs.replace(described, facts=facts))
 
 
 def _is_reachable_by_metadata(evidence: NodeEvidence) -> bool:

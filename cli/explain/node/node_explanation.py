@@ -5,13 +5,13 @@ from typing import Final, Literal
 
 import msgspec
 
-from cli.cluster.described_node import DescribedNode
+from cli.cluster.described_node import DescribedNode, describe_sources
 from cli.cluster.kept_keys import KeptKeyReport, report_kept_keys
 from cli.explain.layout import CheckOutcome, CheckResult
 from cli.explain.node.deletion_forecast import DeletionForecast, forecast_deletion
 from cli.explain.node.finding import NodeCase
 from cli.explain.node.initialization_steps import InitializationStep, list_initialization_steps
-from cli.explain.node.node_evidence import NodeEvidence
+from cli.explain.node.node_evidence import NodeEvidence, complete_by_accounts
 from cli.explain.node.node_verdict import NodeVerdict, is_starting, judge_node
 from libs.common.cloud_config.model import OwnershipConfig
 from libs.common.cloud_config.ownership import why_not_owned
@@ -20,7 +20,7 @@ from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.contract.node_patch import NodeChanges
 from libs.common.contract.services import LABELER
-from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER
+from services.labeler.core.blocker import RETRY_SECONDS
 from services.labeler.core.native_provider_id import derive_native_provider_id
 from services.labeler.core.notice import Notice
 from services.labeler.core.plan import (
@@ -78,6 +78,7 @@ class NodeExplanation(msgspec.Struct, frozen=True, kw_only=True):
 
 def explain_node_evidence(evidence: NodeEvidence, terms: DeletionPolicy) -> NodeExplanation:
     """Explain the Node by the rules of the services; `terms` is the policy of lifecycle."""
+    evidence = complete_by_accounts(evidence)
     node, plan = evidence.node, _plan_node_changes(evidence)
     gone = forecast_deletion(evidence, terms)
     state: InitializationState = "initialized" if node.is_initialized else "not initialized"
@@ -116,9 +117,9 @@ def _plan_node_changes(evidence: NodeEvidence) -> Plan | None:
 
 
 def _block_as_reported(plan: Plan, node: Node) -> Plan:
-    """Return the plan, blocked if the labeler, which knows the other machines, reports a conflict."""
+    """Return the plan, blocked if the labeler, which knows more, withholds the providerID."""
     reported = node.find_condition(BLOCKED_CONDITION)
-    if plan.outcome != "initialized" or reported is None or reported.reason != PROVIDER_ID_OF_ANOTHER:
+    if plan.outcome != "initialized" or reported is None or reported.reason not in RETRY_SECONDS:
         return plan
     blocker = Notice(reported.reason, reported.message)
     return Plan(outcome="blocked", reason=blocker.message, blocker=blocker, notices=plan.notices)
@@ -180,6 +181,7 @@ def _check_machine(evidence: NodeEvidence) -> Iterator[CheckResult]:
             parts = (platform.platform, platform.zone or platform.region, platform.instance_type)
             place = ", ".join(filter(None, parts))
             text = f"the machine at {facts.node_ip} answers as {facts.node_name} ({place or 'no platform'})"
+            text += f"; {sources}" if (sources := describe_sources(facts)) else ""
             text += "" if by == "nodename" else ", identified by its systemUUID"
             text += f"; its stage is {facts.stage!r}" if facts.stage not in ("", "running") else ""
             text += _describe_bus_source(evidence)

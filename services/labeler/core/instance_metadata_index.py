@@ -58,7 +58,7 @@ class InstanceMetadataIndex:
         """Apply a message of an account, unless it may be a repetition."""
         of_node = self._messages.setdefault(event.name, {})
         before = of_node.get(event.account)
-        if event.account in self._accounts and (before is None or before.asked_at < event.asked_at):
+        if before is None or before.asked_at < event.asked_at:
             of_node[event.account] = event
             self._completed.pop(event.name, None)
 

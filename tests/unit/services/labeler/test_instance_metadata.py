@@ -6,15 +6,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.render.preview import apply_plan
+from cli.cluster.described_node import DescribedNode
+from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
+from cli.render.compiled_config import compile_config
+from cli.render.facts_file import encode_facts, parse_facts
+from cli.render.output import format_preview
+from cli.render.preview import apply_plan, preview_node
 from libs.common.contract.events import InstanceMetadata, NodeEnriched
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.public_addresses import EXTERNAL_LINK
+from services.labeler.core.blocker import block, build_condition
 from services.labeler.core.instance_metadata import NamedMachine, complete_facts
 from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
 from services.labeler.core.plan import ClusterConfig, Plan, plan_node
+from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_node, make_node_enriched, make_unreachable
+from tests.cli_snapshots import make_evidence, make_flow, render_lines
 from tests.named_machines import PUBLIC_IP, make_hetzner_facts, make_instance_metadata
 
 ACCOUNTS = {"prod": "hcloud"}
@@ -102,9 +110,10 @@ def test_a_machine_that_is_not_proven_to_be_the_instance_waits(
         {"accounts": {}},
         {"facts": make_hetzner_facts("4711", manufacturer="Dell Inc.")},
         {"facts": make_hetzner_facts("4711", platform="hcloud", provider_id="hcloud://4711")},
+        {"facts": msgspec.structs.replace(make_hetzner_facts("4711", platform="hcloud"), system=None)},
         {"facts": make_hetzner_facts("4711", platform="nocloud", provider_id="proxmox://a/1")},
     ],
-    ids=["no-account", "no-server-of-that-cloud", "talos-knows-the-cloud", "own-provider-id"],
+    ids=["no-account", "other-maker", "talos-knows-the-cloud", "and-smbios-not-queried", "own-provider-id"],
 )
 def test_other_machines_are_left_as_they_are(changes: dict[str, Any]):
     facts = changes.get("facts", FACTS)
@@ -235,3 +244,42 @@ def test_a_new_stream_of_the_flow_keeps_the_messages_which_are_followed_beside_i
     assert one.why(event) == ""
     one.index.clear_metadata()
     assert "no answer" in one.why(event)
+
+
+# ---- the commands
+
+
+def explain(node: Node, *messages: InstanceMetadata) -> NodeExplanation:
+    """As `explain node` after metadata's message about the machine, which it has queried without SMBIOS."""
+    event = make_node_enriched(node, FACTS)
+    queried = msgspec.structs.replace(FACTS, system=None, queried_at=NOW + timedelta(hours=1))
+    described = DescribedNode(node=node, facts=queried)
+    flow = make_flow("web-1", event, *messages)
+    return explain_node_evidence(make_evidence(node, machine_result=described, flow=flow), DeletionPolicy())
+
+
+def test_explain_node_names_the_account_that_supplies_a_value():
+    told = explain(NODE, make_instance_metadata())
+    [text] = [check.text for check in told.checks if check.name == "machine"]
+    assert "(metal, fsn1-dc14, cx22)" in text
+    assert "providerID, region, zone, instance type from cloud account prod" in text
+    assert told.plan is not None
+    assert told.plan.changes.provider_id == "hcloud://4711"
+
+
+def test_explain_node_says_why_an_account_supplies_nothing():
+    told = explain(NODE, make_instance_metadata(why_withheld="it has no instance 4711"))
+    assert told.plan is not None
+    assert told.plan.outcome == "blocked"
+    assert [each.fault for each in told.verdict.findings] == ["no-instance-metadata"]
+    silent = block("WaitingForInstanceMetadata", why="account prod: no answer about hcloud://4711 yet")
+    waiting = make_node(ip=PUBLIC_IP, conditions=(build_condition(silent),))
+    assert [each.fault for each in explain(waiting).verdict.findings] == ["no-instance-metadata"]
+
+
+def test_render_names_the_account_in_a_file_with_completed_facts():
+    completed = DescribedNode(node=NODE, facts=complete(make_instance_metadata()))
+    [described] = parse_facts(encode_facts([completed]))
+    config = compile_config("", "ccm-config.yaml")
+    text = render_lines(format_preview(preview_node(described, config, now=NOW), config))
+    assert "providerID, region, zone, instance type from cloud account prod" in text
