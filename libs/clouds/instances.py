@@ -99,9 +99,10 @@ class RateLimit(msgspec.Struct, frozen=True):
 class Instances(Protocol):
     """The instances of one project, by one credential from a file that may change at any time.
 
-    Only reads are sent, and no call raises. A request waits while it would exceed the requests per minute,
-    and has a deadline after that. Each uses the current content of the credential file. A round of queries
-    belongs to one credential if `credential` is the same before and after it.
+    Only reads are sent, and what exchanges a credential for a token. No call raises. A request waits while it
+    would exceed the requests per minute, and has a deadline after that. Each uses the current content of the
+    credential file. A round of queries belongs to one credential if `credential` is the same before and after
+    it.
     """
 
     @property
