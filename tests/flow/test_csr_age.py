@@ -15,7 +15,6 @@ from tests.clocks import ManualClock
 from tests.csr_actors import CsrServiceFlow, make_serving_request
 
 SOON = 2.0  # a wait ends that soon after what it waits for
-REPEAT = 300.0
 OWN = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
 SHARED = AddressStatus(address="10.0.0.77/24", link="eth1", flags=128)
 HONEST = make_facts(addresses=(OWN, SHARED))
@@ -113,76 +112,6 @@ async def test_over_nats_a_csr_that_starts_later_reads_the_age_from_the_stream(t
             assert flow.kube.patched == []
             await flow.enrich_request(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")
             await flow.wait_for_decision("csr-1", "approved")
-
-
-async def test_a_csr_that_starts_later_approves_by_what_was_published_lately(
-    flow: CsrServiceFlow, clock: ManualClock
-):
-    async with flow.run_csr(clock=clock):
-        await waits_on_a_rival(flow)
-    clock.advance(REPEAT)
-    await flow.publish_node_gone(RIVAL)
-    an_hour_ahead = ManualClock(NOW + timedelta(hours=1))
-    async with flow.run_csr(clock=an_hour_ahead, seed=2):
-        await flow.publish_leading()
-        await flow.wait_for_decision("csr-1", "approved", seconds=RETRY_SECONDS / 2)
-
-
-async def test_when_the_clock_of_the_bus_jumps_ahead_the_request_waits_until_it_is_published_again(
-    tmp_path: Path,
-):
-    bus_clock, clock = ManualClock(), ManualClock()
-    async with (
-        CsrServiceFlow.open("memory", tmp_path, bus_clock=bus_clock) as flow,
-        flow.run_csr(clock=clock),
-    ):
-        await waits_on_a_rival(flow)
-        bus_clock.advance(3600)
-        await flow.publish_node_gone(RIVAL)
-        await waits_for_metadata(flow)
-        assert flow.kube.patched == []
-        await flow.enrich_request(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
-
-
-async def test_when_the_clock_of_the_bus_goes_back_old_facts_become_no_younger(tmp_path: Path):
-    bus_clock, clock = ManualClock(), ManualClock()
-    async with (
-        CsrServiceFlow.open("memory", tmp_path, bus_clock=bus_clock) as flow,
-        flow.run_csr(clock=clock),
-    ):
-        await waits_on_a_rival(flow)
-        clock.advance(55 * 60)  # as long as it has been, though the bus's clock was set back meanwhile
-        await flow.publish_leading()
-        await flow.publish_node_gone(RIVAL)
-        await waits_for_metadata(flow)
-        assert flow.kube.patched == []
-
-
-async def test_a_csr_that_starts_after_the_clock_of_the_bus_went_back_does_not_trust_what_is_older(
-    tmp_path: Path,
-):
-    bus_clock = ManualClock()
-    async with CsrServiceFlow.open("memory", tmp_path, bus_clock=bus_clock) as flow:
-        async with flow.run_csr():
-            await waits_on_a_rival(flow)
-        bus_clock.advance(-120)
-        await flow.publish_node_gone(RIVAL)
-        async with flow.run_csr(seed=2):
-            await flow.publish_leading()
-            await waits_for_metadata(flow)
-            assert flow.kube.patched == []
-            await flow.enrich_request(flow.kube.request("csr-1"), facts=HONEST, node_uid="uid-1")
-            await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
-
-
-async def test_when_the_machine_was_looked_at_does_not_count(flow: CsrServiceFlow, clock: ManualClock):
-    """A live watch keeps facts, and metadata publishes them again and again."""
-    watched = make_facts(queried_at=NOW - timedelta(minutes=55))
-    async with flow.run_csr(clock=clock):
-        await flow.enrich(make_node(), watched)
-        await flow.file_and_enrich(make_serving_request(), facts=watched, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 
 
 async def test_what_can_never_be_valid_is_denied_by_an_old_message_too(

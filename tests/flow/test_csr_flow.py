@@ -9,8 +9,6 @@ import msgspec
 import pytest
 
 from libs.common.bus import flow as flow_module
-from libs.common.bus.delivery import Nak
-from libs.common.bus.stream_cache import FORMER_STREAM
 from libs.common.contract.machine import AddressStatus
 from libs.common.contract.signing_request import (
     SigningRequest,
@@ -23,7 +21,7 @@ from libs.common.kube.errors import Unreachable
 from libs.common.observability import metrics
 from services.csr.core.pending_requests import BURST
 from services.csr.on_csr_enriched import RETRY_SECONDS
-from tests.builders import make_csr_enriched, make_facts, make_message, make_node
+from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.bus_server import make_flow_fixtures
 from tests.clocks import ManualClock
@@ -63,19 +61,6 @@ async def test_a_request_for_what_the_machine_attests_is_approved_with_one_write
     assert metrics.CSR_APPROVALS.value("approve") == approved + 1
     assert decided.uid == "uid-of-csr-1"
     assert flow.kube.events == []
-
-
-async def test_a_request_filed_before_its_node_is_approved_as_soon_as_that_is_there(any_flow: CsrServiceFlow):
-    flow = any_flow
-    async with flow.run_csr():
-        place = await flow.file_request(make_serving_request())
-        await flow.enrich_request(make_serving_request(), observed=place)
-        await flow.wait_for_decision("csr-1", "waiting")
-        assert flow.kube.patched == []
-        await flow.enrich(make_node(), HONEST)
-        await flow.enrich_request(make_serving_request(), observed=place, facts=HONEST, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
-    assert flow.kube.patched == ["csr-1"]
 
 
 OTHER_ADDRESS = make_facts(addresses=(AddressStatus(address="10.9.9.9/24", link="eth1", flags=128),))
@@ -241,28 +226,6 @@ async def test_a_denial_is_counted_and_told_on_the_node_once(flow: CsrServiceFlo
     [condition] = flow.kube.request("csr-1").status.conditions
     assert condition.message.startswith("This CSR was denied by Talos Cloud Controller Manager, Reason: ")
     assert metrics.CSR_APPROVALS.value("deny") == denied + 2
-
-
-async def test_nodes_that_claim_the_same_both_wait_and_both_are_told(flow: CsrServiceFlow):
-    one, two = make_node(), make_node("web-2", uid="uid-2", ip="10.0.0.6")
-    both = make_facts(node_name="web-2", node_ip="10.0.0.6", addresses=(TAKEN_OVER,))
-    mine = make_facts(node_ip="10.0.0.7")
-    clock = ManualClock()
-    async with flow.run_csr(clock=clock):
-        await flow.enrich(one, mine)
-        await flow.enrich(two, both)
-        await flow.file_and_enrich(make_serving_request(), facts=mine, node_uid="uid-1")
-        await flow.file_and_enrich(make_serving_request("csr-2", node="web-2"), facts=both, node_uid="uid-2")
-        await flow.wait_for_decision("csr-1", "waiting")
-        await flow.wait_for_decision("csr-2", "waiting")
-        clock.advance(31)
-        await wait_until(lambda: len(flow.kube.events) >= 2, "both have Events")
-        clock.advance(31)
-        await flow.publish_leading()
-        await flow.file_and_enrich(make_serving_request("csr-3", node="web-3"))
-        await flow.wait_for_decision("csr-3", "waiting")
-    assert {"web-1", "web-2"} <= {event.regarding.name for event in flow.kube.events}
-    assert flow.kube.patched == []
 
 
 async def test_an_approved_address_waits_at_the_next_request_while_a_rival_address_has_appeared(
@@ -639,15 +602,3 @@ async def test_every_hostile_or_odd_request_ends_as_the_table_says_and_none_ends
         assert not csr.problems()
     assert ended == {case.name: OUTCOMES[case.expected] for case in CASES}
     assert len(flow.kube.patched) == sum(case.expected in ("approve", "deny") for case in CASES)
-
-
-async def test_a_message_of_a_newer_stream_is_retried_until_the_cache_follows_that_stream(
-    flow: CsrServiceFlow,
-):
-    """A durable consumer may be bound to the new stream before the follower has left the former one."""
-    event = make_csr_enriched(make_serving_request(), stream_id="newer", observed_sequence=1)
-    async with flow.run_csr() as csr:
-        verdict = await csr._handle(make_message(event, sequence=1))
-    assert isinstance(verdict, Nak)
-    assert verdict.reason == FORMER_STREAM
-    assert flow.kube.patched == []

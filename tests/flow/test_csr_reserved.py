@@ -3,7 +3,6 @@
 import random
 
 from libs.common.contract.events import ClusterNetworksObserved
-from libs.common.contract.machine import AddressStatus
 from libs.common.kube.errors import Unreachable
 from libs.common.kube.server_identity import ServerIdentity
 from services.csr.api_endpoint_watcher import (
@@ -19,31 +18,7 @@ from tests.clocks import ManualClock
 from tests.csr_actors import CsrServiceFlow, InMemoryRequests, make_serving_request
 from tests.csr_cases import API_SERVER
 
-SERVICE_ADDRESS = "10.96.0.1"
-ENDPOINT_NAME = "api.prod.example.com"
-
-
 flow = make_flow_fixture(CsrServiceFlow.open)
-
-
-async def test_a_service_address_waits_while_the_service_networks_are_not_known(flow: CsrServiceFlow):
-    liar = make_facts(addresses=(AddressStatus(address=f"{SERVICE_ADDRESS}/32", link="lo"),))
-    async with flow.run_csr(service_cluster_ip_range=()):
-        await flow.enrich(make_node(), liar)
-        await flow.file_and_enrich(make_serving_request(ips=(SERVICE_ADDRESS,)), facts=liar, node_uid="uid-1")
-        decided = await flow.wait_for_decision("csr-1", "waiting", "approved", "denied")
-    assert (decided.outcome, flow.kube.patched) == ("waiting", [])
-
-
-async def test_the_api_servers_host_name_is_denied_to_a_machine_that_reports_it(flow: CsrServiceFlow):
-    liar = make_facts(hostname=ENDPOINT_NAME)
-    async with flow.run_csr():
-        await flow.enrich(make_node(), liar)
-        await flow.file_and_enrich(
-            make_serving_request(dns=("web-1", ENDPOINT_NAME)), facts=liar, node_uid="uid-1"
-        )
-        decided = await flow.wait_for_decision("csr-1", "waiting", "approved", "denied")
-    assert decided.outcome == "denied"
 
 
 async def test_what_waits_for_the_service_networks_is_decided_as_soon_as_they_are_reported(
@@ -73,17 +48,6 @@ async def test_what_waits_for_the_service_networks_is_decided_as_soon_as_they_ar
         await flow.wait_for_decision("csr-next", "approved", seconds=RETRY_SECONDS / 2)
 
 
-async def test_an_address_of_a_range_that_was_added_to_the_cluster_is_denied(flow: CsrServiceFlow):
-    """A ServiceCIDR object; the flag and the control plane name only the first range."""
-    liar = make_facts(addresses=(AddressStatus(address="10.200.0.7/32", link="eth0"),))
-    async with flow.run_csr():
-        await flow.publish_snapshot(service_cidrs=("10.200.0.0/16",))
-        await flow.enrich(make_node(), liar)
-        await flow.file_and_enrich(make_serving_request(ips=("10.200.0.7",)), facts=liar, node_uid="uid-1")
-        decided = await flow.wait_for_decision("csr-1", "waiting", "approved", "denied")
-    assert decided.outcome == "denied"
-
-
 async def test_requests_for_addresses_wait_with_the_reason_until_service_cidrs_are_known(
     flow: CsrServiceFlow,
 ):
@@ -100,17 +64,6 @@ async def test_requests_for_addresses_wait_with_the_reason_until_service_cidrs_a
         await flow.wait_for_decision("csr-1", "approved", seconds=RETRY_SECONDS / 2)
         assert not csr.problems()
     assert flow.kube.patched == ["csr-1"]
-
-
-async def test_without_talos_and_without_the_range_it_waits_and_readiness_says_so(flow: CsrServiceFlow):
-    async with flow.run_csr(service_cluster_ip_range=(), allowed_networks=("10.0.0.0/8",)) as csr:
-        assert not csr.problems()
-        await flow.publish_node(make_node())
-        await flow.file_and_enrich(make_serving_request(), without_talos=True)
-        waits = await flow.wait_for_decision("csr-1", "waiting", "approved")
-        assert "--service-cluster-ip-range" in waits.reason
-        assert any("--service-cluster-ip-range" in problem for problem in csr.problems())
-    assert flow.kube.patched == []
 
 
 async def test_nothing_but_a_node_name_is_approved_before_the_api_servers_certificate_is_read(

@@ -1,15 +1,13 @@
 """ipam between a bus and an API server in memory: which Nodes get which blocks, and when no Node gets any."""
 
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from libs.common.bus.delivery import Nak, TemporaryError
+from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.protocol import StreamPosition
-from libs.common.bus.stream_cache import FORMER_STREAM
 from libs.common.contract.machine import AddressStatus, Inventory, MachineFacts
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.common.kube.errors import Invalid, KubeError, Unreachable
@@ -21,12 +19,11 @@ from services.ipam.core.pools import Pool
 from services.ipam.reports import (
     ADDRESSES_IGNORED,
     ASSIGNMENT_FAILED,
-    CONFLICT,
     NOT_AVAILABLE,
     OTHER_ALLOCATOR,
 )
 from services.ipam.waiting_nodes import OWN_WRITE_WAIT_SECONDS
-from tests.builders import NOW, make_cluster_networks, make_message, make_node_enriched
+from tests.builders import NOW, make_cluster_networks
 from tests.bus_actors import wait_until, wait_until_led
 from tests.bus_server import make_flow_fixtures
 from tests.clocks import ManualClock
@@ -121,29 +118,6 @@ async def test_a_node_that_has_pod_cidrs_keeps_them_and_nobody_else_gets_them(fl
     assert "web-1" not in flow.kube.patched
 
 
-async def test_odd_pod_cidrs_are_left_to_their_nodes_told_once_and_everybody_else_is_served(flow: IpamFlow):
-    await flow.join_nodes(1, pod_cidrs=("10.244.0.0/16",))  # all of the pool but what is claimed below
-    await flow.join_nodes(2, pod_cidrs=("10.244.3.0/24", "nonsense"))
-    await flow.join_nodes(3, pod_cidrs=("192.168.7.0/24",))  # out of every pool
-    await flow.join_nodes(4, pod_cidrs=("10.0.0.0/8",))  # wider than a page of claims
-    await flow.publish_networks(pod_cidrs=("10.244.0.0/16",))
-    clock = ManualClock()
-    async with flow.run_ipam(clock=clock, cluster_cidr=("172.20.0.0/16",)):
-        await flow.join_nodes(5)
-        given = await flow.wait_for_pod_cidrs(5)
-        await wait_until(lambda: CONFLICT in flow.kube.list_event_reasons("web-2"), "told")
-        swept = flow.kube.list_event_reasons("web-2"), flow.kube.list_event_reasons("web-4")
-        clock.advance(400.0)  # a resync
-        await flow.publish_leading()
-        await flow.join_nodes(6)
-        await flow.wait_for_pod_cidrs(6)
-    assert given["web-5"] == ("172.20.0.0/24",)
-    assert (flow.kube.list_event_reasons("web-2"), flow.kube.list_event_reasons("web-4")) == swept
-    assert swept[0].count(CONFLICT) <= 2  # malformed, and overlapping web-1's
-    assert flow.kube.list_event_reasons("web-4") == [CONFLICT]
-    assert flow.kube.list_event_reasons("web-3") == []
-
-
 async def test_a_node_that_carries_a_whole_pool_is_named_on_those_for_whom_nothing_is_left(flow: IpamFlow):
     await flow.join_nodes(1, pod_cidrs=("10.244.0.0/16",))
     pool = ("10.244.0.0/16",)
@@ -180,26 +154,6 @@ async def test_a_machine_that_reports_an_address_in_every_block_leaves_blocks_fo
     assert not kept & {cidr for cidrs in given.values() for cidr in cidrs}
     [event] = flow.kube.events
     assert "in too many blocks of /24 in 10.244.0.0/16" in event.message
-
-
-async def test_a_machine_that_reports_an_address_in_every_block_of_a_small_pool_takes_one(flow: IpamFlow):
-    pool = ("10.244.0.0/20",)  # 16 blocks
-    await flow.publish_networks(pod_cidrs=pool)
-    await flow.join_nodes(1, facts=spread(1, 16))
-    async with flow.run_ipam(cluster_cidr=pool):
-        await flow.join_nodes(*range(2, 16))
-        assert_disjoint(await flow.wait_for_pod_cidrs(*range(1, 16)))
-
-
-async def test_a_node_whose_addresses_keep_blocks_from_others_is_named_where_no_block_is_left(flow: IpamFlow):
-    pool = ("10.244.0.0/23",)  # two blocks, one of which web-1 gets
-    await flow.publish_networks(pod_cidrs=pool)
-    await flow.join_nodes(1, facts=spread(1, 1))
-    async with flow.run_ipam(cluster_cidr=pool):
-        await flow.wait_for_pod_cidrs(1)
-        await flow.join_nodes(2)
-        told = await flow.wait_for_decision("web-2", "unserved")
-    assert "whose blocks contain addresses of node web-1 (in 1)" in told.reason
 
 
 # ---- when no Node gets a block
@@ -412,24 +366,6 @@ async def test_who_gathered_before_addresses_services_or_leader_were_lost_is_giv
         assert flow.kube.page_writes == writes
 
 
-async def test_an_answer_that_is_lost_is_no_second_block(flow: IpamFlow):
-    lost = {"patch": 1, "create": 1, "update": 1}
-
-    def after(verb: str, name: str) -> KubeError | None:
-        lost[verb] -= 1
-        return Unreachable("no answer") if lost[verb] >= 0 else None
-
-    flow.kube.fails_after = after
-    async with flow.run_ipam():
-        await flow.join_nodes(1)
-        await flow.wait_for_pod_cidrs(1)
-        await flow.join_nodes(2, 3)
-        given = await flow.wait_for_pod_cidrs(1, 2, 3)
-        assert_disjoint(given)
-    claimed = "".join(page.data["claims.json"] for page in flow.kube.pages.values())
-    assert claimed.count('"uid"') == 6
-
-
 @pytest.mark.parametrize("claims_are_lost", [True, False])
 async def test_a_node_whose_pod_cidrs_a_restored_etcd_does_not_have_gets_a_block_again(
     flow: IpamFlow, claims_are_lost: bool
@@ -497,17 +433,6 @@ async def test_another_stream_changes_nothing_for_those_who_have_blocks(tmp_path
         given = await flow.wait_for_pod_cidrs(1, 2, 3)
     assert_disjoint(given)
     assert before.items() <= given.items()
-
-
-async def test_a_message_of_a_newer_stream_is_retried_until_the_cache_follows_that_stream(flow: IpamFlow):
-    """A durable consumer may be bound to the new stream before the follower has left the former one."""
-    node = flow.kube.put(make_numbered_node(1))
-    event = make_node_enriched(node, make_numbered_facts(1), stream_id="newer")
-    async with flow.run_ipam() as service:
-        verdict = await service._handle(make_message(event, sequence=1))
-    assert isinstance(verdict, Nak)
-    assert verdict.reason == FORMER_STREAM
-    assert flow.kube.patched == []
 
 
 def secondary(number: int, address: str) -> MachineFacts:
@@ -621,30 +546,6 @@ async def test_another_allocator_is_told_within_a_resync_and_what_it_gave_goes_t
     assert flow.kube.list_event_reasons("web-1") == []
 
 
-async def test_what_another_allocator_gave_while_ipam_was_down_is_told_by_the_first_look_of_the_next_one(
-    flow: IpamFlow,
-):
-    async with flow.run_ipam():
-        await flow.join_nodes(1)
-        await flow.wait_for_pod_cidrs(1)  # from then on there is a page
-    foreign = metrics.IPAM_FOREIGN._value.get()
-    younger = make_numbered_node(2, pod_cidrs=("10.244.1.0/24",))
-    metadata = msgspec.structs.replace(younger.metadata, creation_timestamp=NOW + timedelta(hours=1))
-    for node in (
-        msgspec.structs.replace(younger, metadata=metadata),
-        make_numbered_node(3, pod_cidrs=("10.244.2.0/24",)),
-    ):
-        await flow.enrich(flow.kube.put(node), make_numbered_facts(9), observed=await flow.publish_node(node))
-    async with flow.run_ipam():
-        await wait_until(lambda: flow.kube.list_event_reasons("web-2") == [OTHER_ALLOCATOR], "told")
-        await flow.join_nodes(4)
-        assert_disjoint(await flow.wait_for_pod_cidrs(1, 2, 3, 4))
-    assert metrics.IPAM_FOREIGN._value.get() == foreign + 1
-    assert flow.kube.list_event_reasons("web-3") == []
-    [event] = [event for event in flow.kube.events if event.regarding.name == "web-2"]
-    assert "another allocator runs, or ran while ipam did not" in event.message
-
-
 async def test_a_patch_that_kubernetes_does_not_take_is_told_on_the_node_and_tried_with_its_next_word(
     flow: IpamFlow,
 ):
@@ -680,9 +581,3 @@ async def test_a_page_that_nobody_understands_stops_only_its_own_blocks_and_is_n
 
 def failing(verb: str):
     return lambda done, name: Unreachable("cut off") if done == verb else None
-
-
-def test_a_quarantine_is_ten_minutes_unless_told_otherwise():
-    from services.ipam.settings import IpamSettings
-
-    assert IpamSettings().quarantine == timedelta(minutes=10)

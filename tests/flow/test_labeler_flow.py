@@ -7,16 +7,14 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from libs.common.bus.delivery import TemporaryError
-from libs.common.bus.stream_cache import FORMER_STREAM
-from libs.common.contract.machine import AddressStatus, MachineFault
+from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Taint
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, Forbidden, KubeError
 from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
 from services.labeler.service import LabelerService
-from tests.builders import NOW, UNINITIALIZED, make_facts, make_message, make_node, make_node_enriched
+from tests.builders import UNINITIALIZED, make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.clocks import ManualClock
 from tests.flow_actors import FlowActor
@@ -128,21 +126,6 @@ async def test_a_changed_machine_changes_its_node_in_one_write(flow: FlowActor, 
         "label topology.kubernetes.io/zone=b",
         "label failure-domain.beta.kubernetes.io/zone=b",
     )
-
-
-async def test_a_thousand_flaky_looks_change_addresses_at_most_once(flow: FlowActor, nats_server: NatsServer):
-    own = AddressStatus(address="10.0.0.5/24", link="eth0", flags=128)
-    public = AddressStatus(address="203.0.113.7/24", link="eth1", flags=128)
-    kube = InMemoryNodes(make_node())
-    async with run_labeler(nats_server.url, kube):
-        await flow.enrich(make_node(), make_facts(addresses=(own, public)))
-        await flow.wait_for_decision("web-1", "initialized")
-        place = await flow.publish_node(kube.node("web-1"))
-        for number in range(1000):
-            looks = [(own, public), (), (public,)]
-            await flow.enrich(kube.node("web-1"), make_facts(addresses=looks[number % 3]), observed=place)
-        await flow.wait_until_handled()
-    assert kube.list_writes() == TWO_WRITES_AND_AN_EVENT
 
 
 # ---- fences
@@ -307,28 +290,6 @@ async def test_an_older_word_that_is_still_in_flight_is_not_followed_either(
     assert len(kube.list_writes()) == 4
 
 
-async def test_word_of_another_stream_id_of_the_stream_is_dropped(flow: FlowActor, nats_server: NatsServer):
-    kube = InMemoryNodes(make_node())
-    async with run_labeler(nats_server.url, kube):
-        await flow.enrich(make_node(), make_facts(), stream_id="2020-01-01T00:00:00Z")
-        await flow.wait_until_handled()
-        assert kube.requests == []
-        await flow.enrich(make_node(), make_facts())
-        await flow.wait_for_decision("web-1", "initialized")
-
-
-async def test_a_message_of_a_newer_stream_is_retried_until_the_cache_follows_that_stream(
-    flow: FlowActor, nats_server: NatsServer
-):
-    """A durable consumer may be bound to the new stream before the follower has left the former one."""
-    kube = InMemoryNodes(make_node())
-    event = msgspec.structs.replace(make_node_enriched(make_node(), make_facts()), stream_id="newer")
-    async with run_labeler(nats_server.url, kube) as labeler:
-        with pytest.raises(TemporaryError, match=FORMER_STREAM):
-            await labeler._on_node_enriched(make_message(event, sequence=1))
-    assert kube.requests == []
-
-
 # ---- who leads
 
 
@@ -382,17 +343,6 @@ async def test_observe_only_writes_nothing_and_publishes_what_it_would_have_writ
 
 
 # ---- what is not initialised
-
-
-async def test_a_machine_that_does_not_answer_blocks_its_node_and_the_next_try_is_told(
-    flow: FlowActor, nats_server: NatsServer
-):
-    kube = InMemoryNodes(make_node())
-    async with run_labeler(nats_server.url, kube):
-        await flow.publish_unreachable(make_node(), REFUSED)
-        decided = await flow.wait_for_decision("web-1", "blocked")
-    assert decided.next_check_at == NOW
-    assert "connection refused" in decided.reason
 
 
 async def test_a_notice_is_one_event_however_often_the_node_is_looked_at(

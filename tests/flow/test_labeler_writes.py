@@ -63,34 +63,6 @@ async def test_a_label_that_somebody_removes_after_the_write_is_restored(
     assert kube.node("web-1").labels[OWN_LABEL] == "fsn1"
 
 
-async def test_a_label_that_somebody_removes_after_the_echo_is_restored(
-    flow: FlowActor, nats_server: NatsServer
-):
-    kube = InMemoryNodes(make_node())
-    async with run_labeler(nats_server.url, kube):
-        await join(flow)
-        await report(flow, kube.node("web-1"))
-        await flow.wait_until_handled()
-        labels = dict(kube.node("web-1").labels)
-        del labels[OWN_LABEL]
-        await report(flow, kube.change("web-1", labels=labels))
-        await flow.wait_for_decision("web-1", "updated")
-    assert kube.node("web-1").labels[OWN_LABEL] == "fsn1"
-
-
-async def test_a_new_replica_plans_the_echo_of_the_former_one(flow: FlowActor, nats_server: NatsServer):
-    kube = InMemoryNodes(make_node())
-    async with run_labeler(nats_server.url, kube):
-        await join(flow)
-    before = count_plans()
-    # no rollout: it would plan on the Node that was published before the first replica's writes
-    async with run_labeler(nats_server.url, kube, seed=2, rollout_spread_seconds=3600.0):
-        await report(flow, kube.node("web-1"))
-        await flow.wait_until_handled()
-    assert count_plans() > before
-    assert kube.requests == JOINED
-
-
 async def test_two_replicas_restore_what_somebody_removes_whoever_wrote_it(
     flow: FlowActor, nats_server: NatsServer
 ):

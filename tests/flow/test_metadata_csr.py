@@ -19,7 +19,7 @@ from services.metadata.core.contested_addresses import MAX_DIALLED
 from services.metadata.machines.dial_back import MAX_CONCURRENT_DIALS, DialBackCache
 from services.metadata.machines.query_machine import QuerySlots
 from services.metadata.settings import MetadataSettings
-from tests.builders import make_csr_enriched, make_csr_observed, make_facts, make_node, make_request
+from tests.builders import make_csr_observed, make_facts, make_node, make_request
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor
 from tests.metadata_actors import CALM, ScriptedTalos, run_metadata
@@ -66,15 +66,6 @@ async def test_a_request_is_published_with_the_facts_of_the_first_poll(flow, tal
     assert (talos.looks, flow.count_enriched()) == (["10.0.0.5"], 1)
 
 
-async def test_a_request_a_moment_before_its_node_is_published_once(flow, talos):
-    async with flow.metadata(talos):
-        await flow.publish_snapshot()
-        await flow.file_request(make_request())
-        await flow.observe_node(make_node())
-        await flow.wait_for_enriched(has_facts)
-        assert flow.count_enriched() == 1
-
-
 async def test_in_an_outage_the_fault_is_published_and_the_facts_within_a_second_of_the_poll(flow, talos):
     talos.fail_queries("10.0.0.5", "timeout")
     async with flow.metadata(talos):
@@ -90,22 +81,6 @@ async def test_in_an_outage_the_fault_is_published_and_the_facts_within_a_second
         await wait_until(lambda: len(talos.looks) > looks)
         await flow.wait_for_enriched(has_facts)
         assert len(talos.looks) == looks + 1, "that look brought them, not a later one"
-
-
-async def test_stale_facts_cause_one_poll_for_all_requests_of_the_node(flow, talos):
-    async with flow.metadata(talos) as (service, _):
-        await flow.observe_node(make_node())
-        await flow.wait_for_node()
-        aged(service)
-        talos.put(make_facts(zone="moved"))
-        for i in range(8):
-            await flow.file_request(make_request(f"csr-{i}", uid=f"csr-{i}"))
-        for i in range(8):
-            event = await flow.wait_for_enriched(name=f"csr-{i}")
-            assert event.facts is not None
-            assert event.facts.platform.zone == "moved", "stale facts were published"
-            assert flow.count_enriched(f"csr-{i}") == 1
-    assert talos.looks == ["10.0.0.5"] * 2
 
 
 async def test_only_the_newest_request_of_a_node_carries_facts_and_then_the_next_one(flow, talos):
@@ -304,36 +279,6 @@ async def test_a_request_with_a_reused_sequence_is_received(flow, talos):
         assert event.observed_sequence == 4
 
 
-async def test_two_replicas_with_the_same_facts_publish_once(flow, talos):
-    async with flow.metadata(talos) as (one, _), flow.metadata(talos, seed=2) as (other, _):
-        await flow.observe_node(make_node())
-        for i in range(20):
-            await flow.file_request(make_request(f"csr-{i}", uid=f"csr-{i}"))
-        for i in range(20):
-            await flow.wait_for_enriched(has_facts, f"csr-{i}")
-        requests = [
-            *one._request_controller._reconcilers.values(),
-            *other._request_controller._reconcilers.values(),
-        ]
-        await wait_until(lambda: all(request.state.publication.event is not None for request in requests))
-        assert [flow.count_enriched(f"csr-{i}") for i in range(20)] == [1] * 20
-
-
-async def test_two_replicas_settle_with_the_facts_published(flow, talos):
-    blind = ScriptedTalos()
-    settings = msgspec.structs.replace(UNWATCHED, probe_seconds=60.0)
-    async with flow.metadata(talos, settings), flow.metadata(blind, settings, seed=2):
-        await flow.observe_node(make_node())
-        for i in range(20):
-            await flow.file_request(make_request(f"csr-{i}", uid=f"csr-{i}"))
-        for i in range(20):
-            await flow.wait_for_enriched(has_facts, f"csr-{i}")
-        await wait_until(lambda: len(blind.looks) >= 3)
-        for i in range(20):
-            assert has_facts(await flow.get_enriched(f"csr-{i}"))
-            assert flow.count_enriched(f"csr-{i}") <= 3
-
-
 async def test_a_pending_request_is_republished_whatever_it_waits_for(flow, talos):
     """csr ignores old messages, and these requests may wait for hours."""
     settings = msgspec.structs.replace(UNWATCHED, republish_interval_seconds=1.0)
@@ -410,17 +355,6 @@ async def test_without_talos_every_request_is_published_at_once_without_a_poll(f
         assert service._node_controller.reconcilers == {}
 
 
-async def test_a_forged_message_without_facts_is_corrected(flow, talos):
-    async with flow.metadata(talos):
-        await flow.observe_node(make_node())
-        sequence = await flow.file_request(make_request())
-        await flow.wait_for_enriched(has_facts)
-        await flow.bus.publish(
-            make_csr_enriched(make_request(), stream_id=flow.stream_id, observed_sequence=sequence)
-        )
-        await flow.wait_for_enriched(has_facts)
-
-
 async def contest(flow, talos):
     """web-1 requests and attests 10.9.0.5 too, which web-2 announces."""
     statuses = tuple(AddressStatus(address=f"{each}/24", link="eth0") for each in ("10.0.0.5", "10.9.0.5"))
@@ -445,26 +379,6 @@ async def test_a_contested_address_is_published_only_once_it_was_dialled(flow, t
         await flow.file_request(make_request("csr-2", uid="u2", pem=make_request_pem("10.0.0.5", "10.9.0.5")))
         await flow.wait_for_enriched(lambda event: len(event.answering_addresses) == 2, "csr-2")
     assert talos.looks.count("10.9.0.5") == 1, "what was answered is kept for a minute"
-
-
-@pytest.mark.parametrize("who", ["no machine", "web-2"])
-async def test_a_contested_address_is_not_published_if_another_machine_or_none_answers(flow, talos, who):
-    if who != "no machine":
-        talos.put(make_facts(node_name=who, node_ip="10.9.0.5"))
-    async with flow.metadata(talos) as (service, _):
-        await contest(flow, talos)
-        await flow.file_request(make_request(pem=make_request_pem("10.0.0.5", "10.9.0.5")))
-        await flow.wait_for_enriched(has_facts)
-        await wait_until(
-            lambda: (
-                service._request_controller._reconcilers["csr-1"].state.next_dial_at > time.monotonic() + 30
-            )
-        )
-        await wait_until(lambda: "10.9.0.5" in talos.looks)
-        await wait_until(
-            lambda: service._request_controller._reconcilers["csr-1"].state.next_dial_at < math.inf
-        )
-        assert flow.count_enriched() == 1
 
 
 async def test_an_address_that_another_node_claims_later_is_dialled(flow, talos, monkeypatch):
@@ -544,19 +458,19 @@ async def test_a_node_that_requests_many_contested_addresses_delays_no_other_nod
     assert talos.looking.total() == 0
 
 
-async def test_a_thousand_requests_after_a_thousand_joins_cost_no_poll_and_one_message_each(flow, talos):
-    names = [f"web-{i}" for i in range(1000)]
+async def test_two_hundred_requests_after_as_many_joins_cost_no_poll_and_one_message_each(flow, talos):
+    names = [f"web-{i}" for i in range(200)]
     for i, name in enumerate(names):
-        talos.put(make_facts(node_name=name, node_ip=f"10.1.{i // 200}.{i % 200 + 1}"))
+        talos.put(make_facts(node_name=name, node_ip=f"10.1.0.{i + 1}"))
     async with flow.metadata(talos):
         await flow.publish_snapshot()
         for i, name in enumerate(names):
-            await flow.observe_node(make_node(name, uid=name, ip=f"10.1.{i // 200}.{i % 200 + 1}"))
+            await flow.observe_node(make_node(name, uid=name, ip=f"10.1.0.{i + 1}"))
         for name in names:
             await flow.wait_for_node(name)
         for name in names:
             await flow.file_request(make_request(name, uid=f"csr-{name}", node=name))
         for name in names:
             await flow.wait_for_enriched(has_facts, name)
-        assert len(talos.looks) == 1000
+        assert len(talos.looks) == 200
         assert all(flow.count_enriched(name) == 1 for name in names)

@@ -93,40 +93,6 @@ async def test_nodes_published_before_the_start_are_enriched(nats_server, stream
         await wait_until(lambda: not service.problems())
 
 
-@pytest.mark.parametrize(
-    "written", ["metadata.google.internal", "127.0.0.1", "169.254.169.254", "fe80::1%eth0", "::1"]
-)
-async def test_a_hostile_node_ip_is_reported_and_never_dialled(nats_server, stream, talos, written):
-    async with run_metadata(nats_server.url, talos):
-        await stream.publish_node(make_node(ip=written))
-        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert event.fault.kind == "bad_node_ip"
-        assert written in event.fault.message
-        assert talos.looks == []
-        await stream.publish_node(make_node(ip="10.0.0.5"))
-        await stream.wait_for_enriched("web-1", NodeEnriched)
-
-
-async def test_an_unreachable_machine_is_published_once_and_enriched_when_it_is_back(
-    nats_server, stream, talos
-):
-    talos.fail_queries("10.0.0.5", "timeout")
-    async with run_metadata(nats_server.url, talos):
-        await stream.publish_node(make_node())
-        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert (event.fault.kind, event.attempt, event.last_known) == ("timeout", 1, None)
-        assert event.retry_at > event.enriched_at
-        told_at = await stream.get_sequence("web-1")
-        await wait_until(lambda: len(talos.looks) >= 3, "it is retried")
-        assert await stream.get_sequence("web-1") == told_at, "the same fault is not told again on each retry"
-        talos.fail_queries("10.0.0.5", "permission")
-        await stream.wait_for_enriched(
-            "web-1", NodeUnreachable, lambda event: event.fault.kind == "permission"
-        )
-        talos.clear_fault("10.0.0.5")
-        await stream.wait_for_enriched("web-1", NodeEnriched)
-
-
 async def test_watches_wait_until_no_more_nodes_join(nats_server, stream, talos):
     late = msgspec.structs.replace(CALM, watches_opened_after_seconds=1.0)
     async with run_metadata(nats_server.url, talos, late):
@@ -178,20 +144,6 @@ async def test_a_node_whose_addresses_change_during_each_query_explains_itself(n
         talos.put(make_facts(node_ip=addresses[-1]))
         talos.held[addresses[-1]].set()
         await stream.wait_for_enriched("web-1", NodeEnriched)
-
-
-async def test_a_stale_enrichment_that_arrives_last_is_dropped(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos):
-        old = await stream.publish_node(make_node())
-        await stream.publish_node(make_node(labels={"team": "new"}))
-        newest = await stream.wait_for_enriched(
-            "web-1", NodeEnriched, lambda event: event.node.labels == {"team": "new"}
-        )
-        late = make_node_enriched(
-            make_node(), make_facts(region="old"), stream_id=stream.stream_id, observed_sequence=old
-        )
-        assert await OrderedPublisher(stream.bus).publish(late) is PublishOutcome.SUPERSEDED
-        assert await stream.get_enriched("web-1") == newest
 
 
 async def test_a_machine_that_changes_under_a_watch_reaches_its_node(nats_server, stream, talos):
@@ -348,37 +300,6 @@ async def test_two_replicas_settle_with_the_current_facts(nats_server, stream, t
         await stream.wait_for_enriched("n-0", NodeEnriched, lambda event: event.facts.platform.zone == "z")
         last = (await stream.bus.get_last(f"{ENRICHED_NODE}.n-0")).sequence
     assert last < sum(newest.values()), "no endless to and fro"
-
-
-async def test_another_machine_at_the_address_is_never_used_for_the_node(nats_server, stream, talos):
-    talos.put(make_facts(node_name="db-7", uuid=UUID))
-    async with run_metadata(nats_server.url, talos):
-        await stream.publish_snapshot()
-        await stream.publish_node(make_node(system_uuid="9a5a5544-0000-4b10-8057-b2c04f4d4e31"))
-        event = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert event.fault.kind == "wrong_machine"
-        assert "db-7" in event.fault.message
-        assert "web-1" in event.fault.message
-
-
-async def test_a_renamed_node_is_verified_by_its_uuid_until_another_claims_the_machine(
-    nats_server, stream, talos
-):
-    talos.put(make_facts(node_name="talos-abc", uuid=UUID))
-    async with run_metadata(nats_server.url, talos):
-        await stream.publish_node(make_node(system_uuid=UUID.upper()))
-        waiting = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert "not all Nodes are known yet" in waiting.fault.message, "there is no snapshot yet"
-        await stream.publish_snapshot()
-        event = await stream.wait_for_enriched("web-1", NodeEnriched)
-        assert event.verified_by == "system-uuid"
-        other = make_node("talos-abc", uid="uid-2", ip="10.0.0.9")
-        await stream.publish_node(other)
-        await stream.publish_node(make_node(system_uuid=UUID, labels={"changed": "yes"}))
-        event = await stream.wait_for_enriched(
-            "web-1", NodeUnreachable, lambda event: event.fault.kind == "wrong_machine"
-        )
-        assert "Node talos-abc has its node name too" in event.fault.message
 
 
 async def test_a_machine_without_a_node_name_is_polled_until_it_has_one(nats_server, stream, talos):
