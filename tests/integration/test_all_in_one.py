@@ -1,6 +1,5 @@
 """`python -m services`: one process, with nothing around it, and with a Lease that it loses."""
 
-import asyncio
 import subprocess
 import sys
 from collections import Counter
@@ -10,16 +9,14 @@ import pytest
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.common.contract.services import LEASE_NAMESPACE, WATCHER_LEASE_NAME
-from libs.testbed.child_process import ChildProcess
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
 from libs.testbed.service_start import ROOT
-from libs.testbed.signing_requests import CSRS
 from tests.bus_actors import wait_until
 from tests.integration.conftest import StartServices
 from tests.integration.processes import AT_ONCE_SECONDS, NOWHERE, a_process
-from tests.integration.service_cluster import MEMORY, ServiceCluster
+from tests.integration.service_cluster import MEMORY
 from tests.integration.test_process import KUBECONFIG
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{WATCHER_LEASE_NAME}"
@@ -71,12 +68,11 @@ async def test_with_nothing_there_it_waits_for_everything_and_names_each(
     assert seconds < AT_ONCE_SECONDS
 
 
-@pytest.mark.parametrize("range_flags", [[], ["--service-cluster-ip-range="]], ids=["none", "empty"])
-def test_without_talos_it_refuses_to_start_unless_it_is_given_the_service_networks(range_flags: list[str]):
+def test_without_talos_it_refuses_to_start_unless_it_is_given_the_service_networks():
     ran = subprocess.run(
         [
             *(sys.executable, "-m", "services", "--bus=memory", "--without-talos"),
-            *("--controllers=node-csr-approval", *range_flags),
+            "--controllers=node-csr-approval",
         ],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
@@ -89,23 +85,6 @@ def test_who_needs_no_nats_does_not_load_its_library():
     loaded = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True, timeout=60).split()
     assert "libs.common.bus.memory.bus" in loaded
     assert not {name for name in loaded if name.partition(".")[0] == "nats"}
-
-
-async def test_it_ends_when_it_loses_its_lease(start_services: StartServices, kubelets: KubeletFleet):
-    services = await start_services(all_in_one=True, bus="memory")
-    child = services.children["all-in-one"]
-    # It may stand by first: a process that another test killed still holds the Lease.
-    await wait_until(lambda: "leadership acquired" in child.log.read_text(), "it leads", 60)
-    stolen = {"spec": {"holderIdentity": "another-controller"}}
-    answer = await kubelets.request("PATCH", LEASE, body=stolen, content_type="application/merge-patch+json")
-    assert answer.status == 200
-    try:
-        async with asyncio.timeout(90):  # bounds a hang only: the end takes about 5 s
-            assert await child.wait() == 1
-    except TimeoutError:
-        pytest.fail(f"still running:\n{child.tail(60)}")
-    assert "another-controller holds it now" in child.log.read_text()
-    await kubelets.request("DELETE", LEASE)
 
 
 async def test_a_second_replica_on_its_own_memory_stands_by_ready_and_goes_on_when_the_first_ends(
@@ -166,59 +145,3 @@ def _decided(log: Path, node: str) -> bool:
         and "changes=" in line
         for line in log.read_text().splitlines()
     )
-
-
-COUNT = 5
-
-
-@pytest.fixture
-def cluster(simulated_cluster: ServiceCluster) -> ServiceCluster:
-    return simulated_cluster
-
-
-async def start_machine(cluster: ServiceCluster, name: str, ip: str) -> SimKubelet:
-    """A machine that answers, and its kubelet, which has not joined."""
-    machine = make_machine(name, ip, platform="metal")
-    await cluster.put_machines(machine)
-    return SimKubelet.of_machine(machine)
-
-
-def count_approvals(cluster: ServiceCluster, mark: int) -> Counter[tuple[str, bool]]:
-    """Requests for approvals, by user and whether they succeeded."""
-    done = cluster.server.audit_counts(mark).items()
-    wanted = "certificatesigningrequests/approval"
-    return Counter({(r.user, r.succeeded): n for r, n in done if r.resource == wanted})
-
-
-async def test_without_the_controller_no_request_is_looked_at(cluster: ServiceCluster):
-    services = await cluster.serve(**MEMORY, flags=["--controllers=cloud-node"])
-    report = await services.fetch_page("all-in-one", "/readyz?verbose")
-    assert "[+]labeler ok" in report
-    assert "csr" not in report
-    mark = cluster.server.audit_mark()
-    kubelet = await start_machine(cluster, "serving-none", "10.221.3.1")
-    await cluster.kubelets.join(kubelet)
-    name = await cluster.kubelets.request_certificate(kubelet)
-    await wait_until(lambda: _is_initialized(services.children["all-in-one"], kubelet.name), "it is usable")
-    asked = (await cluster.kubelets.request("GET", f"{CSRS}/{name}")).body
-    assert not asked.get("status", {}).get("conditions")
-    ours = {r.resource for r in cluster.server.audit_counts(mark) if r.user.startswith("talos-ccm")}
-    assert not any("certificatesigningrequests" in resource for resource in ours)
-
-
-async def test_requests_alone_leave_nodes_alone(cluster: ServiceCluster):
-    services = await cluster.serve(**MEMORY, flags=["--controllers=node-csr-approval"])
-    report = await services.fetch_page("all-in-one", "/readyz?verbose")
-    assert "[+]csr ok" in report
-    assert "labeler" not in report
-    kubelet = await start_machine(cluster, "serving-alone", "10.221.4.1")
-    await cluster.kubelets.join(kubelet)
-    name = await cluster.kubelets.request_certificate(kubelet)
-    assert (await cluster.kubelets.wait_for_outcome(name, seconds=30)).certificate
-    node = (await cluster.kubelets.request("GET", f"/api/v1/nodes/{kubelet.name}")).body
-    assert "providerID" not in node["spec"]
-
-
-def _is_initialized(child: ChildProcess, node: str) -> bool:
-    lines = child.log.read_text().splitlines()
-    return any("handled" in line and f"node={node}" in line and "initialized" in line for line in lines)

@@ -9,7 +9,6 @@ import sys
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,11 @@ from libs.testbed.machine_fleet import MachineFleet
 from libs.testbed.service_processes import SERVICE_NETWORKS
 from libs.testbed.service_start import ROOT
 from tests.bench.bench_cluster import BenchCluster, start_services
-from tests.bench.certificates import measure_unconditional_approval
 from tests.bench.figures import BenchRun
 from tests.bench.measurement import Measurement
 from tests.bench.options import BenchOptions, Mode, Scenario
-from tests.bench.other_controller import OtherControllerFailed, start_other_controller
+from tests.bench.other_controller import OtherControllerFailed
 from tests.bench.run_bench import MEASURE_BY_SCENARIO, check_other_controller, format_top_functions
-from tests.bus_actors import run_during, wait_until
 
 SMALL = BenchOptions(
     nodes=20,
@@ -114,42 +111,6 @@ async def test_a_node_is_untainted_when_kubernetes_shows_it_so_and_not_before(
     assert await in_go.wait_until_untainted(names[:1], seconds=20)
     assert not await in_go.wait_until_untainted(names, seconds=0.2)
     await in_go.delete_nodes(names)
-
-
-async def give_pod_cidrs(kubelets: KubeletFleet, name: str, *cidrs: str) -> None:
-    body = {"spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}}
-    content_type = "application/merge-patch+json"
-    answer = await kubelets.request("PATCH", f"/api/v1/nodes/{name}", body=body, content_type=content_type)
-    assert answer.status == 200
-
-
-async def test_a_node_is_served_when_kubernetes_shows_it_with_pod_cidrs_and_not_before(
-    in_go: KubeletsInGo, kubelets: KubeletFleet
-):
-    names = ["bench-pods-1", "bench-pods-2"]
-    await in_go.load_kubelets([SimKubelet(name=name) for name in names])
-    before = (await in_go.join(names[:1], until_untainted=False)).nodes[0]
-    assert (before.untainted, before.served) == (0, 0)
-    async with run_during(in_go_joins(in_go, names[1:])) as joining:
-        await wait_until(lambda: is_there(kubelets, names[1]), "joined")
-        await untaint(kubelets, names[1])
-        assert not joining.done()
-        await give_pod_cidrs(kubelets, names[1], "10.250.1.0/24", "fd00:10:250::/80")
-        await joining
-    await in_go.delete_nodes(names)
-
-
-async def in_go_joins(in_go: KubeletsInGo, names: list[str]) -> None:
-    (node,) = (await in_go.join(names, until_served=True, seconds=30)).nodes
-    assert 0 < node.joined < node.untainted < node.served
-
-
-async def is_there(kubelets: KubeletFleet, name: str) -> bool:
-    answer = await kubelets.request("GET", f"/api/v1/nodes/{name}")
-    if answer.status != HTTPStatus.OK:
-        return False
-    conditions = answer.body.get("status", {}).get("conditions", [])
-    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
 
 
 async def requests_of(kubelets: KubeletFleet, name: str) -> list[Any]:
@@ -237,21 +198,17 @@ CASES = {
         "all-in-one-memory",
         JOINS
         | EVENTS
-        | {"joins only: joined p50 ms": SOME, "ours: all-in-one peak RSS MB": (10, 1000)}
+        | CERTIFICATES
+        | {
+            "issued / joins only": SOME,
+            "joins only: joined p50 ms": SOME,
+            "ours: all-in-one peak RSS MB": (10, 1000),
+        }
         | {f"per node: ... flow.{kind}.node": (1, 100) for kind in ("observed", "enriched")}
         | {
             f"per node: {what}": (1, 30)
             for what in ("plans of the labeler", "Talos calls", "Talos streams", "log lines")
         },
-    ),
-    "joins with certificates": Case(
-        "burst",
-        "separate",
-        JOINS
-        | EVENTS
-        | CERTIFICATES
-        | {"issued / joins only": SOME}
-        | {f"ours: {name} peak RSS MB": (10, 1000) for name in ("watcher", "metadata", "labeler", "csr")},
         {"certificates": True},
     ),
     "single joins": Case(
@@ -323,19 +280,6 @@ async def test_a_scenario_is_measured_and_leaves_nothing_behind(case: str, stage
     assert not [page for page in pages if page["metadata"]["name"].startswith("talos-ccm")]
 
 
-async def test_approving_without_a_look_is_measured_in_the_same_way_with_one_request_each(
-    stage: BenchCluster,
-):
-    measuring = Measurement(
-        stage=stage, options=SMALL, mode="separate", number=1, name="bench-certificates-baseline"
-    )
-    figures = await measure_unconditional_approval(measuring)
-    assert figures["approve everything: never issued"] == 0
-    assert figures["approve everything: API requests per request"] == 1
-    assert 0 < figures["approve everything: all filed s"] <= figures["approve everything: all issued s"]
-    assert (await stage.admin.request("GET", CSRS)).body["items"] == []
-
-
 async def killed_while_measuring(stage: BenchCluster) -> None:
     # the next test waits for the Lease of a killed watcher: not for a long one
     async with start_services(stage, "all-in-one-memory", "bench-death", own_flags={}) as running:
@@ -388,21 +332,6 @@ async def test_a_program_that_exits_at_once_is_named_with_its_last_lines(stage: 
     words = r"ended with status 3 before it was healthy.*\nunknown flag: --cloud"
     with pytest.raises(OtherControllerFailed, match=f"(?s)--against {program}: .*{words}"):
         await check_other_controller(measuring_against(program, stage))
-
-
-async def killed_while_measured(program: Path, stage: BenchCluster) -> None:
-    async with start_other_controller(stage, "against-tuned", "bench-against-death", program) as running:
-        await running.child.kill()
-        await asyncio.Event().wait()
-
-
-async def test_a_program_that_exits_later_ends_the_measurement_at_once_and_is_named(
-    stage: BenchCluster, tmp_path: Path
-):
-    program = write_drop_in(tmp_path / "other")
-    with pytest.raises(ExceptionGroup) as caught:
-        await asyncio.wait_for(killed_while_measured(program, stage), 60)
-    assert caught.group_contains(ChildExited, match=f"--against {program}: ended with status -9")
 
 
 async def test_a_program_that_approves_no_certificate_is_named_with_the_controller_that_it_lacks(

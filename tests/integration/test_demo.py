@@ -22,7 +22,6 @@ from cli.doctor.command import CHECK_NAMES
 _SECONDS = 90
 _ROOT = Path(__file__).parents[2]
 _STAYS = "The cluster runs until Ctrl-C"
-_METRICS = {"memory": "all-in-one", "nats": "labeler"}  # a process of each bus
 
 
 # A shell starts its background jobs with SIGINT ignored, and what they start inherits that: a user's terminal
@@ -144,9 +143,8 @@ def explains_itself(demo: Demo, command: str) -> str:
     return ran.stdout
 
 
-@pytest.mark.parametrize("bus", ["memory", "nats"])
-def test_each_suggested_command_runs_as_printed_and_nothing_is_unknown(tmp_path: Path, bus: str):
-    with a_demo(tmp_path, "--nodes=9", f"--bus={bus}") as demo:
+def test_each_suggested_command_runs_as_printed_and_nothing_is_unknown(tmp_path: Path):
+    with a_demo(tmp_path, "--nodes=9") as demo:
         demo.says(_STAYS)
         demo.says("/metrics")
         tells_all(demo.said().partition(_STAYS)[0], 9)
@@ -167,11 +165,9 @@ def test_each_suggested_command_runs_as_printed_and_nothing_is_unknown(tmp_path:
             assert "us-east-1a" in listed
             assert max(map(len, listed.splitlines())) <= 100
         assert "/services/" in commands["logs"]
-        if metrics := commands.get(_METRICS[bus]):  # curl is installed
+        if metrics := commands.get("labeler"):  # curl is installed
             with urllib.request.urlopen(metrics.removeprefix("curl ")) as page:
                 assert b"talosccm_" in page.read()
-        running_nats = [command for command in demo.processes() if "nats-server" in command]
-        assert bool(running_nats) is (bus == "nats")
         demo.process.send_signal(signal.SIGINT)
         assert "all files deleted" in demo.ends(0)  # Ctrl-C is how it is meant to end
 
@@ -208,33 +204,6 @@ def _next_demo(files: Path) -> str:
         check=True,
     )
     return ran.stdout
-
-
-def test_nodes_that_ownership_excludes_are_counted_and_end_in_no_timeout(tmp_path: Path):
-    file = tmp_path / "rules.yaml"
-    names = "{key: metadata.name, operator: Regexp, values: ['^(metal|gcp)-']}"
-    other = "[{matchExpressions: [{key: platform, operator: In, values: [vmware]}]}]"
-    rule = f"{{nodeSelector: {other}, labels: {{a: b}}}}"
-    file.write_text(
-        f"ownership: {{nodeSelector: [{{matchExpressions: [{names}]}}]}}\ntransformations: [{rule}]\n"
-    )
-    began = time.monotonic()
-    with a_demo(tmp_path, "--nodes=9", "--bus=memory", "--exit-when-ready", f"--cloud-config={file}") as demo:
-        said = demo.ends(0)
-    assert "2/9 ready  (7 excluded by `ownership`)\n" in said
-    assert "2 of 2 certificates issued" in said
-    assert "NOT READY" not in said
-    assert "nothing: no rule matches these nodes" in said
-    assert time.monotonic() - began < _SECONDS
-
-
-def test_a_rule_that_matches_without_a_visible_value_is_told_as_matching(tmp_path: Path):
-    file = tmp_path / "rules.yaml"
-    file.write_text("transformations: [{name: regions, platformMetadata: {region: here}}]\n")
-    with a_demo(tmp_path, "--nodes=2", "--bus=memory", "--exit-when-ready", f"--cloud-config={file}") as demo:
-        said = demo.ends(0)
-    assert "no rule matches" not in said
-    assert "    2 nodes  match regions" in said
 
 
 def test_what_rules_gave_is_told_and_an_edit_of_the_file_reaches_the_nodes(tmp_path: Path):

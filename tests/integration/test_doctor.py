@@ -3,15 +3,12 @@
 import json
 import re
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 import yaml
 
 from cli.doctor.command import CHECK_NAMES
-from cli.doctor.findings import CheckReport, Diagnosis
 from libs.testbed.machine_fleet import MachineFleet
-from libs.testbed.service_permissions import RBAC
 from tests.bus_actors import wait_until
 from tests.integration.doctor_cluster import (
     PODS,
@@ -26,9 +23,7 @@ from tests.integration.doctor_cluster import (
     manifests,
 )
 
-BINDINGS = f"/apis/{RBAC}/v1/namespaces/default/rolebindings"
 CONFIG = f"/api/v1/namespaces/{SYSTEM}/configmaps/{PREFIX}"
-LABELER = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{PREFIX}-labeler"
 IMAGE = "your-registry.invalid/talos-cloud-controller-manager"
 PAGE = ROOT / "docs/doctor.md"
 MANAGER = "kube-controller-manager-cp-1"
@@ -52,20 +47,6 @@ def manifest(kind: str, name: str, namespace: str = SYSTEM) -> Manifest:
     return found
 
 
-def wrong(diagnosis: Diagnosis) -> dict[str, str]:
-    """By check, all that it says of what is not well."""
-    return {check.name: words(check) for check in diagnosis.checks if check.state != "ok"}
-
-
-def words(check: CheckReport) -> str:
-    said = [line for f in check.findings if f.state != "ok" for line in (f.seen, f.fix or "", *f.commands)]
-    return "\n".join(said)
-
-
-def running(image: str) -> Any:
-    return {"spec": {"template": {"spec": {"containers": [{"name": "labeler", "image": image}]}}}}
-
-
 async def test_a_healthy_installation_is_told_to_be_well_and_nothing_is_written(cluster: Installed):
     mark = cluster.server.audit_mark()
     said = await cluster.doctor()
@@ -79,25 +60,6 @@ async def test_a_healthy_installation_is_told_to_be_well_and_nothing_is_written(
         if request.user == "admin" and request.verb not in ("get", "list")
     }
     assert written == {("create", "subjectaccessreviews")}
-
-
-async def test_a_missing_binding_is_named_with_the_command_that_binds(cluster: Installed):
-    name = f"{PREFIX}-labeler"
-    binding = manifest("RoleBinding", name, "default")
-    await cluster.request("DELETE", f"{BINDINGS}/{name}")
-    try:
-        await cluster.until_allowed(name, events=False)
-        told = wrong(await cluster.diagnosis())
-    finally:
-        await cluster.apply(binding)
-        await cluster.until_allowed(name, events=True)
-    assert set(told) == {"rights"}
-    assert f"ServiceAccount {SYSTEM}/{name} may not create events in default" in told["rights"]
-    command = (
-        f"kubectl --namespace default create rolebinding {name} --role={name} "
-        f"--serviceaccount={SYSTEM}:{name}"
-    )
-    assert command in told["rights"]
 
 
 async def test_four_faults_at_once_are_four_checks_each_with_its_fix(cluster: Installed):

@@ -19,8 +19,6 @@ from libs.common.kube.errors import Unreachable
 from libs.common.kube.kube_config import ExecPlugin, KubeConfig
 from libs.common.kube.request import Request
 from libs.common.kube.transport import Transport
-from libs.common.service.health import HealthServer, Readiness
-from libs.common.service.listener import Limits
 from libs.common.service.serving_certificate import ServingCertificate
 from libs.talos.bounded_protocol import BoundedProtocol
 from tests.integration.processes import a_process
@@ -111,29 +109,6 @@ async def _call_untrusted_kubernetes(port: int) -> None:
     with pytest.raises(Unreachable, match="certificate not trusted"):
         await kube.call(Request(verb="list", resource="nodes", path="/api/v1/nodes"))
     await kube.close()
-
-
-@pytest.mark.parametrize("with_tls", [False, True])
-def test_at_the_limit_the_health_port_closes_the_oldest_connection(*, with_tls: bool):
-    certificate = ServingCertificate(None, None, now=datetime.now(UTC)) if with_tls else None
-    on_uvloop(_closes_the_oldest(certificate))
-
-
-async def _closes_the_oldest(certificate: ServingCertificate | None) -> None:
-    limits = Limits(connections=1, handshake_seconds=20)
-    server = HealthServer(Readiness(lambda: 0.0), certificate, limits=limits, header_seconds=20)
-    port = await server.start("127.0.0.1", 0)
-    tls = ssl._create_unverified_context() if certificate else None
-    try:
-        first, goes = await asyncio.open_connection("127.0.0.1", port)
-        second, stays = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
-        assert await first.read() == b""
-        stays.write(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert (await second.readline()).startswith(b"HTTP/1.1 200")
-        goes.close()
-        stays.close()
-    finally:
-        await server.stop()
 
 
 _PRINTS = (

@@ -1,16 +1,12 @@
 """`inside flow`: what the reader's key shows of a real NATS, configured as the bootstrap configures it."""
 
-import asyncio
-import os
-import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from cli.inside.flow_reader import query_nats
-from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable, decode_result
+from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable
 from libs.common.bus.delivery import Ack
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.nats.nats_access import NatsAccess
@@ -174,38 +170,3 @@ async def test_a_stream_that_is_not_there_is_a_finding_and_a_nats_that_is_not_th
     unknown = await query_nats(nowhere)
     assert isinstance(unknown, FlowUnavailable)
     assert "127.0.0.1:1" in unknown.reason
-
-
-async def test_the_command_says_the_same_with_what_the_watchers_pod_has_in_its_environment(
-    nats: BootstrapInstallation, watcher: NatsBus, tmp_path: Path
-):
-    access = nats.nats_access("reader")
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(Path.cwd()),
-        "NATS_URL": access.servers[0],
-        "NATS_NKEY_FILE": str(access.nkey_seed_file),
-        "NATS_CA_FILE": str(access.tls_ca_file),
-    }
-    await watcher.publish(Leading(stream_id=watcher.stream_id, epoch=7, holder="watcher-a"))
-    status, out = await inside_flow(env, "--object", "node/web-1")
-    assert status == 0
-    found = decode_result(out)
-    assert isinstance(found, FlowSnapshot)
-    assert found.leader
-    assert found.leader.epoch == 7
-    assert found.find_object("node", "web-1")
-    del env["NATS_URL"]
-    status, out = await inside_flow(env)
-    assert status == 2
-    assert isinstance(decode_result(out), FlowUnavailable)
-
-
-async def inside_flow(env: dict[str, str], *arguments: str) -> tuple[int | None, bytes]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cli", "inside", "flow", *arguments),
-        env=env,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await process.communicate()
-    return process.returncode, out

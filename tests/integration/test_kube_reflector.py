@@ -98,19 +98,24 @@ async def test_a_server_that_froze_is_noticed_at_the_end_of_the_watch_and_follow
     await joining.delete_node("thawed")
 
 
-async def test_a_version_that_the_server_has_never_reached_is_found_out_after_a_break(
-    api: KubeApi, joining: KubeletFleet, cluster: ControlPlane
+async def test_a_restored_backup_of_etcd_is_followed(
+    api: KubeApi, joining: KubeletFleet, cluster: ControlPlane, tmp_path: Path
 ):
-    # As after a restore of etcd: the real server would open such a watch, and say nothing.
-    await joining.join(SimKubelet(name="restored"))
-    async with follow_nodes(api) as (follower, reflector):
-        await wait_until(lambda: "restored" in follower.nodes)
-        reflector._version = "99999999999"
-        await cluster.apiserver.kill()
-        await cluster.restart_apiserver()
-        await wait_until(lambda: follower.count(ListSnapshot) == 2, "listed again", 30)
-        await joining.delete_node("restored")
-        await wait_until(lambda: "restored" not in follower.nodes)
+    async with follow_nodes(api) as (follower, _):
+        await joining.join(SimKubelet(name="deleted-later"))
+        await cluster.back_up_etcd(tmp_path / "backup")
+        await joining.delete_node("deleted-later")
+        await joining.join_all([SimKubelet(name=f"lost-{number}") for number in range(20)])
+        await wait_until(lambda: len(follower.nodes) == 20)
+        before, mark = await list_version(joining), cluster.audit_mark()
+        await cluster.restore_etcd(tmp_path / "backup")
+        assert await list_version(joining) < before
+        assert cluster.etcd_restores == [mark]
+        await wait_until(lambda: set(follower.nodes) == {"deleted-later"}, "the follower has listed again")
+
+
+async def list_version(kubelets: KubeletFleet) -> int:
+    return int((await kubelets.request("GET", "/api/v1/nodes")).body["metadata"]["resourceVersion"])
 
 
 # ---- faults on demand

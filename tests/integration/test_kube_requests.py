@@ -28,6 +28,7 @@ from libs.common.kube.kube_config import KubeConfigError
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.request import Request
 from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kube_credentials import API_SERVER_HOSTS
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.pki import CertificateAuthority
 from libs.testbed.ports import allocate_port
@@ -212,6 +213,33 @@ async def test_a_port_that_speaks_no_tls_is_told_as_such(server: LoopbackServer,
     async with open_api(server.url.replace("http", "https"), tmp_path) as api:
         with pytest.raises(Unreachable, match=r"TLS handshake failed.*check the port"):
             await ask(api)
+
+
+async def test_the_certificate_of_the_api_server_is_read_without_a_right_and_without_a_request(
+    control_plane: ControlPlane,
+):
+    user = "any-user"
+    api = KubeApi(load_kube_config(control_plane.kubeconfig(user), {}), user_agent="t")
+    since = control_plane.audit_mark()
+    try:
+        identity = await api.fetch_server_identity()
+    finally:
+        await api.close()
+    assert identity.names | identity.addresses == set(API_SERVER_HOSTS)
+    assert not [request for request in control_plane.audit_counts(since) if request.user == user]
+
+
+async def test_an_api_server_that_does_not_answer_or_shows_no_certificate_is_unreachable(
+    control_plane: ControlPlane, tmp_path: Path
+):
+    text = control_plane.kubeconfig().read_text()
+    for server, words in (("https://127.0.0.1:1", "127.0.0.1:1"), ("http://127.0.0.1:1", "plain HTTP")):
+        path = tmp_path / "kubeconfig"
+        path.write_text(text.replace(control_plane.server, server))
+        api = KubeApi(load_kube_config(path, {}), user_agent="t")
+        with pytest.raises(Unreachable, match=words):
+            await api.fetch_server_identity()
+        await api.close()
 
 
 # ---- who we are

@@ -269,7 +269,6 @@ async def test_a_proxy_that_rejects_or_is_not_there_is_named_without_its_passwor
 _LIST_MODULES = """
 import asyncio, sys
 from pathlib import Path
-import services.__main__, services.labeler.service, services.csr.service, services.watcher.service
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
 folder = Path(sys.argv[1])

@@ -26,6 +26,7 @@ from libs.testbed.nats_server import NatsServer
 from services.labeler.core.plan.ownership_record import ManagedFields, encode_managed_fields
 from tests.builders import make_facts
 from tests.bus_actors import wait_for_value
+from tests.clocks import ManualClock
 from tests.flow_actors import FlowActor
 from tests.integration.service_api import open_api_of
 from tests.labeler_actors import run_labeler

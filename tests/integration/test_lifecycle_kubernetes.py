@@ -1,52 +1,33 @@
-"""lifecycle at a real control plane: which Nodes go, that no others do, and what it asks for."""
+"""lifecycle at a real control plane: which Nodes go, that no others do, and that silence proves nothing."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.machine_fleet import make_machine
 from tests.bus_actors import wait_until
-from tests.integration.lifecycle_cluster import CONTROL_PLANE, USER, Cluster, a_cluster
+from tests.integration.lifecycle_cluster import CONTROL_PLANE, EVIDENCE_SECONDS, USER, a_cluster
 
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown:NoSchedule"
+LONG_ENOUGH = 2 * EVIDENCE_SECONDS  # to delete everything, were silence a proof
+SILENT = tuple(f"out-silent-{n}" for n in range(10))
 
 
 @pytest.fixture(scope="module")
 async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
-    """A control plane that marks Nodes without a heartbeat after 10 s, and tells who wrote what."""
+    """A control plane that marks Nodes without a heartbeat after 4 s, and tells who wrote what."""
     run_dir = tmp_path_factory.mktemp("lifecycle-control-plane")
-    async with ControlPlane.start(run_dir, audit_fields=True, grace_seconds=10) as running:
+    async with ControlPlane.start(run_dir, audit_fields=True, grace_seconds=4) as running:
         yield running
 
 
-def written(own: ControlPlane, since: int) -> list[tuple[str, str, str]]:
-    """What lifecycle wrote about Nodes: verb, resource, Node."""
-    return [
-        (write.verb, write.resource, write.about)
-        for write in own.list_node_writes(since)
-        if write.user == USER
-    ]
-
-
-async def replaced(cluster: Cluster, *names: str) -> None:
-    """Machines that are initialized, and then others stand in their place."""
-    await cluster.join(*(make_machine(name, f"10.240.1.{n}") for n, name in enumerate(names, 1)))
-    await cluster.until_usable(*names)
-    for name in names:
-        await cluster.replace(name, by=f"{name}-next")
-
-
-@pytest.mark.parametrize(
-    "form", [{}, {"all_in_one": True, "bus": "memory"}], ids=["separate-processes", "all-in-one-memory"]
-)
 async def test_the_node_of_a_machine_that_was_replaced_is_deleted_and_no_other(
-    own: ControlPlane, tmp_path: Path, form: dict[str, Any]
+    own: ControlPlane, tmp_path: Path
 ):
     since = own.audit_mark()
-    async with a_cluster(own, tmp_path, **form) as cluster:
+    async with a_cluster(own, tmp_path) as cluster:
         await cluster.join(make_machine("life-old", "10.240.0.5"))
         await cluster.until_usable("life-old")
         uid = (await cluster.node("life-old"))["metadata"]["uid"]
@@ -55,9 +36,8 @@ async def test_the_node_of_a_machine_that_was_replaced_is_deleted_and_no_other(
         assert all([await cluster.exists(name) for name in (CONTROL_PLANE, "life-well", "life-new")])
         told = await cluster.until_told("DeletingNode", "life-old")
         assert "answers the machine of life-new with another UUID" in told
-        user = "talos-ccm" if form else USER
         deleted = [
-            each for each in own.list_node_writes(since) if each.verb == "delete" and each.user == user
+            each for each in own.list_node_writes(since) if each.verb == "delete" and each.user == USER
         ]
     [deletion] = deleted
     assert (deletion.about, deletion.code) == ("life-old", 200)
@@ -89,3 +69,31 @@ async def test_a_machine_that_said_that_it_shuts_down_is_tainted_while_it_is_sil
         await cluster.come_back("life-down", stage="running")
         await wait_until(is_clean, "no taint of a machine that answers", 90)
         assert await cluster.exists("life-lost")
+
+
+async def test_in_outages_no_node_is_deleted_and_after_them_the_one_whose_machine_was_replaced(
+    own: ControlPlane, tmp_path: Path
+):
+    async with a_cluster(own, tmp_path) as cluster:
+        silent = [make_machine(name, f"10.241.0.{n}") for n, name in enumerate(SILENT, 1)]
+        await cluster.join(*silent, make_machine("out-replaced", "10.241.1.1"))
+        await cluster.until_usable(*SILENT, "out-replaced")
+        for name in SILENT:
+            await cluster.fall_silent(name)
+        await cluster.replace("out-replaced", by="out-next")
+        await cluster.until_proving("out-replaced")
+        others = (*SILENT, "out-next", "life-well")
+        # In each: what was half a proof is none afterwards.
+        await cluster.nats.kill()
+        await cluster.stay("out-replaced", *others, seconds=LONG_ENOUGH)
+        await cluster.nats.wipe()
+        cluster.nats.pause()
+        await cluster.stay("out-replaced", *others, seconds=LONG_ENOUGH)
+        cluster.nats.resume()
+        cluster.machines.child.pause()
+        await cluster.stay(*others, seconds=LONG_ENOUGH)
+        assert not any([await cluster.is_ready(name) for name in SILENT])
+        cluster.machines.child.resume()
+
+        await cluster.until_deleted("out-replaced", seconds=180)
+        await cluster.stay(*others, seconds=1)

@@ -5,23 +5,20 @@ import time
 from pathlib import Path
 
 import msgspec
-import nats
 import nkeys  # type: ignore[import-untyped]
 import pytest
 
 from libs.common.bus.nats.bus import NatsBus
-from libs.common.bus.protocol import BusError, BusHooks, UnreadablePayload
-from libs.common.contract.events import encode
-from libs.common.contract.subjects import DECIDED, ENRICHED_NODE, subject_of
+from libs.common.bus.protocol import BusError, BusHooks
+from libs.common.contract.subjects import ENRICHED_NODE
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.pki import CertificateAuthority
-from tests.builders import make_csr_enriched, make_request
 from tests.bus_actors import MAX_BYTES, NODES, make_event, wait_until
 from tests.integration.conftest import QUICK, ConnectBus
 from tests.tcp_server import serve_tcp
 
 # Test keys of nkeys' own kind, made for these tests only.
-SEEDS = {"watcher": bytes(range(32)), "metadata": bytes(range(1, 33)), "labeler": bytes(range(2, 34))}
+SEEDS = {"watcher": bytes(range(32)), "metadata": bytes(range(1, 33))}
 
 
 def seed_file(directory: Path, service: str) -> Path:
@@ -77,83 +74,6 @@ async def test_a_refused_publish_fails_at_once_is_counted_and_shown(
     assert ENRICHED_NODE in violations[0]
     assert any("denied permission" in problem for problem in metadata.problems())
     await watcher.publish(make_event())
-
-
-async def with_least_rights(server: NatsServer, directory: Path) -> dict[str, Path]:
-    """Restart the server with the least rights that these services need; the key file of each.
-
-    A reply subject needs no right: the server writes its answer to whatever subject was named, the stream's
-    own among them. So who publishes outside the flow may read (DIRECT.GET, a consumer) the flow alone. The
-    watcher and metadata, which publish inside it, could speak for each other: both keys are worth the same.
-    """
-    seeds = {service: seed_file(directory, service) for service in SEEDS}
-    public = {
-        service: nkeys.from_seed(bytearray(path.read_bytes())).public_key.decode()
-        for service, path in seeds.items()
-    }
-    server.configure(f"""
-    authorization {{ users: [
-      {{ nkey: {public["watcher"]}, permissions: {{
-          publish: ["talosccm.v1.flow.observed.>", "talosccm.v1.flow.snapshot", "talosccm.v1.flow.leading",
-                    "$JS.API.STREAM.INFO.TALOSCCM", "$JS.API.STREAM.CREATE.TALOSCCM",
-                    "$JS.API.STREAM.UPDATE.TALOSCCM", "$JS.API.CONSUMER.INFO.TALOSCCM.*",
-                    "$JS.API.CONSUMER.CREATE.TALOSCCM.>", "$JS.API.CONSUMER.DELETE.TALOSCCM.*",
-                    "$JS.API.DIRECT.GET.TALOSCCM.>"]
-          subscribe: ["_INBOX_watcher.>"] }} }},
-      {{ nkey: {public["metadata"]}, permissions: {{
-          publish: ["talosccm.v1.flow.enriched.>", "talosccm.v1.decided.metadata.>",
-                    "$JS.API.STREAM.INFO.TALOSCCM", "$JS.API.DIRECT.GET.TALOSCCM.talosccm.v1.flow.>"]
-          subscribe: ["_INBOX_metadata.>"] }} }},
-      {{ nkey: {public["labeler"]}, permissions: {{
-          publish: ["talosccm.v1.decided.labeler.>", "talosccm.v1.dead.labeler.>",
-                    "$JS.API.STREAM.INFO.TALOSCCM", "$JS.API.DIRECT.GET.TALOSCCM.talosccm.v1.flow.>",
-                    "$JS.API.CONSUMER.CREATE.TALOSCCM.*.talosccm.v1.flow.>",
-                    "$JS.API.CONSUMER.DELETE.TALOSCCM.*", "$JS.API.CONSUMER.MSG.NEXT.TALOSCCM.*",
-                    "$JS.API.CONSUMER.INFO.TALOSCCM.labeler-nodes", "$JS.ACK.TALOSCCM.labeler-nodes.>"]
-          subscribe: ["_INBOX_labeler.>"] }} }}
-    ] }}
-    """)
-    await server.restart()
-    return seeds
-
-
-@pytest.mark.parametrize("options", [b"", b'{"no_hdr":true}'], ids=["plain", "without-headers"])
-async def test_a_stolen_key_cannot_have_the_server_write_in_anothers_name(
-    options: bytes, nats_server: NatsServer, connect_bus: ConnectBus, tmp_path: Path
-):
-    seeds = await with_least_rights(nats_server, tmp_path)
-    watcher = await connect_bus("watcher", nkey_seed_file=seeds["watcher"])
-    await watcher.provision((NODES,), max_bytes=MAX_BYTES)
-    metadata = await connect_bus("metadata", nkey_seed_file=seeds["metadata"])
-    await metadata.publish(make_event("genuine"))
-    thief = await nats.connect(
-        nats_server.url, nkeys_seed=str(seeds["labeler"]), inbox_prefix=b"_INBOX_labeler", error_cb=_unheard
-    )
-    forged, own = make_csr_enriched(make_request("csr-1")), f"{DECIDED}.labeler.csr.csr-1"
-    target, other = subject_of(forged), f"{ENRICHED_NODE}.another"
-    reading = "$JS.API.DIRECT.GET.TALOSCCM."
-    for subject, payload, reply in (
-        (target, encode(forged), ""),
-        (own, encode(forged), ""),
-        (reading + own, options, target),  # its own words, read out to another's subject
-        (reading + f"{ENRICHED_NODE}.genuine", options, other),  # another's words, of something else
-    ):
-        await thief.publish(subject, payload, reply=reply)
-        await thief.flush()
-
-    async def answered() -> bool:
-        return await watcher.get_last(other) is not None
-
-    await wait_until(answered)
-    await thief.close()
-    assert await watcher.get_last(target) is None
-    moved = await watcher.get_last(other)
-    assert moved is not None
-    assert isinstance(moved.event, UnreadablePayload), "what stands under a subject speaks of it"
-
-
-async def _unheard(error: Exception) -> None:
-    """What the server refuses is seen by what it did not do."""
 
 
 async def test_an_unknown_key_is_told(guarded: NatsServer, connect_bus: ConnectBus, tmp_path: Path):

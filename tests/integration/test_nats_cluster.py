@@ -1,136 +1,125 @@
-"""Three servers, each with the bootstrap's configuration: one cluster, whose members prove who they are."""
+"""What faults do to a nats-server, and to the three of an installation, whose stream lies on all of them."""
 
-import sysconfig
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from secrets import token_hex
 
 import pytest
 
 from libs.common.bus.nats.bus import NatsBus
-from libs.common.bus.protocol import BusError, StreamFull
-from libs.common.contract.events import EnrichedNodeGone, Leading
+from libs.common.bus.protocol import BusError, BusHooks, StreamFull
+from libs.common.contract.events import Leading
 from libs.common.contract.services import DURABLES
 from libs.common.contract.subjects import subject_of
-from libs.testbed.child_process import ChildProcess
-from libs.testbed.ports import allocate_port
-from services.bootstrap.key_stores import DirectoryKeyStore
-from services.bootstrap.resource_names import ResourceNames
-from services.bootstrap.server_config import NatsServerConfig
-from services.bootstrap.server_reconciler import ServerSpec, ensure_installation_keys, write_server_files
+from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import MAX_BYTES, make_event, publish_with_headroom, wait_until
+from tests.chaos.nats_servers import NatsServers, NoLeader
 from tests.integration.conftest import ConnectBus
 
-HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")  # one port for all, as in a StatefulSet
-NAMES = ResourceNames(namespace="kube-system", prefix="ccm")
-STORE_BYTES = 2**28
-PROGRAM = Path(sysconfig.get_path("scripts")) / "nats-server"
-
-
-class Cluster:
-    """Servers whose keys and authority are in one folder, as they are in one namespace."""
-
-    def __init__(self, run_dir: Path) -> None:
-        self.run_dir = run_dir
-        self.keys = run_dir / "keys"
-        self.servers: dict[str, ChildProcess] = {}
-        self._route_port, self._client_port = allocate_port(), allocate_port()
-
-    async def prepare(self, host: str, keys: Path) -> Path:
-        """What the init container of one pod does; where it wrote."""
-        out = self.run_dir / host
-        server = NatsServerConfig(
-            name=f"nats-{host}",
-            listen_address=host,
-            client_port=self._client_port,
-            route_port=self._route_port,
-            monitor_port=0,
-            routes=HOSTS,
-            files_dir=out,
-            store_dir=out / "store",
-            store_bytes=STORE_BYTES,
-        )
-        wanted = ServerSpec(
-            server=server, tls_names=(*NAMES.list_hosts(), host), certificate_lifetime=timedelta(days=365)
-        )
-        now = datetime.now(UTC)
-        write_server_files(
-            out, wanted, await ensure_installation_keys(DirectoryKeyStore(keys), NAMES, now), now
-        )
-        return out
-
-    async def start(self, host: str, *, keys: Path | None = None) -> None:
-        """One more server, which says by its keys to which installation it belongs."""
-        out = await self.prepare(host, keys or self.keys)
-        self.servers[host] = ChildProcess.start("nats-server", [PROGRAM, "-c", "nats.conf"], out)
-
-    def options(self, user: str, *hosts: str) -> dict[str, Any]:
-        """The options of `connect_bus`."""
-        return {
-            "servers": tuple(f"tls://{host}:{self._client_port}" for host in hosts),
-            "nkey_seed_file": self.keys / f"ccm-nats-{user}" / "seed.nk",
-            "tls_ca_file": self.keys / "ca.crt",
-        }
-
-    def log(self, host: str) -> str:
-        return self.servers[host].log.read_text()
+ELECTION_SECONDS = 60
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    made = Cluster(tmp_path / "cluster")
-    try:
-        yield made
-    finally:
-        for child in made.servers.values():
-            await child.kill()
+async def cluster(tmp_path: Path) -> AsyncIterator[NatsServers]:
+    async with NatsServers.start(tmp_path / "nats", is_cluster=True) as started:
+        yield started
 
 
-async def test_the_stream_lies_on_all_three_however_large_it_may_be_and_one_may_be_lost(
-    cluster: Cluster, connect_bus: ConnectBus
-):
-    for host in HOSTS:
-        await cluster.start(host)
-    watcher = await connect_bus("watcher", **cluster.options("watcher", *HOSTS), stream_replicas=3)
+async def connect(
+    connect_bus: ConnectBus, cluster: NatsServers, service: str, lost: list[str] | None = None
+) -> NatsBus:
+    keys = cluster.keys
+    lost = [] if lost is None else lost
+    identity = {"nkey_seed_file": keys.seed_file(service), "tls_ca_file": keys.ca_file} if keys else {}
+    return await connect_bus(
+        service,
+        servers=tuple(f"{cluster.scheme}://{host}:{cluster.port}" for host in cluster.hosts),
+        stream_replicas=len(cluster.servers),
+        hooks=BusHooks(disconnected=lost.append),
+        **identity,
+    )
 
-    async def provisioned() -> bool:
+
+async def wait_until_provisioned(watcher: NatsBus, *, max_bytes: int = MAX_BYTES) -> None:
+    async def provision() -> bool:
         try:
-            await watcher.provision(DURABLES, max_bytes=STORE_BYTES * 9 // 10)
+            await watcher.provision(DURABLES, max_bytes=max_bytes)
         except BusError:
-            return False  # they have not chosen a leader yet
+            return False  # the servers have not elected a leader yet
         return True
 
-    await wait_until(provisioned, "\n".join(watcher.problems()), 60)
-    metadata = await connect_bus("metadata", **cluster.options("metadata", *HOSTS[1:]))
-    csr = await connect_bus("csr", **cluster.options("csr", *HOSTS[1:]))
-    await says_and_hears(metadata, csr, make_event("before"))
-    await cluster.servers[HOSTS[0]].kill()
-    await says_and_hears(metadata, csr, make_event("after"))
-    held = await csr.get_last(subject_of(make_event("before")))
-    assert held is not None
-    assert held.event == make_event("before")
-    assert not [host for host in HOSTS if "Violation" in cluster.log(host)]
+    await wait_until(provision, "the stream exists", ELECTION_SECONDS)
+
+
+async def wait_until_published(metadata: NatsBus, name: str) -> None:
+    async def publish() -> bool:
+        try:
+            await metadata.publish(make_event(name))
+        except BusError:
+            return False
+        return True
+
+    await wait_until(publish, f"{name} is published", ELECTION_SECONDS)
+
+
+async def wait_for_leader(cluster: NatsServers, *, other_than: NatsServer | None = None) -> NatsServer:
+    found: list[NatsServer] = []
+
+    async def is_found() -> bool:
+        try:
+            found[:] = [await cluster.find_leader()]
+        except NoLeader:
+            return False
+        return found[0] is not other_than
+
+    await wait_until(is_found, "the stream has a leader", ELECTION_SECONDS)
+    return found[0]
+
+
+async def test_a_killed_or_paused_leader_is_replaced_and_a_wiped_follower_gets_the_stream_again(
+    cluster: NatsServers, connect_bus: ConnectBus
+):
+    watcher = await connect(connect_bus, cluster, "watcher")
+    with pytest.raises(NoLeader):
+        await cluster.find_leader()
+    await wait_until_provisioned(watcher)
+    metadata = await connect(connect_bus, cluster, "metadata")
+    created = watcher.stream_id
+
+    killed = await wait_for_leader(cluster)
+    await killed.kill()
+    await wait_until_published(metadata, "leader-killed")
+    await wait_for_leader(cluster, other_than=killed)
+    await cluster.restart()
+    assert all(server.child.is_running for server in cluster.servers)
+
+    paused = await wait_for_leader(cluster)
+    paused.pause()
+    await wait_until_published(metadata, "leader-paused")
+    await wait_for_leader(cluster, other_than=paused)
+    cluster.resume()
+
+    leader = await wait_for_leader(cluster)
+    wiped = next(server for server in cluster.servers if server is not leader)
+    await wiped.wipe()
+    await wait_until(lambda: any(wiped.store.rglob("*.blk")), "the follower has the stream", ELECTION_SECONDS)
+    await wait_until_published(metadata, "follower-wiped")
+    for name in ("leader-killed", "leader-paused", "follower-wiped"):
+        last = await watcher.get_last(subject_of(make_event(name)))
+        assert last is not None
+        assert last.event == make_event(name)
+    assert watcher.stream_id == created
+    assert not [log for log in read_logs(cluster) if "Violation" in log]
 
 
 async def test_a_full_replicated_stream_accepts_a_leading_while_the_headroom_is_open(
-    cluster: Cluster, connect_bus: ConnectBus
+    cluster: NatsServers, connect_bus: ConnectBus
 ):
-    for host in HOSTS:
-        await cluster.start(host)
-    watcher = await connect_bus("watcher", **cluster.options("watcher", *HOSTS), stream_replicas=3)
-    metadata = await connect_bus("metadata", **cluster.options("metadata", *HOSTS))
-
-    async def provisioned() -> bool:
-        try:
-            await watcher.provision(DURABLES, max_bytes=100_000)
-            await metadata.publish(make_event("first"))
-        except BusError:
-            return False  # they have not chosen a leader yet
-        return True
-
-    await wait_until(provisioned, "\n".join(watcher.problems()), 60)
+    watcher = await connect(connect_bus, cluster, "watcher")
+    await wait_until_provisioned(watcher, max_bytes=100_000)
+    metadata = await connect(connect_bus, cluster, "metadata")
+    await wait_until_published(metadata, "first")
     for size in (10_000, 1):
         with suppress(StreamFull):
             for n in range(10_000):
@@ -141,28 +130,60 @@ async def test_a_full_replicated_stream_accepts_a_leading_while_the_headroom_is_
     assert (await watcher.stats()).max_bytes == 100_000
 
 
-async def says_and_hears(one: NatsBus, other: NatsBus, word: EnrichedNodeGone) -> None:
-    """As often as it takes: who leads may have to be chosen first."""
-
-    async def heard() -> bool:
-        try:
-            await one.publish(word)
-            held = await other.get_last(subject_of(word))
-        except BusError:
-            return False
-        return held is not None and held.event == word
-
-    await wait_until(heard, f"{one.problems()} {other.problems()}", 60)
-
-
-async def test_a_server_of_another_authority_is_no_member(
-    cluster: Cluster, connect_bus: ConnectBus, tmp_path: Path
+async def test_servers_that_all_lose_their_data_start_without_the_stream(
+    cluster: NatsServers, connect_bus: ConnectBus
 ):
-    await cluster.start(HOSTS[0])
-    await cluster.start(HOSTS[1], keys=tmp_path / "another")
-    await wait_until(lambda: "TLS route handshake error" in cluster.log(HOSTS[0]))
-    await wait_until(lambda: "TLS route handshake error" in cluster.log(HOSTS[1]))
-    assert "unknown authority" in cluster.log(HOSTS[0]) + cluster.log(HOSTS[1])
-    watcher = await connect_bus("watcher", **cluster.options("watcher", HOSTS[0]))
-    with pytest.raises(BusError):  # two of three would have a leader: it is alone
-        await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
+    watcher = await connect(connect_bus, cluster, "watcher")
+    await wait_until_provisioned(watcher)
+    created = watcher.stream_id
+    await cluster.wipe()
+    await wait_until_provisioned(watcher)
+    assert watcher.stream_id != created
+
+
+async def test_rotated_keys_end_only_the_connections_with_the_old_ones(
+    cluster: NatsServers, connect_bus: ConnectBus
+):
+    assert cluster.keys is not None
+    watcher = await connect(connect_bus, cluster, "watcher")
+    await wait_until_provisioned(watcher)
+    lost: list[str] = []
+    metadata = await connect(connect_bus, cluster, "metadata", lost)
+    await wait_until_published(metadata, "before")
+    former = cluster.keys.seed_file("metadata").read_bytes()
+    cluster.keys.replace("metadata")
+    await wait_until(lambda: len(lost) > 0, "the old key is rejected")
+    await wait_until(lambda: not metadata.problems(), "the new key is accepted")
+    assert cluster.keys.seed_file("metadata").read_bytes() != former
+    await wait_until_published(metadata, "after")
+    assert await watcher.get_last(subject_of(make_event("after"))) is not None
+
+
+def read_logs(cluster: NatsServers) -> list[str]:
+    return [server.child.log.read_text() for server in cluster.servers]
+
+
+async def is_rejected(metadata: NatsBus) -> bool:
+    try:
+        await metadata.publish(make_event("rejected", uid=token_hex(1000)))
+    except BusError:
+        return True
+    return False
+
+
+async def test_one_server_with_a_full_disk_accepts_nothing_until_it_is_restarted_with_room(
+    connect_bus: ConnectBus, tmp_path: Path
+):
+    async with NatsServers.start(tmp_path / "full", is_cluster=False) as servers:
+        watcher = await connect(connect_bus, servers, "watcher")
+        await wait_until_provisioned(watcher)
+        metadata = await connect(connect_bus, servers, "metadata")
+        await wait_until_published(metadata, "before")
+        servers.fill()
+        await wait_until(lambda: is_rejected(metadata), "the disk is full")
+        assert "no space left on device" in read_logs(servers)[0]
+        servers.make_room()
+        assert await is_rejected(metadata), "the server does not try again by itself"
+        await servers.restart_unhealthy()
+        await wait_until_published(metadata, "after")
+        assert await watcher.get_last(subject_of(make_event("before"))) is not None

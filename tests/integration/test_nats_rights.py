@@ -8,9 +8,17 @@ import msgspec
 import pytest
 
 from libs.common.bus.nats.connection import Connection
-from libs.common.bus.protocol import BusError, BusHooks
+from libs.common.bus.protocol import BusError, BusHooks, UnreadablePayload
+from libs.common.contract.events import encode
 from libs.common.contract.services import DURABLES, SERVICES, expand_cloud
-from libs.common.contract.subjects import CLOUD_REPORTS, FLOW, OBSERVED_NODE, STREAM, subject_of
+from libs.common.contract.subjects import (
+    CLOUD_REPORTS,
+    ENRICHED_NODE,
+    FLOW,
+    OBSERVED_NODE,
+    STREAM,
+    subject_of,
+)
 from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
 from libs.testbed.kubelets import SimKubelet
 from libs.testbed.machine_fleet import make_machine
@@ -18,8 +26,8 @@ from services.bootstrap.resource_names import ResourceNames
 from services.cloud.service import CloudService
 from services.cloud.settings import CloudSettings
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
-from tests.builders import make_node
-from tests.bus_actors import MAX_BYTES, Recorder, make_event, run_during, wait_until
+from tests.builders import make_csr_enriched, make_node, make_request
+from tests.bus_actors import MAX_BYTES, Recorder, make_event, run_during, wait_for_value, wait_until
 from tests.integration.conftest import ConnectBus
 from tests.integration.service_cluster import ServiceCluster
 from tests.service_flow import ServiceFlow, make_dependencies
@@ -319,6 +327,33 @@ async def test_no_body_of_a_request_widens_what_its_subject_lets_one_read(
     answer = await client.request(f"$JS.API.DIRECT.GET.{STREAM}.{OBSERVED_NODE}.x", body, seconds=10)
     await client.abort("done")
     assert (answer.status, answer.data) == ("408", b"")
+
+
+@pytest.mark.parametrize("options", [b"", b'{"no_hdr":true}'], ids=["plain", "without-headers"])
+async def test_what_the_server_reads_out_to_another_subject_is_no_message_of_that_subject(
+    nats_as_installed: BootstrapInstallation, connect_bus: ConnectBus, options: bytes
+):
+    """A reply subject needs no permission: the server writes its answer to whatever subject was named."""
+    watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
+    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
+    metadata = await connect_bus("metadata", **nats_as_installed.bus_options("metadata"))
+    await metadata.publish(make_event("genuine"))
+    access, reading = nats_as_installed.nats_access("labeler"), f"$JS.API.DIRECT.GET.{STREAM}"
+    thief = await Connection.open(access, access.servers[0], seconds=10, on_violation=lambda text: None)
+    forged, own = make_csr_enriched(make_request("csr-1")), "talosccm.v1.decided.labeler.csr.csr-1"
+    target, other = subject_of(forged), f"{ENRICHED_NODE}.another"
+    for subject, payload, reply in (
+        (target, encode(forged), ""),
+        (own, encode(forged), ""),
+        (f"{reading}.{own}", options, target),  # its own message, which it may not read
+        (f"{reading}.{ENRICHED_NODE}.genuine", options, other),  # a message about something else
+    ):
+        await thief.send(subject, payload, reply=reply)
+        await thief.round_trip(10)
+    moved = await wait_for_value(lambda: watcher.get_last(other))
+    await thief.abort("done")
+    assert await watcher.get_last(target) is None
+    assert isinstance(moved.event, UnreadablePayload), "the message of a subject is about that subject"
 
 
 @pytest.mark.parametrize("verb", ["DELETE", "PURGE", "LEADER.STEPDOWN"])

@@ -11,12 +11,11 @@ import pytest
 
 from libs.common.contract.machine import PlatformMetadata
 from libs.testbed.control_plane.control_plane import ControlPlane
-from libs.testbed.kubelets import MERGE
 from libs.testbed.machine_fleet import SimMachineFacts, make_machine
 from libs.testbed.native_ccm import NODE_LIFECYCLE, CloudInstance, NativeCcm
 from libs.testbed.nats_server import NatsServer
 from tests.bus_actors import wait_until
-from tests.integration.lifecycle_cluster import CONTROL_PLANE, NODES, Cluster
+from tests.integration.lifecycle_cluster import CONTROL_PLANE, Cluster
 from tests.integration.ownership_cluster import (
     NATIVE,
     POD_CIDRS,
@@ -108,36 +107,6 @@ async def test_two_of_ours_with_disjoint_selectors_write_to_no_node_of_the_other
     assert wrote[B] == members["b"] | {"two-b-next", requests["two-b-cloud"]}
     fields = writers_of_fields(control_plane, cluster.joined)
     assert {len(users) for users in fields.values()} == {1}
-
-
-async def zone_is(cluster: Cluster, name: str, zone: str) -> bool:
-    labels = (await cluster.node(name))["metadata"]["labels"]
-    return bool(labels.get("topology.kubernetes.io/zone") == zone)
-
-
-async def test_a_node_that_gets_the_label_of_the_other_is_written_by_the_other_from_then_on(
-    control_plane: ControlPlane, cluster: Cluster, tmp_path: Path
-):
-    moving = make_machine("moving", "10.242.7.1", platform="hcloud", zone="z1")
-    assert moving.platform is not None
-    await cluster.join(make_machine(CONTROL_PLANE, "10.242.8.1", control_plane=True), labels={"team": "a"})
-    of_a: dict[str, Any] = {"ownership": of_team("a"), "controllers": "*"}
-    of_b: dict[str, Any] = {"ownership": of_team("b"), "controllers": "*", "instance": B}
-    async with (
-        running(control_plane, cluster, tmp_path, **of_a) as cluster.services,
-        running(control_plane, cluster, tmp_path, **of_b),
-    ):
-        await cluster.join(moving, labels={"team": "a"})
-        await cluster.until_usable(moving.name)
-        await cluster.until_told("Synced", moving.name)  # the last that is written about a joining Node
-        relabelled = {"metadata": {"labels": {"team": "b"}}}
-        await cluster.kubelets.request("PATCH", f"{NODES}/{moving.name}", body=relabelled, content_type=MERGE)
-        await cluster.until_said("all-in-one", f"node={moving.name}", "outcome=not-ours")
-        since = control_plane.audit_mark()
-        await cluster.change(moving.name, platform=msgspec.structs.replace(moving.platform, zone="z2"))
-        await wait_until(lambda: zone_is(cluster, moving.name, "z2"), "in its new zone", 60)
-    assert written_by(control_plane, A, since) == set()
-    assert written_by(control_plane, B, since) == {moving.name}
 
 
 SHUTDOWN = "node.cloudprovider.kubernetes.io/shutdown:NoSchedule"

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -100,18 +99,6 @@ def requests_since(server: SimApiServer, mark: int) -> set[str]:
     return {f"{request.verb} {request.resource}" for request in server.audit_counts(mark)}
 
 
-async def test_a_node_of_the_cluster_is_shown_with_what_its_machine_says_now(operator: Cluster):
-    await operator.join(make_machine("rendered", "10.230.1.1", platform="hcloud", talos_version="v1.13.9"))
-    server = operator.server
-    assert isinstance(server, SimApiServer)
-    mark = server.audit_mark()
-    said = await operator.run("render", "rules.yaml", "--from-cluster", "rendered")
-    assert (said.status, said.err) == (0, "")
-    assert 'Rule worker matches: machinetype is "worker"' in said.out
-    assert "+ label example.com/talos = v1.13.9" in said.out
-    assert requests_since(server, mark) == {"list nodes"}
-
-
 async def test_a_change_is_shown_for_every_node_of_the_cluster_and_nothing_is_written(operator: Cluster):
     await operator.join(*FIFTY)
     server = operator.server
@@ -153,16 +140,6 @@ async def test_what_is_missing_is_said_with_what_to_do(
     )
     assert said.status == 2
     assert reason in said.err
-
-
-async def test_an_expired_talosconfig_is_told_before_machines_are_asked(operator: Cluster):
-    old = datetime.now(UTC) - timedelta(days=2)
-    expired = operator.machines.write_talosconfig(operator.home / "expired", issued_at=old)
-    await operator.join(FIFTY[0])
-    said = await operator.run("render", "rules.yaml", "--all-nodes", "--talosconfig", expired)
-    assert said.status == 2
-    assert "cannot access the Talos API: " in said.err
-    assert "expired" in said.err
 
 
 async def nodes_of(operator: Cluster) -> dict[str, Node]:

@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, DEFAULT_SERVICES, IPAM
+from libs.common.contract.services import DEFAULT_SERVICES, IPAM
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
-from services.ipam.core.pages import NAME_PREFIX
 from tests.architecture.sources import ROOT
 from tests.bus_actors import wait_until
 from tests.integration.operator_shell import Cluster
@@ -73,38 +72,6 @@ async def test_what_keeps_nodes_from_being_usable_is_told_and_the_services_are_t
     assert [line for line in found["wrong"] if line.startswith("Nodes: ")]
 
 
-async def test_a_service_whose_pod_is_not_ready_is_wrong_and_each_stuck_node_has_its_line(cluster: Installed):
-    await cluster.node.delete_pod(cluster.kubelets, namespace=NAMESPACE, name="ccm-labeler-1")
-    await cluster.run_pod("labeler", ready=False)
-    said = await cluster.status()
-    assert (said.status, said.err) == (1, "")
-    assert "labeler: 0 of 1 pods ready, ccm-labeler-1 labeler: CrashLoopBackOff" in said.out
-    assert f"\n  {SILENT} " in said.out
-    await cluster.node.delete_pod(cluster.kubelets, namespace=NAMESPACE, name="ccm-labeler-1")
-    await cluster.run_pod("labeler")
-
-
-async def test_who_may_only_list_nodes_is_told_what_is_missing(cluster: Installed):
-    user = "status-nodes-only"
-    rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
-    await grant(cluster, user, {"kind": "ClusterRole", "metadata": {"name": user}, "rules": [rule]})
-    as_user = {"KUBECONFIG": str(cluster.server.kubeconfig(user))}
-
-    async def sees_nodes() -> bool:
-        return (await cluster.status(**as_user)).out != ""
-
-    await wait_until(sees_nodes, "the RBAC change is applied", _SECONDS)
-    said = await cluster.status(**as_user)
-    assert said.status in (1, 2)
-    assert "CSRs: list certificatesigningrequests: 403" in said.out
-    assert "this requires permission to list pods in status-tests" in said.out
-    assert "\nCSRs          unknown\n" in said.out
-    stranger = {"KUBECONFIG": str(cluster.server.kubeconfig("status-stranger"))}
-    said = await cluster.status(**stranger)
-    assert (said.status, said.out) == (2, "")
-    assert "nodes" in said.err
-
-
 async def test_the_rights_that_the_page_names_suffice_for_all_of_it(cluster: Installed):
     user, told = "status-operator", dict[str, Any]()
     [text] = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "status.md").read_text(), re.DOTALL)
@@ -150,7 +117,6 @@ async def test_watched_without_a_terminal_each_look_is_appended(cluster: Install
     assert said.status == (0 if "no problems" in said.out else 1)
 
 
-_SECONDS = 60
 COUNT = 5
 POOLS = "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48"
 FLAGS = [
@@ -161,7 +127,6 @@ FLAGS = [
     "--pod-cidr-quarantine=1h",
 ]
 AS_IPAM = (POOLS, "--node-cidr-mask-size-ipv6=96", "--pod-cidr-quarantine=1h")
-CONFIG_MAPS = f"/api/v1/namespaces/{CLAIM_PAGES_NAMESPACE}/configmaps"
 
 
 @pytest.fixture
@@ -175,13 +140,6 @@ async def allocated(simulated_cluster: ServiceCluster) -> Cluster:
 
     await wait_until(served, "all have pod CIDRs", _SECONDS)
     return Cluster.of("node", simulated_cluster)
-
-
-async def read(allocated: Cluster) -> Any:
-    """The JSON output."""
-    said = await allocated.run("status", "ipam", *AS_IPAM, "-o", "json")
-    assert said.err == ""
-    return json.loads(said.out)
 
 
 async def test_what_ipam_gave_is_told_as_it_is_and_nothing_is_written(allocated: Cluster):
@@ -202,36 +160,3 @@ async def test_what_ipam_gave_is_told_as_it_is_and_nothing_is_written(allocated:
         if request.user == "admin" and request.resource in ("nodes", "configmaps")
     }
     assert asked == {("list", "nodes"), ("list", "configmaps")}
-
-
-async def test_the_block_of_a_node_that_is_gone_is_told_with_its_end(allocated: Cluster):
-    before = await read(allocated)
-    blocks = {held["podCIDR"] for held in before["podCIDRs"] if held["node"] == "status-2"}
-    await allocated.kubelets.delete_node("status-2")
-    found: dict[str, Any] = {}
-
-    async def rests() -> bool:
-        found.update(await read(allocated))
-        return len(found["quarantined"]) == 2
-
-    await wait_until(rests, "both blocks of it rest", _SECONDS)
-    assert {one["block"] for one in found["quarantined"]} == blocks
-    assert {one["node"] for one in found["quarantined"]} == {"status-2"}
-    assert [(pool["inUse"], pool["quarantined"]) for pool in found["pools"]] == [(4, 1), (4, 1)]
-    assert found["conflicts"] == []
-    said = await allocated.run("status", "ipam", *AS_IPAM)
-    assert said.status == 0
-    assert "UTC, in 59 min" in said.out
-
-
-async def test_a_page_that_somebody_spoilt_is_told_even_without_its_labels(allocated: Cluster):
-    page = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": f"{NAME_PREFIX}10.16.0.0-12", "namespace": CLAIM_PAGES_NAMESPACE},
-        "data": {"claims.json": "{}"},
-    }
-    assert (await allocated.kubelets.request("POST", CONFIG_MAPS, body=page)).status == 201
-    said = await allocated.run("status", "ipam", *AS_IPAM)
-    assert said.status == 1
-    assert f"ConfigMap {NAME_PREFIX}10.16.0.0-12 is unreadable" in said.out

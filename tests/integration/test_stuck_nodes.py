@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from libs.common.contract.services import DEFAULT_SERVICES, IPAM, LABELER
-from libs.testbed.kubelets import MERGE, SimKubelet
+from libs.common.contract.services import LABELER
+from libs.testbed.kubelets import SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts, make_machine
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_permissions import get_user_name
@@ -23,12 +23,7 @@ from tests.integration.operator_shell import Cluster, CommandResult
 from tests.integration.service_cluster import open_separate
 
 _SECONDS = 90
-POOL: Final = "10.244.0.0/24"
 FILE: Final = """
-ownership:
-  nodeSelector:
-    - matchExpressions:
-        - {key: team, operator: NotIn, values: [others]}
 transformations:
   - name: gives what is not there
     nodeSelector:
@@ -80,7 +75,7 @@ class Stuck(NamedTuple):
 
 @pytest.fixture(scope="module")
 async def stuck(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stuck]:
-    """All services but lifecycle, each a process, with room for two pod CIDRs."""
+    """The default services, each a process."""
     home = tmp_path_factory.mktemp("stuck")
     file = home / "ccm-config.yaml"
     file.write_text(FILE)
@@ -92,15 +87,6 @@ async def stuck(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stuck
             nats_url=nats.url,
             talosconfig=talosconfig,
             flags=(f"--cloud-config={file}",),
-            own_flags={
-                "ipam": (
-                    "--allocate-node-cidrs",
-                    f"--cluster-cidr={POOL}",
-                    "--node-cidr-mask-size=26",
-                    "--service-cluster-ip-range=10.96.0.0/12",
-                )
-            },
-            wirings=(*DEFAULT_SERVICES, IPAM),
         )
         yield Stuck(Cluster.of("node", cluster), services, nats, talosconfig)
 
@@ -111,33 +97,19 @@ class Case(NamedTuple):
     kubelet: SimKubelet
     cause: str
     fix: str
-    what: str = "not initialized"
     machines: tuple[SimMachineFacts, ...] = ()
     faults: dict[str, Any] | None = None  # of the first machine
-    provider_id: str = ""  # which another controller gives it
     detail: str = ""
 
 
 def joined(number: int, name: str, **more: Any) -> dict[str, Any]:
     """The kubelet of a machine, and the machine."""
     machine = make_machine(name, f"10.233.0.{number}")
-    labels = more.pop("labels", {})
-    return {"kubelet": SimKubelet.of_machine(machine, labels=labels), "machines": (machine,), **more}
+    return {"kubelet": SimKubelet.of_machine(machine), "machines": (machine,), **more}
 
 
 ANNOUNCER: Final = make_machine("announcer", "10.233.0.17", ip6="fd00:233::17")
 CASES: Final = (
-    Case(
-        SimKubelet(name="plain", ips=("10.233.0.1",), is_uninitialized=False),
-        "Its kubelet runs without --cloud-provider=external",
-        "Set cluster.externalCloudProvider.enabled: true",
-        what="not initialized by any controller",
-    ),
-    Case(
-        SimKubelet(name="no-ip", ips=("10.233.0.2",), provided_node_ip=""),
-        "It has the taint but no annotation alpha.kubernetes.io/provided-node-ip",
-        "Set cluster.externalCloudProvider.enabled: true",
-    ),
     Case(
         SimKubelet(name="bad-ip", ips=("10.233.0.3",), provided_node_ip="127.0.0.1"),
         "it is a loopback address",
@@ -172,42 +144,21 @@ CASES: Final = (
         fix="talos-ccm render FILE --from-cluster by-rule",
         **joined(7, "by-rule"),
     ),
-    Case(
-        cause="The labeler does not manage it: ownership.nodeSelector",
-        fix="correct ownership",
-        what="managed by another controller",
-        **joined(8, "theirs", labels={"team": "others"}),
-    ),
-    Case(
-        cause="belongs to another cloud controller manager",
-        fix="stop the other one",
-        what="managed by another controller",
-        **joined(9, "hetzner", provider_id="hcloud://7"),
-    ),
 )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.kubelet.name)
 async def test_a_node_says_what_is_wrong_with_its_kubelet_machine_or_owner(case: Case, stuck: Stuck):
-    machines, kubelets = stuck.cluster.machines, stuck.cluster.kubelets
-    if case.provider_id:  # before its machine answers
-        await kubelets.join(case.kubelet)
-        await kubelets.request(
-            "PATCH",
-            f"/api/v1/nodes/{case.kubelet.name}",
-            body={"spec": {"providerID": case.provider_id}},
-            content_type=MERGE,
-        )
+    machines = stuck.cluster.machines
     await machines.put_machines(*case.machines)
     if case.faults:
         await machines.set_faults(case.machines[0].id, **case.faults)
-    if not case.provider_id:
-        await kubelets.join(case.kubelet)
-    said = await stuck.told(case.kubelet.name, case.cause, case.fix, what=case.what)
+    await stuck.cluster.kubelets.join(case.kubelet)
+    said = await stuck.told(case.kubelet.name, case.cause, case.fix)
     assert case.detail in said.out
 
 
-# ---- its certificate, its pod CIDR
+# ---- its certificate
 
 
 async def test_a_certificate_that_is_denied(stuck: Stuck):
@@ -222,27 +173,6 @@ async def test_a_certificate_that_is_denied(stuck: Stuck):
         what="without a serving certificate",
     )
     assert "  csr         certificate denied\n" in said.out
-
-
-async def test_no_pod_cidr_is_left(stuck: Stuck):
-    for number in range(5):
-        await stuck.join(f"crowd-{number}", f"10.233.1.{number + 1}")
-    without: list[str] = []
-
-    async def one_is_left() -> bool:
-        """By ipam's own word: one that has none yet may still get one."""
-        answer = await stuck.cluster.kubelets.request("GET", "/api/v1/namespaces/default/events")
-        said = [each for each in answer.body["items"] if each.get("reason") == "CIDRNotAvailable"]
-        without[:] = [each["involvedObject"]["name"] for each in said]
-        return bool(without)
-
-    await wait_until(one_is_left, "a Node has no pod CIDR", _SECONDS)
-    await stuck.told(
-        without[0],
-        f"no free IPv4 block of /26 in {POOL}",
-        "pools: talos-ccm status ipam",
-        what="without a pod CIDR",
-    )
 
 
 async def test_a_node_that_all_have_done_their_part_for_is_well(stuck: Stuck):
@@ -271,19 +201,14 @@ async def without(stuck: Stuck, service: str) -> AsyncIterator[None]:
         await stuck.services.wait_until_ready(_SECONDS)
 
 
-@pytest.mark.parametrize(
-    ("service", "ip", "cause"),
-    [
-        ("metadata", "10.233.0.12", "metadata has published nothing about its machine: "),
-        ("labeler", "10.233.0.13", "Its machine has answered, but the labeler has not written the Node: "),
-        ("watcher", "10.233.0.15", "No watcher leads, so no Node is processed: the Lease "),
-    ],
-)
-async def test_a_service_does_not_run(stuck: Stuck, service: str, ip: str, cause: str):
-    name = f"without-{service}"
-    async with without(stuck, service):
-        await stuck.join(name, ip)
-        await stuck.told(name, cause, f"app.kubernetes.io/component={service}")
+async def test_a_service_does_not_run(stuck: Stuck):
+    async with without(stuck, "labeler"):
+        await stuck.join("unwritten", "10.233.0.13")
+        await stuck.told(
+            "unwritten",
+            "Its machine has answered, but the labeler has not written the Node: ",
+            "app.kubernetes.io/component=labeler",
+        )
 
 
 async def test_kubernetes_refuses_what_the_labeler_writes(stuck: Stuck):

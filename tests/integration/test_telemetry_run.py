@@ -20,7 +20,7 @@ from tests.integration.service_cluster import open_simulated
 from tests.tcp_server import OtlpCollector, get_attributes, run_collector
 
 FIRST = "journey-1.example.com"
-FLEET = 200
+FLEET = 60
 MOST_SERIES = 1500  # per process, for any number of Nodes
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 CLUSTER_CIDR, SERVICE_CIDR = "10.96.0.0/12", "10.64.0.0/16"

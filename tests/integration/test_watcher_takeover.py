@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from libs.common.bus.protocol import BusHooks
 from libs.common.contract.events import NodeGone
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.common.service.leader_elector import LeadershipLost
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
@@ -30,8 +28,6 @@ from tests.watcher_actors import QUICK, ScriptedNodes, ScriptedRequests, Watcher
 
 ROOT = Path(__file__).parents[2]
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-# A Lease that outlasts whatever the test does to the API server.
-PATIENT: dict[str, Any] = {"lease_duration_seconds": 40.0, "renew_deadline_seconds": 30.0}
 _numbers = itertools.count(1)
 
 
@@ -106,15 +102,6 @@ async def a_watcher_process(run_dir: Path, world: World) -> AsyncIterator[ChildP
         await child.kill()
 
 
-async def change(kubelets: KubeletFleet, path: str, body: dict[str, Any]) -> None:
-    answer = await kubelets.request("PATCH", path, body=body, content_type="application/merge-patch+json")
-    assert answer.status == 200
-
-
-async def annotate(kubelets: KubeletFleet, name: str, **annotations: str) -> None:
-    await change(kubelets, f"/api/v1/nodes/{name}", {"metadata": {"annotations": annotations}})
-
-
 async def test_a_killed_leader_is_replaced_within_the_lease_duration_and_the_dead_nodes_are_said(
     tmp_path: Path, world: World, flow: WatcherFlow, kubelets: KubeletFleet, joined: list[str]
 ):
@@ -154,38 +141,6 @@ async def test_a_frozen_leader_that_thaws_after_it_was_replaced_ends_and_changes
             await flow.wait_for(lambda f: len(f.leadings()) > renewed)
             assert (flow.leadings()[-1].holder, flow.leadings()[-1].epoch) == ("standby", epoch)
             assert {flow.epoch(name) for name in joined} == {epoch}
-
-
-async def test_a_leader_that_cannot_renew_ends_before_another_one_may_begin(
-    world: World, flow: WatcherFlow, kubelets: KubeletFleet
-):
-    running = asyncio.create_task((await world.watcher()).run())
-    await flow.wait_for(lambda f: f.snapshots())
-    world.control_plane.apiserver.pause()
-    try:
-        async with asyncio.timeout(QUICK["lease_duration_seconds"]):
-            with pytest.raises(LeadershipLost, match="not renewed in time"):
-                await running
-    finally:
-        world.control_plane.apiserver.resume()
-        await wait_until(lambda: _serves(kubelets), "the API server serves")
-
-
-async def _serves(kubelets: KubeletFleet) -> bool:
-    return (await kubelets.request("GET", "/readyz")).status == 200
-
-
-async def test_a_leader_whom_the_stream_contradicts_asks_the_lease_and_goes_on_above(
-    world: World, flow: WatcherFlow, joined: list[str]
-):
-    watcher = await world.watcher("holder")
-    async with run_during(watcher.run()):
-        await flow.wait_for(lambda f: f.snapshots())
-        pretended = msgspec.structs.replace(flow.leadings()[-1], epoch=41, holder="pretender")
-        await (await world.bus()).publish(pretended)
-        await flow.wait_for(lambda f: f.leadings()[-1].epoch == 42, "the holder speaks above the pretender")
-        await flow.wait_for(lambda f: {f.epoch(name) for name in joined} == {42})
-        await wait_until(lambda: watcher.problems() == (), "ready again")
 
 
 async def test_a_request_whose_name_no_subject_can_bear_does_not_cost_the_connection_to_nats(

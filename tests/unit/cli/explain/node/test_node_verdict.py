@@ -20,7 +20,7 @@ from cli.inside.flow_snapshot import (
     FlowSnapshot,
     FlowUnavailable,
 )
-from libs.common.contract.events import Event, NodeObserved, ObservationOrder
+from libs.common.contract.events import Decided, Event, NodeObserved, ObservationOrder
 from libs.common.contract.machine import FaultKind, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from services.lifecycle.core.decide import DeletionPolicy
@@ -65,12 +65,13 @@ def still_tainted(ready_for: timedelta) -> Node:
     return initialized(ready, taints=(Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"),))
 
 
-def flow(node: Node | None = None, enriched: Event | None = None, **stream: int) -> FlowSnapshot:
+def flow(node: Node | None = None, *events: Event, **stream: int) -> FlowSnapshot:
     """Return the flow of a leading watcher, with the messages about web-1."""
     order = ObservationOrder(epoch=1, resource_version=7)
-    observed = NodeObserved(stream_id="1", order=order, node=node, observed_at=NOW - MINUTE) if node else None
-    events: tuple[Event | None, ...] = (observed, enriched)
-    return make_flow("web-1", *(event for event in events if event is not None), unreadable=(), **stream)
+    if node is not None:
+        observed = NodeObserved(stream_id="1", order=order, node=node, observed_at=NOW - MINUTE)
+        events = (observed, *events)
+    return make_flow("web-1", *events, unreadable=(), **stream)
 
 
 def filed(*conditions: str, age: timedelta = 2 * MINUTE) -> CertificateSigningRequest:
@@ -130,6 +131,9 @@ def fresh(age: timedelta, *conditions: NodeCondition, **fields: Any) -> Node:
     return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, conditions=conditions))
 
 
+UNSERVED: Final = Decided(
+    service="ipam", kind="node", name="web-1", uid="uid-1", outcome="unserved", reason="full", decided_at=NOW
+)
 WAITS, DONE = registered(), initialized()
 NOT_OURS: Final = registered(provider_id="aws:///z/i-1")
 OF_AWS: Final = set_ownership_record(initialized(provider_id="aws:///z/i-1"), '{"v":1}')
@@ -213,6 +217,7 @@ CASES: Final = {
     "ready, and still with the taint": case(still_tainted(10 * MINUTE), "not-ready-taint"),
     "ready since a moment": case(still_tainted(SECOND)),
     "no pod CIDR, by its Event": case(DONE, "no-pod-cidr", node_events=(event("CIDRNotAvailable"),)),
+    "no pod CIDR, by ipam's decision": case(DONE, "no-pod-cidr", flow=flow(DONE, ENRICHED, UNSERVED)),
 }
 
 
@@ -305,7 +310,7 @@ def failed(kind: FaultKind, node: Node = DONE, known: FlowResult | None = None) 
 
 
 def answered(node: Node, ago: timedelta) -> FlowSnapshot:
-    return flow(enriched=make_node_enriched(node, make_facts(node_name=node.name, queried_at=NOW - ago)))
+    return flow(None, make_node_enriched(node, make_facts(node_name=node.name, queried_at=NOW - ago)))
 
 
 @pytest.mark.parametrize("kind", ["certificate", "permission", "no_endpoint", "timeout", "refused"])
