@@ -11,7 +11,7 @@ on the facts. The fields, by the numbers of COSI's .proto files:
 from typing import Final, NamedTuple
 
 from libs.talos.proto.generated import EventType
-from libs.talos.proto.strict import InvalidResponse, fields, require_bytes
+from libs.talos.proto.strict import InvalidResponse, fields, require_bytes, require_utf8
 
 _NAMES: Final = {1: "namespace", 2: "type", 3: "id"}
 
@@ -68,7 +68,7 @@ def _decode_event(data: bytes) -> Event:
             case 3:
                 old = _decode_resource(require_bytes(value, "old resource"))
             case 4:
-                error = _require_text(value, "error")
+                error = require_utf8(value, "error")
     return Event(kind, resource, old, error)
 
 
@@ -85,7 +85,7 @@ def _decode_resource(data: bytes) -> Resource:
     texts = {"namespace": "", "type": "", "id": ""}
     for number, value in fields(metadata):
         if number in _NAMES:
-            texts[_NAMES[number]] = _require_text(value, _NAMES[number])
+            texts[_NAMES[number]] = require_utf8(value, _NAMES[number])
     return Resource(spec=spec, **texts)
 
 
@@ -95,10 +95,3 @@ def _decode_proto_spec(data: bytes) -> bytes:
         if number == 1:
             found = require_bytes(value, "proto_spec")
     return found
-
-
-def _require_text(value: int | bytes, what: str) -> str:
-    try:
-        return require_bytes(value, what).decode()
-    except UnicodeDecodeError as error:
-        raise InvalidResponse(f"{what} is not text") from error

@@ -11,18 +11,20 @@ class StreamBuffer:
     frame of one byte. It takes an empty frame for the end.
     """
 
-    __slots__ = ("_acknowledge", "_data", "_has_ended", "arrived")
+    __slots__ = ("_acknowledge", "_data", "_has_ended", "_read_bytes", "arrived")
 
     def __init__(self, acknowledge: Callable[[int], None]) -> None:
         self._acknowledge = acknowledge
         self.arrived = WaiterEvent()  # one task may wait for several streams: they share its event
         self._data = bytearray()
+        self._read_bytes = 0  # not acknowledged yet
         self._has_ended = False
 
     def add(self, data: bytes, ack_size: int) -> None:
         """Add the data of a frame; `ack_size` includes its padding."""
         self._data += data
-        self._acknowledge(ack_size - len(data))
+        if padding := ack_size - len(data):
+            self._acknowledge(padding)
         self.arrived.set()
 
     def eof(self) -> None:
@@ -38,20 +40,27 @@ class StreamBuffer:
     async def read(self, size: int) -> bytes:
         """Return that many bytes, or none at the end. Raises InvalidResponse."""
         while len(self._data) < size and not self._has_ended:
+            self._acknowledge_read()  # the server may wait for room
             self.arrived.clear()
             await self.arrived.wait()
         if len(self._data) < size and self._data:
             raise InvalidResponse("an answer that is not gRPC: it ends within a message")
         found = bytes(self._data[:size])
         del self._data[:size]
-        self._acknowledge(len(found))
+        self._read_bytes += len(found)
+        if not self._data:  # once for the prefixes and messages that arrived together
+            self._acknowledge_read()
         return found
 
     def unacked_size(self) -> int:
-        """Return the number of unread bytes, which the caller acknowledges, and forget them."""
-        unread = len(self._data)
-        self._data = bytearray()
-        return unread
+        """Return the number of bytes that the caller acknowledges now, and forget them."""
+        unacknowledged = self._read_bytes + len(self._data)
+        self._read_bytes, self._data = 0, bytearray()
+        return unacknowledged
+
+    def _acknowledge_read(self) -> None:
+        self._acknowledge(self._read_bytes)
+        self._read_bytes = 0
 
 
 class WaiterEvent:

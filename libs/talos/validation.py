@@ -64,10 +64,3 @@ def require_number(value: object, what: str, low: int, high: int) -> int:
     if not isinstance(value, int) or not low <= value <= high:
         raise InvalidResponse(f"{what} is not a number between {low} and {high}")
     return value
-
-
-def require_bool(value: object, what: str) -> bool:
-    """Return a bool."""
-    if not isinstance(value, bool):
-        raise InvalidResponse(f"{what} is neither true nor false")
-    return value

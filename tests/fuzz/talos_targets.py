@@ -13,7 +13,7 @@ from libs.talos.channel import CallEnded, StreamLost
 from libs.talos.cosi_messages import Resource
 from libs.talos.inventory_reading import MAX_EXTENSION_CHARS, read_part
 from libs.talos.machine_events import WatchErrored, WatchOpening
-from libs.talos.proto.generated import PlatformMetadataSpec
+from libs.talos.proto.generated import ControllerManagerConfigSpec
 from libs.talos.proto.strict import InvalidResponse, parse
 from libs.talos.resources import (
     ADDRESSES,
@@ -133,7 +133,7 @@ def _watch(data: bytes) -> None:
 def _strict(data: bytes) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a warning in a service would be a log line per message
-        parse(PlatformMetadataSpec, data)
+        parse(ControllerManagerConfigSpec, data)
 
 
 def _http2(data: bytes) -> None:

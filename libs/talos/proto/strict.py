@@ -69,6 +69,14 @@ def require_bytes(value: object, what: str) -> bytes:
     return value
 
 
+def require_utf8(value: object, what: str) -> str:
+    """Return the text of a field. Raises InvalidResponse for any other value."""
+    try:
+        return require_bytes(value, what).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidResponse(f"{what} is not text") from error
+
+
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     if position < len(data) and data[position] < _ONE_BYTE:
         return data[position], position + 1

@@ -5,7 +5,6 @@
 # This file has been @generated
 
 __all__ = (
-    "AddressStatusSpec",
     "ControllerManagerConfigSpec",
     "EventType",
     "GetOptions",
@@ -14,9 +13,7 @@ __all__ = (
     "InfoSpec",
     "ListOptions",
     "ListRequest",
-    "NetIpPrefix",
     "NodenameSpec",
-    "PlatformMetadataSpec",
     "SystemInformationSpec",
     "WatchOptions",
     "WatchRequest",
@@ -44,25 +41,6 @@ class EventType(betterproto2.Enum):
     ERRORED = 4
 
     NOOP = 5
-
-
-@dataclass(eq=False, repr=False)
-class AddressStatusSpec(betterproto2.Message):
-    """
-    AddressStatuses.net.talos.dev. scope: rtnetlink's 0 global, 200 site, 253 link, 254 host, 255 nowhere (an enum in
-    Talos; same bytes).
-    """
-
-    address: "NetIpPrefix | None" = betterproto2.field(1, betterproto2.TYPE_MESSAGE, optional=True)
-
-    link_name: "str" = betterproto2.field(7, betterproto2.TYPE_STRING)
-
-    scope: "int" = betterproto2.field(9, betterproto2.TYPE_UINT32)
-
-    flags: "int" = betterproto2.field(10, betterproto2.TYPE_UINT32)
-
-
-default_message_pool.register_message("", "AddressStatusSpec", AddressStatusSpec)
 
 
 @dataclass(eq=False, repr=False)
@@ -162,21 +140,6 @@ default_message_pool.register_message("", "ListRequest", ListRequest)
 
 
 @dataclass(eq=False, repr=False)
-class NetIpPrefix(betterproto2.Message):
-    """
-    `ip` is Go's netip.Addr.MarshalBinary. prefix_length is -1 in an unset prefix that was encoded explicitly (Talos
-    1.11 and older).
-    """
-
-    ip: "bytes" = betterproto2.field(1, betterproto2.TYPE_BYTES)
-
-    prefix_length: "int" = betterproto2.field(2, betterproto2.TYPE_INT32)
-
-
-default_message_pool.register_message("", "NetIPPrefix", NetIpPrefix)
-
-
-@dataclass(eq=False, repr=False)
 class NodenameSpec(betterproto2.Message):
     """
     Nodenames.kubernetes.talos.dev
@@ -189,55 +152,10 @@ default_message_pool.register_message("", "NodenameSpec", NodenameSpec)
 
 
 @dataclass(eq=False, repr=False)
-class PlatformMetadataSpec(betterproto2.Message):
-    """
-    ---- talos.resource.definitions: the specs of the resources
-
-    PlatformMetadatas.talos.dev
-    """
-
-    platform: "str" = betterproto2.field(1, betterproto2.TYPE_STRING)
-
-    hostname: "str" = betterproto2.field(2, betterproto2.TYPE_STRING)
-
-    region: "str" = betterproto2.field(3, betterproto2.TYPE_STRING)
-
-    zone: "str" = betterproto2.field(4, betterproto2.TYPE_STRING)
-
-    instance_type: "str" = betterproto2.field(5, betterproto2.TYPE_STRING)
-
-    instance_id: "str" = betterproto2.field(6, betterproto2.TYPE_STRING)
-
-    provider_id: "str" = betterproto2.field(7, betterproto2.TYPE_STRING)
-
-    spot: "bool" = betterproto2.field(8, betterproto2.TYPE_BOOL)
-
-    internal_dns: "str" = betterproto2.field(9, betterproto2.TYPE_STRING)
-    """
-    Talos 1.8
-    """
-
-    external_dns: "str" = betterproto2.field(10, betterproto2.TYPE_STRING)
-    """
-    Talos 1.8
-    """
-
-    tags: "dict[str, str]" = betterproto2.field(
-        11,
-        betterproto2.TYPE_MAP,
-        map_meta=betterproto2.map_meta(betterproto2.TYPE_STRING, betterproto2.TYPE_STRING),
-    )
-    """
-    Talos 1.10
-    """
-
-
-default_message_pool.register_message("", "PlatformMetadataSpec", PlatformMetadataSpec)
-
-
-@dataclass(eq=False, repr=False)
 class SystemInformationSpec(betterproto2.Message):
     """
+    ---- talos.resource.definitions: the specs of the resources; machine_reading.py decodes others
+
     SystemInformations.hardware.talos.dev. The texts are declared as bytes, which is the same on the wire: they come
     from SMBIOS as the vendor left them, and real ones hold bytes that are not UTF-8.
     """

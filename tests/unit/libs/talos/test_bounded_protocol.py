@@ -364,4 +364,5 @@ async def _read_some(frames: list[tuple[int, int]], read: int) -> None:
         buffer.add(bytes(size), size + padding)
     available = sum(size for size, _ in frames)
     await buffer.read(min(read, available))
+    assert len(acknowledged) <= sum(padding > 0 for _, padding in frames) + 1
     assert sum(acknowledged) + buffer.unacked_size() == sum(size + padding for size, padding in frames)

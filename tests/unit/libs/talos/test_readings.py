@@ -5,10 +5,10 @@ from msgspec.structs import replace
 
 from libs.talos.inventory_reading import read_part
 from libs.talos.machine_events import WatchOpening
-from libs.talos.machine_reading import read_member_names, read_stage
+from libs.talos.machine_reading import read_addresses, read_member_names, read_stage
 from libs.talos.proto.generated import EventType, NodenameSpec
 from libs.talos.proto.strict import InvalidResponse, parse
-from libs.talos.resources import INVENTORY, MACHINE_STATUS, MEMBERS
+from libs.talos.resources import ADDRESSES, INVENTORY, MACHINE_STATUS, MEMBERS
 from libs.talos.validation import parse_resources
 from libs.testbed.sim_machines.protobuf_wire import Field, encode
 from tests.talos_actors import encode_answer, encode_event, encode_resource
@@ -161,3 +161,10 @@ def test_more_gateways_than_fit_into_a_message_are_refused():
     assert len(read_gateways(answers[:1024])) == 1024
     with pytest.raises(InvalidResponse, match="more than 1024 gateways"):
         read_gateways(answers)
+
+
+def test_an_address_with_a_zone_is_refused():
+    zoned = encode({1: {1: bytes.fromhex("fe800000000000000000000000000001") + b"eth0", 2: 64}})
+    answer = encode_answer(encode_resource(ADDRESSES, "eth0/some", zoned))
+    with pytest.raises(InvalidResponse, match="neither 4 nor 16 bytes"):
+        read_addresses(parse_resources(ADDRESSES, [answer]))
