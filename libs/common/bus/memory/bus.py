@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
@@ -259,13 +258,14 @@ def _readable(event: Event, payload: bytes) -> Event | UnreadablePayload:
 
 async def _feed(follower: Follower, backlog: Backlog, exclude: Callable[[str], bool]) -> None:
     """Pass all pending messages to the follower."""
-    for fed in itertools.count(1):
-        if (stored := backlog.take(loop_time())) is None:
-            return
-        if not exclude(stored.subject):
-            follower.apply(stored.build_message())
-        if fed % _AT_ONCE == 0:
-            await asyncio.sleep(0)
+    while True:
+        now = loop_time()
+        for _ in range(_AT_ONCE):
+            if (stored := backlog.take(now)) is None:
+                return
+            if not exclude(stored.subject):
+                follower.apply(stored.build_message())
+        await asyncio.sleep(0)
 
 
 def _missing() -> str:

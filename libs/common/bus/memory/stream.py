@@ -70,7 +70,7 @@ class Stream:
         at: datetime,
     ) -> int:
         """Replace the subject's last message; return the sequence. Raises WrongLastSequence or StreamFull."""
-        self._expire(now)
+        self.expire(now)
         old = self._messages.get(subject)
         last = old.sequence if old else 0
         if expected_sequence is not None and expected_sequence != last:
@@ -96,12 +96,12 @@ class Stream:
         self._keep(stored, ttl_seconds)
         for backlog in self._backlogs:
             if backlog.accepts(subject):
-                backlog.add(stored)
+                backlog.add(subject, stored)
         return stored.sequence
 
     def get_last(self, subject: str, now: float) -> StoredMessage | None:
         """Return the last message of a subject, None if there is none."""
-        self._expire(now)
+        self.expire(now)
         return self._messages.get(subject)
 
     def contains(self, stored: StoredMessage, now: float) -> bool:
@@ -113,13 +113,13 @@ class Stream:
         backlog = Backlog(self, filter_subject, on_new)
         for subject, stored in self._messages.items():
             if backlog.accepts(subject):
-                backlog.add(stored)
+                backlog.add(subject, stored)
         self._backlogs.append(backlog)
         return backlog
 
     def count(self, filter_subject: str, now: float) -> int:
         """Return the number of messages that match the filter."""
-        self._expire(now)
+        self.expire(now)
         return sum(map(subject_matcher(filter_subject), self._messages))
 
     @property
@@ -145,20 +145,29 @@ class Stream:
         self._short_lived.pop(subject, None)
         self.bytes -= old.size if old else 0
 
-    def _expire(self, now: float) -> None:
+    def _drop(self, subject: str) -> None:
+        self._remove(subject)
+        for backlog in self._backlogs:
+            backlog.discard(subject)
+
+    def expire(self, now: float) -> None:
+        """Drop the messages whose time is over, also from all backlogs."""
         if now < self._next_expiry:  # nearly always, and asked for each message of each reader
             return
         if self._short_lived:  # few: only leader heartbeats have a TTL
             for subject in [each for each, expires in self._short_lived.items() if expires <= now]:
-                self._remove(subject)
+                self._drop(subject)
         while self._messages and (oldest := next(iter(self._messages.values()))).expires_at <= now:
-            self._remove(oldest.subject)
+            self._drop(oldest.subject)
         oldest_expiry = next((each.expires_at for each in self._messages.values()), inf)
         self._next_expiry = min(oldest_expiry, *self._short_lived.values(), inf)
 
 
 class Backlog:
-    """The messages that one consumer has not taken yet: each subject's last one, in stream order."""
+    """The messages that one consumer has not taken yet: each subject's last one, in stream order.
+
+    The stream adds and discards, so that a backlog contains only messages that the stream still stores.
+    """
 
     def __init__(self, stream: Stream, filter_subject: str, on_new: Callable[[], None]) -> None:
         """`accepts` is whether the filter matches a subject. `on_new` is called after each new message."""
@@ -167,30 +176,25 @@ class Backlog:
         self._on_new = on_new
         self._waiting: OrderedDict[str, StoredMessage] = OrderedDict()
 
-    def add(self, stored: StoredMessage) -> None:
+    def add(self, subject: str, stored: StoredMessage) -> None:
         """Append a message with an accepted subject; it replaces an older one of its subject."""
-        subject = stored.subject
         self._waiting[subject] = stored
         self._waiting.move_to_end(subject)
-        self._drop_expired(stored.expires_at - _MAX_AGE_SECONDS)
         self._on_new()
 
-    def _drop_expired(self, now: float) -> None:
-        """Bound the memory for names that never return: some durables have no consumer."""
-        while (oldest := next(iter(self._waiting.values()))).expires_at <= now:
-            del self._waiting[oldest.subject]
+    def discard(self, subject: str) -> None:
+        """Remove the message of a subject, if it waits."""
+        self._waiting.pop(subject, None)
 
     def take(self, now: float) -> StoredMessage | None:
-        """Return the next message that the stream still stores, None if there is none."""
-        while self._waiting:
-            _, stored = self._waiting.popitem(last=False)
-            if self._stream.contains(stored, now):
-                return stored
-        return None
+        """Return the next message, None if there is none."""
+        self._stream.expire(now)
+        return self._waiting.popitem(last=False)[1] if self._waiting else None
 
     def pending(self, now: float) -> int:
         """Return the number of messages that `take` would still return."""
-        return sum(self._stream.contains(stored, now) for stored in self._waiting.values())
+        self._stream.expire(now)
+        return len(self._waiting)
 
 
 class DurableState:
