@@ -52,9 +52,12 @@ class Wakeup:
 
     async def wait(self, until: float) -> None:
         """Wait until the state has changed since `clear`, or until that monotonic time."""
-        seconds = None if until == NEVER else max(0.0, until - self._clock.monotonic())
-        try:
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        except TimeoutError:
+        if until == NEVER:
+            await self._changed.wait()
             return
+        seconds = max(0.0, until - self._clock.monotonic())
+        due = asyncio.get_running_loop().call_later(seconds, self._changed.set)
+        try:
+            await self._changed.wait()
+        finally:
+            due.cancel()

@@ -17,7 +17,7 @@ CACHE_SIZE: Final = 65_536
 _PRIVATE_V4: Final = tuple(IPv4Network(n) for n in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
 _PRIVATE_V6: Final = IPv6Network("fc00::/7")
 _SHARED: Final = IPv4Network("100.64.0.0/10")  # RFC 6598: carrier-grade NAT and VPNs such as Tailscale
-_BROADCAST: Final = IPv4Address("255.255.255.255")
+_UNSPECIFIED_AND_BROADCAST: Final = frozenset({0, 0xFFFFFFFF})
 
 
 def parse_ip(text: str) -> IP | None:
@@ -44,15 +44,20 @@ def format_ip(ip: IP) -> str:
     return str(ip) if mapped is None else f"::ffff:{int(mapped) >> 16:x}:{int(mapped) & 0xFFFF:x}"
 
 
+# Each message of a Node asks these of each of its addresses, so they compare the prefixes as numbers.
+
+
 def is_global_unicast(ip: IP) -> bool:
     """Go's Addr.IsGlobalUnicast: true for private and shared (100.64.0.0/10) addresses, not for broadcast."""
-    special = ip.is_unspecified or ip.is_loopback or ip.is_multicast or ip.is_link_local
-    return not special and ip != _BROADCAST
+    value = int(ip)
+    if ip.version == 6:
+        return value > 1 and value >> 120 != 0xFF and value >> 118 != 0xFE80 >> 6
+    special = value in _UNSPECIFIED_AND_BROADCAST or value >> 24 == 127 or value >> 16 == 0xA9FE
+    return not special and value >> 28 != 0xE
 
 
 def is_private(ip: IP) -> bool:
     """Go's Addr.IsPrivate: RFC 1918 and fc00::/7, and nothing else."""
-    # Each message of a Node asks this of each of its addresses, so the prefixes are compared as numbers.
     value = int(ip)
     if ip.version == 6:
         return value >> 121 == 0xFC >> 1
