@@ -100,14 +100,17 @@ class ObservationPublisher(Generic[ObjectT]):
 
     def enqueue(self, names: Collection[str]) -> None:
         """Publish these objects if they have changed."""
+        now = asyncio.get_running_loop().time()
         for name in names:
             if self.published.get(self.kind, name) is None and self.store.may_be_evicted(name):
                 # The requester files requests without end. An object evicted during the delay was never
                 # published, so it needs no deletion message either. Each of the two messages would stay in
                 # the stream for an hour.
-                self._queue.add_delayed(name, asyncio.get_running_loop().time() + EVICTION_GRACE_SECONDS)
+                self._queue.add_delayed(name, now + EVICTION_GRACE_SECONDS)
+            elif self._is_urgent(name):
+                self._queue.add(name, is_urgent=True)
             else:
-                self._queue.add(name, is_urgent=self._is_urgent(name))
+                self._queue.add_change(name, now)
         self._start()
 
     def enqueue_subject(self, subject: str) -> None:

@@ -113,6 +113,16 @@ class WorkQueue:
         queue = self._dirty if name in self._processing else self._queued
         queue[name] = force or queue.get(name, False)
 
+    def add_change(self, name: str, now: float) -> None:
+        """Add a changed name at `now`. If more changes are about to follow, it waits for them like after a
+        publish: the labeler sets addresses before it removes the taint, the signer answers an approval.
+        """
+        is_waiting = name in self._queued or name in self._processing or name in self._cooling
+        if is_waiting or not self._is_settling(name):
+            self.add(name)
+        else:
+            self.add_delayed(name, now + self._compute_cooldown())
+
     def add_delayed(self, name: str, due: float) -> None:
         """Add a name at that time, unless another `add` comes first."""
         if name not in self._delayed:

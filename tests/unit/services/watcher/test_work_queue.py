@@ -106,6 +106,39 @@ def test_a_settling_object_waits_a_second_more_or_for_the_end_of_its_changes():
         agenda.done("a")
 
 
+def test_a_change_of_a_settling_object_waits_for_the_next_one_but_no_longer_than_a_cooldown():
+    settling = {"a"}
+    agenda = make_queue(is_settling=settling.__contains__)
+    agenda.add_change("b", 0.0)
+    assert agenda.get() == WorkItem("b", False), "it does not settle"
+    for begins_at in (0.0, LATER):
+        agenda.add_change("a", begins_at)
+        agenda.add_change("a", begins_at + 0.5)
+        assert agenda.get() is None
+        assert agenda.next_due == begins_at + compute_cooldown(0, at_most=8.0)
+        if begins_at:
+            settling.clear()
+            agenda.add_change("a", begins_at + 0.6)
+        else:
+            agenda.end_delays(LATER)
+        assert agenda.get() == WorkItem("a", False)
+        agenda.done("a")
+
+
+def test_a_change_in_process_or_in_cooldown_is_no_second_wait():
+    agenda = make_queue(is_settling=lambda name: True)
+    agenda.add("a")
+    agenda.get()
+    agenda.add_change("a", 0.0)
+    agenda.done("a", published_at=0.0)
+    agenda.add_change("a", 0.5)
+    agenda.end_delays(LATER)
+    agenda.end_delays(LATER + SETTLING_SECONDS)
+    assert agenda.get() == WorkItem("a", False)
+    agenda.done("a")
+    assert agenda.pending_count == 0
+
+
 def test_a_delayed_name_is_queued_once_at_its_first_time_or_by_its_next_change():
     agenda = make_queue()
     agenda.add_delayed("a", 5.0)
