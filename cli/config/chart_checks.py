@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cli.config.chart_flags import ChartValues, is_switched_on, list_occurrences
-from cli.config.chart_schema import CHART, make_finding
+from cli.config.chart_schema import CHART, find_value, make_finding
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.cloud_config.model import Finding
 from libs.common.contract.controllers import list_wildcard_differences
-from libs.common.contract.services import ALL_IN_ONE_PEAK_MEBIBYTES, SERVICES
+from libs.common.contract.services import ALL_IN_ONE_PEAK_MEBIBYTES, SERVICE_TABLE
 
 _REFERENCE_IMAGE: Final = re.compile(r"(^|/)siderolabs/talos-cloud-controller-manager([:@].*)?$")
 _VERSION: Final = re.compile(r"v[0-9]+([.-]|$)|[0-9]+\.[0-9]")
@@ -19,9 +19,9 @@ _QUANTITY: Final = re.compile(
 )
 _DECIMAL: Final = {"": 1.0, "m": 1e-3, **{unit: 1000.0**power for power, unit in enumerate("kMGTPE", 1)}}
 _BINARY: Final = {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)}
-_PEAKS: Final = {spec.service: spec.peak_mebibytes for spec in SERVICES}
+_PEAKS: Final = {spec.service: spec.peak_mebibytes for spec in SERVICE_TABLE}
 _LOOPBACK: Final = re.compile(r"127\.|::1$|localhost$")
-_NEED_TALOS: Final = {spec.service for spec in SERVICES if spec.needs_talos}
+_NEED_TALOS: Final = {spec.service for spec in SERVICE_TABLE if spec.needs_talos}
 _PROVEN: Final = "cloud-node-lifecycle deletes a Node only after proof that its machine is gone"
 _SPOT_KEPT: Final = (
     "cloud-node-lifecycle keeps the Nodes of preempted GCP spot machines. The reference deletes them. "
@@ -106,10 +106,27 @@ def find_template_mistakes(chart: ChartValues) -> Iterator[Finding]:
         yield make_finding(
             "services.csr.extraArgs", "--service-cluster-ip-range is missing: machines are not queried"
         )
+    yield from _check_accounts(chart)
     yield from _check_reachability(chart)
     is_external = chart.get("nats.enabled") is False and not chart.is_single_process
     if is_external and not chart.get("nats.external.url"):
         yield make_finding("nats.external.url", "is missing: nats.enabled is false")
+
+
+def _check_accounts(chart: ChartValues) -> Iterator[Finding]:
+    """Yield accounts with the name or the credential of another one."""
+    secrets = [find_value(account, "secretRef") for account in chart.accounts]
+    keys = [
+        (str(secret["name"]), str(secret.get("key") or "token"))
+        for secret in secrets
+        if isinstance(secret, dict) and "name" in secret
+    ]
+    names = [str(account["account"]) for account in chart.accounts if "account" in account]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield make_finding("clouds", f"the account {truncate_line(name)} is there twice")
+    for name, key in sorted({each for each in keys if keys.count(each) > 1}):
+        secret = f"Secret {truncate_line(name)}, key {truncate_line(key)}"
+        yield make_finding("clouds", f"two accounts have the credential of {secret}")
 
 
 def _check_reachability(chart: ChartValues) -> Iterator[Finding]:

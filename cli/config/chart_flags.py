@@ -10,7 +10,7 @@ import msgspec
 from cli.config.chart_schema import CHART, ChartFindings, find_value, make_finding
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.controllers import is_service_selected
-from libs.common.contract.services import CHART_ORDER
+from libs.common.contract.services import CHART_ORDER, CLOUD
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, list_options, validate_settings
 from services.definitions import load_settings_types
@@ -19,8 +19,14 @@ SETTINGS_TYPES: Final = load_settings_types(CHART_ORDER)
 _SET_BY_VALUES: Final = {
     "controllers": "does not select the installed services: use enabledControllers",
     "cloud-config": "replaces the file that the chart renders from transformations and config",
+    "cloud-account": "selects no account that the chart knows: use clouds",
     "secure-port": "does not change the port of the probes: use service.containerPort",
 }
+# Of any account: the values that become these flags are checked elsewhere.
+_CLOUD_FLAGS: Final = (
+    "--cloud-account=hcloud/account",
+    "--cloud-credential-file=/etc/clouds/{account}/credential",
+)
 _ANOTHER: Final = ": it belongs to another service"
 _ENDS: Final = "--help and --version end the process"
 _BUS: Final = "--bus=memory works only with daemonSet.enabled: separate processes need NATS"
@@ -58,10 +64,18 @@ class ChartValues(msgspec.Struct, frozen=True):
         return self.get("daemonSet.enabled") is True
 
     @property
+    def accounts(self) -> tuple[dict[str, Any], ...]:
+        """Return the entries of `clouds`."""
+        listed = self.get("clouds")
+        return tuple(each for each in listed if isinstance(each, dict)) if isinstance(listed, list) else ()
+
+    @property
     def services(self) -> tuple[str, ...]:
-        """Return the names of the services that the chart installs."""
+        """Return the names of the services that the chart installs; all cloud accounts are one."""
 
         def is_set(service: str, flag: str) -> bool:
+            if service == CLOUD.service:
+                return bool(self.accounts)
             return is_switched_on(flag, self.arguments_for(service))
 
         return tuple(
@@ -113,6 +127,8 @@ def _check_process(chart: ChartValues, names: Sequence[str]) -> Iterator[_Messag
     fixed = [f"--controllers={','.join(chart.controllers)}"]
     if not chart.queries_machines and {"metadata", "csr"} & {*names}:
         fixed.append("--without-talos")
+    if CLOUD.service in names:
+        fixed += _CLOUD_FLAGS
     stages: list[tuple[str, tuple[str, ...], Mapping[str, str]]] = [
         ("", (), {}),
         ("extraEnv", (), chart.environment),

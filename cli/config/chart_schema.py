@@ -14,7 +14,7 @@ import msgspec
 
 from libs.common.cloud_config.findings import suggest_name, truncate_line
 from libs.common.cloud_config.model import Finding
-from libs.common.contract.services import SERVICES
+from libs.common.contract.services import SERVICE_TABLE
 
 CHART: Final[dict[str, Any]] = json.loads((files("cli.config") / "chart.json").read_text())
 _NAMES: Final = {
@@ -30,7 +30,7 @@ _DEFAULTED: Final = {  # null means the default, is harmless, or is checked else
     "enabledControllers",
     "podAnnotations",
     "metrics",
-    *(f"services.{spec.service}{key}" for spec in SERVICES for key in ("", ".resources")),
+    *(f"services.{spec.service}{key}" for spec in SERVICE_TABLE for key in ("", ".resources")),
     "resources",
     "nats.resources",
     "nats.bootstrap.resources",
@@ -83,6 +83,9 @@ def _check_value(value: Any, schema: dict[str, Any], path: str, judged: ChartFin
 
 def _check_keys(value: dict[Any, Any], schema: dict[str, Any], path: str, judged: ChartFindings) -> None:
     known, others = schema.get("properties"), schema.get("additionalProperties", {})
+    for key in schema.get("required", ()):
+        if key not in value:
+            judged.mistakes.append(make_finding(f"{path}.{key}", "is missing"))
     for key, item in value.items():
         here = f"{path}.{truncate_line(str(key))}" if path else truncate_line(str(key))
         if known and key in known:

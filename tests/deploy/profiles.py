@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from libs.common.service.run_process import expand_definitions
 from libs.common.service.service import ServiceDefinition
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, read_settings
@@ -23,11 +24,16 @@ from services.definitions import load_definitions
 _REFERENCE = ChartValues(files=(FOLDER / "reference-values.yaml",))
 ZONE = "topology.kubernetes.io/zone"
 PUSHED: dict[str, Any] = {"image.repository": "registry.example.com/talos-cloud-controller-manager"}
+ACCOUNTS = ("prod", "staging-2")
+CLOUDS: list[dict[str, Any]] = [
+    {"provider": "hcloud", "account": "prod", "secretRef": {"name": "hcloud"}, "anchor": "network/4711"},
+    {"provider": "hcloud", "account": "staging-2", "secretRef": {"name": "clouds", "key": "staging"}},
+]
 PROFILES: dict[str, ChartValues] = {
     path.stem.removesuffix("-values"): ChartValues(files=(path,)) for path in sorted(FOLDER.glob("*.yaml"))
 } | {
     "reference": msgspec.structs.replace(_REFERENCE, overrides=PUSHED),
-    "daemonset": ChartValues(overrides={"daemonSet.enabled": True}),
+    "daemonset": ChartValues(overrides={"daemonSet.enabled": True, "clouds": CLOUDS}),
     "reference-daemonset": msgspec.structs.replace(
         _REFERENCE, overrides=PUSHED | {"daemonSet.enabled": True}
     ),
@@ -37,6 +43,7 @@ PROFILES: dict[str, ChartValues] = {
             "serviceAccount.name": "ours",
             "enabledControllers": ["*", "nodeipam", "cloud-node-lifecycle"],
             "networkPolicy.egress.enabled": True,
+            "clouds": CLOUDS,
             "podLabels": {"example.net/owner": "platform"},
             "topologySpreadConstraints": [
                 {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway"}
@@ -110,7 +117,8 @@ def reading_of(
     runs = list(RUNS.values()) if module == "services" else [RUNS[module.removeprefix("services.")]]
     kinds: list[type[msgspec.Struct]] = [*(run.settings for run in runs), ProcessSettings]
     environment = {each["name"]: each["value"] for each in container.get("env", ()) if "value" in each}
-    return runs, read_settings(kinds, arguments(container, found, folder), environment)
+    parsed = read_settings(kinds, arguments(container, found, folder), environment)
+    return list(expand_definitions(runs, parsed)), parsed
 
 
 def of_deployments(found: list[Manifest]) -> dict[str, dict[str, Any]]:

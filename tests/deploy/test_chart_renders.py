@@ -30,9 +30,10 @@ from libs.testbed.helm.renders import (
     render_values_doc,
 )
 from tests.architecture.sources import ROOT
-from tests.deploy.profiles import CLUSTER_WIDE, PROFILES, PUSHED, prefix
+from tests.deploy.profiles import CLOUDS, CLUSTER_WIDE, PROFILES, PUSHED, prefix
 from tests.deploy.profiles import rendered as objects_of
 
+CLOUD = CLOUDS[0]
 STALE = "run `make manifests`, check the difference, and commit it"
 
 
@@ -172,6 +173,16 @@ def test_the_schema_contains_every_value_and_every_value_of_the_schema_has_a_def
         ),
         ({"nats.enabled": False}, "nats.external.url"),
         ({"useDaemonSet": True}, "daemonSet.enabled"),
+        ({"clouds": [CLOUD | {"account": "Prod"}]}, "/clouds/0/account': 'Prod' does not match pattern"),
+        ({"clouds": [CLOUD | {"account": "a" * 33}]}, "/clouds/0/account': 'a+' does not match pattern"),
+        ({"clouds": [CLOUD | {"account": "prod-"}]}, "/clouds/0/account': 'prod-' does not match pattern"),
+        ({"clouds": [CLOUD | {"provider": "aws"}]}, "/clouds/0/provider': value must be 'hcloud'"),
+        ({"clouds": [CLOUD | {"anchor": "4711"}]}, "/clouds/0/anchor': '4711' does not match pattern"),
+        ({"clouds": [CLOUD | {"token": "x"}]}, "/clouds/0': additional properties 'token' not allowed"),
+        ({"clouds": [CLOUD | {"secretRef": "x"}]}, "/clouds/0/secretRef': got string, want object"),
+        ({"clouds": [{"provider": "hcloud", "account": "a"}]}, "/clouds/0': missing property 'secretRef'"),
+        ({"clouds": [CLOUD, CLOUDS[1] | {"account": "prod"}]}, "the account prod is there twice"),
+        ({"clouds": [CLOUD, CLOUD | {"account": "b"}]}, "two accounts have the credential of Secret hcloud"),
     ],
     ids=str,
 )

@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 
-from libs.common.contract.services import SERVICES, PolicyRule, ServiceSpec
+from libs.common.contract.services import SERVICES, PolicyRule, ServiceSpec, expand_cloud
 from libs.testbed.helm.chart import ChartValues, render_manifests, select_kind
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.resource_names import list_policy_rules as bootstrap_rights
-from tests.deploy.profiles import DEPLOYED, PROFILES, WITH_NATS, prefix, rendered, services_in
+from tests.deploy.profiles import ACCOUNTS, DEPLOYED, PROFILES, WITH_NATS, prefix, rendered, services_in
 
-WIRING: dict[str, ServiceSpec] = {wiring.service: wiring for wiring in SERVICES}
+WIRING: dict[str, ServiceSpec] = {
+    wiring.service: wiring for wiring in (*SERVICES, *map(expand_cloud, ACCOUNTS))
+}
 Rule = tuple[str, str, str, str, str]  # namespace, group, resource, verb, name ("" = any)
 
 
@@ -83,7 +85,9 @@ def test_each_service_has_the_permissions_of_its_spec_and_no_other(profile: str)
 @pytest.mark.parametrize("profile", WITH_NATS)
 def test_the_bootstrap_has_the_permissions_that_it_declares(profile: str):
     namespace = PROFILES[profile].namespace
-    declared = bootstrap_rights(ResourceNames(namespace=namespace, prefix=prefix(profile)))
+    accounts = tuple(each["account"] for each in PROFILES[profile].overrides.get("clouds", ()))
+    names = ResourceNames(namespace=namespace, prefix=prefix(profile), cloud_accounts=accounts)
+    declared = bootstrap_rights(names)
     assert granted(profile)[namespace, f"{account_prefix(profile)}-nats"] == of_wiring(declared)
 
 

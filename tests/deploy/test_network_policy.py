@@ -17,13 +17,17 @@ from libs.testbed.helm.chart import (
     render_text,
     select_kind,
 )
-from tests.deploy.profiles import PROFILES, WITH_NATS, containers, prefix, rendered, workloads
+from tests.deploy.profiles import CLOUDS, PROFILES, WITH_NATS, containers, prefix, rendered, workloads
 
 EGRESS: dict[str, Any] = {
     "networkPolicy.egress.enabled": True,
     "networkPolicy.egress.nodeCIDRs": ["192.0.2.0/24"],
+    "networkPolicy.egress.cloudCIDRs": ["198.51.100.0/24"],
     "enabledControllers": ["*", "nodeipam", "cloud-node-lifecycle"],
+    "clouds": CLOUDS,
 }
+CLOUD_API = "198.51.100.0/24"
+COMPONENTS = len(SERVICES) + len(CLOUDS) + 1  # and NATS
 NODES = "192.0.2.0/24"
 DNS_PODS, LOCAL_DNS = "kube-dns, node-local-dns in kube-system", "169.254.20.10/32"
 
@@ -89,7 +93,9 @@ def test_without_nats_or_on_the_host_network_there_is_no_policy(profile: str):
 
 
 def expected_connections(component: str) -> set[tuple[str, int]]:
-    """What a component needs, by the service table: NATS, kube-apiserver and the Talos API."""
+    """What a component needs, by the service table: NATS, kube-apiserver, the API of Talos or of a cloud."""
+    if component.startswith("cloud-"):
+        return {("nats", 4222), (CLOUD_API, 443)}
     rows = {spec.service: spec for spec in SERVICES}
     ports = []
     if component == "nats" or rows[component].policy_rules:
@@ -107,7 +113,7 @@ def test_each_component_may_open_only_the_connections_that_it_needs():
         if each["spec"]["policyTypes"] == ["Egress"]
     }
     pods = [m for m in found if m["kind"] in {"Deployment", "StatefulSet"}]
-    assert len(policies) == len(pods) == len(SERVICES) + 1
+    assert len(policies) == len(pods) == COMPONENTS
     for workload in pods:
         labels, component = workload["spec"]["template"]["metadata"]["labels"], component_of(workload)
         (policy,) = [each for each in policies.values() if matches(each["podSelector"], labels)]
@@ -135,7 +141,7 @@ def describe_peer(peer: dict[str, Any]) -> str:
 def test_cilium_allows_nodes_and_the_api_server_by_entities():
     found = render_manifests(ChartValues(overrides=EGRESS | {"networkPolicy.egress.cilium": True}))
     policies = select_kind(found, "CiliumNetworkPolicy")
-    assert len(policies) == len(SERVICES) + 1
+    assert len(policies) == COMPONENTS
     assert list(select_kind(found, "NetworkPolicy")) == [f"{prefix('default')}-nats"], "of ingress alone"
     entities = {
         443: {"kube-apiserver"},

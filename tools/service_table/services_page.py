@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from libs.common.contract.services import LEASE_NAMESPACE, SERVICES, PolicyRule, ServiceSpec
+from libs.common.contract.services import LEASE_NAMESPACE, SERVICES, PolicyRule, ServiceSpec, expand_cloud
 from libs.common.contract.subjects import ROOT
 
 _HEAD: Final = """\
@@ -14,6 +14,7 @@ Each service runs in a process of its own, or all of them run in one process. [D
 how they work together. The port serves health and metrics. One process of all services uses the port of the
 watcher.
 """
+_SPECS: Final = (*SERVICES, expand_cloud("<account>"))
 _COLUMNS: Final = ("service", "port", "controller", "Lease", "consumes")
 
 
@@ -27,16 +28,16 @@ def render_services_page() -> str:
             f"`{LEASE_NAMESPACE}/{spec.lease.name}` (`--{spec.lease.flag}`)" if spec.lease else "",
             _quote(durable.name for durable in spec.durables) or "nothing",
         )
-        for spec in SERVICES
+        for spec in _SPECS
     )
     table = "".join(f"| {' | '.join(row)} |\n" for row in (_COLUMNS, ["---"] * len(_COLUMNS), *rows))
-    return f"{_HEAD}\n{table}" + "".join(_render_section(spec) for spec in SERVICES)
+    return f"{_HEAD}\n{table}" + "".join(_render_section(spec) for spec in _SPECS)
 
 
 def _describe_controller(spec: ServiceSpec) -> str:
     controller = spec.controller
     if not controller.name:
-        return "always runs"
+        return f"`--{controller.flag}`" if controller.flag else "always runs"
     names = _quote((controller.name, *controller.aliases))
     if controller.flag:
         return f"{names}, or `--{controller.flag}`"

@@ -326,7 +326,7 @@ SERVICES: tuple[ServiceSpec, ...] = (
 SERVICE_TABLE: tuple[ServiceSpec, ...] = (*SERVICES, CLOUD)
 # The chart installs services that need no machine after those that do.
 CHART_ORDER: tuple[ServiceSpec, ...] = tuple(
-    sorted(SERVICES, key=lambda spec: bool(spec.controller.name) and not spec.needs_talos)
+    sorted(SERVICE_TABLE, key=lambda spec: bool(spec.controller.name) and not spec.needs_talos)
 )
 ALL_IN_ONE_PEAK_MEBIBYTES = 146  # as `peak_mebibytes`, of one process that runs all services
 DEFAULT_SERVICES: tuple[ServiceSpec, ...] = tuple(spec for spec in SERVICES if spec.runs_by_default)

@@ -69,7 +69,7 @@ def run_process(
         reading = msgspec.structs.replace(reading, warnings=warnings)
         validate_bus(definitions, settings)
         _refuse(conflicts(definitions, reading))
-        definitions = tuple(_expand(definitions, reading))
+        definitions = tuple(expand_definitions(definitions, reading))
         telemetry.setup_logging(
             log_format=settings.logging_format, level=level_of_verbosity(settings.verbosity)
         )
@@ -101,9 +101,10 @@ def select_definitions(
     )
 
 
-def _expand(
+def expand_definitions(
     definitions: Sequence[ServiceDefinition[Any]], parsed: ParsedSettings
 ) -> Iterator[ServiceDefinition[Any]]:
+    """Yield the services that run with these settings, such as one for each account."""
     for run in definitions:
         if run.expand is None:
             yield run

@@ -11,6 +11,9 @@ args:
   - --out=/etc/nats-generated
   - --store-bytes={{ mul $nats.storeMebibytes 1048576 }}
   - --replicas={{ $nats.replicas }}
+  {{- range .root.Values.clouds }}
+  - --cloud-accounts={{ .account }}
+  {{- end }}
   - --cluster-domain={{ $nats.clusterDomain }}
   - --v={{ .root.Values.logVerbosityLevel }}
   - --logging-format={{ .root.Values.logFormat }}
@@ -38,10 +41,12 @@ volumeMounts:
 {{- end }}
 
 {{/* Names of the Secrets that the bootstrap creates: the authority, a key for each service (also for services that are
-     not installed), and a read-only key. */}}
+     not installed), for each cloud account, and a read-only key. */}}
 {{- define "talos-ccm.natsSecrets" -}}
 {{- $names := list -}}
-{{- range concat (.Files.Get "files/rights.yaml" | fromYaml | keys) (list "reader" "ca") | sortAlpha -}}
+{{- $users := concat (.Files.Get "files/rights.yaml" | fromYaml | keys) (list "reader" "ca") -}}
+{{- range .Values.clouds -}}{{- $users = append $users (printf "cloud-%s" .account) -}}{{- end -}}
+{{- range sortAlpha $users -}}
 {{- $names = append $names (printf "%s-nats-%s" (include "talos-ccm.fullname" $) .) -}}
 {{- end -}}
 {{- toYaml $names -}}

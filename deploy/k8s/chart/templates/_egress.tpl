@@ -31,17 +31,19 @@
       protocol: TCP
 {{- end }}
 {{- $ports := concat (ternary $values.apiServerPorts list .needs.api) (ternary (list 50000) list .needs.talos) }}
-{{- if and $ports $values.nodeCIDRs }}
+{{- range list (dict "ports" $ports "cidrs" $values.nodeCIDRs) (dict "ports" (ternary (list 443) list .needs.cloud) "cidrs" $values.cloudCIDRs) }}
+{{- if and .ports .cidrs }}
 - to:
-    {{- range $values.nodeCIDRs }}
+    {{- range .cidrs }}
     - ipBlock:
         cidr: {{ . | quote }}
     {{- end }}
   ports:
-    {{- range $ports }}
+    {{- range .ports }}
     - port: {{ . }}
       protocol: TCP
     {{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -95,5 +97,13 @@
         {{- end }}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- if and .needs.cloud $values.cloudCIDRs }}
+- toCIDR:
+    {{- toYaml $values.cloudCIDRs | nindent 4 }}
+  toPorts:
+    - ports:
+        - port: "443"
+          protocol: TCP
 {{- end }}
 {{- end }}

@@ -81,7 +81,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $known := list "replicaCount" "image" "imagePullSecrets" "nameOverride" "fullnameOverride" "extraArgs"
   "enabledControllers" "transformations" "logVerbosityLevel" "serviceAccount" "priorityClassName" "podAnnotations"
   "podLabels" "topologySpreadConstraints" "podSecurityContext" "securityContext" "service" "resources" "daemonSet" "updateStrategy" "nodeSelector"
-  "tolerations" "affinity" "failoverSeconds" "config" "talos" "services" "nats" "podDisruptionBudget"
+  "tolerations" "affinity" "failoverSeconds" "config" "talos" "clouds" "services" "nats" "podDisruptionBudget"
   "networkPolicy" "metrics" "logFormat" "otlpEndpoint" "extraEnv" "extraObjects" "global" -}}
 {{- $unknown := keys .Values | sortAlpha -}}
 {{- range $known -}}{{- $unknown = without $unknown . -}}{{- end -}}

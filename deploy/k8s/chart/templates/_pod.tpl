@@ -121,6 +121,29 @@ securityContext:
     defaultMode: 0440
 {{- end }}
 
+{{/* The credentials of these entries of `clouds`. Without its Secret, only the account waits, and /readyz names it. No
+     account shares the name of another volume. */}}
+{{- define "talos-ccm.cloudVolumes" -}}
+{{- range . }}
+- name: credential-{{ .account }}
+  secret:
+    secretName: {{ .secretRef.name }}
+    items:
+      - key: {{ .secretRef.key | default "token" }}
+        path: credential
+    defaultMode: 0440
+    optional: true
+{{- end }}
+{{- end }}
+
+{{- define "talos-ccm.cloudMounts" -}}
+{{- range . }}
+- name: credential-{{ .account }}
+  mountPath: /etc/clouds/{{ .account }}
+  readOnly: true
+{{- end }}
+{{- end }}
+
 {{- define "talos-ccm.configMounts" -}}
 - name: cloud-config
   mountPath: /etc/talos

@@ -1,10 +1,19 @@
 {{/* Which services are installed, and their flags. */}}
 
-{{/* files/services.yaml, generated from the service table, as a list. One row of it, by the name of the service. JSON. */}}
+{{/* One row of files/services.yaml, which is generated from the service table, by the name of the service. The service
+     cloud-<account> has the row of cloud, and in `accounts` the account's entry of `clouds`. JSON. */}}
 {{- define "talos-ccm.row" -}}
-{{- range .root.Files.Get "files/services.yaml" | fromYamlArray -}}
+{{- range $row := .root.Files.Get "files/services.yaml" | fromYamlArray -}}
 {{- if eq .name $.service -}}{{- toJson . -}}{{- end -}}
+{{- range ternary $.root.Values.clouds list .perAccount -}}
+{{- if eq $.service (printf "cloud-%s" .account) -}}{{- toJson (merge (dict "accounts" (list .)) $row) -}}{{- end -}}
 {{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* The key in `services` of the service: all accounts share one. */}}
+{{- define "talos-ccm.key" -}}
+{{ ternary "cloud" . (hasPrefix "cloud-" .) }}
 {{- end }}
 
 {{/* Whether enabledControllers enables each controller, by its proper name. The last entry wins. JSON. */}}
@@ -95,8 +104,22 @@
 {{- $others := list -}}
 {{- $choices := list -}}
 {{- $choicesWithoutTalos := list -}}
+{{- $accounts := list -}}
+{{- $secrets := list -}}
+{{- range .Values.clouds -}}
+{{- $secret := printf "%s, key %s" .secretRef.name (.secretRef.key | default "token") -}}
+{{- if has (printf "cloud-%s" .account) $accounts -}}
+{{- fail (printf "clouds: the account %s is there twice; each account needs a name of its own" .account) -}}
+{{- end -}}
+{{- if has $secret $secrets -}}
+{{- fail (printf "clouds: two accounts have the credential of Secret %s; each account needs a credential of its own" $secret) -}}
+{{- end -}}
+{{- $accounts = append $accounts (printf "cloud-%s" .account) -}}
+{{- $secrets = append $secrets $secret -}}
+{{- end -}}
 {{- range .Files.Get "files/services.yaml" | fromYamlArray -}}
-{{- if not .controller -}}{{- $names = append $names .name -}}
+{{- if .perAccount -}}
+{{- else if not .controller -}}{{- $names = append $names .name -}}
 {{- else -}}
 {{- $choices = append $choices .displayName -}}
 {{- if not .needsTalos -}}{{- $choicesWithoutTalos = append $choicesWithoutTalos .displayName -}}{{- end -}}
@@ -117,7 +140,7 @@
 {{- if and (has "csr" $others) (include "talos-ccm.withoutTalos" .) (not (include "talos-ccm.serviceNetworks" .)) -}}
 {{- fail "talos.enabled is false (--without-talos), so no service queries a control plane for the Service networks: add the --service-cluster-ip-range of kube-apiserver to services.csr.extraArgs" -}}
 {{- end -}}
-{{- toJson (dict "names" (concat $names $nodes $others)) -}}
+{{- toJson (dict "names" (concat $names $nodes $accounts $others)) -}}
 {{- end }}
 
 {{- define "talos-ccm.port" -}}
@@ -154,6 +177,16 @@
 - --cloud-config=/etc/talos/ccm-config.yaml
 {{- with .Values.otlpEndpoint }}
 - --otlp-endpoint={{ . }}
+{{- end }}
+{{- end }}
+
+{{/* Flags of the process of these entries of `clouds`. */}}
+{{- define "talos-ccm.cloudArgs" -}}
+{{- range . }}
+- --cloud-account={{ compact (list .provider .account .anchor) | join "/" }}
+{{- end }}
+{{- with . }}
+- --cloud-credential-file=/etc/clouds/{account}/credential
 {{- end }}
 {{- end }}
 
@@ -210,7 +243,9 @@ tls://{{ include "talos-ccm.fullname" . }}-nats.{{ .Release.Namespace }}.svc:422
 {{- define "talos-ccm.extraArgs" -}}
 {{- $all := .root.Values.extraArgs | default list -}}
 {{- $names := ternary (include "talos-ccm.services" .root | fromJson).names (list .service) .root.Values.daemonSet.enabled -}}
-{{- range $names -}}
+{{- $keys := list -}}
+{{- range $names -}}{{- $keys = append $keys (include "talos-ccm.key" .) -}}{{- end -}}
+{{- range uniq $keys -}}
 {{- $all = concat $all ((get $.root.Values.services . | default dict).extraArgs | default list) -}}
 {{- end -}}
 {{- toJson $all -}}

@@ -1,0 +1,104 @@
+"""The chart gives each cloud account a process with a credential of its own, and no right in Kubernetes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.clouds.instances import Anchor
+from libs.common.settings.read_settings import read_settings
+from libs.testbed.helm.chart import ChartValues, Manifest, render_manifests, select_kind
+from services.bootstrap.settings import BootstrapSettings
+from services.cloud.settings import CloudAccountSettings, CloudSettings
+from tests.deploy.profiles import ACCOUNTS, CLOUDS, PROFILES, containers, prefix, reading_of, rendered
+
+SECRETS = {"prod": ("hcloud", "token"), "staging-2": ("clouds", "staging")}
+
+
+def deployment_of(account: str, found: list[Manifest]) -> Manifest:
+    return select_kind(found, "Deployment")[f"{prefix('elsewhere')}-cloud-{account}"]
+
+
+def credentials_of(workload: Manifest) -> dict[str, tuple[str, str]]:
+    """The Secret and its key behind each file of a credential that the only container reads."""
+    pod = workload["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume.get("secret", {}) for volume in pod["volumes"]}
+    (container,) = pod["containers"]
+    files = {}
+    for mount in container["volumeMounts"]:
+        if mount["mountPath"].startswith("/etc/clouds/"):
+            secret = volumes[mount["name"]]
+            (item,) = secret["items"]
+            assert (mount["readOnly"], secret["optional"], secret["defaultMode"]) == (True, True, 0o440)
+            files[f"{mount['mountPath']}/{item['path']}"] = (secret["secretName"], item["key"])
+    return files
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_an_account_has_one_pod_with_its_credential_alone(account: str, tmp_path: Path):
+    found = rendered("elsewhere")
+    deployment = deployment_of(account, found)
+    spec = deployment["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert spec["template"]["spec"]["automountServiceAccountToken"] is False
+    assert credentials_of(deployment) == {f"/etc/clouds/{account}/credential": SECRETS[account]}
+    (container,) = containers(deployment)
+    settings = reading_of(container, found, tmp_path)[1].get(CloudSettings)
+    assert settings.account == CloudAccountSettings(
+        provider="hcloud",
+        name=account,
+        credential=Path(f"/etc/clouds/{account}/credential"),
+        anchor=Anchor("network", "4711") if account == "prod" else None,
+    )
+
+
+def test_one_process_reads_the_credentials_of_all_accounts():
+    (daemon_set,) = select_kind(rendered("daemonset"), "DaemonSet").values()
+    assert credentials_of(daemon_set) == {
+        f"/etc/clouds/{account}/credential": SECRETS[account] for account in ACCOUNTS
+    }
+
+
+def test_no_other_pod_reads_a_credential_of_a_cloud():
+    names = {secret for secret, _ in SECRETS.values()}
+    holders = {
+        workload["metadata"]["name"].removeprefix(f"{prefix('elsewhere')}-")
+        for kind in ("Deployment", "StatefulSet")
+        for workload in select_kind(rendered("elsewhere"), kind).values()
+        for volume in workload["spec"]["template"]["spec"]["volumes"]
+        if volume.get("secret", {}).get("secretName") in names
+    }
+    assert holders == {f"cloud-{account}" for account in ACCOUNTS}
+
+
+def test_the_bootstrap_makes_a_key_for_each_account():
+    (nats,) = select_kind(rendered("elsewhere"), "StatefulSet").values()
+    (bootstrap,) = nats["spec"]["template"]["spec"]["initContainers"]
+    settings = read_settings([BootstrapSettings], bootstrap["args"], {}).get(BootstrapSettings)
+    assert settings.cloud_accounts == ACCOUNTS
+
+
+def test_values_of_cloud_reach_every_account_and_once_the_process_of_all():
+    flag = "--cloud-endpoint=https://cloud.example/v1"
+    own: dict[str, Any] = {"clouds": CLOUDS, "services.cloud.extraArgs": [flag]}
+    for is_single in (False, True):
+        found = render_manifests(ChartValues(overrides=own | {"daemonSet.enabled": is_single}))
+        names = [
+            workload["metadata"]["name"].removeprefix(prefix("default"))
+            for kind in ("Deployment", "DaemonSet")
+            for workload in select_kind(found, kind).values()
+            for container in containers(workload)
+            for argument in container.get("args", ())
+            if argument == flag
+        ]
+        assert names == ([""] if is_single else [f"-cloud-{account}" for account in ACCOUNTS])
+
+
+@pytest.mark.parametrize("profile", ["elsewhere", "daemonset"])
+def test_an_account_takes_the_name_of_no_other_volume(profile: str):
+    """The volume of the config file is called cloud-config."""
+    clouds = [CLOUDS[0] | {"account": "config"}]
+    values = ChartValues(overrides={**PROFILES[profile].overrides, "clouds": clouds})
+    for workload in render_manifests(values):
+        volumes = workload.get("spec", {}).get("template", {}).get("spec", {}).get("volumes", [])
+        assert len({volume["name"] for volume in volumes}) == len(volumes)
