@@ -176,7 +176,7 @@ def test_the_schema_contains_every_value_and_every_value_of_the_schema_has_a_def
         ({"clouds": [CLOUD | {"account": "Prod"}]}, "/clouds/0/account': 'Prod' does not match pattern"),
         ({"clouds": [CLOUD | {"account": "a" * 33}]}, "/clouds/0/account': 'a+' does not match pattern"),
         ({"clouds": [CLOUD | {"account": "prod-"}]}, "/clouds/0/account': 'prod-' does not match pattern"),
-        ({"clouds": [CLOUD | {"provider": "aws"}]}, "/clouds/0/provider': value must be 'hcloud'"),
+        ({"clouds": [CLOUD | {"provider": "aws"}]}, "/clouds/0/provider': value must be"),
         ({"clouds": [CLOUD | {"anchor": "4711"}]}, "/clouds/0/anchor': '4711' does not match pattern"),
         ({"clouds": [CLOUD | {"token": "x"}]}, "/clouds/0': additional properties 'token' not allowed"),
         ({"clouds": [CLOUD | {"secretRef": "x"}]}, "/clouds/0/secretRef': got string, want object"),

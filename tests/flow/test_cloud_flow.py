@@ -377,3 +377,19 @@ async def test_an_account_supplies_nothing_by_default(flow: CloudFlow):
         await flow.change_node(make_server_node("web-3", server_id))  # follows in the stream
         await flow.look()
         assert await get_metadata(flow, "web-2") is None
+
+
+@pytest.mark.parametrize(("count", "per_hour"), [(10, 7), (100, 13), (1000, 121)])
+async def test_an_account_sends_as_many_requests_in_an_hour_as_its_page_says(
+    flow: CloudFlow, count: int, per_hour: int
+):
+    """docs/clouds.md: a list each ten minutes, of pages of 50 servers, and the anchor once."""
+    flow.project.add_network()
+    servers = [(f"web-{n}", flow.project.add_server(f"web-{n}")) for n in range(count)]
+    await flow.start(*(make_server_node(name, server_id) for name, server_id in servers))
+    async with flow.run():
+        await flow.expect("web-1", InstanceExists)
+        before = len(flow.server.requests)
+        for _ in range(60):
+            await flow.look(seconds=60.0)
+        assert len(flow.server.requests) - before == per_hour

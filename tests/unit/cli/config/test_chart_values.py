@@ -322,7 +322,7 @@ def keywords(schema: Any) -> set[str]:
 def test_every_keyword_of_the_schema_is_judged():
     assert keywords(CHART["schema"]) == {
         "$schema", "title", "type", "properties", "additionalProperties", "items", "enum", "pattern",
-        "minimum", "maximum", "minLength", "minItems", "propertyNames", "anyOf", "not",
+        "minimum", "maximum", "minLength", "minItems", "propertyNames", "anyOf", "not", "required",
     }  # fmt: skip
 
 
