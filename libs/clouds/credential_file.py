@@ -36,12 +36,10 @@ class CredentialFile:
         source = self._source
         name = "the text of the credential" if isinstance(source, str) else f"credential file {source}"
         try:
-            content = (
-                (source.encode() if isinstance(source, str) else _read_file(source)).decode("ascii").strip()
-            )
-        except (OSError, UnicodeDecodeError) as error:
+            content = (source.encode() if isinstance(source, str) else _read_file(source)).decode().strip()
+        except (OSError, UnicodeError) as error:
             # The text of a decoding error has bytes of the file.
-            reason = error.strerror if isinstance(error, OSError) else "not ASCII"
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
             return Unanswered("unauthorized", f"{name}: {reason}")
         if not content or len(content) > MAX_FILE_BYTES:
             return Unanswered("unauthorized", f"{name}: empty or too long")

@@ -46,10 +46,11 @@ class HttpReader:
         observe: RequestObserver,
         deadline_seconds: float = DEADLINE_SECONDS,
         max_body_bytes: int = MAX_BODY_BYTES,
+        ca_file: str = "",
     ) -> None:
-        """Connect on first use inside a running loop. Raises ValueError for an unusable endpoint."""
+        """Connect on first use inside a running loop. Raises ValueError for an unusable endpoint or file."""
         self._endpoint = endpoint.rstrip("/")
-        self._tls = make_tls_context(self._endpoint)
+        self._tls = make_tls_context(ca_file) if needs_tls(self._endpoint) else None
         self._authorize = authorize
         self._user_agent = user_agent
         self._budget = budget
@@ -97,7 +98,7 @@ class HttpReader:
         answer = response if isinstance(response, Unanswered) else read(response)
         if isinstance(answer, Unanswered) and answer.outcome == "rate_limited":
             self._budget.pause(answer.retry_after_seconds or 0.0, answer.reason, now=loop.time())
-        self._observe(_classify(answer), loop.time() - started)
+        self._observe(classify_answer(answer), loop.time() - started)
         return answer
 
     async def _send(self, method: str, path: str, options: Mapping[str, Any]) -> HttpResponse | Unanswered:
@@ -130,24 +131,35 @@ class HttpReader:
         return self._session
 
 
-def _classify(answer: object) -> Outcome:
+def classify_answer(answer: object) -> Outcome:
+    """Return the outcome of a request for its metric."""
     if isinstance(answer, Unanswered):
         return answer.outcome
     return "not_found" if isinstance(answer, NotFound) else "found"
 
 
-def make_tls_context(endpoint: str) -> ssl.SSLContext | None:
-    """Return the context that trusts the system's authorities, None for plain HTTP on the loopback.
-
-    Raises ValueError for any other endpoint.
-    """
+def needs_tls(endpoint: str) -> bool:
+    """Return False for plain HTTP on the loopback. Raises ValueError if a credential must not go there."""
     parts = urlsplit(endpoint)
     if parts.username or parts.password or parts.query or parts.fragment or not parts.hostname:
         raise ValueError("the endpoint of the cloud is not a plain URL")
     if parts.scheme == "http" and parts.hostname in _LOOPBACK:
-        return None
+        return False
     if parts.scheme != "https":
         raise ValueError(f"the endpoint {endpoint} is not https: its credential would be sent in clear text")
+    return True
+
+
+def make_tls_context(ca_file: str = "") -> ssl.SSLContext:
+    """Return the context that trusts the system's authorities, and those of the file.
+
+    Raises ValueError for an unusable file.
+    """
     context = make_client_context()
     context.load_default_certs()
+    if ca_file:
+        try:
+            context.load_verify_locations(ca_file)
+        except OSError as error:  # also ssl.SSLError
+            raise ValueError(f"authorities in {ca_file}: {error}") from error
     return context

@@ -24,7 +24,7 @@ RequestObserver = Callable[[Outcome, float], None]
 
 
 class InstanceAddress(msgspec.Struct, frozen=True):
-    """One IP address; `network` is the id of its private network, "" for a public address."""
+    """One IP address; `network` is the private network as the cloud names it, "" for a public address."""
 
     address: str
     network: str = ""

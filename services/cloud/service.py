@@ -9,6 +9,7 @@ import msgspec
 
 from libs.clouds.hcloud.hcloud_instances import HcloudInstances
 from libs.clouds.instances import Instance, Instances, Outcome
+from libs.clouds.openstack.openstack_instances import OpenStackInstances
 from libs.clouds.thalassa.thalassa_instances import ThalassaInstances
 from libs.common.bus.flow import Flow
 from libs.common.contract import events
@@ -28,6 +29,7 @@ from services.cloud.settings import CloudSettings
 # By the name in settings. Each adapter has the same parameters.
 ADAPTERS: Final[Mapping[str, Callable[..., Instances]]] = {
     "hcloud": HcloudInstances,
+    "openstack": OpenStackInstances,
     "thalassa": ThalassaInstances,
 }
 

@@ -12,7 +12,7 @@ from libs.clouds.request_budget import REQUESTS_PER_MINUTE
 from libs.common.contract.services import ACCOUNT_FORM, is_account_name
 from libs.common.settings import flags
 
-PROVIDERS: Final = ("hcloud", "thalassa")
+PROVIDERS: Final = ("hcloud", "openstack", "thalassa")
 _PLACEHOLDER: Final = "{account}"
 
 
@@ -46,8 +46,9 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
         flags.Flag(
             "cloud-credential-file",
             "File with the credential of the account; {account} stands for the account's name. For hcloud it "
-            "is a token, for thalassa the config file of that cloud's own controller. A credential that may "
-            "only read is enough. The file is read again before each request.",
+            "is a token, for openstack a cloud.conf or clouds.yaml, for thalassa the config file of that "
+            "cloud's own controller. A credential that may only read is enough. The file is read "
+            "again before each request.",
             flags.CLOUD,
             env="HCLOUD_TOKEN_FILE",
         ),

@@ -10,7 +10,7 @@ from tests.architecture.sources import sources
 # The shell: the only modules with side effects. All others in these folders are pure.
 SHELL = (
     # adapters to outside systems
-    r"libs\.common\.client_tls",
+    r"libs\.common\.(client_tls|requests_session)",
     r"libs\.common\.kube\.(api|credentials|keepalive_socket|kubeconfig|kubeconfig_library|load_kube_config|plugin_guard|pod_exec)",
     r"libs\.common\.kube\.(event_recorder|lease_lock|reflector|request_queue|server_identity|transport|version_check)",
     r"libs\.common\.bus\.nats\.\w+",
@@ -25,7 +25,8 @@ SHELL = (
     r"libs\.common\.clocks",
     r"libs\.common\.bus\.protocol",  # only declarations
     r"libs\.clouds\.(instances|credential_file|http_reader)",  # the first has only declarations
-    r"libs\.clouds\.(hcloud\.hcloud|thalassa\.thalassa)_instances",
+    r"libs\.clouds\.(hcloud\.hcloud|openstack\.openstack|thalassa\.thalassa)_instances",
+    r"libs\.clouds\.openstack\.keystone",
     # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|\w+_api)",
@@ -109,7 +110,10 @@ ADAPTERS = {
     "h2": r"libs\.talos\.(bounded_protocol|channel)|libs\.testbed\.sim_machines\.connection",
     "betterproto2": r"libs\.talos\..+",
     "opentelemetry": r"libs\.common\.observability\.(telemetry|tracing)",
-    "requests": r"libs\.common\.observability\.tracing",  # opentelemetry exports with it
+    # opentelemetry exports and openstacksdk logs in with it
+    "requests": r"libs\.common\.(observability\.tracing|requests_session)|libs\.clouds\.openstack\.keystone",
+    "openstack": r"libs\.clouds\.openstack\.keystone",
+    "keystoneauth1": r"libs\.clouds\.openstack\.keystone",
     "re2": r"libs\.gotemplate\.regular_expressions|libs\.common\.cloud_config\.selectors",
     "prometheus_client": r"libs\.common\.observability\.metrics",
     "uvloop": r"libs\.common\.service\.run_process",  # services only: tests and testbed stay on asyncio

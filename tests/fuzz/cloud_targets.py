@@ -7,8 +7,22 @@ import msgspec
 from libs.clouds.hcloud.responses import Server, build_instance, read_item, read_page
 from libs.clouds.http_reader import HttpResponse
 from libs.clouds.instances import Deleted, Instance, NotFound, Unanswered
+from libs.clouds.openstack.cloud_file import parse_cloud_file
+from libs.clouds.openstack.login import Login
+from libs.clouds.openstack.responses import (
+    Action,
+    Page,
+    explain_contradiction,
+    is_deletion,
+    read_first_anchor,
+    read_last_action,
+    read_server,
+    read_servers,
+)
 from libs.clouds.thalassa import responses as thalassa
 from libs.testbed.clouds.hcloud.objects import make_server
+from libs.testbed.clouds.openstack.objects import make_action, make_event, make_network
+from libs.testbed.clouds.openstack.objects import make_server as make_openstack_server
 from libs.testbed.clouds.thalassa.objects import make_machine, make_organisation, make_vpc
 from tests.fuzz.target import Target
 
@@ -58,7 +72,67 @@ def _thalassa_answers() -> tuple[bytes, ...]:
     return tuple(map(msgspec.json.encode, (machine, [machine], {"message": "not found"}, token)))
 
 
+_LOGIN: Final = Login(
+    token="t", lifetime_seconds=3600, project="p", region="r", compute="", network="", microversion="2.69"
+)
+_SERVER_ID: Final = "0c1e4a52-6c7b-4a2e-9d52-1f0e6a5c7b11"
+_NOVA: Final = {"OpenStack-API-Version": "compute 2.69"}
+
+
+def _openstack(data: bytes) -> None:
+    found = read_server(HttpResponse(200, _NOVA, data), _LOGIN, _SERVER_ID)
+    assert isinstance(found, Unanswered) or (isinstance(found, Instance) and found.id == _SERVER_ID)
+    page = read_servers(HttpResponse(200, _NOVA, data), _LOGIN)
+    assert isinstance(page, Page | Unanswered)
+    assert isinstance(page, Unanswered) or explain_contradiction([page]) is not None
+    error = read_server(HttpResponse(404, _NOVA, data), _LOGIN, _SERVER_ID)
+    assert isinstance(error, Unanswered) or (error == NotFound() and b"itemNotFound" in data)
+    last = read_last_action(HttpResponse(200, _NOVA, data), _LOGIN, _SERVER_ID)
+    assert not isinstance(last, Action) or isinstance(is_deletion(last, _SERVER_ID), bool)
+    read_first_anchor(HttpResponse(200, {}, data), _LOGIN)
+
+
+def _openstack_answers() -> tuple[bytes, ...]:
+    server = make_openstack_server(
+        _SERVER_ID, "web-1", project="p", addresses={"net": [("10.0.0.7", "fixed")]}
+    )
+    action = make_action(server, "req-1", "delete", events=[make_event("compute_terminate_instance")])
+    link = {"rel": "next", "href": "http://nova/servers?marker=1"}
+    documents = (
+        {"server": server},
+        {"servers": [server], "servers_links": [link]},
+        {"instanceActions": [action]},
+        {"networks": [make_network(_SERVER_ID, "net", project="p")]},
+        {"itemNotFound": {"code": 404, "message": f"Instance {_SERVER_ID} could not be found."}},
+    )
+    return tuple(map(msgspec.json.encode, documents))
+
+
+def _credential(data: bytes) -> None:
+    try:
+        options = parse_cloud_file(data.decode(errors="replace"))
+    except ValueError:
+        return
+    assert "secret" not in repr(options).replace("application_credential_secret", "")
+
+
+def _credential_files() -> tuple[bytes, ...]:
+    conf = (
+        b'[Global]\nauth-url = https://k\napplication-credential-id="a"\napplication-credential-secret="s"\n'
+    )
+    yaml = b"clouds:\n  openstack:\n    auth: {auth_url: https://k, password: s}\n    region_name: r\n"
+    return conf, yaml
+
+
 TARGETS: Final = (
     Target(name="cloud-hcloud", format="json", run=_hcloud, seeds=_hcloud_answers),
     Target(name="cloud-thalassa", format="json", run=_thalassa, seeds=_thalassa_answers),
+    Target(name="cloud-openstack", format="json", run=_openstack, seeds=_openstack_answers),
+    Target(
+        name="cloud-openstack-file",
+        format="yaml",
+        max_bytes=2**15,
+        run=_credential,
+        seeds=_credential_files,
+    ),
 )

@@ -203,7 +203,7 @@ class HcloudInstances:
         token = self._token.read()
         if self.credential.generation != generation:
             self._budget.forget_rate_limit()
-        if isinstance(token, str) and not token.isprintable():
+        if isinstance(token, str) and not (token.isascii() and token.isprintable()):
             return Unanswered("unauthorized", "the token has characters that no HTTP header may have")
         return token if isinstance(token, Unanswered) else {"Authorization": f"Bearer {token}"}
 

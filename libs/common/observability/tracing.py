@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -16,10 +16,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Link, SpanKind, Tracer, format_trace_id, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from requests import Session
-from requests.adapters import HTTPAdapter
 
-from libs.common.client_tls import make_client_context
 from libs.common.observability.telemetry import Attribute, context_field
+from libs.common.requests_session import TlsAdapter
 
 log = logging.getLogger(__name__)
 
@@ -35,20 +34,10 @@ _EXPORT_LOGGERS: Final = (
 _CONTEXT: Final = TraceContextTextMapPropagator()
 
 
-class _Adapter(HTTPAdapter):
-    """Gives each connection a context of ours. requests loads the authorities and the client certificate."""
-
-    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
-        super().init_poolmanager(*arguments, ssl_context=make_client_context(), **options)
-
-    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
-        return super().proxy_manager_for(proxy, ssl_context=make_client_context(), **options)
-
-
 def make_session() -> Session:
     """Return a session for OTLPSpanExporter."""
     session = Session()
-    session.mount("https://", _Adapter())
+    session.mount("https://", TlsAdapter())
     return session
 
 

@@ -41,7 +41,7 @@ def test_a_text_is_one_generation_for_ever():
     text = CredentialFile(f" {SECRET}\n", now=ManualClock().now)
     first = text.credential
     assert (first.generation, text.read(), text.credential) == (1, SECRET, first)
-    for bad in (" ", f"{SECRET}\u00e9"):
+    for bad in (" ", f"{SECRET}\udce9"):
         answer = CredentialFile(bad, now=ManualClock().now).read()
         assert isinstance(answer, Unanswered)
         assert SECRET not in answer.reason

@@ -111,4 +111,5 @@ def test_each_provider_has_an_adapter():
     assert tuple(ADAPTERS) == PROVIDERS
     for provider in PROVIDERS:
         cloud = build_cloud(read(f"--cloud-account={provider}/prod", TOKEN_FILE), utc_now)
-        assert cloud.parse_provider_id(f"{cloud.provider}://7") == "7"
+        path = "/0c1e4a52-6c7b-4a2e-9d52-1f0e6a5c7b11" if provider == "openstack" else "7"
+        assert cloud.parse_provider_id(f"{cloud.provider}://{path}") == path.removeprefix("/")

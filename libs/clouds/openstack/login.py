@@ -1,0 +1,30 @@
+"""What a login to OpenStack needs, and what it returns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoginOptions:
+    """How to log in to Keystone. Secrets are in no text of it."""
+
+    auth: Mapping[str, str] = field(repr=False)  # options of the authentication, as openstacksdk names them
+    auth_type: str = "password"
+    region: str = ""  # "": the only one of the catalogue
+    interface: str = "public"
+    ca_file: str = ""  # authorities beside those of the system
+    profile: str = ""  # of a public cloud that openstacksdk knows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Login:
+    """What a login has found: the project that its token is for, and where its services are."""
+
+    token: str = field(repr=False)
+    lifetime_seconds: float
+    project: str
+    region: str
+    compute: str  # URL with the version
+    network: str
+    microversion: str  # of Nova, such as "2.69"
+    ca_file: str = ""

@@ -1,0 +1,31 @@
+"""The simulated OpenStack, with all its services below one address; Keystone is at /identity."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from libs.testbed.clouds.api_server import SimApiServer, SimRequest
+from libs.testbed.clouds.http_faults import Answer, MakeResponse
+from libs.testbed.clouds.openstack.answers import answer_request
+from libs.testbed.clouds.openstack.faults import FAULTS
+from libs.testbed.clouds.openstack.state import OpenStackState
+
+
+class SimOpenStack:
+    """Implements SimCloud."""
+
+    root = ""
+    faults: Mapping[str, MakeResponse] = FAULTS
+
+    def __init__(
+        self, *, unix_time: Callable[[], float] = time.time, regions: Sequence[str] = ("RegionOne",)
+    ) -> None:
+        self.state = OpenStackState(unix_time=unix_time, regions=regions)
+
+    def answer(self, request: SimRequest) -> Answer:
+        """Return the answer of the service whose path it is."""
+        return answer_request(self.state, request)
+
+
+SimOpenStackServer = SimApiServer[SimOpenStack]
