@@ -59,7 +59,6 @@ class _Event(msgspec.Struct, frozen=True):
 
     event: str
     result: str | None
-    finish_time: str | None
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -194,7 +193,7 @@ def has_terminated(action: Action) -> bool:
     A soft deletion has another event, and a deletion while the server's host was down has none.
     """
     return all(each.result == "Success" for each in action.events) and any(
-        each.event == "compute_terminate_instance" and each.finish_time is not None for each in action.events
+        each.event == "compute_terminate_instance" for each in action.events
     )
 
 

@@ -39,6 +39,7 @@ KUBELETS = GoProgram("kubelets", _HERE / "kubelets")
 NATIVE = GoProgram("native", _HERE / "native")
 _CLOUDS = _HERE.parent / "clouds"
 HCLOUD_CLIENT = GoProgram("hcloud-client", _CLOUDS / "hcloud_client", imports=(_CLOUDS / "shapes",))
+OPENSTACK_CLIENT = GoProgram("openstack-client", _CLOUDS / "openstack_client")
 THALASSA_CLIENT = GoProgram("thalassa-client", _CLOUDS / "thalassa_client", imports=(_CLOUDS / "shapes",))
 TALOS_FRONT = GoProgram("talos-front", _HERE / "talos_front", imports=(_HERE / "machines",))
 
@@ -141,7 +142,7 @@ def main() -> None:
 
     With --talos-front, build only that program. With --find-go, only print the Go that each would use.
     """
-    testbed = (MACHINES, KUBELETS, KUBE, NATIVE, HCLOUD_CLIENT, THALASSA_CLIENT)
+    testbed = (MACHINES, KUBELETS, KUBE, NATIVE, HCLOUD_CLIENT, OPENSTACK_CLIENT, THALASSA_CLIENT)
     programs = (TALOS_FRONT,) if "--talos-front" in sys.argv else testbed
     try:
         if "--find-go" in sys.argv:

@@ -1,4 +1,4 @@
-"""The simulated OpenStack as its own library and our client see it."""
+"""The simulated OpenStack as three clients see it: openstacksdk, gophercloud, and ours."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -13,6 +13,7 @@ from openstack.connection import Connection
 
 from libs.clouds.instances import Anchor, Deleted, InstanceAddress, NotFound
 from libs.testbed.clouds.openstack.server import SimOpenStack, SimOpenStackServer
+from libs.testbed.clouds.openstack_in_go import GoQuery, query_with_go
 from tests.contract.clouds.openstack_account import open_account
 
 # the library warns of its own parts that its next versions will not have
@@ -96,6 +97,38 @@ async def test_the_library_reads_the_errors(
 ):
     with pytest.raises(error):
         await asyncio.to_thread(call, connect(account, password=password), account)
+
+
+@pytest.mark.real_servers  # builds a program in Go
+async def test_the_module_in_go_agrees(account: Account):
+    report = await query_with_go(
+        GoQuery(
+            auth_url=f"{account.server.endpoint}/identity/v3",
+            id="web-id",
+            secret="web-secret",
+            region="RegionOne",
+            servers=(account.web_1, account.deleted, account.foreign),
+            name="^web-1$",
+        )
+    )
+    assert report.error == ""
+    assert {each.id: (each.name, each.status == "SHUTOFF", each.zone) for each in report.servers or ()} == {
+        server_id: row[:3] for server_id, row in account.expected.items()
+    }
+    assert {each.project for each in report.servers or ()} == {account.project}
+    assert report.found == {account.web_1: "web-1", account.deleted: "", account.foreign: ""}
+    assert report.actions is not None
+    assert report.actions[account.deleted][0] == "delete compute_terminate_instance Success"
+    assert report.actions[account.foreign] == ()
+    assert report.by_name == (account.web_1,)
+    assert report.networks == (f"{account.network} {account.project}",)
+
+
+@pytest.mark.real_servers
+async def test_the_module_in_go_reads_a_wrong_credential(account: Account):
+    url = f"{account.server.endpoint}/identity/v3"
+    report = await query_with_go(GoQuery(auth_url=url, id="web-id", secret="wrong", region="RegionOne"))
+    assert "401" in report.error
 
 
 async def test_our_client_agrees(account: Account, tmp_path: Path):
