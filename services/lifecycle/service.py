@@ -3,14 +3,15 @@
 from datetime import timedelta
 from functools import partial
 
+from libs.common.bus.cloud_follower import CloudFollower
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.flow import Flow
 from libs.common.contract import events
 from libs.common.contract.controllers import NODE_LIFECYCLE
-from libs.common.contract.events import AnyInstanceReport
+from libs.common.contract.events import InstanceReport
 from libs.common.contract.node import Node
 from libs.common.contract.services import LIFECYCLE
-from libs.common.contract.subjects import is_csr_subject
+from libs.common.contract.subjects import INSTANCE_REPORTS, is_csr_subject
 from libs.common.kube.api import KubeApi
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import node_reference
@@ -18,7 +19,6 @@ from libs.common.observability import metrics
 from libs.common.service.config_reload import OwnershipReloader
 from libs.common.service.leader_elector import build_leader_elector
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
-from services.lifecycle.cloud_follower import CloudFollower
 from services.lifecycle.core.decide import (
     Delete,
     DeletionCase,
@@ -61,7 +61,9 @@ class LifecycleService:
             on_caught_up=self._restart_evidence,
         )
         self._cloud_follower = CloudFollower(
-            on_report=self._apply_instance_report,
+            subjects=INSTANCE_REPORTS,
+            kind=InstanceReport,
+            on_event=self._apply_instance_report,
             on_stream_replaced=self._node_index.forget_instances,
             on_missed=self._node_index.forget_histories,
         )
@@ -192,7 +194,7 @@ class LifecycleService:
 
     # ---- messages of the flow, and reports of clouds
 
-    def _apply_instance_report(self, report: AnyInstanceReport) -> None:
+    def _apply_instance_report(self, report: InstanceReport) -> None:
         if self._node_index.apply_instance_report(report, self._dependencies.monotonic()):
             self._reconciler.enqueue(report.name)
 

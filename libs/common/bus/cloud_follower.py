@@ -23,6 +23,7 @@ class CloudFollower(Generic[EventT]):
     kind: type[EventT]
     on_event: Callable[[EventT], None]
     on_stream_replaced: Callable[[], None]
+    on_missed: Callable[[], None] = lambda: None  # events may have been missed
 
     def __post_init__(self) -> None:
         self._stream_id = ""
@@ -61,6 +62,8 @@ class CloudFollower(Generic[EventT]):
 
     def finish_replay(self) -> None:
         self._is_replaying = False
+        self.on_missed()
 
     def mark_disconnected(self, reason: str) -> None:
         self._disconnect_reason = reason or "connection lost"
+        self.on_missed()

@@ -7,10 +7,11 @@ from typing import Final
 import msgspec
 
 from libs.common.contract.events import (
-    AnyInstanceReport,
     InstanceExists,
     InstanceGone,
+    InstanceReport,
     InstanceShutDown,
+    InstanceUnknown,
 )
 from services.lifecycle.core.query_history import MAX_GAP, QueryHistory, QueryResult, append_query
 
@@ -23,7 +24,7 @@ MAX_SILENCE: Final = timedelta(hours=1)
 class AccountView(msgspec.Struct, frozen=True, kw_only=True):
     """What one account has reported about one Node."""
 
-    last: AnyInstanceReport
+    last: InstanceReport
     received_at: float  # the last message, also a repeated one; monotonic, in seconds
     seen: InstanceSeen | None = None  # the last one, until the same project lacks it
     history: QueryHistory | None = None  # of the reports that say "gone", without a contradiction
@@ -48,7 +49,7 @@ class InstanceReports:
         """Return what each account has reported about a Node."""
         return self._views.get(name, {})
 
-    def apply(self, report: AnyInstanceReport, received_at: float) -> bool:
+    def apply(self, report: InstanceReport, received_at: float) -> bool:
         """Store a report, and return whether it is news; `received_at` is monotonic time in seconds."""
         views = self._views.setdefault(report.name, {})
         before = views.get(report.account)
@@ -86,7 +87,7 @@ def explain_unsound_round(report: InstanceGone) -> str:
     return ""
 
 
-def _advance(before: AccountView | None, report: AnyInstanceReport, received_at: float) -> AccountView:
+def _advance(before: AccountView | None, report: InstanceReport, received_at: float) -> AccountView:
     history = None
     if isinstance(report, InstanceGone) and not explain_unsound_round(report):
         query = QueryResult(started_at=report.asked_at, ended_at=report.answered_at, received_at=received_at)
@@ -97,7 +98,7 @@ def _advance(before: AccountView | None, report: AnyInstanceReport, received_at:
     )
 
 
-def _find_last_sight(before: AccountView | None, report: AnyInstanceReport) -> InstanceSeen | None:
+def _find_last_sight(before: AccountView | None, report: InstanceReport) -> InstanceSeen | None:
     """Return the last report of the instance alive, which only an answer about the same project ends."""
     match report:
         case InstanceExists() | InstanceShutDown():
@@ -105,7 +106,8 @@ def _find_last_sight(before: AccountView | None, report: AnyInstanceReport) -> I
         case InstanceGone():
             return None
     seen = before.seen if before is not None else None
-    is_absent = seen is not None and report.absent_from is not None and report.absent_from == seen.anchor
+    absent_from = report.absent_from if isinstance(report, InstanceUnknown) else None
+    is_absent = seen is not None and absent_from is not None and absent_from == seen.anchor
     return None if is_absent else seen
 
 

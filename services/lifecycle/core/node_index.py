@@ -1,6 +1,6 @@
 """The Nodes, the last reports of metadata and clouds, and their histories, kept up to date by the flow."""
 
-from libs.common.contract.events import AnyInstanceReport, NodeEnriched
+from libs.common.contract.events import InstanceReport, NodeEnriched
 from libs.common.contract.instances import read_instance_record
 from libs.common.contract.node import Node
 from libs.common.contract.system_uuid import normalize_uuid
@@ -124,7 +124,7 @@ class NodeIndex:
 
     # ---- reports of clouds
 
-    def apply_instance_report(self, report: AnyInstanceReport, received_at: float) -> bool:
+    def apply_instance_report(self, report: InstanceReport, received_at: float) -> bool:
         """Store the report of an account, and return whether it is news; `received_at` is monotonic."""
         is_new = self._instances.apply(report, received_at)
         node = self._nodes.get(report.name)
