@@ -25,7 +25,10 @@ RUN find /app -name '*.so*' -type f -exec strip --strip-unneeded {} + \
 FROM dependencies AS installed
 COPY pyproject.toml README.md LICENSE ./
 COPY libs/__init__.py libs/
+COPY libs/clouds libs/clouds
 COPY libs/common libs/common
+COPY libs/gotemplate libs/gotemplate
+COPY libs/talos libs/talos
 COPY services services
 COPY cli cli
 RUN PYTHONPATH=/build python3 -m pip wheel --quiet --no-cache-dir --no-index --no-deps --no-build-isolation --wheel-dir /own . \

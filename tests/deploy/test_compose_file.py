@@ -217,3 +217,11 @@ def test_dockerignore_includes_every_copied_file():
     for source in copied:
         assert (ROOT / source).exists()
         assert any(source == path or source.startswith(f"{path}/") for path in sent), source
+
+
+def test_the_image_has_every_library_and_only_the_testbed_has_the_simulations():
+    stage, _, rest = DOCKERFILE.partition("AS installed\n")[2].partition("AS installed-testbed")
+    copied = set(re.findall(r"^COPY (libs/\w+) libs/\w+$", stage, re.MULTILINE))
+    libraries = {f"libs/{each.parent.name}" for each in (ROOT / "libs").glob("*/__init__.py")}
+    assert copied == libraries - {"libs/testbed"}
+    assert "COPY libs/testbed libs/testbed" in rest
