@@ -12,9 +12,9 @@ from libs.common.bus.protocol import BusError, BusHooks, UnreadablePayload
 from libs.common.contract.events import encode
 from libs.common.contract.services import DURABLES, SERVICES, expand_cloud
 from libs.common.contract.subjects import (
-    CLOUD_REPORTS,
     ENRICHED_NODE,
     FLOW,
+    INSTANCE_REPORTS,
     OBSERVED_NODE,
     STREAM,
     subject_of,
@@ -148,7 +148,7 @@ async def test_a_restarted_account_reports_again_with_its_key_and_lifecycle_read
         settings = CloudSettings(
             accounts=("hcloud/prod",), credential_file=token, endpoint=cloud.endpoint, step_seconds=0.05
         )
-        async with run_during(lifecycle.follow("lifecycle", f"{CLOUD_REPORTS}.>", recorder)):
+        async with run_during(lifecycle.follow("lifecycle", INSTANCE_REPORTS, recorder)):
             for count in (1, 2):
                 bus = await connect_bus(
                     "cloud-prod", **nats_as_installed.bus_options("cloud-prod"), hooks=hooks
