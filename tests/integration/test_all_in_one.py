@@ -3,12 +3,14 @@
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from libs.common.contract.node import UNINITIALIZED_TAINT
 from libs.common.contract.services import LEASE_NAMESPACE, WATCHER_LEASE_NAME
+from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet, SimKubelet
 from libs.testbed.machine_fleet import MachineFleet, make_machine
@@ -16,7 +18,7 @@ from libs.testbed.service_start import ROOT
 from tests.bus_actors import wait_until
 from tests.integration.conftest import StartServices
 from tests.integration.processes import AT_ONCE_SECONDS, NOWHERE, a_process
-from tests.integration.service_cluster import MEMORY
+from tests.integration.service_cluster import MEMORY, ServiceCluster
 from tests.integration.test_process import KUBECONFIG
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{WATCHER_LEASE_NAME}"
@@ -145,3 +147,28 @@ def _decided(log: Path, node: str) -> bool:
         and "changes=" in line
         for line in log.read_text().splitlines()
     )
+
+
+async def test_one_process_asks_the_clouds_of_two_accounts_and_names_a_missing_credential(
+    simulated_cluster: ServiceCluster, tmp_path: Path
+):
+    async with SimHcloudServer.start(SimHcloud()) as cloud:
+        (tmp_path / "prod").write_text("a" * 64)
+        server = cloud.cloud.add_project("a" * 64).add_server("web-1")
+        node = {"metadata": {"name": "web-1"}, "spec": {"providerID": f"hcloud://{server}"}}
+        body = {"apiVersion": "v1", "kind": "Node", **node}
+        await simulated_cluster.kubelets.request("POST", "/api/v1/nodes", body=body)
+        flags = [
+            *("--cloud-account=hcloud/prod", "--cloud-account=hcloud/staging"),
+            *(f"--cloud-credential-file={tmp_path}/{{account}}", f"--cloud-endpoint={cloud.endpoint}"),
+        ]
+        services = await simulated_cluster.serve(**MEMORY, flags=flags)
+
+        async def shows(page: str, text: str) -> bool:
+            return text in await services.fetch_page("all-in-one", page)
+
+        seen = 'talosccm_cloud_instances{account="prod",state="exists"} 1.0'
+        await wait_until(partial(shows, "/metrics", seen), "prod has seen its server")
+        reason = f"cloud account staging: credential file {tmp_path}/staging: No such file"
+        await wait_until(partial(shows, "/readyz?verbose", f"[-]cloud-staging failed: {reason}"), reason)
+        assert await shows("/readyz?verbose", "[+]cloud-prod ok")
