@@ -119,6 +119,10 @@ class HttpReader:
             return Unanswered("unreachable", f"{path}: no answer within {self._deadline_seconds:g} s")
         except (aiohttp.ClientError, OSError) as error:
             return Unanswered("unreachable", f"{path}: {type(error).__name__}: {error}")
+        except ValueError:  # its text could have the credential
+            return Unanswered(
+                "unauthorized", f"{path}: the credential has characters that no header may have"
+            )
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:

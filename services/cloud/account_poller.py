@@ -35,6 +35,7 @@ from services.cloud.core.judge_round import (
     Round,
     WitnessAnswer,
     build_seen_report,
+    build_unlisted_report,
     judge_round,
 )
 from services.cloud.core.node_table import CloudNode, NodeTable
@@ -168,8 +169,10 @@ class AccountPoller:
             instance = by_id.get(node.instance_id)
             if instance is not None:
                 await self._report(node, build_seen_report(node, instance, query, account))
-            else:
-                self.schedule.record_absence(node.name, self.monotonic())
+                continue
+            self.schedule.record_absence(node.name, self.monotonic())
+            if known.report is None:  # else each instance of another account would be asked for by its id
+                await self._report(node, build_unlisted_report(node, query, account))
         await self.on_listed(query, by_id)
 
     async def _query_round(self, nodes: Sequence[CloudNode], witnesses: Sequence[CloudNode]) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from libs.common.bus.protocol import Bus, BusError
 from libs.common.contract.events import (
     AnyInstanceEvent,
+    EventError,
     InstanceExists,
     InstanceMetadata,
     InstanceUnknown,
@@ -86,7 +87,7 @@ class ReportPublisher:
         interval = REPUBLISH_QUIET_SECONDS if is_quiet else REPUBLISH_SECONDS
         try:
             await self.bus.publish(report)
-        except BusError as error:
+        except (BusError, EventError) as error:  # EventError: the cloud returned long texts
             self._failure, interval = str(error), _RETRY_SECONDS
             log.warning("publish failed, will retry", extra={"node": report.name, "error": str(error)})
         else:

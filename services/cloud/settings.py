@@ -9,10 +9,10 @@ import msgspec
 
 from libs.clouds.instances import Anchor
 from libs.clouds.request_budget import REQUESTS_PER_MINUTE
+from libs.common.contract.instances import CLOUD_PROVIDERS
 from libs.common.contract.services import ACCOUNT_FORM, is_account_name
 from libs.common.settings import flags
 
-PROVIDERS: Final = ("hcloud", "openstack", "thalassa")
 _PLACEHOLDER: Final = "{account}"
 
 
@@ -34,10 +34,10 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
         flags.Flag(
             "cloud-account",
             "Cloud accounts, each as provider/account, such as hcloud/prod. Providers: "
-            f"{', '.join(PROVIDERS)}. The account is a name of your choice: {ACCOUNT_FORM}. Messages and "
-            "records on Nodes contain it, so it must stay the same. hcloud/prod/network/4711 also names the "
-            "anchor: an object of the cloud project that outlives its servers, by kind and id. It proves the "
-            "credential when the last server is gone. Without it, the account selects one.",
+            f"{', '.join(CLOUD_PROVIDERS)}. The account is a name of your choice: {ACCOUNT_FORM}. Messages "
+            "and records on Nodes contain it, so it must stay the same. hcloud/prod/network/4711 also names "
+            "the anchor: an object of the cloud project that outlives its servers, by kind and id. It proves "
+            "the credential when the last server is gone. Without it, the account selects one.",
             flags.CLOUD,
         ),
     ] = ()
@@ -141,7 +141,7 @@ def _find_account_problems(text: str) -> Iterator[str]:
     if len(parts) not in (2, 4) or not all(parts):
         yield "the form is provider/account or provider/account/kind/id"
         return
-    if parts[0] not in PROVIDERS:
-        yield f"unknown provider {parts[0]}; known are {', '.join(PROVIDERS)}"
+    if parts[0] not in CLOUD_PROVIDERS:
+        yield f"unknown provider {parts[0]}; known are {', '.join(CLOUD_PROVIDERS)}"
     if not is_account_name(parts[1]):
         yield f"the name of an account has {ACCOUNT_FORM}"

@@ -106,7 +106,8 @@ class NodeDeleter:
         latest = self.decide(self.node_index.build_case(node))
         if isinstance(latest, Keep):
             return DeletionResult(outcome="kept", reason=latest.reason)
-        if latest.kind != decision.kind:  # the deletion would not count for the limit of this evidence
+        # else the deletion would not count for the limit of this evidence
+        if (latest.kind, latest.limit.pool) != (decision.kind, decision.limit.pool):
             return DeletionResult(outcome="kept", reason="the evidence changed meanwhile")
         return None
 

@@ -16,6 +16,7 @@ from libs.common.service.service import run_every, run_together
 from libs.common.service.waiting_objects import NameQueue
 from services.lifecycle.core.decide import Delete, DeletionCase, Keep, explain_exclusion
 from services.lifecycle.core.instance_record import InstanceRecordChange
+from services.lifecycle.core.instance_reports import InstanceViews
 from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.core.shutdown_taint import (
     ShutdownTaintChange,
@@ -36,6 +37,7 @@ class NodeReconciler:
     node_index: NodeIndex
     node_patcher: NodePatcher
     plan_record: Callable[[DeletionCase], InstanceRecordChange | None]
+    drop_silent_accounts: Callable[[InstanceViews], InstanceViews]
     report_mismatch: Callable[[Node, str], None]
     is_dry_run: bool  # taints no Node, and writes records all the same: they take time
     observe_only: bool
@@ -135,7 +137,7 @@ class NodeReconciler:
     async def _write_taint(self, case: DeletionCase) -> ShutdownTaintChange | None:
         change = await self.node_patcher.apply(
             case.node,
-            lambda node: plan_shutdown_taint(node, case.report, case.instances),
+            lambda node: plan_shutdown_taint(node, case.report, self.drop_silent_accounts(case.instances)),
             is_dry_run=self.is_dry_run,
         )
         if change is not None and not self.is_dry_run:
@@ -176,7 +178,7 @@ class NodeReconciler:
         self.decision_publisher.forget_all()
 
     async def _report_kept(self, case: DeletionCase, decision: Keep, changes: tuple[str, ...]) -> None:
-        shut_down = explain_shutdown(case.node, case.report, case.instances)
+        shut_down = explain_shutdown(case.node, case.report, self.drop_silent_accounts(case.instances))
         reason = f"{shut_down}; {decision.reason}" if shut_down else decision.reason
         await self._report(case.node, "shutdown" if shut_down else "kept", reason, changes)
 

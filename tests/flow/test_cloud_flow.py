@@ -250,6 +250,24 @@ async def test_without_an_anchor_a_new_token_proves_nothing_until_it_has_seen_th
             await flow.expect("web-1", InstanceUnknown)
 
 
+async def test_many_servers_of_another_account_are_left_to_the_list(flow: CloudFlow):
+    other = flow.project.add_server("web-0")
+    theirs = [
+        make_node(
+            f"db-{number}", uid="u", provider_id=f"hcloud://{9000 + number}",
+            conditions=(NodeCondition(type="Ready", status="True"),),
+        )
+        for number in range(40)
+    ]  # fmt: skip
+    await flow.start(make_server_node("web-0", other), *theirs)
+    async with flow.run():
+        report = await flow.expect("db-7", InstanceUnknown)
+        assert (report.absent_from, report.reason) == (None, "the list of all instances does not have it")
+        before = len(flow.server.requests)
+        await flow.look(seconds=MINUTE)
+        assert len(flow.server.requests) == before
+
+
 async def test_the_server_of_another_account_is_absent_by_its_id_while_its_node_is_not_ready(flow: CloudFlow):
     other = flow.project.add_server("web-2")
     theirs = make_node("web-1", uid="uid-web-1", provider_id="hcloud://4711")

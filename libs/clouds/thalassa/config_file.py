@@ -7,7 +7,7 @@ import msgspec
 from libs.common.safe_yaml import YamlError, read_yaml
 
 # These become values of HTTP headers.
-_HeaderText = Annotated[str, msgspec.Meta(pattern=r"^[\x21-\x7e]*$")]
+_HeaderText = Annotated[str, msgspec.Meta(pattern=r"^[\x21-\x7e]*\Z")]
 
 
 class CloudCredentials(msgspec.Struct, frozen=True, rename="camel"):

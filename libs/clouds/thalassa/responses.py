@@ -54,8 +54,8 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
 class AccessToken(msgspec.Struct, frozen=True):
     """An access token for client credentials (RFC 6749, section 5.1)."""
 
-    access_token: Annotated[str, msgspec.Meta(pattern=r"^[\x21-\x7e]+$")]
-    token_type: Annotated[str, msgspec.Meta(pattern=r"^[Bb]earer$")]
+    access_token: Annotated[str, msgspec.Meta(pattern=r"^[\x21-\x7e]+\Z")]
+    token_type: Annotated[str, msgspec.Meta(pattern=r"^[Bb]earer\Z")]
     expires_in: Annotated[int, msgspec.Meta(ge=0)] = 300  # seconds; a server may leave it out
 
     @property

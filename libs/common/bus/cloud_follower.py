@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from libs.common.bus.protocol import Bus, Message, StreamPosition
 from libs.common.bus.stream_cache import connection_problems
 from libs.common.contract.events import InstanceEvent
+from libs.common.contract.services import is_account_name
 from libs.common.contract.subjects import subject_of
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class CloudFollower(Generic[EventT]):
         event = message.event
         if not isinstance(event, self.kind):
             return
-        if subject_of(event) != message.subject:
+        if subject_of(event) != message.subject or not is_account_name(event.account):
             log.warning("event ignored: it is about another subject", extra={"subject": message.subject})
         elif event.stream_id == self._stream_id:
             self.on_event(event)

@@ -1,6 +1,6 @@
 """What a cloud account is asked about a Node's instance, and the record that an instance was seen alive."""
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -11,6 +11,8 @@ from libs.common.json_errors import JSON_ERRORS
 
 RECORD_ANNOTATION: Final = "node.cloudprovider.kubernetes.io/talos-ccm-instance"
 RECORD_DIGEST_LABEL: Final = "talos-ccm.node-restriction.kubernetes.io/instance"
+# The clouds of which an account may have an instance; the schemes of their providerIDs.
+CLOUD_PROVIDERS: Final = ("hcloud", "openstack", "thalassa")
 _MAX_RECORD_LENGTH: Final = 4096  # characters; a record has some hundred
 
 # "instance": of another Node of the account. "anchor": the recorded anchor of this Node. "cloud": none was
@@ -24,8 +26,8 @@ class InstanceAnchor(msgspec.Struct, frozen=True, kw_only=True):
     Ids are unique per kind; that of the kind "credential" is a fingerprint.
     """
 
-    kind: str
-    id: str
+    kind: Annotated[str, msgspec.Meta(max_length=64)]
+    id: Annotated[str, msgspec.Meta(max_length=256)]
 
 
 class InstanceWitness(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,6 +47,12 @@ class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     system_uuid: str
     anchor: InstanceAnchor | None = None
     seen_at: Timestamp
+
+
+def get_provider(provider_id: str) -> str:
+    """Return the cloud that this providerID names; "" if it is none of CLOUD_PROVIDERS."""
+    scheme, separator, _ = provider_id.partition("://")
+    return scheme if separator and scheme in CLOUD_PROVIDERS else ""
 
 
 def encode_instance_record(record: InstanceRecord) -> str:

@@ -1,7 +1,7 @@
 """Decides which query comes next. The adapter limits how many are sent; this decides which of them."""
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +19,10 @@ ANCHOR_INTERVAL_SECONDS: Final = 3600.0
 # A round asks for each of its instances, and for the names of those that are not found. With 20 requests a
 # minute it ends within six minutes, so that the evidence of two rounds is not ten minutes apart.
 MAX_PER_ROUND: Final = 60
+_RESERVED: Final = 10  # places for Nodes that are only not ready: another account may need the answer
+_ROUNDS_FIRST: Final = (
+    30  # then others have their turn: enough for a deletion, unless something else delays it
+)
 MAX_WITNESSES: Final = 3  # to ask for in a round
 _NEW_BY_ID: Final = 20  # more new Nodes than this wait for a list, if one is due
 
@@ -29,6 +33,7 @@ class Knowledge(msgspec.Struct, kw_only=True):
     uid: str
     provider_id: str
     missing_since: float | None = None  # not found, by id or in a list; None: found since
+    rounds_missing: int = 0  # in which it was asked for since then
     report: AnyInstanceReport | None = None
 
     @property
@@ -63,8 +68,9 @@ class InstanceSchedule(msgspec.Struct, kw_only=True):
         known = self.by_name[name]
         known.report = report
         if known.is_seen:
-            known.missing_since = None
+            known.missing_since, known.rounds_missing = None, 0
         else:
+            known.rounds_missing += 1
             self.record_absence(name, now)
 
     def record_absence(self, name: str, now: float) -> None:
@@ -85,21 +91,23 @@ class InstanceSchedule(msgspec.Struct, kw_only=True):
     def select_suspects(self, nodes: Iterable[CloudNode], now: float) -> list[CloudNode]:
         """Return the Nodes of the next round, if it is due: those that are missing for longest.
 
-        Where fewer are missing than fit, also Nodes that are not ready: first those asked for longest ago.
+        Nodes that are not ready have the rest of the places, and at least ten: those asked for longest ago.
         """
         if now < self.next_round_at:
             return []
-        missing: list[tuple[float, str, CloudNode]] = []
+        missing: list[tuple[tuple[int, float], str, CloudNode]] = []
         not_ready: list[tuple[float, str, CloudNode]] = []
         for node in nodes:
             known = self.by_name.get(node.name)
             if known is None or known.report is None:
                 continue
             if known.missing_since is not None and node.record is not None:
-                missing.append((known.missing_since, node.name, node))
+                batch = known.rounds_missing // _ROUNDS_FIRST
+                missing.append(((batch, known.missing_since), node.name, node))
             elif not node.is_ready:  # also of another account, perhaps, which needs this one's answer
                 not_ready.append((known.report.asked_at.timestamp(), node.name, node))
-        ordered = (*sorted(missing, key=_order), *sorted(not_ready, key=_order))
+        first = sorted(missing, key=_order)[: MAX_PER_ROUND - min(len(not_ready), _RESERVED)]
+        ordered = (*first, *sorted(not_ready, key=_order))
         return [node for _, _, node in ordered[:MAX_PER_ROUND]]
 
     def select_witnesses(
@@ -120,5 +128,5 @@ class InstanceSchedule(msgspec.Struct, kw_only=True):
         return tuple(node for _, _, node in latest)
 
 
-def _order(each: tuple[float, str, CloudNode]) -> tuple[float, str]:
+def _order(each: tuple[Any, str, CloudNode]) -> tuple[Any, str]:
     return each[:2]

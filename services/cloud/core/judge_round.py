@@ -111,6 +111,12 @@ def build_seen_report(
     return report(**_fields_of_each_report(node, query, account), anchor=_describe_anchor(account))
 
 
+def build_unlisted_report(node: CloudNode, query: Query, account: Account) -> InstanceUnknown:
+    """Return the report of an instance that a list lacks, which proves nothing."""
+    reason = "the list of all instances does not have it"
+    return InstanceUnknown(**_fields_of_each_report(node, query, account), reason=reason)
+
+
 def _describe_anchor(account: Account) -> InstanceAnchor | None:
     anchor = account.anchor
     return None if anchor is None else InstanceAnchor(kind=anchor.kind, id=anchor.id)

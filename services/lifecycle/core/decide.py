@@ -1,6 +1,6 @@
 """Decides whether to delete a Node: only if all evidence of one source is present at the same time."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -63,6 +63,9 @@ class DeletionCase(msgspec.Struct, frozen=True, kw_only=True):
     instances: InstanceViews = {}  # the reports of the cloud accounts about it
     # project of an account -> id of an instance that it has shown alive there -> the Nodes with those records
     recorded: Mapping[RecordScope, Mapping[str, Collection[str]]] = {}
+    list_accounts: Callable[[float], Collection[str]] = lambda monotonic_now: ()  # of its cloud
+    # account -> anchors with which it has shown its recorded instances alive in the last hour
+    list_anchors: Callable[[datetime], Mapping[str, Collection[InstanceAnchor]]] = lambda now: {}
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,20 +171,14 @@ def assess_last_round(
             record=record,
             views=drop_silent_accounts(case.instances, monotonic_now),
             recorded=case.recorded.get(scope_of(record), {}),
-            anchors=_collect_anchors(case.recorded),
+            accounts=case.list_accounts(monotonic_now),
+            anchors=case.list_anchors(now),
             report=case.report,
             machines=case.machines,
             now=now,
         )
     )
     return of_cloud + assess_node(case.node, now, min_not_ready=policy.min_not_ready)
-
-
-def _collect_anchors(recorded: Iterable[RecordScope]) -> dict[str, set[InstanceAnchor | None]]:
-    anchors: dict[str, set[InstanceAnchor | None]] = {}
-    for scope in recorded:
-        anchors.setdefault(scope.account, set()).add(scope.anchor)
-    return anchors
 
 
 def assess_replica(replica: ReplicaStatus, policy: DeletionPolicy) -> Assessment:

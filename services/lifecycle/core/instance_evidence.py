@@ -31,7 +31,9 @@ class InstanceCase(msgspec.Struct, frozen=True, kw_only=True):
     views: InstanceViews  # of accounts that still report
     # ids of the instances that the account has shown alive in that project -> the Nodes with those records
     recorded: Mapping[str, Collection[str]]
-    anchors: Mapping[str, Collection[InstanceAnchor | None]]  # account -> those of all its records
+    accounts: Collection[str]  # of its cloud, which report on any Node
+    # account -> those with which it has shown its recorded instances alive in the last hour
+    anchors: Mapping[str, Collection[InstanceAnchor]]
     report: MachineReport | None  # metadata's last one
     machines: MachineIndex
     now: datetime
@@ -165,17 +167,19 @@ def needs_answer_of_each_account(case: InstanceCase) -> str:
     if own is None or own.history is None:
         return ""
     since = own.history.first.started_at
-    for account, view in sorted(case.views.items()):
+    for account in sorted({*case.accounts, *case.views} - {case.record.account}):
+        view = case.views.get(account)
+        if view is None:
+            return f"account {account} has not reported on it yet: its instance may be there"
         last = view.last
-        if account == case.record.account or isinstance(last, InstanceExists | InstanceShutDown):
-            continue
-        if last.namesake and last.asked_at > since:
-            continue
+        if isinstance(last, InstanceExists | InstanceShutDown) or last.namesake:
+            continue  # another clause
         anchor = last.absent_from if isinstance(last, InstanceUnknown) else None
         expected = case.anchors.get(account, ())
         is_about_it = (last.node_uid, last.provider_id) == (case.node.uid, case.node.spec.provider_id)
         is_of_project = anchor is not None and (not expected or anchor in expected)
-        if last.asked_at <= since or not is_about_it or not is_of_project:
+        is_in_time = last.asked_at > since and last.asked_at - case.now <= _MAX_AHEAD
+        if not is_in_time or not is_about_it or not is_of_project:
             return f"account {account} has not shown since {since:%H:%M:%SZ} that it lacks the instance"
     return ""
 

@@ -5,12 +5,13 @@ from typing import Final
 
 import msgspec
 
-from libs.common.contract.events import InstanceExists, InstanceShutDown, NodeEnriched
+from libs.common.contract.events import InstanceExists, InstanceGone, InstanceShutDown, NodeEnriched
 from libs.common.contract.instances import (
     RECORD_ANNOTATION,
     RECORD_DIGEST_LABEL,
     InstanceRecord,
     encode_instance_record,
+    get_provider,
     read_instance_record,
 )
 from libs.common.contract.node import Node
@@ -23,6 +24,7 @@ from services.lifecycle.core.query_history import MAX_GAP
 
 # In place of the digest, on a Node whose record was voided: no kubelet can remove or change it.
 _VOID: Final = "void"
+_MAX_UUID_LENGTH: Final = 64  # characters; a kubelet reports it
 
 
 class InstanceRecordChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +59,11 @@ def plan_instance_record(
         return None
     if record is None and RECORD_DIGEST_LABEL in node.labels and not reported:
         return None
-    seen = _find_only_account(node, drop_silent_accounts(views, monotonic_now), now)
-    if seen is None or not node.status.node_info.system_uuid:
+    views = drop_silent_accounts(views, monotonic_now)
+    seen = _find_only_account(node, views, now)
+    if seen is None or not 0 < len(node.status.node_info.system_uuid) <= _MAX_UUID_LENGTH:
+        return None
+    if record is not None and not _may_follow(record, seen, views):
         return None
     wanted = InstanceRecord(
         account=seen.account,
@@ -88,9 +93,19 @@ def _find_only_account(node: Node, views: InstanceViews, now: datetime) -> Insta
         return None
     (seen,) = claims
     is_current = -MAX_GAP <= now - seen.asked_at <= MAX_GAP
-    is_own = (seen.node_uid, seen.provider_id) == (node.uid, node.spec.provider_id) and seen.provider_id
+    is_own = (seen.node_uid, seen.provider_id) == (node.uid, node.spec.provider_id)
+    is_own = is_own and bool(get_provider(seen.provider_id))
     has_namesake = any(report.namesake for report in last)
     return seen if is_current and is_own and not has_namesake else None
+
+
+def _may_follow(record: InstanceRecord, seen: InstanceSeen, views: InstanceViews) -> bool:
+    """Whether the record may go to this account: the former one says "gone", or is none any more.
+
+    Else any account could take the record while the cloud of the former one does not answer.
+    """
+    former = views.get(record.account)
+    return record.account == seen.account or former is None or isinstance(former.last, InstanceGone)
 
 
 def _void(reason: str) -> InstanceRecordChange:

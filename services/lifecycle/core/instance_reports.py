@@ -13,6 +13,7 @@ from libs.common.contract.events import (
     InstanceShutDown,
     InstanceUnknown,
 )
+from libs.common.contract.instances import get_provider
 from services.lifecycle.core.query_history import MAX_GAP, QueryHistory, QueryResult, append_query
 
 InstanceSeen = InstanceExists | InstanceShutDown
@@ -35,8 +36,13 @@ InstanceViews = Mapping[str, AccountView]  # by account
 
 def drop_silent_accounts(views: InstanceViews, monotonic_now: float) -> InstanceViews:
     """Return the views of accounts that still report."""
-    oldest = monotonic_now - MAX_SILENCE.total_seconds()
-    return {account: view for account, view in views.items() if view.received_at >= oldest}
+    return {
+        account: view for account, view in views.items() if not _is_silent(view.received_at, monotonic_now)
+    }
+
+
+def _is_silent(heard_at: float, monotonic_now: float) -> bool:
+    return monotonic_now - heard_at > MAX_SILENCE.total_seconds()
 
 
 class InstanceReports:
@@ -44,6 +50,7 @@ class InstanceReports:
 
     def __init__(self) -> None:
         self._views: dict[str, dict[str, AccountView]] = {}
+        self._heard: dict[str, dict[str, float]] = {}  # cloud -> account -> time of its last message
 
     def get(self, name: str) -> InstanceViews:
         """Return what each account has reported about a Node."""
@@ -51,15 +58,26 @@ class InstanceReports:
 
     def apply(self, report: InstanceReport, received_at: float) -> bool:
         """Store a report, and return whether it is news; `received_at` is monotonic time in seconds."""
+        self._heard.setdefault(get_provider(report.provider_id), {})[report.account] = received_at
         views = self._views.setdefault(report.name, {})
         before = views.get(report.account)
         if before is not None and report.asked_at <= before.last.asked_at:
             # A clock was set back, or the message is repeated: it proves nothing, but may contradict.
-            history = before.history if isinstance(report, InstanceGone) else None
-            views[report.account] = msgspec.structs.replace(before, received_at=received_at, history=history)
+            is_gone = isinstance(report, InstanceGone)
+            views[report.account] = msgspec.structs.replace(
+                before,
+                received_at=received_at,
+                history=before.history if is_gone else None,
+                seen=before.seen if is_gone else _find_last_sight(before, report),
+            )
             return False
         views[report.account] = _advance(before, report, received_at)
         return True
+
+    def list_accounts(self, provider_id: str, monotonic_now: float) -> list[str]:
+        """Return the accounts of this providerID's cloud that still report, on any Node."""
+        heard = self._heard.get(get_provider(provider_id), {})
+        return sorted(account for account, at in heard.items() if not _is_silent(at, monotonic_now))
 
     def forget_histories(self, name: str = "") -> None:
         """Drop the histories of a Node, or all of them: they are contradicted, or messages were missed."""
@@ -74,6 +92,7 @@ class InstanceReports:
     def clear(self) -> None:
         """Drop everything, because the stream is another one."""
         self._views.clear()
+        self._heard.clear()
 
 
 def explain_unsound_round(report: InstanceGone) -> str:

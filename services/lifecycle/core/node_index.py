@@ -1,7 +1,10 @@
 """The Nodes, the last reports of metadata and clouds, and their histories, kept up to date by the flow."""
 
+from datetime import datetime
+from functools import partial
+
 from libs.common.contract.events import InstanceReport, NodeEnriched
-from libs.common.contract.instances import read_instance_record
+from libs.common.contract.instances import InstanceAnchor, read_instance_record
 from libs.common.contract.node import Node
 from libs.common.contract.system_uuid import normalize_uuid
 from services.lifecycle.core.decide import DeletionCase
@@ -13,7 +16,7 @@ from services.lifecycle.core.evidence import (
     shows_activity,
 )
 from services.lifecycle.core.instance_evidence import RecordScope, scope_of
-from services.lifecycle.core.instance_reports import InstanceReports
+from services.lifecycle.core.instance_reports import MAX_SILENCE, InstanceReports
 from services.lifecycle.core.query_history import QueryHistory, append_query, extract_query
 
 
@@ -49,7 +52,19 @@ class NodeIndex:
             machines=self.machines,
             instances=self._instances.get(node.name),
             recorded=self._recorded,
+            list_accounts=partial(self._instances.list_accounts, node.spec.provider_id),
+            list_anchors=self._collect_anchors,
         )
+
+    def _collect_anchors(self, now: datetime) -> dict[str, set[InstanceAnchor]]:
+        anchors: dict[str, set[InstanceAnchor]] = {}
+        for scope, of_scope in self._recorded.items():
+            for name in (name for names in of_scope.values() for name in names):
+                view = self._instances.get(name).get(scope.account)
+                seen = view.seen if view is not None else None
+                if seen is not None and seen.anchor is not None and now - seen.asked_at <= MAX_SILENCE:
+                    anchors.setdefault(scope.account, set()).add(seen.anchor)
+        return anchors
 
     def get_history(self, name: str) -> QueryHistory | None:
         """Return the polls that no event has contradicted; None if there are none."""

@@ -67,6 +67,23 @@ def test_missing_instances_come_before_nodes_that_are_only_not_ready():
     assert schedule.select_suspects(shut_down, 59.0) == []
 
 
+def test_instances_that_stay_undecided_give_way_after_thirty_rounds():
+    stuck = [make_cloud_node(f"old-{number}", str(number)) for number in range(1, MAX_PER_ROUND + 1)]
+    fresh = make_cloud_node("web-1", "600")
+    waiting = make_cloud_node("db-1", "601", is_recorded=False)
+    nodes = [*stuck, fresh, waiting]
+    schedule = make_schedule(nodes, seen=False)
+    for node in (*stuck, fresh, waiting):
+        schedule.record(node.name, make_not_found(node), 1.0 if node in stuck else 2.0)
+    first = names(schedule.select_suspects(nodes, 70.0))
+    assert "web-1" not in first
+    assert "db-1" in first, "some places are for answers that another account needs"
+    for _ in range(29):
+        for node in stuck:
+            schedule.record(node.name, make_not_found(node), 3.0)
+    assert names(schedule.select_suspects(nodes, 70.0))[0] == "web-1"
+
+
 def test_a_missing_instance_that_was_never_seen_is_asked_for_while_its_node_is_not_ready():
     others = [
         make_cloud_node(node.name, node.instance_id, is_recorded=False, is_ready=node is not READY[0])

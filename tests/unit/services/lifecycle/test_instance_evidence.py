@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from libs.common.contract.events import InstanceUnknown
 from libs.common.contract.instances import InstanceAnchor, InstanceWitness, read_instance_record
 from libs.common.contract.node import Node
+from services.lifecycle.core.decide import DeletionPolicy, assess_last_round
 from services.lifecycle.core.evidence import MachineIndex, MachineReport
 from services.lifecycle.core.instance_evidence import CLAUSES, InstanceCase, assess_instance
 from services.lifecycle.core.instance_reports import AccountView, InstanceReports, drop_silent_accounts
@@ -55,6 +56,7 @@ def a_case(
         "record": record,
         "views": drop_silent_accounts(known.get(node.name), monotonic_now),
         "recorded": recorded or {"1001": {node.name}},
+        "accounts": (),
         "anchors": {},
         "report": report or make_unreachable(node),
         "machines": machines,
@@ -139,6 +141,8 @@ DOUBTS: list[tuple[str, Callable[[], InstanceCase]]] = [
     ),
     ("needs_answer_of_each_account", lambda: a_case(make_unknown(NODE, at=LATER, account="other"))),
     ("needs_answer_of_each_account", lambda: a_case(absent(NOW))),
+    ("needs_answer_of_each_account", lambda: a_case(accounts=("prod", "third"))),
+    ("needs_answer_of_each_account", lambda: a_case(absent(SOON + timedelta(minutes=1.1)))),
     ("needs_answer_of_each_account", lambda: a_case(make_gone(NODE, account="other"))),
     (
         "needs_answer_of_each_account",  # about the Node's former instance
@@ -232,6 +236,42 @@ def gone(minute: float, **fields: Any) -> Any:
 def test_rounds_that_say_gone_make_a_history():
     assert history(gone(0), gone(1), gone(2)) == 3
     assert history(gone(0), gone(0), gone(1)) == 2, "it is published again"
+
+
+def test_an_account_that_reports_on_other_nodes_of_the_cloud_must_report_on_each():
+    index = NodeIndex()
+    other = make_recorded_node("web-2", provider_id="hcloud://1002")
+    aws = make_lost_node("db-1", provider_id="aws:///zone/i-1")
+    for node in (NODE, other, aws):
+        index.upsert_node(node)
+    for number, report in enumerate(
+        (make_gone(NODE), make_exists(other, account="other"), make_exists(aws, account="elsewhere"))
+    ):
+        index.apply_instance_report(report, float(number))
+    case = index.build_case(NODE)
+    assert case.list_accounts(10.0) == ["other", "prod"]
+    assert case.list_accounts(3601.5) == []
+    decision = assess_last_round(case, DeletionPolicy(), SOON, 10.0)
+    assert decision.missing[0].startswith("account other has not reported on it yet")
+
+
+def test_the_anchors_of_an_account_are_those_with_which_it_has_just_shown_its_instances_alive():
+    index = NodeIndex()
+    new = InstanceAnchor(kind="network", id="78")
+    index.upsert_node(NODE)
+    assert index.build_case(NODE).list_anchors(SOON) == {}
+    index.apply_instance_report(make_shut_down(NODE, anchor=new), 0.0)
+    assert index.build_case(NODE).list_anchors(SOON) == {"prod": {new}}
+    index.apply_instance_report(make_unknown(NODE, at=LATER), 1.0)
+    assert index.build_case(NODE).list_anchors(SOON) == {"prod": {new}}, "an outage"
+    assert index.build_case(NODE).list_anchors(SOON + timedelta(hours=1)) == {}
+
+
+def test_an_older_sight_by_a_clock_that_was_set_back_is_a_sight():
+    known = InstanceReports()
+    for report in (absent(LATER), make_exists(NODE, account="other")):
+        known.apply(report, 0.0)
+    assert known.get("web-1")["other"].seen is not None
 
 
 @pytest.mark.parametrize("anchor", [ANCHOR, None])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from libs.common.contract.events import InstanceUnknown
 from libs.common.contract.instances import (
     RECORD_ANNOTATION,
     RECORD_DIGEST_LABEL,
@@ -95,6 +96,7 @@ def test_an_instance_that_one_account_shows_alive_is_recorded_once(make: Any):
         ((make_exists(NODE),), {"machine": answering(make_lost_node(uid="uid-0"))}),
         ((make_exists(NODE),), {"machine": answering(provider_id="hcloud://2002")}),
         ((make_exists(NODE),), {"node": make_lost_node(provider_id=PROVIDER_ID, system_uuid="")}),
+        ((make_exists(NODE),), {"node": make_lost_node(provider_id=PROVIDER_ID, system_uuid="a" * 65)}),
         ((make_exists(NODE, provider_id=""),), {"node": UNNAMED, "machine": answering(UNNAMED, "")}),
         ((make_exists(VOIDED),), {"node": VOIDED, "machine": answering(VOIDED, "")}),
     ],
@@ -166,6 +168,25 @@ def test_a_record_waits_for_no_anchor():
     record = read_instance_record(written(NODE, plan(make_exists(NODE, anchor=None))))
     assert record is not None
     assert record.anchor is None
+
+
+@pytest.mark.parametrize("last", [make_unknown(RECORDED), make_unknown(RECORDED, absent_from=ANCHOR)])
+def test_no_account_takes_the_record_of_another_that_does_not_say_gone(last: InstanceUnknown):
+    assert plan(make_exists(RECORDED, account="other"), last, node=RECORDED) is None
+
+
+def test_the_record_of_an_account_that_is_none_any_more_goes_to_another():
+    record = read_instance_record(
+        written(RECORDED, plan(make_exists(RECORDED, account="other"), node=RECORDED))
+    )
+    assert record is not None
+    assert record.account == "other"
+
+
+@pytest.mark.parametrize("provider_id", ["talos://metal/10.0.0.7", "aws:///zone/i-1", "hcloud"])
+def test_no_account_has_an_instance_of_another_cloud(provider_id: str):
+    node = make_lost_node(provider_id=provider_id)
+    assert plan(make_exists(node), node=node, machine=answering(node, provider_id)) is None
 
 
 def test_an_anchor_is_renewed_and_never_lost_while_the_instance_lives():
