@@ -58,7 +58,8 @@ COVERED_MACHINE_ATTEMPTS: Final = (
     CoveredAttempt(
         "answers at the address of a machine that is off",
         "lifecycle keeps the Node while discovery lists its machine",
-        f"{_INTEGRATION}/test_lifecycle_outages.py::test_the_same_machine_under_another_name_and_one_that_discovery_still_knows_keep_their_nodes",
+        "tests/unit/services/metadata/machines/test_machine_replacement.py"
+        "::test_discovery_must_list_the_replacement_and_not_the_replaced_machine",
     ),
     CoveredAttempt(
         "registers with a pod CIDR as wide as a pool",
@@ -103,7 +104,8 @@ COVERED_MACHINE_ATTEMPTS: Final = (
     CoveredAttempt(
         "writes escape sequences where `talos-ccm explain` shows them",
         "the terminal shows them as text",
-        f"{_INTEGRATION}/test_explain.py::test_what_the_node_wrote_steers_no_terminal",
+        "tests/unit/cli/explain/node/test_node.py"
+        "::test_whatever_people_and_machines_write_is_told_and_steers_nothing",
     ),
 )
 COVERED_SERVICE_ATTEMPTS: Final = (
@@ -117,7 +119,7 @@ COVERED_SERVICE_ATTEMPTS: Final = (
     CoveredAttempt(
         "any service: has the server write its message under another subject, by a reply subject",
         "readers ignore a message under a wrong subject",
-        f"{_ACCESS}test_a_stolen_key_cannot_have_the_server_write_in_anothers_name",
+        f"{_RIGHTS}test_what_the_server_reads_out_to_another_subject_is_no_message_of_that_subject",
     ),
     CoveredAttempt(
         "any key: has the server send itself a request to delete the stream",
