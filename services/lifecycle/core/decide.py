@@ -64,7 +64,7 @@ class DeletionCase(msgspec.Struct, frozen=True, kw_only=True):
     # project of an account -> id of an instance that it has shown alive there -> the Nodes with those records
     recorded: Mapping[RecordScope, Mapping[str, Collection[str]]] = {}
     list_accounts: Callable[[float], Collection[str]] = lambda monotonic_now: ()  # of its cloud
-    # account -> anchors with which it has shown its recorded instances alive in the last hour
+    # account -> anchors of its records, and those with which it has shown their instances alive lately
     list_anchors: Callable[[datetime], Mapping[str, Collection[InstanceAnchor]]] = lambda now: {}
 
 

@@ -32,7 +32,7 @@ class InstanceCase(msgspec.Struct, frozen=True, kw_only=True):
     # ids of the instances that the account has shown alive in that project -> the Nodes with those records
     recorded: Mapping[str, Collection[str]]
     accounts: Collection[str]  # of its cloud, which report on any Node
-    # account -> those with which it has shown its recorded instances alive in the last hour
+    # account -> those of its records, and those with which it has shown their instances alive lately
     anchors: Mapping[str, Collection[InstanceAnchor]]
     report: MachineReport | None  # metadata's last one
     machines: MachineIndex

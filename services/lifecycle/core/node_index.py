@@ -59,6 +59,8 @@ class NodeIndex:
     def _collect_anchors(self, now: datetime) -> dict[str, set[InstanceAnchor]]:
         anchors: dict[str, set[InstanceAnchor]] = {}
         for scope, of_scope in self._recorded.items():
+            if scope.anchor is not None:
+                anchors.setdefault(scope.account, set()).add(scope.anchor)
             for name in (name for names in of_scope.values() for name in names):
                 view = self._instances.get(name).get(scope.account)
                 seen = view.seen if view is not None else None

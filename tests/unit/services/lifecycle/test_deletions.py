@@ -140,10 +140,13 @@ async def test_another_kind_of_evidence_at_the_last_moment_is_counted_by_its_own
 async def test_a_pool_without_room_holds_up_no_other():
     api = Api(full="ten in the last hour")
     clouds = Delete(kind=REPLACED, reason="its cloud", limit=DeletionLimit(per_hour=10, pool="a-cloud"))
-    deletions = deletions_of(api, clock=ManualClock())
+    decision = PROOF
+    deletions = deletions_of(api, clock=ManualClock(), judge=lambda case: decision)
     assert (await deletions.delete(NODE, PROOF)).outcome == "kept"
     api.full = ""
     assert (await deletions.delete(NODE, PROOF)).outcome == "kept"
+    assert (await deletions.delete(NODE, clouds)).reason == "the evidence changed meanwhile"
+    decision = clouds
     assert (await deletions.delete(NODE, clouds)).outcome == "deleted"
 
 

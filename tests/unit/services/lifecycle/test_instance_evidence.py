@@ -255,16 +255,16 @@ def test_an_account_that_reports_on_other_nodes_of_the_cloud_must_report_on_each
     assert decision.missing[0].startswith("account other has not reported on it yet")
 
 
-def test_the_anchors_of_an_account_are_those_with_which_it_has_just_shown_its_instances_alive():
+def test_the_anchors_of_an_account_are_the_recorded_and_those_that_its_instances_have_now():
     index = NodeIndex()
     new = InstanceAnchor(kind="network", id="78")
     index.upsert_node(NODE)
-    assert index.build_case(NODE).list_anchors(SOON) == {}
+    assert index.build_case(NODE).list_anchors(SOON) == {"prod": {ANCHOR}}
     index.apply_instance_report(make_shut_down(NODE, anchor=new), 0.0)
-    assert index.build_case(NODE).list_anchors(SOON) == {"prod": {new}}
+    assert index.build_case(NODE).list_anchors(SOON) == {"prod": {ANCHOR, new}}
     index.apply_instance_report(make_unknown(NODE, at=LATER), 1.0)
-    assert index.build_case(NODE).list_anchors(SOON) == {"prod": {new}}, "an outage"
-    assert index.build_case(NODE).list_anchors(SOON + timedelta(hours=1)) == {}
+    assert index.build_case(NODE).list_anchors(SOON) == {"prod": {ANCHOR, new}}, "an outage"
+    assert index.build_case(NODE).list_anchors(SOON + timedelta(hours=1)) == {"prod": {ANCHOR}}
 
 
 def test_an_older_sight_by_a_clock_that_was_set_back_is_a_sight():
