@@ -13,8 +13,12 @@ from tests.csr_actors import TwinNode
 from tests.integration.hostile.attacked_cluster import AttackedCluster, run_attacked_cluster
 from tests.integration.hostile.attacker import FIRST_NUMBER, Attacker
 from tests.integration.hostile.attempts import Attempt
-from tests.integration.hostile.machine_table import MACHINE_ATTEMPTS
+from tests.integration.hostile.node_attempts import NODE_ATTEMPTS
+from tests.integration.hostile.request_attempts import REQUEST_ATTEMPTS
+from tests.integration.hostile.talos_attempts import TALOS_ATTEMPTS
 
+# in the order of docs/threat-model.md
+MACHINE_ATTEMPTS: tuple[Attempt[Attacker], ...] = (*REQUEST_ATTEMPTS, *NODE_ATTEMPTS, *TALOS_ATTEMPTS)
 AT_ONCE = 12
 HONEST = 3
 
