@@ -23,6 +23,7 @@ EGRESS: dict[str, Any] = {
     "networkPolicy.egress.enabled": True,
     "networkPolicy.egress.nodeCIDRs": ["192.0.2.0/24"],
     "networkPolicy.egress.cloudCIDRs": ["198.51.100.0/24"],
+    "networkPolicy.egress.cloudPorts": [443, 8774],
     "enabledControllers": ["*", "nodeipam", "cloud-node-lifecycle"],
     "clouds": CLOUDS,
 }
@@ -95,7 +96,7 @@ def test_without_nats_or_on_the_host_network_there_is_no_policy(profile: str):
 def expected_connections(component: str) -> set[tuple[str, int]]:
     """What a component needs, by the service table: NATS, kube-apiserver, the API of Talos or of a cloud."""
     if component.startswith("cloud-"):
-        return {("nats", 4222), (CLOUD_API, 443)}
+        return {("nats", 4222), (CLOUD_API, 443), (CLOUD_API, 8774)}
     rows = {spec.service: spec for spec in SERVICES}
     ports = []
     if component == "nats" or rows[component].policy_rules:

@@ -31,7 +31,7 @@
       protocol: TCP
 {{- end }}
 {{- $ports := concat (ternary $values.apiServerPorts list .needs.api) (ternary (list 50000) list .needs.talos) }}
-{{- range list (dict "ports" $ports "cidrs" $values.nodeCIDRs) (dict "ports" (ternary (list 443) list .needs.cloud) "cidrs" $values.cloudCIDRs) }}
+{{- range list (dict "ports" $ports "cidrs" $values.nodeCIDRs) (dict "ports" (ternary $values.cloudPorts list .needs.cloud) "cidrs" $values.cloudCIDRs) }}
 {{- if and .ports .cidrs }}
 - to:
     {{- range .cidrs }}
@@ -103,7 +103,9 @@
     {{- toYaml $values.cloudCIDRs | nindent 4 }}
   toPorts:
     - ports:
-        - port: "443"
+        {{- range $values.cloudPorts }}
+        - port: {{ . | quote }}
           protocol: TCP
+        {{- end }}
 {{- end }}
 {{- end }}
