@@ -61,9 +61,9 @@ class TalosFront:
 
 
 @contextlib.asynccontextmanager
-async def start_machines(run_dir: Path) -> AsyncIterator[MachineFleet]:
+async def start_machines(run_dir: Path, *, endpoints: int = 1) -> AsyncIterator[MachineFleet]:
     """Start the machines alone, with the same client as for `control_plane/machines`."""
-    async with TalosFront.start(run_dir) as front:
+    async with TalosFront.start(run_dir, endpoints=endpoints) as front:
         yield front.machines
 
 
