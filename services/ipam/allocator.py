@@ -203,8 +203,7 @@ class Allocator:
             requests,
             msgspec.structs.replace(
                 exclusions,
-                # a Node that was listed with podCIDRs keeps them
-                pod_cidrs_by_uid={**exclusions.pod_cidrs_by_uid, **listed.pod_cidrs_by_uid},
+                pod_cidrs_by_uid=_combine(exclusions.pod_cidrs_by_uid, listed.pod_cidrs_by_uid),
                 node_names_by_uid={**listed.names_by_uid, **exclusions.node_names_by_uid},
             ),
             closed_pages={**closed_pages, **self.pages.explain_closed()},
@@ -236,3 +235,16 @@ class Allocator:
             self.pages = self.pages.replace(page, written_page)
             written.append(page.range)
         return written, None
+
+
+def _combine(
+    observed: Mapping[str, tuple[str, ...]], listed: Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
+    """Return the podCIDRs of all Nodes by uid; a Node that was listed with some keeps them.
+
+    If both differ, etcd was restored between them. Either may be the older one, so both count.
+    """
+    return {
+        uid: tuple(dict.fromkeys((*observed.get(uid, ()), *listed.get(uid, ()))))
+        for uid in {**observed, **listed}
+    }

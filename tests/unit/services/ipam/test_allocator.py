@@ -123,6 +123,15 @@ def test_pod_cidrs_that_a_restored_etcd_does_not_have_are_claimed_again(cluster)
     assert isinstance(cluster.claim("a").results["uid-a"], Assignment)
 
 
+def test_a_pod_cidr_that_a_node_got_after_a_restored_etcd_is_no_other_nodes(cluster):
+    cluster.node("a", "10.0.9.0/24")
+    finished(cluster.allocator.sweep())  # lists what the Node had
+    observed = Exclusions(pod_cidrs_by_uid={"uid-a": ("10.0.0.0/24",)})
+    wants = [AllocationRequest(uid="uid-b", node="b", pools=(IPV4,))]
+    claimed = finished(cluster.allocator.claim(wants, lambda: observed))
+    assert claimed.results["uid-b"].pod_cidrs == ("10.0.1.0/24",)
+
+
 def test_the_next_node_costs_one_write_and_no_read(cluster):
     cluster.claim("a")
     cluster.asked.clear()
