@@ -8,7 +8,7 @@ from cli.doctor.findings import Check, Finding, format_names
 from cli.doctor.snapshot import InstallationSnapshot
 from cli.layout import pluralize
 from libs.clouds.instances import CREDENTIAL_ANCHOR
-from libs.common.contract.instances import InstanceAnchor, InstanceRecord, read_instance_record
+from libs.common.contract.instances import InstanceAnchor, InstanceRecord, get_provider, read_instance_record
 from libs.common.contract.node import Node
 from services.lifecycle.core.evidence import is_not_ready
 
@@ -35,13 +35,11 @@ def check_clouds(seen: InstallationSnapshot) -> Check:
 
 def _find_never_seen(nodes: tuple[Node, ...], records: dict[str, InstanceRecord]) -> Iterator[Finding]:
     """Yield Nodes that are not Ready, of a cloud that has an account, and without a record: they stay."""
-    clouds = {record.provider_id.partition("://")[0] for record in records.values()}
+    clouds = {get_provider(record.provider_id) for record in records.values()}
     names = [
         node.name
         for node in nodes
-        if node.name not in records
-        and is_not_ready(node)
-        and node.spec.provider_id.partition("://")[0] in clouds
+        if node.name not in records and is_not_ready(node) and get_provider(node.spec.provider_id) in clouds
     ]
     if names:
         yield Finding.wrong(

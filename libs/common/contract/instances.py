@@ -1,5 +1,6 @@
 """What a cloud account is asked about a Node's instance, and the record that an instance was seen alive."""
 
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -11,8 +12,13 @@ from libs.common.json_errors import JSON_ERRORS
 
 RECORD_ANNOTATION: Final = "node.cloudprovider.kubernetes.io/talos-ccm-instance"
 RECORD_DIGEST_LABEL: Final = "talos-ccm.node-restriction.kubernetes.io/instance"
-# The clouds of which an account may have an instance; the schemes of their providerIDs.
-CLOUD_PROVIDERS: Final = ("hcloud", "openstack", "thalassa")
+# The clouds of which an account may have an instance, with the schemes of their providerIDs.
+CLOUD_PROVIDERS: Final[Mapping[str, str]] = {
+    "hcloud": "hcloud",
+    "openstack": "openstack",
+    "thalassa": "thalassacloud",
+}
+_PROVIDER_OF: Final = {scheme: provider for provider, scheme in CLOUD_PROVIDERS.items()}
 _MAX_RECORD_LENGTH: Final = 4096  # characters; a record has some hundred
 
 # "instance": of another Node of the account. "anchor": the recorded anchor of this Node. "cloud": none was
@@ -52,7 +58,7 @@ class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 def get_provider(provider_id: str) -> str:
     """Return the cloud that this providerID names; "" if it is none of CLOUD_PROVIDERS."""
     scheme, separator, _ = provider_id.partition("://")
-    return scheme if separator and scheme in CLOUD_PROVIDERS else ""
+    return _PROVIDER_OF.get(scheme, "") if separator else ""
 
 
 def encode_instance_record(record: InstanceRecord) -> str:

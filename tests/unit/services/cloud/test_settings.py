@@ -8,7 +8,7 @@ import pytest
 
 from libs.clouds.instances import Anchor
 from libs.common.clocks import utc_now
-from libs.common.contract.instances import CLOUD_PROVIDERS
+from libs.common.contract.instances import CLOUD_PROVIDERS, get_provider
 from libs.common.contract.services import CLOUD
 from libs.common.service.run_process import run_process, select_definitions
 from libs.common.settings.process_settings import ProcessSettings
@@ -109,8 +109,9 @@ def test_an_endpoint_in_clear_text_is_refused_with_the_name_of_the_account():
 
 
 def test_each_provider_has_an_adapter():
-    assert tuple(ADAPTERS) == CLOUD_PROVIDERS
+    assert list(ADAPTERS) == list(CLOUD_PROVIDERS)
     for provider in CLOUD_PROVIDERS:
         cloud = build_cloud(read(f"--cloud-account={provider}/prod", TOKEN_FILE), utc_now)
         path = "/0c1e4a52-6c7b-4a2e-9d52-1f0e6a5c7b11" if provider == "openstack" else "7"
         assert cloud.parse_provider_id(f"{cloud.provider}://{path}") == path.removeprefix("/")
+        assert get_provider(f"{cloud.provider}://{path}") == provider, "lifecycle knows its providerIDs"

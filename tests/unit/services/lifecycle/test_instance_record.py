@@ -183,6 +183,12 @@ def test_the_record_of_an_account_that_is_none_any_more_goes_to_another():
     assert record.account == "other"
 
 
+@pytest.mark.parametrize("provider_id", ["openstack:///7", "openstack://nova/7", "thalassacloud://vm-7"])
+def test_each_cloud_of_an_account_gets_records(provider_id: str):
+    node = make_lost_node(provider_id=provider_id)
+    assert plan(make_exists(node), node=node, machine=answering(node, provider_id)) is not None
+
+
 @pytest.mark.parametrize("provider_id", ["talos://metal/10.0.0.7", "aws:///zone/i-1", "hcloud"])
 def test_no_account_has_an_instance_of_another_cloud(provider_id: str):
     node = make_lost_node(provider_id=provider_id)
