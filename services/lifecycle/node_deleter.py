@@ -103,7 +103,7 @@ class NodeDeleter:
             return DeletionResult(outcome="kept", reason="a newer Node has the same name")
         if why := explain_exclusion(self.ownership(), node):
             return DeletionResult(outcome="not-owned", reason=why)
-        latest = self.decide(self.node_index.build_case(node))
+        latest = self.decide(self.node_index.build_case(node, self.clock()))
         if isinstance(latest, Keep):
             return DeletionResult(outcome="kept", reason=latest.reason)
         # else the deletion would not count for the limit of this evidence

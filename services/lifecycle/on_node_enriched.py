@@ -16,7 +16,6 @@ from libs.common.service.service import run_every, run_together
 from libs.common.service.waiting_objects import NameQueue
 from services.lifecycle.core.decide import Delete, DeletionCase, Keep, explain_exclusion
 from services.lifecycle.core.instance_record import InstanceRecordChange
-from services.lifecycle.core.instance_reports import InstanceViews
 from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.core.shutdown_taint import (
     ShutdownTaintChange,
@@ -37,7 +36,7 @@ class NodeReconciler:
     node_index: NodeIndex
     node_patcher: NodePatcher
     plan_record: Callable[[DeletionCase], InstanceRecordChange | None]
-    drop_silent_accounts: Callable[[InstanceViews], InstanceViews]
+    monotonic: Callable[[], float]
     report_mismatch: Callable[[Node, str], None]
     is_dry_run: bool  # taints no Node, and writes records all the same: they take time
     observe_only: bool
@@ -108,7 +107,7 @@ class NodeReconciler:
         if why:
             await self._report(node, "not-owned", why)
             return
-        case = self.node_index.build_case(node)
+        case = self.node_index.build_case(node, self.monotonic())
         recorded = await self._write_record(case)
         change = await self._write_taint(case)
         changes = tuple(each.summary for each in (recorded, change) if each is not None)
@@ -137,7 +136,7 @@ class NodeReconciler:
     async def _write_taint(self, case: DeletionCase) -> ShutdownTaintChange | None:
         change = await self.node_patcher.apply(
             case.node,
-            lambda node: plan_shutdown_taint(node, case.report, self.drop_silent_accounts(case.instances)),
+            lambda node: plan_shutdown_taint(node, case.report, case.instances),
             is_dry_run=self.is_dry_run,
         )
         if change is not None and not self.is_dry_run:
@@ -149,7 +148,7 @@ class NodeReconciler:
         node = self.node_index.get_node(name)
         if node is None or self._deleted.get(name) == node.uid:
             return False
-        case = self.node_index.build_case(node)
+        case = self.node_index.build_case(node, self.monotonic())
         return (
             self._reported.get(name) == node.uid
             or not self._is_healthy(case)
@@ -178,7 +177,7 @@ class NodeReconciler:
         self.decision_publisher.forget_all()
 
     async def _report_kept(self, case: DeletionCase, decision: Keep, changes: tuple[str, ...]) -> None:
-        shut_down = explain_shutdown(case.node, case.report, self.drop_silent_accounts(case.instances))
+        shut_down = explain_shutdown(case.node, case.report, case.instances)
         reason = f"{shut_down}; {decision.reason}" if shut_down else decision.reason
         await self._report(case.node, "shutdown" if shut_down else "kept", reason, changes)
 
@@ -189,7 +188,7 @@ class NodeReconciler:
 
     def _log(self, node: Node, outcome: str, reason: str) -> None:
         """Log one line per attempt, at level debug if the outcome is the same as before."""
-        report = self.node_index.build_case(node).report
+        report = self.node_index.build_case(node, self.monotonic()).report
         again = self._outcomes.get(node.name) == (node.uid, outcome)
         self._outcomes[node.name] = (node.uid, outcome)
         fields = {

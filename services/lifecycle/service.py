@@ -29,7 +29,6 @@ from services.lifecycle.core.decide import (
     needs_decision,
 )
 from services.lifecycle.core.instance_record import InstanceRecordChange, plan_instance_record
-from services.lifecycle.core.instance_reports import drop_silent_accounts
 from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.deletion_budget import DeletionBudget
 from services.lifecycle.node_deleter import COMPONENT, PROVIDER_ID_MISMATCH, NodeDeleter
@@ -170,7 +169,7 @@ class LifecycleService:
             node_index=self._node_index,
             node_patcher=NodePatcher(kube, ownership=ownership),
             plan_record=self._plan_record,
-            drop_silent_accounts=lambda views: drop_silent_accounts(views, parts.monotonic()),
+            monotonic=parts.monotonic,
             report_mismatch=self._report_mismatch,
             is_dry_run=settings.is_dry_run,
             observe_only=settings.observe_only,
@@ -187,8 +186,7 @@ class LifecycleService:
         )
 
     def _plan_record(self, case: DeletionCase) -> InstanceRecordChange | None:
-        at, since_start = self._dependencies.now(), self._dependencies.monotonic()
-        return plan_instance_record(case.node, case.instances, case.report, now=at, monotonic_now=since_start)
+        return plan_instance_record(case.node, case.instances, case.report, now=self._dependencies.now())
 
     def _report_mismatch(self, node: Node, reason: str) -> None:
         about, text = node_reference(node.name, node.uid), f"Its record is void: {reason}"

@@ -127,12 +127,12 @@ async def test_a_report_under_the_subject_of_another_account_is_dropped(flow: Li
         node = await add_recorded_node(flow)
         await publish_gone(flow, node)
         await flow.wait_for_decision("web-1", "kept", "1 of 3")
-        view = service._node_index.build_case(node).instances["prod"]
+        view = service._node_index.build_case(node, flow.clock()).instances["prod"]
         message = await flow.bus.get_last("talosccm.v1.cloud.prod.instance.web-1")
         assert message is not None
         forged = msgspec.structs.replace(message, subject="talosccm.v1.cloud.other.instance.web-1")
         service._cloud_follower.apply(forged)
-        assert service._node_index.build_case(node).instances == {"prod": view}
+        assert service._node_index.build_case(node, flow.clock()).instances == {"prod": view}
 
 
 async def test_unknown_reports_and_silence_delete_nothing(flow: LifecycleFlow):

@@ -277,10 +277,8 @@ class World:
     # ---- lifecycle
 
     def _reconcile(self, name: str) -> None:
-        case = self.index.build_case(self.nodes[name])
-        change = plan_instance_record(
-            case.node, case.instances, case.report, now=self.now(), monotonic_now=self.seconds
-        )
+        case = self.index.build_case(self.nodes[name], self.seconds)
+        change = plan_instance_record(case.node, case.instances, case.report, now=self.now())
         if change is not None:
             node = case.node
             metadata = msgspec.structs.replace(
@@ -290,7 +288,7 @@ class World:
             )
             self.nodes[name] = msgspec.structs.replace(node, metadata=metadata)
             self.index.upsert_node(self.nodes[name])
-            case = self.index.build_case(self.nodes[name])
+            case = self.index.build_case(self.nodes[name], self.seconds)
         age = timedelta(seconds=self.seconds - self.started_at)
         replica = ReplicaStatus(uptime=age, leading_for=age)
         decision = decide(case, POLICY, replica, now=self.now(), monotonic_now=self.seconds)

@@ -7,7 +7,7 @@ import msgspec
 
 from cli.explain.node.node_evidence import NodeEvidence
 from libs.common.contract.controllers import NODE_LIFECYCLE
-from services.lifecycle.core.decide import DeletionPolicy, assess_last_round, explain_exclusion
+from services.lifecycle.core.decide import DeletionCase, DeletionPolicy, assess_last_round, explain_exclusion
 from services.lifecycle.core.evidence import (
     Assessment,
     assess_gcp_spot,
@@ -73,10 +73,10 @@ def _assess_by_cloud(evidence: NodeEvidence, terms: DeletionPolicy) -> Assessmen
     reports = evidence.last_messages.instance_reports
     if not reports or not is_not_ready(evidence.node):
         return None
-    return assess_last_round(_index(evidence).build_case(evidence.node), terms, evidence.at, 0.0)
+    return assess_last_round(_build_case(evidence), terms, evidence.at)
 
 
-def _index(evidence: NodeEvidence) -> NodeIndex:
+def _build_case(evidence: NodeEvidence) -> DeletionCase:
     """Return what lifecycle would know now, without the history that only it has."""
     index = NodeIndex()
     for node in evidence.nodes:
@@ -86,7 +86,7 @@ def _index(evidence: NodeEvidence) -> NodeIndex:
     for report in evidence.last_messages.instance_reports:
         index.apply_instance_report(report, 0.0)
     index.forget_histories()
-    return index
+    return index.build_case(evidence.node, 0.0)
 
 
 def _forecast_by_query(
@@ -117,7 +117,7 @@ def _forecast_by_query(
 def _make_forecast(
     outcome: DeletionOutcome, reasons: Iterable[str], evidence: NodeEvidence, items: Iterable[EvidenceItem]
 ) -> DeletionForecast:
-    instances = _index(evidence).build_case(evidence.node).instances
+    instances = _build_case(evidence).instances
     taint = plan_shutdown_taint(evidence.node, evidence.machine_report, instances)
     return DeletionForecast(outcome=outcome, reason="; ".join(reasons), evidence=tuple(items), taint=taint)
 

@@ -23,7 +23,7 @@ from services.lifecycle.core.evidence import (
     is_not_ready,
 )
 from services.lifecycle.core.instance_evidence import InstanceCase, RecordScope, assess_instance, scope_of
-from services.lifecycle.core.instance_reports import InstanceViews, drop_silent_accounts
+from services.lifecycle.core.instance_reports import InstanceViews
 from services.lifecycle.core.query_history import MAX_GAP, QueryHistory, assess_history
 
 REPLACED: Final = "replaced"  # the kinds of evidence, for metrics
@@ -60,10 +60,10 @@ class DeletionCase(msgspec.Struct, frozen=True, kw_only=True):
     report: MachineReport | None = None  # metadata's last one
     history: QueryHistory | None = None
     machines: MachineIndex = MachineIndex()
-    instances: InstanceViews = {}  # the reports of the cloud accounts about it
+    instances: InstanceViews = {}  # the reports about it of cloud accounts that still report
     # project of an account -> id of an instance that it has shown alive there -> the Nodes with those records
     recorded: Mapping[RecordScope, Mapping[str, Collection[str]]] = {}
-    list_accounts: Callable[[float], Collection[str]] = lambda monotonic_now: ()  # of its cloud
+    accounts: Collection[str] = ()  # of its cloud, which report on any Node
     # account -> anchors of its records, and those with which it has shown their instances alive lately
     list_anchors: Callable[[datetime], Mapping[str, Collection[InstanceAnchor]]] = lambda now: {}
 
@@ -146,7 +146,7 @@ def assess_instance_gone(
     case: DeletionCase, policy: DeletionPolicy, now: datetime, monotonic_now: float
 ) -> Assessment:
     """Assess the evidence that the account which has shown the Node's instance alive has it no more."""
-    assessment = assess_last_round(case, policy, now, monotonic_now)
+    assessment = assess_last_round(case, policy, now)
     record = read_instance_record(case.node)
     view = case.instances.get(record.account) if record is not None else None
     history = view.history if view is not None else None
@@ -158,9 +158,7 @@ def assess_instance_gone(
     return assessment
 
 
-def assess_last_round(
-    case: DeletionCase, policy: DeletionPolicy, now: datetime, monotonic_now: float
-) -> Assessment:
+def assess_last_round(case: DeletionCase, policy: DeletionPolicy, now: datetime) -> Assessment:
     """Assess the last reports of the accounts, without their history."""
     record = read_instance_record(case.node)
     if record is None:
@@ -169,9 +167,9 @@ def assess_last_round(
         InstanceCase(
             node=case.node,
             record=record,
-            views=drop_silent_accounts(case.instances, monotonic_now),
+            views=case.instances,
             recorded=case.recorded.get(scope_of(record), {}),
-            accounts=case.list_accounts(monotonic_now),
+            accounts=case.accounts,
             anchors=case.list_anchors(now),
             report=case.report,
             machines=case.machines,

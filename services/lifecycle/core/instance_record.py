@@ -19,7 +19,7 @@ from libs.common.contract.node_patch import NodeChanges
 from libs.common.contract.protected_annotation import compute_digest
 from services.lifecycle.core.evidence import MachineReport
 from services.lifecycle.core.instance_evidence import is_same_uuid, reported_provider_id
-from services.lifecycle.core.instance_reports import InstanceSeen, InstanceViews, drop_silent_accounts
+from services.lifecycle.core.instance_reports import InstanceSeen, InstanceViews
 from services.lifecycle.core.query_history import MAX_GAP
 
 # In place of the digest, on a Node whose record was voided: no kubelet can remove or change it.
@@ -41,7 +41,7 @@ class InstanceRecordChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_instance_record(
-    node: Node, views: InstanceViews, report: MachineReport | None, *, now: datetime, monotonic_now: float
+    node: Node, views: InstanceViews, report: MachineReport | None, *, now: datetime
 ) -> InstanceRecordChange | None:
     """Return the change of the record; None if none is needed, or if anything is in doubt.
 
@@ -59,7 +59,6 @@ def plan_instance_record(
         return None
     if record is None and RECORD_DIGEST_LABEL in node.labels and not reported:
         return None
-    views = drop_silent_accounts(views, monotonic_now)
     seen = _find_only_account(node, views, now)
     if seen is None or not 0 < len(node.status.node_info.system_uuid) <= _MAX_UUID_LENGTH:
         return None

@@ -1,7 +1,6 @@
 """The Nodes, the last reports of metadata and clouds, and their histories, kept up to date by the flow."""
 
 from datetime import datetime
-from functools import partial
 
 from libs.common.contract.events import InstanceReport, NodeEnriched
 from libs.common.contract.instances import InstanceAnchor, read_instance_record
@@ -16,7 +15,7 @@ from services.lifecycle.core.evidence import (
     shows_activity,
 )
 from services.lifecycle.core.instance_evidence import RecordScope, scope_of
-from services.lifecycle.core.instance_reports import MAX_SILENCE, InstanceReports
+from services.lifecycle.core.instance_reports import MAX_SILENCE, InstanceReports, drop_silent_accounts
 from services.lifecycle.core.query_history import QueryHistory, append_query, extract_query
 
 
@@ -43,16 +42,19 @@ class NodeIndex:
         """Return the names of all Nodes."""
         return list(self._nodes)
 
-    def build_case(self, node: Node) -> DeletionCase:
-        """Return all data about a Node; `node` may be newer than the last observation."""
+    def build_case(self, node: Node, monotonic_now: float) -> DeletionCase:
+        """Return all data about a Node; `node` may be newer than the last observation.
+
+        Accounts of clouds that are silent by that time, in seconds, are none any more.
+        """
         return DeletionCase(
             node=node,
             report=self._reports.get(node.name),
             history=self._histories.get(node.name),
             machines=self.machines,
-            instances=self._instances.get(node.name),
+            instances=drop_silent_accounts(self._instances.get(node.name), monotonic_now),
             recorded=self._recorded,
-            list_accounts=partial(self._instances.list_accounts, node.spec.provider_id),
+            accounts=self._instances.list_accounts(node.spec.provider_id, monotonic_now),
             list_anchors=self._collect_anchors,
         )
 

@@ -248,10 +248,10 @@ def test_an_account_that_reports_on_other_nodes_of_the_cloud_must_report_on_each
         (make_gone(NODE), make_exists(other, account="other"), make_exists(aws, account="elsewhere"))
     ):
         index.apply_instance_report(report, float(number))
-    case = index.build_case(NODE)
-    assert case.list_accounts(10.0) == ["other", "prod"]
-    assert case.list_accounts(3601.5) == []
-    decision = assess_last_round(case, DeletionPolicy(), SOON, 10.0)
+    case = index.build_case(NODE, 10.0)
+    assert case.accounts == ["other", "prod"]
+    assert index.build_case(NODE, 3601.5).accounts == []
+    decision = assess_last_round(case, DeletionPolicy(), SOON)
     assert decision.missing[0].startswith("account other has not reported on it yet")
 
 
@@ -259,12 +259,12 @@ def test_the_anchors_of_an_account_are_the_recorded_and_those_that_its_instances
     index = NodeIndex()
     new = InstanceAnchor(kind="network", id="78")
     index.upsert_node(NODE)
-    assert index.build_case(NODE).list_anchors(SOON) == {"prod": {ANCHOR}}
+    assert index.build_case(NODE, 10.0).list_anchors(SOON) == {"prod": {ANCHOR}}
     index.apply_instance_report(make_shut_down(NODE, anchor=new), 0.0)
-    assert index.build_case(NODE).list_anchors(SOON) == {"prod": {ANCHOR, new}}
+    assert index.build_case(NODE, 10.0).list_anchors(SOON) == {"prod": {ANCHOR, new}}
     index.apply_instance_report(make_unknown(NODE, at=LATER), 1.0)
-    assert index.build_case(NODE).list_anchors(SOON) == {"prod": {ANCHOR, new}}, "an outage"
-    assert index.build_case(NODE).list_anchors(SOON + timedelta(hours=1)) == {"prod": {ANCHOR}}
+    assert index.build_case(NODE, 10.0).list_anchors(SOON) == {"prod": {ANCHOR, new}}, "an outage"
+    assert index.build_case(NODE, 10.0).list_anchors(SOON + timedelta(hours=1)) == {"prod": {ANCHOR}}
 
 
 def test_an_older_sight_by_a_clock_that_was_set_back_is_a_sight():
@@ -287,9 +287,9 @@ def test_a_new_stream_of_the_flow_drops_no_report_of_a_cloud():
     index.upsert_node(NODE)
     index.apply_instance_report(make_exists(NODE), 0.0)
     index.clear()
-    assert index.build_case(NODE).instances["prod"].seen is not None
+    assert index.build_case(NODE, 10.0).instances["prod"].seen is not None
     index.forget_instances()
-    assert not index.build_case(NODE).instances
+    assert not index.build_case(NODE, 10.0).instances
 
 
 def test_the_histories_of_one_node_or_of_all_are_forgotten():

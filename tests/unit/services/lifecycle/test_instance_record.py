@@ -45,7 +45,7 @@ def plan(*reports: Any, node: Node = NODE, machine: Any = None, **fields: Any) -
     known = InstanceReports()
     for report in reports:
         known.apply(report, 0.0)
-    usual: dict[str, Any] = {"now": SOON, "monotonic_now": 10.0} | fields
+    usual: dict[str, Any] = {"now": SOON} | fields
     return plan_instance_record(node, known.get(node.name), machine or answering(node), **usual)
 
 
@@ -131,7 +131,7 @@ def test_another_machine_voids_the_record_until_it_reports_the_nodes_provider_id
 def test_what_was_reported_of_another_node_of_that_name_voids_nothing():
     before = make_lost_node(provider_id=PROVIDER_ID, uid="uid-0")
     assert plan(node=RECORDED, machine=answering(before, "hcloud://2002")) is None
-    assert plan_instance_record(RECORDED, {}, None, now=SOON, monotonic_now=0.0) is None
+    assert plan_instance_record(RECORDED, {}, None, now=SOON) is None
 
 
 @pytest.mark.parametrize(

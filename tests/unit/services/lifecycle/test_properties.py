@@ -113,7 +113,7 @@ class Replayed:
 
     def decided(self, standing: ReplicaStatus = PROVEN) -> bool:
         now = NOW + timedelta(seconds=self.at)
-        judged = decide(self.known.build_case(NODE), TERMS, standing, now=now, monotonic_now=self.at)
+        judged = decide(self.known.build_case(NODE, self.at), TERMS, standing, now=now, monotonic_now=self.at)
         return isinstance(judged, Delete)
 
 
@@ -182,7 +182,7 @@ def test_in_an_outage_of_an_hour_no_node_of_a_hundred_is_deleted(kind: FaultKind
             known.upsert_report(lifecycle_actors.make_unreachable(node, fault=fault, attempt=minute + 1), at)
         for node in nodes:
             assert not isinstance(
-                decide(known.build_case(node), TERMS, PROVEN, now=now, monotonic_now=at), Delete
+                decide(known.build_case(node, at), TERMS, PROVEN, now=now, monotonic_now=at), Delete
             )
 
 

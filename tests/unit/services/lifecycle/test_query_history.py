@@ -211,7 +211,7 @@ def test_what_was_claimed_is_forgotten_with_who_claimed_it(known: NodeIndex):
     other = make_lost_node("web-2", uid="uid-2")
     known.upsert_node(other)
     known.upsert_report(make_answering(other, node_name="odd"), 90.0)
-    case = known.build_case(NODE)
+    case = known.build_case(NODE, 0.0)
     assert (dict(case.machines.nodes_by_uuid), dict(case.machines.nodes_by_machine_name)) == (
         {other.status.node_info.system_uuid: {"web-1", "web-2"}},
         {"new-1": {"web-1"}, "odd": {"web-2"}},
