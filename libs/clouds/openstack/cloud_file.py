@@ -25,7 +25,7 @@ _AUTH_KEYS: Final = {
     "application-credential-name": "application_credential_name",
     "application-credential-secret": "application_credential_secret",
 }
-_UNVERIFIED: Final = "a server that nobody verifies gets no credential; name its authority"
+_UNVERIFIED: Final = "the credential is sent only to a verified server: name its authority"
 _REJECTED: Final = {
     "tls-insecure": f"{_UNVERIFIED} in ca-file",
     "use-clouds": "give that file as the credential instead",

@@ -82,7 +82,9 @@ class OpenStackInstances:
         Raises ValueError for an unusable anchor, and for any endpoint.
         """
         if endpoint:
-            raise ValueError("the endpoint of an account of OpenStack stands in its credential file")
+            raise ValueError(
+                "the credential file of an OpenStack account names its endpoint: leave --cloud-endpoint out"
+            )
         if anchor is not None and (problem := _explain_no_anchor(anchor)):
             raise ValueError(problem)
         self._file = CredentialFile(credential, now=now)

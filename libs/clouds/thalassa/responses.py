@@ -103,7 +103,7 @@ def read_list(response: HttpResponse, item: type[ItemT]) -> tuple[ItemT, ...] | 
 def build_instance(machine: Machine) -> Instance | Deleted | Unanswered:
     """Return the instance of a machine, with the values that the cloud's own controller writes.
 
-    A machine is deleted only if the cloud says so in each of its two states: one may be what is wanted.
+    A machine is deleted only if both of its states say so: one of them may be the desired state.
     """
     if {machine.status.status, machine.state, machine.capital_state} - {""} == {"deleted"}:
         return Deleted()

@@ -83,7 +83,7 @@ def _why_not_confirmed(
 
 def _await(node: Node, facts: MachineFacts, why: str) -> MachineFacts:
     if node.spec.provider_id:
-        return facts  # what it has stays
+        return facts  # the Node keeps the providerID that it has
     return msgspec.structs.replace(facts, supplement=Supplement(why_awaited=why))
 
 

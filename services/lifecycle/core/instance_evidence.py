@@ -70,7 +70,9 @@ def _combine(case: InstanceCase, reasons: tuple[str, ...]) -> Assessment:
     if gone is None:
         return Assessment(missing=("its account does not report it as gone",))
     witness = (
-        "says so itself" if gone.witness.kind == "cloud" else f"finds {gone.witness.kind} {gone.witness.id}"
+        "the cloud itself reports its deletion"
+        if gone.witness.kind == "cloud"
+        else f"finds {gone.witness.kind} {gone.witness.id}"
     )
     text = f"account {case.record.account} has no instance {case.record.provider_id} any more, and {witness}"
     return Assessment(proven=(text,))

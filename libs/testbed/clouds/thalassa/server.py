@@ -53,7 +53,7 @@ class SimThalassa:
         self.tokens: dict[str, SimOrganisation] = {}  # personal access tokens
         self.clients: dict[tuple[str, str], SimOrganisation] = {}  # by id and secret
         self.access_tokens: dict[str, SimOrganisation] = {}  # until they are removed
-        self.token_seconds = 3600  # what a token's life is said to be
+        self.token_seconds = 3600  # the lifetime of a token that the server reports
         self.takes_secret_in_body = False  # instead of in the header
         self.ignores_filters = False
         self._ids = itertools.count(100_000)

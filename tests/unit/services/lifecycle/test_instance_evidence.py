@@ -184,7 +184,7 @@ def test_an_instance_that_is_gone_beside_a_witness_is_proof():
     )
     assert assess_instance(by_instance).missing == ()
     by_cloud = make_gone(NODE, at=LATER, witness=witness("cloud", "", 5))
-    assert "says so itself" in assess_instance(a_case(by_cloud)).proven[0]
+    assert "and the cloud itself reports its deletion" in assess_instance(a_case(by_cloud)).proven[0]
 
 
 @pytest.mark.parametrize(
