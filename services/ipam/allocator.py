@@ -244,7 +244,9 @@ def _combine(
 
     If both differ, etcd was restored between them. Either may be the older one, so both count.
     """
-    return {
-        uid: tuple(dict.fromkeys((*observed.get(uid, ()), *listed.get(uid, ()))))
-        for uid in {**observed, **listed}
-    }
+    combined = {**observed, **listed}
+    for uid, pod_cidrs in listed.items():
+        seen = observed.get(uid, pod_cidrs)
+        if seen != pod_cidrs:
+            combined[uid] = (*seen, *pod_cidrs)
+    return combined
