@@ -1,0 +1,171 @@
+"""The interface of every cloud adapter to load balancers: pure plans, and one change at a time."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Literal, Protocol, TypeVar
+
+import msgspec
+
+from libs.clouds.instances import Credential, NotFound, RateLimit, Unanswered
+
+# ---- the desired state, in plain data: adapters import neither Kubernetes' types nor messages
+
+
+class Port(msgspec.Struct, frozen=True, kw_only=True):
+    """One port of a Service. `node_port` is 0 if the Service has none."""
+
+    name: str
+    protocol: str  # TCP, UDP or SCTP
+    port: int
+    node_port: int
+    app_protocol: str = ""
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """A Node that receives traffic: an instance of this cloud by id, or a machine elsewhere by address."""
+
+    instance_id: str = ""
+    address: str = ""
+
+
+class BalancerRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a Service that describe its load balancer. The adapter reads its annotations."""
+
+    namespace: str
+    name: str
+    uid: str
+    annotations: Mapping[str, str]
+    ports: tuple[Port, ...]
+    source_ranges: tuple[str, ...] = ()
+    ip_families: tuple[str, ...] = ()
+    load_balancer_ip: str = ""
+    # of externalTrafficPolicy Local; 0 = traffic may go to every Node
+    health_check_node_port: int = 0
+
+
+class InvalidField(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that this cloud cannot read or enforce. `field` names it as the user wrote it."""
+
+    field: str
+    reason: str
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose balancer it is: tags that are part of the request which creates it."""
+
+    cluster_uid: str  # of the Namespace kube-system
+    service_uid: str
+
+
+# ---- the observed state
+
+DesiredT = TypeVar("DesiredT")
+ChangeT = TypeVar("ChangeT")
+
+
+class Balancer(msgspec.Struct, frozen=True, kw_only=True):
+    """A load balancer that exists. The adapter alone reads `details`."""
+
+    id: str
+    name: str
+    created_at: datetime
+    owner: Owner | None  # None: no tag of this project
+    has_foreign_tags: bool  # of another controller of load balancers
+    is_busy: bool  # a change runs: the cloud refuses another one
+    is_protected: bool  # the cloud refuses to delete it
+    targets: tuple[Target, ...]
+    addresses: tuple[str, ...]  # that clients reach, in the order of the status; empty = not ready
+    hostname: str = ""  # in the status instead of the addresses
+    speaks_proxy_protocol: bool = False  # ipMode Proxy
+    details: object
+
+
+# ---- the result of a write
+
+# "busy": another change of this balancer runs. "limit": quota or the limit of its type. "in_use": the cloud
+# keeps the object, as it is protected. All of them are told on the Service, with a growing pause.
+RejectionKind = Literal["busy", "limit", "in_use", "invalid", "unauthorized", "rate_limited", "held_back"]
+
+
+class WriteSuccess(msgspec.Struct, frozen=True, kw_only=True):
+    """The cloud has finished the change. `balancer_id` names what it created."""
+
+    balancer_id: str = ""
+
+
+class WriteRejection(msgspec.Struct, frozen=True, kw_only=True):
+    """The cloud has changed nothing, and says so in the form of its own errors; or nothing was sent."""
+
+    kind: RejectionKind
+    reason: str
+    retry_after_seconds: float | None = None
+
+
+class UnknownOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The request was sent, and no answer proves what became of it: it may still take effect.
+
+    Nothing is sent again before a listing that began a minute after the deadline.
+    """
+
+    reason: str
+
+
+WriteResult = WriteSuccess | WriteRejection | UnknownOutcome
+
+
+class Balancers(Protocol[DesiredT, ChangeT]):
+    """The load balancers of one project, by the credential of its account.
+
+    No call raises. Reads and writes share the rate limit of the project. A write ends by its deadline:
+    `write_deadline_seconds` after it began, whatever became of it.
+    """
+
+    write_deadline_seconds: float
+
+    @property
+    def credential(self) -> Credential: ...
+
+    @property
+    def rate_limit(self) -> RateLimit | None: ...
+
+    # ---- pure
+
+    def read_request(self, request: BalancerRequest) -> DesiredT | tuple[InvalidField, ...]:
+        """Return the desired balancer without targets, or all fields that this cloud cannot enforce."""
+        ...
+
+    def plan_change(
+        self, desired: DesiredT, targets: tuple[Target, ...], balancer: Balancer
+    ) -> ChangeT | None:
+        """Return the next single change, removals of targets first; None if nothing differs."""
+        ...
+
+    # ---- reads
+
+    async def list_balancers(self, cluster_uid: str) -> tuple[Balancer, ...] | Unanswered:
+        """Return all balancers with the tags of this cluster: every page of one listing, or no answer."""
+        ...
+
+    async def get_balancer(self, balancer_id: str) -> Balancer | NotFound | Unanswered:
+        """Return the balancer with exactly this id, whatever its tags."""
+        ...
+
+    # ---- writes: the caller leads, and has read the Service and the balancer before
+
+    async def create_balancer(
+        self, desired: DesiredT, targets: tuple[Target, ...], owner: Owner
+    ) -> WriteResult:
+        """Create the balancer in one request: tags, ports and targets are part of it."""
+        ...
+
+    async def change_balancer(self, balancer_id: str, change: ChangeT) -> WriteResult:
+        """Make one change, and return when the cloud has finished it."""
+        ...
+
+    async def delete_balancer(self, balancer_id: str) -> WriteResult:
+        """Delete it. Success also if the cloud has none: the caller looks again by id and by tag."""
+        ...
+
+    async def release_balancer(self, balancer_id: str) -> WriteResult:
+        """Remove our targets, ports and tags from a balancer that has to stay, and nothing else."""
+        ...
