@@ -1,12 +1,13 @@
 """The interface of every cloud adapter to load balancers: pure plans, and one change at a time."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from datetime import datetime
-from typing import Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
 from libs.clouds.instances import Credential, NotFound, RateLimit, Unanswered
+from libs.common.cloud_config.model import NodeSelectorTerm
 
 # ---- the desired state, in plain data: adapters import neither Kubernetes' types nor messages
 
@@ -50,6 +51,24 @@ class InvalidField(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+DesiredT = TypeVar("DesiredT")
+
+
+class ParsedRequest(msgspec.Struct, Generic[DesiredT], frozen=True, kw_only=True):
+    """The desired balancer without targets, and all fields that this cloud cannot enforce.
+
+    While a field is invalid, nothing is created, and no port of an existing balancer is opened. What the
+    field describes stays as it is: `desired` knows that, and its plans leave it out.
+    """
+
+    desired: DesiredT
+    invalid: tuple[InvalidField, ...] = ()
+    warnings: tuple[str, ...] = ()  # what is left out, such as a UDP port beside TCP ports
+    # Which Nodes are targets, in the form of `match_selector`: () = all, None = unreadable. Then no Node
+    # becomes a target, and no Node stops being one by its labels.
+    node_selector: tuple[NodeSelectorTerm, ...] | None = ()
+
+
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """Whose balancer it is: tags that are part of the request which creates it."""
 
@@ -58,9 +77,6 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # ---- the observed state
-
-DesiredT = TypeVar("DesiredT")
-ChangeT = TypeVar("ChangeT")
 
 
 class Balancer(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,10 +90,15 @@ class Balancer(msgspec.Struct, frozen=True, kw_only=True):
     is_busy: bool  # a change runs: the cloud refuses another one
     is_protected: bool  # the cloud refuses to delete it
     targets: tuple[Target, ...]
-    addresses: tuple[str, ...]  # that clients reach, in the order of the status; empty = not ready
-    hostname: str = ""  # in the status instead of the addresses
-    speaks_proxy_protocol: bool = False  # ipMode Proxy
     details: object
+
+
+class Ingress(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of the Service's status: an address, or a hostname."""
+
+    ip: str = ""
+    hostname: str = ""
+    is_proxy: bool = False  # ipMode Proxy; of an address only
 
 
 # ---- the result of a write
@@ -112,12 +133,15 @@ class UnknownOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 WriteResult = WriteSuccess | WriteRejection | UnknownOutcome
 
+# One change; `str` names it for operators
+ChangeT = TypeVar("ChangeT", bound=Hashable)
+
 
 class Balancers(Protocol[DesiredT, ChangeT]):
     """The load balancers of one project, by the credential of its account.
 
     No call raises. Reads and writes share the rate limit of the project. A write ends by its deadline:
-    `write_deadline_seconds` after it began, whatever became of it.
+    `write_deadline_seconds` after it began, whatever became of it. Writes of one balancer follow one another.
     """
 
     write_deadline_seconds: float
@@ -130,17 +154,39 @@ class Balancers(Protocol[DesiredT, ChangeT]):
 
     # ---- pure
 
-    def read_request(self, request: BalancerRequest) -> DesiredT | tuple[InvalidField, ...]:
-        """Return the desired balancer without targets, or all fields that this cloud cannot enforce."""
+    def read_request(self, request: BalancerRequest) -> ParsedRequest[DesiredT]:
+        """Return the desired balancer without targets."""
         ...
 
-    def plan_change(
+    def plan_changes(
         self, desired: DesiredT, targets: tuple[Target, ...], balancer: Balancer
-    ) -> ChangeT | None:
-        """Return the next single change, removals of targets first; None if nothing differs."""
+    ) -> tuple[ChangeT, ...]:
+        """Return what differs, as changes that the cloud accepts now, in their order; empty if nothing does.
+
+        Removals of targets come first, then additions. Make one of them, read the balancer, and plan again:
+        the first that the cloud has not rejected a moment ago. So a rejected value blocks nothing else.
+        """
+        ...
+
+    def plan_release(self, balancer: Balancer) -> tuple[ChangeT, ...]:
+        """Return the changes that remove our targets, ports and, at last, tags; empty if none is left.
+
+        For a balancer that has to stay, as it is protected. Nothing else of it is changed.
+        """
+        ...
+
+    def build_ingress(self, desired: DesiredT, balancer: Balancer) -> tuple[Ingress, ...]:
+        """Return the entries of the status, in their order; empty = clients cannot reach it yet."""
         ...
 
     # ---- reads
+
+    async def resolve_names(self, parsed: ParsedRequest[DesiredT]) -> ParsedRequest[DesiredT] | Unanswered:
+        """Replace names, such as those of certificates, by ids; an unknown name is an invalid field.
+
+        Needed before each plan. Nothing is sent if there is no name.
+        """
+        ...
 
     async def list_balancers(self, cluster_uid: str) -> tuple[Balancer, ...] | Unanswered:
         """Return all balancers with the tags of this cluster: every page of one listing, or no answer."""
@@ -155,7 +201,10 @@ class Balancers(Protocol[DesiredT, ChangeT]):
     async def create_balancer(
         self, desired: DesiredT, targets: tuple[Target, ...], owner: Owner
     ) -> WriteResult:
-        """Create the balancer in one request: tags, ports and targets are part of it."""
+        """Create the balancer in one request: tags and ports are part of it, and targets as far as they fit.
+
+        What is left is added by changes.
+        """
         ...
 
     async def change_balancer(self, balancer_id: str, change: ChangeT) -> WriteResult:
@@ -164,8 +213,4 @@ class Balancers(Protocol[DesiredT, ChangeT]):
 
     async def delete_balancer(self, balancer_id: str) -> WriteResult:
         """Delete it. Success also if the cloud has none: the caller looks again by id and by tag."""
-        ...
-
-    async def release_balancer(self, balancer_id: str) -> WriteResult:
-        """Remove our targets, ports and tags from a balancer that has to stay, and nothing else."""
         ...
