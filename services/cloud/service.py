@@ -42,7 +42,8 @@ class CloudService:
         account = settings.account.name
         self.spec = expand_cloud(account)
         self._cloud = build_cloud(settings, dependencies.now)
-        self._supplies_metadata = settings.supplies_metadata
+        supplies = settings.metadata_account
+        self._supplies_metadata = supplies is not None
         self.nodes = NodeTable(account, self._cloud.parse_provider_id)
         self._flow = Flow(
             parts=dependencies,
@@ -77,7 +78,7 @@ class CloudService:
         self.metadata = MetadataPoller(
             poller=self.poller,
             machines=NamedMachines(settings.account.provider, self._cloud.parse_provider_id),
-            network=settings.private_network,
+            network=supplies.network if supplies is not None else "",
         )
 
     async def run(self) -> None:

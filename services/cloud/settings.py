@@ -9,6 +9,7 @@ import msgspec
 
 from libs.clouds.instances import Anchor
 from libs.clouds.request_budget import REQUESTS_PER_MINUTE
+from libs.common.contract.instance_metadata import MetadataAccount, parse_metadata_accounts
 from libs.common.contract.instances import CLOUD_PROVIDERS
 from libs.common.contract.services import ACCOUNT_FORM, is_account_name
 from libs.common.settings import flags
@@ -73,16 +74,6 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     metadata_accounts: Annotated[tuple[str, ...], flags.CLOUD_METADATA_ACCOUNTS] = ()
-    private_network: Annotated[
-        str,
-        flags.Flag(
-            "cloud-private-network",
-            "Id of the private network in which machines are reached. Without it, only the public addresses "
-            "of a server confirm that a machine is that server (--cloud-metadata-accounts).",
-            flags.CLOUD,
-            env="HCLOUD_NETWORK",
-        ),
-    ] = ""
 
     step_seconds: float = 5.0  # a new providerID is asked for within ten seconds
     requests_per_minute: int = REQUESTS_PER_MINUTE
@@ -101,9 +92,10 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def supplies_metadata(self) -> bool:
-        """Whether this account supplies the metadata of machines."""
-        return f"{self.account.provider}/{self.account.name}" in self.metadata_accounts
+    def metadata_account(self) -> MetadataAccount | None:
+        """The entry of this account in --cloud-metadata-accounts; None if it supplies no metadata."""
+        found = parse_metadata_accounts(self.metadata_accounts).get(self.account.name)
+        return found if found is not None and found.provider == self.account.provider else None
 
     def problems(self) -> tuple[str, ...]:
         """Return the invalid settings; those of accounts only if there is one."""

@@ -71,7 +71,12 @@ class LabelerService:
         self._provider_ids = ProviderIDIndex(
             self._stream_cache, self._config_reloader.current, dependencies.monotonic
         )
-        self._instance_metadata = InstanceMetadataIndex(parse_metadata_accounts(settings.metadata_accounts))
+        self._instance_metadata = InstanceMetadataIndex(
+            {
+                account: each.provider
+                for account, each in parse_metadata_accounts(settings.metadata_accounts).items()
+            }
+        )
         self._cloud = CloudFollower(
             subjects=INSTANCE_METADATA,
             kind=InstanceMetadata,

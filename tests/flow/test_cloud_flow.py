@@ -37,7 +37,7 @@ from tests.builders import NOW, make_node
 from tests.bus_actors import NATS, wait_until
 from tests.bus_server import BusServer, make_flow_fixtures, run_service
 from tests.clocks import ManualClock
-from tests.named_machines import make_hetzner_facts
+from tests.named_machines import HCLOUD
 from tests.service_flow import ServiceFlow
 
 TOKEN = "a" * 64
@@ -342,8 +342,8 @@ async def test_the_instance_that_a_machine_names_is_asked_for(any_flow: CloudFlo
     server_id = flow.project.add_server("server-1", ipv4="192.0.2.5")
     await flow.start()
     async with flow.run(**METADATA_ON):
-        await flow.enrich(make_node("web-1"), make_hetzner_facts(str(server_id)))
-        await flow.enrich(make_node("web-2"), make_hetzner_facts("1"))
+        await flow.enrich(make_node("web-1"), HCLOUD.make_facts(str(server_id)))
+        await flow.enrich(make_node("web-2"), HCLOUD.make_facts("1"))
         machines = flow.service.metadata.machines
         await wait_until(lambda: len(machines.select_due(0.0)) == 2, "the machines are known")
         await flow.look()
@@ -362,7 +362,7 @@ async def test_many_machines_are_answered_by_one_list(flow: CloudFlow):
     await flow.start()
     async with flow.run(**METADATA_ON):
         for server_id in ids:
-            await flow.enrich(make_node(f"web-{server_id}"), make_hetzner_facts(str(server_id)))
+            await flow.enrich(make_node(f"web-{server_id}"), HCLOUD.make_facts(str(server_id)))
         machines = flow.service.metadata.machines
         await wait_until(lambda: len(machines.select_due(0.0)) == 30, "the machines are known")
         await flow.service.metadata.step()
@@ -375,7 +375,7 @@ async def test_a_token_that_changed_during_the_query_supplies_nothing(flow: Clou
     server_id = flow.project.add_server("server-1")
     await flow.start()
     async with flow.run(**METADATA_ON):
-        await flow.enrich(make_node("web-1"), make_hetzner_facts(str(server_id)))
+        await flow.enrich(make_node("web-1"), HCLOUD.make_facts(str(server_id)))
         machines = flow.service.metadata.machines
         await wait_until(lambda: bool(machines.select_due(0.0)), "the machine is known")
         flow.token_file.write_text(OTHER_TOKEN)
@@ -391,7 +391,7 @@ async def test_an_account_supplies_nothing_by_default(flow: CloudFlow):
     server_id = flow.project.add_server("web-1")
     await flow.start(make_server_node("web-1", server_id))
     async with flow.run():
-        await flow.enrich(make_node("web-2"), make_hetzner_facts(str(server_id)))
+        await flow.enrich(make_node("web-2"), HCLOUD.make_facts(str(server_id)))
         await flow.change_node(make_server_node("web-3", server_id))  # follows in the stream
         await flow.look()
         assert await get_metadata(flow, "web-2") is None

@@ -1,36 +1,108 @@
-"""cloud and the labeler give a new Node what Talos does not know of its machine, on both buses."""
+"""cloud and the labeler give a new Node what Talos does not know of its machine, at each provider."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from libs.common.bus.protocol import Bus
+from libs.common.client_tls import without_system_authorities
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
 from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
+from libs.testbed.clouds.openstack.server import SimOpenStack, SimOpenStackServer
 from services.cloud.service import CloudService
 from services.cloud.settings import CloudSettings
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
 from tests.builders import NOW, make_node
-from tests.bus_actors import wait_until
-from tests.bus_server import BusServer, make_flow_fixtures, run_service
+from tests.bus_actors import NATS, wait_until
+from tests.bus_server import BusServer, run_service
 from tests.clocks import ManualClock
+from tests.contract.clouds.openstack_account import write_cloud_conf
 from tests.labeler_actors import InMemoryNodes
-from tests.named_machines import PUBLIC_IP, make_hetzner_facts
+from tests.named_machines import HCLOUD, OPENSTACK, PUBLIC_IP, NamedCloud
 from tests.service_flow import ServiceFlow
 
 TOKEN = "a" * 64
-LABELS = {
-    "topology.kubernetes.io/region": "fsn1",
-    "topology.kubernetes.io/zone": "fsn1-dc14",
-    "node.kubernetes.io/instance-type": "cx22",
-    "instance.hetzner.cloud/provided-by": "cloud",
-}
+PRIVATE_IP, STORAGE_IP = "10.0.0.5", "10.9.0.5"
+
+
+class SimAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """Account prod at a simulated cloud. All servers have the same addresses."""
+
+    cloud: NamedCloud
+    entry: str  # in --cloud-metadata-accounts
+    settings: Mapping[str, Any]  # of cloud
+    labels: Mapping[str, str]  # of a Node whose machine is such a server
+    address: str  # at which such a machine is reached
+    uncounted: str  # of a private network that the entry does not name: other machines may have it
+    add_server: Callable[[str], str]  # creates one of that name; returns its id
+
+
+def make_hcloud_account(server: SimHcloudServer, folder: Path) -> SimAccount:
+    """Its machines are reached at their public address."""
+    project = server.cloud.add_project(TOKEN)
+    network = project.add_network()
+    token = folder / "token"
+    token.write_text(TOKEN)
+    return SimAccount(
+        cloud=HCLOUD,
+        entry="hcloud/prod",
+        settings={"credential_file": token, "endpoint": server.endpoint},
+        labels={
+            "topology.kubernetes.io/region": "fsn1",
+            "topology.kubernetes.io/zone": "fsn1-dc14",
+            "node.kubernetes.io/instance-type": "cx22",
+            "instance.hetzner.cloud/provided-by": "cloud",
+        },
+        address=PUBLIC_IP,
+        uncounted=PRIVATE_IP,
+        add_server=lambda name: str(
+            project.add_server(name, ipv4=PUBLIC_IP, private=[(network, PRIVATE_IP)])
+        ),
+    )
+
+
+def make_openstack_account(server: SimOpenStackServer, folder: Path) -> SimAccount:
+    """Its machines are reached in the network `nodes`; a floating address leads to each, too."""
+    project = server.cloud.state.add_project("web")
+    addresses = {
+        "nodes": [(PRIVATE_IP, "fixed"), (PUBLIC_IP, "floating")],
+        "storage": [(STORAGE_IP, "fixed")],
+    }
+    return SimAccount(
+        cloud=OPENSTACK,
+        entry="openstack/prod/nodes",
+        settings={"credential_file": write_cloud_conf(folder, server.endpoint)},
+        labels={
+            "topology.kubernetes.io/region": "RegionOne",
+            "topology.kubernetes.io/zone": "az-1-west",
+            "node.kubernetes.io/instance-type": "c2.large",
+        },
+        address=PRIVATE_IP,
+        uncounted=STORAGE_IP,
+        add_server=lambda name: project.add_server(
+            name, zone="az-1 (west)", flavor="c2.large", addresses=addresses
+        ),
+    )
+
+
+@asynccontextmanager
+async def open_account(provider: str, folder: Path) -> AsyncIterator[SimAccount]:
+    """The account at that provider."""
+    if provider == "hcloud":
+        async with SimHcloudServer.start(SimHcloud()) as hcloud:
+            yield make_hcloud_account(hcloud, folder)
+    else:
+        # The system's authorities take a tenth of a second, and no server here has TLS.
+        async with SimOpenStackServer.start(SimOpenStack()) as openstack:
+            with without_system_authorities():
+                yield make_openstack_account(openstack, folder)
 
 
 class MetadataFlow(ServiceFlow):
@@ -38,37 +110,25 @@ class MetadataFlow(ServiceFlow):
 
     decisions_of = "labeler.node"
 
-    def __init__(self, buses: BusServer, bus: Bus, server: SimHcloudServer, folder: Path) -> None:
+    def __init__(self, buses: BusServer, bus: Bus, account: SimAccount) -> None:
         super().__init__(bus)
         self.buses = buses
-        self.server = server
-        self.project = server.cloud.add_project(TOKEN)
+        self.account = account
         self.clock = ManualClock()
         self.kube = InMemoryNodes()
         self.cloud: CloudService
-        self.token_file = folder / "token"
-        self.token_file.write_text(TOKEN)
-
-    @classmethod
-    @asynccontextmanager
-    async def open(cls, kind: str, tmp_path: Path) -> AsyncIterator["MetadataFlow"]:
-        async with (
-            BusServer.open(kind, tmp_path) as buses,
-            SimHcloudServer.start(SimHcloud()) as server,
-            buses.open_bus("watcher") as bus,
-        ):
-            yield cls(buses, bus, server, tmp_path)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Both services, each in a process of its own; cloud asks only in `look`."""
-        accounts = ("hcloud/prod",)
         account = CloudSettings(
-            accounts=accounts, credential_file=self.token_file, endpoint=self.server.endpoint,
-            step_seconds=3600.0, requests_per_minute=10_000, metadata_accounts=accounts,
+            accounts=(f"{self.account.cloud.provider}/prod",), step_seconds=3600.0,
+            requests_per_minute=10_000, metadata_accounts=(self.account.entry,), **self.account.settings,
         )  # fmt: skip
         labeler = LabelerSettings(
-            metadata_accounts=accounts, rollout_spread_seconds=0.0, leader_silence_seconds=10_000.0
+            metadata_accounts=(self.account.entry,),
+            rollout_spread_seconds=0.0,
+            leader_silence_seconds=10_000.0,
         )
         async with (
             run_service(
@@ -81,6 +141,13 @@ class MetadataFlow(ServiceFlow):
         ):  # fmt: skip
             await self.publish_leading()
             yield
+
+    def make_machine(self, server_id: str, address: str = "", **fields: Any) -> tuple[Node, MachineFacts]:
+        """The Node of a machine that names this server and was reached at the address of such a server."""
+        node_ip = address or self.account.address
+        name = fields.get("node_name", "web-1")
+        node = make_node(name, ip=node_ip, uid=f"uid-{name}")
+        return node, self.account.cloud.make_facts(server_id, node_ip=node_ip, **fields)
 
     async def join(self, node: Node, facts: MachineFacts) -> None:
         """The Node joins; cloud knows what its machine names."""
@@ -98,31 +165,58 @@ class MetadataFlow(ServiceFlow):
         await self.enrich(node, facts)
 
 
-flow, any_flow = make_flow_fixtures(MetadataFlow.open)
+@asynccontextmanager
+async def open_flow(kind: str, provider: str, folder: Path) -> AsyncIterator[MetadataFlow]:
+    async with (
+        BusServer.open(kind, folder) as buses,
+        open_account(provider, folder) as account,
+        buses.open_bus("watcher") as bus,
+    ):
+        yield MetadataFlow(buses, bus, account)
+
+
+@pytest.fixture(params=["hcloud", "openstack"])
+def provider(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+async def flow(provider: str, tmp_path: Path) -> AsyncIterator[MetadataFlow]:
+    async with open_flow("memory", provider, tmp_path) as running:
+        yield running
+
+
+@pytest.fixture(params=["memory", NATS])
+async def any_flow(
+    request: pytest.FixtureRequest, provider: str, tmp_path: Path
+) -> AsyncIterator[MetadataFlow]:
+    async with open_flow(request.param, provider, tmp_path) as running:
+        yield running
 
 
 async def test_a_new_node_waits_for_its_account_and_gets_what_the_native_controller_writes(
     any_flow: MetadataFlow,
 ):
     flow = any_flow
-    server_id = flow.project.add_server("server-1", ipv4=PUBLIC_IP)
-    node, facts = make_node(ip=PUBLIC_IP), make_hetzner_facts(str(server_id))
+    server_id = flow.account.add_server("server-1")
+    provider_id = f"{flow.account.cloud.prefix}{server_id}"
+    node, facts = flow.make_machine(server_id)
     await flow.start()
     async with flow.run():
         await flow.join(node, facts)
         waits = await flow.wait_for_decision("web-1", "blocked")
-        assert f"no answer about hcloud://{server_id} yet" in waits.reason
+        assert f"no answer about {provider_id} yet" in waits.reason
         await flow.look(node, facts)
         await flow.wait_for_decision("web-1", "initialized")
     written = flow.kube.node("web-1")
-    assert written.spec.provider_id == f"hcloud://{server_id}"
-    assert {key: written.labels[key] for key in LABELS} == LABELS
+    assert written.spec.provider_id == provider_id
+    assert {key: written.labels[key] for key in flow.account.labels} == flow.account.labels
     assert written.is_initialized
 
 
 async def test_the_labeler_asks_again_by_itself_for_what_its_account_has_supplied(flow: MetadataFlow):
-    server_id = flow.project.add_server("server-1", ipv4=PUBLIC_IP)
-    node, facts = make_node(ip=PUBLIC_IP), make_hetzner_facts(str(server_id))
+    node, facts = flow.make_machine(flow.account.add_server("server-1"))
     await flow.start()
     async with flow.run():
         await flow.join(node, facts)
@@ -132,24 +226,19 @@ async def test_the_labeler_asks_again_by_itself_for_what_its_account_has_supplie
         await flow.wait_for_decision("web-1", "initialized")
 
 
-@pytest.mark.parametrize(
-    ("node_ip", "why"),
-    [("192.0.2.9", "reached at 192.0.2.9"), ("10.0.0.5", "reached at 10.0.0.5")],
-    ids=["own-address", "same-private-address-elsewhere"],
-)
-async def test_a_machine_with_a_neighbours_serial_number_does_not_get_its_provider_id(
-    flow: MetadataFlow, node_ip: str, why: str
+@pytest.mark.parametrize("is_the_neighbours", [False, True], ids=["own-address", "same-address-elsewhere"])
+async def test_a_machine_that_names_a_neighbour_does_not_get_its_provider_id(
+    flow: MetadataFlow, is_the_neighbours: bool
 ):
-    network = flow.project.add_network()
-    server_id = flow.project.add_server("neighbour", ipv4=PUBLIC_IP, private=[(network, "10.0.0.5")])
-    node, facts = make_node(ip=node_ip), make_hetzner_facts(str(server_id), node_ip=node_ip)
+    node_ip = flow.account.uncounted if is_the_neighbours else "192.0.2.9"
+    node, facts = flow.make_machine(flow.account.add_server("neighbour"), node_ip)
     await flow.start()
     async with flow.run():
         await flow.join(node, facts)
         for _ in range(3):
             await flow.look(node, facts)
             decided = await flow.wait_for_decision("web-1", "blocked")
-        await wait_until(lambda: has_reason(flow, why), "the reason is published")
+        await wait_until(lambda: has_reason(flow, f"reached at {node_ip}"), "the reason is published")
         assert decided.outcome == "blocked"
     written = flow.kube.node("web-1")
     assert (written.spec.provider_id, written.is_initialized) == ("", False)
@@ -161,10 +250,9 @@ async def has_reason(flow: MetadataFlow, why: str) -> bool:
 
 
 async def test_of_two_machines_that_name_one_server_neither_gets_its_provider_id(flow: MetadataFlow):
-    server_id = flow.project.add_server("neighbour", ipv4=PUBLIC_IP)
-    node, facts = make_node(ip=PUBLIC_IP), make_hetzner_facts(str(server_id))
-    liar = make_node("web-2", uid="uid-2", ip="192.0.2.9")
-    lie = make_hetzner_facts(str(server_id), node_name="web-2", node_ip="192.0.2.9")
+    server_id = flow.account.add_server("neighbour")
+    node, facts = flow.make_machine(server_id)
+    liar, lie = flow.make_machine(server_id, "192.0.2.9", node_name="web-2")
     await flow.start()
     async with flow.run():
         await flow.join(liar, lie)
@@ -179,8 +267,7 @@ async def test_of_two_machines_that_name_one_server_neither_gets_its_provider_id
 
 
 async def test_a_query_from_before_the_machine_was_reached_does_not_count(flow: MetadataFlow):
-    server_id = flow.project.add_server("server-1", ipv4=PUBLIC_IP)
-    node, facts = make_node(ip=PUBLIC_IP), make_hetzner_facts(str(server_id))
+    node, facts = flow.make_machine(flow.account.add_server("server-1"))
     later = msgspec.structs.replace(facts, queried_at=NOW + timedelta(seconds=100))
     await flow.start()
     async with flow.run():

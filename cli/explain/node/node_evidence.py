@@ -23,6 +23,7 @@ from libs.common.contract.events import (
     NodeObserved,
     NodeUnreachable,
 )
+from libs.common.contract.instances import get_provider
 from libs.common.contract.machine import ForeignMachine, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.services import ServiceSpec
@@ -235,7 +236,7 @@ def complete_by_accounts(evidence: NodeEvidence) -> NodeEvidence:
     if not messages or not isinstance(event, NodeEnriched) or not isinstance(described, DescribedNode):
         return evidence
     machine = NamedMachine(node=evidence.node, facts=event.facts, verified_by=event.verified_by)
-    accounts = {account: each.provider_id.partition("://")[0] for account, each in messages.items()}
+    accounts = {account: get_provider(each.provider_id) for account, each in messages.items()}
     completed = complete_facts(machine, accounts, messages, lambda provider_id: frozenset())
     if completed.supplement is None:
         return evidence

@@ -20,6 +20,7 @@ UUID: Final = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 # Nothing runs on it until an operator acts. A soft-deleted server can be restored, so it still exists.
 _SHUT_DOWN: Final = {"SHUTOFF", "SUSPENDED", "SHELVED", "SHELVED_OFFLOADED", "SOFT_DELETED"}
+_OTHER_THAN_LABEL: Final = re.compile(r"[^-A-Za-z0-9_.]+")  # the cloud's own controller replaces it in zones
 Service = Literal["compute", "network"]
 
 _Id = Annotated[str, msgspec.Meta(pattern=f"^{UUID}$")]
@@ -215,7 +216,7 @@ def _build_instance(server: _Server, login: Login) -> Instance | Unanswered:
         is_shut_down=server.status in _SHUT_DOWN,
         project=server.tenant_id,
         region=login.region,
-        zone=server.zone,
+        zone=_OTHER_THAN_LABEL.sub("-", server.zone).strip("-_."),
         instance_type=server.flavor.original_name,
         addresses=addresses,
     )

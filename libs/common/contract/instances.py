@@ -61,6 +61,21 @@ def get_provider(provider_id: str) -> str:
     return _PROVIDER_OF.get(scheme, "") if separator else ""
 
 
+def is_same_instance(one: str, other: str) -> bool:
+    """Return whether two providerIDs name one instance. Those of OpenStack may name the region or not."""
+    if one == other:
+        return True
+    (scheme, region, server), (other_scheme, other_region, other_server) = map(_split, (one, other))
+    is_openstack = scheme == other_scheme == CLOUD_PROVIDERS["openstack"]
+    return is_openstack and bool(server) and server == other_server and "" in {region, other_region}
+
+
+def _split(provider_id: str) -> tuple[str, str, str]:
+    scheme, _, rest = provider_id.partition("://")
+    region, _, server = rest.partition("/")
+    return scheme, region, server
+
+
 def encode_instance_record(record: InstanceRecord) -> str:
     """Return the value of the annotation: equal records give equal text."""
     return msgspec.json.encode(record, order="sorted").decode()

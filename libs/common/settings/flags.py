@@ -164,7 +164,10 @@ CLOUD_METADATA_ACCOUNTS: Final = Flag(
     "cloud-metadata-accounts",
     "Cloud accounts that supply providerID, region, zone and instance type of their servers on the platforms "
     "nocloud and metal, as provider/account, such as hcloud/prod. Their Nodes stay uninitialized until then. "
-    "metadata queries the SMBIOS of machines for it.",
+    "metadata queries the SMBIOS of machines for it. Public addresses of a server confirm that a machine is "
+    "that server. hcloud/prod/4711 also names the private network in which machines are reached, so that its "
+    "addresses confirm, too: by its id at hcloud, by its name at openstack. No other network of the project "
+    "may have that name.",
     CLOUD,
 )
 TALOSCONFIG: Final = Flag(

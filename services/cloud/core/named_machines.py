@@ -131,6 +131,8 @@ def build_metadata(
         return msgspec.structs.replace(answer, why_withheld=found.reason)
     if not isinstance(found, Instance) or found.id != machine.instance_id:
         return msgspec.structs.replace(answer, why_withheld=f"it has no instance {machine.instance_id}")
+    if found.is_shut_down:  # so it is not the machine that answers, which may have its address
+        return msgspec.structs.replace(answer, why_withheld=f"instance {machine.instance_id} is shut down")
     return msgspec.structs.replace(
         answer,
         region=found.region,

@@ -112,7 +112,10 @@ class OpenStackState:
         self.max_microversion: Microversion = (2, 96)
         self.max_limit = 1000  # servers of a page
         self.unix_time = unix_time
-        self._ids = (str(uuid.UUID(int=number << 64, version=4)) for number in itertools.count(1))
+        # In the order of their creation; the end has many digits, as in a real id and not in a placeholder.
+        self._ids = (
+            str(uuid.UUID(int=number << 64 | 0xD521F0E6A5C7B11, version=4)) for number in itertools.count(1)
+        )
 
     def add_project(self, name: str, region: str = "RegionOne") -> SimProject:
         """Create a project with a user of its name, whose password is `<name>-secret`."""

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Final
 
 from libs.common.cloud_config.fact_fields import FIELDS
+from libs.common.contract.instances import is_same_instance
 from libs.common.contract.machine import MachineFacts, PlatformMetadata, why_metadata_incomplete
 from libs.common.contract.node import Node
 from libs.common.contract.node_patch import NodeChanges
@@ -106,7 +107,7 @@ def _may_stay_incomplete(node: Node, facts: MachineFacts) -> bool:
 def describe_mismatch(node: Node, platform: PlatformMetadata, *, source: str = "the machine reports") -> str:
     """Describe how the Node's providerID differs from the one that `source` gives; "" if it does not."""
     existing, reported = node.spec.provider_id, derive_native_provider_id(platform)
-    if not existing or not reported or existing == reported:
+    if not existing or not reported or is_same_instance(existing, reported):
         return ""
     if platform.platform in PLATFORMS_THAT_IGNORE_CASE and existing.lower() == reported.lower():
         return ""

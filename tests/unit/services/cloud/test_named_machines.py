@@ -11,7 +11,7 @@ from libs.common.contract.events import InstanceMetadata
 from services.cloud.core.named_machines import NamedMachine, NamedMachines, build_metadata
 from tests.builders import NOW, STREAM_ID, make_node, make_node_enriched, make_unreachable
 from tests.cloud_rounds import SILENCE, make_instance, make_query
-from tests.named_machines import make_hetzner_facts
+from tests.named_machines import HCLOUD
 
 ADDRESSES = (InstanceAddress("192.0.2.5"), InstanceAddress("10.0.0.5", "9"), InstanceAddress("10.0.0.7", "8"))
 SERVER = msgspec.structs.replace(
@@ -32,7 +32,7 @@ class Machines:
     def enrich(
         self, serial_number: str = "4711", *, uid: str = "uid-1", at: float = 0.0, **node: Any
     ) -> None:
-        facts = make_hetzner_facts(serial_number, queried_at=NOW + timedelta(seconds=at))
+        facts = HCLOUD.make_facts(serial_number or "none", queried_at=NOW + timedelta(seconds=at))
         self.table.apply(make_node_enriched(make_node("web-1", uid=uid, **node), facts))
 
     def is_due(self, now: float) -> bool:
@@ -126,8 +126,9 @@ def test_a_private_address_counts_only_in_the_configured_network(
         (Deleted(), "it has no instance 4711"),
         (make_instance("4712"), "it has no instance 4711"),
         (SILENCE, "no answer within 15 s"),
+        (msgspec.structs.replace(SERVER, is_shut_down=True), "instance 4711 is shut down"),
     ],
-    ids=["not-found", "deleted", "another-one", "silence"],
+    ids=["not-found", "deleted", "another-one", "silence", "shut-down"],
 )
 def test_without_that_exact_instance_nothing_is_supplied(machines: Machines, found: Instance, why: str):
     [machine] = machines.table.select_due(0.0)

@@ -23,28 +23,32 @@ from services.labeler.core.plan import ClusterConfig, Plan, plan_node
 from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_node, make_node_enriched, make_unreachable
 from tests.cli_snapshots import make_evidence, make_flow, render_lines
-from tests.named_machines import PUBLIC_IP, make_hetzner_facts, make_instance_metadata
+from tests.named_machines import HCLOUD, NAMED_CLOUDS, OPENSTACK, PUBLIC_IP, NamedCloud
 
-ACCOUNTS = {"prod": "hcloud"}
-BOTH = {"prod": "hcloud", "test": "hcloud"}
-FACTS = make_hetzner_facts("4711")
 NODE = make_node(ip=PUBLIC_IP)
-SUPPLIED = {"provider_id": "hcloud://4711", "region": "fsn1", "zone": "fsn1-dc14", "instance_type": "cx22"}
+
+
+@pytest.fixture(params=NAMED_CLOUDS.values(), ids=list(NAMED_CLOUDS))
+def cloud(request: pytest.FixtureRequest) -> NamedCloud:
+    """The cloud of the account and of the machine: each proof is the same at every provider."""
+    found: NamedCloud = request.param
+    return found
 
 
 def complete(
+    cloud: NamedCloud,
     *messages: InstanceMetadata,
     node: Node = NODE,
-    facts: MachineFacts = FACTS,
+    facts: MachineFacts | None = None,
     verified_by: str = "nodename",
-    accounts: dict[str, str] = ACCOUNTS,
+    accounts: tuple[str, ...] = ("prod",),
     rivals: frozenset[str] = frozenset(),
 ) -> MachineFacts:
     return complete_facts(
-        NamedMachine(node=node, facts=facts, verified_by=verified_by),
-        accounts,
+        NamedMachine(node=node, facts=facts or cloud.make_facts(), verified_by=verified_by),
+        dict.fromkeys(accounts, cloud.provider),
         {message.account: message for message in messages},
-        lambda provider_id: rivals if provider_id == "hcloud://4711" else frozenset(),
+        lambda provider_id: rivals if provider_id == cloud.provider_id else frozenset(),
     )
 
 
@@ -52,49 +56,63 @@ def plan(facts: MachineFacts, node: Node = NODE, **config: Any) -> Plan:
     return plan_node(node, facts, "nodename", ClusterConfig(**config))
 
 
-def test_a_confirmed_instance_completes_what_the_machine_does_not_report():
-    facts = complete(make_instance_metadata())
-    assert {field: getattr(facts.platform, field) for field in SUPPLIED} == SUPPLIED
+def test_a_confirmed_instance_completes_what_the_machine_does_not_report(cloud: NamedCloud):
+    facts = complete(cloud, cloud.make_metadata())
+    supplied = {
+        "provider_id": cloud.provider_id, "region": "fsn1", "zone": "fsn1-dc14", "instance_type": "cx22"
+    }  # fmt: skip
+    assert {field: getattr(facts.platform, field) for field in supplied} == supplied
     assert facts.supplement is not None
-    assert (facts.supplement.account, facts.supplement.fields) == ("prod", tuple(SUPPLIED))
+    assert (facts.supplement.account, facts.supplement.fields) == ("prod", tuple(supplied))
 
 
-def test_the_own_metadata_of_the_machine_wins():
-    own = make_hetzner_facts("4711", platform="nocloud", region="here", instance_type="big")
-    facts = complete(make_instance_metadata(), facts=own)
+def test_the_own_metadata_of_the_machine_wins(cloud: NamedCloud):
+    own = cloud.make_facts(platform="nocloud", region="here", instance_type="big")
+    facts = complete(cloud, cloud.make_metadata(), facts=own)
     assert (facts.platform.region, facts.platform.instance_type) == ("here", "big")
-    assert (facts.platform.zone, facts.platform.provider_id) == ("fsn1-dc14", "hcloud://4711")
+    assert (facts.platform.zone, facts.platform.provider_id) == ("fsn1-dc14", cloud.provider_id)
     assert facts.supplement is not None
     assert facts.supplement.fields == ("provider_id", "zone")
 
 
-@pytest.mark.parametrize(
-    ("messages", "changes", "why"),
-    [
-        ([], {}, "account prod: no answer about hcloud://4711 yet"),
-        ([{"node_uid": "uid-2"}], {}, "no answer about hcloud://4711 yet"),
-        ([{"provider_id": "hcloud://4712"}], {}, "no answer about hcloud://4711 yet"),
-        ([{"why_withheld": "it has no instance 4711"}], {}, "hcloud://4711: it has no instance 4711"),
-        ([{"addresses": ("192.0.2.6", "10.0.0.5")}], {}, "are 192.0.2.6, 10.0.0.5"),
-        ([{"addresses": ()}], {}, "are none that counts"),
-        ([{"asked_at": NOW - timedelta(microseconds=1)}], {}, "since the machine was last reached"),
-        ([{}], {"verified_by": "system-uuid"}, "only its systemUUID is known"),
-        ([{}], {"rivals": frozenset({"web-3", "web-2"})}, "Node web-2 names hcloud://4711, too"),
-        ([{}, {"account": "test"}], {"accounts": BOTH}, "prod and test both have"),
-        ([{}], {"facts": msgspec.structs.replace(FACTS, system=None)}, "has not queried its SMBIOS"),
-        ([{}], {"facts": make_hetzner_facts("4711", node_ip="192.0.2.9")}, "reached at 192.0.2.9"),
-        ([{}], {"facts": make_hetzner_facts("4712")}, "no answer about hcloud://4712 yet"),
-    ],
-    ids=[
-        "no-message", "former-node", "another-instance", "withheld", "address-of-another", "no-address",
-        "asked-before-it-was-reached", "known-by-uuid", "two-machines-name-it", "two-accounts-have-it",
-        "smbios-not-queried", "reached-through-nat", "it-names-another-one-now",
-    ],
-)  # fmt: skip
+# What each proof lacks; `{own}` and `{other}` are the providerIDs of the own and the neighbour's instance.
+UNPROVEN: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
+    "no-message": ([], {}, "account prod: no answer about {own} yet"),
+    "former-node": ([{"node_uid": "uid-2"}], {}, "no answer about {own} yet"),
+    "another-instance": ([{"provider_id": "hcloud://1"}], {}, "no answer about {own} yet"),
+    "withheld": ([{"why_withheld": "it is shut down"}], {}, "{own}: it is shut down"),
+    "address-of-another": ([{"addresses": ("192.0.2.6", "10.0.0.5")}], {}, "are 192.0.2.6, 10.0.0.5"),
+    "no-address": ([{"addresses": ()}], {}, "are none that counts"),
+    "asked-before-it-was-reached": (
+        [{"asked_at": NOW - timedelta(microseconds=1)}], {}, "since the machine was last reached",
+    ),
+    "known-by-uuid": ([{}], {"verified_by": "system-uuid"}, "only its systemUUID is known"),
+    "two-machines-name-it": ([{}], {"rivals": frozenset({"web-3", "web-2"})}, "Node web-2 names {own}, too"),
+    "two-accounts-have-it": (
+        [{}, {"account": "test"}], {"accounts": ("prod", "test")}, "prod and test both have",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("messages", "changes", "why"), UNPROVEN.values(), ids=UNPROVEN)
 def test_a_machine_that_is_not_proven_to_be_the_instance_waits(
-    messages: list[dict[str, Any]], changes: dict[str, Any], why: str
+    cloud: NamedCloud, messages: list[dict[str, Any]], changes: dict[str, Any], why: str
 ):
-    facts = complete(*(make_instance_metadata(**each) for each in messages), **changes)
+    facts = complete(cloud, *(cloud.make_metadata(**each) for each in messages), **changes)
+    assert_waits(facts, why.format(own=cloud.provider_id))
+
+
+def test_a_machine_that_is_not_seen_to_be_the_instance_waits(cloud: NamedCloud):
+    not_queried = msgspec.structs.replace(cloud.make_facts(), system=None)
+    assert_waits(complete(cloud, cloud.make_metadata(), facts=not_queried), "has not queried its SMBIOS")
+    through_nat = cloud.make_facts(node_ip="192.0.2.9")
+    assert_waits(complete(cloud, cloud.make_metadata(), facts=through_nat), "reached at 192.0.2.9")
+    liar = cloud.make_facts(cloud.neighbour)
+    why = f"no answer about {cloud.neighbours_provider_id} yet"
+    assert_waits(complete(cloud, cloud.make_metadata(), facts=liar), why)
+
+
+def assert_waits(facts: MachineFacts, why: str) -> None:
     assert facts.supplement is not None
     assert why in facts.supplement.why_awaited
     assert facts.platform.provider_id == ""
@@ -105,65 +123,78 @@ def test_a_machine_that_is_not_proven_to_be_the_instance_waits(
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("accounts", "facts"),
     [
-        {"accounts": {}},
-        {"facts": make_hetzner_facts("4711", manufacturer="Dell Inc.")},
-        {"facts": make_hetzner_facts("4711", platform="hcloud", provider_id="hcloud://4711")},
-        {"facts": msgspec.structs.replace(make_hetzner_facts("4711", platform="hcloud"), system=None)},
-        {"facts": make_hetzner_facts("4711", platform="nocloud", provider_id="proxmox://a/1")},
+        ((), {}),
+        (("prod",), {"platform": "openstack", "provider_id": "openstack:///1"}),
+        (("prod",), {"platform": "nocloud", "provider_id": "proxmox://a/1"}),
     ],
-    ids=["no-account", "other-maker", "talos-knows-the-cloud", "and-smbios-not-queried", "own-provider-id"],
+    ids=["no-account", "talos-knows-the-cloud", "own-provider-id"],
 )
-def test_other_machines_are_left_as_they_are(changes: dict[str, Any]):
-    facts = changes.get("facts", FACTS)
-    assert complete(make_instance_metadata(), **changes) is facts
+def test_other_machines_are_left_as_they_are(
+    cloud: NamedCloud, accounts: tuple[str, ...], facts: dict[str, Any]
+):
+    given = cloud.make_facts(**facts)
+    assert complete(cloud, cloud.make_metadata(), accounts=accounts, facts=given) is given
+    unknown = msgspec.structs.replace(given, system=None)
+    assert complete(cloud, cloud.make_metadata(), accounts=accounts, facts=unknown) is unknown
 
 
-def test_one_of_two_accounts_that_has_the_instance_suffices():
-    foreign = make_instance_metadata(account="test", why_withheld="it has no instance 4711")
-    facts = complete(make_instance_metadata(), foreign, accounts=BOTH)
-    assert facts.platform.provider_id == "hcloud://4711"
+@pytest.mark.parametrize(("ours", "other"), [(HCLOUD, OPENSTACK), (OPENSTACK, HCLOUD)], ids=NAMED_CLOUDS)
+def test_a_machine_of_another_cloud_is_left_as_it_is(ours: NamedCloud, other: NamedCloud):
+    foreign = other.make_facts()
+    assert complete(ours, ours.make_metadata(), facts=foreign) is foreign
 
 
-def test_an_older_answer_completes_a_node_that_has_its_provider_id():
-    node = make_node(ip=PUBLIC_IP, provider_id="hcloud://4711", taints=())
-    before = make_instance_metadata(asked_at=NOW - timedelta(hours=1))
-    assert complete(before, node=node).platform.zone == "fsn1-dc14"
-    assert complete(node=node) is FACTS  # nothing is awaited
+def test_one_of_two_accounts_that_has_the_instance_suffices(cloud: NamedCloud):
+    foreign = cloud.make_metadata(account="test", why_withheld="it has no such instance")
+    facts = complete(cloud, cloud.make_metadata(), foreign, accounts=("prod", "test"))
+    assert facts.platform.provider_id == cloud.provider_id
 
 
-def test_only_public_addresses_that_the_machine_has_are_those_that_its_cloud_names():
-    private = make_hetzner_facts("4711", node_ip="10.0.0.5")
-    for own, named in ((FACTS, [PUBLIC_IP]), (private, [])):
-        facts = complete(make_instance_metadata(addresses=(PUBLIC_IP, "10.0.0.5", "198.51.100.9")), facts=own)
-        assert facts.platform.provider_id == "hcloud://4711"
+def test_an_older_answer_completes_a_node_that_has_its_provider_id(cloud: NamedCloud):
+    node = make_node(ip=PUBLIC_IP, provider_id=cloud.provider_id, taints=())
+    before = cloud.make_metadata(asked_at=NOW - timedelta(hours=1))
+    assert complete(cloud, before, node=node).platform.zone == "fsn1-dc14"
+    facts = cloud.make_facts()
+    assert complete(cloud, node=node, facts=facts) is facts  # nothing is awaited
+
+
+def test_only_public_addresses_that_the_machine_has_are_those_that_its_cloud_names(cloud: NamedCloud):
+    message = cloud.make_metadata(addresses=(PUBLIC_IP, "10.0.0.5", "198.51.100.9"))
+    for node_ip, named in ((PUBLIC_IP, [PUBLIC_IP]), ("10.0.0.5", [])):
+        facts = complete(cloud, message, facts=cloud.make_facts(node_ip=node_ip))
+        assert facts.platform.provider_id == cloud.provider_id
         assert [each.address for each in facts.addresses if each.link == EXTERNAL_LINK] == named
 
 
 # ---- the plan
 
 
-def test_a_completed_machine_is_initialized_like_by_the_native_controller():
-    planned = plan(complete(make_instance_metadata()))
-    assert (planned.outcome, planned.changes.provider_id) == ("initialized", "hcloud://4711")
+def test_a_completed_machine_is_initialized_like_by_the_native_controller(cloud: NamedCloud):
+    planned = plan(complete(cloud, cloud.make_metadata()))
+    assert (planned.outcome, planned.changes.provider_id) == ("initialized", cloud.provider_id)
     labels = planned.changes.labels
-    assert labels["topology.kubernetes.io/region"] == "fsn1"
-    assert labels["topology.kubernetes.io/zone"] == "fsn1-dc14"
-    assert labels["node.kubernetes.io/instance-type"] == "cx22"
-    assert labels["instance.hetzner.cloud/provided-by"] == "cloud"
+    expected = {
+        "topology.kubernetes.io/region": "fsn1",
+        "topology.kubernetes.io/zone": "fsn1-dc14",
+        "node.kubernetes.io/instance-type": "cx22",
+        **cloud.labels,
+    }
+    assert {key: labels[key] for key in expected} == expected
+    assert bool(cloud.labels) is any(key.startswith("instance.hetzner.cloud/") for key in labels)
 
 
-def test_the_node_stays_ours_and_keeps_its_labels_when_the_account_is_removed():
-    node = apply_plan(NODE, plan(complete(make_instance_metadata())))
-    later = plan(FACTS, node)
+def test_the_node_stays_ours_and_keeps_its_labels_when_the_account_is_removed(cloud: NamedCloud):
+    node = apply_plan(NODE, plan(complete(cloud, cloud.make_metadata())))
+    later = plan(cloud.make_facts(), node)
     assert (later.outcome, later.node_summary) == ("unchanged", ())
-    assert plan(complete(node=node), node).outcome == "unchanged"
+    assert plan(complete(cloud, node=node), node).outcome == "unchanged"
 
 
-def test_a_changed_instance_type_changes_the_label():
-    node = apply_plan(NODE, plan(complete(make_instance_metadata())))
-    larger = complete(make_instance_metadata(instance_type="cx32"), node=node)
+def test_a_changed_instance_type_changes_the_label(cloud: NamedCloud):
+    node = apply_plan(NODE, plan(complete(cloud, cloud.make_metadata())))
+    larger = complete(cloud, cloud.make_metadata(instance_type="cx32"), node=node)
     assert plan(larger, node).changes.labels["node.kubernetes.io/instance-type"] == "cx32"
 
 
@@ -173,10 +204,12 @@ def test_a_changed_instance_type_changes_the_label():
 class Index:
     """The labeler's view of machines and messages."""
 
-    def __init__(self) -> None:
-        self.index = InstanceMetadataIndex(ACCOUNTS)
+    def __init__(self, cloud: NamedCloud) -> None:
+        self.cloud = cloud
+        self.index = InstanceMetadataIndex({"prod": cloud.provider})
 
-    def enrich(self, name: str = "web-1", facts: MachineFacts = FACTS) -> NodeEnriched:
+    def enrich(self, name: str = "web-1", facts: MachineFacts | None = None) -> NodeEnriched:
+        facts = facts or self.cloud.make_facts()
         event = make_node_enriched(make_node(name, ip=facts.node_ip), facts)
         self.index.apply(event)
         return event
@@ -187,11 +220,15 @@ class Index:
         return supplement.why_awaited
 
 
-def test_a_message_completes_the_event_and_the_result_is_kept():
-    one = Index()
+@pytest.fixture
+def one(cloud: NamedCloud) -> Index:
+    return Index(cloud)
+
+
+def test_a_message_completes_the_event_and_the_result_is_kept(one: Index):
     event = one.enrich()
     assert "no answer" in one.why(event)
-    one.index.apply_metadata(make_instance_metadata())
+    one.index.apply_metadata(one.cloud.make_metadata())
     assert one.why(event) == ""
     assert one.index.complete(event) is one.index.complete(event)
 
@@ -199,47 +236,51 @@ def test_a_message_completes_the_event_and_the_result_is_kept():
 @pytest.mark.parametrize(
     "replayed",
     [
-        make_instance_metadata(why_withheld="it has no instance 4711"),
-        make_instance_metadata(asked_at=NOW, addresses=()),
-        make_instance_metadata(account="stranger", asked_at=NOW + timedelta(hours=1)),
+        {"why_withheld": "it has no such instance"},
+        {"asked_at": NOW, "addresses": ()},
+        {"account": "stranger", "asked_at": NOW + timedelta(hours=1)},
     ],
     ids=["same-time", "older", "unlisted-account"],
 )
-def test_a_replayed_message_or_one_of_an_unlisted_account_changes_nothing(replayed: InstanceMetadata):
-    one = Index()
+def test_a_replayed_message_or_one_of_an_unlisted_account_changes_nothing(
+    one: Index, replayed: dict[str, Any]
+):
     event = one.enrich()
-    one.index.apply_metadata(make_instance_metadata())
-    one.index.apply_metadata(replayed)
+    one.index.apply_metadata(one.cloud.make_metadata())
+    one.index.apply_metadata(one.cloud.make_metadata(**replayed))
     assert one.why(event) == ""
 
 
 WRONG = MachineFault(kind="wrong_machine", step="Nodename", message="another one answers")
-LIAR = make_hetzner_facts("4711", node_name="web-2", node_ip="192.0.2.9")
 
 
-def test_two_machines_that_name_one_instance_both_wait_until_one_names_another():
-    one = Index()
+def test_two_machines_that_name_one_instance_both_wait_until_one_names_another(one: Index):
     event = one.enrich()
-    one.index.apply_metadata(make_instance_metadata())
+    one.index.apply_metadata(one.cloud.make_metadata())
     assert one.why(event) == ""
-    liar = one.enrich("web-2", LIAR)
+    lie = make_lie(one.cloud)
+    liar = one.enrich("web-2", lie)
     assert "Node web-2 names" in one.why(event)
     assert "Node web-1 names" in one.why(liar)
-    one.index.apply(make_unreachable(make_node("web-2"), last_known=LIAR))
+    one.index.apply(make_unreachable(make_node("web-2"), last_known=lie))
     assert "Node web-2 names" in one.why(event)  # silence proves nothing
-    one.index.apply(make_unreachable(make_node("web-2"), fault=WRONG, last_known=LIAR))
+    one.index.apply(make_unreachable(make_node("web-2"), fault=WRONG, last_known=lie))
     assert one.why(event) == ""
-    one.enrich("web-2", LIAR)
+    one.enrich("web-2", lie)
     assert "Node web-2 names" in one.why(event)
-    one.enrich("web-2", make_hetzner_facts("4712", node_name="web-2"))
+    one.enrich("web-2", one.cloud.make_facts(one.cloud.neighbour, node_name="web-2"))
     assert one.why(event) == ""
 
 
-def test_a_new_stream_of_the_flow_keeps_the_messages_which_are_followed_beside_it():
-    one = Index()
+def make_lie(cloud: NamedCloud) -> MachineFacts:
+    """Facts of web-2, which names the instance of web-1."""
+    return cloud.make_facts(node_name="web-2", node_ip="192.0.2.9")
+
+
+def test_a_new_stream_of_the_flow_keeps_the_messages_which_are_followed_beside_it(one: Index):
     event = one.enrich()
-    one.enrich("web-2", LIAR)
-    one.index.apply_metadata(make_instance_metadata())
+    one.enrich("web-2", make_lie(one.cloud))
+    one.index.apply_metadata(one.cloud.make_metadata())
     one.index.clear()
     assert one.why(event) == ""
     one.index.clear_metadata()
@@ -249,36 +290,37 @@ def test_a_new_stream_of_the_flow_keeps_the_messages_which_are_followed_beside_i
 # ---- the commands
 
 
-def explain(node: Node, *messages: InstanceMetadata) -> NodeExplanation:
+def explain(cloud: NamedCloud, node: Node, *messages: InstanceMetadata) -> NodeExplanation:
     """As `explain node` after metadata's message about the machine, which it has queried without SMBIOS."""
-    event = make_node_enriched(node, FACTS)
-    queried = msgspec.structs.replace(FACTS, system=None, queried_at=NOW + timedelta(hours=1))
+    facts = cloud.make_facts()
+    event = make_node_enriched(node, facts)
+    queried = msgspec.structs.replace(facts, system=None, queried_at=NOW + timedelta(hours=1))
     described = DescribedNode(node=node, facts=queried)
     flow = make_flow("web-1", event, *messages)
     return explain_node_evidence(make_evidence(node, machine_result=described, flow=flow), DeletionPolicy())
 
 
-def test_explain_node_names_the_account_that_supplies_a_value():
-    told = explain(NODE, make_instance_metadata())
+def test_explain_node_names_the_account_that_supplies_a_value(cloud: NamedCloud):
+    told = explain(cloud, NODE, cloud.make_metadata())
     [text] = [check.text for check in told.checks if check.name == "machine"]
     assert "(metal, fsn1-dc14, cx22)" in text
     assert "providerID, region, zone, instance type from cloud account prod" in text
     assert told.plan is not None
-    assert told.plan.changes.provider_id == "hcloud://4711"
+    assert told.plan.changes.provider_id == cloud.provider_id
 
 
-def test_explain_node_says_why_an_account_supplies_nothing():
-    told = explain(NODE, make_instance_metadata(why_withheld="it has no instance 4711"))
+def test_explain_node_says_why_an_account_supplies_nothing(cloud: NamedCloud):
+    told = explain(cloud, NODE, cloud.make_metadata(why_withheld="it has no such instance"))
     assert told.plan is not None
     assert told.plan.outcome == "blocked"
     assert [each.fault for each in told.verdict.findings] == ["no-instance-metadata"]
-    silent = block("WaitingForInstanceMetadata", why="account prod: no answer about hcloud://4711 yet")
+    silent = block("WaitingForInstanceMetadata", why="account prod: no answer about it yet")
     waiting = make_node(ip=PUBLIC_IP, conditions=(build_condition(silent),))
-    assert [each.fault for each in explain(waiting).verdict.findings] == ["no-instance-metadata"]
+    assert [each.fault for each in explain(cloud, waiting).verdict.findings] == ["no-instance-metadata"]
 
 
-def test_render_names_the_account_in_a_file_with_completed_facts():
-    completed = DescribedNode(node=NODE, facts=complete(make_instance_metadata()))
+def test_render_names_the_account_in_a_file_with_completed_facts(cloud: NamedCloud):
+    completed = DescribedNode(node=NODE, facts=complete(cloud, cloud.make_metadata()))
     [described] = parse_facts(encode_facts([completed]))
     config = compile_config("", "ccm-config.yaml")
     text = render_lines(format_preview(preview_node(described, config, now=NOW), config))

@@ -100,6 +100,9 @@ def test_resource_groups_of_other_platforms_are_left_alone():
     assert derive_native_provider_id(PlatformMetadata(platform="nocloud", provider_id=id_)) == id_
 
 
+SERVER_ID = "0c1e4a52-6c7b-4a2e-9d52-1f0e6a5c7b11"
+
+
 @pytest.mark.parametrize(
     ("existing", "platform", "reported", "told"),
     [
@@ -108,6 +111,8 @@ def test_resource_groups_of_other_platforms_are_left_alone():
         ("hcloud://2", "hcloud", "hcloud://1", True),
         ("talos://hcloud/10.0.0.5", "hcloud", "hcloud://1", True),
         ("talos://metal/10.0.0.4", "metal", "", False),
+        (f"openstack://RegionOne/{SERVER_ID}", "openstack", f"openstack:///{SERVER_ID}", False),
+        (f"openstack:///{SERVER_ID}", "openstack", "openstack:///5f1b8e0d", True),
         (
             "azure:///subscriptions/s/resourceGroups/rg/x",
             "azure",
