@@ -9,6 +9,7 @@ from cli.config.chart_schema import CHART, find_value, make_finding
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.cloud_config.model import Finding
 from libs.common.contract.controllers import list_wildcard_differences
+from libs.common.contract.instance_metadata import METADATA_PROVIDERS
 from libs.common.contract.services import ALL_IN_ONE_PEAK_MEBIBYTES, SERVICE_TABLE
 
 _REFERENCE_IMAGE: Final = re.compile(r"(^|/)siderolabs/talos-cloud-controller-manager([:@].*)?$")
@@ -127,6 +128,13 @@ def _check_accounts(chart: ChartValues) -> Iterator[Finding]:
     for name, key in sorted({each for each in keys if keys.count(each) > 1}):
         secret = f"Secret {truncate_line(name)}, key {truncate_line(key)}"
         yield make_finding("clouds", f"two accounts have the credential of {secret}")
+    for account in chart.accounts:
+        name = f"account {truncate_line(str(account.get('account')))}"
+        if account.get("metadata") and str(account.get("provider")) not in METADATA_PROVIDERS:
+            clouds = " and ".join(METADATA_PROVIDERS)
+            yield make_finding("clouds", f"{name} supplies no metadata: only accounts of {clouds} do")
+        elif account.get("network") and not account.get("metadata"):
+            yield make_finding("clouds", f"the network of {name} has no effect without metadata: true")
 
 
 def _check_reachability(chart: ChartValues) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ _SET_BY_VALUES: Final = {
     "controllers": "does not select the installed services: use enabledControllers",
     "cloud-config": "replaces the file that the chart renders from transformations and config",
     "cloud-account": "selects no account that the chart knows: use clouds",
+    "cloud-metadata-accounts": "names accounts beside clouds: use metadata of clouds",
     "secure-port": "does not change the port of the probes: use service.containerPort",
 }
 # Of any account: the values that become these flags are checked elsewhere.

@@ -26,7 +26,14 @@ ZONE = "topology.kubernetes.io/zone"
 PUSHED: dict[str, Any] = {"image.repository": "registry.example.com/talos-cloud-controller-manager"}
 ACCOUNTS = ("prod", "staging-2")
 CLOUDS: list[dict[str, Any]] = [
-    {"provider": "hcloud", "account": "prod", "secretRef": {"name": "hcloud"}, "anchor": "network/4711"},
+    {
+        "provider": "hcloud",
+        "account": "prod",
+        "secretRef": {"name": "hcloud"},
+        "anchor": "network/4711",
+        "metadata": True,
+        "network": "4712",
+    },
     {"provider": "hcloud", "account": "staging-2", "secretRef": {"name": "clouds", "key": "staging"}},
 ]
 PROFILES: dict[str, ChartValues] = {

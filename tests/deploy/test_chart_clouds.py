@@ -1,17 +1,32 @@
 """The chart gives each cloud account a process with a credential of its own, and no right in Kubernetes."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from libs.clouds.instances import Anchor
+from libs.common.contract.instance_metadata import METADATA_PROVIDERS
+from libs.common.contract.instances import CLOUD_PROVIDERS
 from libs.common.settings.read_settings import read_settings
-from libs.testbed.helm.chart import ChartValues, Manifest, render_manifests, select_kind
+from libs.testbed.helm.chart import ChartValues, HelmError, Manifest, render_manifests, select_kind
 from services.bootstrap.settings import BootstrapSettings
 from services.cloud.settings import CloudAccountSettings, CloudSettings
-from tests.deploy.profiles import ACCOUNTS, CLOUDS, PROFILES, containers, prefix, reading_of, rendered
+from services.labeler.settings import LabelerSettings
+from services.metadata.settings import MetadataSettings
+from tests.deploy.profiles import (
+    ACCOUNTS,
+    CLOUDS,
+    PROFILES,
+    containers,
+    of_deployments,
+    prefix,
+    reading_of,
+    rendered,
+)
 
+FLAG = "--cloud-metadata-accounts="
 SECRETS = {"prod": ("hcloud", "token"), "staging-2": ("clouds", "staging")}
 
 
@@ -76,6 +91,28 @@ def test_the_bootstrap_makes_a_key_for_each_account():
     (bootstrap,) = nats["spec"]["template"]["spec"]["initContainers"]
     settings = read_settings([BootstrapSettings], bootstrap["args"], {}).get(BootstrapSettings)
     assert settings.cloud_accounts == ACCOUNTS
+
+
+def test_every_process_that_needs_it_knows_which_accounts_supply_metadata(tmp_path: Path):
+    found = rendered("elsewhere")
+    assert {
+        name: [each.removeprefix(FLAG) for each in container["args"] if each.startswith(FLAG)]
+        for name, container in of_deployments(found).items()
+        if any(each.startswith(FLAG) for each in container["args"])
+    } == {name: ["hcloud/prod/4712"] for name in ("metadata", "labeler", "cloud-prod")}
+    (daemon_set,) = select_kind(rendered("daemonset"), "DaemonSet").values()
+    (container,) = containers(daemon_set)
+    parsed = reading_of(container, rendered("daemonset"), tmp_path)[1]
+    kinds: list[type[Any]] = [MetadataSettings, LabelerSettings, CloudSettings]
+    assert {parsed.get(kind).metadata_accounts for kind in kinds} == {("hcloud/prod/4712",)}
+
+
+@pytest.mark.parametrize("provider", CLOUD_PROVIDERS)
+def test_the_chart_knows_which_clouds_supply_metadata(provider: str):
+    clouds = [CLOUDS[0] | {"provider": provider}]
+    values = ChartValues(overrides={**PROFILES["elsewhere"].overrides, "clouds": clouds})
+    with contextlib.nullcontext() if provider in METADATA_PROVIDERS else pytest.raises(HelmError):
+        render_manifests(values)
 
 
 def test_values_of_cloud_reach_every_account_and_once_the_process_of_all():

@@ -183,6 +183,10 @@ def test_the_schema_contains_every_value_and_every_value_of_the_schema_has_a_def
         ({"clouds": [{"provider": "hcloud", "account": "a"}]}, "/clouds/0': missing property 'secretRef'"),
         ({"clouds": [CLOUD, CLOUDS[1] | {"account": "prod"}]}, "the account prod is there twice"),
         ({"clouds": [CLOUD, CLOUD | {"account": "b"}]}, "two accounts have the credential of Secret hcloud"),
+        ({"clouds": [CLOUD | {"metadata": "on"}]}, "/clouds/0/metadata': got string, want boolean"),
+        ({"clouds": [CLOUD | {"network": "a,b"}]}, "/clouds/0/network': 'a,b' does not match pattern"),
+        ({"clouds": [CLOUD | {"metadata": False}]}, "the network of account prod has no effect"),
+        ({"clouds": [CLOUD | {"provider": "thalassa"}]}, "prod supplies no metadata: thalassa is not hcloud"),
     ],
     ids=str,
 )

@@ -114,6 +114,12 @@
 {{- if has $secret $secrets -}}
 {{- fail (printf "clouds: two accounts have the credential of Secret %s; each account needs a credential of its own" $secret) -}}
 {{- end -}}
+{{- if and .metadata (not (has .provider (list "hcloud" "openstack"))) -}}
+{{- fail (printf "clouds: the account %s supplies no metadata: %s is not hcloud or openstack" .account .provider) -}}
+{{- end -}}
+{{- if and .network (not .metadata) -}}
+{{- fail (printf "clouds: the network of account %s has no effect without metadata: true" .account) -}}
+{{- end -}}
 {{- $accounts = append $accounts (printf "cloud-%s" .account) -}}
 {{- $secrets = append $secrets $secret -}}
 {{- end -}}
@@ -187,6 +193,16 @@
 {{- end }}
 {{- with . }}
 - --cloud-credential-file=/etc/clouds/{account}/credential
+{{- end }}
+{{- include "talos-ccm.metadataArgs" . }}
+{{- end }}
+
+{{/* The same of a process that knows no account, and reads or prepares what these entries supply. */}}
+{{- define "talos-ccm.metadataArgs" -}}
+{{- range . }}
+{{- if .metadata }}
+- {{ printf "--cloud-metadata-accounts=%s" (compact (list .provider .account .network) | join "/") | quote }}
+{{- end }}
 {{- end }}
 {{- end }}
 
