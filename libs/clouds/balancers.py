@@ -137,22 +137,8 @@ WriteResult = WriteSuccess | WriteRejection | UnknownOutcome
 ChangeT = TypeVar("ChangeT", bound=Hashable)
 
 
-class Balancers(Protocol[DesiredT, ChangeT]):
-    """The load balancers of one project, by the credential of its account.
-
-    No call raises. Reads and writes share the rate limit of the project. A write ends by its deadline:
-    `write_deadline_seconds` after it began, whatever became of it. Writes of one balancer follow one another.
-    """
-
-    write_deadline_seconds: float
-
-    @property
-    def credential(self) -> Credential: ...
-
-    @property
-    def rate_limit(self) -> RateLimit | None: ...
-
-    # ---- pure
+class BalancerPlanner(Protocol[DesiredT, ChangeT]):
+    """The pure part of an adapter: what an annotation means, and how a balancer differs from it."""
 
     def read_request(self, request: BalancerRequest) -> ParsedRequest[DesiredT]:
         """Return the desired balancer without targets."""
@@ -178,6 +164,22 @@ class Balancers(Protocol[DesiredT, ChangeT]):
     def build_ingress(self, desired: DesiredT, balancer: Balancer) -> tuple[Ingress, ...]:
         """Return the entries of the status, in their order; empty = clients cannot reach it yet."""
         ...
+
+
+class Balancers(BalancerPlanner[DesiredT, ChangeT], Protocol[DesiredT, ChangeT]):
+    """The load balancers of one project, by the credential of its account.
+
+    No call raises. Reads and writes share the rate limit of the project. A write ends by its deadline:
+    `write_deadline_seconds` after it began, whatever became of it. Writes of one balancer follow one another.
+    """
+
+    write_deadline_seconds: float
+
+    @property
+    def credential(self) -> Credential: ...
+
+    @property
+    def rate_limit(self) -> RateLimit | None: ...
 
     # ---- reads
 
@@ -211,6 +213,6 @@ class Balancers(Protocol[DesiredT, ChangeT]):
         """Make one change, and return when the cloud has finished it."""
         ...
 
-    async def delete_balancer(self, balancer_id: str) -> WriteResult:
-        """Delete it. Success also if the cloud has none: the caller looks again by id and by tag."""
+    async def delete_balancer(self, balancer_id: str) -> WriteResult | NotFound:
+        """Delete it. "Not found" is no success: another project's credential gets the same answer."""
         ...
