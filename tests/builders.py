@@ -1,10 +1,21 @@
 """Values for tests: `make_node(labels=...)` names only what the test is about."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
 from libs.common.contract import events
+from libs.common.contract.kube_service import (
+    LOAD_BALANCER,
+    KubeService,
+    KubeServiceMeta,
+    KubeServiceSpec,
+    KubeServiceStatus,
+    LoadBalancerIngress,
+    LoadBalancerStatus,
+    ServicePort,
+)
 from libs.common.contract.machine import (
     AddressStatus,
     MachineFacts,
@@ -136,6 +147,49 @@ def make_request(
         ),
         status=SigningRequestStatus(conditions=conditions, certificate=certificate),
     )
+
+
+def make_kube_service(
+    name: str = "web",
+    *,
+    namespace: str = "shop",
+    uid: str = "service-uid-1",
+    resource_version: str = "100",
+    type: str = LOAD_BALANCER,  # noqa: A002 - the field's name
+    load_balancer_class: str | None = None,
+    annotations: Mapping[str, str] | None = None,
+    finalizers: tuple[str, ...] = (),
+    deleted_at: datetime | None = None,
+    ingress: tuple[LoadBalancerIngress, ...] = (),
+    **spec: Any,
+) -> KubeService:
+    """A Service as the API server returns it; other keywords are fields of its spec."""
+    return KubeService(
+        metadata=KubeServiceMeta(
+            name=name,
+            namespace=namespace,
+            uid=uid,
+            resource_version=resource_version,
+            creation_timestamp=NOW,
+            deletion_timestamp=deleted_at,
+            annotations=annotations or {},
+            finalizers=finalizers,
+        ),
+        spec=KubeServiceSpec(
+            type=type,
+            load_balancer_class=load_balancer_class,
+            **{"ports": (ServicePort(name="http", port=80, node_port=30080),), **spec},
+        ),
+        status=KubeServiceStatus(load_balancer=LoadBalancerStatus(ingress=ingress)),
+    )
+
+
+def make_kube_service_observed(
+    service: KubeService, *, stream_id: str = STREAM_ID, epoch: int = 1
+) -> events.KubeServiceObserved:
+    """The watcher's event of a Service, ordered by its resourceVersion."""
+    order = events.ObservationOrder(epoch=epoch, resource_version=service.resource_version_number)
+    return events.KubeServiceObserved(stream_id=stream_id, order=order, service=service, observed_at=NOW)
 
 
 def make_csr_observed(

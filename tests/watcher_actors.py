@@ -18,13 +18,16 @@ from libs.common.contract.events import (
     CsrGone,
     CsrObserved,
     Event,
+    KubeServiceGone,
     Leading,
     NodeGone,
     NodeObserved,
     ObservedCsr,
+    ObservedKubeService,
     ObservedNode,
     SnapshotComplete,
 )
+from libs.common.contract.kube_service import KubeService
 from libs.common.contract.node import Node, ObjectMeta
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import FLOW, OBSERVED_NODE
@@ -46,7 +49,7 @@ from services.watcher.service import WatcherService
 from services.watcher.settings import WatcherSettings
 from tests.bus_actors import MAX_BYTES, Recorder, run_during, wait_until
 
-StoredT = TypeVar("StoredT", bound=Node | SigningRequest | ServiceCidr)
+StoredT = TypeVar("StoredT", bound=Node | SigningRequest | KubeService | ServiceCidr)
 
 
 class ScriptedKind(Generic[StoredT]):
@@ -54,7 +57,7 @@ class ScriptedKind(Generic[StoredT]):
 
     def __init__(self, *objects: StoredT) -> None:
         self.version = 1000
-        self.objects = {each.name: each for each in objects}
+        self.objects = {_key(each): each for each in objects}
         self.unreadable: tuple[str, ...] = ()
         self.refusal: KubeError | None = None  # instead of a list
         self.lists = 0
@@ -71,7 +74,7 @@ class ScriptedKind(Generic[StoredT]):
     def put(self, changed: StoredT) -> StoredT:
         """Add or modify; the object gets the next resourceVersion."""
         self.version += 1
-        self.objects[changed.name] = stored = _at(changed, self.version)
+        self.objects[_key(changed)] = stored = _at(changed, self.version)
         self._tell(Changed(stored))
         return stored
 
@@ -113,6 +116,10 @@ class ScriptedKind(Generic[StoredT]):
             self._listeners.remove(queue)
 
 
+def _key(stored: StoredT) -> str:
+    return stored.name if isinstance(stored, ServiceCidr) else stored.key
+
+
 def _at(stored: StoredT, version: int) -> StoredT:
     metadata = msgspec.structs.replace(stored.metadata, resource_version=str(version))
     return msgspec.structs.replace(stored, metadata=metadata)
@@ -125,6 +132,7 @@ def make_service_cidr(name: str, *cidrs: str) -> ServiceCidr:
 
 ScriptedNodes = ScriptedKind[Node]
 ScriptedRequests = ScriptedKind[SigningRequest]
+ScriptedServices = ScriptedKind[KubeService]
 
 
 class _ScriptedSource(Generic[StoredT]):
@@ -188,6 +196,11 @@ class WatcherFlow(Recorder):
     def existing_requests(self) -> set[str]:
         last = {_csr_name(event): event for event in self.requests()}
         return {name for name, event in last.items() if isinstance(event, CsrObserved)}
+
+    def list_services(self, key: str = "") -> list[ObservedKubeService]:
+        """All events of Services, or of one, in stream order."""
+        found = [event for event in self.events() if isinstance(event, ObservedKubeService)]
+        return [event for event in found if not key or _service_key(event) == key]
 
     def last(self, name: str) -> ObservedNode | None:
         return next(reversed(self.list_node_events(name)), None)
@@ -314,6 +327,10 @@ def _csr_name(event: ObservedCsr) -> str:
     return event.name if isinstance(event, CsrGone) else event.request.name
 
 
+def _service_key(event: ObservedKubeService) -> str:
+    return event.key if isinstance(event, KubeServiceGone) else event.service.key
+
+
 def make_dependencies(bus: Bus, *, kube: KubeApi | None = None, identity: str = "host-a_1") -> Dependencies:
     return Dependencies(
         bus=bus,
@@ -334,6 +351,7 @@ def make_watcher(
     source: ObjectSourceFactory[Node] | None = None,
     *,
     requests: ObjectSourceFactory[SigningRequest] | None = None,
+    services: ObjectSourceFactory[KubeService] | None = None,
     service_cidrs: ObjectSourceFactory[ServiceCidr] | None = None,
     kube: KubeApi | None = None,
     identity: str = "host-a_1",
@@ -346,7 +364,10 @@ def make_watcher(
     """
     chosen: dict[str, Any] = {
         "observe_only": kube is None and candidacy is None,
-        "controllers": ("*",) if kube is not None or requests is not None else ("cloud-node",),
+        "controllers": (
+            "*" if kube is not None or requests is not None else "cloud-node",
+            *(("service-lb-controller",) if services is not None else ()),
+        ),
         **QUICK,
         **settings,
     }
@@ -355,6 +376,7 @@ def make_watcher(
         WatcherSettings(**chosen),
         node_source=source,
         request_source=requests,
+        kube_service_source=services,
         service_cidr_source=service_cidrs or (None if kube else ScriptedKind[ServiceCidr]().source),
         elector=candidacy,
     )

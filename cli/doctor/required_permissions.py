@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from cli.cluster.installation import Installation, Process, get_lease_name
+from libs.common.contract.controllers import is_controller_selected
 from libs.common.contract.services import LEASES, WATCHER_LEASE, PolicyRule
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.resource_names import list_policy_rules as bootstrap_rights
@@ -14,7 +15,8 @@ from services.bootstrap.resource_names import list_policy_rules as bootstrap_rig
 class AccessReviewRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One permission that a ServiceAccount must or must not have."""
 
-    service: str  # whose Role of the chart grants it: a service, or "nats"
+    # Whose Role of the chart grants it: a service, "nats", or "<service>-<controller>".
+    service: str
     service_account: str
     verb: str
     group: str
@@ -70,9 +72,10 @@ def list_access_reviews(installation: Installation) -> tuple[AccessReviewRequest
     found: list[AccessReviewRequest] = []
     for process in installation.processes:
         rights = [
-            (spec.service, apply_lease_names(process, right))
+            ("-".join(filter(None, (spec.service, right.controller))), apply_lease_names(process, right))
             for spec in process.services
             for right in spec.policy_rules
+            if not right.controller or is_controller_selected(process.container.controllers, right.controller)
         ]
         service = process.services[0].service
         found += _list_reviews(service, process.service_account, rights, installation.namespace)

@@ -14,7 +14,7 @@ from libs.clouds.thalassa.thalassa_instances import ThalassaInstances
 from libs.common.bus.flow import Flow
 from libs.common.contract import events
 from libs.common.contract.services import CLOUD, expand_cloud
-from libs.common.contract.subjects import ENRICHED_NODE, is_csr_subject
+from libs.common.contract.subjects import ENRICHED_NODE, is_csr_or_service_subject
 from libs.common.observability import metrics
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from libs.common.settings.read_settings import ParsedSettings, SettingsError
@@ -106,7 +106,7 @@ class CloudService:
 
     def _is_excluded(self, subject: str) -> bool:
         is_unused = subject.startswith(f"{ENRICHED_NODE}.") and not self._supplies_metadata
-        return is_csr_subject(subject) or is_unused
+        return is_csr_or_service_subject(subject) or is_unused
 
     def _is_known(self, report: events.AnyInstanceEvent) -> bool:
         if isinstance(report, events.InstanceMetadata):

@@ -13,7 +13,7 @@ from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.controllers import CSR_APPROVAL
 from libs.common.contract.events import CsrGone, CsrObserved, EnrichedCsrGone, SnapshotComplete
 from libs.common.contract.services import CSR
-from libs.common.contract.subjects import NETWORKS, SNAPSHOT
+from libs.common.contract.subjects import NETWORKS, SNAPSHOT, is_service_subject
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.service.config_reload import OwnershipReloader
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
@@ -57,6 +57,7 @@ class CsrService:
             apply=self._apply_event,
             consequence="claims may be missing",
             find_problems=_find_cache_problems,
+            exclude=is_service_subject,
             should_keep=_is_cacheable,
             compact=compact_message,
             on_message=self._on_message,

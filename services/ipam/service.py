@@ -10,7 +10,7 @@ from libs.common.bus.protocol import Message
 from libs.common.contract.events import NodeObserved, SnapshotComplete
 from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
-from libs.common.contract.subjects import is_csr_subject
+from libs.common.contract.subjects import is_csr_or_service_subject
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.service.service import Dependencies, ServiceDefinition, run_every, run_together
 from services.ipam.allocator import Allocator
@@ -58,7 +58,7 @@ class IpamService:
             observe_only=settings.observe_only,
             apply=self._cluster_view.apply,
             consequence="addresses may be missing",
-            exclude=is_csr_subject,
+            exclude=is_csr_or_service_subject,
             on_message=self._on_message,
             on_stream_replaced=self._on_stream_replaced,
             on_caught_up=self._on_caught_up,

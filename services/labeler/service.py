@@ -9,7 +9,12 @@ from libs.common.bus.protocol import Message
 from libs.common.contract.events import InstanceMetadata, NodeGone, NodeObserved
 from libs.common.contract.instance_metadata import parse_metadata_accounts
 from libs.common.contract.services import LABELER
-from libs.common.contract.subjects import ENRICHED_NODE, INSTANCE_METADATA, OBSERVED_NODE, is_csr_subject
+from libs.common.contract.subjects import (
+    ENRICHED_NODE,
+    INSTANCE_METADATA,
+    OBSERVED_NODE,
+    is_csr_or_service_subject,
+)
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from services.labeler.config_reloader import ConfigReloader
 from services.labeler.config_rollout import ConfigRollout
@@ -44,7 +49,7 @@ class LabelerService:
             service=LABELER.service,
             max_silence_seconds=settings.leader_silence_seconds,
             observe_only=observe_only,
-            exclude=is_csr_subject,
+            exclude=is_csr_or_service_subject,
             compact=lambda message: compact_message(message, self._stream_cache.get_event),
             on_message=self._on_message,
             on_stream_replaced=self._on_stream_replaced,

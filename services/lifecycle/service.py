@@ -11,7 +11,7 @@ from libs.common.contract.controllers import NODE_LIFECYCLE
 from libs.common.contract.events import InstanceReport
 from libs.common.contract.node import Node
 from libs.common.contract.services import LIFECYCLE
-from libs.common.contract.subjects import INSTANCE_REPORTS, is_csr_subject
+from libs.common.contract.subjects import INSTANCE_REPORTS, is_csr_or_service_subject
 from libs.common.kube.api import KubeApi
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import node_reference
@@ -56,7 +56,7 @@ class LifecycleService:
             observe_only=settings.observe_only,
             apply=self._apply_event,
             consequence="evidence may be missing",
-            exclude=is_csr_subject,
+            exclude=is_csr_or_service_subject,
             on_stream_replaced=self._on_stream_replaced,
             on_caught_up=self._restart_evidence,
         )

@@ -8,7 +8,7 @@ from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import SnapshotComplete
 from libs.common.contract.services import METADATA
-from libs.common.contract.subjects import NETWORKS, is_csr_subject, is_node_subject
+from libs.common.contract.subjects import NETWORKS, is_csr_subject, is_node_subject, is_service_subject
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.metadata.clock import Clock
 from services.metadata.cluster_networks_poller import ClusterNetworksPoller
@@ -105,7 +105,7 @@ class MetadataService:
         return (*self._stream_cache.problems(), *([f"cannot query Talos: {talos}"] if talos else []))
 
     def _is_irrelevant(self, subject: str) -> bool:
-        return self._without_talos and is_node_subject(subject)
+        return is_service_subject(subject) or (self._without_talos and is_node_subject(subject))
 
     def _on_message(self, message: Message) -> None:
         if is_csr_subject(message.subject):

@@ -123,8 +123,8 @@ class Informer(Generic[ObjectT]):
             case Changed(item=changed):
                 return self._store.put(changed)
             case Deleted(item=deleted):
-                self._store.remove(deleted.name, deleted.metadata.resource_version)
-                return (deleted.name,)
+                self._store.remove(deleted.key, deleted.metadata.resource_version)
+                return (deleted.key,)
             case Bookmark(resource_version=version):
                 self._store.advance_version(version)
         return ()

@@ -124,7 +124,7 @@ class ObservationPublisher(Generic[ObjectT]):
         Also objects of the stream that the store lacks: a former leader may publish one late.
         """
         due = select_due(self.store, since=since, until=until)
-        names = [each.name for each in due if self.kind.is_republished(each)]
+        names = [each.key for each in due if self.kind.is_republished(each)]
         if not since:  # once per period
             names += self.published.names(self.kind) - self.store.names()
         for name in names:

@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, NoReturn
+from typing import Any, Final, Generic, NoReturn
 
 import msgspec
 
@@ -13,6 +13,7 @@ from libs.common.bus.delivery import TemporaryError, backoff_seconds
 from libs.common.bus.ordered_publisher import PublishOutcome
 from libs.common.bus.protocol import BusError, StreamStats
 from libs.common.bus.stream_limits import is_half_full
+from libs.common.contract.kube_service import KubeService
 from libs.common.contract.node import Node
 from libs.common.contract.services import DURABLES
 from libs.common.contract.signing_request import SigningRequest
@@ -79,7 +80,8 @@ class ResyncInterrupted(TemporaryError):
 class Resync:
     """Keeps the stream complete: it contains every Node with this leader's epoch, and the snapshot.
 
-    CSRs take part once they are listed. Until then the snapshot omits their number, and Nodes do not wait.
+    CSRs and Services take part once they are listed. Until then the snapshot omits their number, and Nodes do
+    not wait.
     Another snapshot follows when the ranges of ServiceCIDRs change.
     """
 
@@ -90,12 +92,15 @@ class Resync:
     publisher: LeaderPublisher
     nodes: WatchedKind[Node]
     csrs: WatchedKind[SigningRequest] | None
+    services: WatchedKind[KubeService] | None
     service_cidrs: ServiceCidrInformer
     requests: ResyncRequests
     republish_seconds: float
 
     def __post_init__(self) -> None:
-        self.kinds = (self.nodes,) if self.csrs is None else (self.nodes, self.csrs)
+        self.kinds: tuple[WatchedKind[Any], ...] = tuple(
+            kind for kind in (self.nodes, self.csrs, self.services) if kind is not None
+        )
         self._completed_round: ResyncRound | None = None
         self._published_cidrs: tuple[str, ...] | None = None  # in the last snapshot of this leader
         self._max_bytes = 0
@@ -191,8 +196,7 @@ class Resync:
         await self._publish_listed(current)
         with contextlib.suppress(TimeoutError):  # lists that are requested together usually arrive together
             async with asyncio.timeout(_LIST_WAIT_SECONDS):
-                lists = (*(kind.informer for kind in self.kinds), self.service_cidrs)
-                await self.requests.wait_for(lambda: not any(each.is_sync_pending for each in lists))
+                await self.requests.wait_for(lambda: not self._is_sync_pending())
         await self._publish_listed(current)
         await self._publish_snapshot(current)
 
@@ -245,8 +249,9 @@ class Resync:
     async def _publish_snapshot(self, current: ResyncRound) -> None:
         snapshot = self.epoch.build_snapshot(
             len(self.nodes.store),
-            len(self.csrs.store) if self.csrs is not None and self.csrs.publisher.is_in_round else None,
+            _count_in_round(self.csrs),
             self.service_cidrs.cidrs,
+            _count_in_round(self.services),
         )
         if snapshot is None or not self._is_current(current):
             raise ResyncInterrupted(_ROUND_IS_VOID)
@@ -259,6 +264,7 @@ class Resync:
             "epoch": snapshot.epoch,
             "nodes": snapshot.nodes,
             "requests": snapshot.requests,
+            "services": snapshot.services,
         }
         log.info("resync complete", extra=fields)
 
@@ -279,6 +285,10 @@ class Resync:
             or self._needed_bytes() > self._max_bytes
         )
 
+    def _is_sync_pending(self) -> bool:
+        is_pending = any(kind.informer.is_sync_pending for kind in self.kinds)
+        return is_pending or self.service_cidrs.is_sync_pending
+
     def _has_late_kind(self) -> bool:
         return any(kind.is_missing_from_round for kind in self.kinds)
 
@@ -286,10 +296,17 @@ class Resync:
         return self.service_cidrs.cidrs != self._published_cidrs
 
     def _needed_bytes(self) -> int:
-        nodes, csrs = len(self.nodes.store), 0 if self.csrs is None else len(self.csrs.store)
-        return estimate_stream_bytes(nodes, csrs, deleted=max(0, self.published.subject_count - nodes - csrs))
+        nodes, csrs, services = (
+            0 if kind is None else len(kind.store) for kind in (self.nodes, self.csrs, self.services)
+        )
+        deleted = max(0, self.published.subject_count - nodes - csrs - services)
+        return estimate_stream_bytes(nodes, csrs, deleted, services)
 
     def _log_failure(self, error: Exception) -> None:
         if not self._last_error:  # log an outage once
             log.warning("resync failed, will retry", extra={"error": str(error)})
         self._last_error = str(error)
+
+
+def _count_in_round(kind: WatchedKind[Any] | None) -> int | None:
+    return len(kind.store) if kind is not None and kind.publisher.is_in_round else None

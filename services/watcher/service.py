@@ -6,11 +6,12 @@ from typing import Final
 
 from libs.common.bus.flow import follow_flow
 from libs.common.bus.ordered_publisher import OrderedPublisher
+from libs.common.contract.kube_service import KubeService
 from libs.common.contract.node import Node
 from libs.common.contract.services import WATCHER
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import ENRICHED_CSR, ENRICHED_NODE, SNAPSHOT
-from libs.common.kube.api import NODES, SIGNING_REQUESTS, KubeApi
+from libs.common.kube.api import NODES, SERVICES, SIGNING_REQUESTS, KubeApi
 from libs.common.kube.objects import SERVICE_CIDRS, Item, Resource, ServiceCidr, UnreadableObject
 from libs.common.kube.reflector import ItemCollector, Reflector
 from libs.common.observability import metrics
@@ -21,7 +22,7 @@ from libs.common.service.leader_elector import (
     find_root_cause,
 )
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
-from services.watcher.core.kinds import CSR, NODE, Kind, ObjectT
+from services.watcher.core.kinds import CSR, NODE, SERVICE, Kind, ObjectT
 from services.watcher.core.leader_epoch import LeaderEpoch
 from services.watcher.core.published_state import PublishedState
 from services.watcher.core.stall_detector import select_expected_durables
@@ -35,9 +36,9 @@ from services.watcher.service_cidr_informer import ServiceCidrInformer
 from services.watcher.settings import WatcherSettings
 from services.watcher.stats_collectors import NodeStatsCollector, StreamStatsCollector
 
-# One for the Lease; for Nodes and for CSRs a watch, a concurrent list, and a list that confirms an absence;
-# for ServiceCIDRs a watch and a concurrent list.
-KUBERNETES_CONNECTIONS: Final = 9
+# One for the Lease; for Nodes, CSRs and Services each a watch, a concurrent list, and a list that confirms an
+# absence; for ServiceCIDRs a watch and a concurrent list.
+KUBERNETES_CONNECTIONS: Final = 12
 
 
 class WatcherService:
@@ -56,6 +57,7 @@ class WatcherService:
         *,
         node_source: ObjectSourceFactory[Node] | None = None,
         request_source: ObjectSourceFactory[SigningRequest] | None = None,
+        kube_service_source: ObjectSourceFactory[KubeService] | None = None,
         service_cidr_source: ObjectSourceFactory[ServiceCidr] | None = None,
         elector: LeaderElector | None = None,
     ) -> None:
@@ -87,6 +89,7 @@ class WatcherService:
         reflector = self._build_reflector
         node_source = node_source or partial(reflector, NODES, partial(Store, NODE))
         request_source = request_source or partial(reflector, SIGNING_REQUESTS, partial(Store, CSR))
+        kube_service_source = kube_service_source or partial(reflector, SERVICES, partial(Store, SERVICE))
         service_cidr_source = service_cidr_source or partial(reflector, SERVICE_CIDRS, list[ServiceCidr])
         self._service_cidrs = ServiceCidrInformer(service_cidr_source, self._requests)
         self._resync = Resync(
@@ -97,6 +100,7 @@ class WatcherService:
             publisher=self._leader_publisher,
             nodes=self._build_kind(NODE, node_source),
             csrs=self._build_kind(CSR, request_source) if settings.watches_requests else None,
+            services=self._build_kind(SERVICE, kube_service_source) if settings.watches_services else None,
             service_cidrs=self._service_cidrs,
             requests=self._requests,
             republish_seconds=settings.republish_seconds,

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from libs.common.bus.stream_limits import MAX_REPUBLISH_INTERVAL
-from libs.common.contract.controllers import CSR_APPROVAL, is_controller_selected
+from libs.common.contract.controllers import CSR_APPROVAL, SERVICE_LB, is_controller_selected
 from libs.common.contract.services import LEASE_NAMESPACE as OUR_NAMESPACE
 from libs.common.contract.services import WATCHER_LEASE_NAME as OUR_LEASE
 from libs.common.settings import flags
@@ -28,7 +28,7 @@ class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         flags.Flag(
             "watcher-in-flight",
-            "Nodes and certificate requests published at the same time.",
+            "Objects of one kind published at the same time.",
             group="Nodes",
             at_least=1,
             at_most=1000,
@@ -49,6 +49,11 @@ class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
     def watches_requests(self) -> bool:
         """Whether the watcher watches CSRs: only if the approval controller that needs them is selected."""
         return is_controller_selected(self.controllers, CSR_APPROVAL)
+
+    @property
+    def watches_services(self) -> bool:
+        """Whether the watcher watches Services: only if the controller of load balancers is selected."""
+        return is_controller_selected(self.controllers, SERVICE_LB)
 
     def problems(self) -> tuple[str, ...]:
         """Return contradictory settings, by the rules of client-go."""

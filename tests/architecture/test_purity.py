@@ -24,7 +24,8 @@ SHELL = (
     r"libs\.common\.observability\.(telemetry|tracing|metrics)",
     r"libs\.common\.clocks",
     r"libs\.common\.bus\.protocol",  # only declarations
-    r"libs\.clouds\.(instances|credential_file|http_reader)",  # the first has only declarations
+    r"libs\.clouds\.(balancers|instances)",  # only declarations
+    r"libs\.clouds\.(credential_file|http_reader)",
     r"libs\.clouds\.(hcloud\.hcloud|openstack\.openstack|thalassa\.thalassa)_instances",
     r"libs\.clouds\.openstack\.keystone",
     # services: modules that receive, watch, write and run

@@ -26,6 +26,7 @@ CLUSTER_SCOPED = {
     "certificatesigningrequests",
     "certificatesigningrequests/approval",
     "servicecidrs",
+    "services",
     "signers",
 }
 # The event classes, each with its subject for a node named n. A service that constructs one publishes there.
@@ -34,6 +35,8 @@ SUBJECT_OF_CLASS = {
     "NodeGone": f"{ROOT}.flow.observed.node.n",
     "CsrObserved": f"{ROOT}.flow.observed.csr.n",
     "CsrGone": f"{ROOT}.flow.observed.csr.n",
+    "KubeServiceObserved": f"{ROOT}.flow.observed.service.n.s",
+    "KubeServiceGone": f"{ROOT}.flow.observed.service.n.s",
     "ClusterNetworksObserved": f"{ROOT}.flow.networks",
     "SnapshotComplete": f"{ROOT}.flow.snapshot",
     "Leading": f"{ROOT}.flow.leading",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from libs.common.contract import events
 from libs.common.contract.instances import InstanceAnchor, InstanceWitness
+from libs.common.contract.kube_service import LoadBalancerIngress
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.signing_request import SigningRequestCondition, trim_signing_request
 from tests import builders
@@ -32,6 +33,13 @@ REQUEST = trim_signing_request(
         conditions=(SigningRequestCondition(type="Approved", reason="by hand", message="fine"),),
         certificate="LS0t",
     )
+)
+SERVICE = builders.make_kube_service(
+    load_balancer_class="example.com/lb",
+    annotations={"load-balancer.hetzner.cloud/location": "fsn1"},
+    finalizers=("service.kubernetes.io/load-balancer-cleanup",),
+    ingress=(LoadBalancerIngress(ip="192.0.2.9", ip_mode="VIP"),),
+    ip_families=("IPv4",),
 )
 ANCHOR = InstanceAnchor(kind="network", id="4711")
 INSTANCE: dict[str, typing.Any] = {
@@ -61,6 +69,15 @@ SAMPLES: list[events.Event] = [
     events.EnrichedNodeGone(stream_id=builders.STREAM_ID, observed_sequence=9, name="web-1", uid="uid-1"),
     builders.make_csr_observed(REQUEST),
     builders.make_csr_gone(REQUEST),
+    builders.make_kube_service_observed(SERVICE),
+    events.KubeServiceGone(
+        stream_id=builders.STREAM_ID,
+        order=events.ObservationOrder(epoch=2, resource_version=101),
+        namespace="shop",
+        name="web",
+        uid="service-uid-1",
+        observed_at=builders.NOW,
+    ),
     builders.make_csr_enriched(REQUEST, node_uid="uid-1", facts=FACTS, answering_addresses=("10.0.0.5",)),
     events.ClusterNetworksObserved(
         stream_id=builders.STREAM_ID,

@@ -165,7 +165,8 @@ def test_the_rights_of_the_services_in_kubernetes_are_unchanged():
 def describe_right(rule: PolicyRule) -> str:
     where = f" in {rule.namespace}" if rule.namespace else ""
     names = f" {' '.join(rule.resource_names)}" if rule.resource_names else ""
-    return f"{rule.group or 'core'}/{rule.resource}{names}{where}: {' '.join(rule.verbs)}"
+    condition = f" for {rule.controller}" if rule.controller else ""
+    return f"{rule.group or 'core'}/{rule.resource}{names}{where}: {' '.join(rule.verbs)}{condition}"
 
 
 def test_the_rights_of_the_services_in_nats_are_unchanged():

@@ -84,6 +84,14 @@ def prefix(profile: str) -> str:
     return IN_NAMES.get(profile, "talos-cloud-controller-manager")
 
 
+def controllers_in(profile: str) -> tuple[str, ...]:
+    """The value of --controllers in its pods."""
+    pods = (m["spec"]["template"]["spec"] for m in workloads(profile))
+    args = (arg for pod in pods for container in pod["containers"] for arg in container.get("args", ()))
+    flag = "--controllers="
+    return tuple(next(arg for arg in args if arg.startswith(flag)).removeprefix(flag).split(","))
+
+
 def services_in(profile: str) -> list[str]:
     """The services with a Deployment."""
     head = f"{prefix(profile)}-"

@@ -5,16 +5,36 @@ from typing import Any
 
 import pytest
 
+from libs.common.contract.controllers import is_controller_selected
 from libs.common.contract.services import SERVICES, PolicyRule, ServiceSpec, expand_cloud
 from libs.testbed.helm.chart import ChartValues, render_manifests, select_kind
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.resource_names import list_policy_rules as bootstrap_rights
-from tests.deploy.profiles import ACCOUNTS, DEPLOYED, PROFILES, WITH_NATS, prefix, rendered, services_in
+from tests.deploy.profiles import (
+    ACCOUNTS,
+    DEPLOYED,
+    PROFILES,
+    WITH_NATS,
+    controllers_in,
+    prefix,
+    rendered,
+    services_in,
+)
 
 WIRING: dict[str, ServiceSpec] = {
     wiring.service: wiring for wiring in (*SERVICES, *map(expand_cloud, ACCOUNTS))
 }
 Rule = tuple[str, str, str, str, str]  # namespace, group, resource, verb, name ("" = any)
+
+
+def rules_of(service: str, profile: str) -> set[Rule]:
+    """The rules of the spec that the selected controllers need."""
+    controllers = controllers_in(profile)
+    return of_wiring(
+        rule
+        for rule in WIRING[service].policy_rules
+        if not rule.controller or is_controller_selected(controllers, rule.controller)
+    )
 
 
 def of_wiring(rights: Iterable[PolicyRule]) -> set[Rule]:
@@ -77,7 +97,7 @@ def test_each_service_has_the_permissions_of_its_spec_and_no_other(profile: str)
     given, namespace = granted(profile), PROFILES[profile].namespace
     for service in services_in(profile):
         account = (namespace, f"{account_prefix(profile)}-{service}")
-        assert given.pop(account, set()) == of_wiring(WIRING[service].policy_rules), service
+        assert given.pop(account, set()) == rules_of(service, profile), service
     given.pop((namespace, f"{account_prefix(profile)}-nats"), None)
     assert given == {}, "an account without a service has permissions"
 
@@ -98,7 +118,7 @@ def test_the_daemonset_has_the_permissions_of_its_services(profile: str):
         wanted |= {"ipam"}
     if profile == "reference-daemonset":
         wanted |= {"lifecycle"}
-    together = set().union(*(of_wiring(WIRING[service].policy_rules) for service in wanted))
+    together = set().union(*(rules_of(service, profile) for service in wanted))
     assert granted(profile) == {("kube-system", prefix(profile)): together}
 
 

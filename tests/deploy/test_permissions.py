@@ -26,7 +26,11 @@ from tests.integration.lifecycle_cluster import CONTROL_PLANE, QUICK, Cluster
 EXTERNAL = "203.0.113.7"
 EVERYTHING = ChartValues(
     overrides={
-        "enabledControllers": ["*", *(spec.controller.name for spec in SERVICES if not spec.runs_by_default)],
+        "enabledControllers": [
+            "*",
+            *(spec.controller.name for spec in SERVICES if not spec.runs_by_default),
+            "service",
+        ],
         "services.watcher.extraArgs": list(PATIENT_LEASE),
         "services.ipam.extraArgs": [
             "--cluster-cidr=10.244.0.0/16",

@@ -6,12 +6,13 @@ from typing import Any, Final
 
 import yaml
 
-from libs.common.contract.controllers import NEVER_HERE
+from libs.common.contract.controllers import NEVER_HERE, SELECTABLE
 from libs.common.contract.instances import CLOUD_PROVIDERS
 from libs.common.contract.services import (
     ACCOUNT_PATTERN,
     ALL_IN_ONE_PEAK_MEBIBYTES,
     CLOUD,
+    LOAD_BALANCERS,
     SERVICE_TABLE,
     SERVICES,
     PolicyRule,
@@ -41,7 +42,10 @@ def render_memory_file() -> str:
 
 
 def render_permissions_file() -> str:
-    """Return files/rights.yaml: for each service, a role per namespace; "" is cluster-wide."""
+    """Return files/rights.yaml: for each service, a role per namespace and controller.
+
+    The namespace "" is cluster-wide. A role with a controller is needed only where that is selected.
+    """
     return _render_yaml({spec.service: _build_roles(spec) for spec in SERVICES})
 
 
@@ -81,13 +85,18 @@ def _render_yaml(content: Any) -> str:
 
 
 def _build_roles(spec: ServiceSpec) -> list[dict[str, Any]]:
-    namespaces = sorted({rule.namespace for rule in spec.policy_rules})
+    roles = sorted({(rule.controller, rule.namespace) for rule in spec.policy_rules})
     return [
         {
             "namespace": namespace,
-            "rules": [_build_rule(rule) for rule in spec.policy_rules if rule.namespace == namespace],
+            **({"controller": controller} if controller else {}),
+            "rules": [
+                _build_rule(rule)
+                for rule in spec.policy_rules
+                if (rule.controller, rule.namespace) == (controller, namespace)
+            ],
         }
-        for namespace in namespaces
+        for controller, namespace in roles
     ]
 
 
@@ -111,6 +120,8 @@ def _build_service(spec: ServiceSpec) -> dict[str, Any]:
         "talosSecret": "talosconfig" in spec.secrets,
         "kubernetesToken": bool(spec.policy_rules),
         "perAccount": spec is CLOUD,
+        "controllerOfAccounts": LOAD_BALANCERS.name if spec is CLOUD else "",
+        "aliasesOfAccounts": list(LOAD_BALANCERS.aliases) if spec is CLOUD else [],
     }
 
 
@@ -123,8 +134,7 @@ def _build_misspelt_pattern(name: str) -> str:
 
 
 def _list_controller_names() -> Iterator[str]:
-    controllers = [spec.controller for spec in SERVICES if spec.controller.name]
-    for each in sorted(controllers, key=lambda controller: controller.display_name):
+    for each in sorted(SELECTABLE, key=lambda controller: controller.display_name):
         others = [name for name in (each.name, *each.aliases) if name != each.display_name]
         yield _join_names(each.display_name, others)
     for name, alias in sorted(NEVER_HERE.items(), key=lambda names: names[1]):

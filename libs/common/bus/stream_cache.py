@@ -9,12 +9,11 @@ from typing import Final
 from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
 from libs.common.bus.stream_limits import has_expired
 from libs.common.contract.events import (
-    CsrGone,
     EnrichedCsrGone,
     EnrichedNodeGone,
     Event,
     Leading,
-    NodeGone,
+    ObjectGone,
     SnapshotComplete,
 )
 from libs.common.contract.ordering import epoch_of, is_from_former_leader, stream_id_of
@@ -224,14 +223,14 @@ class StreamCache:
         A stored message would show an object that a follower which starts now does not have.
         """
         kept = self._messages.get(void.subject)
-        if kept is None or not isinstance(void.event, NodeGone | CsrGone) or kept.sequence >= void.sequence:
+        if kept is None or not isinstance(void.event, ObjectGone) or kept.sequence >= void.sequence:
             return False
         return not isinstance(kept.event, UnreadablePayload) and epoch_of(kept.event) <= epoch_of(void.event)
 
     def _drop_expired_deletions(self, now: datetime) -> None:
         """Drop expired deletions: otherwise names that never return would accumulate."""
         for subject, message in list(self._messages.items()):
-            is_gone = isinstance(message.event, NodeGone | EnrichedNodeGone | CsrGone | EnrichedCsrGone)
+            is_gone = isinstance(message.event, ObjectGone | EnrichedNodeGone | EnrichedCsrGone)
             if is_gone and has_expired(message.published_at, now):
                 self._drop(subject)
                 self._replayed.discard(subject)

@@ -5,23 +5,25 @@ from typing import Final
 
 import msgspec
 
-from libs.common.contract.services import CSR, IPAM, LABELER, LIFECYCLE, SERVICES, Controller
+from libs.common.contract.services import CSR, IPAM, LABELER, LIFECYCLE, LOAD_BALANCERS, SERVICES, Controller
 
 CLOUD_NODE: Final = LABELER.controller.name
 CSR_APPROVAL: Final = CSR.controller.name
 NODE_IPAM: Final = IPAM.controller.name
 NODE_LIFECYCLE: Final = LIFECYCLE.controller.name
-SELECTABLE: Final = tuple(spec.controller for spec in SERVICES if spec.controller.name)
+SERVICE_LB: Final = LOAD_BALANCERS.name
+_OF_NODES: Final = tuple(spec.controller for spec in SERVICES if spec.controller.name)
+SELECTABLE: Final = (*_OF_NODES, LOAD_BALANCERS)
 # Controllers of the reference that do nothing here, and their aliases.
-NEVER_HERE: Final[Mapping[str, str]] = {"service-lb-controller": "service", "node-route-controller": "route"}
+NEVER_HERE: Final[Mapping[str, str]] = {"node-route-controller": "route"}
 ALIASES: Final[Mapping[str, str]] = {
     **{alias: each.name for each in SELECTABLE for alias in each.aliases},
     **{alias: name for name, alias in NEVER_HERE.items()},
 }
 # All names of the controllers that work on Nodes.
 NODE_CONTROLLER_NAMES: Final = (
-    *(each.name for each in SELECTABLE),
-    *(alias for each in SELECTABLE for alias in each.aliases),
+    *(each.name for each in _OF_NODES),
+    *(alias for each in _OF_NODES for alias in each.aliases),
 )
 
 
@@ -99,10 +101,7 @@ def _without_effect(items: tuple[str, ...]) -> Iterator[str]:
     wanted = _wanted(items)
     for name in dict.fromkeys(items):
         if canonical_name(name) in NEVER_HERE and wanted[canonical_name(name)]:
-            yield (
-                f'--controllers: "{name}" has no effect: this controller has no routes, load balancers or '
-                "volumes"
-            )
+            yield f'--controllers: "{name}" has no effect: this controller has no routes or volumes'
 
 
 def _wanted(items: tuple[str, ...]) -> dict[str, bool]:

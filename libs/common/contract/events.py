@@ -6,6 +6,7 @@ import msgspec
 
 from libs.common.contract.address_history import AddressHistory
 from libs.common.contract.instances import InstanceAnchor, InstanceWitness
+from libs.common.contract.kube_service import KubeService
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequest
@@ -25,7 +26,7 @@ class EnrichedEvent(StreamEvent, frozen=True, kw_only=True):
     observed_sequence: int  # stream sequence of the observation; determines the order
 
 
-# ---- of the watcher: the state of Nodes and CSRs in Kubernetes, their completeness, and the leader
+# ---- of the watcher: the state of Nodes, CSRs and Services in Kubernetes, their completeness, and the leader
 
 # Why a service waits while `SnapshotComplete.service_cidrs` is None.
 SERVICE_CIDRS_UNKNOWN: Final = (
@@ -45,39 +46,69 @@ class ObservationOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     resource_version: int
 
 
-class _ObjectGone(StreamEvent, frozen=True, kw_only=True):
+class OrderedObservation(StreamEvent, frozen=True, kw_only=True):
+    """What the watcher observes of one object."""
+
     order: ObservationOrder
+
+
+class ObjectGone(OrderedObservation, frozen=True, kw_only=True):
+    """No object with that name and uid exists anymore."""
+
     name: str
     uid: str
     observed_at: Timestamp
 
+    @property
+    def key(self) -> str:
+        """As `ApiObject.key`."""
+        return self.name
 
-class NodeObserved(StreamEvent, frozen=True, kw_only=True, tag="NodeObserved.v1"):
+
+class NodeObserved(OrderedObservation, frozen=True, kw_only=True, tag="NodeObserved.v1"):
     """The current state of a Node."""
 
-    order: ObservationOrder
     node: Node
     observed_at: Timestamp
 
 
-class NodeGone(_ObjectGone, frozen=True, kw_only=True, tag="NodeGone.v1"):
+class NodeGone(ObjectGone, frozen=True, kw_only=True, tag="NodeGone.v1"):
     """No Node with that name and uid exists anymore."""
 
 
-class CsrObserved(StreamEvent, frozen=True, kw_only=True, tag="CsrObserved.v1"):
+class CsrObserved(OrderedObservation, frozen=True, kw_only=True, tag="CsrObserved.v1"):
     """The current state of a node's CertificateSigningRequest for kubelet-serving."""
 
-    order: ObservationOrder
     request: SigningRequest
     observed_at: Timestamp
 
 
-class CsrGone(_ObjectGone, frozen=True, kw_only=True, tag="CsrGone.v1"):
+class CsrGone(ObjectGone, frozen=True, kw_only=True, tag="CsrGone.v1"):
     """The CertificateSigningRequest does not exist anymore, or its requester has 16 newer pending ones."""
 
 
+class KubeServiceObserved(OrderedObservation, frozen=True, kw_only=True, tag="KubeServiceObserved.v1"):
+    """The current state of a Service that wants a load balancer, or may still have one."""
+
+    service: KubeService
+    observed_at: Timestamp
+
+
+class KubeServiceGone(ObjectGone, frozen=True, kw_only=True, tag="KubeServiceGone.v1"):
+    """The Service does not exist anymore, or has neither the type nor the finalizer of a load balancer.
+
+    It proves nothing about the balancer: only a Service that the API server shows ends one.
+    """
+
+    namespace: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+
 class SnapshotComplete(StreamEvent, frozen=True, kw_only=True, tag="SnapshotComplete.v1"):
-    """The watcher has published every Node and CSR of a list to the stream with this stream ID."""
+    """The watcher has published every Node, CSR and Service of a list to the stream with this stream ID."""
 
     epoch: int
     nodes: int
@@ -86,6 +117,7 @@ class SnapshotComplete(StreamEvent, frozen=True, kw_only=True, tag="SnapshotComp
     # None: not known, such as before the first list, or without the right to list. Published again at once
     # when they change.
     service_cidrs: tuple[str, ...] | None = None
+    services: int | None = None  # number of published Services; None as for `requests`
 
 
 class Leading(StreamEvent, frozen=True, kw_only=True, tag="Leading.v1"):
@@ -283,6 +315,7 @@ ObservedNode = NodeObserved | NodeGone
 EnrichedNode = NodeEnriched | NodeUnreachable | EnrichedNodeGone
 ObservedCsr = CsrObserved | CsrGone
 EnrichedCsr = CsrEnriched | EnrichedCsrGone
+ObservedKubeService = KubeServiceObserved | KubeServiceGone
 AnyInstanceReport = InstanceExists | InstanceShutDown | InstanceGone | InstanceUnknown
 AnyInstanceEvent = AnyInstanceReport | InstanceMetadata
 Event = (
@@ -290,6 +323,7 @@ Event = (
     | EnrichedNode
     | ObservedCsr
     | EnrichedCsr
+    | ObservedKubeService
     | ClusterNetworksObserved
     | SnapshotComplete
     | Leading
@@ -306,6 +340,15 @@ def build_deletion(event: Event) -> Event | None:
             return NodeGone(stream_id=stream_id, order=order, name=node.name, uid=node.uid, observed_at=at)
         case CsrObserved(stream_id=stream_id, order=order, request=csr, observed_at=at):
             return CsrGone(stream_id=stream_id, order=order, name=csr.name, uid=csr.uid, observed_at=at)
+        case KubeServiceObserved(stream_id=stream_id, order=order, service=service, observed_at=at):
+            return KubeServiceGone(
+                stream_id=stream_id,
+                order=order,
+                namespace=service.metadata.namespace,
+                name=service.name,
+                uid=service.uid,
+                observed_at=at,
+            )
         case (
             NodeEnriched(stream_id=stream_id, observed_sequence=sequence, node=node)
             | NodeUnreachable(stream_id=stream_id, observed_sequence=sequence, node=node)
@@ -313,7 +356,7 @@ def build_deletion(event: Event) -> Event | None:
             return EnrichedNodeGone(
                 stream_id=stream_id, observed_sequence=sequence, name=node.name, uid=node.uid
             )
-        case NodeGone() | CsrGone() | EnrichedNodeGone():
+        case NodeGone() | CsrGone() | KubeServiceGone() | EnrichedNodeGone():
             return event
     return None  # enriched requests, too: no service keeps more of one than the stream cache
 

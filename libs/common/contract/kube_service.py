@@ -1,10 +1,11 @@
 """The fields of a Kubernetes Service that this project reads, with the structure and names of core/v1."""
 
+import hashlib
 from typing import Final
 
 import msgspec
 
-from libs.common.contract.node import ApiObject
+from libs.common.contract.node import ANNOTATION_VALUE_LIMIT, ApiObject, ObjectMeta
 
 LOAD_BALANCER: Final = "LoadBalancer"
 # Kubernetes' own name: a Service with it may have paid objects in a cloud.
@@ -14,6 +15,14 @@ CLEANUP_FINALIZER: Final = "service.kubernetes.io/load-balancer-cleanup"
 BALANCER_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-balancer"
 # Set by an operator: the id of a balancer that is given up, because no credential for it returns.
 ABANDON_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-abandon"
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"  # the whole object again
+
+
+class KubeServiceMeta(ObjectMeta, frozen=True, kw_only=True):
+    """The fields of a Service's metadata that this project reads."""
+
+    namespace: str = ""
+    finalizers: tuple[str, ...] = ()
 
 
 class ServicePort(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -63,5 +72,44 @@ class KubeServiceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 class KubeService(ApiObject, frozen=True, kw_only=True):
     """A Service as the API server encodes it; `ServiceSpec` describes this project's own services."""
 
+    metadata: KubeServiceMeta
     spec: KubeServiceSpec = KubeServiceSpec()
     status: KubeServiceStatus = KubeServiceStatus()
+
+    @property
+    def key(self) -> str:
+        """`<namespace>.<name>`: neither contains a dot."""
+        return f"{self.metadata.namespace}.{self.metadata.name}"
+
+    @property
+    def may_have_balancer(self) -> bool:
+        """Whether it wants a load balancer, or may still have one."""
+        return self.spec.type == LOAD_BALANCER or CLEANUP_FINALIZER in self.metadata.finalizers
+
+
+def trim_kube_service(service: KubeService) -> KubeService:
+    """Return the Service for publishing, without labels and with long annotations as their digest.
+
+    The message reports a change, and its reader gets the Service from the API server.
+    """
+    annotations = {
+        key: value if len(value) <= ANNOTATION_VALUE_LIMIT else _digest(value)
+        for key, value in service.metadata.annotations.items()
+        if key != _LAST_APPLIED
+    }
+    metadata = msgspec.structs.replace(service.metadata, labels={}, annotations=annotations)
+    return msgspec.structs.replace(service, metadata=metadata)
+
+
+def is_same_kube_service(one: KubeService, other: KubeService) -> bool:
+    """Return whether two published Services are equal, apart from their resourceVersion."""
+    return _without_version(one) == _without_version(other)
+
+
+def _without_version(service: KubeService) -> KubeService:
+    metadata = msgspec.structs.replace(service.metadata, resource_version="")
+    return msgspec.structs.replace(service, metadata=metadata)
+
+
+def _digest(value: str) -> str:
+    return f"sha256:{hashlib.sha256(value.encode(errors='surrogatepass')).hexdigest()}"

@@ -63,6 +63,11 @@ class ApiObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.metadata.name
 
     @property
+    def key(self) -> str:
+        """The end of the object's subjects: its name, of an object in a namespace `<namespace>.<name>`."""
+        return self.metadata.name
+
+    @property
     def uid(self) -> str:
         return self.metadata.uid
 

@@ -41,7 +41,7 @@ def stream_id_of(event: events.Event) -> str:
 def epoch_of(event: events.Event) -> int:
     """Return the epoch of the leader that published the event; 0 for events without one."""
     match event:
-        case events.NodeObserved() | events.NodeGone() | events.CsrObserved() | events.CsrGone():
+        case events.OrderedObservation():
             return event.order.epoch
         case events.SnapshotComplete() | events.Leading():
             return event.epoch
@@ -60,7 +60,7 @@ def is_from_former_leader(event: events.Event, greatest_epoch: int) -> bool:
 
 def _order_key(event: events.Event) -> tuple[int, int]:
     match event:
-        case events.NodeObserved() | events.NodeGone() | events.CsrObserved() | events.CsrGone():
+        case events.OrderedObservation():
             return (event.order.epoch, event.order.resource_version)
         case (
             events.NodeEnriched()

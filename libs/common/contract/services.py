@@ -22,6 +22,7 @@ from libs.common.contract.subjects import (
     NETWORKS,
     OBSERVED_CSR,
     OBSERVED_NODE,
+    OBSERVED_SERVICE,
     SNAPSHOT,
 )
 
@@ -43,6 +44,7 @@ class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
     verbs: tuple[str, ...]
     resource_names: tuple[str, ...] = ()
     namespace: str = ""  # "" = cluster scoped
+    controller: str = ""  # only where the controller of this name is selected; "" = always
 
 
 class Controller(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,15 +123,21 @@ def _lease_rules(name: str) -> tuple[PolicyRule, ...]:
     )
 
 
+# In the processes of cloud accounts, each of which has the load balancers of its own class of Services.
+LOAD_BALANCERS = Controller(
+    name="service-lb-controller", aliases=("service",), display_name="service-lb-controller"
+)
+
 WATCHER = ServiceSpec(
     service="watcher",
     description="publishes the Nodes and certificate requests of Kubernetes",
-    input_description="Nodes, kubelets' CertificateSigningRequests and ServiceCIDRs, from the Kubernetes API",
+    input_description="Nodes, kubelets' CertificateSigningRequests, ServiceCIDRs and, for load balancers, "
+    "Services, from the Kubernetes API",
     port=10458,  # the port of the reference controller; all services in one process serve it, too
     peak_mebibytes=64,
     lease=WATCHER_LEASE,
     follows=(f"{FLOW}.>",),
-    publishes=(f"{OBSERVED_NODE}.>", f"{OBSERVED_CSR}.>", SNAPSHOT, LEADING),
+    publishes=(f"{OBSERVED_NODE}.>", f"{OBSERVED_CSR}.>", f"{OBSERVED_SERVICE}.>", SNAPSHOT, LEADING),
     owns=("stream", "durables", f"lease/{LEASE_NAMESPACE}/{WATCHER_LEASE_NAME}"),
     provisions_stream=True,
     policy_rules=(
@@ -138,6 +146,7 @@ WATCHER = ServiceSpec(
             group="certificates.k8s.io", resource="certificatesigningrequests", verbs=("list", "watch")
         ),
         PolicyRule(group="networking.k8s.io", resource="servicecidrs", verbs=("list", "watch")),
+        PolicyRule(group="", resource="services", verbs=("list", "watch"), controller=LOAD_BALANCERS.name),
         *_lease_rules(WATCHER_LEASE_NAME),
     ),
 )

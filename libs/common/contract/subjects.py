@@ -11,6 +11,7 @@ OBSERVED_NODE: Final = f"{FLOW}.observed.node"
 ENRICHED_NODE: Final = f"{FLOW}.enriched.node"
 OBSERVED_CSR: Final = f"{FLOW}.observed.csr"
 ENRICHED_CSR: Final = f"{FLOW}.enriched.csr"
+OBSERVED_SERVICE: Final = f"{FLOW}.observed.service"
 NETWORKS: Final = f"{FLOW}.networks"
 SNAPSHOT: Final = f"{FLOW}.snapshot"
 LEADING: Final = f"{FLOW}.leading"
@@ -38,6 +39,8 @@ _PREFIXES: Final[dict[type, str]] = {
     events.CsrGone: OBSERVED_CSR,
     events.CsrEnriched: ENRICHED_CSR,
     events.EnrichedCsrGone: ENRICHED_CSR,
+    events.KubeServiceObserved: OBSERVED_SERVICE,
+    events.KubeServiceGone: OBSERVED_SERVICE,
 }
 
 
@@ -59,17 +62,25 @@ def subject_of(event: events.Event) -> str:
         case events.DeadLetter():
             return f"{DEAD_LETTERS}.{event.service}.{event.kind}.{event.name}"
         case _:
-            return f"{_PREFIXES[type(event)]}.{_name_of(event)}"
+            return f"{_PREFIXES[type(event)]}.{_key_of(event)}"
 
 
-def _name_of(
-    event: events.ObservedNode | events.EnrichedNode | events.ObservedCsr | events.EnrichedCsr,
+def _key_of(
+    event: events.ObservedNode
+    | events.EnrichedNode
+    | events.ObservedCsr
+    | events.EnrichedCsr
+    | events.ObservedKubeService,
 ) -> str:
     match event:
         case events.NodeObserved() | events.NodeEnriched() | events.NodeUnreachable():
             return event.node.name
         case events.CsrObserved() | events.CsrEnriched():
             return event.request.name
+        case events.KubeServiceObserved():
+            return event.service.key
+        case events.ObjectGone():
+            return event.key
         case _:
             return event.name
 
@@ -83,8 +94,18 @@ def object_name_in(subject: str, prefix: str) -> str:
 
 
 def is_csr_subject(subject: str) -> bool:
-    """Return whether the subject belongs to a CSR; services that handle only Nodes ignore these."""
+    """Return whether the subject belongs to a CSR."""
     return subject.startswith((f"{OBSERVED_CSR}.", f"{ENRICHED_CSR}."))
+
+
+def is_service_subject(subject: str) -> bool:
+    """Return whether the subject belongs to a Kubernetes Service."""
+    return subject.startswith(f"{OBSERVED_SERVICE}.")
+
+
+def is_csr_or_service_subject(subject: str) -> bool:
+    """Return whether services that handle only Nodes ignore the subject."""
+    return is_csr_subject(subject) or is_service_subject(subject)
 
 
 def is_node_subject(subject: str) -> bool:

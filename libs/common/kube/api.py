@@ -9,7 +9,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from libs.common.contract.node import Node
+from libs.common.contract.kube_service import KubeService, LoadBalancerIngress, trim_kube_service
+from libs.common.contract.node import ApiObject, Node
 from libs.common.contract.signing_request import KUBELET_SERVING, SigningRequest, trim_signing_request
 from libs.common.json_errors import JSON_ERRORS
 from libs.common.kube.errors import AlreadyExists, Invalid, ServerError
@@ -43,11 +44,19 @@ SIGNING_REQUESTS: Final[Resource[SigningRequest]] = Resource(
     page_size=50,
     transform=trim_signing_request,
 )
+SERVICES: Final[Resource[KubeService]] = Resource(
+    plural="services",
+    path="/api/v1/services",
+    item=KubeService,
+    is_namespaced=True,
+    transform=trim_kube_service,
+)
 # The API server parses the whole Node again to warn of unknown fields, and this client ignores warnings.
 # Without that a patch costs the server 7 % less CPU (2.7 instead of 2.95 ms on kube-apiserver 1.36). Nothing
 # else changes.
 _UNVALIDATED: Final[Mapping[str, str]] = {"fieldValidation": "Ignore"}
 
+_MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
 _STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 
@@ -169,6 +178,58 @@ class KubeApi:
             "patch", SIGNING_REQUESTS.path, name, body, subresource="approval", content_type=_JSON_PATCH
         )
         await self.transport.call(request)
+
+    # ---- Services
+
+    async def get_service(self, namespace: str, name: str) -> KubeService:
+        """Return the current Service from etcd. Raises NotFound."""
+        path = namespaced_path(namespace, SERVICES.plural)
+        return await self._call(build_request("get", path, name), KubeService)
+
+    async def patch_service(
+        self,
+        service: KubeService,
+        *,
+        finalizers: Sequence[str] | None = None,
+        annotations: Mapping[str, str | None] | None = None,
+    ) -> KubeService:
+        """Replace the finalizers, set these annotations, and remove those that are None.
+
+        Return the Service after it. Raises Conflict if it has another version, NotFound, Invalid.
+        """
+        changes = {"finalizers": finalizers, "annotations": annotations}
+        metadata = {key: value for key, value in changes.items() if value is not None}
+        return await self._patch_service(service, {"metadata": metadata})
+
+    async def patch_service_status(
+        self, service: KubeService, ingress: Sequence[LoadBalancerIngress]
+    ) -> KubeService:
+        """Replace status.loadBalancer.ingress; return the Service. Raises as `patch_service`."""
+        status = {"loadBalancer": {"ingress": msgspec.to_builtins(ingress)}}
+        return await self._patch_service(service, {"status": status}, subresource="status")
+
+    async def _patch_service(
+        self, service: KubeService, merge_patch: dict[str, Any], *, subresource: str = ""
+    ) -> KubeService:
+        fence = {"uid": service.uid, "resourceVersion": service.metadata.resource_version}
+        if not all(fence.values()):
+            raise Invalid(f"service {service.key!r} is not patched without a uid and a resourceVersion")
+        metadata = {**merge_patch.get("metadata", {}), **fence}
+        request = build_request(
+            "patch",
+            namespaced_path(service.metadata.namespace, SERVICES.plural),
+            service.name,
+            msgspec.json.encode({**merge_patch, "metadata": metadata}),
+            subresource=subresource,
+            content_type=_MERGE_PATCH,
+        )
+        return await self._call(request, KubeService)
+
+    # ---- Namespaces
+
+    async def get_namespace(self, name: str) -> ApiObject:
+        """Return the metadata of a Namespace. Raises NotFound."""
+        return await self._call(build_request("get", "/api/v1/namespaces", name), ApiObject)
 
     # ---- ConfigMaps
 

@@ -36,6 +36,7 @@ class Resource(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
     item: type[Item]
     query: Mapping[str, str] = {}
     page_size: int = PAGE_SIZE
+    is_namespaced: bool = False  # its objects are known by `<namespace>.<name>`
     transform: Callable[[Item], Item] = lambda item: item
 
 
@@ -86,6 +87,7 @@ class _RawList(msgspec.Struct, frozen=True):
 
 class _NamedMeta(msgspec.Struct, frozen=True):
     name: str
+    namespace: str = ""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -122,15 +124,27 @@ def decode_object(
     try:
         return resource.transform(msgspec.json.decode(raw, type=resource.item))
     except JSON_ERRORS as error:
-        on_unreadable(UnreadableObject(resource=resource.plural, name=_name_of(raw), reason=str(error)))
+        name = _name_of(raw, resource)
+        on_unreadable(UnreadableObject(resource=resource.plural, name=name, reason=str(error)))
         return None
 
 
-def _name_of(raw: bytes | msgspec.Raw) -> str:
+def _name_of(raw: bytes | msgspec.Raw, resource: Resource[Item]) -> str:
     try:
-        return msgspec.json.decode(raw, type=_Named).metadata.name
+        metadata = msgspec.json.decode(raw, type=_Named).metadata
     except JSON_ERRORS:
         return ""
+    return f"{metadata.namespace}.{metadata.name}" if resource.is_namespaced else metadata.name
+
+
+def select_by_name(resource: Resource[Item], name: str) -> Resource[Item]:
+    """Return the kind restricted to one name, of a kind in namespaces `<namespace>.<name>`."""
+    terms = [resource.query["fieldSelector"]] if "fieldSelector" in resource.query else []
+    if resource.is_namespaced:
+        namespace, _, name = name.partition(".")
+        terms.append(f"metadata.namespace={namespace}")
+    selector = ",".join((*terms, f"metadata.name={name}"))
+    return msgspec.structs.replace(resource, query={**resource.query, "fieldSelector": selector})
 
 
 # ---- ConfigMaps

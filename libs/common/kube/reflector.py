@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Final, Generic, NoReturn, Protocol
 
-import msgspec
-
 from libs.common.bus.delivery import backoff_seconds
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import (
@@ -18,7 +16,7 @@ from libs.common.kube.errors import (
     Unauthorized,
     Unreachable,
 )
-from libs.common.kube.objects import Item, Page, Resource, UnreadableObject
+from libs.common.kube.objects import Item, Page, Resource, UnreadableObject, select_by_name
 from libs.common.kube.request import Request
 from libs.common.kube.version_check import VersionCheck
 from libs.common.kube.watch_events import (
@@ -123,9 +121,7 @@ class Reflector(Generic[Item]):
         It uses a consistent (quorum) list, which needs no permission beyond those of the watch.
         """
         unreadable: list[UnreadableObject] = []
-        query = self.resource.query
-        selector = ",".join(filter(None, (query.get("fieldSelector"), f"metadata.name={name}")))
-        only = msgspec.structs.replace(self.resource, query={**query, "fieldSelector": selector})
+        only = select_by_name(self.resource, name)
         page = await self.api.list_page(only, limit=1, on_unreadable=unreadable.append)
         return None if page.items or unreadable else page.resource_version
 

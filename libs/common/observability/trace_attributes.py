@@ -32,6 +32,12 @@ def event_attributes(event: events.Event | UnreadablePayload) -> Attributes:
             return of_node | _of_csr(request.name, metadata.uid) | _of_version(metadata.resource_version)
         case events.CsrGone(name=name, uid=uid) | events.EnrichedCsrGone(name=name, uid=uid):
             return _of_csr(name, uid)
+        case events.KubeServiceObserved(service=service):
+            metadata = service.metadata
+            of_service = _of_service(metadata.namespace, service.name, service.uid)
+            return of_service | _of_version(metadata.resource_version)
+        case events.KubeServiceGone(namespace=namespace, name=name, uid=uid):
+            return _of_service(namespace, name, uid)
         case _:
             return {}
 
@@ -55,6 +61,10 @@ def _of_node(name: str, uid: str) -> Attributes:
 
 def _of_csr(name: str, uid: str) -> Attributes:
     return {"k8s.csr.name": name, "k8s.csr.uid": uid}
+
+
+def _of_service(namespace: str, name: str, uid: str) -> Attributes:
+    return {"k8s.namespace.name": namespace, "k8s.service.name": name, "k8s.service.uid": uid}
 
 
 def _of_version(resource_version: str) -> Attributes:

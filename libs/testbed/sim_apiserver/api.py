@@ -82,7 +82,7 @@ class SimApi:
                 new = patch_object(kind, stored, body, content_type)
                 return self._write(identity, request, kind, stored, new)
             case "delete" if not request.subresource:
-                return self._delete(request, kind, body)
+                return self._delete(identity, request, kind, body)
             case _:
                 raise method_not_allowed()
 
@@ -224,10 +224,14 @@ class SimApi:
             new = record_manager(old, new, asked.manager, asked.subresource, caller.now)
             if self._has_node_lifecycle:
                 new = omit_empty(remove_not_ready_taint(new))
-        raw = stored.raw if new == old else self._put(kind, stored.key, new)
+        if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
+            raw = self._remove(kind, stored.key, new)
+        else:
+            raw = stored.raw if new == old else self._put(kind, stored.key, new)
         return _make_object_response(200, kind, raw)
 
-    def _delete(self, asked: ApiRequest, kind: ResourceKind, body: bytes) -> ApiResponse:
+    def _delete(self, identity: Identity, asked: ApiRequest, kind: ResourceKind, body: bytes) -> ApiResponse:
+        """Delete the object; one with finalizers gets a deletionTimestamp, and goes with the last of them."""
         stored = self._get_stored(asked, kind)
         options = parse_json(body) if body else {}
         preconditions = options.get("preconditions") or {} if isinstance(options, dict) else {}
@@ -239,6 +243,11 @@ class SimApi:
                     f"the {field} in the precondition ({wanted}) does not match that in the record ({found})"
                 )
                 raise conflict(kind.make_reference(asked.name), why)
+        if meta.get("finalizers"):
+            now = self._make_caller(identity).now
+            marked = {**stored.item, "metadata": {"deletionTimestamp": now, **meta}}
+            raw = stored.raw if marked == stored.item else self._put(kind, stored.key, marked)
+            return _make_object_response(200, kind, raw)
         self._remove(kind, stored.key, stored.item)
         details = {"name": asked.name, "group": kind.group, "kind": kind.plural, "uid": meta["uid"]}
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}

@@ -31,6 +31,10 @@ def _create_workload(new: Document, caller: Caller) -> Document:
     return {**new, "spec": {"replicas": 1, **new.get("spec", {})}, "status": {}}
 
 
+def _create_service(new: Document, caller: Caller) -> Document:
+    return {**new, "spec": {"type": "ClusterIP", **new.get("spec", {})}, "status": {"loadBalancer": {}}}
+
+
 def _make_workload_kind(plural: str, kind: str, short_name: str) -> ResourceKind:
     return ResourceKind(
         plural,
@@ -106,7 +110,16 @@ KINDS: Final = (
     _make_workload_kind("deployments", "Deployment", "deploy"),
     _make_workload_kind("statefulsets", "StatefulSet", "sts"),
     _make_workload_kind("daemonsets", "DaemonSet", "ds"),
-    ResourceKind("services", "Service", short_names=("svc",), is_namespaced=True),
+    ResourceKind(
+        "services",
+        "Service",
+        short_names=("svc",),
+        is_namespaced=True,
+        subresources=_STATUS,
+        field_selectors=("metadata.name", "metadata.namespace"),
+        on_create=_create_service,
+        on_update=update_part,
+    ),
     ResourceKind(
         "serviceaccounts", "ServiceAccount", group="talos.dev", version="v1alpha1", is_namespaced=True
     ),

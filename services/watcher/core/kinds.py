@@ -1,4 +1,4 @@
-"""The differences between Nodes and CSRs; the code to list, watch and publish them is shared."""
+"""The differences between Nodes, CSRs and Services; the code to list, watch and publish them is shared."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -10,18 +10,22 @@ from libs.common.contract.events import (
     CsrGone,
     CsrObserved,
     Event,
+    KubeServiceGone,
+    KubeServiceObserved,
     NodeGone,
     NodeObserved,
     ObservationOrder,
     ObservedCsr,
+    ObservedKubeService,
     ObservedNode,
 )
+from libs.common.contract.kube_service import KubeService, is_same_kube_service, trim_kube_service
 from libs.common.contract.node import Node, is_same_node, trim_node
 from libs.common.contract.signing_request import SigningRequest, is_same_request, trim_signing_request
-from libs.common.contract.subjects import NAME_LIMIT, OBSERVED_CSR, OBSERVED_NODE
+from libs.common.contract.subjects import NAME_LIMIT, OBSERVED_CSR, OBSERVED_NODE, OBSERVED_SERVICE
 
-ObjectT = TypeVar("ObjectT", bound=Node | SigningRequest)
-ObservedEvent = ObservedNode | ObservedCsr
+ObjectT = TypeVar("ObjectT", bound=Node | SigningRequest | KubeService)
+ObservedEvent = ObservedNode | ObservedCsr | ObservedKubeService
 
 # Per requester: a kubelet waits only for its newest request, and a noisy one must not fill the stream.
 MAX_PENDING_PER_REQUESTER: Final = 16
@@ -30,7 +34,7 @@ MAX_PENDING_PER_REQUESTER: Final = 16
 class Kind(msgspec.Struct, Generic[ObjectT], frozen=True, kw_only=True):
     """Describes one kind of object: names, relevant fields and constructors of its events."""
 
-    log_field: str  # name of the field with the object name in log lines
+    log_field: str  # name of the field with the object's key in log lines
     log_message: str  # message of the log line after a publish
     is_logged: bool  # a first state and a deletion get that line at INFO; all other lines are at DEBUG
     resource: str  # plural, as in the Kubernetes API; also a metric label
@@ -65,6 +69,21 @@ def _build_csr_gone(
     stream_id: str, order: ObservationOrder, request: SigningRequest, now: datetime
 ) -> CsrGone:
     return CsrGone(stream_id=stream_id, order=order, name=request.name, uid=request.uid, observed_at=now)
+
+
+def _build_service_observed(
+    stream_id: str, order: ObservationOrder, service: KubeService, now: datetime
+) -> KubeServiceObserved:
+    return KubeServiceObserved(stream_id=stream_id, order=order, service=service, observed_at=now)
+
+
+def _build_service_gone(
+    stream_id: str, order: ObservationOrder, service: KubeService, now: datetime
+) -> KubeServiceGone:
+    namespace, name = service.metadata.namespace, service.name
+    return KubeServiceGone(
+        stream_id=stream_id, order=order, namespace=namespace, name=name, uid=service.uid, observed_at=now
+    )
 
 
 def _queue_key(request: SigningRequest) -> str:
@@ -108,4 +127,22 @@ CSR: Final[Kind[SigningRequest]] = Kind(
     extract_object=lambda event: event.request if isinstance(event, CsrObserved) else None,
     build_observed=_build_csr_observed,
     build_gone=_build_csr_gone,
+)
+
+SERVICE: Final[Kind[KubeService]] = Kind(
+    log_field="kube_service",
+    log_message="service observed",
+    is_logged=False,  # cloud logs what it does
+    resource="services",
+    subject=OBSERVED_SERVICE,
+    transform=trim_kube_service,
+    is_same=is_same_kube_service,
+    is_relevant=lambda service: service.may_have_balancer,
+    queue_key=lambda service: "",
+    is_republished=lambda service: True,
+    is_settling=lambda service: False,
+    max_cooldown_seconds=3.0,
+    extract_object=lambda event: event.service if isinstance(event, KubeServiceObserved) else None,
+    build_observed=_build_service_observed,
+    build_gone=_build_service_gone,
 )

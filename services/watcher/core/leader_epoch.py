@@ -99,11 +99,16 @@ class LeaderEpoch:
         return Leading(stream_id=self._token.stream_id, epoch=self._token.epoch, holder=self.identity)
 
     def build_snapshot(
-        self, nodes: int, requests: int | None, service_cidrs: tuple[str, ...] | None
+        self,
+        nodes: int,
+        requests: int | None,
+        service_cidrs: tuple[str, ...] | None,
+        services: int | None = None,
     ) -> SnapshotComplete | None:
         """Build a snapshot; None if this leader must not publish one.
 
-        `requests` is None without CSRs, `service_cidrs` while the ranges are unknown.
+        `requests` is None without CSRs, `services` without Services, `service_cidrs` while the ranges are
+        unknown.
         """
         if self._token is None or self.is_deposed or not self._is_followed(self._token):
             return None
@@ -112,6 +117,7 @@ class LeaderEpoch:
             epoch=self._token.epoch,
             nodes=nodes,
             requests=requests,
+            services=services,
             service_cidrs=service_cidrs,
         )
 

@@ -14,7 +14,8 @@ from services.watcher.core.kinds import Kind, ObjectT, ObservedEvent
 
 BYTES_PER_NODE: Final = 20_000  # a Node, its facts and its decisions, with room for large labels
 BYTES_PER_REQUEST: Final = 12_000  # a CSR, its enrichment with the machine's facts, and its decision
-BYTES_PER_DELETED: Final = 1_000  # the deletion messages of either kind, kept for MAX_MESSAGE_AGE
+BYTES_PER_SERVICE: Final = 6_000  # a Service with many ports and annotations
+BYTES_PER_DELETED: Final = 1_000  # the deletion messages of any kind, kept for MAX_MESSAGE_AGE
 REPUBLISH_REASON: Final = "republished"  # resync of an unchanged object
 CHANGED_REASON: Final = "changed"
 FENCED_REASON: Final = "services ignore the last message about it"
@@ -73,8 +74,8 @@ def decide_present(
     because followers ignore `published`. A new uid under an old name is a normal change: consumers treat it
     as the end of the old object.
     """
-    if not is_publishable_name(obj.name):
-        return Skip(reason=f"the name {_quote_name(obj.name)} cannot be the end of a subject")
+    if not is_publishable_name(obj.key):
+        return Skip(reason=f"the name {_quote_name(obj.key)} cannot be the end of a subject")
     if not obj.resource_version_number:
         version = obj.metadata.resource_version
         return Skip(reason=f"its resourceVersion {version!r} is not a number and cannot be ordered")
@@ -130,10 +131,10 @@ def select_due(objects: Iterable[ObjectT], *, since: float, until: float) -> lis
     return [each for each, offset in offsets if since <= offset < until]
 
 
-def estimate_stream_bytes(nodes: int, requests: int = 0, deleted: int = 0) -> int:
+def estimate_stream_bytes(nodes: int, requests: int = 0, deleted: int = 0, services: int = 0) -> int:
     """Estimate the stream size for objects of ordinary size; `Resync` raises it by the actual usage."""
-    needed = nodes * BYTES_PER_NODE + requests * BYTES_PER_REQUEST + deleted * BYTES_PER_DELETED
-    return limit_for_bytes(needed)
+    existing = nodes * BYTES_PER_NODE + requests * BYTES_PER_REQUEST + services * BYTES_PER_SERVICE
+    return limit_for_bytes(existing + deleted * BYTES_PER_DELETED)
 
 
 def _quote_name(name: str) -> str:

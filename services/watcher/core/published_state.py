@@ -10,14 +10,7 @@ import msgspec
 from libs.common.bus.protocol import Message, StreamPosition, UnreadablePayload
 from libs.common.bus.stream_cache import connection_problems
 from libs.common.bus.stream_limits import has_expired
-from libs.common.contract.events import (
-    CsrGone,
-    CsrObserved,
-    Leading,
-    NodeGone,
-    NodeObserved,
-    SnapshotComplete,
-)
+from libs.common.contract.events import Leading, ObjectGone, OrderedObservation, SnapshotComplete
 from libs.common.contract.ordering import epoch_of, is_from_former_leader, stream_id_of
 from libs.common.contract.subjects import subject_of
 from services.watcher.core.kinds import Kind, ObjectT, ObservedEvent
@@ -113,7 +106,7 @@ class PublishedState:
 
     def has_later(self, kind: Kind[ObjectT], listed: ObjectT) -> bool:
         """Whether the last epoch published a later state of that name than this object of a new list."""
-        event = self.get(kind, listed.name)
+        event = self.get(kind, listed.key)
         return (
             event is not None
             and event.order.epoch == self._greatest_epoch
@@ -134,13 +127,11 @@ class PublishedState:
         for subject, entry in self._entries.items():
             event = entry.event
             if (found := kind.extract_object(event)) is not None:
-                names.add(found.name)
+                names.add(found.key)
             elif (
-                entry.is_fenced
-                and isinstance(event, NodeGone | CsrGone)
-                and subject == f"{kind.subject}.{event.name}"
+                entry.is_fenced and isinstance(event, ObjectGone) and subject == f"{kind.subject}.{event.key}"
             ):
-                names.add(event.name)
+                names.add(event.key)
         return names
 
     @property
@@ -189,7 +180,7 @@ class PublishedState:
         match event:
             case Leading():
                 self._apply_heartbeat(event)
-            case NodeObserved() | NodeGone() | CsrObserved() | CsrGone() | SnapshotComplete():
+            case OrderedObservation() | SnapshotComplete():
                 is_fenced = is_new and is_from_former_leader(event, self._greatest_epoch)
                 self._store(message.subject, event, message.sequence, is_fenced=is_fenced)
                 if isinstance(event, SnapshotComplete):
@@ -250,7 +241,7 @@ class PublishedState:
         return {
             subject
             for subject, entry in self._entries.items()
-            if isinstance(entry.event, NodeGone | CsrGone) and has_expired(entry.event.observed_at, now)
+            if isinstance(entry.event, ObjectGone) and has_expired(entry.event.observed_at, now)
         }
 
     def _drop(self, subjects: set[str]) -> None:

@@ -76,7 +76,7 @@ class Store(Generic[ObjectT]):
             self._upsert(each)
 
     def names(self) -> KeysView[str]:
-        """Return the names of all readable objects."""
+        """Return the keys of all readable objects."""
         return self._objects.keys()
 
     def get(self, name: str) -> ObjectT | None:
@@ -111,7 +111,7 @@ class Store(Generic[ObjectT]):
     def put(self, changed: ObjectT) -> set[str]:
         """Store an added or modified object; return the names whose relevant fields changed."""
         self.advance_version(changed.metadata.resource_version)
-        self._unreadable.discard(changed.name)
+        self._unreadable.discard(changed.key)
         return self._upsert(changed)
 
     def remove(self, name: str, resource_version: str) -> None:
@@ -132,9 +132,9 @@ class Store(Generic[ObjectT]):
         )
 
     def _upsert(self, obj: ObjectT) -> set[str]:
-        kind, name = self._kind, obj.name
+        kind, name = self._kind, obj.key
         if not kind.is_relevant(obj):
-            return set()
+            return set() if self._discard(name) is None else {name}
         known, trimmed = self._discard(name), kind.transform(obj)
         if known is not None and known.spec == trimmed.spec:
             trimmed = replace(trimmed, spec=known.spec)  # the stream has older states: one spec for all

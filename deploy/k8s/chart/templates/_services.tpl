@@ -22,6 +22,7 @@
 {{- $aliases := dict -}}
 {{- range $row := $rows -}}
 {{- range .aliases -}}{{- $_ := set $aliases . $row.controller -}}{{- end -}}
+{{- range .aliasesOfAccounts -}}{{- $_ := set $aliases . $row.controllerOfAccounts -}}{{- end -}}
 {{- end -}}
 {{- $wanted := dict -}}
 {{- range .Values.enabledControllers -}}

@@ -182,16 +182,22 @@ def test_that_nothing_is_installed_is_said_of_no_more_than_was_looked_at(is_clus
 # ---- which permissions are reviewed
 
 
-def test_each_service_is_asked_for_every_right_of_its_wiring():
-    here = make_installation()
+@pytest.mark.parametrize("controllers", ["cloud-node,node-csr-approval", "cloud-node,service"])
+def test_each_service_is_asked_for_every_right_of_its_wiring(controllers: str):
+    here = make_installation(watcher={"args": (f"--controllers={controllers}",)})
     for wiring in SERVICES:
         if not here.runs_service(wiring.service):
             continue
-        wanted = {(r.group, r.resource, v) for r in wiring.policy_rules for v in r.verbs}
+        wanted = {
+            (r.group, r.resource, v)
+            for r in wiring.policy_rules
+            for v in r.verbs
+            if not r.controller or "service" in controllers
+        }
         asked = {
             (q.group, q.resource, q.verb)
             for q in list_access_reviews(here)
-            if q.service == wiring.service and q.is_required
+            if q.service in {wiring.service, f"{wiring.service}-service-lb-controller"} and q.is_required
         }
         assert asked == wanted
 
