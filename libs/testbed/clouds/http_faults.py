@@ -87,6 +87,11 @@ async def _cut_off(request: web.Request, before: Answer) -> web.StreamResponse:
     return response
 
 
+async def _echo(request: web.Request, before: Answer) -> web.StreamResponse:
+    text = "".join(f"{name}: {value}\n" for name, value in request.headers.items())
+    return web.Response(text=text, status=502)
+
+
 async def _redirect(request: web.Request, before: Answer) -> web.StreamResponse:
     return web.Response(status=302, headers={"Location": str(request.url.with_query(followed="yes"))})
 
@@ -95,6 +100,7 @@ HTTP_FAULTS: Final[Mapping[str, MakeResponse]] = {
     "proxy_not_found": _proxy(404),
     "proxy_bad_gateway": _proxy(502),
     "login_page": _proxy(200, "Log in"),
+    "echo": _echo,
     "redirect": _redirect,
     "huge": pad_answer(5 << 20),
     "hang": _hang,

@@ -33,6 +33,7 @@ OUTCOMES = {
     "service_error": "server_error",
     "proxy_not_found": "malformed",
     "proxy_bad_gateway": "server_error",
+    "echo": "server_error",
     "login_page": "malformed",
     "redirect": "malformed",
     "huge": "malformed",

@@ -66,6 +66,7 @@ OUTCOMES = {
     "proxy_not_found": "malformed",
     "keystone_not_found": "malformed",
     "proxy_bad_gateway": "server_error",
+    "echo": "server_error",
     "login_page": "malformed",
     "redirect": "malformed",
     "huge": "malformed",

@@ -12,6 +12,11 @@ _RIGHTS: Final = f"{_INTEGRATION}/test_nats_rights.py::"
 _ACCESS: Final = f"{_INTEGRATION}/test_nats_access.py::"
 _TALOS: Final = f"{_INTEGRATION}/test_talos_hostile.py::"
 _HOLDERS: Final = "tests/flow/test_address_holders.py::"
+_CLOUD: Final = "tests/flow/test_cloud_flow.py::"
+_INSTANCES: Final = "tests/flow/test_lifecycle_instances.py::"
+_LIFECYCLE: Final = "tests/unit/services/lifecycle"
+_METADATA: Final = "tests/unit/services/labeler/test_instance_metadata.py::"
+_ACCOUNTS: Final = "tests/deploy/test_chart_clouds.py::"
 _FLOOD: Final = f"{_INTEGRATION}/test_health_flood.py::"
 _NOT_ALLOWED: Final = (
     f"{_RIGHTS}test_whatever_is_not_a_users_to_say_or_to_hear_is_refused",
@@ -145,6 +150,92 @@ COVERED_SERVICE_ATTEMPTS: Final = (
         "`watcher` and `metadata`: garbage on every subject of the flow",
         "no service ends, and honest nodes get certificates",
         f"{_INTEGRATION}/test_csr_forged.py::test_garbage_on_every_subject_ends_no_process_and_keeps_no_node_from_its_certificate",
+    ),
+    CoveredAttempt(
+        "`cloud-<account>`: publishes reports of another account", "the server refuses it", _NOT_ALLOWED[0]
+    ),
+    CoveredAttempt(
+        "`cloud-<account>`: has the server write its report under the subject of another account",
+        "lifecycle drops it",
+        f"{_INSTANCES}test_a_report_under_the_subject_of_another_account_is_dropped",
+    ),
+    CoveredAttempt(
+        "`cloud-<account>`: reports a server as gone whose machine answers",
+        "lifecycle keeps the Node",
+        f"{_LIFECYCLE}/test_instance_evidence.py::test_each_clause_alone_keeps_the_node",
+    ),
+    CoveredAttempt(
+        "`cloud-<account>`: reports the servers of its Nodes as gone while their machines are silent",
+        "**lifecycle deletes these Nodes** after three rounds, within the account's limit",
+        f"{_INSTANCES}test_a_node_whose_instance_is_gone_beside_an_anchor_is_deleted_after_three_rounds",
+    ),
+    CoveredAttempt(
+        "`cloud-<account>`: reports these servers as shut down",
+        "**lifecycle sets the shutdown taint** until the machine answers",
+        f"{_LIFECYCLE}/test_shutdown_taint.py::test_a_silent_machine_that_its_account_reports_as_off_is_shut_down",
+    ),
+    CoveredAttempt(
+        "`cloud-<account>`: claims the server of another account",
+        "the record stays the other account's",
+        f"{_LIFECYCLE}/test_instance_record.py::test_no_account_takes_the_record_of_another_that_does_not_say_gone",
+    ),
+    CoveredAttempt(
+        "`cloud-<account>`: claims a server of another account that was deleted",
+        "**the Node stays** while it claims the server; the decision names this account",
+        f"{_INSTANCES}test_an_account_that_shows_it_alive_ends_all_evidence",
+    ),
+    CoveredAttempt(
+        "`cloud-<account>`: supplies false metadata of a server",
+        "**its Node gets a false zone and type**; the providerID is the one that its machine names",
+        f"{_METADATA}test_a_false_answer_of_an_account_changes_no_provider_id",
+    ),
+    CoveredAttempt(
+        "`cloud-<account>` and a machine: the account confirms that the machine is another server",
+        "**the Node gets the providerID of that server**, unless the server has a Node",
+        f"{_METADATA}test_an_account_that_confirms_a_lie_gives_away_only_a_server_without_a_node",
+    ),
+)
+# What somebody does at the cloud, or with the Secret of an account.
+COVERED_CREDENTIAL_ATTEMPTS: Final = (
+    CoveredAttempt(
+        "mounts the Secret in a pod of another service",
+        "the chart mounts it only in the pod of its account",
+        f"{_ACCOUNTS}test_no_other_pod_reads_a_credential_of_a_cloud",
+    ),
+    CoveredAttempt(
+        "uses the pod that has the credential against Kubernetes",
+        "the pod has no token of a ServiceAccount",
+        f"{_ACCOUNTS}test_an_account_has_one_pod_with_its_credential_alone",
+    ),
+    CoveredAttempt(
+        "reads the credential in a report, log or error, which the API repeats",
+        "no reason contains it",
+        "tests/contract/clouds/test_faults.py::test_a_fault_answers_no_question",
+    ),
+    CoveredAttempt(
+        "replaces the credential by one of another project",
+        "all servers of the account are unknown, so no Node goes",
+        f"{_CLOUD}test_the_token_of_another_project_proves_nothing",
+    ),
+    CoveredAttempt(
+        "replaces it while a query is under way",
+        "the answer supplies nothing",
+        f"{_CLOUD}test_a_token_that_changed_during_the_query_supplies_nothing",
+    ),
+    CoveredAttempt(
+        "uses up the rate limit of the project",
+        "cloud pauses while less than a quarter remains",
+        "tests/contract/clouds/test_hcloud_faults.py::test_a_quarter_of_the_rate_limit_is_left_to_the_other_clients",
+    ),
+    CoveredAttempt(
+        "deletes all servers of the project, with a credential that may write",
+        "**lifecycle deletes their Nodes**, as it should, within the account's limit",
+        "tests/flow/test_cloud_deletion.py::test_a_pool_that_its_cloud_deletes_to_zero_takes_its_nodes_along",
+    ),
+    CoveredAttempt(
+        "answers in place of the API with a certificate that is not the API's",
+        "cloud does not connect",
+        "tests/contract/test_client_tls.py::test_a_certificate_is_refused",
     ),
 )
 COVERED_POD_ATTEMPTS: Final = (

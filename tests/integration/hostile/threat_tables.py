@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from tests.integration.hostile.attempts import Attempt
 from tests.integration.hostile.covered_attempts import (
+    COVERED_CREDENTIAL_ATTEMPTS,
     COVERED_MACHINE_ATTEMPTS,
     COVERED_POD_ATTEMPTS,
     COVERED_SERVICE_ATTEMPTS,
@@ -33,6 +34,7 @@ TABLES: Final = {
     "writes of a hostile kubelet": _Table("test_hostile_machine", NODE_ATTEMPTS),
     "answers of a hostile machine": _Table("test_hostile_machine", TALOS_ATTEMPTS, COVERED_MACHINE_ATTEMPTS),
     "use of a stolen NATS key": _Table("test_hostile_service", SERVICE_ATTEMPTS, COVERED_SERVICE_ATTEMPTS),
+    "use of a cloud's credential": _Table("test_hostile_service", (), COVERED_CREDENTIAL_ATTEMPTS),
     "a pod without a key": _Table("test_hostile_pod", POD_ATTEMPTS, COVERED_POD_ATTEMPTS),
 }
 

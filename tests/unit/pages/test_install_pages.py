@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 import yaml
 
-from libs.common.contract.services import READER_USER, SERVICES
+from libs.common.contract.services import READER_USER, SERVICE_TABLE
 from libs.common.settings.flags import SHARED_FLAGS
 from libs.common.settings.read_settings import list_options
 from libs.common.settings.reference_flags import IGNORED_FLAGS
@@ -191,6 +191,6 @@ def test_the_test_of_a_table_exists(test: str):
 
 
 def test_the_page_has_a_row_for_each_part():
-    parts = [spec.service for spec in SERVICES]
+    parts = [spec.service for spec in SERVICE_TABLE]
     for part in (*parts, "bootstrap", READER_USER, "NATS", "talos-ccm"):
         assert f"\n| `{part}` |" in PAGE.read_text(), part

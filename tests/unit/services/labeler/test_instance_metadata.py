@@ -168,6 +168,26 @@ def test_only_public_addresses_that_the_machine_has_are_those_that_its_cloud_nam
         assert [each.address for each in facts.addresses if each.link == EXTERNAL_LINK] == named
 
 
+@pytest.mark.parametrize("claim", [{}, {"provider_id": "hcloud://1"}], ids=["named", "another"])
+def test_a_false_answer_of_an_account_changes_no_provider_id(cloud: NamedCloud, claim: dict[str, str]):
+    facts = complete(cloud, cloud.make_metadata(zone="false", **claim))
+    assert facts.platform.provider_id == ("" if claim else cloud.provider_id)
+    assert facts.platform.zone == ("" if claim else "false")
+
+
+def test_an_account_that_confirms_a_lie_gives_away_only_a_server_without_a_node(cloud: NamedCloud):
+    liar = cloud.make_facts(cloud.neighbour, node_ip="192.0.2.9")
+    claim = cloud.make_metadata(provider_id=cloud.neighbours_provider_id, addresses=("192.0.2.9",))
+    assert complete(cloud, claim, facts=liar).platform.provider_id == cloud.neighbours_provider_id
+    index = InstanceMetadataIndex({"prod": cloud.provider})
+    neighbour = cloud.make_facts(cloud.neighbour, node_name="web-2")
+    index.apply(make_node_enriched(make_node("web-2"), neighbour))
+    index.apply_metadata(claim)
+    event = make_node_enriched(NODE, liar)
+    index.apply(event)
+    assert index.complete(event).facts.platform.provider_id == ""
+
+
 # ---- the plan
 
 

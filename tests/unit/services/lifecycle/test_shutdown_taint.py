@@ -27,12 +27,14 @@ from services.lifecycle.core.decide import (
 )
 from services.lifecycle.core.decide import DeletionCase as LifecycleCase
 from services.lifecycle.core.evidence import assess_gcp_spot
-from services.lifecycle.core.shutdown_taint import SHUTDOWN_TAINT, plan_shutdown_taint
+from services.lifecycle.core.instance_reports import InstanceReports
+from services.lifecycle.core.shutdown_taint import SHUTDOWN_TAINT, ShutdownTaintChange, plan_shutdown_taint
 from services.lifecycle.node_patcher import NodePatcher
 from services.lifecycle.settings import LifecycleSettings
 from tests.builders import NOW, UNINITIALIZED, make_facts
 from tests.in_memory_api import PatchFailed
 from tests.in_memory_api import apply_json_patch as apply_json
+from tests.instance_reports import make_exists, make_recorded_node, make_shut_down, make_unknown
 from tests.lifecycle_actors import make_answering, make_lost_node, make_ready_condition, make_unreachable
 
 GOING = replace(make_facts(), stage="shutting down")
@@ -95,6 +97,43 @@ def test_the_taint_goes_when_the_machine_answers_or_the_node_is_ready(
     change = plan_shutdown_taint(node, word, {})
     assert change is not None
     assert change.changes.remove_taints == (SHUTDOWN_TAINT,)
+
+
+RECORDED = make_recorded_node()
+
+
+def plan_by_cloud(report: Any, node: Node = RECORDED, machine: Any = None) -> ShutdownTaintChange | None:
+    reports = InstanceReports()
+    reports.apply(report, 0.0)
+    return plan_shutdown_taint(node, machine or silent(RECORDED, facts=None), reports.get("web-1"))
+
+
+def test_a_silent_machine_that_its_account_reports_as_off_is_shut_down():
+    change = plan_by_cloud(make_shut_down(RECORDED))
+    assert change is not None
+    assert change.changes.set_taints == (SHUTDOWN_TAINT,)
+    assert "account prod reported at" in change.reason
+
+
+@pytest.mark.parametrize(
+    ("report", "changes"),
+    [
+        (make_exists(RECORDED), {}),
+        (make_unknown(RECORDED), {}),
+        (make_shut_down(RECORDED, account="other"), {}),
+        (make_shut_down(RECORDED, node_uid="uid-0"), {}),
+        (make_shut_down(RECORDED, provider_id="hcloud://2"), {}),
+        (make_shut_down(RECORDED), {"machine": make_answering(RECORDED)}),
+        (make_shut_down(NODE), {"node": NODE}),
+        (make_shut_down(RECORDED), {"node": make_recorded_node(conditions=(make_ready_condition("True"),))}),
+    ],
+    ids=[
+        "it-exists", "unknown", "account-without-the-record", "former-node", "another-instance",
+        "machine-answers", "no-record", "ready",
+    ],
+)  # fmt: skip
+def test_an_account_that_reports_less_taints_nothing(report: Any, changes: dict[str, Any]):
+    assert plan_by_cloud(report, **changes) is None
 
 
 class Replaced:
