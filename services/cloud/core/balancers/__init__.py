@@ -1,0 +1,1 @@
+"""Which step a Service's load balancer needs next. Pure: no I/O, no clock."""

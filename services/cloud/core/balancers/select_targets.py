@@ -1,0 +1,155 @@
+"""Which Nodes receive the traffic of a Service: Kubernetes' own rule, and what this cloud can reach."""
+
+from collections.abc import Callable, Iterable
+from ipaddress import IPv4Address, ip_address
+from typing import Final, Literal
+
+import msgspec
+
+from libs.clouds.balancers import Target
+from libs.common.cloud_config.model import NodeSelectorTerm
+from libs.common.cloud_config.selectors import match_selector
+from libs.common.contract.node import Node
+from libs.common.go_values import parse_bool
+
+EXCLUDE_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
+# The cluster autoscaler drains the Node, and deletes it soon.
+AUTOSCALER_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
+_ADDRESS_TYPES: Final = ("InternalIP", "ExternalIP")  # the first that has one is used
+
+# Why a Node is no target. All but "not_selected" hold for every Service.
+LeftOutReason = Literal[
+    "deleting", "autoscaler", "excluded", "foreign_cloud", "no_provider_id", "no_address", "not_selected"
+]
+
+
+class TargetRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Which Nodes this cloud can reach."""
+
+    parse_provider_id: Callable[[str], str | None]  # that of the account's cloud
+    # Providers' prefixes of machines that are targets by address, such as "hrobot://"; empty = switched off
+    address_prefixes: tuple[str, ...] = ()
+    needs_ipv4: bool = False
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A Node that is no target, for operators."""
+
+    node: str
+    reason: LeftOutReason
+
+
+class TargetSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """The Nodes that become targets, and those that stay targets if they are."""
+
+    targets: frozenset[Target] = frozenset()
+    # Nodes that only an unreadable node selector keeps from `targets`: they stay what they are.
+    undecided: frozenset[Target] = frozenset()
+    # Of Nodes that are excluded, and of those that were seen deleted: their addresses may become another's.
+    removed: frozenset[Target] = frozenset()
+    is_complete: bool  # whether the table has all Nodes; otherwise unknown targets stay
+    left_out: tuple[LeftOut, ...] = ()
+
+    def plan(self, current: Iterable[Target]) -> tuple[Target, ...]:
+        """Return the desired targets of a balancer with these current ones, in their order."""
+        kept = {
+            target
+            for target in current
+            if target in self.undecided or (not self.is_complete and target not in self.removed)
+        }
+        return tuple(sorted(self.targets | kept))
+
+
+def select_targets(
+    nodes: Iterable[Node],
+    *,
+    deleted: Iterable[Node],
+    is_complete: bool,
+    selector: tuple[NodeSelectorTerm, ...] | None,
+    rules: TargetRules,
+) -> TargetSelection:
+    """Select the targets among the Nodes of the table.
+
+    `deleted` are Nodes that were seen deleted, as they were last. `selector` is that of
+    `ParsedRequest.node_selector`.
+    """
+    selected, undecided, left_out = set(), set(), []
+    removed = {_find_target(node, rules) for node in deleted}
+    for node in nodes:
+        found = _find_target(node, rules)
+        reason = _explain_excluded(node) or (found if isinstance(found, str) else None)
+        if reason is None and selector and not _is_selected(node, selector):
+            reason = "not_selected"
+        if reason is not None:
+            left_out.append(LeftOut(node.name, reason))
+            removed.add(found)
+        elif selector is None:
+            undecided.add(found)
+        else:
+            selected.add(found)
+    return TargetSelection(
+        targets=_keep_targets(selected),
+        undecided=_keep_targets(undecided),
+        removed=_keep_targets(removed - selected - undecided),
+        is_complete=is_complete,
+        left_out=tuple(sorted(left_out, key=lambda each: each.node)),
+    )
+
+
+def _keep_targets(found: Iterable[Target | LeftOutReason]) -> frozenset[Target]:
+    return frozenset(each for each in found if isinstance(each, Target))
+
+
+def _explain_excluded(node: Node) -> LeftOutReason | None:
+    """Return why Kubernetes' rule excludes the Node. Ready is no part of it: health checks must tell."""
+    if node.metadata.deletion_timestamp is not None:
+        return "deleting"
+    if any(taint.key == AUTOSCALER_TAINT for taint in node.spec.taints):
+        return "autoscaler"
+    return "excluded" if _has_exclude_label(node) else None
+
+
+def _has_exclude_label(node: Node) -> bool:
+    """An unreadable value excludes."""
+    try:
+        return parse_bool(node.labels.get(EXCLUDE_LABEL, "false"))
+    except ValueError:
+        return True
+
+
+def _find_target(node: Node, rules: TargetRules) -> Target | LeftOutReason:
+    provider_id = node.spec.provider_id
+    if not provider_id:
+        return "no_provider_id"
+    if rules.address_prefixes and provider_id.startswith(rules.address_prefixes):
+        address = _find_address(node, rules)
+        return Target(address=address) if address else "no_address"
+    instance_id = rules.parse_provider_id(provider_id)
+    if instance_id is None:
+        return "foreign_cloud"
+    # A Node without addresses has just joined, and an instance is reached by its id.
+    if rules.needs_ipv4 and node.status.addresses and not _find_address(node, rules):
+        return "no_address"
+    return Target(instance_id=instance_id)
+
+
+def _find_address(node: Node, rules: TargetRules) -> str:
+    """Return the Node's first address that the cloud can reach; "" without one."""
+    for kind in _ADDRESS_TYPES:
+        for each in node.status.addresses:
+            if each.type == kind and _is_usable(each.address, rules):
+                return each.address
+    return ""
+
+
+def _is_usable(text: str, rules: TargetRules) -> bool:
+    """A kubelet may write any text."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
+    return isinstance(address, IPv4Address) or not rules.needs_ipv4
+
+
+def _is_selected(node: Node, selector: tuple[NodeSelectorTerm, ...]) -> bool:
+    return match_selector(selector, node.labels, subject_name="the Node", not_in_matches_absent=True).is_match
