@@ -9,7 +9,8 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
-from libs.common.settings.command_line import parse_duration, parse_list
+from libs.common.go_values import parse_duration
+from libs.common.settings.command_line import parse_list
 
 CommandFunction = Callable[..., Any]
 Option = Callable[[CommandFunction], CommandFunction]

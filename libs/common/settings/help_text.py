@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
-from libs.common.settings.command_line import format_duration, required_type
+from libs.common.go_values import format_duration
+from libs.common.settings.command_line import required_type
 from libs.common.settings.read_settings import Option
 from libs.common.settings.reference_flags import IGNORED_FLAGS
 

@@ -13,10 +13,10 @@ import msgspec
 
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.controllers import list_wildcard_differences
+from libs.common.go_values import format_duration
 from libs.common.settings.cloud_config_reloader import parse_config_file, read_config_file
 from libs.common.settings.command_line import (
     CommandLine,
-    format_duration,
     parse_command_line,
     parse_list,
     required_type,

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig
+from libs.common.go_values import format_duration, parse_duration
 from libs.common.service.run_process import select_definitions
-from libs.common.settings.command_line import format_duration, parse_command_line, parse_duration, parse_list
+from libs.common.settings.command_line import parse_command_line, parse_list
 from libs.common.settings.flags import CLOUD_CONFIG, CLUSTER_NAME, PREFER_IPV6
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, SettingsError, read_settings
