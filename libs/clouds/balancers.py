@@ -162,8 +162,11 @@ class BalancerPlanner(Protocol[DesiredT, PlannedT]):
         """
         ...
 
-    def build_ingress(self, desired: DesiredT, balancer: Balancer) -> tuple[Ingress, ...]:
-        """Return the entries of the status, in their order; empty = clients cannot reach it yet."""
+    def build_ingress(self, desired: DesiredT, balancer: Balancer) -> tuple[Ingress, ...] | None:
+        """Return the entries of the status, in their order; empty = clients cannot reach it yet.
+
+        None leaves the status as it is: a field that describes it is invalid.
+        """
         ...
 
 

@@ -1,0 +1,1 @@
+"""Load balancers of Hetzner Cloud: annotations, plans, and the client."""

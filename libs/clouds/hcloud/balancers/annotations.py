@@ -1,0 +1,282 @@
+"""The annotations of a Service, one row each, with the values and meaning of Hetzner's own controller."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import IPv4Address, IPv4Network
+from typing import Any, Final, Literal
+
+import msgspec
+
+from libs.clouds.balancers import InvalidField
+from libs.clouds.node_selector import parse_node_selector
+from libs.common.cloud_config.model import NodeSelectorTerm
+from libs.common.go_values import parse_bool, parse_duration
+
+PREFIX: Final = "load-balancer.hetzner.cloud/"
+ENVIRONMENT_PREFIX: Final = "HCLOUD_LOAD_BALANCERS_"
+_MAX_SHOWN: Final = 64
+_HOSTNAME: Final = re.compile(
+    r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
+)
+
+# What a value describes. While the value is invalid, this stays as it is.
+Part = Literal[
+    "algorithm", "name", "network", "new_targets", "ports", "public_interface", "services", "status", "type"
+]
+
+
+class Annotations(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of the annotations; a field is named like its annotation. Times are in seconds.
+
+    None is a value that stays as it is where the balancer exists, or that follows from another field.
+    """
+
+    name: str | None = None
+    location: str = ""
+    network_zone: str = ""
+    type: str | None = None
+    algorithm_type: str = "round_robin"
+    disable_public_network: bool | None = None
+    use_private_ip: bool = False
+    private_ipv4: str | None = None
+    private_subnet_ip_range: str | None = None
+    disable_private_ingress: bool = False
+    ipv6_disabled: bool = False
+    hostname: str = ""
+    node_selector: tuple[NodeSelectorTerm, ...] = ()
+    uses_proxyprotocol: bool = False
+    protocol: str = "tcp"
+    http_cookie_name: str = "HCLBSTICKY"
+    http_cookie_lifetime: int = 300
+    http_timeout_idle: int | None = None
+    http_sticky_sessions: bool = False
+    http_redirect_http: bool = False
+    certificate_type: str = "uploaded"
+    http_certificates: tuple[str, ...] = ()
+    health_check_protocol: str | None = None
+    health_check_port: int | None = None
+    health_check_interval: int | None = None
+    health_check_timeout: int | None = None
+    health_check_retries: int | None = None
+    health_check_http_domain: str = ""
+    health_check_http_path: str = "/"
+    health_check_http_validate_certificate: bool = False
+    http_status_codes: tuple[str, ...] = ("2??", "3??")
+
+
+class ParsedAnnotations(msgspec.Struct, frozen=True, kw_only=True):
+    """All valid values over the defaults, the names of those that are set, and what stays as it is."""
+
+    values: Annotations
+    names: frozenset[str]
+    invalid: tuple[InvalidField, ...]
+    frozen: frozenset[Part]
+
+
+# ---- parsers: each raises ValueError with the valid values
+
+
+def _parse_text(text: str) -> str:
+    if not text or not text.isprintable():
+        raise ValueError("a printable text")
+    return text
+
+
+def _parse_choice(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return text.lower()
+
+    return parse
+
+
+def _parse_whole(lowest: int, highest: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        number = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else -1
+        if not lowest <= number <= highest:
+            raise ValueError(f"a number from {lowest} to {highest}")
+        return number
+
+    return parse
+
+
+def _parse_seconds(lowest: int, highest: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            seconds = parse_duration(text)
+        except ValueError:
+            seconds = -1
+        if not lowest <= seconds <= highest or seconds != int(seconds):
+            raise ValueError(f"a duration of whole seconds from {lowest}s to {highest}s, with its unit")
+        return int(seconds)
+
+    return parse
+
+
+def _parse_list(text: str) -> tuple[str, ...]:
+    items = tuple(item.strip() for item in text.split(","))
+    if not all(items):
+        raise ValueError("a list with commas between its items")
+    return items
+
+
+def _parse_status_codes(text: str) -> tuple[str, ...]:
+    items = _parse_list(text)
+    if not all(re.fullmatch(r"[0-9?*]{1,3}", item) for item in items):
+        raise ValueError("a list of HTTP status codes such as 200 or 2??, with commas between them")
+    return items
+
+
+def _parse_address(text: str) -> str:
+    try:
+        return str(IPv4Address(text))
+    except ValueError:
+        raise ValueError("an IPv4 address") from None
+
+
+def _parse_network(text: str) -> str:
+    try:
+        return str(IPv4Network(text))
+    except ValueError:
+        raise ValueError("an IPv4 network such as 10.0.1.0/24") from None
+
+
+def _parse_hostname(text: str) -> str:
+    if not _HOSTNAME.fullmatch(text):
+        raise ValueError("a DNS name in lower case")
+    return text
+
+
+def _parse_certificate_type(text: str) -> str:
+    if text.lower() != "uploaded":
+        raise ValueError("uploaded; managed certificates are not supported")
+    return "uploaded"
+
+
+# ---- the table
+
+
+class Row(msgspec.Struct, frozen=True):
+    """How an annotation is read, and what it describes."""
+
+    parse: Callable[[str], object]
+    parts: tuple[Part, ...] = ()  # () = read at the creation only
+    protocols: tuple[str, ...] = ()  # the annotation has an effect with these only; () = with all
+
+
+_HTTP: Final = ("http", "https")
+ROWS: Final[Mapping[str, Row]] = {
+    "name": Row(_parse_text, ("name",)),
+    "location": Row(str),  # "" resets the default
+    "network_zone": Row(str),
+    "type": Row(_parse_text, ("type",)),
+    "algorithm_type": Row(_parse_choice("round_robin", "least_connections"), ("algorithm",)),
+    "disable_public_network": Row(parse_bool, ("public_interface",)),
+    "use_private_ip": Row(parse_bool, ("new_targets", "public_interface")),
+    "private_ipv4": Row(_parse_address, ("network",)),
+    "private_subnet_ip_range": Row(_parse_network, ("network",)),
+    "disable_private_ingress": Row(parse_bool, ("status",)),
+    "ipv6_disabled": Row(parse_bool, ("status",)),
+    "hostname": Row(_parse_hostname, ("status",)),
+    "node_selector": Row(parse_node_selector),
+    "uses_proxyprotocol": Row(parse_bool, ("services", "status")),
+    "protocol": Row(_parse_choice("tcp", "http", "https"), ("services",)),
+    "http_cookie_name": Row(_parse_text, ("services",), _HTTP),
+    "http_cookie_lifetime": Row(_parse_seconds(1, 10**8), ("services",), _HTTP),
+    "http_timeout_idle": Row(_parse_seconds(30, 300), ("services",), _HTTP),
+    "http_sticky_sessions": Row(parse_bool, ("services",), _HTTP),
+    "http_redirect_http": Row(parse_bool, ("services",), ("https",)),
+    "certificate_type": Row(_parse_certificate_type, ("services",), ("https",)),
+    "http_certificates": Row(_parse_list, ("services",), ("https",)),
+    "health_check_protocol": Row(_parse_choice("tcp", "http", "https"), ("services",)),
+    "health_check_port": Row(_parse_whole(1, 65535), ("services",)),
+    "health_check_interval": Row(_parse_seconds(1, 3600), ("services",)),
+    "health_check_timeout": Row(_parse_seconds(1, 3600), ("services",)),
+    "health_check_retries": Row(_parse_whole(1, 100), ("services",)),
+    "health_check_http_domain": Row(str, ("services",)),
+    "health_check_http_path": Row(_parse_text, ("services",)),
+    "health_check_http_validate_certificate": Row(parse_bool, ("services",)),
+    "http_status_codes": Row(_parse_status_codes, ("services",)),
+}
+_NAMES: Final = {field.replace("_", "-"): field for field in ROWS}
+# Variables that set the default of an annotation, below ENVIRONMENT_PREFIX.
+_VARIABLES: Final = {"DISABLE_IPV6": "ipv6_disabled"} | {
+    field.upper(): field
+    for field in (
+        "location",
+        "network_zone",
+        "type",
+        "algorithm_type",
+        "disable_public_network",
+        "use_private_ip",
+        "private_subnet_ip_range",
+        "disable_private_ingress",
+        "uses_proxyprotocol",
+        "health_check_interval",
+        "health_check_timeout",
+        "health_check_retries",
+    )
+}
+
+
+def read_defaults(environment: Mapping[str, str]) -> Annotations | tuple[InvalidField, ...]:
+    """Return the values of all Services from HCLOUD_LOAD_BALANCERS_... variables, or the invalid ones.
+
+    HCLOUD_LOAD_BALANCERS_ENABLED is none of them. An empty variable is not set.
+    """
+    texts = {name: text for name, text in environment.items() if name.startswith(ENVIRONMENT_PREFIX) and text}
+    texts.pop(f"{ENVIRONMENT_PREFIX}ENABLED", None)
+    parsed = _parse_values(texts, {ENVIRONMENT_PREFIX + name: field for name, field in _VARIABLES.items()})
+    values, invalid = dict(parsed[0]), list(parsed[1])
+    if "location" in values and "network_zone" in values:
+        name = f"{ENVIRONMENT_PREFIX}NETWORK_ZONE"
+        invalid.append(InvalidField(field=name, reason=f"{name} is set, and so is a location"))
+    return tuple(invalid) if invalid else Annotations(**values)
+
+
+def parse_annotations(annotations: Mapping[str, str], defaults: Annotations) -> ParsedAnnotations:
+    """Return the values of the annotations below PREFIX; all others are ignored."""
+    texts = {key: text for key, text in annotations.items() if key.startswith(PREFIX)}
+    parsed, invalid = _parse_values(texts, {PREFIX + name: field for name, field in _NAMES.items()})
+    names = frozenset(parsed)
+    if "network_zone" in names and "location" not in names:
+        parsed["location"] = ""  # the default location would win
+    values = msgspec.structs.replace(defaults, **parsed)
+    if PREFIX + "protocol" not in {each.field for each in invalid}:
+        invalid += _find_ineffective(values, names)
+    unread = [field for each in invalid if (field := _NAMES.get(each.field.removeprefix(PREFIX)))]
+    frozen = frozenset(part for field in unread for part in ROWS[field].parts)
+    return ParsedAnnotations(values=values, names=names, invalid=tuple(invalid), frozen=frozen)
+
+
+def _parse_values(
+    texts: Mapping[str, str], fields: Mapping[str, str]
+) -> tuple[dict[str, Any], list[InvalidField]]:
+    values: dict[str, Any] = {}
+    invalid: list[InvalidField] = []
+    for name, text in sorted(texts.items()):
+        if name not in fields:
+            invalid.append(InvalidField(field=name, reason=f"{name} is not supported"))
+            continue
+        try:
+            values[fields[name]] = ROWS[fields[name]].parse(text)
+        except ValueError as error:
+            shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+            invalid.append(InvalidField(field=name, reason=f'{name} is "{shown}", and must be {error}'))
+    return values, invalid
+
+
+def _find_ineffective(values: Annotations, names: frozenset[str]) -> Iterator[InvalidField]:
+    for field in sorted(names):
+        protocols = ROWS[field].protocols
+        if protocols and values.protocol not in protocols:
+            yield invalid_annotation(
+                field, f"needs {PREFIX}protocol {' or '.join(protocols)}, which is {values.protocol}"
+            )
+
+
+def invalid_annotation(field: str, reason: str) -> InvalidField:
+    """Return the invalid field of an annotation; `reason` continues its name."""
+    name = PREFIX + field.replace("_", "-")
+    return InvalidField(field=name, reason=f"{name} {reason}")

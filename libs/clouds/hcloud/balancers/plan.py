@@ -1,0 +1,284 @@
+"""What differs between the desired and the observed load balancer, as single actions of the API."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from libs.clouds.balancers import Balancer, Ingress, Owner, Target
+from libs.clouds.hcloud.balancers.desired import DesiredBalancer
+from libs.clouds.hcloud.balancers.documents import (
+    LoadBalancer,
+    LoadBalancerTarget,
+    Resource,
+    Service,
+    ServiceHttp,
+    TargetIp,
+)
+from libs.clouds.instances import Unanswered
+
+SERVICE_LABEL: Final = "talos-ccm/service-uid"
+CLUSTER_LABEL: Final = "talos-ccm/cluster"
+_OUR_LABELS: Final = frozenset({SERVICE_LABEL, CLUSTER_LABEL})
+_FOREIGN_LABELS: Final = ("hcloud-ccm/",)
+_DEFAULT_TYPE: Final = "lb11"
+_TARGETS_AT_CREATION: Final = 25  # as many as the smallest type has
+
+Document = Mapping[str, Any]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One action of a load balancer by its name in the API; "update" changes name and labels."""
+
+    action: str
+    body: bytes  # JSON
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.body.decode()}"
+
+
+def build_balancer(observed: LoadBalancer) -> Balancer | Unanswered:
+    """Return the balancer; the API does not name running actions, so it is never busy."""
+    labels = observed.labels
+    service_uid, cluster_uid = labels.get(SERVICE_LABEL), labels.get(CLUSTER_LABEL)
+    targets = []
+    for target in observed.targets:
+        if target.server is not None:
+            targets.append(Target(instance_id=str(target.server.id)))
+        elif target.ip is not None:
+            targets.append(Target(address=target.ip.ip))
+        elif target.label_selector is None:
+            return Unanswered("malformed", f"load balancer {observed.id}: a target without {target.type}")
+    return Balancer(
+        id=str(observed.id),
+        name=observed.name,
+        created_at=observed.created,
+        owner=Owner(cluster_uid=cluster_uid, service_uid=service_uid)
+        if service_uid and cluster_uid
+        else None,
+        has_foreign_tags=any(label.startswith(_FOREIGN_LABELS) for label in labels),
+        is_busy=False,
+        is_protected=observed.protection.delete,
+        targets=tuple(targets),
+        details=observed,
+    )
+
+
+def build_creation(desired: DesiredBalancer, targets: tuple[Target, ...], owner: Owner) -> Document:
+    """Return the body that creates the balancer, with the targets that it may have from the start.
+
+    A chosen private address needs an action of its own, and targets in a network need that first.
+    """
+    values = desired.annotations
+    joins_network = (
+        desired.network is not None and not values.private_ipv4 and not values.private_subnet_ip_range
+    )
+    may_have_targets = joins_network if values.use_private_ip else not values.disable_public_network
+    place = {"location": values.location} if values.location else {"network_zone": values.network_zone}
+    return {
+        "name": values.name or desired.default_name,
+        "load_balancer_type": values.type or _DEFAULT_TYPE,
+        "algorithm": {"type": values.algorithm_type},
+        "labels": {SERVICE_LABEL: owner.service_uid, CLUSTER_LABEL: owner.cluster_uid},
+        "public_interface": not values.disable_public_network,
+        "services": desired.services,
+        "targets": _build_targets(desired, targets)[:_TARGETS_AT_CREATION] if may_have_targets else (),
+        **place,
+        **({"network": desired.network} if joins_network else {}),
+    }
+
+
+def build_ingress(desired: DesiredBalancer, balancer: Balancer) -> tuple[Ingress, ...] | None:
+    """Return the hostname, or the public and the private addresses; None leaves the status as it is."""
+    observed, values = _details_of(balancer), desired.annotations
+    if "status" in desired.frozen:
+        return None
+    if values.hostname:
+        return (Ingress(hostname=values.hostname),)
+    addresses: list[str | None] = []
+    if observed.public_net.enabled:
+        addresses.append(observed.public_net.ipv4.ip)
+        addresses += [] if values.ipv6_disabled else [observed.public_net.ipv6.ip]
+    if not values.disable_private_ingress:
+        addresses += [each.ip for each in observed.private_net]
+    return tuple(Ingress(ip=ip, is_proxy=values.uses_proxyprotocol) for ip in addresses if ip)
+
+
+def plan_changes(
+    desired: DesiredBalancer, targets: tuple[Target, ...], balancer: Balancer
+) -> tuple[Change, ...]:
+    """Return the possible changes, and at last an impossible one, for the API to explain it."""
+    observed = _details_of(balancer)
+    possible: list[Change] = []
+    impossible: list[Change] = []
+    planners = (
+        _plan_targets(desired, targets, observed),
+        _plan_settings(desired, observed),
+        _plan_services(desired, observed),
+        _plan_isolation(desired, observed),
+    )
+    for is_possible, change in itertools.chain.from_iterable(planners):
+        (possible if is_possible else impossible).append(change)
+    return (*possible, *impossible[:1])
+
+
+def plan_release(balancer: Balancer) -> tuple[Change, ...]:
+    """Return the changes that remove servers, addresses, ports, and at last the labels."""
+    observed = _details_of(balancer)
+    changes = [_remove(target) for target in observed.targets if target.label_selector is None]
+    changes += [_change("delete_service", listen_port=each.listen_port) for each in observed.services]
+    labels = {name: text for name, text in observed.labels.items() if name not in _OUR_LABELS}
+    if labels != observed.labels:
+        changes.append(_change("update", labels=labels))
+    return tuple(changes)
+
+
+def _details_of(balancer: Balancer) -> LoadBalancer:
+    assert isinstance(balancer.details, LoadBalancer)
+    return balancer.details
+
+
+def _change(action: str, **fields: object) -> Change:
+    return Change(action, msgspec.json.encode(fields, order="deterministic"))
+
+
+# ---- each planner yields changes, and whether the API accepts them now
+
+_Steps = Iterator[tuple[bool, Change]]
+
+
+def _plan_targets(desired: DesiredBalancer, targets: tuple[Target, ...], observed: LoadBalancer) -> _Steps:
+    wanted = {_key(target): target for target in _build_targets(desired, targets)}
+    present = {_key(target): target for target in observed.targets}
+    yield from ((True, _remove(target)) for key, target in present.items() if key not in wanted)
+    if "new_targets" in desired.frozen:
+        return
+    added = [target for key, target in wanted.items() if key not in present]
+    room = observed.load_balancer_type.max_targets - len(observed.targets)
+    for position, target in enumerate(added):
+        yield (
+            position < room and _is_reachable(target, desired, observed),
+            _change("add_target", **_body(target)),
+        )
+    # A target changes its network by leaving and coming back, one after the other, so that traffic goes on.
+    differing = [present[key] for key, target in wanted.items() if key in present and present[key] != target]
+    if differing and not added:
+        target = wanted[_key(differing[0])]
+        is_reachable = _is_reachable(target, desired, observed)
+        yield is_reachable, _remove(target) if is_reachable else _change("add_target", **_body(target))
+
+
+def _plan_settings(desired: DesiredBalancer, observed: LoadBalancer) -> _Steps:
+    values, frozen = desired.annotations, desired.frozen
+    if desired.network is not None and "network" not in frozen:
+        yield from _plan_network(desired, observed)
+    if (
+        values.disable_public_network is False
+        and not observed.public_net.enabled
+        and "public_interface" not in frozen
+    ):
+        yield True, _change("enable_public_interface")
+    if values.type is not None and values.type != observed.load_balancer_type.name and "type" not in frozen:
+        yield True, _change("change_type", load_balancer_type=values.type)
+    if values.algorithm_type != observed.algorithm.type and "algorithm" not in frozen:
+        yield True, _change("change_algorithm", type=values.algorithm_type)
+    if values.name is not None and values.name != observed.name and "name" not in frozen:
+        yield True, _change("update", name=values.name)
+
+
+def _plan_network(desired: DesiredBalancer, observed: LoadBalancer) -> _Steps:
+    values = desired.annotations
+    right = [
+        each
+        for each in observed.private_net
+        if each.network == desired.network and values.private_ipv4 in {None, each.ip}
+    ]
+    wrong = [each for each in observed.private_net if each not in right]
+    yield from ((True, _change("detach_from_network", network=each.network)) for each in wrong)
+    if not right:
+        place = {"ip": values.private_ipv4, "ip_range": values.private_subnet_ip_range}
+        given = {name: text for name, text in place.items() if text}
+        yield not wrong, _change("attach_to_network", network=desired.network, **given)
+
+
+def _plan_services(desired: DesiredBalancer, observed: LoadBalancer) -> _Steps:
+    wanted = {service.listen_port: service for service in desired.services}
+    present = {service.listen_port: service for service in observed.services}
+    if "ports" not in desired.frozen:
+        for port in present.keys() - wanted.keys():
+            yield True, _change("delete_service", listen_port=port)
+    if desired.certificate_names or "services" in desired.frozen:
+        return
+    for port, service in wanted.items():
+        if port in present and not _is_same(service, present[port]):
+            yield True, Change("update_service", msgspec.json.encode(service, order="deterministic"))
+    room = observed.load_balancer_type.max_services - len(present)
+    for service in [service for port, service in wanted.items() if port not in present]:
+        if desired.may_open_ports:
+            yield room > 0, Change("add_service", msgspec.json.encode(service, order="deterministic"))
+
+
+def _plan_isolation(desired: DesiredBalancer, observed: LoadBalancer) -> _Steps:
+    """The public interface goes when no target needs it."""
+    if not desired.annotations.disable_public_network or "public_interface" in desired.frozen:
+        return
+    if observed.public_net.enabled:
+        is_unused = all(target.use_private_ip for target in observed.targets if target.type != "ip")
+        yield is_unused and bool(observed.private_net), _change("disable_public_interface")
+
+
+# ---- targets and services as documents
+
+
+def _build_targets(desired: DesiredBalancer, targets: tuple[Target, ...]) -> tuple[LoadBalancerTarget, ...]:
+    return tuple(
+        LoadBalancerTarget(
+            type="server",
+            server=Resource(int(target.instance_id)),
+            use_private_ip=desired.annotations.use_private_ip,
+        )
+        if target.instance_id
+        else LoadBalancerTarget(type="ip", ip=TargetIp(target.address))
+        for target in sorted(targets)
+    )
+
+
+def _key(target: LoadBalancerTarget) -> LoadBalancerTarget:
+    return msgspec.structs.replace(target, use_private_ip=False)
+
+
+def _body(target: LoadBalancerTarget) -> dict[str, Any]:
+    body: dict[str, Any] = msgspec.to_builtins(target)
+    return body
+
+
+def _remove(target: LoadBalancerTarget) -> Change:
+    return _change("remove_target", **_body(_key(target)))
+
+
+def _is_reachable(target: LoadBalancerTarget, desired: DesiredBalancer, observed: LoadBalancer) -> bool:
+    if not target.use_private_ip:
+        return observed.public_net.enabled or target.type == "ip"
+    return desired.network in {each.network for each in observed.private_net}
+
+
+def _is_same(service: Service, present: Service) -> bool:
+    """Compare what the service needs: an observed one also has options of other protocols."""
+    http, check = None, present.health_check
+    if service.http is not None and present.http is not None:
+        http = ServiceHttp(
+            **{
+                field: getattr(present.http, field)
+                for field in ServiceHttp.__struct_fields__
+                if getattr(service.http, field) is not None
+            }
+        )
+        http = msgspec.structs.replace(http, certificates=tuple(sorted(http.certificates or ())))
+    if check is not None and check.http is not None:
+        is_used = check.protocol == "http"
+        answers = msgspec.structs.replace(
+            check.http, response=check.http.response or "", domain=check.http.domain or None
+        )
+        check = msgspec.structs.replace(check, http=answers if is_used else None)
+    return service == msgspec.structs.replace(present, http=http, health_check=check)
