@@ -135,10 +135,10 @@ WriteResult = WriteSuccess | WriteRejection | UnknownOutcome
 
 # One change; `str` names it for operators
 ChangeT = TypeVar("ChangeT", bound=Hashable)
-PlannedT = TypeVar("PlannedT", bound=Hashable, covariant=True)  # the same, where it is only returned
+PlannedT_co = TypeVar("PlannedT_co", bound=Hashable, covariant=True)  # the same, where it is only returned
 
 
-class BalancerPlanner(Protocol[DesiredT, PlannedT]):
+class BalancerPlanner(Protocol[DesiredT, PlannedT_co]):
     """The pure part of an adapter: what an annotation means, and how a balancer differs from it."""
 
     def read_request(self, request: BalancerRequest) -> ParsedRequest[DesiredT]:
@@ -147,7 +147,7 @@ class BalancerPlanner(Protocol[DesiredT, PlannedT]):
 
     def plan_changes(
         self, desired: DesiredT, targets: tuple[Target, ...], balancer: Balancer
-    ) -> tuple[PlannedT, ...]:
+    ) -> tuple[PlannedT_co, ...]:
         """Return what differs, as changes that the cloud accepts now, in their order; empty if nothing does.
 
         Removals of targets come first, then additions. Make one of them, read the balancer, and plan again:
@@ -155,7 +155,7 @@ class BalancerPlanner(Protocol[DesiredT, PlannedT]):
         """
         ...
 
-    def plan_release(self, balancer: Balancer) -> tuple[PlannedT, ...]:
+    def plan_release(self, balancer: Balancer) -> tuple[PlannedT_co, ...]:
         """Return the changes that remove our targets, ports and, at last, tags; empty if none is left.
 
         For a balancer that has to stay, as it is protected. Nothing else of it is changed.
