@@ -1,13 +1,16 @@
 """Responses that answer nothing: their outcome, and the reason for an operator."""
 
 import re
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, TypeVar
 
 from libs.clouds.http_reader import HttpResponse
 from libs.clouds.instances import Outcome, Unanswered
 
 _OUTCOMES: Final[dict[int, Outcome]] = {401: "unauthorized", 403: "forbidden", 429: "rate_limited"}
 _NUMBER: Final = re.compile(r"[0-9]{1,12}")
+
+AnswerT = TypeVar("AnswerT")
 
 
 def read_number(response: HttpResponse, header: str) -> int | None:
@@ -29,3 +32,13 @@ def explain_error(response: HttpResponse, detail: str) -> Unanswered:
 def explain_malformed(what: str, error: Exception) -> Unanswered:
     """Return the answer to a document that could not be decoded."""
     return Unanswered("malformed", f"{what}: {type(error).__name__}: {error}")
+
+
+def collect_all(answers: Iterable[AnswerT | Unanswered]) -> tuple[AnswerT, ...] | Unanswered:
+    """Return all answers, or the first one that answers nothing."""
+    found: list[AnswerT] = []
+    for answer in answers:
+        if isinstance(answer, Unanswered):
+            return answer
+        found.append(answer)
+    return tuple(found)

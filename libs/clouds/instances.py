@@ -1,6 +1,7 @@
 """The interface of every cloud adapter to instances, in the shape of InstancesV2 of k8s.io/cloud-provider."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, Literal, Protocol
 
@@ -106,17 +107,7 @@ class Instances(Protocol):
     """
 
     @property
-    def provider(self) -> str:
-        """The scheme of this cloud's providerIDs."""
-        ...
-
-    @property
     def credential(self) -> Credential: ...
-
-    @property
-    def rate_limit(self) -> RateLimit | None:
-        """The last count that the cloud reported for this credential; None if it reported none."""
-        ...
 
     def parse_provider_id(self, provider_id: str) -> str | None:
         """Return the instance's id if this is the canonical form for such an instance, else None."""
@@ -145,3 +136,10 @@ class Instances(Protocol):
     async def close(self) -> None:
         """Close all connections."""
         ...
+
+
+def explain_unusable_anchor(anchor: Anchor, forms: Mapping[str, re.Pattern[str]]) -> str:
+    """Return why a cloud with these forms of ids, by kind, has no such anchor; "" if it may have it."""
+    if anchor.kind not in forms:
+        return f"no kind of anchor: {anchor.kind!r}; known are {', '.join(forms)}"
+    return "" if forms[anchor.kind].fullmatch(anchor.id) else f"no id of an anchor: {anchor.id!r}"

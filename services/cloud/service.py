@@ -7,9 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
+from libs.clouds.account_session import AccountOptions
+from libs.clouds.hcloud.hcloud_api import HcloudApi
 from libs.clouds.hcloud.hcloud_instances import HcloudInstances
 from libs.clouds.instances import Instance, Instances, Outcome
+from libs.clouds.openstack.openstack_api import OpenStackApi
 from libs.clouds.openstack.openstack_instances import OpenStackInstances
+from libs.clouds.thalassa.thalassa_api import ThalassaApi
 from libs.clouds.thalassa.thalassa_instances import ThalassaInstances
 from libs.common.bus.flow import Flow
 from libs.common.contract import events
@@ -26,11 +30,11 @@ from services.cloud.metadata_poller import MetadataPoller
 from services.cloud.report_publisher import ReportPublisher
 from services.cloud.settings import CloudSettings
 
-# By the name in settings. Each adapter has the same parameters.
-ADAPTERS: Final[Mapping[str, Callable[..., Instances]]] = {
-    "hcloud": HcloudInstances,
-    "openstack": OpenStackInstances,
-    "thalassa": ThalassaInstances,
+# By the name in settings.
+ADAPTERS: Final[Mapping[str, Callable[[AccountOptions], Instances]]] = {
+    "hcloud": lambda options: HcloudInstances(HcloudApi(options)),
+    "openstack": lambda options: OpenStackInstances(OpenStackApi(options)),
+    "thalassa": lambda options: ThalassaInstances(ThalassaApi(options)),
 }
 
 
@@ -128,16 +132,17 @@ def build_cloud(settings: CloudSettings, now: Callable[[], datetime]) -> Instanc
         metrics.CLOUD_REQUESTS.labels(account.name, outcome).inc()
         metrics.CLOUD_REQUEST_DURATION.labels(account.name).observe(seconds)
 
+    options = AccountOptions(
+        credential=account.credential,
+        user_agent=f"talos-ccm/{version('talos-ccm')}",
+        endpoint=account.endpoint,
+        anchor=account.anchor,
+        requests_per_minute=settings.requests_per_minute,
+        observe=observe,
+        now=now,
+    )
     try:
-        return ADAPTERS[account.provider](
-            account.credential,
-            user_agent=f"talos-ccm/{version('talos-ccm')}",
-            endpoint=account.endpoint,
-            anchor=account.anchor,
-            requests_per_minute=settings.requests_per_minute,
-            observe=observe,
-            now=now,
-        )
+        return ADAPTERS[account.provider](options)
     except ValueError as error:
         raise SettingsError(f"cloud account {account.name}: {error}") from error
 

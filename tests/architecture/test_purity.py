@@ -25,8 +25,8 @@ SHELL = (
     r"libs\.common\.clocks",
     r"libs\.common\.bus\.protocol",  # only declarations
     r"libs\.clouds\.(balancers|instances)",  # only declarations
-    r"libs\.clouds\.(credential_file|http_reader)",
-    r"libs\.clouds\.(hcloud\.hcloud|openstack\.openstack|thalassa\.thalassa)_instances",
+    r"libs\.clouds\.(account_session|credential_file|http_reader)",
+    r"libs\.clouds\.(hcloud\.hcloud|openstack\.openstack|thalassa\.thalassa)_(api|instances)",
     r"libs\.clouds\.openstack\.keystone",
     # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",

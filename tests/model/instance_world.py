@@ -15,7 +15,6 @@ from libs.clouds.instances import (
     Deleted,
     Instance,
     NotFound,
-    RateLimit,
     Unanswered,
 )
 from libs.common.contract.events import AnyInstanceEvent, AnyInstanceReport, InstanceExists, InstanceMetadata
@@ -62,9 +61,6 @@ class CloudProcess:
     lists_fail_until: float = 0.0
     lists_are_empty_until: float = 0.0
     reports: dict[str, tuple[AnyInstanceReport, float]] = field(default_factory=dict)  # and when published
-
-    provider = "hcloud"
-    rate_limit: RateLimit | None = None
 
     def __post_init__(self) -> None:
         self.nodes = NodeTable(self.account, self.parse_provider_id)

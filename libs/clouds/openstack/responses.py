@@ -6,14 +6,13 @@ from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 
-from libs.clouds.error_responses import explain_error, explain_malformed
+from libs.clouds.error_responses import collect_all, explain_error, explain_malformed
 from libs.clouds.http_reader import HttpResponse
 from libs.clouds.instances import Anchor, Instance, InstanceAddress, NotFound, Unanswered
 from libs.clouds.openstack.login import Login
 from libs.common.json_errors import JSON_ERRORS
 
 PER_PAGE: Final = 100  # 0.3 MB
-_MAX_PAGES: Final = 100  # a cloud that always has a next page must not fill the memory
 NETWORK: Final = "network"
 PROJECT: Final = "project"
 UUID: Final = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -76,7 +75,7 @@ class Action(msgspec.Struct, frozen=True):
 class Page(msgspec.Struct, frozen=True):
     """One page of a list of servers."""
 
-    instances: tuple[Instance, ...]
+    items: tuple[Instance, ...]
     has_next: bool
 
 
@@ -109,15 +108,12 @@ def read_servers(response: HttpResponse, login: Login) -> Page | Unanswered:
     if isinstance(found, Unanswered):
         return found
     links = _read(response, login, "compute", "servers_links", tuple[_Link, ...], default=b"[]")
-    instances: list[Instance] = []
-    for server in found:
-        built = _build_instance(server, login)
-        if isinstance(built, Unanswered):
-            return built
-        instances.append(built)
+    instances = collect_all(_build_instance(server, login) for server in found)
+    if isinstance(instances, Unanswered):
+        return instances
     if isinstance(links, NotFound | Unanswered):
         return Unanswered("malformed", "servers_links: no list")
-    return Page(tuple(instances), any(link.rel == "next" for link in links))
+    return Page(instances, any(link.rel == "next" for link in links))
 
 
 def read_anchor(response: HttpResponse, login: Login, network_id: str) -> Anchor | NotFound | Unanswered:
@@ -169,18 +165,13 @@ def read_action(response: HttpResponse, login: Login, request_id: str) -> Action
 
 def explain_contradiction(pages: list[Page]) -> str:
     """Return why these pages, the first ones in their order, are not those of one list, "" if they may be."""
-    ids = [each.id for page in pages for each in page.instances]
-    if len(pages) > _MAX_PAGES:
-        return f"more than {_MAX_PAGES} pages"
-    if len(set(ids)) != len(ids):
-        return "a server is listed twice"
     *_, last = pages
-    if len({len(page.instances) for page in pages if page.has_next}) > 1 or len(last.instances) > PER_PAGE:
+    if len({len(page.items) for page in pages if page.has_next}) > 1 or len(last.items) > PER_PAGE:
         return "a page is not full"
-    if last.has_next and not last.instances:
+    if last.has_next and not last.items:
         return "a page is empty, and not the last one"
     # Nova links to a next page whenever one is full.
-    return "the list ends too early" if not last.has_next and len(last.instances) == PER_PAGE else ""
+    return "the list ends too early" if not last.has_next and len(last.items) == PER_PAGE else ""
 
 
 def is_deletion(action: Action, server_id: str) -> bool:

@@ -10,9 +10,9 @@ from libs.clouds.http_reader import HttpResponse
 from libs.clouds.instances import Deleted, Instance, InstanceAddress, NotFound, Unanswered
 from libs.common.json_errors import JSON_ERRORS
 
-IDENTITY: Final = r"^[0-9A-Za-z_-]{1,128}$"
+IDENTITY: Final = "[0-9A-Za-z_-]{1,128}"
 
-_Identity = Annotated[str, msgspec.Meta(pattern=IDENTITY)]
+_Identity = Annotated[str, msgspec.Meta(pattern=f"^{IDENTITY}$")]
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 

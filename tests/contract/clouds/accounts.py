@@ -5,12 +5,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from libs.clouds.hcloud.hcloud_instances import HcloudInstances
+from libs.clouds.account_session import AccountOptions
 from libs.clouds.instances import Anchor, Instances
-from libs.clouds.thalassa.thalassa_instances import ThalassaInstances
 from libs.testbed.clouds.api_server import SimApiServer
 from libs.testbed.clouds.hcloud.server import SimHcloud
 from libs.testbed.clouds.thalassa.server import SimThalassa
+from services.cloud.service import ADAPTERS
 
 SECRET: Final = "the-secret-of-web"
 FILE: Final = "credential"
@@ -20,13 +20,10 @@ class CloudAccount(Protocol):
     """What the tests of all clouds do with an account."""
 
     server: SimApiServer[Any]
+    provider: str
     scheme: str  # of providerIDs
     machines: str  # the path of their list, as a regular expression
     missing_id: str
-
-    def make_client(self, file: Path, **options: Any) -> Instances:
-        """Return our client with this credential file."""
-        ...
 
     def write_credential(self, folder: Path, secret: str = SECRET, *, endpoint: str = "") -> Path:
         """Write the file, and return it."""
@@ -52,6 +49,7 @@ class CloudAccount(Protocol):
 class HcloudAccount:
     """A project of Hetzner Cloud."""
 
+    provider = "hcloud"
     scheme = "hcloud"
     machines = "/servers"
     missing_id = "5"
@@ -59,9 +57,6 @@ class HcloudAccount:
     def __init__(self, server: SimApiServer[SimHcloud]) -> None:
         self.server = server
         self.project = server.cloud.add_project(SECRET)
-
-    def make_client(self, file: Path, **options: Any) -> Instances:
-        return HcloudInstances(file, **options)
 
     def write_credential(self, folder: Path, secret: str = SECRET, *, endpoint: str = "") -> Path:
         file = folder / FILE
@@ -90,6 +85,7 @@ class HcloudAccount:
 class ThalassaAccount:
     """An organisation of Thalassa Cloud with a personal access token, in the controller's config file."""
 
+    provider = "thalassa"
     scheme = "thalassacloud"
     machines = "/v1/machines"
     missing_id = "vm-5"
@@ -98,9 +94,6 @@ class ThalassaAccount:
         self.server = server
         self.organisation = server.cloud.add_organisation("acme", SECRET)
         self.keys: dict[str, str] = {}  # more of the file
-
-    def make_client(self, file: Path, **options: Any) -> Instances:
-        return ThalassaInstances(file, **options)
 
     def write_credential(self, folder: Path, secret: str = SECRET, *, endpoint: str = "") -> Path:
         file = folder / FILE
@@ -149,6 +142,12 @@ OPEN: Final[Mapping[str, Callable[[], AbstractAsyncContextManager[CloudAccount]]
 }
 
 
+def make_client(provider: str, file: Path, **options: Any) -> Instances:
+    """Return our client with this credential file."""
+    defaults: dict[str, Any] = {"user_agent": "talos-ccm/test", "requests_per_minute": 10_000}
+    return ADAPTERS[provider](AccountOptions(credential=file, **(defaults | options)))
+
+
 @asynccontextmanager
 async def open_client(
     account: CloudAccount, folder: Path, *, secret: str = SECRET, endpoint: str = "", **options: Any
@@ -156,8 +155,7 @@ async def open_client(
     """Our client, without a limit of requests per minute unless one is given."""
     file = account.write_credential(folder, secret, endpoint=endpoint)
     endpoint = endpoint or account.server.endpoint
-    options = {"requests_per_minute": 10_000} | options
-    instances = account.make_client(file, user_agent="talos-ccm/test", endpoint=endpoint, **options)
+    instances = make_client(account.provider, file, endpoint=endpoint, **options)
     try:
         yield instances
     finally:

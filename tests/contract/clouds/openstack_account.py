@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from libs.clouds.openstack.openstack_instances import OpenStackInstances
+from libs.clouds.instances import Instances
+from tests.contract.clouds.accounts import make_client
 
 CLOUD_CONF = """
 [Global]
@@ -28,11 +29,10 @@ def write_cloud_conf(folder: Path, endpoint: str, *, user: str = "web", region: 
 @asynccontextmanager
 async def open_account(
     endpoint: str, folder: Path, *, user: str = "web", **options: Any
-) -> AsyncIterator[OpenStackInstances]:
+) -> AsyncIterator[Instances]:
     """A client by the credential in `folder`, without a limit of requests per minute unless one is given."""
     file = write_cloud_conf(folder, endpoint, user=user)
-    options = {"requests_per_minute": 10_000} | options
-    instances = OpenStackInstances(file, user_agent="talos-ccm/test", **options)
+    instances = make_client("openstack", file, **options)
     try:
         yield instances
     finally:

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from libs.clouds.hcloud.hcloud_instances import HcloudInstances
 from libs.clouds.instances import CREDENTIAL_ANCHOR, Anchor, Instance, Instances, Unanswered
 from libs.testbed.clouds.api_server import SimRequest
 from libs.testbed.clouds.hcloud.project import SYSTEM_IMAGE, SimProject
 from libs.testbed.clouds.hcloud.server import SimHcloudServer
-from tests.contract.clouds.accounts import FILE, SECRET, HcloudAccount, open_client, open_hcloud
+from tests.contract.clouds.accounts import FILE, SECRET, HcloudAccount, make_client, open_client, open_hcloud
 
 SERVERS = 60  # two pages
 
@@ -115,7 +114,7 @@ async def test_a_replaced_token_starts_a_new_generation_and_voids_a_list(
 
     server.before_answer = replace_token
     answer = await ours.list_instances()
-    assert answer == Unanswered("unauthorized", "the token changed while servers were listed")
+    assert answer == Unanswered("unauthorized", "the credential changed while /servers was listed")
     assert [each.token for each in server.requests] == [SECRET, SECRET, "token-2"]
     assert (before.generation, ours.credential.generation) == (1, 2)
     assert before.loaded_at < ours.credential.loaded_at
@@ -167,4 +166,4 @@ def test_only_the_canonical_provider_id_has_an_id(ours: Instances, provider_id: 
 @pytest.mark.parametrize("anchor", [Anchor("image", "5"), Anchor("network", "net"), Anchor("network", "")])
 def test_an_unusable_anchor_is_rejected(anchor: Anchor, tmp_path: Path):
     with pytest.raises(ValueError, match="anchor"):
-        HcloudInstances(tmp_path / "token", user_agent="test", anchor=anchor)
+        make_client("hcloud", tmp_path / "token", anchor=anchor)

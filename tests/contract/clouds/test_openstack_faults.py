@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from libs.clouds.instances import Anchor, Deleted, Instance, NotFound, Unanswered
+from libs.clouds.account_session import AccountOptions
+from libs.clouds.instances import Anchor, Deleted, Instance, Instances, NotFound, Unanswered
+from libs.clouds.openstack.openstack_api import OpenStackApi
 from libs.clouds.openstack.openstack_instances import OpenStackInstances
 from libs.common.client_tls import without_system_authorities
 from libs.testbed.clouds.api_server import SimRequest
 from libs.testbed.clouds.openstack.objects import Document, make_event
 from libs.testbed.clouds.openstack.server import SimOpenStack, SimOpenStackServer
 from libs.testbed.clouds.openstack.state import SimProject
+from tests.contract.clouds.accounts import make_client
 from tests.contract.clouds.openstack_account import open_account, write_cloud_conf
 from tests.tcp_server import serve_tcp
 
@@ -44,9 +47,7 @@ def project(server: SimOpenStackServer) -> SimProject:
 
 
 @pytest.fixture
-async def ours(
-    server: SimOpenStackServer, project: SimProject, tmp_path: Path
-) -> AsyncIterator[OpenStackInstances]:
+async def ours(server: SimOpenStackServer, project: SimProject, tmp_path: Path) -> AsyncIterator[Instances]:
     async with open_account(server.endpoint, tmp_path) as opened:
         yield opened
 
@@ -106,9 +107,12 @@ async def test_a_fault_of_keystone_answers_nothing_and_reaches_no_service(
     server: SimOpenStackServer, project: SimProject, tmp_path: Path, fault: str, outcome: str
 ):
     server.add_fault(fault, KEYSTONE + "tokens")
-    async with open_account(server.endpoint, tmp_path, login_deadline_seconds=2.0) as ours:
-        answer = await ours.get_instance(first_of(project))
-        again = await ours.get_instance(first_of(project))
+    file = write_cloud_conf(tmp_path, server.endpoint)
+    options = AccountOptions(credential=file, user_agent="talos-ccm/test")
+    ours = OpenStackInstances(OpenStackApi(options, login_deadline_seconds=2.0))
+    answer = await ours.get_instance(first_of(project))
+    again = await ours.get_instance(first_of(project))
+    await ours.close()
     assert isinstance(answer, Unanswered)
     assert answer.outcome in {outcome, "malformed"}
     assert "secret" not in answer.reason
@@ -132,7 +136,7 @@ async def test_silence_answers_no_question(server: SimOpenStackServer, project: 
     "fault", ["no_version", "unknown_path", "another_not_found", "keystone_not_found", "proxy_not_found"]
 )
 async def test_only_nova_about_exactly_this_id_says_that_there_is_no_server(
-    server: SimOpenStackServer, ours: OpenStackInstances, project: SimProject, fault: str
+    server: SimOpenStackServer, ours: Instances, project: SimProject, fault: str
 ):
     gone = project.add_server("gone")
     project.lose_server(gone)
@@ -145,14 +149,14 @@ async def test_only_nova_about_exactly_this_id_says_that_there_is_no_server(
 
 @pytest.mark.parametrize("fault", ["wrong_id", "login_page", "no_version", "down_cell"])
 async def test_a_part_of_a_server_or_another_one_is_no_answer(
-    server: SimOpenStackServer, ours: OpenStackInstances, project: SimProject, fault: str
+    server: SimOpenStackServer, ours: Instances, project: SimProject, fault: str
 ):
     server.add_fault(fault, NOVA)
     assert isinstance(await ours.get_instance(first_of(project)), Unanswered)
 
 
 async def test_a_server_that_an_administrator_sees_in_another_project_is_no_answer(
-    server: SimOpenStackServer, ours: OpenStackInstances
+    server: SimOpenStackServer, ours: Instances
 ):
     foreign = server.cloud.state.add_project("other").add_server("web-1")
     server.cloud.state.admins.add("web")
@@ -176,23 +180,21 @@ NO_DELETION: dict[str, tuple[str, str | None, list[Document]]] = {
 }
 
 
-async def test_nova_says_that_it_has_deleted_a_server(ours: OpenStackInstances, project: SimProject):
+async def test_nova_says_that_it_has_deleted_a_server(ours: Instances, project: SimProject):
     project.delete_server(deleted := project.add_server("gone"))
     assert await ours.get_instance(deleted) == Deleted()
 
 
 @pytest.mark.parametrize(("action", "message", "events"), NO_DELETION.values(), ids=NO_DELETION)
 async def test_anything_less_than_a_successful_deletion_is_only_not_found(
-    ours: OpenStackInstances, project: SimProject, action: str, message: str | None, events: list[Document]
+    ours: Instances, project: SimProject, action: str, message: str | None, events: list[Document]
 ):
     deleted = project.add_server("gone")
     project.delete_server(deleted, action=action, message=message, events=events)
     assert await ours.get_instance(deleted) == NotFound()
 
 
-async def test_a_deletion_before_another_action_is_only_not_found(
-    ours: OpenStackInstances, project: SimProject
-):
+async def test_a_deletion_before_another_action_is_only_not_found(ours: Instances, project: SimProject):
     deleted = project.add_server("gone")
     project.delete_server(deleted)
     actions = project.region.actions[deleted]
@@ -201,9 +203,7 @@ async def test_a_deletion_before_another_action_is_only_not_found(
     assert await ours.get_instance(deleted) == NotFound()
 
 
-async def test_the_deletion_of_another_server_is_only_not_found(
-    ours: OpenStackInstances, project: SimProject
-):
+async def test_the_deletion_of_another_server_is_only_not_found(ours: Instances, project: SimProject):
     deleted, other = project.add_server("gone"), project.add_server("other")
     project.delete_server(deleted)
     project.region.actions[deleted] = [
@@ -215,16 +215,14 @@ async def test_the_deletion_of_another_server_is_only_not_found(
 @pytest.mark.parametrize("fault", [*OUTCOMES, "lying_not_found", "no_version"])
 @pytest.mark.parametrize("path", [".*/os-instance-actions", ".*/os-instance-actions/.*"])
 async def test_without_the_action_a_server_is_only_not_found(
-    server: SimOpenStackServer, ours: OpenStackInstances, project: SimProject, fault: str, path: str
+    server: SimOpenStackServer, ours: Instances, project: SimProject, fault: str, path: str
 ):
     project.delete_server(deleted := project.add_server("gone"))
     server.add_fault(fault, path)
     assert await ours.get_instance(deleted) == NotFound()
 
 
-async def test_a_deletion_counts_only_after_the_server_was_not_found(
-    ours: OpenStackInstances, project: SimProject
-):
+async def test_a_deletion_counts_only_after_the_server_was_not_found(ours: Instances, project: SimProject):
     """The deletion has ended, and the list of servers is behind."""
     server_id = project.add_server("gone")
     project.delete_server(server_id)
@@ -234,7 +232,7 @@ async def test_a_deletion_counts_only_after_the_server_was_not_found(
 
 @pytest.mark.parametrize("microversion", [(2, 50), (2, 21)])
 async def test_a_cloud_that_shows_no_events_only_says_not_found(
-    server: SimOpenStackServer, ours: OpenStackInstances, project: SimProject, microversion: tuple[int, int]
+    server: SimOpenStackServer, ours: Instances, project: SimProject, microversion: tuple[int, int]
 ):
     server.cloud.state.max_microversion = microversion
     project.delete_server(deleted := project.add_server("gone"))
@@ -245,7 +243,7 @@ async def test_a_cloud_that_shows_no_events_only_says_not_found(
 
 
 async def test_a_cloud_without_actions_of_deleted_servers_is_not_asked(
-    server: SimOpenStackServer, ours: OpenStackInstances, project: SimProject
+    server: SimOpenStackServer, ours: Instances, project: SimProject
 ):
     server.cloud.state.max_microversion = (2, 20)
     answer = await ours.get_instance(first_of(project))
@@ -268,14 +266,14 @@ STATES = {
 
 @pytest.mark.parametrize(("status", "is_shut_down"), STATES.items())
 async def test_a_server_in_any_state_exists(
-    ours: OpenStackInstances, project: SimProject, status: str, is_shut_down: bool
+    ours: Instances, project: SimProject, status: str, is_shut_down: bool
 ):
     found = await ours.get_instance(project.add_server("web", status=status))
     assert isinstance(found, Instance)
     assert found.is_shut_down == is_shut_down
 
 
-async def test_a_soft_deleted_server_exists(ours: OpenStackInstances, project: SimProject):
+async def test_a_soft_deleted_server_exists(ours: Instances, project: SimProject):
     server_id = first_of(project)
     project.soft_delete_server(server_id)
     found = await ours.get_instance(server_id)
@@ -289,14 +287,14 @@ async def test_a_soft_deleted_server_exists(ours: OpenStackInstances, project: S
 @pytest.mark.parametrize("page", [1, 2])
 @pytest.mark.parametrize("fault", [*OUTCOMES, "duplicate", "down_cell", "no_version"])
 async def test_a_list_is_complete_or_no_answer(
-    server: SimOpenStackServer, ours: OpenStackInstances, fault: str, page: int
+    server: SimOpenStackServer, ours: Instances, fault: str, page: int
 ):
     server.add_fault(fault, ".*/servers/detail", after=page - 1, count=1)
     assert isinstance(await ours.list_instances(), Unanswered)
 
 
 async def test_half_a_page_with_a_link_to_the_next_is_no_answer(
-    server: SimOpenStackServer, ours: OpenStackInstances, project: SimProject
+    server: SimOpenStackServer, ours: Instances, project: SimProject
 ):
     project.add_servers(100)
     server.add_fault("half_page", ".*/servers/detail", after=1, count=1)
@@ -305,7 +303,7 @@ async def test_half_a_page_with_a_link_to_the_next_is_no_answer(
 
 
 async def test_a_full_page_without_a_link_to_the_next_is_no_answer(
-    server: SimOpenStackServer, ours: OpenStackInstances, project: SimProject
+    server: SimOpenStackServer, ours: Instances, project: SimProject
 ):
     server.add_fault("no_link", ".*/servers/detail", count=1)
     answer = await ours.list_instances()
@@ -326,7 +324,7 @@ async def test_a_list_has_every_server_whatever_the_size_of_its_pages(
 
 
 async def test_a_server_that_went_between_two_pages_is_no_answer_if_it_was_the_mark(
-    server: SimOpenStackServer, ours: OpenStackInstances, project: SimProject
+    server: SimOpenStackServer, ours: Instances, project: SimProject
 ):
     def delete_mark(request: SimRequest) -> None:
         if "marker" in request.query:
@@ -338,9 +336,7 @@ async def test_a_server_that_went_between_two_pages_is_no_answer_if_it_was_the_m
     assert "badRequest" in answer.reason
 
 
-async def test_names_are_compared_exactly_and_may_be_there_twice(
-    ours: OpenStackInstances, project: SimProject
-):
+async def test_names_are_compared_exactly_and_may_be_there_twice(ours: Instances, project: SimProject):
     expected = {project.add_server("a.b"), project.add_server("a.b")}
     for other in ("axb", "a.b.c", "A.B", "xa.b"):
         project.add_server(other)
@@ -353,7 +349,7 @@ async def test_names_are_compared_exactly_and_may_be_there_twice(
 
 
 async def test_only_a_network_of_the_project_is_an_anchor_and_without_one_the_project(
-    server: SimOpenStackServer, ours: OpenStackInstances, project: SimProject
+    server: SimOpenStackServer, ours: Instances, project: SimProject
 ):
     shared = server.cloud.state.add_project("other").add_network(shared=True)
     without_network = Anchor("project", f"{project.id}@RegionOne")
@@ -384,14 +380,14 @@ async def test_the_configured_anchor_is_the_only_one(
 )
 def test_an_unusable_anchor_is_rejected(anchor: Anchor, tmp_path: Path):
     with pytest.raises(ValueError, match="anchor"):
-        OpenStackInstances(tmp_path / "cloud.conf", user_agent="test", anchor=anchor)
+        make_client("openstack", tmp_path / "cloud.conf", anchor=anchor)
 
 
 # ---- credential, project and region
 
 
 async def test_a_replaced_credential_starts_a_new_generation_and_voids_a_list(
-    server: SimOpenStackServer, ours: OpenStackInstances, project: SimProject, tmp_path: Path
+    server: SimOpenStackServer, ours: Instances, project: SimProject, tmp_path: Path
 ):
     server.cloud.state.add_project("other")
     await ours.get_instance(first_of(project))
@@ -403,12 +399,12 @@ async def test_a_replaced_credential_starts_a_new_generation_and_voids_a_list(
 
     server.before_answer = replace
     answer = await ours.list_instances()
-    assert answer == Unanswered("unauthorized", "the credential changed while servers were listed")
+    assert answer == Unanswered("unauthorized", "the credential changed while /servers was listed")
     assert (before.generation, ours.credential.generation) == (1, 2)
 
 
 async def test_the_credential_of_another_project_finds_neither_server_nor_anchor(
-    server: SimOpenStackServer, ours: OpenStackInstances, project: SimProject, tmp_path: Path
+    server: SimOpenStackServer, ours: Instances, project: SimProject, tmp_path: Path
 ):
     server.cloud.state.add_project("other")
     anchors = (Anchor("network", project.add_network()), Anchor("project", f"{project.id}@RegionOne"))
@@ -420,7 +416,7 @@ async def test_the_credential_of_another_project_finds_neither_server_nor_anchor
 
 
 async def test_a_removed_credential_answers_nothing_and_sends_nothing(
-    server: SimOpenStackServer, ours: OpenStackInstances, project: SimProject, tmp_path: Path
+    server: SimOpenStackServer, ours: Instances, project: SimProject, tmp_path: Path
 ):
     await ours.get_instance(first_of(project))
     sent = len(server.requests)
@@ -432,7 +428,7 @@ async def test_a_removed_credential_answers_nothing_and_sends_nothing(
 
 
 async def test_a_corrected_password_is_used_at_once(
-    server: SimOpenStackServer, ours: OpenStackInstances, project: SimProject, tmp_path: Path
+    server: SimOpenStackServer, ours: Instances, project: SimProject, tmp_path: Path
 ):
     file = tmp_path / "cloud.conf"
     right = file.read_text()
@@ -444,7 +440,7 @@ async def test_a_corrected_password_is_used_at_once(
 
 
 async def test_one_login_serves_many_queries_until_the_token_ends_or_is_revoked(
-    server: SimOpenStackServer, ours: OpenStackInstances, project: SimProject
+    server: SimOpenStackServer, ours: Instances, project: SimProject
 ):
     def count_logins() -> int:
         return sum(each.method == "POST" for each in server.requests)
@@ -467,7 +463,7 @@ async def test_each_region_has_its_own_servers(tmp_path: Path):
         south = server.cloud.state.enter_region(north.id, "south")
         in_south = south.add_server("web-1")
         write_cloud_conf(tmp_path, server.endpoint, region="south")
-        ours = OpenStackInstances(tmp_path / "cloud.conf", user_agent="test")
+        ours = make_client("openstack", tmp_path / "cloud.conf")
         found = await ours.get_instance(in_south)
         assert isinstance(found, Instance)
         assert found.region == "south"
@@ -516,9 +512,7 @@ async def test_requests_and_logins_are_within_the_budget_and_observed(
         ("hcloud://7", None),
     ],
 )
-def test_only_the_canonical_provider_id_has_an_id(
-    ours: OpenStackInstances, provider_id: str, server_id: str | None
-):
+def test_only_the_canonical_provider_id_has_an_id(ours: Instances, provider_id: str, server_id: str | None):
     assert ours.parse_provider_id(provider_id) == server_id
 
 
@@ -532,7 +526,7 @@ async def test_an_endpoint_in_clear_text_gets_neither_credential_nor_token(
 
     async with serve_tcp(serve) as port:
         file = write_cloud_conf(tmp_path, f"http://127.0.0.2:{port}")
-        ours = OpenStackInstances(file, user_agent="test")
+        ours = make_client("openstack", file)
         answer = await ours.get_instance(first_of(project))
         await ours.close()
     assert isinstance(answer, Unanswered)

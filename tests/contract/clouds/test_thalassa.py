@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from libs.clouds.instances import Anchor, Deleted, Instance, NotFound, Unanswered
-from libs.clouds.thalassa.thalassa_instances import ThalassaInstances
 from libs.testbed.clouds.api_server import SimApiServer, SimRequest
 from libs.testbed.clouds.thalassa.organisation import SimOrganisation
 from libs.testbed.clouds.thalassa.server import SimThalassa
+from tests.contract.clouds.accounts import make_client
 
 TOKEN = "token-of-web"
 PERSONAL = f"personalAccessToken: {TOKEN}"
@@ -29,7 +29,6 @@ class Account:
         self.organisation: SimOrganisation = self.cloud.add_organisation("acme", TOKEN)
         self.cloud.clients[CLIENT] = self.organisation
         self.file = folder / "config.yaml"
-        self.ours: ThalassaInstances
 
     def write(self, credentials: str = PERSONAL, **keys: str) -> None:
         fields = {"organisation": "acme", "endpoint": self.server.endpoint} | keys
@@ -45,13 +44,11 @@ class Account:
         self, credentials: str = f"personalAccessToken: {TOKEN}", **keys: str
     ) -> AsyncIterator[Any]:
         self.write(credentials, **keys)
-        self.ours = ThalassaInstances(
-            self.file, user_agent="test", endpoint=self.server.endpoint, requests_per_minute=10_000
-        )
+        ours = make_client("thalassa", self.file, endpoint=self.server.endpoint)
         try:
-            yield self.ours
+            yield ours
         finally:
-            await self.ours.close()
+            await ours.close()
 
 
 @pytest.fixture
@@ -271,7 +268,7 @@ async def test_only_the_canonical_provider_id_has_an_identity(
 @pytest.mark.parametrize("anchor", [Anchor("network", "vpc-1"), Anchor("vpc", ""), Anchor("vpc", "a/b")])
 async def test_an_unusable_anchor_is_rejected(account: Account, anchor: Anchor, tmp_path: Path):
     with pytest.raises(ValueError, match="anchor"):
-        ThalassaInstances(tmp_path / "file", user_agent="test", anchor=anchor)
+        make_client("thalassa", tmp_path / "file", anchor=anchor)
     async with account.open() as ours:
         assert isinstance(await ours.get_anchor(anchor), Unanswered)
     assert account.server.requests == []

@@ -110,8 +110,8 @@ def test_an_endpoint_in_clear_text_is_refused_with_the_name_of_the_account():
 
 def test_each_provider_has_an_adapter():
     assert list(ADAPTERS) == list(CLOUD_PROVIDERS)
-    for provider in CLOUD_PROVIDERS:
+    for provider, scheme in CLOUD_PROVIDERS.items():
         cloud = build_cloud(read(f"--cloud-account={provider}/prod", TOKEN_FILE), utc_now)
         path = "/0c1e4a52-6c7b-4a2e-9d52-1f0e6a5c7b11" if provider == "openstack" else "7"
-        assert cloud.parse_provider_id(f"{cloud.provider}://{path}") == path.removeprefix("/")
-        assert get_provider(f"{cloud.provider}://{path}") == provider, "lifecycle knows its providerIDs"
+        assert cloud.parse_provider_id(f"{scheme}://{path}") == path.removeprefix("/")
+        assert get_provider(f"{scheme}://{path}") == provider, "lifecycle knows its providerIDs"

@@ -1,0 +1,89 @@
+"""Requests to the Hetzner Cloud API by the token of one project."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from libs.clouds.account_session import AccountOptions, AccountSession
+from libs.clouds.hcloud.responses import (
+    PER_PAGE,
+    ItemT,
+    Page,
+    explain_contradiction,
+    read_item,
+    read_page,
+    read_rate_limit,
+)
+from libs.clouds.http_reader import AnswerT, HttpResponse, ReadResponse
+from libs.clouds.instances import NotFound, Unanswered
+
+ENDPOINT: Final = "https://api.hetzner.cloud/v1"
+ID: Final = re.compile(r"[1-9][0-9]{0,18}")
+
+
+class HcloudApi:
+    """The project's objects, by exact id or by complete lists. It records the rate limit of the project."""
+
+    def __init__(self, options: AccountOptions) -> None:
+        """Raise ValueError for an unusable endpoint."""
+        self.session = AccountSession(options, is_random=True)
+        self._http = self.session.open_reader(options.endpoint or ENDPOINT, self._authorize)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.close()
+
+    async def get_item(
+        self, path: str, key: str, object_id: str, item: type[ItemT]
+    ) -> ItemT | NotFound | Unanswered:
+        """Return the object with exactly this id, which is below `key` in the response."""
+        if not ID.fullmatch(object_id):
+            return Unanswered("malformed", f"{object_id!r} is not an id")
+        found = await self._get(f"{path}/{object_id}", {}, lambda response: read_item(response, key, item))
+        if isinstance(found, NotFound | Unanswered) or str(found.id) == object_id:
+            return found
+        return Unanswered("malformed", f"{path}/{object_id}: the answer has the id {found.id}")
+
+    async def list_items(
+        self, path: str, query: Mapping[str, str], item: type[ItemT]
+    ) -> tuple[ItemT, ...] | Unanswered:
+        """Return all objects of one listing."""
+
+        async def read_next(before: list[Page[ItemT]]) -> Page[ItemT] | Unanswered:
+            return await self.get_page(path, query, item, number=len(before) + 1)
+
+        pages = await self.session.read_pages(path, read_next, explain_contradiction)
+        if isinstance(pages, Unanswered):
+            return pages
+        return tuple(item for page in pages for item in page.items)
+
+    async def get_page(
+        self, path: str, query: Mapping[str, str], item: type[ItemT], *, number: int = 1
+    ) -> Page[ItemT] | Unanswered:
+        """Return one page of a list."""
+        numbers = {"page": str(number), "per_page": str(PER_PAGE)}
+        return await self._get(
+            path, {**query, **numbers}, lambda response: read_page(response, path.strip("/"), item)
+        )
+
+    async def _get(
+        self, path: str, query: Mapping[str, str], read: ReadResponse[AnswerT]
+    ) -> AnswerT | Unanswered:
+        def record_and_read(response: HttpResponse) -> AnswerT:
+            self._record_rate_limit(response)
+            return read(response)
+
+        return await self._http.get(path, query, record_and_read)
+
+    async def _authorize(self) -> Mapping[str, str] | Unanswered:
+        token = self.session.read_credential()
+        if isinstance(token, str) and not (token.isascii() and token.isprintable()):
+            return Unanswered("unauthorized", "the token has characters that no HTTP header may have")
+        return token if isinstance(token, Unanswered) else {"Authorization": f"Bearer {token}"}
+
+    def _record_rate_limit(self, response: HttpResponse) -> None:
+        now = asyncio.get_running_loop().time()
+        reported = read_rate_limit(response, unix_time=self.session.options.now().timestamp())
+        if reported is not None:
+            self.session.budget.record_rate_limit(reported[0], full_in_seconds=reported[1], now=now)
