@@ -14,7 +14,8 @@ from libs.common.contract.events import (
     NodeEnriched,
     NodeUnreachable,
 )
-from libs.common.contract.instances import InstanceAnchor, InstanceRecord
+from libs.common.contract.instance_metadata import METADATA_PROVIDERS, find_named_instance
+from libs.common.contract.instances import InstanceAnchor, InstanceRecord, is_same_instance
 from libs.common.contract.node import Node
 from libs.common.contract.system_uuid import normalize_uuid
 from services.lifecycle.core.evidence import Assessment, MachineIndex, MachineReport
@@ -237,11 +238,18 @@ CLAUSES: Final[tuple[Clause, ...]] = (
 
 
 def reported_provider_id(node: Node, report: MachineReport | None) -> str:
-    """Return the providerID that the Node's machine reported last; "" if it reported none."""
+    """Return the providerID that the Node's machine reported last; "" if it reported none.
+
+    Where Talos does not know the cloud of its machine, it is the one that the machine names in its SMBIOS.
+    """
     if report is None or report.node.uid != node.uid:
         return ""
     facts = report.facts if isinstance(report, NodeEnriched) else report.last_known
-    return facts.platform.provider_id if facts is not None else ""
+    if facts is None:
+        return ""
+    named = (find_named_instance(provider, facts) for provider in METADATA_PROVIDERS)
+    reported = facts.platform.provider_id or next(filter(None, named), "")
+    return node.spec.provider_id if is_same_instance(reported, node.spec.provider_id) else reported
 
 
 def is_same_uuid(recorded: str, current: str) -> bool:

@@ -42,6 +42,16 @@ def test_an_account_has_a_credential_of_its_own_and_perhaps_an_anchor():
     )
 
 
+@pytest.mark.parametrize(
+    ("entry", "network"),
+    [("hcloud/prod/4711", "4711"), ("hcloud/prod", ""), ("hcloud/test", None), ("openstack/prod/4711", None)],
+)
+def test_an_account_supplies_metadata_by_its_own_entry(entry: str, network: str | None):
+    settings = read("--cloud-account=hcloud/prod", TOKEN_FILE, f"--cloud-metadata-accounts={entry}")
+    found = settings.metadata_account
+    assert (None if found is None else found.network) == network
+
+
 def test_the_names_of_the_native_controller_are_accepted():
     environment = {"HCLOUD_TOKEN": "secret", "HCLOUD_ENDPOINT": "https://cloud.example/v1"}
     account = read("--cloud-account=hcloud/prod", environment=environment).account

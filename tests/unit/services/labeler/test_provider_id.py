@@ -113,6 +113,7 @@ SERVER_ID = "0c1e4a52-6c7b-4a2e-9d52-1f0e6a5c7b11"
         ("talos://metal/10.0.0.4", "metal", "", False),
         (f"openstack://RegionOne/{SERVER_ID}", "openstack", f"openstack:///{SERVER_ID}", False),
         (f"openstack:///{SERVER_ID}", "openstack", "openstack:///5f1b8e0d", True),
+        (f"openstack://RegionOne/{SERVER_ID}", "openstack", f"openstack://RegionTwo/{SERVER_ID}", True),
         (
             "azure:///subscriptions/s/resourceGroups/rg/x",
             "azure",

@@ -14,6 +14,7 @@ from libs.common.contract.instances import (
     InstanceAnchor,
     read_instance_record,
 )
+from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.node import Node
 from services.lifecycle.core.instance_evidence import is_same_uuid
 from services.lifecycle.core.instance_record import InstanceRecordChange, plan_instance_record
@@ -29,6 +30,7 @@ from tests.instance_reports import (
     make_unknown,
 )
 from tests.lifecycle_actors import NEW_UUID, OWN_UUID, make_answering, make_lost_node, make_unreachable
+from tests.named_machines import NAMED_CLOUDS, OPENSTACK, NamedCloud
 
 NODE = make_lost_node(provider_id=PROVIDER_ID)
 RECORDED = make_recorded_node()
@@ -126,6 +128,47 @@ def test_another_machine_voids_the_record_until_it_reports_the_nodes_provider_id
     assert RECORD_ANNOTATION not in voided.annotations
     assert voided.labels == VOIDED.labels
     assert plan(make_exists(VOIDED), node=VOIDED, machine=answering(VOIDED)) is not None
+
+
+@pytest.fixture(params=NAMED_CLOUDS.values(), ids=list(NAMED_CLOUDS))
+def cloud(request: pytest.FixtureRequest) -> NamedCloud:
+    found: NamedCloud = request.param
+    return found
+
+
+def naming(cloud: NamedCloud, node: Node, instance_id: str) -> Any:
+    """The machine of the Node answers. Talos does not know its cloud, but the machine names an instance."""
+    machine = answering(node, provider_id="")
+    facts = replace(machine.facts, platform=PlatformMetadata(platform="nocloud"))
+    return replace(machine, facts=replace(facts, system=cloud.make_system(instance_id)))
+
+
+def test_the_first_record_needs_a_machine_that_names_no_other_instance(cloud: NamedCloud):
+    """The Node's own server may have left its name to another one, and still run."""
+    node = make_lost_node(provider_id=cloud.provider_id)
+    assert plan(make_exists(node), node=node, machine=naming(cloud, node, cloud.own)) is not None
+    assert plan(make_exists(node), node=node, machine=naming(cloud, node, cloud.neighbour)) is None
+    for other in NAMED_CLOUDS.values():
+        if other is not cloud:
+            assert plan(make_exists(node), node=node, machine=naming(other, node, other.own)) is None
+
+
+def test_a_machine_that_names_another_instance_voids_the_record_until_it_names_its_own(cloud: NamedCloud):
+    node = make_recorded_node(provider_id=cloud.provider_id)
+    change = plan(make_exists(node), node=node, machine=naming(cloud, node, cloud.neighbour))
+    assert change is not None
+    assert change.is_voided
+    voided = written(node, change)
+    assert plan(make_exists(voided), node=voided, machine=answering(voided, "")) is None
+    assert plan(make_exists(voided), node=voided, machine=naming(cloud, voided, cloud.own)) is not None
+
+
+def test_a_provider_id_with_the_region_names_the_same_server():
+    node = make_recorded_node(provider_id=f"openstack://RegionOne/{OPENSTACK.own}")
+    assert plan(make_exists(node), node=node, machine=answering(node, OPENSTACK.provider_id)) is None
+    change = plan(make_exists(node), node=node, machine=answering(node, OPENSTACK.neighbours_provider_id))
+    assert change is not None
+    assert change.is_voided
 
 
 def test_what_was_reported_of_another_node_of_that_name_voids_nothing():
