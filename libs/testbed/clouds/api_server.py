@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -18,7 +18,7 @@ class SimRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     method: str
     path: str  # below the endpoint; "" if it is not below
-    query: Mapping[str, str]
+    query: Mapping[str, str]  # values of the same name are joined by commas
     headers: Mapping[str, str]
     body: bytes
     received_at: float  # monotonic
@@ -54,14 +54,17 @@ CloudT = TypeVar("CloudT", bound=SimCloud)
 class SimApiServer(Generic[CloudT]):
     """One server. `faults` may change at any time; the first that matches applies.
 
-    `before_answer` is called with each request before its answer is made.
+    `before_answer` is called with each request before it takes effect, `after_answer` when it has and before
+    the answer is sent.
     """
 
     def __init__(self, cloud: CloudT) -> None:
         self.cloud = cloud
         self.faults: list[Fault] = []
         self.requests: list[SimRequest] = []
+        self.held: list[SimRequest] = []  # requests that take effect later
         self.before_answer: Callable[[SimRequest], None] = lambda request: None
+        self.after_answer: Callable[[SimRequest, Answer], None] = lambda request, answer: None
         self.endpoint = ""
         self._make = {**HTTP_FAULTS, **cloud.faults}
 
@@ -83,23 +86,37 @@ class SimApiServer(Generic[CloudT]):
         finally:
             await runner.cleanup()
 
-    def add_fault(self, name: str, path: str = ".*", *, after: int = 0, count: int | None = None) -> None:
-        """Add a fault by its name; `path` is a regular expression for the path below the endpoint."""
+    def add_fault(self, name: str, path: str = ".*", **details: Any) -> None:
+        """Add a fault by its name; `path` is a regular expression for the path below the endpoint.
+
+        The details are those of Fault.
+        """
         assert name in self._make
-        self.faults.append(Fault(name=name, path=path, after=after, count=count))
+        self.faults.append(Fault(name=name, path=path, **details))
+
+    def release(self) -> list[Answer]:
+        """Let the held requests take effect; return the answers, which no client gets."""
+        held, self.held = self.held, []
+        return [self.cloud.answer(request) for request in held]
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         is_below = request.path.startswith(self.cloud.root)
         received = SimRequest(
             method=request.method,
             path=request.path.removeprefix(self.cloud.root) if is_below else "",
-            query=dict(request.query),
+            query={name: ",".join(request.query.getall(name)) for name in request.query},
             headers=request.headers,
             body=await request.read(),
             received_at=time.monotonic(),
         )
         self.requests.append(received)
         self.before_answer(received)
+        matching = (each for each in self.faults if each.applies_to(received.method, received.path))
+        fault = next(matching, None)
+        if fault is not None and fault.effect != "now":
+            if fault.effect == "later":
+                self.held.append(received)
+            return await self._make[fault.name](request, Answer(status=500, document={}))
         answer = self.cloud.answer(received)
-        fault = next((each for each in self.faults if each.applies_to(received.path)), None)
+        self.after_answer(received, answer)
         return make_response(answer) if fault is None else await self._make[fault.name](request, answer)

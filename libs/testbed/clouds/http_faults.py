@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from http import HTTPStatus
+from typing import Any, Final, Literal
 
 import msgspec
 from aiohttp import web
@@ -27,6 +28,8 @@ MakeResponse = Callable[[web.Request, Answer], Awaitable[web.StreamResponse]]
 
 def make_response(answer: Answer) -> web.Response:
     """Return the answer as the API sends it."""
+    if answer.status == HTTPStatus.NO_CONTENT:
+        return web.Response(status=answer.status, headers=answer.headers)
     body = msgspec.json.encode(answer.document)
     return web.Response(
         body=body, status=answer.status, headers=answer.headers, content_type="application/json"
@@ -109,16 +112,23 @@ HTTP_FAULTS: Final[Mapping[str, MakeResponse]] = {
 
 
 class Fault(msgspec.Struct, kw_only=True):
-    """A fault of requests whose path matches: `after` of them pass, then it applies to `count`, or to all."""
+    """A fault of requests whose method and path match: `after` pass, then it applies to `count`, or to all.
+
+    `effect` is what the request does all the same: it takes effect and the answer is lost ("now"), it never
+    does ("never"), or it does when the server's `release` is called ("later").
+    """
 
     name: str
     path: str = ".*"
+    method: str = ".*"
     after: int = 0
     count: int | None = None
+    effect: Literal["now", "never", "later"] = "now"
 
-    def applies_to(self, path: str) -> bool:
+    def applies_to(self, method: str, path: str) -> bool:
         """Whether the request gets this fault; counts it then."""
-        if self.count == 0 or not re.fullmatch(self.path, path):
+        matches = re.fullmatch(self.path, path) and re.fullmatch(self.method, method)
+        if self.count == 0 or not matches:
             return False
         if self.after > 0:
             self.after -= 1

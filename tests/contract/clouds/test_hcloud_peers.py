@@ -13,6 +13,7 @@ from libs.testbed.clouds.hcloud.server import SimHcloudServer
 from libs.testbed.clouds.hcloud_in_go import query_with_go
 from tests.contract.clouds.accounts import SECRET, HcloudAccount, open_client, open_hcloud
 
+READER = "a-token-that-only-reads"
 Row = tuple[str, bool, str, str]  # of a server: name, whether it is off, location, type
 
 
@@ -34,6 +35,8 @@ async def account() -> AsyncIterator[Account]:
     async with open_hcloud() as opened:
         server, project = opened.server, opened.project
         project.add_image("daily", image_type="backup")
+        opened.add_secret(READER)
+        server.cloud.read_only.add(READER)
         anchors = {
             "network": project.add_network(),
             "ssh_key": project.add_ssh_key("one"),
@@ -113,7 +116,7 @@ async def test_the_library_in_python_agrees(account: Account):
     [
         ("not_found", SECRET, lambda client, account: client.servers.get_by_id(account.moved)),
         ("unauthorized", "unknown-token", lambda client, account: client.servers.get_all()),
-        ("token_readonly", SECRET, lambda client, account: client.ssh_keys.create("a", "ssh-ed25519 AAAA")),
+        ("forbidden", READER, lambda client, account: client.ssh_keys.create("a", "ssh-ed25519 AAAA")),
         ("invalid_input", SECRET, lambda client, account: client.servers.get_list(per_page=51)),
     ],
 )

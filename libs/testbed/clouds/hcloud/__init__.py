@@ -1,7 +1,9 @@
-"""The part of the Hetzner Cloud API that reads servers and what outlives them, in memory.
+"""The part of the Hetzner Cloud API that reads servers and manages load balancers and routes, in memory.
 
-Served: servers, networks, ssh_keys, firewalls, volumes and images by id and as lists, with pages, `name` and
-`type`; several projects with tokens; the rate limit of a project with its headers; faults. The objects have
-all fields of hcloud-go's schema. Not served: writes (403 token_readonly), `label_selector`, actions, every
-other path (404 in the API's form).
+Read: servers, networks, ssh_keys, firewalls, volumes, images, load_balancers, certificates,
+load_balancer_types and locations by id and as lists, with pages, `name`, `type` and `label_selector`.
+Written: load balancers and certificates, with all actions of load balancers; routes, subnets and the
+protection of networks. One action of an object runs at a time. Several projects with tokens; their rate
+limits with headers, their quotas, and a journal of changes; faults. The objects have all fields of
+hcloud-go's schema. Every other path is 404 in the API's form.
 """

@@ -8,27 +8,25 @@ from typing import Any, Final
 import msgspec
 
 from libs.testbed.clouds.api_server import SimRequest
+from libs.testbed.clouds.hcloud.errors import Refusal, answer_refusal
+from libs.testbed.clouds.hcloud.objects import Document
 from libs.testbed.clouds.hcloud.project import SINGULARS, SimProject
+from libs.testbed.clouds.hcloud.selectors import match_labels
+from libs.testbed.clouds.hcloud.writes import answer_write
 from libs.testbed.clouds.http_faults import Answer
 
 _PER_PAGE: Final = 25
 _MAX_PER_PAGE: Final = 50
 
 
-def make_error(status: int, code: str, message: str = "no", **headers: str) -> Answer:
-    """Return an error in the form of the API."""
-    error = {"code": code, "message": message, "details": None}
-    names = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Answer(status=status, document={"error": error}, headers=names)
-
-
 def answer_request(project: SimProject, request: SimRequest, *, unix_time: float) -> Answer:
     """Return the answer to a request with one of the project's tokens, with the headers of its rate limit."""
     bucket = project.bucket
-    if bucket.take():
-        answer = _read(project, request.method, request.path.strip("/").split("/"), request.query)
-    else:
-        answer = make_error(429, "rate_limit_exceeded", "limit of requests reached")
+    project.actions.settle()
+    try:
+        answer = _answer(project, request)
+    except Refusal as refusal:
+        answer = answer_refusal(refusal)
     limits = {
         "RateLimit-Limit": str(bucket.limit),
         "RateLimit-Remaining": str(bucket.remaining),
@@ -37,33 +35,55 @@ def answer_request(project: SimProject, request: SimRequest, *, unix_time: float
     return msgspec.structs.replace(answer, headers={**answer.headers, **limits})
 
 
-def _read(project: SimProject, method: str, path: list[str], query: Mapping[str, str]) -> Answer:
-    if method != "GET":
-        return make_error(403, "token_readonly", "only GET is allowed")
+def _answer(project: SimProject, request: SimRequest) -> Answer:
+    if not project.bucket.take():
+        raise Refusal("rate_limit_exceeded", "limit of requests reached")
+    path = request.path.strip("/").split("/")
+    if request.method != "GET":
+        return answer_write(project, request.method, path, request.body)
     match path:
+        case ["actions"]:
+            numbers = {int(number) for number in request.query.get("id", "").split(",") if number.isdigit()}
+            if not numbers:
+                raise Refusal("invalid_input", "is needed", "id")
+            found = [each for number, each in project.actions.documents.items() if number in numbers]
+            return _make_page("actions", found, request.query)
+        case ["actions", number] if number.isdigit() and int(number) in project.actions.documents:
+            return Answer(status=200, document={"action": dict(project.actions.documents[int(number)])})
+        case [kind, number, "actions"] if kind in SINGULARS and number.isdigit():
+            project.find(kind, int(number))
+            return _make_page("actions", project.actions.list_of(SINGULARS[kind], int(number)), request.query)
         case [kind] if kind in SINGULARS:
-            return _list(project, kind, query)
+            return _list(project, kind, request.query)
         case [kind, number] if kind in SINGULARS and number.isdigit():
-            found = project.tables[kind].get(int(number))
-            if found is not None:
-                return Answer(status=200, document={SINGULARS[kind]: found})
-    return make_error(404, "not_found", "no such object")
+            found_one = project.find(kind, int(number))
+            return Answer(status=200, document={SINGULARS[kind]: project.render(kind, found_one)})
+    raise Refusal("not_found", "no such object")
 
 
 def _list(project: SimProject, kind: str, query: Mapping[str, str]) -> Answer:
+    name, wanted, selector = query.get("name"), query.get("type"), query.get("label_selector")
+    try:
+        found = [
+            each
+            for _, each in sorted(project.tables[kind].items())
+            if name in {None, each["name"]}
+            and wanted in {None, each.get("type")}
+            and (selector is None or match_labels(selector, each.get("labels", {})))
+        ]
+    except ValueError as error:
+        raise Refusal("invalid_input", str(error), "label_selector") from error
+    return _make_page(kind, [project.render(kind, each) for each in found], query)
+
+
+def _make_page(kind: str, found: list[Document], query: Mapping[str, str]) -> Answer:
     numbers = {name: query.get(name, default) for name, default in (("page", "1"), ("per_page", _PER_PAGE))}
     try:
         page, per_page = (int(number) for number in numbers.values())
     except ValueError:
         page = 0
-    if page < 1 or not 1 <= per_page <= _MAX_PER_PAGE or "label_selector" in query:
-        return make_error(400, "invalid_input", "invalid input in a query parameter")
-    names, types = query.get("name"), query.get("type")
-    found = [
-        each
-        for _, each in sorted(project.tables[kind].items())
-        if names in {None, each["name"]} and types in {None, each.get("type")}
-    ]
+    if page < 1 or not 1 <= per_page <= _MAX_PER_PAGE:
+        raise Refusal("invalid_input", "not a page", "page")
     last = max(1, -(-len(found) // per_page))
     pagination: dict[str, Any] = {
         "page": page,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from libs.testbed.clouds.hcloud.answers import make_error
+from libs.testbed.clouds.hcloud.errors import make_error
 from libs.testbed.clouds.hcloud.objects import Document
 from libs.testbed.clouds.hcloud.project import SINGULARS
 from libs.testbed.clouds.http_faults import MakeResponse, change_document, replace_answer

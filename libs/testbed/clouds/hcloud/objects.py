@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -9,11 +10,19 @@ Document = dict[str, Any]
 
 _CREATED: Final = "2026-01-02T03:04:05Z"
 _PRICE: Final = {"net": "1.0000", "gross": "1.1900"}
+_FIRST_IPV4: Final = ipaddress.IPv4Address("198.18.0.0")  # for benchmarks: RFC 2544
+_FIRST_IPV6: Final = ipaddress.IPv6Address("2001:db8:18::")
 LOCATIONS: Final = {
     "fsn1": (1, "eu-central", "DE"),
     "nbg1": (2, "eu-central", "DE"),
     "hel1": (3, "eu-central", "FI"),
     "ash": (4, "us-east", "US"),
+}
+# id, then the limits of services, targets, connections and certificates
+LOAD_BALANCER_TYPES: Final = {
+    "lb11": (1, 5, 25, 10_000, 10),
+    "lb21": (2, 15, 75, 20_000, 25),
+    "lb31": (3, 30, 150, 40_000, 50),
 }
 
 
@@ -32,15 +41,18 @@ def make_location(name: str) -> Document:
     }
 
 
-def make_server_type(name: str) -> Document:
-    """Return a server type with the prices of one location."""
-    price = {
+def _make_price() -> Document:
+    return {
         "location": "fsn1",
         "price_hourly": _PRICE,
         "price_monthly": _PRICE,
         "included_traffic": 20 * 2**40,
         "price_per_tb_traffic": _PRICE,
     }
+
+
+def make_server_type(name: str) -> Document:
+    """Return a server type with the prices of one location."""
     location = {"id": 1, "name": "fsn1", "recommended": True, "available": True, "deprecation": None}
     return {
         "id": 22,
@@ -54,7 +66,7 @@ def make_server_type(name: str) -> Document:
         "cpu_type": "shared",
         "architecture": "x86",
         "included_traffic": 0,
-        "prices": [price],
+        "prices": [_make_price()],
         "deprecated": False,
         "deprecation": None,
         "locations": [location],
@@ -198,4 +210,74 @@ def make_image(image_id: int, description: str, *, image_type: str) -> Document:
         "deprecation": None,
         "deleted": None,
         "labels": {},
+    }
+
+
+def make_load_balancer_type(name: str) -> Document:
+    """Return a size of load balancers with its limits."""
+    number, services, targets, connections, certificates = LOAD_BALANCER_TYPES[name]
+    return {
+        "id": number,
+        "name": name,
+        "description": name.upper(),
+        "max_connections": connections,
+        "max_services": services,
+        "max_targets": targets,
+        "max_assigned_certificates": certificates,
+        "prices": [_make_price()],
+        "deprecated": None,
+        "deprecation": None,
+    }
+
+
+def make_load_balancer(
+    balancer_id: int, name: str, *, balancer_type: str, location: str, created: str
+) -> Document:
+    """Return a load balancer without services and targets, with public addresses of its own."""
+    return {
+        "id": balancer_id,
+        "name": name,
+        "public_net": {
+            "enabled": True,
+            "ipv4": make_address(balancer_id + 1, str(_FIRST_IPV4 + balancer_id % 2**17)),
+            "ipv6": make_address(balancer_id + 2, str(_FIRST_IPV6 + balancer_id)),
+        },
+        "private_net": [],
+        "location": make_location(location),
+        "load_balancer_type": make_load_balancer_type(balancer_type),
+        "protection": {"delete": False},
+        "labels": {},
+        "created": created,
+        "services": [],
+        "targets": [],
+        "algorithm": {"type": "round_robin"},
+        "included_traffic": 20 * 2**40,
+        "outgoing_traffic": None,
+        "ingoing_traffic": None,
+    }
+
+
+def make_address(address_id: int, address: str) -> Document:
+    """Return a public address of a load balancer."""
+    return {"id": address_id, "ip": address, "blocked": False, "dns_ptr": f"{address_id}.example"}
+
+
+def make_certificate(
+    certificate_id: int, name: str, *, certificate_type: str, domain_names: Sequence[str], created: str
+) -> Document:
+    """Return a certificate of the type uploaded or managed."""
+    is_managed = certificate_type == "managed"
+    return {
+        "id": certificate_id,
+        "name": name,
+        "labels": {},
+        "type": certificate_type,
+        "certificate": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+        "created": created,
+        "not_valid_before": _CREATED,
+        "not_valid_after": "2027-01-02T03:04:05Z",
+        "domain_names": list(domain_names),
+        "fingerprint": "03:c7:55:9b:2a:d1:04:17:09:f6:d0:7f:18:34:63:d4:3e:5f",
+        "status": {"issuance": "completed", "renewal": "unavailable"} if is_managed else None,
+        "used_by": [],
     }

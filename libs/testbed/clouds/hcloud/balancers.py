@@ -1,0 +1,276 @@
+"""What load balancers accept, by the rules of the API."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from libs.testbed.clouds.hcloud.actions import Effect
+from libs.testbed.clouds.hcloud.balancer_services import (
+    add_service,
+    delete_service,
+    read_new_service,
+    update_service,
+)
+from libs.testbed.clouds.hcloud.bodies import (
+    AlgorithmBody,
+    AttachBody,
+    CreateBalancerBody,
+    DetachBody,
+    DnsPtrBody,
+    ProtectionBody,
+    TargetBody,
+    TypeBody,
+    read_body,
+)
+from libs.testbed.clouds.hcloud.errors import Refusal
+from libs.testbed.clouds.hcloud.objects import (
+    LOAD_BALANCER_TYPES,
+    LOCATIONS,
+    Document,
+    make_load_balancer,
+    make_load_balancer_type,
+)
+from libs.testbed.clouds.hcloud.selectors import match_labels
+
+if TYPE_CHECKING:
+    from libs.testbed.clouds.hcloud.project import SimProject
+
+# ---- the balancer itself
+
+
+def create_balancer(project: SimProject, sent: Document) -> Document:
+    """Return the balancer, which is in no table yet. Nothing has changed if it is refused."""
+    body = read_body(sent, CreateBalancerBody)
+    if (body.location is None) == (body.network_zone is None):
+        raise Refusal("invalid_input", "location or network_zone is needed", "location")
+    for location, (number, zone, _) in LOCATIONS.items():
+        if body.network_zone == zone or str(body.location) in {location, str(number)}:
+            break
+    else:
+        raise Refusal("invalid_input", "unknown location", "location")
+    project.check_new("load_balancers", body.name, body.labels)
+    balancer = make_load_balancer(
+        project.next_id(),
+        body.name,
+        balancer_type=_find_type(body.load_balancer_type),
+        location=location,
+        created=project.format_now(),
+    )
+    balancer["labels"] = dict(body.labels)
+    if body.algorithm:
+        balancer["algorithm"]["type"] = body.algorithm.type
+    if body.network is not None:
+        balancer["private_net"] = [_find_place(project, balancer, AttachBody(network=body.network))]
+    if body.public_interface is False:
+        _disable_public(project, balancer, {})()
+    for service in body.services:
+        balancer["services"].append(read_new_service(project, balancer, service))
+    for target in body.targets:
+        balancer["targets"].append(_read_new_target(project, balancer, target))
+    return balancer
+
+
+def render_balancer(project: SimProject, balancer: Document) -> Document:
+    """Return the balancer as it is sent: with the health of its targets, and those of its selectors."""
+    unknown = {"status": "unknown", "detail": None, "http_status_code": None}
+    health = [{"listen_port": each["listen_port"]} | unknown for each in balancer["services"]]
+
+    def render_target(target: Document) -> Document:
+        if target["type"] != "label_selector":
+            return target | {"health_status": health}
+        selector = target["label_selector"]["selector"]
+        servers = project.tables["servers"].values()
+        selected = [
+            {
+                "type": "server",
+                "server": {"id": each["id"]},
+                "health_status": health,
+                "use_private_ip": target["use_private_ip"],
+            }
+            for each in servers
+            if match_labels(selector, each["labels"])
+        ]
+        return target | {"health_status": [], "targets": selected}
+
+    return balancer | {"targets": [render_target(each) for each in balancer["targets"]]}
+
+
+# ---- targets
+
+
+def _read_target(sent: TargetBody) -> Document:
+    """The identity of the target."""
+    match sent.type:
+        case "server" if sent.server:
+            return {"type": sent.type, "server": {"id": sent.server.id}}
+        case "ip" if sent.ip:
+            return {"type": sent.type, "ip": {"ip": sent.ip.ip}}
+        case "label_selector" if sent.label_selector:
+            return {"type": sent.type, "label_selector": {"selector": sent.label_selector.selector}}
+    raise Refusal("invalid_input", "the field that the type names is missing", sent.type)
+
+
+def _find_target(balancer: Document, identity: Document) -> Document | None:
+    return next((each for each in balancer["targets"] if identity.items() <= each.items()), None)
+
+
+def _read_new_target(project: SimProject, balancer: Document, sent: TargetBody) -> Document:
+    target = _read_target(sent)
+    is_private = bool(sent.use_private_ip)
+    if _find_target(balancer, target) is not None:
+        raise Refusal("target_already_defined")
+    if len(balancer["targets"]) >= balancer["load_balancer_type"]["max_targets"]:
+        raise Refusal("resource_limit_exceeded", "targets of this type of load balancer")
+    if is_private and not balancer["private_net"]:
+        raise Refusal("load_balancer_not_attached_to_network")
+    if not is_private and not balancer["public_net"]["enabled"]:
+        raise Refusal("load_balancer_public_interface_disabled")
+    match target:
+        case {"server": {"id": number}}:
+            _check_server(project.find("servers", number), balancer, is_private=is_private)
+        case {"ip": {"ip": address}}:
+            _check_address(project, address, is_private=is_private)
+            return target
+        case {"label_selector": {"selector": selector}}:
+            try:
+                match_labels(selector, {})
+            except ValueError as error:
+                raise Refusal("invalid_input", str(error), "label_selector") from error
+    return target | {"use_private_ip": is_private}
+
+
+def _check_server(server: Document, balancer: Document, *, is_private: bool) -> None:
+    if is_private:
+        networks = {each["network"] for each in balancer["private_net"]}
+        if not any(each["network"] in networks for each in server["private_net"]):
+            raise Refusal("server_not_attached_to_network")
+    elif server["public_net"]["ipv4"] is None:
+        raise Refusal("missing_ipv4")
+
+
+def _check_address(project: SimProject, address: str, *, is_private: bool) -> None:
+    if is_private:
+        raise Refusal("invalid_input", "not for targets of this type", "use_private_ip")
+    if address in project.list_public_addresses():
+        raise Refusal("cloud_resource_ip_not_allowed")
+    if address not in project.dedicated_addresses:
+        raise Refusal("ip_not_owned")
+
+
+def _add_target(project: SimProject, balancer: Document, sent: Document) -> Effect:
+    target = _read_new_target(project, balancer, read_body(sent, TargetBody))
+    return lambda: balancer["targets"].append(target)
+
+
+def _remove_target(project: SimProject, balancer: Document, sent: Document) -> Effect:
+    target = _find_target(balancer, _read_target(read_body(sent, TargetBody)))
+    if target is None:
+        raise Refusal("not_found", "no such target")
+    return lambda: balancer["targets"].remove(target)
+
+
+# ---- networks
+
+
+def _find_place(project: SimProject, balancer: Document, body: AttachBody) -> Document:
+    """The attachment to a network: an address of a subnet in the balancer's zone."""
+    network = project.find("networks", body.network)
+    if balancer["private_net"]:
+        raise Refusal("load_balancer_already_attached")
+    zone = balancer["location"]["network_zone"]
+    subnets = [
+        ipaddress.ip_network(each["ip_range"])
+        for each in network["subnets"]
+        if each["network_zone"] == zone and body.ip_range in {None, each["ip_range"]}
+    ]
+    used = project.list_private_addresses(network["id"])
+    if body.ip is not None:
+        address = ipaddress.ip_address(body.ip)
+        if body.ip in used or not any(address in each for each in subnets):
+            raise Refusal("ip_not_available")
+        return {"network": network["id"], "ip": body.ip}
+    for subnet in subnets:
+        for address in subnet.hosts():
+            if str(address) not in used and str(address) != str(subnet.network_address + 1):
+                return {"network": network["id"], "ip": str(address)}
+    raise Refusal("no_subnet_available")
+
+
+def _attach(project: SimProject, balancer: Document, sent: Document) -> Effect:
+    place = _find_place(project, balancer, read_body(sent, AttachBody))
+    return lambda: balancer["private_net"].append(place)
+
+
+def _detach(project: SimProject, balancer: Document, sent: Document) -> Effect:
+    network = read_body(sent, DetachBody).network
+    place = next((each for each in balancer["private_net"] if each["network"] == network), None)
+    if place is None:
+        raise Refusal("load_balancer_not_attached_to_network")
+    return lambda: balancer["private_net"].remove(place)
+
+
+def _enable_public(project: SimProject, balancer: Document, sent: Document) -> Effect:
+    return lambda: balancer["public_net"].update(enabled=True)
+
+
+def _disable_public(project: SimProject, balancer: Document, sent: Document) -> Effect:
+    if not balancer["private_net"]:
+        raise Refusal("load_balancer_not_attached_to_network")
+    if any(not each.get("use_private_ip") for each in balancer["targets"]):
+        raise Refusal("targets_without_use_private_ip")
+    return lambda: balancer["public_net"].update(enabled=False)
+
+
+# ---- the rest
+
+
+def _change_algorithm(project: SimProject, balancer: Document, sent: Document) -> Effect:
+    algorithm = read_body(sent, AlgorithmBody).type
+    return lambda: balancer["algorithm"].update(type=algorithm)
+
+
+def _find_type(wanted: str | int) -> str:
+    for name, (number, *_) in LOAD_BALANCER_TYPES.items():
+        if str(wanted) in {name, str(number)}:
+            return name
+    raise Refusal("invalid_input", "unknown type", "load_balancer_type")
+
+
+def _change_type(project: SimProject, balancer: Document, sent: Document) -> Effect:
+    kind = make_load_balancer_type(_find_type(read_body(sent, TypeBody).load_balancer_type))
+    if any(len(balancer[each]) > kind[f"max_{each}"] for each in ("services", "targets")):
+        raise Refusal("invalid_load_balancer_type")
+    return lambda: balancer.update(load_balancer_type=kind)
+
+
+def _change_protection(project: SimProject, balancer: Document, sent: Document) -> Effect:
+    is_protected = read_body(sent, ProtectionBody).delete
+    return lambda: balancer["protection"].update(delete=is_protected)
+
+
+def _change_dns_ptr(project: SimProject, balancer: Document, sent: Document) -> Effect:
+    body = read_body(sent, DnsPtrBody)
+    for family in ("ipv4", "ipv6"):
+        interface = balancer["public_net"][family]
+        if interface["ip"] == body.ip:
+            return lambda: interface.update(dns_ptr=body.dns_ptr or f"{interface['id']}.example")
+    raise Refusal("not_found", "no such address")
+
+
+BALANCER_COMMANDS: Final[Mapping[str, Callable[[SimProject, Document, Document], Effect]]] = {
+    "add_target": _add_target,
+    "remove_target": _remove_target,
+    "add_service": add_service,
+    "update_service": update_service,
+    "delete_service": delete_service,
+    "attach_to_network": _attach,
+    "detach_from_network": _detach,
+    "enable_public_interface": _enable_public,
+    "disable_public_interface": _disable_public,
+    "change_algorithm": _change_algorithm,
+    "change_type": _change_type,
+    "change_protection": _change_protection,
+    "change_dns_ptr": _change_dns_ptr,
+}
