@@ -15,8 +15,7 @@ from services.bootstrap.resource_names import list_policy_rules as bootstrap_rig
 class AccessReviewRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One permission that a ServiceAccount must or must not have."""
 
-    # Whose Role of the chart grants it: a service, "nats", or "<service>-<controller>".
-    service: str
+    service: str  # whose Role of the chart grants it: a service, or "nats"
     service_account: str
     verb: str
     group: str
@@ -72,7 +71,7 @@ def list_access_reviews(installation: Installation) -> tuple[AccessReviewRequest
     found: list[AccessReviewRequest] = []
     for process in installation.processes:
         rights = [
-            ("-".join(filter(None, (spec.service, right.controller))), apply_lease_names(process, right))
+            (spec.service, apply_lease_names(process, right))
             for spec in process.services
             for right in spec.policy_rules
             if not right.controller or is_controller_selected(process.container.controllers, right.controller)

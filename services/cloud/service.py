@@ -39,12 +39,12 @@ ADAPTERS: Final[Mapping[str, Callable[[AccountOptions], Instances]]] = {
 
 
 class CloudService:
-    """One account: it holds the credential, and no right in Kubernetes."""
+    """One account: it holds the credential. Without load balancers, it has no right in Kubernetes."""
 
     def __init__(self, dependencies: Dependencies, settings: CloudSettings) -> None:
         """`settings` has one account."""
         account = settings.account.name
-        self.spec = expand_cloud(account)
+        self.spec = expand_cloud(account, has_balancers=settings.balancers is not None)
         self._cloud = build_cloud(settings, dependencies.now)
         supplies = settings.metadata_account
         self._supplies_metadata = supplies is not None
@@ -153,7 +153,7 @@ def expand_definition(settings: CloudSettings) -> tuple[ServiceDefinition[CloudS
     def define(account: str) -> ServiceDefinition[CloudSettings]:
         own = msgspec.structs.replace(settings, accounts=(account,))
         return ServiceDefinition(
-            spec=expand_cloud(own.account.name),
+            spec=expand_cloud(own.account.name, has_balancers=own.balancers is not None),
             settings=CloudSettings,
             build=lambda parts, settings: CloudService(parts, own),
         )

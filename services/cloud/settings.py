@@ -11,8 +11,9 @@ from libs.clouds.instances import Anchor
 from libs.clouds.request_budget import REQUESTS_PER_MINUTE
 from libs.common.contract.instance_metadata import MetadataAccount, parse_metadata_accounts
 from libs.common.contract.instances import CLOUD_PROVIDERS
-from libs.common.contract.services import ACCOUNT_FORM, is_account_name
+from libs.common.contract.services import ACCOUNT_FORM, get_cloud_lease_name, is_account_name
 from libs.common.settings import flags
+from services.cloud.balancer_settings import AccountBalancers, BalancerSettings
 
 _PLACEHOLDER: Final = "{account}"
 
@@ -27,7 +28,7 @@ class CloudAccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     anchor: Anchor | None = None
 
 
-class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
+class CloudSettings(BalancerSettings, frozen=True, kw_only=True):
     """Settings of cloud: all accounts, of which each gets a service of its own."""
 
     accounts: Annotated[
@@ -48,8 +49,8 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
             "cloud-credential-file",
             "File with the credential of the account; {account} stands for the account's name. For hcloud it "
             "is a token, for openstack a cloud.conf or clouds.yaml, for thalassa the config file of that "
-            "cloud's own controller. A credential that may only read is enough. The file is read "
-            "again before each request.",
+            "cloud's own controller. Without load balancers, a credential that may only read is "
+            "enough. The file is read again before each request.",
             flags.CLOUD,
             env="HCLOUD_TOKEN_FILE",
         ),
@@ -92,6 +93,16 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def balancers(self) -> AccountBalancers | None:
+        """Which load balancers the account has; None if it has none."""
+        return self.find_balancers(self.account.provider, self.account.name)
+
+    @property
+    def lease_name(self) -> str:
+        """The Lease of the account's process, which only one with load balancers acquires."""
+        return get_cloud_lease_name(self.account.name)
+
+    @property
     def metadata_account(self) -> MetadataAccount | None:
         """The entry of this account in --cloud-metadata-accounts; None if it supplies no metadata."""
         found = parse_metadata_accounts(self.metadata_accounts).get(self.account.name)
@@ -103,12 +114,14 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
         return (*found, *(self._find_problems() if self.accounts else ()))
 
     def warnings(self) -> tuple[str, ...]:
-        """Return nothing: no setting weakens the evidence."""
-        return ()
+        """Return settings without effect."""
+        return tuple(self.find_balancer_warnings())
 
     def _find_problems(self) -> Iterator[str]:
         for text in self.accounts:
             yield from (f"--cloud-account={text}: {problem}" for problem in _find_account_problems(text))
+        named = (text.split("/") for text in self.accounts)
+        yield from self.find_balancer_problems({parts[1]: parts[0] for parts in named if len(parts) > 1})
         names = Counter(text.partition("/")[2].partition("/")[0] for text in self.accounts)
         yield from (f"--cloud-account: {name} is there twice" for name, count in names.items() if count > 1)
         if self.endpoint and len({text.partition("/")[0] for text in self.accounts}) > 1:

@@ -27,6 +27,8 @@ CLUSTER_SCOPED = {
     "certificatesigningrequests/approval",
     "servicecidrs",
     "services",
+    "services/status",
+    "namespaces",
     "signers",
 }
 # The event classes, each with its subject for a node named n. A service that constructs one publishes there.

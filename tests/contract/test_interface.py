@@ -20,7 +20,7 @@ import pytest
 from prometheus_client import PlatformCollector, ProcessCollector
 
 from cli.__main__ import main
-from libs.common.contract.services import SERVICES, PolicyRule
+from libs.common.contract.services import SERVICE_TABLE, PolicyRule
 from libs.common.observability import metrics
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import Option, list_options
@@ -158,7 +158,7 @@ def list_reasons(source: Source) -> Iterator[str]:
 def test_the_rights_of_the_services_in_kubernetes_are_unchanged():
     assert_unchanged(
         "kubernetes-rights",
-        (f"{spec.service}  {describe_right(rule)}" for spec in SERVICES for rule in spec.policy_rules),
+        (f"{spec.service}  {describe_right(rule)}" for spec in SERVICE_TABLE for rule in spec.policy_rules),
     )
 
 

@@ -36,11 +36,23 @@ CLOUDS: list[dict[str, Any]] = [
     },
     {"provider": "hcloud", "account": "staging-2", "secretRef": {"name": "clouds", "key": "staging"}},
 ]
+BALANCERS: dict[str, Any] = {
+    "class": "example.com/hcloud",
+    "default": True,
+    "options": {"HCLOUD_NETWORK": "4711", "HCLOUD_LOAD_BALANCERS_USE_PRIVATE_IP": "true"},
+}
+BALANCED = [CLOUDS[0] | {"loadBalancers": BALANCERS}, *CLOUDS[1:]]
 PROFILES: dict[str, ChartValues] = {
     path.stem.removesuffix("-values"): ChartValues(files=(path,)) for path in sorted(FOLDER.glob("*.yaml"))
 } | {
     "reference": msgspec.structs.replace(_REFERENCE, overrides=PUSHED),
-    "daemonset": ChartValues(overrides={"daemonSet.enabled": True, "clouds": CLOUDS}),
+    "daemonset": ChartValues(
+        overrides={
+            "daemonSet.enabled": True,
+            "enabledControllers": ["cloud-node", "node-csr-approval", "service-lb-controller"],
+            "clouds": BALANCED,
+        }
+    ),
     "reference-daemonset": msgspec.structs.replace(
         _REFERENCE, overrides=PUSHED | {"daemonSet.enabled": True}
     ),
@@ -48,9 +60,9 @@ PROFILES: dict[str, ChartValues] = {
         files=(FOLDER / "ha-values.yaml",),
         overrides={
             "serviceAccount.name": "ours",
-            "enabledControllers": ["*", "nodeipam", "cloud-node-lifecycle"],
+            "enabledControllers": ["*", "nodeipam", "cloud-node-lifecycle", "service"],
             "networkPolicy.egress.enabled": True,
-            "clouds": CLOUDS,
+            "clouds": BALANCED,
             "podLabels": {"example.net/owner": "platform"},
             "topologySpreadConstraints": [
                 {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway"}

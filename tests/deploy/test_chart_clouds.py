@@ -1,4 +1,4 @@
-"""The chart gives each cloud account a process with a credential of its own, and no right in Kubernetes."""
+"""The chart gives each cloud account a process with a credential and the few rights that it needs."""
 
 import contextlib
 from pathlib import Path
@@ -12,6 +12,7 @@ from libs.common.contract.instances import CLOUD_PROVIDERS
 from libs.common.settings.read_settings import read_settings
 from libs.testbed.helm.chart import ChartValues, HelmError, Manifest, render_manifests, select_kind
 from services.bootstrap.settings import BootstrapSettings
+from services.cloud.balancer_settings import AccountBalancers
 from services.cloud.settings import CloudAccountSettings, CloudSettings
 from services.labeler.settings import LabelerSettings
 from services.metadata.settings import MetadataSettings
@@ -27,6 +28,12 @@ from tests.deploy.profiles import (
 )
 
 FLAG = "--cloud-metadata-accounts="
+BALANCERS = AccountBalancers(
+    account="prod",
+    load_balancer_class="example.com/hcloud",
+    has_unclassed=True,
+    options={"HCLOUD_NETWORK": "4711", "HCLOUD_LOAD_BALANCERS_USE_PRIVATE_IP": "true"},
+)
 SECRETS = {"prod": ("hcloud", "token"), "staging-2": ("clouds", "staging")}
 
 
@@ -55,7 +62,8 @@ def test_an_account_has_one_pod_with_its_credential_alone(account: str, tmp_path
     deployment = deployment_of(account, found)
     spec = deployment["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
-    assert spec["template"]["spec"]["automountServiceAccountToken"] is False
+    has_balancers = account == "prod"
+    assert spec["template"]["spec"].get("automountServiceAccountToken", True) is has_balancers
     assert credentials_of(deployment) == {f"/etc/clouds/{account}/credential": SECRETS[account]}
     (container,) = containers(deployment)
     settings = reading_of(container, found, tmp_path)[1].get(CloudSettings)
@@ -65,6 +73,7 @@ def test_an_account_has_one_pod_with_its_credential_alone(account: str, tmp_path
         credential=Path(f"/etc/clouds/{account}/credential"),
         anchor=Anchor("network", "4711") if account == "prod" else None,
     )
+    assert settings.balancers == (BALANCERS if has_balancers else None)
 
 
 def test_one_process_reads_the_credentials_of_all_accounts():
@@ -113,6 +122,43 @@ def test_the_chart_knows_which_clouds_supply_metadata(provider: str):
     values = ChartValues(overrides={**PROFILES["elsewhere"].overrides, "clouds": clouds})
     with contextlib.nullcontext() if provider in METADATA_PROVIDERS else pytest.raises(HelmError):
         render_manifests(values)
+
+
+@pytest.mark.parametrize(
+    ("controllers", "balancers", "expected"),
+    [
+        (["*"], [{"class": "a"}, {}], "add service-lb-controller to enabledControllers"),
+        (["*", "service"], [{"class": "a"}, {"class": "a"}], "two accounts"),
+        (["*", "service"], [{"default": True}, {"default": True}], "two accounts"),
+        (["*", "service"], [{"name": "a"}, {}], "loadBalancers"),
+    ],
+)
+def test_contradictory_load_balancers_are_rejected(
+    controllers: list[str], balancers: list[dict[str, Any]], expected: str
+):
+    clouds = [each | {"loadBalancers": own} for each, own in zip(CLOUDS, balancers, strict=True)]
+    values = ChartValues(overrides={"enabledControllers": controllers, "clouds": clouds})
+    with pytest.raises(HelmError, match=expected):
+        render_manifests(values)
+
+
+@pytest.mark.parametrize("is_single", [False, True])
+def test_without_an_account_with_load_balancers_no_process_watches_services(is_single: bool):
+    overrides = {"enabledControllers": ["*", "service"], "clouds": CLOUDS, "daemonSet.enabled": is_single}
+    found = render_manifests(ChartValues(overrides=overrides))
+    workloads = select_kind(found, "DaemonSet" if is_single else "Deployment")
+    for workload in workloads.values():
+        for container in containers(workload):
+            arguments = container.get("args", ())
+            selections = [each for each in arguments if each.startswith("--controllers=")]
+            assert set(selections) <= {"--controllers=*"}
+    rules = [
+        rule
+        for kind in ("ClusterRole", "Role")
+        for role in select_kind(found, kind).values()
+        for rule in role["rules"]
+    ]
+    assert not [rule for rule in rules if "services" in rule["resources"]]
 
 
 def test_values_of_cloud_reach_every_account_and_once_the_process_of_all():

@@ -11,7 +11,6 @@ from libs.testbed.helm.chart import ChartValues, render_manifests, select_kind
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.resource_names import list_policy_rules as bootstrap_rights
 from tests.deploy.profiles import (
-    ACCOUNTS,
     DEPLOYED,
     PROFILES,
     WITH_NATS,
@@ -22,7 +21,8 @@ from tests.deploy.profiles import (
 )
 
 WIRING: dict[str, ServiceSpec] = {
-    wiring.service: wiring for wiring in (*SERVICES, *map(expand_cloud, ACCOUNTS))
+    wiring.service: wiring
+    for wiring in (*SERVICES, expand_cloud("prod", has_balancers=True), expand_cloud("staging-2"))
 }
 Rule = tuple[str, str, str, str, str]  # namespace, group, resource, verb, name ("" = any)
 
@@ -118,6 +118,8 @@ def test_the_daemonset_has_the_permissions_of_its_services(profile: str):
         wanted |= {"ipam"}
     if profile == "reference-daemonset":
         wanted |= {"lifecycle"}
+    if profile == "daemonset":
+        wanted |= {"cloud-prod"}
     together = set().union(*(rules_of(service, profile) for service in wanted))
     assert granted(profile) == {("kube-system", prefix(profile)): together}
 

@@ -56,7 +56,7 @@ def test_the_daemonset_accepts_its_arguments_and_needs_no_nats(profile: str, tmp
     assert not {m["kind"] for m in found} & {"Deployment", "StatefulSet", "PodDisruptionBudget"}
     assert not [m for m in found if "nats" in m["metadata"]["name"]]
     with_rights = {
-        name.removeprefix(f"{prefix(profile)}-").removesuffix("-service-lb-controller")
+        name.removeprefix(f"{prefix(profile)}-")
         for kind in ("Role", "ClusterRole")
         for name in {m["metadata"]["name"] for m in found if m["kind"] == kind}
     }

@@ -17,18 +17,18 @@ from libs.testbed.helm.chart import (
     render_text,
     select_kind,
 )
-from tests.deploy.profiles import CLOUDS, PROFILES, WITH_NATS, containers, prefix, rendered, workloads
+from tests.deploy.profiles import BALANCED, PROFILES, WITH_NATS, containers, prefix, rendered, workloads
 
 EGRESS: dict[str, Any] = {
     "networkPolicy.egress.enabled": True,
     "networkPolicy.egress.nodeCIDRs": ["192.0.2.0/24"],
     "networkPolicy.egress.cloudCIDRs": ["198.51.100.0/24"],
     "networkPolicy.egress.cloudPorts": [443, 8774],
-    "enabledControllers": ["*", "nodeipam", "cloud-node-lifecycle"],
-    "clouds": CLOUDS,
+    "enabledControllers": ["*", "nodeipam", "cloud-node-lifecycle", "service"],
+    "clouds": BALANCED,
 }
 CLOUD_API = "198.51.100.0/24"
-COMPONENTS = len(SERVICES) + len(CLOUDS) + 1  # and NATS
+COMPONENTS = len(SERVICES) + len(BALANCED) + 1  # and NATS
 NODES = "192.0.2.0/24"
 DNS_PODS, LOCAL_DNS = "kube-dns, node-local-dns in kube-system", "169.254.20.10/32"
 
@@ -96,7 +96,8 @@ def test_without_nats_or_on_the_host_network_there_is_no_policy(profile: str):
 def expected_connections(component: str) -> set[tuple[str, int]]:
     """What a component needs, by the service table: NATS, kube-apiserver, the API of Talos or of a cloud."""
     if component.startswith("cloud-"):
-        return {("nats", 4222), (CLOUD_API, 443), (CLOUD_API, 8774)}
+        api = {(NODES, 443), (NODES, 6443)} if component == "cloud-prod" else set()
+        return {("nats", 4222), (CLOUD_API, 443), (CLOUD_API, 8774), *api}
     rows = {spec.service: spec for spec in SERVICES}
     ports = []
     if component == "nats" or rows[component].policy_rules:

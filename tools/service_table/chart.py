@@ -14,7 +14,6 @@ from libs.common.contract.services import (
     CLOUD,
     LOAD_BALANCERS,
     SERVICE_TABLE,
-    SERVICES,
     PolicyRule,
     ServiceSpec,
 )
@@ -42,11 +41,11 @@ def render_memory_file() -> str:
 
 
 def render_permissions_file() -> str:
-    """Return files/rights.yaml: for each service, a role per namespace and controller.
+    """Return files/rights.yaml: for each service, a role per namespace; "" is cluster-wide.
 
-    The namespace "" is cluster-wide. A role with a controller is needed only where that is selected.
+    A rule with a controller is needed only where that is selected.
     """
-    return _render_yaml({spec.service: _build_roles(spec) for spec in SERVICES})
+    return _render_yaml({spec.service: _build_roles(spec) for spec in SERVICE_TABLE})
 
 
 def render_services_file() -> str:
@@ -85,24 +84,24 @@ def _render_yaml(content: Any) -> str:
 
 
 def _build_roles(spec: ServiceSpec) -> list[dict[str, Any]]:
-    roles = sorted({(rule.controller, rule.namespace) for rule in spec.policy_rules})
+    namespaces = sorted({rule.namespace for rule in spec.policy_rules})
     return [
         {
             "namespace": namespace,
-            **({"controller": controller} if controller else {}),
-            "rules": [
-                _build_rule(rule)
-                for rule in spec.policy_rules
-                if (rule.controller, rule.namespace) == (controller, namespace)
-            ],
+            "rules": [_build_rule(rule) for rule in spec.policy_rules if rule.namespace == namespace],
         }
-        for controller, namespace in roles
+        for namespace in namespaces
     ]
 
 
 def _build_rule(right: PolicyRule) -> dict[str, Any]:
-    rule = {"apiGroups": [right.group], "resources": [right.resource], "verbs": list(right.verbs)}
-    return rule | ({"resourceNames": list(right.resource_names)} if right.resource_names else {})
+    rule: dict[str, Any] = {
+        "apiGroups": [right.group],
+        "resources": [right.resource],
+        "verbs": list(right.verbs),
+    }
+    rule |= {"resourceNames": list(right.resource_names)} if right.resource_names else {}
+    return rule | ({"controller": right.controller} if right.controller else {})
 
 
 def _build_service(spec: ServiceSpec) -> dict[str, Any]:
@@ -118,7 +117,7 @@ def _build_service(spec: ServiceSpec) -> dict[str, Any]:
         "needsTalos": spec.needs_talos,
         "singleReplica": spec.single_replica,
         "talosSecret": "talosconfig" in spec.secrets,
-        "kubernetesToken": bool(spec.policy_rules),
+        "kubernetesToken": any(not rule.controller for rule in spec.policy_rules),
         "perAccount": spec is CLOUD,
         "controllerOfAccounts": LOAD_BALANCERS.name if spec is CLOUD else "",
         "aliasesOfAccounts": list(LOAD_BALANCERS.aliases) if spec is CLOUD else [],

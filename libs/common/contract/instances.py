@@ -18,6 +18,7 @@ CLOUD_PROVIDERS: Final[Mapping[str, str]] = {
     "openstack": "openstack",
     "thalassa": "thalassacloud",
 }
+BALANCER_PROVIDERS: Final = ("hcloud",)  # the clouds of which an account may have load balancers
 _PROVIDER_OF: Final = {scheme: provider for provider, scheme in CLOUD_PROVIDERS.items()}
 _MAX_RECORD_LENGTH: Final = 4096  # characters; a record has some hundred
 

@@ -8,6 +8,7 @@ import re
 import msgspec
 
 from libs.common.contract.instances import RECORD_ANNOTATION, RECORD_DIGEST_LABEL
+from libs.common.contract.kube_service import BALANCER_ANNOTATION, CLEANUP_FINALIZER
 from libs.common.contract.signing_request import KUBELET_SERVING
 from libs.common.contract.subjects import (
     CLOUD_REPORTS,
@@ -292,18 +293,43 @@ LIFECYCLE = ServiceSpec(
     ),
 )
 
+
+def get_cloud_lease_name(account: str) -> str:
+    """Return the name of the Lease of the account's process."""
+    return f"talos-ccm-cloud-{account}"
+
+
+_ANY_ACCOUNT = "<account>"
+
 # The row of every cloud account: `expand_cloud` returns the row of one, which has a process and a NATS key of
 # its own. One process of all services runs all accounts.
 CLOUD = ServiceSpec(
     service="cloud",
-    description="asks the cloud of one account about the instances of Nodes",
-    input_description="observed Nodes; the API of the cloud",
+    description="asks the cloud of one account about the instances of Nodes, and makes load balancers",
+    input_description="observed Nodes and Services; the API of the cloud",
     port=10465,  # the keeper of NATS has 10464
     peak_mebibytes=80,  # as metadata: not measured
     controller=Controller(flag="cloud-account"),
     single_replica=True,
     follows=(f"{FLOW}.>",),
     publishes=(f"{CLOUD_REPORTS}.>",),
+    owns=(
+        "load balancers with the tags of a Service",
+        f"service/metadata.finalizers[{CLEANUP_FINALIZER}]",
+        f"service/metadata.annotations[{BALANCER_ANNOTATION}]",
+        "service/status.loadBalancer",
+        f"lease/{LEASE_NAMESPACE}/{get_cloud_lease_name(_ANY_ACCOUNT)}",
+    ),
+    policy_rules=tuple(
+        msgspec.structs.replace(rule, controller=LOAD_BALANCERS.name)
+        for rule in (
+            PolicyRule(group="", resource="services", verbs=("get", "patch")),
+            PolicyRule(group="", resource="services/status", verbs=("patch",)),
+            # Its uid is that of the cluster.
+            PolicyRule(group="", resource="namespaces", verbs=("get",), resource_names=(LEASE_NAMESPACE,)),
+            *_lease_rules(get_cloud_lease_name(_ANY_ACCOUNT)),
+        )
+    ),
     secrets=("cloud-credential",),
 )
 # Subjects, and names of Kubernetes objects, contain the name of an account.
@@ -316,10 +342,23 @@ def is_account_name(name: str) -> bool:
     return re.fullmatch(ACCOUNT_PATTERN, name) is not None
 
 
-def expand_cloud(account: str) -> ServiceSpec:
-    """Return the row of one account, whose process publishes only about this account."""
+def expand_cloud(account: str, *, has_balancers: bool = False) -> ServiceSpec:
+    """Return the row of one account, whose process publishes only about this account.
+
+    Without load balancers it has no right in Kubernetes.
+    """
+    rules = CLOUD.policy_rules if has_balancers else ()
     return msgspec.structs.replace(
-        CLOUD, service=f"{CLOUD.service}-{account}", publishes=(f"{CLOUD_REPORTS}.{account}.>",)
+        CLOUD,
+        service=f"{CLOUD.service}-{account}",
+        publishes=(f"{CLOUD_REPORTS}.{account}.>",),
+        policy_rules=tuple(
+            msgspec.structs.replace(
+                rule,
+                resource_names=tuple(name.replace(_ANY_ACCOUNT, account) for name in rule.resource_names),
+            )
+            for rule in rules
+        ),
     )
 
 

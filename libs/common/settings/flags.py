@@ -24,7 +24,7 @@ class Flag(msgspec.Struct, frozen=True):
     name: str  # without dashes; "" = not on the command line
     help: str
     group: str
-    env: str = ""
+    env: str = ""  # "NAME_*" = all variables with that prefix, as a list of NAME_X=value
     config: str = ""  # such as "global.clusterName"
     at_least: float | None = None
     at_most: float | None = None
@@ -37,6 +37,7 @@ POD_CIDRS: Final = "Pod CIDRs"
 SERVICE_NETWORKS: Final = "Service networks (for pod CIDRs and kubelet serving certificates)"
 LIFECYCLE: Final = "Nodes of machines that are gone"
 CLOUD: Final = "Cloud account"
+LOAD_BALANCERS: Final = "Load balancers of a cloud account"
 TALOS: Final = "Talos"
 LEADER_ELECTION: Final = "Leader election"
 KUBERNETES: Final = "Kubernetes"
@@ -85,6 +86,7 @@ CONTROLLERS: Final = Flag(
     "controllers",
     "Controllers to run, with the names of the reference controller. "
     + "; ".join(f"{spec.controller.display_name} {spec.description}" for spec in _SELECTABLE)
+    + "; service-lb-controller makes the load balancers of Services, in cloud accounts"
     + ". `*` selects "
     + " and ".join(spec.controller.display_name for spec in _SELECTABLE if spec.controller.in_wildcard)
     + "; `-name` removes one from that: `*,-node-csr-approval`.",

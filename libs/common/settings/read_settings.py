@@ -153,6 +153,10 @@ class _Sources(msgspec.Struct, frozen=True, kw_only=True):
         """Return the text for that flag and its source, None without one."""
         if flag.name and flag.name in self.written:
             return self.written[flag.name], f"--{flag.name}"
+        if flag.env.endswith("*"):
+            prefix = flag.env.removesuffix("*")
+            named = (f"{name}={self.environment[name]}" for name in sorted(self.environment))
+            return ",".join(text for text in named if text.startswith(prefix)), flag.env
         if flag.env and self.environment.get(flag.env):
             return self.environment[flag.env], flag.env
         return None

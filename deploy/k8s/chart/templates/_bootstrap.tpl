@@ -44,7 +44,7 @@ volumeMounts:
      not installed), for each cloud account, and a read-only key. */}}
 {{- define "talos-ccm.natsSecrets" -}}
 {{- $names := list -}}
-{{- $users := concat (.Files.Get "files/rights.yaml" | fromYaml | keys) (list "reader" "ca") -}}
+{{- $users := concat (without (.Files.Get "files/rights.yaml" | fromYaml | keys) "cloud") (list "reader" "ca") -}}
 {{- range .Values.clouds -}}{{- $users = append $users (printf "cloud-%s" .account) -}}{{- end -}}
 {{- range sortAlpha $users -}}
 {{- $names = append $names (printf "%s-nats-%s" (include "talos-ccm.fullname" $) .) -}}

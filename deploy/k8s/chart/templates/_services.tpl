@@ -43,8 +43,25 @@
 {{- end -}}
 {{- $_ := set $wanted .controller $told -}}
 {{- end -}}
+{{- if .controllerOfAccounts -}}
+{{- $_ := set $wanted .controllerOfAccounts (and (get $wanted .controllerOfAccounts) (include "talos-ccm.hasBalancers" $.Values.clouds) true) -}}
+{{- end -}}
 {{- end -}}
 {{- toJson $wanted -}}
+{{- end }}
+
+{{/* "true" if one of these entries of `clouds` has load balancers, else "". */}}
+{{- define "talos-ccm.hasBalancers" -}}
+{{- $has := false -}}
+{{- range . -}}{{- if .loadBalancers -}}{{- $has = true -}}{{- end -}}{{- end -}}
+{{- ternary "true" "" $has -}}
+{{- end }}
+
+{{/* "true" if the service uses the API of Kubernetes, else "". */}}
+{{- define "talos-ccm.usesKubernetes" -}}
+{{- $row := include "talos-ccm.row" . | fromJson -}}
+{{- $balances := and (get (include "talos-ccm.wanted" .root | fromJson) ($row.controllerOfAccounts | default "none")) (include "talos-ccm.hasBalancers" $row.accounts) -}}
+{{- ternary "true" "" (or $row.kubernetesToken $balances | toString | eq "true") -}}
 {{- end }}
 
 {{/* "true" if no machine is queried, else "". */}}
@@ -107,6 +124,7 @@
 {{- $choicesWithoutTalos := list -}}
 {{- $accounts := list -}}
 {{- $secrets := list -}}
+{{- $classes := list -}}
 {{- range .Values.clouds -}}
 {{- $secret := printf "%s, key %s" .secretRef.name (.secretRef.key | default "token") -}}
 {{- if has (printf "cloud-%s" .account) $accounts -}}
@@ -120,6 +138,15 @@
 {{- end -}}
 {{- if and .network (not .metadata) -}}
 {{- fail (printf "clouds: the network of account %s has no effect without metadata: true" .account) -}}
+{{- end -}}
+{{- with .loadBalancers -}}
+{{- if not (get $wanted "service-lb-controller") -}}
+{{- fail "clouds: loadBalancers has no effect: add service-lb-controller to enabledControllers" -}}
+{{- end -}}
+{{- $classes = concat $classes (compact (list .class (ternary "default" "" (default false .default)))) -}}
+{{- if ne (len $classes) (len (uniq $classes)) -}}
+{{- fail "clouds: two accounts have the load balancers of one class, or are the default" -}}
+{{- end -}}
 {{- end -}}
 {{- $accounts = append $accounts (printf "cloud-%s" .account) -}}
 {{- $secrets = append $secrets $secret -}}
@@ -180,7 +207,8 @@
 {{- define "talos-ccm.commonArgs" -}}
 - --v={{ .Values.logVerbosityLevel }}
 - --logging-format={{ .Values.logFormat }}
-- --controllers={{ join "," .Values.enabledControllers }}
+{{- $controllers := ternary .Values.enabledControllers (without .Values.enabledControllers "service" "service-lb-controller") (include "talos-ccm.hasBalancers" .Values.clouds | eq "true") }}
+- --controllers={{ join "," $controllers }}
 - --cloud-config=/etc/talos/ccm-config.yaml
 {{- with .Values.otlpEndpoint }}
 - --otlp-endpoint={{ . }}
@@ -191,6 +219,18 @@
 {{- define "talos-ccm.cloudArgs" -}}
 {{- range . }}
 - --cloud-account={{ compact (list .provider .account .anchor) | join "/" }}
+{{- $account := .account }}
+{{- with .loadBalancers }}
+{{- with .class }}
+- --load-balancer-class={{ $account }}={{ . }}
+{{- end }}
+{{- if .default }}
+- --load-balancer-default-account={{ $account }}
+{{- end }}
+{{- range $name, $value := .options }}
+- {{ printf "--load-balancer-option=%s/%s=%v" $account $name $value | quote }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- with . }}
 - --cloud-credential-file=/etc/clouds/{account}/credential

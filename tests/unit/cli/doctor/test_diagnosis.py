@@ -197,7 +197,7 @@ def test_each_service_is_asked_for_every_right_of_its_wiring(controllers: str):
         asked = {
             (q.group, q.resource, q.verb)
             for q in list_access_reviews(here)
-            if q.service in {wiring.service, f"{wiring.service}-service-lb-controller"} and q.is_required
+            if q.service == wiring.service and q.is_required
         }
         assert asked == wanted
 

@@ -370,7 +370,7 @@ def test_a_flag_of_another_service_is_accepted_and_reported():
         ("cloud-node-controller", [], False),
         ("cloud-node,-*", [], False),
         ("cloud-node,cloud-node-lifecycle,node-ipam-controller", [], False),
-        ("cloud-node,service,route", ['"service"', '"route"'], False),
+        ("cloud-node,service,route", ['"route"'], False),
     ],
 )
 def test_controllers_that_we_never_have_and_all_that_differ_from_the_reference_are_warned_of(
@@ -383,7 +383,7 @@ def test_controllers_that_we_never_have_and_all_that_differ_from_the_reference_a
     assert [each.split(" ")[1] for each in warnings if "`*`" not in each] == never_ours
 
 
-@pytest.mark.parametrize("items", ["service", "-cloud-node,*,-node-csr-approval", "-*"])
+@pytest.mark.parametrize("items", ["route", "-cloud-node,*,-node-csr-approval", "-*"])
 def test_without_any_controller_of_this_version_there_is_nothing_to_run(items: str):
     (message,) = mistakes(f"--controllers={items}")
     assert "selects no controller" in message

@@ -1,0 +1,131 @@
+"""Settings of load balancers: classes, the default account, options, and rights that follow."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from libs.common.contract.services import CLOUD
+from libs.common.settings.read_settings import SettingsError, read_settings, validate_settings
+from services.cloud.balancer_settings import AccountBalancers
+from services.cloud.service import expand_definition
+from services.cloud.settings import CloudSettings
+
+ACCOUNTS = (
+    "--cloud-account=hcloud/prod",
+    "--cloud-account=hcloud/b-2",
+    "--cloud-account=thalassa/t",
+    "--cloud-credential-file=/etc/clouds/{account}/token",
+)
+ON = "--controllers=cloud-node,service-lb-controller"
+
+
+def read(*arguments: str, environment: Mapping[str, str] | None = None) -> dict[str, AccountBalancers | None]:
+    """What each account has."""
+    settings = read_settings([CloudSettings], (*ACCOUNTS, *arguments), environment or {}).get(CloudSettings)
+    return {
+        account: settings.find_balancers(provider, account)
+        for provider, account in (("hcloud", "prod"), ("hcloud", "b-2"), ("thalassa", "t"))
+    }
+
+
+@pytest.mark.parametrize("controllers", ["cloud-node,service", "service-lb-controller", "*,service"])
+def test_an_account_has_the_services_of_its_class_or_those_without_one(controllers: str):
+    found = read(
+        f"--controllers={controllers}",
+        "--load-balancer-class=prod=example.com/lb",
+        "--load-balancer-default-account=b-2",
+    )
+    assert found == {
+        "prod": AccountBalancers(account="prod", load_balancer_class="example.com/lb"),
+        "b-2": AccountBalancers(account="b-2", has_unclassed=True),
+        "t": None,
+    }
+    prod, other = found["prod"], found["b-2"]
+    assert prod is not None
+    assert other is not None
+    wanted = (None, "", "example.com/lb", "example.com/other")
+    assert [prod.owns_class(each) for each in wanted] == [False, False, True, False]
+    assert [other.owns_class(each) for each in wanted] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("controllers", ["*", "cloud-node", "*,service,-service-lb-controller"])
+def test_the_controller_is_off_unless_it_is_named(controllers: str):
+    assert set(read(f"--controllers={controllers}", "--load-balancer-class=prod=c").values()) == {None}
+
+
+def test_options_have_the_names_of_the_native_environment_and_the_flag_has_precedence():
+    environment = {
+        "HCLOUD_NETWORK": "4711",
+        "HCLOUD_LOAD_BALANCERS_LOCATION": "fsn1",
+        "HCLOUD_LOAD_BALANCERS_TYPE": "lb11",
+        "HCLOUD_LOAD_BALANCERS_ENABLED": "true",
+        "HCLOUD_OTHER": "x",
+    }
+    found = read(
+        ON,
+        "--load-balancer-class=prod=c",
+        "--load-balancer-class=b-2=d",
+        "--load-balancer-option=prod/HCLOUD_LOAD_BALANCERS_LOCATION=nbg1",
+        "--load-balancer-option=prod/HCLOUD_LOAD_BALANCERS_TYPE=lb21",
+        environment=environment,
+    )
+    options = {name: each.options for name, each in found.items() if each is not None}
+    native = {
+        "HCLOUD_NETWORK": "4711",
+        "HCLOUD_LOAD_BALANCERS_LOCATION": "fsn1",
+        "HCLOUD_LOAD_BALANCERS_TYPE": "lb11",
+    }
+    changed = {"HCLOUD_LOAD_BALANCERS_LOCATION": "nbg1", "HCLOUD_LOAD_BALANCERS_TYPE": "lb21"}
+    assert options == {"prod": native | changed, "b-2": native}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["class=prod"], "--load-balancer-class=prod=: the form is account=class"),
+        (["class=prod=bad class"], "the form is account=class"),
+        (["class=prod=a/b/c"], "the form is account=class"),
+        (["class=other=c"], "--load-balancer-class=other=c: the form is"),
+        (["class=prod=c", "class=b-2=c"], "--load-balancer-class: c is there twice"),
+        (["class=prod=c", "class=prod=d"], "--load-balancer-class: prod is there twice"),
+        (["class=t=c"], "thalassa, the cloud of t, is not supported yet"),
+        (["default-account=t"], "thalassa, the cloud of t, is not supported yet"),
+        (["default-account=other"], "--cloud-account has no such account"),
+        (["option=prod/HCLOUD_NETWORK"], "the form is account/NAME=value"),
+        (["option=HCLOUD_NETWORK=1"], "the form is account/NAME=value"),
+        (["option=other/HCLOUD_NETWORK=1"], "the form is account/NAME=value"),
+    ],
+)
+def test_a_mistake_is_named(arguments: list[str], problem: str):
+    with pytest.raises(SettingsError) as raised:
+        read(ON, *(f"--load-balancer-{each}" for each in arguments))
+    assert problem in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "warning"),
+    [
+        ((ON,), "service-lb-controller has no effect"),
+        (("--load-balancer-class=prod=c",), "--load-balancer-class has no effect"),
+        ((ON, "--load-balancer-class=prod=c"), ""),
+        ((), ""),
+    ],
+)
+def test_a_setting_without_effect_is_a_warning(arguments: tuple[str, ...], warning: str):
+    parsed, mistakes = validate_settings([CloudSettings], (*ACCOUNTS, *arguments), {})
+    warnings = parsed.get(CloudSettings).warnings()
+    assert not mistakes
+    assert [warning in each for each in warnings] == ([True] if warning else [])
+
+
+def test_only_an_account_with_load_balancers_has_rights_and_a_lease_of_its_own():
+    arguments = (*ACCOUNTS, ON, "--load-balancer-class=prod=c")
+    settings = read_settings([CloudSettings], arguments, {}).get(CloudSettings)
+    rules = {run.spec.service: run.spec.policy_rules for run in expand_definition(settings)}
+    assert (rules["cloud-b-2"], rules["cloud-t"]) == ((), ())
+    prod = rules["cloud-prod"]
+    assert {(rule.group, rule.resource, rule.verbs) for rule in prod} == {
+        (rule.group, rule.resource, rule.verbs) for rule in CLOUD.policy_rules
+    }
+    names = {name for rule in prod if rule.resource == "leases" for name in rule.resource_names}
+    assert names == {"talos-ccm-cloud-prod"}
