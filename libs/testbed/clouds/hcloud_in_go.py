@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,30 @@ class GoServer(msgspec.Struct, frozen=True):
     private: tuple[str, ...] | None
 
 
+class GoBalancer(msgspec.Struct, frozen=True):
+    """A load balancer as the module describes it.
+
+    `services` have "protocol port destination check-port" each, `targets` "server private", `private` is
+    "network address".
+    """
+
+    name: str
+    labels: dict[str, str] | None
+    type: str
+    services: tuple[str, ...] | None
+    targets: tuple[str, ...] | None
+    private: str
+    public: bool
+
+
+class GoChanges(msgspec.Struct, frozen=True):
+    """What became of each change ("name: outcome"), and the objects before the load balancer was deleted."""
+
+    steps: tuple[str, ...] | None
+    balancer: GoBalancer
+    routes: tuple[str, ...] | None  # "destination gateway"
+
+
 class GoReport(msgspec.Struct, frozen=True):
     """What the module made of the answers; an error is the API's code, or the text of another failure."""
 
@@ -34,9 +59,15 @@ class GoReport(msgspec.Struct, frozen=True):
     limit: int
     remains: int
     unlike: tuple[str, ...] | None  # where answers differ from the module's schema
+    changes: GoChanges
 
 
-async def query_with_go(endpoint: str, token: str, servers: Sequence[int], name: str) -> GoReport:
-    """List everything, look up the servers by id and one by name, and compare the shapes of all answers."""
-    query = {"endpoint": endpoint, "token": token, "servers": list(servers), "name": name}
+async def query_with_go(
+    endpoint: str, token: str, servers: Sequence[int], name: str, changes: Mapping[str, Any] | None = None
+) -> GoReport:
+    """List everything, look up the servers by id and one by name, and compare the shapes of all answers.
+
+    `changes` has two servers, their network and a certificate: then a load balancer and routes come and go.
+    """
+    query = {"endpoint": endpoint, "token": token, "servers": list(servers), "name": name, "changes": changes}
     return await run_go_client(HCLOUD_CLIENT, query, GoReport)

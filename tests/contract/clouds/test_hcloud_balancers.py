@@ -1,12 +1,13 @@
 """Writes of the simulated Hetzner Cloud API, driven by the cloud's own library in Python."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, TypeVar
 
 import hcloud
 import pytest
 from hcloud.actions.domain import ActionFailedException
+from hcloud.load_balancer_types.domain import LoadBalancerType
 from hcloud.load_balancers.domain import (
     LoadBalancerAlgorithm,
     LoadBalancerHealthCheck,
@@ -17,11 +18,13 @@ from hcloud.load_balancers.domain import (
     LoadBalancerTargetIP,
     LoadBalancerTargetLabelSelector,
 )
+from hcloud.networks.domain import Network, NetworkRoute
+from hcloud.servers.domain import Server
 
+from libs.testbed.clouds.hcloud_in_go import GoBalancer, query_with_go
 from tests.contract.clouds.accounts import SECRET, HcloudAccount, open_hcloud
 
 ResultT = TypeVar("ResultT")
-Ask = Callable[[Callable[[Any], ResultT]], Awaitable[ResultT]]
 
 
 class Account:
@@ -241,3 +244,273 @@ async def test_an_action_that_fails_changes_nothing(account: Account):
         "error",
         "success",
     ]
+
+
+def server_target(number: int, *, private: bool = False) -> LoadBalancerTarget:
+    server: Any = Server(id=number)
+    return LoadBalancerTarget(type="server", server=server, use_private_ip=private)
+
+
+def add_services(balancer: Any, ports: Iterable[int]) -> None:
+    for each in ports:
+        balancer.add_service(tcp(each)).wait_until_finished()
+
+
+def add_targets(balancer: Any, targets: Iterable[LoadBalancerTarget]) -> None:
+    for each in targets:
+        balancer.add_target(each).wait_until_finished()
+
+
+async def test_a_balancer_has_the_limits_of_its_type(account: Account):
+    servers = [account.project.add_server(f"s-{number}", ipv4=f"192.0.2.{number}") for number in range(26)]
+    balancer = await account.ask(create)
+    await account.ask(lambda client: add_targets(balancer, map(server_target, servers[:25])))
+    too_many = server_target(servers[25])
+    await account.expect("resource_limit_exceeded", lambda client: balancer.add_target(too_many))
+    await account.ask(lambda client: add_services(balancer, range(1, 6)))
+    await account.expect("resource_limit_exceeded", lambda client: balancer.add_service(tcp(6)))
+
+    lb11, lb21 = LoadBalancerType(name="lb11"), LoadBalancerType(name="lb21")
+    await account.ask(lambda client: balancer.change_type(lb21).wait_until_finished())
+    await account.ask(lambda client: balancer.add_target(too_many).wait_until_finished())
+    await account.expect("invalid_load_balancer_type", lambda client: balancer.change_type(lb11))
+
+    account.project.remove("servers", servers[0])
+    assert len((await account.get(balancer.id)).targets) == 25
+
+
+async def test_a_network_gives_private_targets_and_replaces_the_public_interface(account: Account):
+    project = account.project
+    network = Network(id=project.add_network())
+    inside = project.add_server("inside", private=[(network.id, "10.0.1.7")])
+    outside = project.add_server("outside", ipv4="192.0.2.1")
+    balancer = await account.ask(create)
+
+    not_attached = "load_balancer_not_attached_to_network"
+    await account.expect(
+        not_attached, lambda client: balancer.add_target(server_target(inside, private=True))
+    )
+    await account.expect("missing_ipv4", lambda client: balancer.add_target(server_target(inside)))
+    await account.expect(not_attached, lambda client: balancer.disable_public_interface())
+    await account.expect(
+        "ip_not_available", lambda client: balancer.attach_to_network(network, ip="10.0.1.7")
+    )
+    await account.expect(
+        "no_subnet_available", lambda client: balancer.attach_to_network(network, ip_range="10.0.9.0/24")
+    )
+    await account.ask(lambda client: balancer.attach_to_network(network, ip="10.0.1.5").wait_until_finished())
+    await account.expect("load_balancer_already_attached", lambda client: balancer.attach_to_network(network))
+    await account.expect(
+        "server_not_attached_to_network",
+        lambda client: balancer.add_target(server_target(outside, private=True)),
+    )
+    await account.ask(lambda client: add_targets(balancer, [server_target(outside)]))
+    await account.expect("targets_without_use_private_ip", lambda client: balancer.disable_public_interface())
+    await account.ask(lambda client: balancer.remove_target(server_target(outside)).wait_until_finished())
+    await account.ask(lambda client: add_targets(balancer, [server_target(inside, private=True)]))
+    await account.ask(lambda client: balancer.disable_public_interface().wait_until_finished())
+    await account.expect(
+        "load_balancer_public_interface_disabled",
+        lambda client: balancer.add_target(server_target(outside)),
+    )
+    found = await account.get(balancer.id)
+    assert [(each.network.id, each.ip) for each in found.private_net] == [(network.id, "10.0.1.5")]
+    assert not found.public_net.enabled
+    await account.ask(lambda client: balancer.enable_public_interface().wait_until_finished())
+    await account.ask(lambda client: balancer.detach_from_network(network).wait_until_finished())
+    assert (await account.get(balancer.id)).private_net == []
+
+
+async def test_algorithm_protection_and_names_of_addresses_change(account: Account):
+    balancer = await account.ask(create)
+    ipv4 = balancer.public_net.ipv4.ip
+    least = LoadBalancerAlgorithm(type="least_connections")
+    await account.ask(lambda client: balancer.change_algorithm(least).wait_until_finished())
+    await account.ask(lambda client: balancer.change_dns_ptr(ipv4, "lb.example.com").wait_until_finished())
+    await account.ask(lambda client: balancer.change_protection(delete=True).wait_until_finished())
+    found = await account.get(balancer.id)
+    assert (found.algorithm.type, found.public_net.ipv4.dns_ptr) == ("least_connections", "lb.example.com")
+    await account.expect("protected", lambda client: balancer.delete())
+    await account.expect("not_found", lambda client: balancer.change_dns_ptr("192.0.2.1", "lb.example.com"))
+
+
+@pytest.mark.parametrize(
+    ("code", "options"),
+    [
+        ("uniqueness_error", {"name": "used"}),
+        ("resource_limit_exceeded", {"labels": {"quota": "none"}}),
+        ("invalid_input", {"labels": {"a b": "c"}}),
+        ("invalid_input", {"labels": {"uid": "c/d"}}),
+        ("invalid_input", {"location": None}),
+        ("invalid_input", {"load_balancer_type": LoadBalancerType(name="lb99")}),
+        ("invalid_input", {"services": [tcp(80, destination_port=65_536)]}),
+        ("source_port_already_used", {"services": [tcp(80), tcp(80)]}),
+        ("resource_limit_exceeded", {"services": [tcp(port) for port in range(1, 7)]}),
+        ("not_found", {"targets": [server_target(5)]}),
+        ("load_balancer_not_attached_to_network", {"public_interface": False}),
+        ("ip_not_owned", {"targets": [LoadBalancerTarget(type="ip", ip=LoadBalancerTargetIP(ip="8.8.8.8"))]}),
+        ("forbidden", {"labels": {"token": "reader"}}),
+    ],
+)
+async def test_what_cannot_be_created_leaves_nothing_behind(
+    account: Account, code: str, options: dict[str, Any]
+):
+    project = account.project
+    project.add_balancer("used")
+    labels = options.get("labels", {})
+    if labels.get("quota"):
+        project.quotas["load_balancers"] = 1
+    if labels.get("token"):
+        account.server.cloud.read_only.add(SECRET)
+    await account.expect(code, lambda client: create(client, **options))
+    assert [each["name"] for each in project.tables["load_balancers"].values()] == ["used"]
+    assert not project.actions.documents
+
+
+async def test_a_certificate_in_use_stays(account: Account):
+    managed = await account.ask(
+        lambda client: client.certificates.create_managed("managed", ["example.com"], labels={"a": "b"})
+    )
+    await account.ask(lambda client: managed.action.wait_until_finished())
+    uploaded = await account.ask(lambda client: client.certificates.create("uploaded", "PEM", "KEY"))
+    await account.expect(
+        "uniqueness_error", lambda client: client.certificates.create("uploaded", "PEM", "KEY")
+    )
+    https = LoadBalancerService(
+        protocol="https",
+        listen_port=443,
+        destination_port=30_443,
+        proxyprotocol=False,
+        http=LoadBalancerServiceHttp(certificates=[uploaded]),
+    )
+    account.project.add_balancer("before")
+    balancer = await account.ask(lambda client: create(client, services=[https]))
+    await account.expect("resource_in_use", lambda client: client.certificates.delete(uploaded))
+    await account.ask(lambda client: balancer.delete().action.wait_until_finished())
+    await account.ask(lambda client: client.certificates.delete(uploaded))
+    left = await account.ask(lambda client: client.certificates.get_all())
+    assert [(each.name, each.type, each.labels) for each in left] == [("managed", "managed", {"a": "b"})]
+    assert left[0].status.issuance == "completed"
+
+
+def make_route(destination: str, gateway: str = "10.0.1.9") -> NetworkRoute:
+    return NetworkRoute(destination=destination, gateway=gateway)
+
+
+async def test_routes_come_and_go(account: Account):
+    network = Network(id=account.project.add_network())
+    route = make_route("10.244.1.0/24")
+    account.project.actions.seconds = 0.05
+    first = await account.ask(lambda client: client.networks.add_route(network, route))
+    await account.expect("conflict", lambda client: client.networks.add_route(network, route))
+    await account.ask(lambda client: first.wait_until_finished())
+    account.project.actions.seconds = 0
+
+    async def read() -> list[tuple[str, str]]:
+        seen = await account.ask(lambda client: client.networks.get_by_id(network.id))
+        return [(each.destination, each.gateway) for each in seen.routes]
+
+    await account.ask(lambda client: client.networks.add_route(network, make_route("0.0.0.0/0")))
+    assert await read() == [("10.244.1.0/24", "10.0.1.9"), ("0.0.0.0/0", "10.0.1.9")]
+    other_gateway = make_route("10.244.1.0/24", "10.0.1.8")
+    await account.expect("not_found", lambda client: client.networks.delete_route(network, other_gateway))
+    await account.ask(lambda client: client.networks.delete_route(network, route))
+    assert await read() == [("0.0.0.0/0", "10.0.1.9")]
+
+
+@pytest.mark.parametrize(
+    ("code", "route"),
+    [
+        ("invalid_input", make_route("10.244.1.0/25")),  # overlaps the route that exists
+        ("invalid_input", make_route("10.0.0.0/8")),  # overlaps the subnet
+        ("invalid_input", make_route("8.8.8.0/24")),
+        ("invalid_input", make_route("fd00::/64")),
+        ("invalid_input", make_route("10.244.2.1/24")),
+        ("invalid_input", make_route("10.244.2.0/24", "10.0.0.1")),
+        ("invalid_input", make_route("10.244.2.0/24", "192.168.0.1")),
+        ("resource_limit_exceeded", make_route("10.244.2.0/24")),
+    ],
+)
+async def test_a_route_keeps_the_rules_of_its_network(account: Account, code: str, route: NetworkRoute):
+    network = Network(id=account.project.add_network())
+    await account.ask(lambda client: client.networks.add_route(network, make_route("10.244.1.0/24")))
+    account.project.max_routes = 1
+    await account.expect(code, lambda client: client.networks.add_route(network, route))
+
+
+async def test_a_request_may_be_lost_before_after_or_long_before_it_takes_effect(account: Account):
+    faults, tables = account.server.faults, account.project.tables["load_balancers"]
+
+    async def lose(effect: str) -> None:
+        """Send a create whose answer is lost."""
+        account.server.add_fault(
+            "proxy_bad_gateway", "/load_balancers", method="POST", count=1, effect=effect
+        )
+        with pytest.raises(hcloud.APIException):
+            await account.ask(lambda client: create(client, f"lost-{effect}"))
+        faults.clear()
+
+    await lose("never")
+    assert not tables
+    await lose("later")
+    assert not tables
+    await lose("now")
+    assert [each["name"] for each in tables.values()] == ["lost-now"]
+    assert [answer.status for answer in account.server.release()] == [201]
+    assert [each["name"] for each in tables.values()] == ["lost-now", "lost-later"]
+
+
+async def test_a_crash_point_lies_between_the_effect_and_the_answer(account: Account):
+    seen: list[tuple[str, int]] = []
+    account.server.after_answer = lambda request, answer: seen.append((request.method, answer.status))
+    balancer = await account.ask(create)
+    await account.ask(lambda client: balancer.delete())
+    assert ("POST", 201) in seen
+    assert seen[-1] == ("DELETE", 201)
+    times = [each.at for each in account.project.journal]
+    assert times == sorted(times)
+
+
+@pytest.mark.real_servers  # builds a program in Go
+async def test_the_module_in_go_drives_the_whole_life_of_a_balancer(account: Account):
+    project = account.project
+    network = project.add_network()
+    one, two = (
+        project.add_server(f"server-{number}", private=[(network, f"10.0.1.{number}")]) for number in (7, 8)
+    )
+    certificate = project.add_certificate()
+    project.actions.seconds = 0.05
+    changes = {"servers": [one, two], "network": network, "certificate": certificate}
+    report = (await query_with_go(account.server.endpoint, SECRET, [], "web", changes)).changes
+
+    assert report.steps == (
+        "create: ok",
+        "create_again: uniqueness_error",
+        "add_target: ok",
+        "while_it_runs: conflict",
+        "add_target_again: target_already_defined",
+        "add_service: ok",
+        "add_service_again: source_port_already_used",
+        "update_service: ok",
+        "remove_target: ok",
+        "disable_public_interface: ok",
+        "change_type: ok",
+        "add_route: ok",
+        "add_route_again: invalid_input",
+        "protect: ok",
+        "delete_protected: protected",
+        "unprotect: ok",
+        "delete: ok",
+        "delete_again: not_found",
+    )
+    assert report.balancer == GoBalancer(
+        name="go",
+        labels={"cluster": "c"},
+        type="lb21",
+        services=("tcp 80 30080 10256", "https 443 30443 30443"),
+        targets=(f"{two} true",),
+        private=f"{network} 10.0.1.2",
+        public=False,
+    )
+    assert report.routes == ("10.244.1.0/24 10.0.1.9",)
+    assert not project.tables["load_balancers"]

@@ -179,8 +179,12 @@ class SimProject:
         return self.add("load_balancers", create_balancer(self, body))
 
     def remove(self, kind: str, object_id: int) -> Document:
-        """Delete the object and return it; `kind` is the path of its list."""
+        """Delete the object and return it; `kind` is the path of its list. A server is no target then."""
         document = self.tables[kind].pop(object_id)
+        if kind == "servers":
+            for balancer in self.tables["load_balancers"].values():
+                targets = [each for each in balancer["targets"] if each.get("server") != {"id": object_id}]
+                balancer["targets"] = targets
         self._record("delete", kind, document)
         return document
 

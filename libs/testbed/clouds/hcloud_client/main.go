@@ -24,6 +24,8 @@ type Query struct {
 	Token    string  `json:"token"`
 	Servers  []int64 `json:"servers"` // looked up by id
 	Name     string  `json:"name"`    // looked up by name
+
+	Changes *BalancerQuery `json:"changes"` // what to change, after all of this
 }
 
 // Server is what the controller of the cloud takes from a server.
@@ -48,6 +50,8 @@ type Report struct {
 	Limit   int               `json:"limit"`
 	Remains int               `json:"remains"`
 	Unlike  []string          `json:"unlike"` // where answers differ from the schema
+
+	Changes BalancerReport `json:"changes"`
 }
 
 func main() {
@@ -69,6 +73,7 @@ func ask(ctx context.Context, query Query) Report {
 		hcloud.WithEndpoint(query.Endpoint),
 		hcloud.WithToken(query.Token),
 		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}),
+		hcloud.WithPollOpts(hcloud.PollOpts{BackoffFunc: hcloud.ConstantBackoff(10 * time.Millisecond)}),
 	)
 	report := Report{Found: map[string]string{}, Anchors: map[string]int{}}
 	servers, err := client.Server.All(ctx)
@@ -98,6 +103,9 @@ func ask(ctx context.Context, query Query) Report {
 	}
 	report.Error = countAnchors(ctx, client, report.Anchors)
 	report.Unlike = compareShapes(ctx, query)
+	if query.Changes != nil {
+		report.Changes = changeBalancers(ctx, client, *query.Changes)
+	}
 	return report
 }
 
@@ -150,6 +158,11 @@ func compareShapes(ctx context.Context, query Query) []string {
 		"firewalls": {func() any { return &schema.FirewallListResponse{} }, func() any { return &schema.FirewallGetResponse{} }},
 		"volumes":   {func() any { return &schema.VolumeListResponse{} }, func() any { return &schema.VolumeGetResponse{} }},
 		"images":    {func() any { return &schema.ImageListResponse{} }, func() any { return &schema.ImageGetResponse{} }},
+
+		"load_balancers":      {func() any { return &schema.LoadBalancerListResponse{} }, func() any { return &schema.LoadBalancerGetResponse{} }},
+		"load_balancer_types": {func() any { return &schema.LoadBalancerTypeListResponse{} }, func() any { return &schema.LoadBalancerTypeGetResponse{} }},
+		"certificates":        {func() any { return &schema.CertificateListResponse{} }, func() any { return &schema.CertificateGetResponse{} }},
+		"locations":           {func() any { return &schema.LocationListResponse{} }, func() any { return &schema.LocationGetResponse{} }},
 	} {
 		compare := func(where string, into any) map[string]any {
 			body, err := read(ctx, query, where)
