@@ -73,10 +73,10 @@ def _assess_by_cloud(evidence: NodeEvidence, terms: DeletionPolicy) -> Assessmen
     reports = evidence.last_messages.instance_reports
     if not reports or not is_not_ready(evidence.node):
         return None
-    return assess_last_round(_build_case(evidence), terms, evidence.at)
+    return assess_last_round(build_deletion_case(evidence), terms, evidence.at)
 
 
-def _build_case(evidence: NodeEvidence) -> DeletionCase:
+def build_deletion_case(evidence: NodeEvidence) -> DeletionCase:
     """Return what lifecycle would know now, without the history that only it has."""
     index = NodeIndex()
     for node in evidence.nodes:
@@ -117,7 +117,7 @@ def _forecast_by_query(
 def _make_forecast(
     outcome: DeletionOutcome, reasons: Iterable[str], evidence: NodeEvidence, items: Iterable[EvidenceItem]
 ) -> DeletionForecast:
-    instances = _build_case(evidence).instances
+    instances = build_deletion_case(evidence).instances
     taint = plan_shutdown_taint(evidence.node, evidence.machine_report, instances)
     return DeletionForecast(outcome=outcome, reason="; ".join(reasons), evidence=tuple(items), taint=taint)
 

@@ -17,7 +17,8 @@ class FaultText(msgspec.Struct, frozen=True):
     Without an effect of its own, the Node is not initialized, or its machine does not confirm it.
     Placeholders: {node} is its name, {ip} its address, {detail} the reported detail, {namespace} that of the
     chart's pods, {service} the component of some of them. {csr} is the kubelet's newest request for a
-    certificate.
+    certificate. {account} is a cloud account, {server} the providerID, {release} what would let lifecycle
+    delete the Node.
     """
 
     cause: str
@@ -29,6 +30,7 @@ class FaultText(msgspec.Struct, frozen=True):
 NO_INITIALIZER: Final = "not initialized by any controller"
 WITHOUT_POD_CIDR: Final = "without a pod CIDR"
 _FOREIGN: Final = "managed by another controller"
+_WITHOUT_SERVER: Final = "without a server"
 _WITHOUT_CERTIFICATE: Final = "without a serving certificate"
 _EXTERNAL: Final = (
     "Set cluster.externalCloudProvider.enabled: true in its machine config (talosctl -n {ip} "
@@ -126,6 +128,39 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         "No cloud account has supplied the metadata of its machine: {detail}.",
         "See what its machine names: talosctl -n {ip} get systeminformation -o yaml. Compare it with the "
         "server in the cloud, and see the log of cloud in namespace {namespace}.",
+    ),
+    # its server, by the accounts of its cloud
+    "instance-gone": FaultText(
+        "Cloud account {account} no longer has its server {server}. lifecycle has not deleted the Node yet: "
+        "{detail}.",
+        "Wait, if cloud-node-lifecycle is enabled and no dry run: lifecycle deletes the Node. At once: "
+        "kubectl delete node {node}.",
+        _WITHOUT_SERVER,
+    ),
+    "instance-gone-kept": FaultText(
+        "Cloud account {account} no longer finds its server {server}, but lifecycle keeps the Node: "
+        "{detail}.",
+        "{release}",
+        _WITHOUT_SERVER,
+    ),
+    "instance-never-seen": FaultText(
+        "Cloud account {account} does not find its server {server} and has never seen it alive, so lifecycle "
+        "keeps the Node for ever.",
+        "Check that the account's credential belongs to the server's project. If the cloud's console does "
+        "not show the server either: kubectl delete node {node}.",
+        _WITHOUT_SERVER,
+    ),
+    "instance-shut-down": FaultText(
+        "Its server {server} is shut down, as cloud account {account} reports.",
+        "Start the server in the cloud. The Node remains while the server exists.",
+        "shut down",
+    ),
+    "instance-unknown": FaultText(
+        "Cloud account {account} cannot tell whether its server {server} exists, so lifecycle keeps the "
+        "Node: {detail}.",
+        "For details: kubectl -n {namespace} logs -l app.kubernetes.io/component=cloud-{account} --tail=50. "
+        "If the cloud's console does not show the server: kubectl delete node {node}.",
+        "of unknown existence in its cloud",
     ),
     # --cloud-config file
     "rule-fails": FaultText(

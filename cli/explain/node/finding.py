@@ -39,8 +39,13 @@ class NodeCase(msgspec.Struct, frozen=True, kw_only=True):
     mismatch: str = ""  # the mismatch of the providerID
 
 
-def make_finding(case: NodeCase, fault: str, detail: str = "", since: datetime | None = None) -> NodeFinding:
-    """Return the finding with the texts of FAULT_TEXTS; `detail` is the reported detail."""
+def make_finding(
+    case: NodeCase, fault: str, detail: str = "", since: datetime | None = None, **of_cloud: str
+) -> NodeFinding:
+    """Return the finding with the texts of FAULT_TEXTS; `detail` is the reported detail.
+
+    `of_cloud` has the placeholders that faults of a cloud account add.
+    """
     evidence, words = case.evidence, FAULT_TEXTS[fault]
     request, pods = evidence.request, list_known(evidence.snapshot.pods)
     unready = list_unready_pods(pods, words.service) if words.service else ()
@@ -54,6 +59,7 @@ def make_finding(case: NodeCase, fault: str, detail: str = "", since: datetime |
         "namespace": evidence.snapshot.query.namespace,
         "service": words.service,
         "csr": shlex.quote(request.name) if request else "",  # quoted: the requester chooses the name
+        **of_cloud,
     }
     return NodeFinding(
         fault=fault,

@@ -13,6 +13,7 @@ from cli.cluster.pods import list_unready_pods
 from cli.cluster.unavailable import list_known
 from cli.explain.node.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND
 from cli.explain.node.finding import NodeCase, NodeFinding, compute_age, make_finding
+from cli.explain.node.instance_fault import find_instance_fault, get_effects
 from cli.explain.node.node_evidence import NodeEvidence, describe_fault
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapshot
 from cli.layout import format_age
@@ -22,6 +23,7 @@ from libs.common.contract.services import IPAM, LABELER
 from libs.common.contract.timestamp import parse_time
 from services.labeler.core.blocker import FAULT_REASONS
 from services.labeler.core.plan.node_ownership import IF_NO_OTHER_CONTROLLER
+from services.lifecycle.core.evidence import is_not_ready
 
 VerdictState = Literal["well", "moving", "stuck", "another's", "unknown"]
 
@@ -78,6 +80,21 @@ def _list_findings(case: NodeCase) -> Iterator[NodeFinding]:
     if deleted is not None:
         yield make_finding(case, "being-deleted", f"since {deleted:%Y-%m-%d %H:%M:%S} UTC", deleted)
         return
+    of_cloud = _find_instance_fault(case)
+    if of_cloud is None:
+        yield from _list_other_findings(case)
+        return
+    others = (each for each in _list_other_findings(case) if each.fault not in get_effects(of_cloud))
+    # The silence of an account explains no silence of a machine.
+    yield from (*others, of_cloud) if of_cloud.fault == "instance-unknown" else (of_cloud, *others)
+
+
+def _find_instance_fault(case: NodeCase) -> NodeFinding | None:
+    node = case.evidence.node
+    return None if is_starting(case.evidence) or not is_not_ready(node) else find_instance_fault(case)
+
+
+def _list_other_findings(case: NodeCase) -> Iterator[NodeFinding]:
     yield from _find_initialization_faults(case)
     if case.mismatch:
         yield make_finding(case, "provider-id", case.mismatch)

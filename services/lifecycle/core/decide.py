@@ -9,7 +9,7 @@ import msgspec
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.events import InstanceGone, NodeUnreachable
-from libs.common.contract.instances import InstanceAnchor, read_instance_record
+from libs.common.contract.instances import InstanceAnchor, InstanceRecord, read_instance_record
 from libs.common.contract.node import Node
 from services.lifecycle.core.deletion_limit import DeletionLimit
 from services.lifecycle.core.evidence import (
@@ -163,20 +163,23 @@ def assess_last_round(case: DeletionCase, policy: DeletionPolicy, now: datetime)
     record = read_instance_record(case.node)
     if record is None:
         return Assessment(missing=("a record that an account has shown its instance alive",))
-    of_cloud = assess_instance(
-        InstanceCase(
-            node=case.node,
-            record=record,
-            views=case.instances,
-            recorded=case.recorded.get(scope_of(record), {}),
-            accounts=case.accounts,
-            anchors=case.list_anchors(now),
-            report=case.report,
-            machines=case.machines,
-            now=now,
-        )
-    )
+    of_cloud = assess_instance(build_instance_case(case, record, now))
     return of_cloud + assess_node(case.node, now, min_not_ready=policy.min_not_ready)
+
+
+def build_instance_case(case: DeletionCase, record: InstanceRecord, now: datetime) -> InstanceCase:
+    """Return the part of the data that decides whether the recorded instance is gone."""
+    return InstanceCase(
+        node=case.node,
+        record=record,
+        views=case.instances,
+        recorded=case.recorded.get(scope_of(record), {}),
+        accounts=case.accounts,
+        anchors=case.list_anchors(now),
+        report=case.report,
+        machines=case.machines,
+        now=now,
+    )
 
 
 def assess_replica(replica: ReplicaStatus, policy: DeletionPolicy) -> Assessment:
@@ -227,6 +230,7 @@ def _limit_of_account(case: DeletionCase, policy: DeletionPolicy) -> DeletionLim
 _MIN_OF_ACCOUNT: Final = 30  # deletions an hour: a small pool may go at once
 _SHARE_OF_ACCOUNT: Final = 5  # or one of so many Nodes of the account
 _REPLACED_NAME: Final = "replaced machines"
+INSTANCES_NAME: Final = "the cloud's instances"
 SOURCES: Final = (
     EvidenceSource(
         kind=SPOT,
@@ -238,7 +242,7 @@ SOURCES: Final = (
     ),
     EvidenceSource(
         kind=INSTANCE_GONE,
-        name="the cloud's instances",
+        name=INSTANCES_NAME,
         applies=lambda case, policy: bool(case.instances),
         is_suspect=_is_instance_lost,
         assess=assess_instance_gone,

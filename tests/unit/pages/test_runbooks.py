@@ -12,11 +12,13 @@ from prometheus_client import Counter, Gauge, Histogram
 from cli.__main__ import main
 from cli.doctor.command import CHECK_NAMES as CHECKS
 from cli.explain.node.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND, FAULT_TEXTS
+from cli.explain.node.instance_fault import RELEASES
 from libs.common.contract.machine import FaultKind
 from libs.common.contract.services import SERVICES
 from libs.common.observability import metrics
 from libs.testbed.helm.chart import parse_manifests
 from services.labeler.core.blocker import FAULT_REASONS
+from services.lifecycle.core.instance_evidence import CLAUSES, needs_gone
 from tests.architecture.sources import ROOT, sources
 from tests.tables import naming
 
@@ -178,6 +180,9 @@ GIVEN: Final = {
     "detail": "...",
     "namespace": "kube-system",
     "csr": "csr-x7k2p",
+    "account": "prod",
+    "server": "hcloud://4711",
+    "release": "...",
 }
 
 
@@ -197,12 +202,22 @@ def test_the_page_tells_it_in_the_words_of_the_command():
             assert f"\n{words.cause.format(**given)}\n{words.fix.format(**given)}\n" in section
 
 
+def test_the_page_has_what_releases_a_node_that_a_clause_keeps():
+    rows = STUCK_NODES.partition("\n### `instance-gone-kept`\n")[2].partition("\n### ")[0]
+    assert set(RELEASES) == set(CLAUSES) - {
+        needs_gone
+    }  # an account that does not report it: instance-unknown
+    for release in RELEASES.values():
+        with naming(release):
+            assert f"| {release.format(**GIVEN)} |" in rows
+
+
 def test_the_page_has_no_other_fault():
     assert sorted(re.findall(r"^### `([\w-]+)`$", STUCK_NODES, re.MULTILINE)) == sorted(FAULT_TEXTS)
 
 
 def test_each_fault_is_told_by_somebody():
-    code = constants("cli.explain.node.node_verdict")
+    code = constants("cli.explain.node.node_verdict") | constants("cli.explain.node.instance_fault")
     told = code | set(FAULT_BY_KIND.values()) | set(FAULT_BY_BLOCK_REASON.values())
     assert set(FAULT_TEXTS) <= told
 

@@ -1,0 +1,158 @@
+"""What the accounts of its cloud say of the server of a Node that is not Ready. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from cli.explain.node.deletion_forecast import build_deletion_case
+from cli.explain.node.finding import NodeCase, NodeFinding, get_talosctl_address, make_finding
+from cli.explain.node.node_evidence import NodeEvidence
+from libs.common.contract.controllers import NODE_LIFECYCLE
+from libs.common.contract.events import (
+    InstanceExists,
+    InstanceGone,
+    InstanceReport,
+    InstanceShutDown,
+    InstanceUnknown,
+    NodeEnriched,
+)
+from libs.common.contract.instances import InstanceRecord, read_instance_record
+from libs.common.contract.services import LIFECYCLE
+from libs.common.contract.timestamp import parse_time
+from services.cloud.core.judge_round import NEVER_SEEN
+from services.lifecycle.core import instance_evidence as clauses
+from services.lifecycle.core.decide import (
+    INSTANCES_NAME,
+    DeletionCase,
+    build_instance_case,
+    explain_exclusion,
+)
+
+_IF_GONE: Final = "If the cloud's console does not show its server: kubectl delete node {node}."
+_LOG_OF_CLOUD: Final = "kubectl -n {namespace} logs -l app.kubernetes.io/component=cloud-{account} --tail=50."
+_REBUILT: Final = (
+    "If the server was created again: kubectl delete node {node}, then talosctl -n {ip} service kubelet "
+    "restart, so that the Node gets the new providerID."
+)
+# What lets lifecycle delete a Node that a clause keeps, in the order of the clauses.
+RELEASES: Final[Mapping[clauses.Clause, str]] = {
+    clauses.needs_same_machine: f"Find out which machine joined by this name. {_IF_GONE}",
+    clauses.needs_no_other_provider_id: _REBUILT,
+    clauses.needs_this_instance: f"Wait a minute for the next round of the account. {_IF_GONE}",
+    clauses.needs_sound_round: f"Wait a minute for the next round. If it fails, too: {_LOG_OF_CLOUD}",
+    clauses.needs_past_times: "Correct the clock of the machine on which cloud-{account} runs.",
+    clauses.needs_witness: (
+        "Restore the object of the project that the record names, if it was deleted: kubectl get node {node} "
+        f"-o yaml. {_IF_GONE}"
+    ),
+    clauses.needs_no_account_that_sees_it: (
+        "The server may have moved to the project of that account. Once that account lacks it, too, "
+        "lifecycle deletes the Node."
+    ),
+    clauses.needs_answer_of_each_account: (
+        "Repair that account, see talos-ccm status; or remove it from clouds of the chart, and wait an hour."
+    ),
+    clauses.needs_no_namesake: _REBUILT,
+    clauses.needs_silent_machine: (
+        "Compare the machine that answers with the server: talosctl -n {ip} get platformmetadata -o yaml. "
+        f"{_IF_GONE}"
+    ),
+    clauses.needs_no_machine_with_its_name: f"Find out whether that machine is the Node's. {_IF_GONE}",
+    clauses.needs_own_uuid: f"Find out to which of the two Nodes the machine belongs. {_IF_GONE}",
+}
+_EFFECTS: Final[Mapping[str, frozenset[str]]] = dict.fromkeys(
+    ("instance-gone", "instance-gone-kept", "instance-shut-down"),
+    frozenset({"talos-silent", "kubelet-silent"}),
+)
+
+
+def get_effects(finding: NodeFinding) -> frozenset[str]:
+    """Return the faults that this one explains: nothing else can be done about them."""
+    return _EFFECTS.get(finding.fault, frozenset())
+
+
+def find_instance_fault(case: NodeCase) -> NodeFinding | None:
+    """Return the fault of the server of a Node that is not Ready; None if no account reports one."""
+    evidence = case.evidence
+    deletion = build_deletion_case(evidence)
+    reports = [view.last for view in deletion.instances.values() if _is_about(view.last, evidence)]
+    off = next((each for each in reports if isinstance(each, InstanceShutDown)), None)
+    if off is not None:
+        answers = isinstance(deletion.report, NodeEnriched)
+        return None if answers else _make_finding(case, "instance-shut-down", off.account)
+    record = read_instance_record(evidence.node)
+    if record is not None:
+        return _find_fault_of_recorded(case, deletion, record)
+    if not reports or any(isinstance(each, InstanceExists) for each in reports):
+        return None
+    reasons = {each.account: each.reason for each in reports if isinstance(each, InstanceUnknown)}
+    unsure = next((account for account, reason in reasons.items() if reason != NEVER_SEEN), None)
+    if unsure is not None:
+        return _make_finding(case, "instance-unknown", unsure, reasons[unsure])
+    return _make_finding(case, "instance-never-seen", " and ".join(reasons)) if reasons else None
+
+
+def _find_fault_of_recorded(
+    case: NodeCase, deletion: DeletionCase, record: InstanceRecord
+) -> NodeFinding | None:
+    """Return the fault by the account that has shown the server alive."""
+    evidence, account = case.evidence, record.account
+    view = deletion.instances.get(account)
+    if view is None:
+        is_known = not evidence.last_messages.problem
+        why = "it has reported nothing for an hour, or since the start of NATS"
+        return _make_finding(case, "instance-unknown", account, why) if is_known else None
+    if isinstance(view.last, InstanceGone) or view.last.namesake:
+        return _explain_gone(case, deletion, record)
+    if isinstance(view.last, InstanceUnknown):
+        return _make_finding(case, "instance-unknown", account, view.last.reason)
+    return None
+
+
+def _explain_gone(case: NodeCase, deletion: DeletionCase, record: InstanceRecord) -> NodeFinding:
+    """Return which clause keeps the Node, else what lifecycle waits for."""
+    evidence, account = case.evidence, record.account
+    if foreign := explain_exclusion(evidence.ownership.for_controller(NODE_LIFECYCLE), evidence.node):
+        return _make_finding(case, "instance-gone-kept", account, foreign, release=_IF_GONE)
+    instance = build_instance_case(deletion, record, evidence.at)
+    for clause, release in RELEASES.items():
+        if why := clause(instance):
+            return _make_finding(case, "instance-gone-kept", account, why, release=release)
+    return _make_finding(case, "instance-gone", account, _describe_wait(evidence))
+
+
+def _describe_wait(evidence: NodeEvidence) -> str:
+    """Return why lifecycle has not deleted the Node yet, by its last decision."""
+    decided = evidence.find_decision(LIFECYCLE)
+    if decided is None:
+        return "lifecycle has not decided on it"
+    if decided.outcome == "would-delete":
+        return "a dry run would delete it"
+    of_cloud = decided.reason.partition(f"For {INSTANCES_NAME}: ")[2]
+    return of_cloud or decided.reason.rpartition("; but ")[2]
+
+
+def _make_finding(
+    case: NodeCase, fault: str, account: str, detail: str = "", *, release: str = ""
+) -> NodeFinding:
+    evidence = case.evidence
+    ready = evidence.node.find_condition("Ready")
+    given = {
+        "node": evidence.node.name,
+        "ip": get_talosctl_address(evidence),
+        "namespace": evidence.snapshot.query.namespace,
+        "account": account,
+    }
+    return make_finding(
+        case,
+        fault,
+        detail,
+        parse_time(ready.last_transition_time) if ready is not None else None,
+        account=account,
+        server=evidence.node.spec.provider_id,
+        release=release.format(**given),
+    )
+
+
+def _is_about(report: InstanceReport, evidence: NodeEvidence) -> bool:
+    node = evidence.node
+    return (report.node_uid, report.provider_id) == (node.uid, node.spec.provider_id)
