@@ -10,6 +10,7 @@ from types import NoneType
 from typing import Final, TypeVar
 
 from libs.clouds.instances import CREDENTIAL_ANCHOR, Anchor, Credential, Instance, Instances, Unanswered
+from libs.clouds.request_budget import RequestBudget
 from libs.common.contract.events import (
     AnyInstanceEvent,
     AnyInstanceReport,
@@ -23,7 +24,7 @@ from libs.common.observability import metrics
 from libs.common.service.service import run_together
 from services.cloud.core.instance_schedule import (
     ANCHOR_INTERVAL_SECONDS,
-    LIST_INTERVAL_SECONDS,
+    MAX_NEW_PER_STEP,
     ROUND_INTERVAL_SECONDS,
     InstanceSchedule,
 )
@@ -68,12 +69,15 @@ class AccountPoller:
     monotonic: Callable[[], float]
     now: Callable[[], datetime]
     step_seconds: float
+    requests_per_minute: int
 
     def __post_init__(self) -> None:
         self.schedule = InstanceSchedule()
         self._anchor: Anchor | None = None
         self._anchor_credential: Credential | None = None  # which has found the anchor, or that there is none
         self._failure = ""
+        # A round leaves some requests of each minute to new Nodes.
+        self._round_budget = RequestBudget(requests_per_minute=self.requests_per_minute * 3 // 4)
 
     def problems(self) -> tuple[str, ...]:
         """Return why the cloud answers nothing, in words for /readyz."""
@@ -99,10 +103,11 @@ class AccountPoller:
             self.schedule.next_anchor_at = self.monotonic()
         if self.monotonic() >= self.schedule.next_anchor_at:
             await self._find_anchor()
-        new = self.schedule.select_new(self.nodes, self.monotonic())
-        if new:
-            await self._query_round(new, ())
-        if self.is_list_due():
+        new = self.schedule.list_new(self.nodes)
+        is_burst = self.schedule.is_list_cheaper(len(new))
+        if new and not is_burst:
+            await self._query_round(new[:MAX_NEW_PER_STEP], (), budget=None)
+        if is_burst or self.monotonic() >= self.schedule.next_list_at:
             await self.list_all()
 
     async def step_round(self) -> None:
@@ -112,7 +117,7 @@ class AccountPoller:
         suspects = self.schedule.select_suspects(self.nodes, self.monotonic())
         if suspects:
             self.schedule.next_round_at = self.monotonic() + ROUND_INTERVAL_SECONDS
-            await self._query_round(suspects, self._select_witnesses(suspects))
+            await self._query_round(suspects, self._select_witnesses(suspects), budget=self._round_budget)
 
     def _select_witnesses(self, suspects: Sequence[CloudNode]) -> Sequence[CloudNode]:
         """Return Nodes that the present credential has shown alive, if one of the suspects needs them."""
@@ -147,17 +152,13 @@ class AccountPoller:
         self._anchor, self._anchor_credential = found, before
         self.schedule.next_anchor_at = self.monotonic() + ANCHOR_INTERVAL_SECONDS
 
-    def is_list_due(self) -> bool:
-        """Return whether to list all instances."""
-        return self.monotonic() >= self.schedule.next_list_at
-
     async def list_all(self) -> None:
         """List all instances. Presence is an answer; absence is only a reason to ask for the id."""
         before = self.cloud.credential
         query, found = await self.ask(self.cloud.list_instances())
         if query.credential != before:
             return  # the next step lists again
-        self.schedule.next_list_at = self.monotonic() + LIST_INTERVAL_SECONDS
+        self.schedule.record_list(None if isinstance(found, Unanswered) else len(found), self.monotonic())
         if isinstance(found, Unanswered):
             return  # what is new or suspect is asked for by its id, and gets that reason
         by_id = {instance.id: instance for instance in found}
@@ -175,11 +176,14 @@ class AccountPoller:
                 await self._report(node, build_unlisted_report(node, query, account))
         await self.on_listed(query, by_id)
 
-    async def _query_round(self, nodes: Sequence[CloudNode], witnesses: Sequence[CloudNode]) -> None:
+    async def _query_round(
+        self, nodes: Sequence[CloudNode], witnesses: Sequence[CloudNode], *, budget: RequestBudget | None
+    ) -> None:
         """Ask for each of these instances, then for a witness, then for the names of those not found."""
         credential = self.cloud.credential
         missing: list[tuple[CloudNode, Round]] = []
         for node in nodes:
+            await _pace(budget)
             query, found = await self.ask(self.cloud.get_instance(node.instance_id))
             answers = Round(
                 credential=credential,
@@ -197,6 +201,7 @@ class AccountPoller:
         witness = await self._find_instance_witness(witnesses)
         by_anchor: dict[Anchor, WitnessAnswer] = {}
         for node, answers in missing:
+            await _pace(budget)
             of_node = await self._find_anchor_witness(node, by_anchor) or witness
             query, same = await self.ask(self.cloud.find_by_name(node.name))
             name = NameAnswer(query=query, answer=same)
@@ -253,3 +258,10 @@ class AccountPoller:
             log.warning("the cloud does not answer", extra={"account": self.account, "error": self._failure})
         elif before and not self._failure:
             log.info("the cloud answers again", extra={"account": self.account})
+
+
+async def _pace(budget: RequestBudget | None) -> None:
+    if budget is not None:
+        now = asyncio.get_running_loop().time
+        await asyncio.sleep(budget.seconds_until_allowed(now()))
+        budget.count_request(now())

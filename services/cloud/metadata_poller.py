@@ -10,7 +10,7 @@ from services.cloud.account_poller import AccountPoller
 from services.cloud.core.judge_round import Query
 from services.cloud.core.named_machines import NamedMachine, NamedMachines, build_metadata
 
-_MAX_BY_ID: Final = 20  # in one step; more machines than this wait for a list, if one is due
+_MAX_BY_ID: Final = 20  # in one step
 
 
 @dataclass(eq=False, kw_only=True)
@@ -20,6 +20,9 @@ class MetadataPoller:
     poller: AccountPoller
     machines: NamedMachines
     network: str  # the private network in which machines are reached; "" if it is none
+
+    def __post_init__(self) -> None:
+        self._unlisted: set[str] = set()  # names of Nodes that waited for the last list, which lacked them
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -31,7 +34,8 @@ class MetadataPoller:
         """Ask for the instances that are due."""
         if self.poller.why_paused():
             return
-        if len(self.machines.select_due(self.poller.monotonic())) > _MAX_BY_ID and self.poller.is_list_due():
+        due = self.machines.select_due(self.poller.monotonic())
+        if self.poller.schedule.is_list_cheaper(sum(each.name not in self._unlisted for each in due)):
             await self.poller.list_all()
         for machine in self.machines.select_due(self.poller.monotonic())[:_MAX_BY_ID]:
             before = self.poller.cloud.credential
@@ -44,6 +48,7 @@ class MetadataPoller:
         """Report the instances of a complete list. One that is absent is asked for by its id."""
         for machine in self.machines.list_named(frozenset(by_id)):
             await self._report(machine, query, by_id[machine.instance_id])
+        self._unlisted = {each.name for each in self.machines.select_due(self.poller.monotonic())}
 
     async def _report(
         self, machine: NamedMachine, query: Query, found: Instance | Deleted | NotFound | Unanswered

@@ -78,6 +78,7 @@ class CloudService:
             monotonic=dependencies.monotonic,
             now=dependencies.now,
             step_seconds=settings.step_seconds,
+            requests_per_minute=settings.requests_per_minute,
         )
         self.metadata = MetadataPoller(
             poller=self.poller,

@@ -371,6 +371,19 @@ async def test_many_machines_are_answered_by_one_list(flow: CloudFlow):
             assert await get_metadata(flow, f"web-{server_id}") is not None
 
 
+async def test_machines_that_a_list_lacks_are_asked_for_by_id_and_not_listed_again(flow: CloudFlow):
+    await flow.start()
+    async with flow.run(**METADATA_ON):
+        for number in range(1, 31):
+            await flow.enrich(make_node(f"db-{number}"), HCLOUD.make_facts(str(9000 + number)))
+        machines = flow.service.metadata.machines
+        await wait_until(lambda: len(machines.select_due(0.0)) == 30, "the machines are known")
+        for _ in range(3):
+            await flow.service.metadata.step()
+        paths = [request.path for request in flow.server.requests]
+        assert sorted(paths) == ["/servers", *(f"/servers/{9000 + number}" for number in range(1, 31))]
+
+
 async def test_a_token_that_changed_during_the_query_supplies_nothing(flow: CloudFlow):
     server_id = flow.project.add_server("server-1")
     await flow.start()

@@ -75,6 +75,7 @@ class CloudProcess:
             monotonic=lambda: self.world.seconds,
             now=self.world.now,
             step_seconds=1.0,
+            requests_per_minute=10_000,
         )
 
     def load(self, token: str) -> None:

@@ -1,5 +1,6 @@
 """Decides which query comes next. The adapter limits how many are sent; this decides which of them."""
 
+import math
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -16,15 +17,18 @@ from services.cloud.core.node_table import CloudNode
 LIST_INTERVAL_SECONDS: Final = 600.0  # of 1000 servers: 20 of the 200 requests of ten minutes
 ROUND_INTERVAL_SECONDS: Final = 60.0
 ANCHOR_INTERVAL_SECONDS: Final = 3600.0
-# A round asks for each of its instances, and for the names of those that are not found. With 20 requests a
-# minute it ends within six minutes, so that the evidence of two rounds is not ten minutes apart.
-MAX_PER_ROUND: Final = 60
+# A round asks for each of its instances, and for the names of those that are not found. With 15 requests a
+# minute it ends within seven minutes, so that the evidence of two rounds is not ten minutes apart.
+MAX_PER_ROUND: Final = 50
 _RESERVED: Final = 10  # places for Nodes that are only not ready: another account may need the answer
 _ROUNDS_FIRST: Final = (
     30  # then others have their turn: enough for a deletion, unless something else delays it
 )
 MAX_WITNESSES: Final = 3  # to ask for in a round
-_NEW_BY_ID: Final = 20  # more new Nodes than this wait for a list, if one is due
+MAX_NEW_PER_STEP: Final = 20  # asked for by id
+# A list answers all at once, but not before its last page. Pages of other clouds are larger.
+_MIN_ANSWERS_PER_REQUEST: Final = 2
+_INSTANCES_PER_REQUEST: Final = 50
 
 
 class Knowledge(msgspec.Struct, kw_only=True):
@@ -53,6 +57,7 @@ class InstanceSchedule(msgspec.Struct, kw_only=True):
     next_list_at: float = 0.0
     next_round_at: float = 0.0
     next_anchor_at: float = 0.0
+    requests_per_list: float = 1.0  # as the last list took; infinite if it got no answer
 
     def update(self, nodes: Iterable[CloudNode]) -> None:
         """Start to know new Nodes, and forget those that are gone."""
@@ -79,14 +84,19 @@ class InstanceSchedule(msgspec.Struct, kw_only=True):
         if known.missing_since is None:
             known.missing_since = now
 
-    def select_new(self, nodes: Iterable[CloudNode], now: float) -> list[CloudNode]:
-        """Return the Nodes whose instance was never asked for; too many of them wait for the list."""
-        found = [
-            node
-            for node in nodes
-            if (known := self.by_name.get(node.name)) is not None and known.report is None
-        ]
-        return [] if len(found) > _NEW_BY_ID and now >= self.next_list_at else found[:_NEW_BY_ID]
+    def record_list(self, instances: int | None, now: float) -> None:
+        """Record that a list had so many instances, or None: it got no answer."""
+        self.next_list_at = now + LIST_INTERVAL_SECONDS
+        self.requests_per_list = math.inf if instances is None else 1 + instances // _INSTANCES_PER_REQUEST
+
+    def is_list_cheaper(self, waiting: int) -> bool:
+        """Return whether to list all instances rather than ask for so many of them by id."""
+        return waiting > _MIN_ANSWERS_PER_REQUEST * self.requests_per_list
+
+    def list_new(self, nodes: Iterable[CloudNode]) -> list[CloudNode]:
+        """Return the Nodes whose instance was never asked for."""
+        known = self.by_name
+        return [node for node in nodes if node.name in known and known[node.name].report is None]
 
     def select_suspects(self, nodes: Iterable[CloudNode], now: float) -> list[CloudNode]:
         """Return the Nodes of the next round, if it is due: those that are missing for longest.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
+import pytest
 
 from libs.clouds.instances import NotFound
 from libs.common.contract.events import InstanceUnknown
@@ -34,20 +35,34 @@ def names(nodes: Sequence[CloudNode]) -> list[str]:
     return [node.name for node in nodes]
 
 
-def test_a_few_new_nodes_are_asked_for_at_once_and_many_wait_for_a_list_that_is_due():
-    schedule = make_schedule(READY, seen=False)
-    assert names(schedule.select_new(READY[:3], 0.0)) == ["web-1", "web-2", "web-3"]
-    assert schedule.select_new(READY, 0.0) == []
-    schedule.next_list_at = 600.0
-    assert len(schedule.select_new(READY, 0.0)) == 20
+@pytest.mark.parametrize(
+    ("instances", "waiting", "is_cheaper"),
+    [
+        (0, 2, False),
+        (0, 3, True),
+        (49, 3, True),
+        (50, 4, False),
+        (50, 5, True),
+        (1000, 42, False),
+        (1000, 43, True),
+        (None, 1000, False),  # the list got no answer
+    ],
+)
+def test_many_answers_take_a_list_unless_it_takes_many_requests(
+    instances: int | None, waiting: int, *, is_cheaper: bool
+):
+    schedule = make_schedule(READY)
+    schedule.record_list(instances, 5.0)
+    assert schedule.is_list_cheaper(waiting) == is_cheaper
+    assert schedule.next_list_at == 605.0
 
 
 def test_a_node_that_changes_its_provider_id_or_uid_is_new():
     schedule = make_schedule(READY[:1])
-    assert schedule.select_new(READY[:1], 0.0) == []
+    assert schedule.list_new(READY[:1]) == []
     moved = [make_cloud_node("web-1", "500", is_ready=True)]
     schedule.update(moved)
-    assert names(schedule.select_new(moved, 0.0)) == ["web-1"]
+    assert names(schedule.list_new(moved)) == ["web-1"]
 
 
 def make_not_found(node: CloudNode) -> InstanceUnknown:

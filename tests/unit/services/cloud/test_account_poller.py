@@ -1,0 +1,148 @@
+"""How long new Nodes wait for their first report: each request takes 0.1 s, and a minute has 20 of them."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+import pytest
+
+from libs.clouds.instances import Anchor, Credential, Instance, NotFound
+from libs.clouds.request_budget import REQUESTS_PER_MINUTE, RequestBudget
+from libs.common.contract.events import AnyInstanceEvent, InstanceExists
+from libs.common.contract.node import NodeCondition
+from services.cloud.account_poller import AccountPoller
+from services.cloud.core.judge_round import Query
+from services.cloud.core.node_table import NodeTable
+from tests.builders import NOW, STREAM_ID, make_node
+from tests.clocks import VirtualClock, run_virtually
+from tests.cloud_rounds import make_instance
+
+PER_PAGE = 50
+
+
+class BudgetedCloud:
+    """Instances, listed in pages, within the budget of an adapter."""
+
+    credential = Credential(generation=1, loaded_at=NOW, fingerprint="f")
+
+    def __init__(self) -> None:
+        self.instances: dict[str, Instance] = {}
+        self.lists = 0
+        self._budget = RequestBudget()
+        self._one_at_a_time = asyncio.Lock()
+
+    async def _send(self) -> None:
+        async with self._one_at_a_time:
+            now = asyncio.get_running_loop().time
+            await asyncio.sleep(self._budget.seconds_until_allowed(now()))
+            self._budget.count_request(now())
+            await asyncio.sleep(0.1)
+
+    def parse_provider_id(self, provider_id: str) -> str | None:
+        return provider_id.removeprefix("hcloud://") or None
+
+    async def list_instances(self) -> tuple[Instance, ...]:
+        self.lists += 1
+        listed = tuple(self.instances.values())
+        for _ in range(0, len(listed), PER_PAGE):
+            await self._send()
+        return listed
+
+    async def get_instance(self, instance_id: str) -> Instance | NotFound:
+        await self._send()
+        return self.instances.get(instance_id, NotFound())
+
+    async def find_by_name(self, name: str) -> tuple[Instance, ...]:
+        await self._send()
+        return tuple(each for each in self.instances.values() if each.name == name)
+
+    async def find_anchor(self) -> Anchor:
+        return await self.get_anchor(Anchor("network", "1"))
+
+    async def get_anchor(self, anchor: Anchor) -> Anchor:
+        await self._send()
+        return anchor
+
+    async def close(self) -> None:
+        pass
+
+
+class Account:
+    """The poller of an account, and when each Node got its first report."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.cloud = BudgetedCloud()
+        self.nodes = NodeTable("prod", self.cloud.parse_provider_id)
+        self.answered_at: dict[str, float] = {}
+        self.is_answered = asyncio.Event()  # of all Nodes
+        self.poller = AccountPoller(
+            account="prod",
+            cloud=self.cloud,
+            nodes=self.nodes,
+            stream_id=lambda: STREAM_ID,
+            why_paused=lambda: (),
+            publish=self._publish,
+            on_listed=self._ignore,
+            monotonic=self.clock,
+            now=self.clock.now,
+            step_seconds=5.0,
+            requests_per_minute=REQUESTS_PER_MINUTE,
+        )
+
+    async def _publish(self, report: AnyInstanceEvent) -> None:
+        assert isinstance(report, InstanceExists)
+        self.answered_at.setdefault(report.name, self.clock())
+        if len(self.answered_at) == len(self.nodes):
+            self.is_answered.set()
+
+    async def _ignore(self, query: Query, by_id: Mapping[str, Instance]) -> None:
+        pass
+
+    def add_nodes(self, count: int, *, is_ready: bool) -> None:
+        """Nodes join, each with an instance."""
+        ready = NodeCondition(type="Ready", status="True" if is_ready else "False")
+        first = len(self.nodes) + 1
+        for number in range(first, first + count):
+            name = f"web-{number}"
+            self.cloud.instances[str(number)] = make_instance(str(number), name)
+            node = make_node(name, uid=name, provider_id=f"hcloud://{number}", conditions=(ready,))
+            self.nodes.upsert(node)
+        if count:
+            self.is_answered.clear()
+
+
+@pytest.mark.parametrize(
+    ("ready", "lost", "new", "lists", "seconds"),
+    [
+        pytest.param(10, 0, 1, 0, 10, id="one Node by its id"),
+        pytest.param(10, 0, 30, 1, 10, id="a pool by a list"),
+        pytest.param(100, 0, 30, 1, 10, id="a pool by a list of three pages"),
+        pytest.param(1000, 0, 20, 0, 10, id="fewer than pages, by id"),
+        pytest.param(1000, 0, 30, 0, 65, id="as many requests by id as in two minutes"),
+        pytest.param(10, 0, 1000, 1, 65, id="as many pages as in two minutes"),
+        pytest.param(10, 40, 1, 0, 10, id="one Node, while lost ones use up a round"),
+        pytest.param(10, 40, 30, 1, 10, id="a pool, while lost ones use up a round"),
+    ],
+)
+def test_new_nodes_wait_for_no_more_requests_than_they_need(
+    ready: int, lost: int, new: int, lists: int, seconds: float
+):
+    async def measure() -> tuple[int, float]:
+        account = Account()
+        account.add_nodes(ready, is_ready=True)
+        account.add_nodes(lost, is_ready=False)
+        polling = asyncio.ensure_future(account.poller.run())
+        await account.is_answered.wait()
+        await asyncio.sleep(140.0)  # a round begins each minute: within one
+        lists_before, joined_at = account.cloud.lists, account.clock()
+        account.add_nodes(new, is_ready=False)
+        await account.is_answered.wait()
+        polling.cancel()
+        with suppress(asyncio.CancelledError):
+            await polling
+        return account.cloud.lists - lists_before, max(account.answered_at.values()) - joined_at
+
+    found_lists, waited = run_virtually(measure())
+    assert found_lists == lists
+    assert waited <= seconds
