@@ -2,61 +2,88 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from libs.testbed.clouds.hcloud.actions import Effect
-from libs.testbed.clouds.hcloud.bodies import ListenPortBody, ServiceBody, read_body
+from libs.testbed.clouds.hcloud.bodies import Body, Port, read_body, read_field
 from libs.testbed.clouds.hcloud.errors import Refusal
 from libs.testbed.clouds.hcloud.objects import Document
 
 if TYPE_CHECKING:
     from libs.testbed.clouds.hcloud.project import SimProject
 
-_HTTP: Final[Document] = {
-    "cookie_name": "HCLBSTICKY",
-    "cookie_lifetime": 300,
-    "certificates": [],
-    "redirect_http": False,
-    "sticky_sessions": False,
-    "timeout_idle": 60,
-}
-_CHECK_HTTP: Final[Document] = {
-    "domain": "",
-    "path": "/",
-    "response": "",
-    "status_codes": ["2??", "3??"],
-    "tls": False,
+
+class _Http(Body):
+    cookie_name: str = "HCLBSTICKY"
+    cookie_lifetime: int = 300
+    certificates: tuple[int, ...] = ()
+    redirect_http: bool = False
+    sticky_sessions: bool = False
+    timeout_idle: int = 60
+
+
+class _CheckHttp(Body):
+    domain: str | None = ""  # None sends no host header
+    path: str = "/"
+    response: str = ""
+    status_codes: tuple[str, ...] = ("2??", "3??")
+    tls: bool = False
+
+
+class _Check(Body):
+    port: Port
+    protocol: Literal["tcp", "http"] = "tcp"
+    interval: Annotated[int, Meta(ge=3, le=60)] = 15  # seconds
+    timeout: Annotated[int, Meta(ge=1, le=60)] = 10
+    retries: Annotated[int, Meta(ge=1, le=5)] = 3
+    http: _CheckHttp | UnsetType = UNSET
+
+
+class _Service(Body):
+    protocol: Literal["tcp", "http", "https"]
+    listen_port: Port
+    destination_port: Port
+    health_check: _Check
+    proxyprotocol: bool = False
+    http: _Http | UnsetType = UNSET
+
+
+_DEFAULT_PORTS: Final[Document] = {
+    "http": {"listen_port": 80, "destination_port": 80},
+    "https": {"listen_port": 443, "destination_port": 80},
 }
 
 
-def _merge_service(before: Document, sent: ServiceBody) -> Document:
+def _merge_service(before: Document, sent: Document) -> Document:
     """The service after a request that may name only some of its fields."""
-    changes = msgspec.to_builtins(sent)
-    protocol = changes.get("protocol", before.get("protocol"))
-    if protocol is None:
-        raise Refusal("invalid_input", "is needed", "protocol")
-    defaults: Document = {"protocol": protocol, "proxyprotocol": False}
-    if protocol != "tcp":
-        defaults |= {"listen_port": 443 if protocol == "https" else 80, "destination_port": 80}
-    service: Document = defaults | before | changes
-    for missing in {"listen_port", "destination_port"} - service.keys():
-        raise Refusal("invalid_input", "is needed", missing)
-    service.pop("http", None)
-    if protocol != "tcp":
-        service["http"] = _HTTP | before.get("http", {}) | changes.get("http", {})
-    elif "http" in changes:
-        raise Refusal("invalid_input", "not with this protocol", "http")
-    old, new = before.get("health_check", {}), changes.get("health_check", {})
-    times = {"interval": 15, "timeout": 10, "retries": 3}
-    check = {"protocol": "tcp", "port": service["destination_port"]} | times | old | new
-    check.pop("http", None)
-    if check["protocol"] == "http":
-        check["http"] = _CHECK_HTTP | old.get("http", {}) | new.get("http", {})
+    protocol = sent.get("protocol", before.get("protocol"))
+    service: Document = _DEFAULT_PORTS.get(str(protocol), {}) | before | sent
+    check: Document = {"port": service.get("destination_port")} | _merge_part("health_check", before, sent)
+    if check.get("protocol") == "http":
+        former = before.get("health_check", {})
+        check["http"] = _merge_part("http", former, sent.get("health_check", {}))
+    else:
+        check.pop("http", None)
     service["health_check"] = check
-    return service
+    if protocol != "tcp":
+        service["http"] = _merge_part("http", before, sent)
+    elif "http" not in sent:
+        service.pop("http", None)
+    else:
+        raise Refusal("invalid_input", "not with this protocol", "http")
+    merged: Document = msgspec.to_builtins(read_body(service, _Service))
+    return merged
+
+
+def _merge_part(name: str, before: Document, sent: Document) -> Document:
+    part = sent.get(name, {})
+    if not isinstance(part, dict):
+        raise Refusal("invalid_input", "is no object", name)
+    merged: Document = before.get(name, {}) | part
+    return merged
 
 
 def _check_services(project: SimProject, balancer: Document, services: list[Document]) -> None:
@@ -75,14 +102,14 @@ def _check_services(project: SimProject, balancer: Document, services: list[Docu
         project.find("certificates", number)
 
 
-def read_new_service(project: SimProject, balancer: Document, sent: ServiceBody) -> Document:
+def read_new_service(project: SimProject, balancer: Document, sent: Document) -> Document:
     """Return the service that is to be added. Raises Refusal if the balancer cannot have it."""
     service = _merge_service({}, sent)
     _check_services(project, balancer, [*balancer["services"], service])
     return service
 
 
-def _find_service(balancer: Document, listen_port: int | UnsetType) -> Document:
+def _find_service(balancer: Document, listen_port: Any) -> Document:
     for each in balancer["services"]:
         if each["listen_port"] == listen_port:
             found: Document = each
@@ -92,15 +119,14 @@ def _find_service(balancer: Document, listen_port: int | UnsetType) -> Document:
 
 def add_service(project: SimProject, balancer: Document, sent: Document) -> Effect:
     """Add a service."""
-    service = read_new_service(project, balancer, read_body(sent, ServiceBody))
+    service = read_new_service(project, balancer, sent)
     return lambda: balancer["services"].append(service)
 
 
 def update_service(project: SimProject, balancer: Document, sent: Document) -> Effect:
     """Change the fields that the request has."""
-    body = read_body(sent, ServiceBody)
-    before = _find_service(balancer, body.listen_port)
-    service = _merge_service(before, body)
+    before = _find_service(balancer, sent.get("listen_port"))
+    service = _merge_service(before, sent)
     others = [each for each in balancer["services"] if each is not before]
     _check_services(project, balancer, [*others, service])
 
@@ -113,5 +139,5 @@ def update_service(project: SimProject, balancer: Document, sent: Document) -> E
 
 def delete_service(project: SimProject, balancer: Document, sent: Document) -> Effect:
     """Delete the service with this port."""
-    service = _find_service(balancer, read_body(sent, ListenPortBody).listen_port)
+    service = _find_service(balancer, read_field(sent, "listen_port", Port))
     return lambda: balancer["services"].remove(service)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
 
 from libs.testbed.clouds.hcloud.actions import Effect
 from libs.testbed.clouds.hcloud.balancer_services import (
@@ -13,17 +15,7 @@ from libs.testbed.clouds.hcloud.balancer_services import (
     read_new_service,
     update_service,
 )
-from libs.testbed.clouds.hcloud.bodies import (
-    AlgorithmBody,
-    AttachBody,
-    CreateBalancerBody,
-    DetachBody,
-    DnsPtrBody,
-    ProtectionBody,
-    TargetBody,
-    TypeBody,
-    read_body,
-)
+from libs.testbed.clouds.hcloud.bodies import Body, Name, read_body, read_field
 from libs.testbed.clouds.hcloud.errors import Refusal
 from libs.testbed.clouds.hcloud.objects import (
     LOAD_BALANCER_TYPES,
@@ -37,12 +29,47 @@ from libs.testbed.clouds.hcloud.selectors import match_labels
 if TYPE_CHECKING:
     from libs.testbed.clouds.hcloud.project import SimProject
 
+_Algorithm = Literal["round_robin", "least_connections"]
+
+
+class _Target(Body):
+    type: Literal["server", "label_selector", "ip"]
+    server: dict[Literal["id"], int] | None = None
+    label_selector: dict[Literal["selector"], str] | None = None
+    ip: dict[Literal["ip"], str] | None = None
+    use_private_ip: bool | None = None
+
+
+class _Create(Body):
+    name: Name
+    load_balancer_type: str | int
+    algorithm: dict[Literal["type"], _Algorithm] | None = None
+    location: str | int | None = None
+    network_zone: str | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    network: int | None = None
+    public_interface: bool | None = None
+    services: tuple[Document, ...] = ()
+    targets: tuple[_Target, ...] = ()
+
+
+class _Attach(Body):
+    network: int
+    ip: str | None = None
+    ip_range: str | None = None
+
+
+class _DnsPtr(Body):
+    ip: str
+    dns_ptr: str | None
+
+
 # ---- the balancer itself
 
 
 def create_balancer(project: SimProject, sent: Document) -> Document:
     """Return the balancer, which is in no table yet. Nothing has changed if it is refused."""
-    body = read_body(sent, CreateBalancerBody)
+    body = read_body(sent, _Create)
     if (body.location is None) == (body.network_zone is None):
         raise Refusal("invalid_input", "location or network_zone is needed", "location")
     for location, (number, zone, _) in LOCATIONS.items():
@@ -60,9 +87,9 @@ def create_balancer(project: SimProject, sent: Document) -> Document:
     )
     balancer["labels"] = dict(body.labels)
     if body.algorithm:
-        balancer["algorithm"]["type"] = body.algorithm.type
+        balancer["algorithm"] |= body.algorithm
     if body.network is not None:
-        balancer["private_net"] = [_find_place(project, balancer, AttachBody(network=body.network))]
+        balancer["private_net"] = [_find_place(project, balancer, _Attach(network=body.network))]
     if body.public_interface is False:
         _disable_public(project, balancer, {})()
     for service in body.services:
@@ -100,23 +127,19 @@ def render_balancer(project: SimProject, balancer: Document) -> Document:
 # ---- targets
 
 
-def _read_target(sent: TargetBody) -> Document:
+def _read_target(sent: _Target) -> Document:
     """The identity of the target."""
-    match sent.type:
-        case "server" if sent.server:
-            return {"type": sent.type, "server": {"id": sent.server.id}}
-        case "ip" if sent.ip:
-            return {"type": sent.type, "ip": {"ip": sent.ip.ip}}
-        case "label_selector" if sent.label_selector:
-            return {"type": sent.type, "label_selector": {"selector": sent.label_selector.selector}}
-    raise Refusal("invalid_input", "the field that the type names is missing", sent.type)
+    reference = getattr(sent, sent.type)
+    if not reference:
+        raise Refusal("invalid_input", "the field that the type names is missing", sent.type)
+    return {"type": sent.type, sent.type: reference}
 
 
 def _find_target(balancer: Document, identity: Document) -> Document | None:
     return next((each for each in balancer["targets"] if identity.items() <= each.items()), None)
 
 
-def _read_new_target(project: SimProject, balancer: Document, sent: TargetBody) -> Document:
+def _read_new_target(project: SimProject, balancer: Document, sent: _Target) -> Document:
     target = _read_target(sent)
     is_private = bool(sent.use_private_ip)
     if _find_target(balancer, target) is not None:
@@ -160,12 +183,12 @@ def _check_address(project: SimProject, address: str, *, is_private: bool) -> No
 
 
 def _add_target(project: SimProject, balancer: Document, sent: Document) -> Effect:
-    target = _read_new_target(project, balancer, read_body(sent, TargetBody))
+    target = _read_new_target(project, balancer, read_body(sent, _Target))
     return lambda: balancer["targets"].append(target)
 
 
 def _remove_target(project: SimProject, balancer: Document, sent: Document) -> Effect:
-    target = _find_target(balancer, _read_target(read_body(sent, TargetBody)))
+    target = _find_target(balancer, _read_target(read_body(sent, _Target)))
     if target is None:
         raise Refusal("not_found", "no such target")
     return lambda: balancer["targets"].remove(target)
@@ -174,7 +197,7 @@ def _remove_target(project: SimProject, balancer: Document, sent: Document) -> E
 # ---- networks
 
 
-def _find_place(project: SimProject, balancer: Document, body: AttachBody) -> Document:
+def _find_place(project: SimProject, balancer: Document, body: _Attach) -> Document:
     """The attachment to a network: an address of a subnet in the balancer's zone."""
     network = project.find("networks", body.network)
     if balancer["private_net"]:
@@ -199,12 +222,12 @@ def _find_place(project: SimProject, balancer: Document, body: AttachBody) -> Do
 
 
 def _attach(project: SimProject, balancer: Document, sent: Document) -> Effect:
-    place = _find_place(project, balancer, read_body(sent, AttachBody))
+    place = _find_place(project, balancer, read_body(sent, _Attach))
     return lambda: balancer["private_net"].append(place)
 
 
 def _detach(project: SimProject, balancer: Document, sent: Document) -> Effect:
-    network = read_body(sent, DetachBody).network
+    network = read_field(sent, "network", int)
     place = next((each for each in balancer["private_net"] if each["network"] == network), None)
     if place is None:
         raise Refusal("load_balancer_not_attached_to_network")
@@ -227,7 +250,7 @@ def _disable_public(project: SimProject, balancer: Document, sent: Document) -> 
 
 
 def _change_algorithm(project: SimProject, balancer: Document, sent: Document) -> Effect:
-    algorithm = read_body(sent, AlgorithmBody).type
+    algorithm = read_field(sent, "type", _Algorithm)
     return lambda: balancer["algorithm"].update(type=algorithm)
 
 
@@ -239,19 +262,19 @@ def _find_type(wanted: str | int) -> str:
 
 
 def _change_type(project: SimProject, balancer: Document, sent: Document) -> Effect:
-    kind = make_load_balancer_type(_find_type(read_body(sent, TypeBody).load_balancer_type))
+    kind = make_load_balancer_type(_find_type(read_field(sent, "load_balancer_type", str | int)))
     if any(len(balancer[each]) > kind[f"max_{each}"] for each in ("services", "targets")):
         raise Refusal("invalid_load_balancer_type")
     return lambda: balancer.update(load_balancer_type=kind)
 
 
 def _change_protection(project: SimProject, balancer: Document, sent: Document) -> Effect:
-    is_protected = read_body(sent, ProtectionBody).delete
+    is_protected = read_field(sent, "delete", bool)
     return lambda: balancer["protection"].update(delete=is_protected)
 
 
 def _change_dns_ptr(project: SimProject, balancer: Document, sent: Document) -> Effect:
-    body = read_body(sent, DnsPtrBody)
+    body = read_body(sent, _DnsPtr)
     for family in ("ipv4", "ipv6"):
         interface = balancer["public_net"][family]
         if interface["ip"] == body.ip:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from libs.testbed.clouds.hcloud.actions import Effect
 from libs.testbed.clouds.hcloud.balancers import BALANCER_COMMANDS, create_balancer
-from libs.testbed.clouds.hcloud.bodies import CertificateBody, UpdateBody, read_body
+from libs.testbed.clouds.hcloud.bodies import Body, Name, read_body
 from libs.testbed.clouds.hcloud.errors import Refusal
 from libs.testbed.clouds.hcloud.networks import NETWORK_COMMANDS
 from libs.testbed.clouds.hcloud.objects import Document, make_certificate
@@ -21,6 +22,20 @@ _COMMANDS: Final[Mapping[str, Mapping[str, Callable[[SimProject, Document, Docum
     "load_balancers": BALANCER_COMMANDS,
     "networks": NETWORK_COMMANDS,
 }
+
+
+class _Certificate(Body):
+    name: Name
+    type: Literal["uploaded", "managed"] = "uploaded"
+    certificate: str | None = None
+    private_key: str | None = None
+    domain_names: tuple[str, ...] = ()
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _Update(Body):
+    name: Name | UnsetType = UNSET
+    labels: dict[str, str] | UnsetType = UNSET  # they replace all labels
 
 
 def answer_write(project: SimProject, method: str, path: list[str], body: bytes) -> Answer:
@@ -66,7 +81,7 @@ def _create_balancer(project: SimProject, sent: Document) -> Answer:
 
 
 def _create_certificate(project: SimProject, sent: Document) -> Answer:
-    body = read_body(sent, CertificateBody)
+    body = read_body(sent, _Certificate)
     project.check_new("certificates", body.name, body.labels)
     is_managed = body.type == "managed"
     for field in ("domain_names",) if is_managed else ("certificate", "private_key"):
@@ -96,7 +111,7 @@ def _create_certificate(project: SimProject, sent: Document) -> Answer:
 
 def _update(project: SimProject, kind: str, number: str, sent: Document) -> Answer:
     found = _find(project, kind, number)
-    project.update(kind, found, msgspec.to_builtins(read_body(sent, UpdateBody)))
+    project.update(kind, found, msgspec.to_builtins(read_body(sent, _Update)))
     return Answer(status=200, document={SINGULARS[kind]: project.render(kind, found)})
 
 
