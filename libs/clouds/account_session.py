@@ -75,17 +75,23 @@ class AccountSession:
         *,
         max_body_bytes: int = MAX_BODY_BYTES,
         ca_file: str = "",
+        budget: RequestBudget | None = None,
+        max_concurrent: int = 1,
     ) -> HttpReader:
-        """Return the connection to an endpoint. Raises ValueError for an unusable endpoint or file."""
+        """Return the connection to an endpoint. Raises ValueError for an unusable endpoint or file.
+
+        `budget` is one that shares that of the session, None is the session's own.
+        """
         return HttpReader(
             endpoint,
             authorize=authorize,
             user_agent=self.options.user_agent,
-            budget=self.budget,
+            budget=budget or self.budget,
             observe=self.options.observe,
             deadline_seconds=self.options.deadline_seconds,
             max_body_bytes=max_body_bytes,
             ca_file=ca_file,
+            max_concurrent=max_concurrent,
         )
 
     async def read_pages(

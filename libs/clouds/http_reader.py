@@ -1,6 +1,7 @@
-"""Reads JSON documents of a cloud's HTTP API: one request at a time, with limits, and no exception."""
+"""Sends requests to a cloud's HTTP API, with limits and without an exception; a write is sent once."""
 
 import asyncio
+import math
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from libs.clouds.balancers import WriteRejection
 from libs.clouds.instances import NotFound, Outcome, RequestObserver, Unanswered
 from libs.clouds.request_budget import RequestBudget
 from libs.common.client_tls import make_client_context
@@ -33,6 +35,12 @@ ReadResponse = Callable[[HttpResponse], AnswerT]
 Authorize = Callable[[], Awaitable[Mapping[str, str] | Unanswered]]
 
 
+class _NotSent(msgspec.Struct, frozen=True):
+    """Nothing was sent."""
+
+    reason: Unanswered
+
+
 class HttpReader:
     """The connection to one endpoint. It verifies TLS, and follows no redirect."""
 
@@ -47,6 +55,7 @@ class HttpReader:
         deadline_seconds: float = DEADLINE_SECONDS,
         max_body_bytes: int = MAX_BODY_BYTES,
         ca_file: str = "",
+        max_concurrent: int = 1,
     ) -> None:
         """Connect on first use inside a running loop. Raises ValueError for an unusable endpoint or file."""
         self._endpoint = endpoint.rstrip("/")
@@ -57,7 +66,8 @@ class HttpReader:
         self._observe = observe
         self._deadline_seconds = deadline_seconds
         self._max_body_bytes = max_body_bytes
-        self._one_at_a_time = asyncio.Lock()
+        self._slots = asyncio.Semaphore(max_concurrent)
+        self._authorizing = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -66,45 +76,111 @@ class HttpReader:
             await self._session.close()
 
     async def get(
-        self, path: str, query: Mapping[str, str], read: ReadResponse[AnswerT]
+        self,
+        path: str,
+        query: Mapping[str, str],
+        read: ReadResponse[AnswerT],
+        *,
+        deadline: float | None = None,
     ) -> AnswerT | Unanswered:
-        """Send a request as soon as the budget allows one, and return the result of `read`."""
-        async with self._one_at_a_time:
-            await self._wait_for_budget()
-            headers = await self._authorize()  # first: another credential has another rate limit
-            if isinstance(headers, Unanswered):
-                return headers
-            return await self._request("GET", path, read, params=query, headers=headers)
+        """Send a request as soon as the budget allows one, and return the result of `read`.
+
+        `deadline` is a monotonic time at which all of it has ended.
+        """
+        answer = await self._send_in_turn("GET", path, read, deadline, {}, params=query)
+        return answer.reason if isinstance(answer, _NotSent) else answer
+
+    async def write(
+        self, method: str, path: str, body: bytes | None, read: ReadResponse[AnswerT], *, deadline: float
+    ) -> AnswerT | WriteRejection | Unanswered:
+        """Send a request once, with a JSON document if there is one, and return the result of `read`.
+
+        A rejection that is not of `read` proves that nothing was sent. Unanswered proves nothing: the request
+        may still take effect.
+        """
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        answer = await self._send_in_turn(
+            method, path, read, deadline, headers, data=body, middlewares=(_send_once,)
+        )
+        if not isinstance(answer, _NotSent):
+            return answer
+        why = answer.reason
+        is_unauthorized = why.outcome == "unauthorized"
+        return WriteRejection(
+            kind="unauthorized" if is_unauthorized else "held_back",
+            reason=why.reason,
+            retry_after_seconds=why.retry_after_seconds,
+        )
 
     async def post_form(
         self, path: str, form: Mapping[str, str], headers: Mapping[str, str], read: ReadResponse[AnswerT]
     ) -> AnswerT | Unanswered:
-        """Exchange a credential for a token. Only for `authorize`, which runs while no other request does."""
-        return await self._request("POST", path, read, data=form, headers=headers)
+        """Exchange a credential for a token. Only for `authorize`, which runs once at a time."""
+        answer = await self._request("POST", path, read, None, data=form, headers=headers)
+        return answer.reason if isinstance(answer, _NotSent) else answer
 
-    async def _wait_for_budget(self) -> None:
-        await asyncio.sleep(self._budget.seconds_until_allowed(asyncio.get_running_loop().time()))
+    async def _send_in_turn(
+        self,
+        method: str,
+        path: str,
+        read: ReadResponse[AnswerT],
+        deadline: float | None,
+        headers: Mapping[str, str],
+        **options: Any,
+    ) -> AnswerT | Unanswered | _NotSent:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._slots.acquire()
+        except TimeoutError:
+            return _NotSent(Unanswered("held_back", f"{path}: too many requests wait"))
+        try:
+            if held := await self._wait_for_budget(deadline):
+                return _NotSent(held)
+            async with self._authorizing:
+                # first: another credential has another rate limit
+                credential = await self._authorize()
+            if isinstance(credential, Unanswered):
+                return _NotSent(credential)
+            return await self._request(
+                method, path, read, deadline, headers={**headers, **credential}, **options
+            )
+        finally:
+            self._slots.release()
+
+    async def _wait_for_budget(self, deadline: float | None) -> Unanswered | None:
+        loop = asyncio.get_running_loop()
+        while (wait := self._budget.seconds_until_allowed(loop.time())) > 0:
+            if deadline is not None and loop.time() + wait > deadline:
+                return Unanswered("held_back", "the requests of this minute are used up", wait)
+            await asyncio.sleep(wait)
+        return None
 
     async def _request(
-        self, method: str, path: str, read: ReadResponse[AnswerT], **options: Any
-    ) -> AnswerT | Unanswered:
-        await self._wait_for_budget()
+        self, method: str, path: str, read: ReadResponse[AnswerT], deadline: float | None, **options: Any
+    ) -> AnswerT | Unanswered | _NotSent:
+        if held := await self._wait_for_budget(deadline):
+            return _NotSent(held)
         loop = asyncio.get_running_loop()
         started = loop.time()
         if paused := self._budget.why_paused(started):
-            return paused
+            return _NotSent(paused)
         self._budget.count_request(started)
-        response = await self._send(method, path, options)
-        answer = response if isinstance(response, Unanswered) else read(response)
-        if isinstance(answer, Unanswered) and answer.outcome == "rate_limited":
+        ends_at = min(started + self._deadline_seconds, math.inf if deadline is None else deadline)
+        response = await self._send(method, path, ends_at, options)
+        answer = read(response) if isinstance(response, HttpResponse) else response
+        outcome = classify_answer(answer)
+        if outcome == "rate_limited" and isinstance(answer, Unanswered | WriteRejection):
             self._budget.pause(answer.retry_after_seconds or 0.0, answer.reason, now=loop.time())
-        self._observe(classify_answer(answer), loop.time() - started)
+        self._observe(outcome, loop.time() - started)
         return answer
 
-    async def _send(self, method: str, path: str, options: Mapping[str, Any]) -> HttpResponse | Unanswered:
+    async def _send(
+        self, method: str, path: str, ends_at: float, options: Mapping[str, Any]
+    ) -> HttpResponse | Unanswered | _NotSent:
+        started = asyncio.get_running_loop().time()
         try:
             async with (
-                asyncio.timeout(self._deadline_seconds),
+                asyncio.timeout_at(ends_at),
                 self._open_session().request(
                     method, self._endpoint + path, allow_redirects=False, **options
                 ) as response,
@@ -116,13 +192,14 @@ class HttpReader:
                         return Unanswered("malformed", f"{path}: more than {self._max_body_bytes} bytes")
                 return HttpResponse(response.status, response.headers, bytes(body))
         except TimeoutError:
-            return Unanswered("unreachable", f"{path}: no answer within {self._deadline_seconds:g} s")
+            return Unanswered("unreachable", f"{path}: no answer within {ends_at - started:.3g} s")
+        except aiohttp.ClientConnectorError as error:
+            return _NotSent(Unanswered("unreachable", f"{path}: {type(error).__name__}: {error}"))
         except (aiohttp.ClientError, OSError) as error:
             return Unanswered("unreachable", f"{path}: {type(error).__name__}: {error}")
         except ValueError:  # its text could have the credential
-            return Unanswered(
-                "unauthorized", f"{path}: the credential has characters that no header may have"
-            )
+            reason = f"{path}: the credential has characters that no header may have"
+            return _NotSent(Unanswered("unauthorized", reason))
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -135,10 +212,26 @@ class HttpReader:
         return self._session
 
 
+async def _send_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Keep aiohttp from sending a PUT or DELETE again after a lost connection."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise aiohttp.ClientError(f"{type(error).__name__}: {error}") from error
+
+
 def classify_answer(answer: object) -> Outcome:
     """Return the outcome of a request for its metric."""
+    if isinstance(answer, _NotSent):
+        answer = answer.reason
     if isinstance(answer, Unanswered):
         return answer.outcome
+    if isinstance(answer, WriteRejection):
+        return answer.kind if answer.kind in {"unauthorized", "rate_limited", "held_back"} else "rejected"
     return "not_found" if isinstance(answer, NotFound) else "found"
 
 

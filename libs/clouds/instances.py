@@ -13,6 +13,7 @@ Outcome = Literal[
     "not_found",
     "unauthorized",  # the cloud rejects the credential, or there is none to read
     "forbidden",
+    "rejected",  # a write that the cloud refuses in the form of its own errors
     "rate_limited",  # the cloud requests a pause
     "held_back",  # not sent: too little of the rate limit remains for the credential's other clients
     "server_error",

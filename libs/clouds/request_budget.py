@@ -13,14 +13,32 @@ _MAX_PAUSE_SECONDS: Final = 3600.0
 _MINUTE: Final = 60.0
 
 
+class _ProjectLimit:
+    """What all budgets of one credential have in common."""
+
+    def __init__(self) -> None:
+        self.rate_limit: RateLimit | None = None
+        self.paused_until = 0.0
+        self.pause_reason = ""
+
+
 class RequestBudget:
     """Counts the requests of one credential. All times are monotonic, in seconds."""
 
     def __init__(self, *, requests_per_minute: int = REQUESTS_PER_MINUTE) -> None:
-        self.rate_limit: RateLimit | None = None
+        self._project = _ProjectLimit()
         self._sent_at: deque[float] = deque(maxlen=requests_per_minute)
-        self._paused_until = 0.0
-        self._pause_reason = ""
+
+    def share(self, *, requests_per_minute: int) -> "RequestBudget":
+        """Return a budget with a number of its own per minute, and with this rate limit and its pauses."""
+        other = RequestBudget(requests_per_minute=requests_per_minute)
+        other._project = self._project
+        return other
+
+    @property
+    def rate_limit(self) -> RateLimit | None:
+        """The last rate limit that the cloud reported."""
+        return self._project.rate_limit
 
     def seconds_until_allowed(self, now: float) -> float:
         """Return the time until the next request is within the number of requests per minute."""
@@ -30,8 +48,8 @@ class RequestBudget:
 
     def why_paused(self, now: float) -> Unanswered | None:
         """Return the answer to a request that must not be sent now, None if it may be."""
-        remaining = self._paused_until - now
-        return Unanswered("held_back", self._pause_reason, remaining) if remaining > 0 else None
+        remaining = self._project.paused_until - now
+        return Unanswered("held_back", self._project.pause_reason, remaining) if remaining > 0 else None
 
     def count_request(self, now: float) -> None:
         """Count a request that is sent now."""
@@ -42,7 +60,7 @@ class RequestBudget:
 
         The rate limit is at its maximum again in `full_in_seconds`, and returns evenly until then.
         """
-        self.rate_limit = rate_limit
+        self._project.rate_limit = rate_limit
         missing = rate_limit.limit * _SHARE_OF_OTHERS - rate_limit.remaining
         if missing <= 0:
             return
@@ -57,10 +75,10 @@ class RequestBudget:
     def pause(self, seconds: float, reason: str, *, now: float) -> None:
         """Send nothing for this long, at least a minute and at most an hour."""
         until = now + min(max(seconds, _MIN_PAUSE_SECONDS), _MAX_PAUSE_SECONDS)
-        if until > self._paused_until:
-            self._paused_until, self._pause_reason = until, reason
+        if until > self._project.paused_until:
+            self._project.paused_until, self._project.pause_reason = until, reason
 
     def forget_rate_limit(self) -> None:
         """Start over with another credential; the requests of the last minute still count."""
-        self.rate_limit = None
-        self._paused_until = 0.0
+        self._project.rate_limit = None
+        self._project.paused_until = 0.0

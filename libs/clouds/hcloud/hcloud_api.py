@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from libs.clouds.account_session import AccountOptions, AccountSession
+from libs.clouds.balancers import WriteRejection
 from libs.clouds.hcloud.responses import (
     PER_PAGE,
     ItemT,
@@ -17,6 +18,7 @@ from libs.clouds.hcloud.responses import (
 )
 from libs.clouds.http_reader import AnswerT, HttpResponse, ReadResponse
 from libs.clouds.instances import NotFound, Unanswered
+from libs.clouds.request_budget import RequestBudget
 
 ENDPOINT: Final = "https://api.hetzner.cloud/v1"
 ID: Final = re.compile(r"[1-9][0-9]{0,18}")
@@ -25,22 +27,46 @@ ID: Final = re.compile(r"[1-9][0-9]{0,18}")
 class HcloudApi:
     """The project's objects, by exact id or by complete lists. It records the rate limit of the project."""
 
-    def __init__(self, options: AccountOptions) -> None:
-        """Raise ValueError for an unusable endpoint."""
-        self.session = AccountSession(options, is_random=True)
-        self._http = self.session.open_reader(options.endpoint or ENDPOINT, self._authorize)
+    def __init__(
+        self,
+        options: AccountOptions,
+        *,
+        session: AccountSession | None = None,
+        budget: RequestBudget | None = None,
+        max_concurrent: int = 1,
+    ) -> None:
+        """Raise ValueError for an unusable endpoint. By default, session and budget are its own."""
+        self.session = session or AccountSession(options, is_random=True)
+        self._http = self.session.open_reader(
+            options.endpoint or ENDPOINT, self._authorize, budget=budget, max_concurrent=max_concurrent
+        )
+
+    def open_beside(self, *, requests_per_minute: int, max_concurrent: int) -> "HcloudApi":
+        """Return the API with connections of its own, whose requests do not wait for those of this one.
+
+        Both share the token and its rate limit, but not the number of requests per minute.
+        """
+        budget = self.session.budget.share(requests_per_minute=requests_per_minute)
+        return HcloudApi(
+            self.session.options, session=self.session, budget=budget, max_concurrent=max_concurrent
+        )
 
     async def close(self) -> None:
         """Close all connections."""
         await self._http.close()
 
     async def get_item(
-        self, path: str, key: str, object_id: str, item: type[ItemT]
+        self, path: str, key: str, object_id: str, item: type[ItemT], *, deadline: float | None = None
     ) -> ItemT | NotFound | Unanswered:
         """Return the object with exactly this id, which is below `key` in the response."""
         if not ID.fullmatch(object_id):
             return Unanswered("malformed", f"{object_id!r} is not an id")
-        found = await self._get(f"{path}/{object_id}", {}, lambda response: read_item(response, key, item))
+        found = await self._http.get(
+            f"{path}/{object_id}",
+            {},
+            self._recording(lambda response: read_item(response, key, item)),
+            deadline=deadline,
+        )
         if isinstance(found, NotFound | Unanswered) or str(found.id) == object_id:
             return found
         return Unanswered("malformed", f"{path}/{object_id}: the answer has the id {found.id}")
@@ -63,18 +89,24 @@ class HcloudApi:
     ) -> Page[ItemT] | Unanswered:
         """Return one page of a list."""
         numbers = {"page": str(number), "per_page": str(PER_PAGE)}
-        return await self._get(
-            path, {**query, **numbers}, lambda response: read_page(response, path.strip("/"), item)
+        return await self._http.get(
+            path,
+            {**query, **numbers},
+            self._recording(lambda response: read_page(response, path.strip("/"), item)),
         )
 
-    async def _get(
-        self, path: str, query: Mapping[str, str], read: ReadResponse[AnswerT]
-    ) -> AnswerT | Unanswered:
+    async def write(
+        self, method: str, path: str, body: bytes | None, read: ReadResponse[AnswerT], *, deadline: float
+    ) -> AnswerT | WriteRejection | Unanswered:
+        """Send a request once; see `HttpReader.write`."""
+        return await self._http.write(method, path, body, self._recording(read), deadline=deadline)
+
+    def _recording(self, read: ReadResponse[AnswerT]) -> ReadResponse[AnswerT]:
         def record_and_read(response: HttpResponse) -> AnswerT:
             self._record_rate_limit(response)
             return read(response)
 
-        return await self._http.get(path, query, record_and_read)
+        return record_and_read
 
     async def _authorize(self) -> Mapping[str, str] | Unanswered:
         token = self.session.read_credential()

@@ -1,7 +1,7 @@
 """What a response of the Hetzner Cloud API means: strictly decoded objects, or why it answers nothing."""
 
 import ipaddress
-from typing import Annotated, Final, Generic, TypeVar
+from typing import Annotated, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -74,7 +74,12 @@ class Pagination(msgspec.Struct, frozen=True):
     total_entries: int | None
 
 
-ItemT = TypeVar("ItemT", bound=Server | Entity)
+class _Item(Protocol):
+    @property
+    def id(self) -> int: ...
+
+
+ItemT = TypeVar("ItemT", bound=_Item)
 
 
 class Page(msgspec.Struct, Generic[ItemT], frozen=True):
@@ -95,7 +100,7 @@ class _Meta(msgspec.Struct, frozen=True):
 
 class _Error(msgspec.Struct, frozen=True):
     # Only this becomes text: the message may repeat what was sent.
-    code: Annotated[str, msgspec.Meta(pattern=r"^[a-z_]{1,64}$")]
+    code: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]{1,64}$")]
 
 
 class _ErrorBody(msgspec.Struct, frozen=True):
@@ -179,11 +184,16 @@ def read_rate_limit(response: HttpResponse, *, unix_time: float) -> tuple[RateLi
     return RateLimit(limit, remaining), reset - unix_time
 
 
-def _read_error(response: HttpResponse) -> NotFound | Unanswered:
+def read_error_code(response: HttpResponse) -> str:
+    """Return the code of an error in the API's own form, "" for that of a proxy."""
     try:
-        code = msgspec.json.decode(response.body, type=_ErrorBody).error.code
+        return msgspec.json.decode(response.body, type=_ErrorBody).error.code
     except JSON_ERRORS:
-        code = ""  # of a proxy
+        return ""
+
+
+def _read_error(response: HttpResponse) -> NotFound | Unanswered:
+    code = read_error_code(response)
     if response.status == 404 and code == "not_found":
         return NotFound()
     return explain_error(response, code or "without an error of the Hetzner Cloud API")

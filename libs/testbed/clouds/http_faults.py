@@ -90,6 +90,12 @@ async def _cut_off(request: web.Request, before: Answer) -> web.StreamResponse:
     return response
 
 
+async def _drop(request: web.Request, before: Answer) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.close()
+    return web.Response()
+
+
 async def _echo(request: web.Request, before: Answer) -> web.StreamResponse:
     text = "".join(f"{name}: {value}\n" for name, value in request.headers.items())
     return web.Response(text=text, status=502)
@@ -108,6 +114,7 @@ HTTP_FAULTS: Final[Mapping[str, MakeResponse]] = {
     "huge": pad_answer(5 << 20),
     "hang": _hang,
     "cut_off": _cut_off,
+    "drop": _drop,
 }
 
 

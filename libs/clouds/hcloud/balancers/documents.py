@@ -136,10 +136,17 @@ class LoadBalancer(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[LoadBalancerTarget, ...]
 
 
+class Certificate(msgspec.Struct, frozen=True):
+    """A certificate of the project; names are unique."""
+
+    id: ObjectId
+    name: str
+
+
 class ActionError(msgspec.Struct, frozen=True):
     """Why an action failed."""
 
-    code: str
+    code: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]{1,64}$")]
 
 
 class Action(msgspec.Struct, frozen=True):

@@ -68,7 +68,8 @@ def build_balancer(observed: LoadBalancer) -> Balancer | Unanswered:
 def build_creation(desired: DesiredBalancer, targets: tuple[Target, ...], owner: Owner) -> Document:
     """Return the body that creates the balancer, with the targets that it may have from the start.
 
-    A chosen private address needs an action of its own, and targets in a network need that first.
+    A chosen private address needs an action of its own. Without a network, the public interface has to stay,
+    and there are no targets until it is disabled.
     """
     values = desired.annotations
     joins_network = (
@@ -81,7 +82,7 @@ def build_creation(desired: DesiredBalancer, targets: tuple[Target, ...], owner:
         "load_balancer_type": values.type or _DEFAULT_TYPE,
         "algorithm": {"type": values.algorithm_type},
         "labels": {SERVICE_LABEL: owner.service_uid, CLUSTER_LABEL: owner.cluster_uid},
-        "public_interface": not values.disable_public_network,
+        "public_interface": not (values.disable_public_network and joins_network),
         "services": desired.services,
         "targets": _build_targets(desired, targets)[:_TARGETS_AT_CREATION] if may_have_targets else (),
         **place,
@@ -113,10 +114,11 @@ def plan_changes(
     possible: list[Change] = []
     impossible: list[Change] = []
     planners = (
-        _plan_targets(desired, targets, observed),
+        _plan_removals(desired, targets, observed),
+        _plan_isolation(desired, observed),
+        _plan_additions(desired, targets, observed),
         _plan_settings(desired, observed),
         _plan_services(desired, observed),
-        _plan_isolation(desired, observed),
     )
     for is_possible, change in itertools.chain.from_iterable(planners):
         (possible if is_possible else impossible).append(change)
@@ -148,23 +150,34 @@ def _change(action: str, **fields: object) -> Change:
 _Steps = Iterator[tuple[bool, Change]]
 
 
-def _plan_targets(desired: DesiredBalancer, targets: tuple[Target, ...], observed: LoadBalancer) -> _Steps:
-    wanted = {_key(target): target for target in _build_targets(desired, targets)}
-    present = {_key(target): target for target in observed.targets}
-    yield from ((True, _remove(target)) for key, target in present.items() if key not in wanted)
+def _plan_removals(desired: DesiredBalancer, targets: tuple[Target, ...], observed: LoadBalancer) -> _Steps:
+    wanted = {_key(target) for target in _build_targets(desired, targets)}
+    yield from ((True, _remove(target)) for target in observed.targets if _key(target) not in wanted)
+
+
+def _plan_isolation(desired: DesiredBalancer, observed: LoadBalancer) -> _Steps:
+    """The public interface goes as soon as no target needs it, and before new targets come."""
+    if not desired.annotations.disable_public_network or "public_interface" in desired.frozen:
+        return
+    if observed.public_net.enabled:
+        is_unused = all(target.use_private_ip for target in observed.targets if target.type != "ip")
+        yield is_unused and bool(observed.private_net), _change("disable_public_interface")
+
+
+def _plan_additions(desired: DesiredBalancer, targets: tuple[Target, ...], observed: LoadBalancer) -> _Steps:
     if "new_targets" in desired.frozen:
         return
+    wanted = {_key(target): target for target in _build_targets(desired, targets)}
+    present = {_key(target): target for target in observed.targets}
     added = [target for key, target in wanted.items() if key not in present]
     room = observed.load_balancer_type.max_targets - len(observed.targets)
     for position, target in enumerate(added):
-        yield (
-            position < room and _is_reachable(target, desired, observed),
-            _change("add_target", **_body(target)),
-        )
+        is_possible = position < room and _is_reachable(target, desired, observed)
+        yield is_possible, _change("add_target", **_body(target))
     # A target changes its network by leaving and coming back, one after the other, so that traffic goes on.
-    differing = [present[key] for key, target in wanted.items() if key in present and present[key] != target]
+    differing = [target for key, target in wanted.items() if present.get(key, target) != target]
     if differing and not added:
-        target = wanted[_key(differing[0])]
+        target = differing[0]
         is_reachable = _is_reachable(target, desired, observed)
         yield is_reachable, _remove(target) if is_reachable else _change("add_target", **_body(target))
 
@@ -217,15 +230,6 @@ def _plan_services(desired: DesiredBalancer, observed: LoadBalancer) -> _Steps:
     for service in [service for port, service in wanted.items() if port not in present]:
         if desired.may_open_ports:
             yield room > 0, Change("add_service", msgspec.json.encode(service, order="deterministic"))
-
-
-def _plan_isolation(desired: DesiredBalancer, observed: LoadBalancer) -> _Steps:
-    """The public interface goes when no target needs it."""
-    if not desired.annotations.disable_public_network or "public_interface" in desired.frozen:
-        return
-    if observed.public_net.enabled:
-        is_unused = all(target.use_private_ip for target in observed.targets if target.type != "ip")
-        yield is_unused and bool(observed.private_net), _change("disable_public_interface")
 
 
 # ---- targets and services as documents

@@ -409,6 +409,15 @@ def test_targets_change_their_network_one_after_the_other():
     assert numbers == [1, 2, 1, 2]
 
 
+def test_an_internal_balancer_has_no_target_while_its_public_interface_is_enabled():
+    desired = a_desired({80: 30080}, use_private_ip="true", disable_public_network="true")
+    sim, actions = SimBalancer(a_balancer(services=desired.services)), []
+    while changes := plan_changes(desired, (SERVER,), built(sim.observed)):
+        sim.apply(changes[0])
+        actions.append(changes[0].action)
+    assert actions == ["attach_to_network", "disable_public_interface", "add_target"]
+
+
 def test_unresolved_certificates_change_no_service():
     desired = a_desired({80: 30080}, protocol="https", http_certificates="www", network=None)
     old = a_desired({80: 30443})
@@ -430,7 +439,7 @@ def test_a_creation_has_tags_ports_and_the_targets_that_may_be_there_from_the_st
         {80: 30080}, use_private_ip="true", private_ipv4="10.0.1.9", disable_public_network="true"
     )
     created = build_creation(chosen, targets, OWNER)
-    assert ("network" in created, created["public_interface"], created["targets"]) == (False, False, ())
+    assert ("network" in created, created["public_interface"], created["targets"]) == (False, True, ())
 
 
 @pytest.mark.parametrize(

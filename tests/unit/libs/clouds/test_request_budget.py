@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.clouds.instances import RateLimit
+from libs.clouds.instances import RateLimit, Unanswered
 from libs.clouds.request_budget import RequestBudget
 
 NOW = 1000.0
@@ -71,3 +71,16 @@ def test_a_shorter_pause_does_not_end_a_longer_one():
     held = budget.why_paused(NOW + 299)
     assert held is not None
     assert held.reason == "long"
+
+
+def test_budgets_of_one_credential_share_its_rate_limit_and_pauses_but_not_their_requests():
+    instances = RequestBudget(requests_per_minute=1)
+    balancers = instances.share(requests_per_minute=2)
+    instances.count_request(NOW)
+    assert balancers.seconds_until_allowed(NOW) == 0
+    balancers.pause(90, "the cloud requests it", now=NOW)
+    assert instances.why_paused(NOW) == Unanswered("held_back", "the cloud requests it", 90)
+    instances.record_rate_limit(RateLimit(3600, 7), full_in_seconds=3600, now=NOW)
+    assert balancers.rate_limit == RateLimit(3600, 7)
+    balancers.forget_rate_limit()
+    assert instances.why_paused(NOW) is None

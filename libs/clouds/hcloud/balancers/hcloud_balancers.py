@@ -1,0 +1,226 @@
+"""The load balancers of one project of Hetzner Cloud."""
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from libs.clouds.balancers import (
+    Balancer,
+    BalancerRequest,
+    Ingress,
+    Owner,
+    ParsedRequest,
+    Target,
+    UnknownOutcome,
+    WriteRejection,
+    WriteResult,
+    WriteSuccess,
+)
+from libs.clouds.error_responses import collect_all
+from libs.clouds.hcloud.balancers import plan
+from libs.clouds.hcloud.balancers.action_times import FIRST_POLL_SECONDS, ActionTimes
+from libs.clouds.hcloud.balancers.desired import (
+    BalancerOptions,
+    DesiredBalancer,
+    read_request,
+    set_certificates,
+)
+from libs.clouds.hcloud.balancers.documents import Action, Certificate, LoadBalancer
+from libs.clouds.hcloud.balancers.plan import CLUSTER_LABEL, Change, build_balancer, build_creation
+from libs.clouds.hcloud.balancers.write_responses import (
+    ApiRejection,
+    Deleted,
+    StartedAction,
+    StartedCreation,
+    UpdatedBalancer,
+    read_deletion,
+    read_write,
+)
+from libs.clouds.hcloud.hcloud_api import ID, HcloudApi
+from libs.clouds.instances import Credential, NotFound, RateLimit, Unanswered
+
+WRITE_DEADLINE_SECONDS: Final = 30.0
+# An action is about three requests: the write, a request for its end, and a look at the balancer.
+REQUESTS_PER_MINUTE: Final = 240
+MAX_CONCURRENT: Final = 16
+_PATH: Final = "/load_balancers"
+_PATIENCE_SECONDS: Final = 1.0  # after a request for the end of an action that was not answered
+
+
+class HcloudBalancers:
+    """Implements Balancers for the project of a token, which has to be one that may write."""
+
+    def __init__(
+        self,
+        api: HcloudApi,
+        options: BalancerOptions,
+        *,
+        write_deadline_seconds: float = WRITE_DEADLINE_SECONDS,
+        requests_per_minute: int = REQUESTS_PER_MINUTE,
+        first_poll_seconds: float = FIRST_POLL_SECONDS,
+    ) -> None:
+        self.write_deadline_seconds = write_deadline_seconds
+        self._api = api.open_beside(requests_per_minute=requests_per_minute, max_concurrent=MAX_CONCURRENT)
+        self._options = options
+        self._action_times = ActionTimes(first_poll_seconds)
+        self._certificates: dict[tuple[int, str], int] = {}  # by generation of the credential, and name
+
+    @property
+    def credential(self) -> Credential:
+        """The last reading of the token."""
+        return self._api.session.credential
+
+    @property
+    def rate_limit(self) -> RateLimit | None:
+        """The last rate limit that the cloud reported for this token."""
+        return self._api.session.budget.rate_limit
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._api.close()
+
+    # ---- pure
+
+    def read_request(self, request: BalancerRequest) -> ParsedRequest[DesiredBalancer]:
+        """Return the desired balancer without targets."""
+        return read_request(request, self._options)
+
+    def plan_changes(
+        self, desired: DesiredBalancer, targets: tuple[Target, ...], balancer: Balancer
+    ) -> tuple[Change, ...]:
+        """Return what differs."""
+        return plan.plan_changes(desired, targets, balancer)
+
+    def plan_release(self, balancer: Balancer) -> tuple[Change, ...]:
+        """Return the changes that remove our targets, ports and tags."""
+        return plan.plan_release(balancer)
+
+    def build_ingress(self, desired: DesiredBalancer, balancer: Balancer) -> tuple[Ingress, ...] | None:
+        """Return the entries of the status, None to leave it as it is."""
+        return plan.build_ingress(desired, balancer)
+
+    # ---- reads
+
+    async def resolve_names(
+        self, parsed: ParsedRequest[DesiredBalancer]
+    ) -> ParsedRequest[DesiredBalancer] | Unanswered:
+        """Replace the names of certificates by ids. A found one is not asked for again."""
+        ids: dict[str, int | None] = {}
+        for name in parsed.desired.certificate_names:
+            known = (self.credential.generation, name)
+            if known not in self._certificates:
+                found = await self._api.list_items("/certificates", {"name": name}, Certificate)
+                if isinstance(found, Unanswered):
+                    return found
+                self._certificates |= {(known[0], each.name): each.id for each in found}
+            ids[name] = self._certificates.get(known)
+        return set_certificates(parsed, ids) if ids else parsed
+
+    async def list_balancers(self, cluster_uid: str) -> tuple[Balancer, ...] | Unanswered:
+        """Return all balancers with both tags of this cluster."""
+        selector = {"label_selector": f"{CLUSTER_LABEL}={cluster_uid}"}
+        listed = await self._api.list_items(_PATH, selector, LoadBalancer)
+        built = listed if isinstance(listed, Unanswered) else collect_all(map(build_balancer, listed))
+        if isinstance(built, Unanswered):
+            return built
+        return tuple(each for each in built if each.owner and each.owner.cluster_uid == cluster_uid)
+
+    async def get_balancer(self, balancer_id: str) -> Balancer | NotFound | Unanswered:
+        """Return the balancer with exactly this id."""
+        found = await self._api.get_item(_PATH, "load_balancer", balancer_id, LoadBalancer)
+        return build_balancer(found) if isinstance(found, LoadBalancer) else found
+
+    # ---- writes
+
+    async def create_balancer(
+        self, desired: DesiredBalancer, targets: tuple[Target, ...], owner: Owner
+    ) -> WriteResult:
+        """Create the balancer; without its targets, if the cloud rejects one of them."""
+        if desired.certificate_names or not desired.may_open_ports:
+            return WriteRejection(kind="invalid", reason="a field of the Service is invalid")
+        deadline = self._begin_write()
+        result = await self._create(desired, targets, owner, deadline)
+        if isinstance(result, ApiRejection) and result.is_of_a_target and targets:
+            result = await self._create(desired, (), owner, deadline)
+        if not isinstance(result, StartedCreation):
+            return _without_answer(result)
+        return await self._wait_for(result.action, deadline, str(result.load_balancer.id))
+
+    async def change_balancer(self, balancer_id: str, change: Change) -> WriteResult:
+        """Make one change; the outcome of an action that fails is unknown."""
+        if not ID.fullmatch(balancer_id):
+            return WriteRejection(kind="invalid", reason=f"{balancer_id!r} is not an id")
+        deadline = self._begin_write()
+        path = f"{_PATH}/{balancer_id}"
+        if change.action == "update":
+            updated = await self._api.write(
+                "PUT",
+                path,
+                change.body,
+                lambda each: read_write(each, UpdatedBalancer),
+                deadline=deadline,
+            )
+            return WriteSuccess() if isinstance(updated, UpdatedBalancer) else _without_answer(updated)
+        started = await self._api.write(
+            "POST",
+            f"{path}/actions/{change.action}",
+            change.body,
+            lambda each: read_write(each, StartedAction),
+            deadline=deadline,
+        )
+        if not isinstance(started, StartedAction):
+            return _without_answer(started)
+        return await self._wait_for(started.action, deadline)
+
+    async def delete_balancer(self, balancer_id: str) -> WriteResult | NotFound:
+        """Delete it."""
+        if not ID.fullmatch(balancer_id):
+            return WriteRejection(kind="invalid", reason=f"{balancer_id!r} is not an id")
+        deadline = self._begin_write()
+        result = await self._api.write(
+            "DELETE", f"{_PATH}/{balancer_id}", None, read_deletion, deadline=deadline
+        )
+        if isinstance(result, StartedAction):
+            return await self._wait_for(result.action, deadline)
+        if isinstance(result, Deleted):
+            return WriteSuccess()
+        return result if isinstance(result, NotFound) else _without_answer(result)
+
+    async def _create(
+        self, desired: DesiredBalancer, targets: tuple[Target, ...], owner: Owner, deadline: float
+    ) -> StartedCreation | WriteRejection | Unanswered:
+        body = msgspec.json.encode(build_creation(desired, targets, owner))
+        return await self._api.write(
+            "POST", _PATH, body, lambda each: read_write(each, StartedCreation), deadline=deadline
+        )
+
+    def _begin_write(self) -> float:
+        """Return the deadline."""
+        return asyncio.get_running_loop().time() + self.write_deadline_seconds
+
+    async def _wait_for(self, action: Action, deadline: float, balancer_id: str = "") -> WriteResult:
+        loop = asyncio.get_running_loop()
+        started, command, requests = loop.time(), action.command, 0
+        wait = min(self._action_times.seconds_until_first(command), (deadline - started) / 2)
+        while action.status == "running":
+            if loop.time() + wait >= deadline:
+                return UnknownOutcome(reason=f"{command} runs for {loop.time() - started:.0f} s")
+            await asyncio.sleep(wait)
+            found = await self._api.get_item("/actions", "action", str(action.id), Action, deadline=deadline)
+            requests += 1
+            wait = self._action_times.seconds_until_next(command, loop.time() - started)
+            if isinstance(found, Action):
+                action = found
+            else:
+                wait = max(wait, _PATIENCE_SECONDS)
+        if requests:
+            self._action_times.record(command, loop.time() - started, requests=requests)
+        if action.status == "success":
+            return WriteSuccess(balancer_id=balancer_id)
+        code = action.error.code if action.error else "without a code"
+        return UnknownOutcome(reason=f"{command} failed: {code}")
+
+
+def _without_answer(result: WriteRejection | Unanswered) -> WriteRejection | UnknownOutcome:
+    return UnknownOutcome(reason=result.reason) if isinstance(result, Unanswered) else result
