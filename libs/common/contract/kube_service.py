@@ -15,6 +15,8 @@ CLEANUP_FINALIZER: Final = "service.kubernetes.io/load-balancer-cleanup"
 BALANCER_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-balancer"
 # Set by an operator: the id of a balancer that is given up, because no credential for it returns.
 ABANDON_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-abandon"
+# Condition of the account's process, with negative polarity: absent on Services that are never blocked.
+BALANCER_BLOCKED_CONDITION: Final = "TalosLoadBalancerBlocked"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"  # the whole object again
 
 
@@ -63,10 +65,22 @@ class LoadBalancerStatus(msgspec.Struct, frozen=True, kw_only=True, omit_default
     ingress: tuple[LoadBalancerIngress, ...] = ()
 
 
+class KubeServiceCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One element of status.conditions (meta/v1 Condition)."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = 0
+    last_transition_time: str | None = None
+
+
 class KubeServiceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The fields of a Service's status that this project reads."""
 
     load_balancer: LoadBalancerStatus = LoadBalancerStatus()
+    conditions: tuple[KubeServiceCondition, ...] = ()
 
 
 class KubeService(ApiObject, frozen=True, kw_only=True):

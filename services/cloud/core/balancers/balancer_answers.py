@@ -1,0 +1,162 @@
+"""What the answers of the cloud prove about a Service's balancers, and which question comes next."""
+
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from libs.clouds.balancers import Balancer
+from libs.clouds.instances import CREDENTIAL_ANCHOR, NotFound, Unanswered
+from libs.common.contract.kube_service import ABANDON_ANNOTATION
+from services.cloud.core.balancers.balancer_record import BalancerRecord
+from services.cloud.core.balancers.balancer_steps import (
+    CreateUnsettled,
+    ListBalancers,
+    NoWitness,
+    ReadAnchor,
+    ReadBalancer,
+    Unready,
+    Wait,
+)
+from services.cloud.core.balancers.balancer_view import (
+    MAX_LATENESS,
+    Answer,
+    BalancerView,
+    CreateAttempt,
+    Listing,
+)
+
+# An older answer is asked for again: the balancers are listed each minute. So long may a double live.
+ANSWER_AGE: Final = timedelta(minutes=1)
+_RETRY: Final = timedelta(seconds=10)  # after no answer, unless the cloud names a time
+_MAX_RETRY_SECONDS: Final = 3600.0
+# The annotation's value where the record has no id: what a create of unknown result may have left is given
+# up.
+ABANDON_UNKNOWN: Final = "unknown"
+
+View = BalancerView[Any, Any]
+Question = ListBalancers | ReadBalancer | ReadAnchor | Wait
+
+
+def is_current(view: View, answer: Answer, age: timedelta = ANSWER_AGE) -> bool:
+    """Whether nothing has made the answer void: a write of ours, another credential, or time."""
+    is_of_credential = answer.generation == view.credential.generation
+    return is_of_credential and answer.began_at >= view.memory.valid_from and view.now - answer.began_at < age
+
+
+def get_listing(view: View) -> Listing | Question:
+    """Return the last complete listing, or the step to it."""
+    listing = view.listing
+    if listing is None or not is_current(view, listing):
+        return ListBalancers()
+    if isinstance(listing.answer, Unanswered):
+        return _wait_after(view, listing.answer, listing) or ListBalancers()
+    return listing
+
+
+def list_own(view: View, listing: Listing) -> tuple[Balancer, ...]:
+    """Return the listed balancers with the tags of this Service."""
+    if isinstance(listing.answer, Unanswered):
+        return ()
+    return tuple(each for each in listing.answer if each.owner == view.owner)
+
+
+def get_balancer(view: View, balancer_id: str) -> Balancer | NotFound | Question:
+    """Return the balancer with this id, by a current answer, or the step to it."""
+    lookup = view.lookups.get(balancer_id)
+    if lookup is None or not is_current(view, lookup):
+        return ReadBalancer(balancer_id)
+    if isinstance(lookup.answer, Unanswered):
+        return _wait_after(view, lookup.answer, lookup) or ReadBalancer(balancer_id)
+    return lookup.answer
+
+
+def observe_balancer(view: View, balancer_id: str) -> Balancer | NotFound | Question:
+    """As `get_balancer`, but a listing is enough: an idle balancer costs no request of its own."""
+    listing, lookup = view.listing, view.lookups.get(balancer_id)
+    is_due = listing is None or listing.generation != view.credential.generation
+    if listing is None or is_due or view.now - listing.began_at >= ANSWER_AGE:
+        return ListBalancers()
+    if is_current(view, listing) and (lookup is None or lookup.began_at < listing.began_at):
+        for each in list_own(view, listing):
+            if each.id == balancer_id:
+                return each
+    return get_balancer(view, balancer_id)
+
+
+def get_pause(answer: Unanswered) -> timedelta:
+    """Return when to ask again after no answer."""
+    seconds = answer.retry_after_seconds
+    return _RETRY if seconds is None else timedelta(seconds=min(seconds, _MAX_RETRY_SECONDS))
+
+
+def _wait_after(view: View, answer: Unanswered, asked: Answer) -> Wait | None:
+    """Return the wait after no answer; None if it is over."""
+    until = asked.ended_at + get_pause(answer)
+    return Wait(until, Unready(answer)) if view.now < until else None
+
+
+def find_next_listing(view: View) -> datetime:
+    """Return when the next listing is due."""
+    listing = view.listing
+    is_due = listing is None or view.now - listing.began_at >= ANSWER_AGE
+    return (view.now if listing is None or is_due else listing.began_at) + ANSWER_AGE
+
+
+# ---- what proves that something is gone
+
+
+def prove_gone(view: View, record: BalancerRecord) -> Question | None:
+    """Return the next step until it is proven that the recorded balancer, which is not found, is gone.
+
+    Proof is our own DELETE by this credential. Without it, the credential must find the recorded anchor.
+    """
+    if (record.id, view.credential.generation) in view.memory.deleted or is_abandoned(view, record):
+        return None
+    return _find_witness(view, record, view.lookups[record.id])
+
+
+def prove_unsettled_create(view: View, record: BalancerRecord, listing: Listing) -> Question | None:
+    """Return the next step until a listing without our tags proves that the recorded create left nothing."""
+    deadline, attempt = record.create_deadline, get_own_attempt(view, record)
+    if deadline is None or (attempt is not None and attempt.state in ("unsent", "rejected")):
+        return None
+    settled_at = deadline + MAX_LATENESS
+    if listing.began_at < settled_at:
+        until = min(settled_at, find_next_listing(view))
+        return Wait(until, CreateUnsettled()) if view.now < until else ListBalancers()
+    if attempt is not None and attempt.generation == view.credential.generation:
+        return None
+    return _find_witness(view, record, listing)
+
+
+def _find_witness(view: View, record: BalancerRecord, absence: Answer) -> Question | None:
+    """Return the next step until the credential is proven to be the recorded project's; then None."""
+    anchor, lookup = record.anchor, view.anchor_lookup
+    if (
+        anchor is not None
+        and anchor.kind == CREDENTIAL_ANCHOR
+        and anchor.id == view.credential.fingerprint != ""
+    ):
+        return None
+    if anchor is None or anchor.kind == CREDENTIAL_ANCHOR:
+        return Wait(find_next_listing(view), NoWitness(anchor=anchor))
+    if lookup is None or lookup.anchor != anchor or not is_current(view, lookup):
+        return ReadAnchor(anchor)
+    if lookup.began_at < absence.ended_at:
+        return ReadAnchor(anchor)
+    if isinstance(lookup.answer, Unanswered):
+        return _wait_after(view, lookup.answer, lookup) or ReadAnchor(anchor)
+    if isinstance(lookup.answer, NotFound):
+        return Wait(lookup.began_at + ANSWER_AGE, NoWitness(anchor=anchor))
+    return None
+
+
+def is_abandoned(view: View, record: BalancerRecord) -> bool:
+    """Return whether an operator has given up the recorded balancer, or what a create may have left."""
+    named = view.service.metadata.annotations.get(ABANDON_ANNOTATION, "")
+    return named == (record.id or ABANDON_UNKNOWN)
+
+
+def get_own_attempt(view: View, record: BalancerRecord) -> CreateAttempt | None:
+    """Return the create of this process for which the deadline was recorded, if it is this process's."""
+    attempt = view.memory.attempt
+    return attempt if attempt is not None and attempt.deadline == record.create_deadline else None

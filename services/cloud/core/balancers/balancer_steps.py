@@ -1,0 +1,232 @@
+"""The steps of one load balancer, and the reasons to wait. The shell executes one step and reads again."""
+
+from datetime import datetime
+from typing import Generic
+
+import msgspec
+
+from libs.clouds.balancers import ChangeT, DesiredT, Ingress, InvalidField, RejectionKind, Target
+from libs.clouds.instances import Unanswered
+from libs.common.contract.instances import InstanceAnchor
+from services.cloud.core.balancers.balancer_record import BalancerRecord
+
+# ---- why nothing can be done now
+
+
+class WaitReason(msgspec.Struct, frozen=True):
+    """Why nothing can be done now. By default it passes by itself, and nothing is reported."""
+
+    @property
+    def condition_reason(self) -> str:
+        """The reason of the Service's condition; "" = the condition stays as it is."""
+        return ""
+
+    def explain(self) -> str:
+        """Return it in words for the Service's owner; "" = nothing is reported."""
+        return ""
+
+
+class NotSelected(WaitReason, frozen=True):
+    """The Service does not select this account, and no record says that the account has its balancer."""
+
+
+class ListedLate(WaitReason, frozen=True):
+    """The cloud still lists what it does not find by id."""
+
+
+class Busy(WaitReason, frozen=True):
+    """Another change of the balancer runs."""
+
+    balancer_id: str
+
+
+class LeaseTooShort(WaitReason, frozen=True):
+    """The Lease may expire before a write ends."""
+
+
+class CreateUnsettled(WaitReason, frozen=True):
+    """A create whose result is unknown may still take effect."""
+
+
+class Settled(WaitReason, frozen=True, kw_only=True):
+    """The balancer is as desired, apart from invalid fields: what they describe stays as it is."""
+
+    balancer_id: str
+    desired: object
+    targets: tuple[Target, ...]
+    warnings: tuple[str, ...] = ()
+    invalid: tuple[InvalidField, ...] = ()
+
+    @property
+    def condition_reason(self) -> str:
+        return "InvalidField" if self.invalid else ""
+
+    def explain(self) -> str:
+        return (
+            f"the load balancer keeps its former values: {_list_fields(self.invalid)}" if self.invalid else ""
+        )
+
+
+class InvalidFields(WaitReason, frozen=True):
+    """Nothing is created while a field is invalid."""
+
+    fields: tuple[InvalidField, ...]
+
+    @property
+    def condition_reason(self) -> str:
+        return "InvalidField"
+
+    def explain(self) -> str:
+        return f"no load balancer is created: {_list_fields(self.fields)}"
+
+
+class Unready(WaitReason, frozen=True):
+    """The cloud did not answer."""
+
+    answer: Unanswered
+
+    @property
+    def condition_reason(self) -> str:
+        return "CredentialRejected" if self.answer.outcome in ("unauthorized", "forbidden") else ""
+
+    def explain(self) -> str:
+        return f"the cloud does not answer: {self.answer.reason}"
+
+
+class Rejected(WaitReason, frozen=True):
+    """The cloud has rejected the write, or its result is unknown; it is repeated after the pause."""
+
+    kind: RejectionKind | None  # None: unknown
+    reason: str
+
+    @property
+    def condition_reason(self) -> str:
+        return "" if self.kind in (None, "busy", "held_back") else "CloudRejected"
+
+    def explain(self) -> str:
+        return f"the cloud does not accept a change: {self.reason}"
+
+
+class NoWitness(WaitReason, frozen=True, kw_only=True):
+    """What the cloud does not find may exist: the credential may be another project's."""
+
+    anchor: InstanceAnchor | None  # the recorded one, which the credential does not find either
+
+    @property
+    def condition_reason(self) -> str:
+        return "ProjectNotProven"
+
+    def explain(self) -> str:
+        anchor = self.anchor
+        if anchor is None:
+            return "the cloud does not find the load balancer, and no recorded anchor proves the project"
+        return (
+            f"the cloud finds neither the load balancer nor the recorded {anchor.kind} {anchor.id}: the "
+            "credential may be another project's"
+        )
+
+
+class ForeignController(WaitReason, frozen=True):
+    """Another controller has a balancer for the Service, or has changed ours."""
+
+    reason: str
+
+    @property
+    def condition_reason(self) -> str:
+        return "OtherController"
+
+    def explain(self) -> str:
+        return self.reason
+
+
+class OtherAccount(WaitReason, frozen=True):
+    """Another account has the Service's balancer, and ends it first."""
+
+    account: str
+
+    def explain(self) -> str:
+        return f"account {self.account} has its load balancer, and must delete it first"
+
+
+def _list_fields(fields: tuple[InvalidField, ...]) -> str:
+    return "; ".join(f"{each.field}: {each.reason}" for each in fields)
+
+
+# ---- steps
+
+
+class BlockedCondition(msgspec.Struct, frozen=True, kw_only=True):
+    """Why this controller cannot do what the Service asks for. The Service has it only then."""
+
+    reason: str
+    message: str
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Do nothing until then, or until Service, Nodes or credential change. None = only until a change."""
+
+    until: datetime | None
+    reason: WaitReason
+
+
+class ListBalancers(msgspec.Struct, frozen=True):
+    """List all balancers of this cluster. Services that need it at the same time share one listing."""
+
+
+class ReadBalancer(msgspec.Struct, frozen=True):
+    """Read one balancer by id."""
+
+    balancer_id: str
+
+
+class ReadAnchor(msgspec.Struct, frozen=True):
+    """Read the recorded anchor by id."""
+
+    anchor: InstanceAnchor
+
+
+class RecordBalancer(msgspec.Struct, frozen=True):
+    """Add the finalizer and write the record in one patch of the Service, fenced by its resourceVersion."""
+
+    record: BalancerRecord
+
+
+class ReleaseService(msgspec.Struct, frozen=True):
+    """Remove finalizer and record in one patch, fenced by the resourceVersion."""
+
+    abandoned: str = ""  # the id that an operator gave up: the balancer may still exist
+
+
+class WriteStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Write addresses and condition into the Service's status, fenced by the resourceVersion."""
+
+    ingress: tuple[Ingress, ...] | None  # None: they stay as they are
+    condition: BlockedCondition | None  # None: the Service loses it
+
+
+class CreateBalancer(msgspec.Struct, Generic[DesiredT], frozen=True, kw_only=True):
+    """Create the balancer. The record has the deadline."""
+
+    desired: DesiredT
+    targets: tuple[Target, ...]
+
+
+class ChangeBalancer(msgspec.Struct, Generic[ChangeT], frozen=True, kw_only=True):
+    """Make one change. `is_release`: the balancer has to stay, and ours goes from it."""
+
+    balancer_id: str
+    change: ChangeT
+    is_release: bool = False
+
+
+class DeleteBalancer(msgspec.Struct, frozen=True):
+    """Delete a balancer of this Service."""
+
+    balancer_id: str
+    is_double: bool = False
+
+
+CloudRead = ListBalancers | ReadBalancer | ReadAnchor
+CloudWrite = CreateBalancer[DesiredT] | ChangeBalancer[ChangeT] | DeleteBalancer
+KubeWrite = RecordBalancer | ReleaseService | WriteStatus
+Step = Wait | CloudRead | KubeWrite | CreateBalancer[DesiredT] | ChangeBalancer[ChangeT] | DeleteBalancer

@@ -1,0 +1,206 @@
+"""All data that decides the next step of one load balancer, and what the process remembers of its writes."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, Generic, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from libs.clouds.balancers import (
+    Balancer,
+    BalancerPlanner,
+    ChangeT,
+    DesiredT,
+    Ingress,
+    Owner,
+    ParsedRequest,
+    RejectionKind,
+    UnknownOutcome,
+    WriteRejection,
+    WriteResult,
+    WriteSuccess,
+)
+from libs.clouds.instances import Anchor, Credential, NotFound, Unanswered
+from libs.common.contract.instances import InstanceAnchor
+from libs.common.contract.kube_service import KubeService
+from services.cloud.core.balancers.balancer_record import BalancerAccount
+from services.cloud.core.balancers.balancer_steps import (
+    ChangeBalancer,
+    CloudWrite,
+    CreateBalancer,
+    DeleteBalancer,
+    KubeWrite,
+    RecordBalancer,
+    WriteStatus,
+)
+from services.cloud.core.balancers.select_targets import TargetSelection
+
+# A request whose result is unknown may take effect this long after its deadline, and not later.
+MAX_LATENESS: Final = timedelta(minutes=1)
+_FIRST_PAUSE: Final = timedelta(seconds=5)  # as k8s.io/cloud-provider
+_LONGEST_PAUSE: Final = timedelta(minutes=5)
+_MAX_RETRY_AFTER_SECONDS: Final = 3600.0
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """When the cloud was asked, and with which credential: the one after the answer."""
+
+    began_at: datetime
+    ended_at: datetime
+    generation: int
+
+
+class Listing(Answer, frozen=True, kw_only=True):
+    """All balancers with the tags of this cluster."""
+
+    answer: tuple[Balancer, ...] | Unanswered
+
+
+class Lookup(Answer, frozen=True, kw_only=True):
+    """The balancer with exactly this id."""
+
+    balancer_id: str
+    answer: Balancer | NotFound | Unanswered
+
+
+class AnchorLookup(Answer, frozen=True, kw_only=True):
+    """The anchor with exactly this id."""
+
+    anchor: InstanceAnchor
+    answer: Anchor | NotFound | Unanswered
+
+
+class CreateAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """The create for which this process has recorded the deadline. A record with another one is not ours."""
+
+    deadline: datetime
+    state: Literal["unsent", "created", "rejected", "unknown"] = "unsent"
+    balancer_id: str = ""
+    generation: int = 0  # of the credential that sent it
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    """A write that is not repeated before `until`."""
+
+    key: Any  # equal for equal writes
+    until: datetime
+    failures: int
+    kind: RejectionKind | None  # None: its result is unknown
+    reason: str
+    generation: int  # of the credential
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """What this process knows of its own writes for one Service. Losing it costs time, and nothing else.
+
+    `valid_from` is the begin of the leadership, or the end of the last write: earlier answers are void.
+    """
+
+    valid_from: datetime
+    attempt: CreateAttempt | None = None
+    deleted: frozenset[tuple[str, int]] = frozenset()  # ids, with the generation of the credential
+    pauses: tuple[Pause, ...] = ()
+    ingress: tuple[Ingress, ...] | None = None  # last written into the status
+
+    def find_pause(self, step: CloudWrite[Any, Any], now: datetime, generation: int) -> Pause | None:
+        """Return the pause of this write, if it is not over. A new credential ends that of a rejection."""
+        key = _pause_key(step)
+        for each in self.pauses:
+            if each.key == key and now < each.until and (each.kind is None or each.generation == generation):
+                return each
+        return None
+
+
+class BalancerView(msgspec.Struct, Generic[DesiredT, ChangeT], frozen=True, kw_only=True):
+    """The Service as the API server returned it a moment ago, the answers of the cloud, and this process."""
+
+    service: KubeService
+    account: BalancerAccount
+    anchor: InstanceAnchor | None  # marks the project by the current credential; None = unknown
+    credential: Credential
+    owner: Owner
+    planner: BalancerPlanner[DesiredT, ChangeT]
+    parsed: ParsedRequest[DesiredT] | Unanswered  # with names resolved
+    selection: TargetSelection
+    listing: Listing | None  # the last one
+    lookups: Mapping[str, Lookup]  # the last one of each balancer
+    anchor_lookup: AnchorLookup | None
+    memory: Memory
+    lease_until: datetime  # when the Lease expires, unless it is renewed; by the clock of `now`
+    write_seconds: float  # `Balancers.write_deadline_seconds`
+    now: datetime
+
+
+def remember_write(
+    memory: Memory,
+    step: CloudWrite[Any, Any],
+    result: WriteResult | NotFound,
+    *,
+    deadline: datetime,
+    ended_at: datetime,
+    generation: int,
+) -> Memory:
+    """Return the memory after a write to the cloud; `deadline` is that of the request."""
+    key = _pause_key(step)
+    former = next((each for each in memory.pauses if each.key == key), None)
+    kept = [each for each in memory.pauses if each.key != key and ended_at < each.until + _LONGEST_PAUSE]
+    pause = None
+    if isinstance(result, WriteRejection | UnknownOutcome):
+        failures = former.failures if former else 0
+        pause = Pause(
+            key=key,
+            until=_find_end(result, failures, deadline, ended_at),
+            failures=failures + 1,
+            kind=result.kind if isinstance(result, WriteRejection) else None,
+            reason=result.reason,
+            generation=generation,
+        )
+    memory = replace(memory, valid_from=ended_at, pauses=(*kept, pause) if pause else tuple(kept))
+    match step:
+        case CreateBalancer() if memory.attempt is not None:
+            attempt = _settle(memory.attempt, result, generation)
+            return replace(memory, attempt=attempt)
+        case DeleteBalancer() if isinstance(result, WriteSuccess):
+            return replace(memory, deleted=memory.deleted | {(step.balancer_id, generation)})
+    return memory
+
+
+def remember_confirmed(memory: Memory, step: KubeWrite) -> Memory:
+    """Return the memory after a write that the API server has confirmed; any other result changes nothing."""
+    match step:
+        case RecordBalancer() if step.record.create_deadline is not None:
+            return replace(memory, attempt=CreateAttempt(deadline=step.record.create_deadline))
+        case WriteStatus() if step.ingress is not None:
+            return replace(memory, ingress=step.ingress)
+    return memory
+
+
+def _settle(attempt: CreateAttempt, result: WriteResult | NotFound, generation: int) -> CreateAttempt:
+    match result:
+        case WriteSuccess():
+            return replace(attempt, state="created", balancer_id=result.balancer_id, generation=generation)
+        case WriteRejection():
+            return replace(attempt, state="rejected", generation=generation)
+    return replace(attempt, state="unknown", generation=generation)
+
+
+def _find_end(
+    result: WriteRejection | UnknownOutcome, failures: int, deadline: datetime, ended_at: datetime
+) -> datetime:
+    """Return when the pause ends."""
+    if isinstance(result, UnknownOutcome):
+        return deadline + MAX_LATENESS
+    if result.retry_after_seconds is not None:
+        return ended_at + timedelta(seconds=min(result.retry_after_seconds, _MAX_RETRY_AFTER_SECONDS))
+    return ended_at + min(_FIRST_PAUSE * (1 << min(failures, 10)), _LONGEST_PAUSE)
+
+
+def _pause_key(step: CloudWrite[Any, Any]) -> Any:
+    """A create with other fields or targets is another write: it may succeed at once."""
+    match step:
+        case CreateBalancer():
+            return (step.desired, step.targets)
+        case ChangeBalancer():
+            return (step.balancer_id, step.change)
+    return step.balancer_id

@@ -1,0 +1,719 @@
+"""Each clause: what must be known before a paid object is created, changed, deleted or forgotten."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.clouds.balancers import UnknownOutcome, WriteRejection, WriteSuccess
+from libs.clouds.instances import CREDENTIAL_ANCHOR, Credential, NotFound, Unanswered
+from libs.common.contract.instances import InstanceAnchor
+from services.cloud.core.balancers.balancer_record import BalancerAccount, BalancerRecord
+from services.cloud.core.balancers.balancer_steps import (
+    BlockedCondition,
+    Busy,
+    ChangeBalancer,
+    CreateBalancer,
+    CreateUnsettled,
+    DeleteBalancer,
+    ForeignController,
+    InvalidFields,
+    LeaseTooShort,
+    ListBalancers,
+    ListedLate,
+    NotSelected,
+    NoWitness,
+    OtherAccount,
+    ReadAnchor,
+    ReadBalancer,
+    RecordBalancer,
+    Rejected,
+    ReleaseService,
+    Settled,
+    Unready,
+    Wait,
+    WriteStatus,
+)
+from services.cloud.core.balancers.balancer_view import (
+    CreateAttempt,
+    Memory,
+    remember_confirmed,
+    remember_write,
+)
+from services.cloud.core.balancers.plan_step import plan_step
+from services.cloud.core.balancers.select_targets import TargetSelection
+from tests.balancers import (
+    ADDRESS,
+    ANCHOR,
+    CREDENTIAL,
+    NODE,
+    OTHER_OWNER,
+    SILENCE,
+    WRITE_SECONDS,
+    at,
+    make_anchor_lookup,
+    make_balancer,
+    make_invalid,
+    make_listing,
+    make_lookup,
+    make_service,
+    make_view,
+)
+from tests.builders import NOW
+
+DEADLINE = at(60)
+LONG_AGO = at(-3600)
+RESERVED = BalancerRecord(account="prod", anchor=ANCHOR, create_deadline=DEADLINE)
+RECORDED = BalancerRecord(account="prod", anchor=ANCHOR, id="1")
+UNANCHORED = replace(RECORDED, anchor=None)
+BALANCER = make_balancer()
+FOUND = make_lookup("1", BALANCER)
+MISSING = make_lookup("1", NotFound())
+EMPTY = make_listing()
+UNSENT = Memory(valid_from=LONG_AGO, attempt=CreateAttempt(deadline=DEADLINE))
+RENEWED = Credential(2, NOW, "f2")
+
+
+def remember_create(result: Any, *, ended_at: Any = NOW, generation: int = 1) -> Memory:
+    create = CreateBalancer(desired="v1", targets=())
+    return remember_write(UNSENT, create, result, deadline=at(30), ended_at=ended_at, generation=generation)
+
+
+def wait_reason(step: Any) -> Any:
+    assert isinstance(step, Wait), step
+    return step.reason
+
+
+def blocked_reason(step: Any) -> str:
+    """The reason of the condition that this step writes."""
+    assert isinstance(step, WriteStatus), step
+    assert step.condition is not None
+    assert step.ingress is None
+    return step.condition.reason
+
+
+# ---- whose Service it is
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        make_service(own_class="other"),
+        make_service(kind="ClusterIP"),
+        make_service(kind="ClusterIP", finalizer=True),
+        make_service(is_deleting=True),
+        make_service(record=replace(RECORDED, account="other"), is_deleting=True),
+        make_service(record=replace(RECORDED, account="other"), own_class="other"),
+    ],
+)
+def test_a_service_that_is_not_this_accounts_is_left_alone(service: Any):
+    listing = make_listing(BALANCER)
+    assert wait_reason(plan_step(make_view(service, FOUND, listing=listing))) == NotSelected()
+
+
+def test_another_account_ends_its_balancer_before_this_one_begins():
+    record = replace(RECORDED, account="other")
+    view = make_view(make_service(record=record), listing=EMPTY)
+    assert wait_reason(plan_step(view)) == OtherAccount("other")
+    given_up = make_view(make_service(record=record, abandon="1"), listing=EMPTY)
+    assert plan_step(given_up) == ReleaseService(abandoned="1")
+
+
+def test_a_finalizer_without_a_record_stays_where_another_controller_may_have_set_it():
+    account = BalancerAccount(name="prod", load_balancer_class="talos-ccm/prod", is_default=True)
+    service = make_service(own_class=None, finalizer=True, is_deleting=True)
+    view = make_view(service, account=account, listing=EMPTY)
+    assert blocked_reason(plan_step(view)) == "OtherController"
+    own = make_service(finalizer=True, is_deleting=True)
+    assert plan_step(make_view(own, listing=EMPTY)) == ReleaseService()
+    assert plan_step(make_view(own, FOUND, listing=make_listing(BALANCER))) == DeleteBalancer("1")
+
+
+# ---- creation
+
+
+def test_a_create_is_recorded_with_the_finalizer_before_it_is_sent():
+    service = make_service()
+    assert plan_step(make_view(service)) == ListBalancers()
+    step = plan_step(make_view(service, listing=EMPTY))
+    assert step == RecordBalancer(RESERVED)
+    memory = remember_confirmed(Memory(valid_from=LONG_AGO), RecordBalancer(RESERVED))
+    selection = TargetSelection(targets=frozenset({NODE}), is_complete=True)
+    view = make_view(make_service(record=RESERVED), memory=memory, selection=selection)
+    assert plan_step(view) == CreateBalancer(desired="v1", targets=(NODE,))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"service": make_service()},  # a stale view: the record is not there
+        {"service": make_service(record=RESERVED, finalizer=False)},
+        {"memory": Memory(valid_from=LONG_AGO)},  # another process recorded it
+        {"memory": replace(UNSENT, attempt=CreateAttempt(deadline=at(59)))},
+        {"now": at(31)},  # the create would end after the recorded deadline
+    ],
+)
+def test_nothing_is_created_without_a_confirmed_finalizer_and_an_own_deadline(changes: dict[str, Any]):
+    fields = {"service": make_service(record=RESERVED), "memory": UNSENT, "listing": EMPTY} | changes
+    assert not isinstance(plan_step(make_view(**fields)), CreateBalancer)
+
+
+def test_the_id_of_a_created_balancer_is_recorded():
+    memory = remember_create(WriteSuccess(balancer_id="1"))
+    assert plan_step(make_view(make_service(record=RESERVED), memory=memory)) == RecordBalancer(RECORDED)
+
+
+@pytest.mark.parametrize("result", [UnknownOutcome(reason="no answer"), "of another process"])
+def test_a_create_of_unknown_result_is_repeated_only_after_a_late_listing_shows_nothing(result: Any):
+    is_own = isinstance(result, UnknownOutcome)
+    memory = remember_create(result) if is_own else Memory(valid_from=LONG_AGO)
+    service = make_service(record=RESERVED)
+    settled_at = 60 + 60
+    fields: dict[str, Any] = {"memory": memory, "lease_until": at(1000)}
+    early = make_view(service, now=at(20), listing=make_listing(at_second=5), **fields)
+    assert plan_step(early) == Wait(at(65), CreateUnsettled())
+    before = make_view(service, now=at(119), listing=make_listing(at_second=100), **fields)
+    assert plan_step(before) == Wait(at(settled_at), CreateUnsettled())
+    after = make_view(service, now=at(121), listing=make_listing(at_second=119), **fields)
+    assert plan_step(after) == ListBalancers()
+    witness = make_anchor_lookup(at_second=122)
+    late = make_view(
+        service, now=at(122), listing=make_listing(at_second=121), anchor_lookup=witness, **fields
+    )
+    step = plan_step(late)
+    assert isinstance(step, RecordBalancer)
+    assert step.record == replace(RESERVED, create_deadline=at(122 + 60))
+
+
+def test_a_create_of_unknown_result_that_is_listed_is_recorded():
+    memory = remember_create(UnknownOutcome(reason="no answer"))
+    service = make_service(record=RESERVED)
+    assert (
+        plan_step(make_view(service, now=at(1), memory=memory, listing=make_listing(at_second=-1)))
+        == ListBalancers()
+    )
+    view = make_view(service, now=at(2), memory=memory, listing=make_listing(BALANCER, at_second=1))
+    assert plan_step(view) == RecordBalancer(RECORDED)
+
+
+def test_an_absent_balancer_proves_nothing_by_the_credential_of_another_project():
+    service = make_service(record=RESERVED)
+    fields: dict[str, Any] = {"now": at(125), "listing": make_listing(at_second=121), "lease_until": at(1000)}
+    assert plan_step(make_view(service, **fields)) == ReadAnchor(ANCHOR)
+    before = make_anchor_lookup(at_second=120)
+    assert plan_step(make_view(service, anchor_lookup=before, **fields)) == ReadAnchor(ANCHOR)
+    elsewhere = make_anchor_lookup(NotFound(), at_second=122)
+    assert (
+        blocked_reason(plan_step(make_view(service, anchor_lookup=elsewhere, **fields))) == "ProjectNotProven"
+    )
+    silent = make_anchor_lookup(SILENCE, at_second=122)
+    assert wait_reason(plan_step(make_view(service, anchor_lookup=silent, **fields))) == Unready(SILENCE)
+
+
+def test_a_rejected_create_is_repeated_after_a_pause_with_another_deadline():
+    memory = remember_create(WriteRejection(kind="limit", reason="5 of 5 balancers", retry_after_seconds=20))
+    service = make_service(record=RESERVED)
+    listing = make_listing(at_second=1)
+    paused = plan_step(make_view(service, now=at(2), memory=memory, listing=listing))
+    assert paused == WriteStatus(
+        ingress=None,
+        condition=BlockedCondition(
+            reason="CloudRejected", message="the cloud does not accept a change: 5 of 5 balancers"
+        ),
+    )
+    told = make_service(record=RESERVED, condition=paused.condition)
+    assert wait_reason(plan_step(make_view(told, now=at(2), memory=memory, listing=listing))) == Rejected(
+        "limit", "5 of 5 balancers"
+    )
+    step = plan_step(make_view(service, now=at(21), memory=memory, listing=listing))
+    assert step == RecordBalancer(replace(RESERVED, create_deadline=at(21 + 60)))
+
+
+@pytest.mark.parametrize("service", [make_service(), make_service(record=RESERVED)])
+def test_an_invalid_field_prevents_the_creation(service: Any):
+    view = make_view(service, memory=UNSENT, listing=EMPTY, parsed=make_invalid())
+    step = plan_step(view)
+    assert blocked_reason(step) == "InvalidField"
+    told = make_service(
+        record=RESERVED if service.metadata.finalizers else None,
+        condition=step.condition,  # type: ignore[union-attr]
+    )
+    reason = wait_reason(plan_step(replace(view, service=told)))
+    assert reason == InvalidFields(make_invalid().invalid)
+
+
+@pytest.mark.parametrize("record", [None, RESERVED])
+def test_addresses_of_another_controller_stop_the_creation(record: BalancerRecord | None):
+    service = make_service(record=record, ingress=(ADDRESS,))
+    view = make_view(service, memory=UNSENT, listing=EMPTY)
+    assert blocked_reason(plan_step(view)) == "OtherController"
+
+
+def test_the_oldest_balancer_is_recorded_if_none_is():
+    young, old = make_balancer("1", created_at=at(-10)), make_balancer("2", created_at=at(-20))
+    other = make_balancer("3", created_at=at(-30), owner=OTHER_OWNER)
+    service = make_service(ingress=(ADDRESS,))  # its record was removed
+    step = plan_step(make_view(service, listing=make_listing(young, old, other)))
+    assert step == RecordBalancer(replace(RECORDED, id="2"))
+
+
+def test_a_balancer_with_tags_of_another_controller_is_not_recorded():
+    listing = make_listing(make_balancer(has_foreign_tags=True))
+    assert blocked_reason(plan_step(make_view(make_service(), listing=listing))) == "OtherController"
+
+
+# ---- an existing balancer
+
+
+def make_recorded(**changes: Any) -> Any:
+    fields: dict[str, Any] = {"record": RECORDED, "ingress": (ADDRESS,)}
+    return make_service(**(fields | changes))
+
+
+def test_an_idle_balancer_needs_one_listing_a_minute_and_no_other_request():
+    view = make_view(make_recorded(), listing=make_listing(BALANCER))
+    step = plan_step(view)
+    assert isinstance(wait_reason(step), Settled)
+    assert step == Wait(at(60), step.reason)  # type: ignore[union-attr]
+    assert plan_step(replace(view, now=at(60))) == ListBalancers()
+
+
+def test_a_difference_in_the_list_is_confirmed_by_id_before_it_is_changed():
+    drifted = make_balancer(details="v0")
+    view = make_view(make_recorded(), listing=make_listing(drifted))
+    assert plan_step(view) == ReadBalancer("1")
+    confirmed = make_view(make_recorded(), make_lookup("1", drifted), listing=make_listing(drifted))
+    assert plan_step(confirmed) == ChangeBalancer(balancer_id="1", change="set v1")
+    old = make_view(make_recorded(), make_lookup("1", drifted), now=at(11), listing=make_listing(drifted))
+    assert plan_step(old) == ReadBalancer("1")
+
+
+def test_a_new_node_costs_two_reads_beside_its_change():
+    selection = TargetSelection(targets=frozenset({NODE}), is_complete=True)
+    fields: dict[str, Any] = {"selection": selection, "listing": make_listing(BALANCER)}
+    service = make_recorded()
+    assert plan_step(make_view(service, **fields)) == ReadBalancer("1")
+    change = ChangeBalancer(balancer_id="1", change="add 1")
+    assert plan_step(make_view(service, FOUND, **fields)) == change
+    memory = remember_write(
+        Memory(valid_from=LONG_AGO), change, WriteSuccess(), deadline=at(30), ended_at=at(1), generation=1
+    )
+    assert plan_step(make_view(service, FOUND, now=at(2), memory=memory, **fields)) == ReadBalancer("1")
+    changed = make_lookup("1", make_balancer(targets=(NODE,)), at_second=2)
+    step = plan_step(make_view(service, changed, now=at(3), memory=memory, **fields))
+    assert isinstance(wait_reason(step), Settled)
+
+
+def test_a_rejected_change_blocks_no_other_one():
+    drifted = make_balancer(details="v0")
+    selection = TargetSelection(targets=frozenset({NODE}), is_complete=True)
+    change = ChangeBalancer(balancer_id="1", change="add 1")
+    memory = remember_write(
+        Memory(valid_from=LONG_AGO),
+        change,
+        WriteRejection(kind="limit", reason="25 of 25 targets"),
+        deadline=at(30),
+        ended_at=NOW,
+        generation=1,
+    )
+    fields: dict[str, Any] = {"selection": selection, "listing": make_listing(drifted), "memory": memory}
+    service = make_recorded()
+    step = plan_step(make_view(service, make_lookup("1", drifted), **fields))
+    assert step == ChangeBalancer(balancer_id="1", change="set v1")
+    done = make_view(service, FOUND, **fields)
+    assert blocked_reason(plan_step(done)) == "CloudRejected"
+    assert plan_step(replace(done, now=at(5))) == change  # the first pause is over
+    assert plan_step(replace(done, credential=RENEWED)) == ListBalancers()
+    renewed = make_view(
+        service,
+        make_lookup("1", BALANCER, generation=2),
+        credential=RENEWED,
+        **(fields | {"listing": make_listing(BALANCER, generation=2)}),
+    )
+    assert plan_step(renewed) == change  # the rejection was the old credential's
+
+
+def test_a_change_of_unknown_result_is_not_repeated_for_a_minute_after_its_deadline():
+    drifted = make_balancer(details="v0")
+    change = ChangeBalancer(balancer_id="1", change="set v1")
+    memory = remember_write(
+        Memory(valid_from=LONG_AGO),
+        change,
+        UnknownOutcome(reason="no answer"),
+        deadline=at(30),
+        ended_at=at(10),
+        generation=1,
+    )
+    fields: dict[str, Any] = {"memory": memory, "lease_until": at(1000)}
+
+    def plan_at(second: float, generation: int = 1) -> Any:
+        view = make_view(
+            make_recorded(),
+            make_lookup("1", drifted, at_second=second, generation=generation),
+            now=at(second),
+            listing=make_listing(drifted, at_second=second - 1, generation=generation),
+            credential=RENEWED if generation == 2 else CREDENTIAL,
+            **fields,
+        )
+        return plan_step(view)
+
+    assert wait_reason(plan_at(20)) == Rejected(None, "no answer")
+    assert wait_reason(plan_at(89, generation=2)) == Rejected(None, "no answer")
+    assert plan_at(90) == change
+
+
+def test_pauses_grow_until_five_minutes():
+    change = ChangeBalancer(balancer_id="1", change="set v1")
+    memory, seconds = Memory(valid_from=LONG_AGO), []
+    now = NOW
+    for _ in range(9):
+        rejection = WriteRejection(kind="limit", reason="quota")
+        memory = remember_write(memory, change, rejection, deadline=now, ended_at=now, generation=1)
+        seconds.append((memory.pauses[0].until - now).total_seconds())
+        now = memory.pauses[0].until
+    assert seconds == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+    memory = remember_write(memory, change, WriteSuccess(), deadline=now, ended_at=now, generation=1)
+    assert memory.pauses == ()
+
+
+@pytest.mark.parametrize("second", [WRITE_SECONDS - 1, WRITE_SECONDS])
+def test_a_write_begins_only_if_the_lease_outlives_its_deadline(second: float):
+    drifted = make_balancer(details="v0")
+    views = {
+        "create": make_view(make_service(record=RESERVED), memory=UNSENT),
+        "change": make_view(make_recorded(), make_lookup("1", drifted), listing=make_listing(drifted)),
+        "delete": make_view(make_service(record=RECORDED, is_deleting=True), FOUND),
+    }
+    for view in views.values():
+        step = plan_step(replace(view, lease_until=at(second)))
+        if second < WRITE_SECONDS:
+            assert wait_reason(step) == LeaseTooShort()
+        else:
+            assert isinstance(step, CreateBalancer | ChangeBalancer | DeleteBalancer)
+
+
+def test_a_busy_balancer_is_not_changed():
+    busy = make_balancer(details="v0", is_busy=True)
+    view = make_view(make_recorded(), make_lookup("1", busy), listing=make_listing(busy))
+    assert wait_reason(plan_step(view)) == Busy("1")
+
+
+@pytest.mark.parametrize("changes", [{"owner": OTHER_OWNER}, {"owner": None}, {"has_foreign_tags": True}])
+@pytest.mark.parametrize("is_deleting", [True, False])
+def test_a_recorded_balancer_with_other_tags_is_not_touched(changes: dict[str, Any], is_deleting: bool):
+    other = make_balancer(details="v0", **changes)
+    view = make_view(
+        make_recorded(is_deleting=is_deleting, ingress=()),
+        make_lookup("1", other),
+        listing=make_listing(other),
+    )
+    step = plan_step(view)
+    if is_deleting and "owner" in changes:
+        assert step == ReleaseService()
+    else:
+        assert blocked_reason(step) == "OtherController"
+
+
+def test_a_double_is_deleted_if_the_recorded_balancer_exists():
+    double = make_balancer("2", created_at=at(-99))
+    listing = make_listing(BALANCER, double)
+    service = make_recorded()
+    assert plan_step(make_view(service, listing=listing)) == ReadBalancer("2")
+    found = make_lookup("2", double)
+    assert plan_step(make_view(service, found, listing=listing)) == DeleteBalancer("2", is_double=True)
+    untagged = make_lookup("2", replace(double, owner=None))
+    assert isinstance(wait_reason(plan_step(make_view(service, untagged, listing=listing))), Settled)
+    gone = make_lookup("2", NotFound())
+    assert isinstance(wait_reason(plan_step(make_view(service, gone, listing=listing))), Settled)
+    missing = make_view(service, found, MISSING, listing=make_listing(double))
+    assert plan_step(missing) == ReadAnchor(ANCHOR)
+
+
+def test_a_double_that_cannot_be_deleted_now_delays_no_change():
+    double = make_balancer("2")
+    memory = remember_write(
+        Memory(valid_from=LONG_AGO),
+        DeleteBalancer("2", is_double=True),
+        WriteRejection(kind="in_use", reason="protected"),
+        deadline=at(30),
+        ended_at=at(-1),
+        generation=1,
+    )
+    drifted = make_lookup("1", make_balancer(details="v0"))
+    view = make_view(
+        make_recorded(),
+        drifted,
+        make_lookup("2", double),
+        memory=memory,
+        listing=make_listing(BALANCER, double),
+    )
+    assert plan_step(view) == ChangeBalancer(balancer_id="1", change="set v1")
+
+
+def test_a_lost_finalizer_is_added_again():
+    view = make_view(make_recorded(finalizer=False), listing=make_listing(BALANCER))
+    assert plan_step(view) == RecordBalancer(RECORDED)
+
+
+def test_the_anchor_is_recorded_again_when_the_account_has_another_one():
+    anchor = InstanceAnchor(kind="network", id="4712")
+    view = make_view(make_recorded(), anchor=anchor, listing=make_listing(BALANCER))
+    assert plan_step(view) == RecordBalancer(replace(RECORDED, anchor=anchor))
+    unknown = make_view(make_recorded(), anchor=None, listing=make_listing(BALANCER))
+    assert isinstance(wait_reason(plan_step(unknown)), Settled)
+
+
+def test_a_balancer_that_vanished_is_replaced_after_a_witness():
+    listing = make_listing(at_second=1)
+    view = make_view(make_recorded(), MISSING, now=at(2), listing=listing)
+    assert plan_step(view) == ReadAnchor(ANCHOR)
+    proven = replace(view, anchor_lookup=make_anchor_lookup(at_second=1))
+    assert plan_step(proven) == WriteStatus(ingress=(), condition=None)
+    without_address = replace(proven, service=make_recorded(ingress=()))
+    assert plan_step(without_address) == RecordBalancer(replace(RESERVED, create_deadline=at(62)))
+
+
+# ---- the status
+
+
+def test_the_addresses_are_written_and_repaired():
+    view = make_view(make_service(record=RECORDED), FOUND, listing=make_listing(BALANCER))
+    assert plan_step(view) == WriteStatus(ingress=(ADDRESS,), condition=None)
+    other = make_service(record=RECORDED, ingress=(replace(ADDRESS, ip="192.0.2.9"),))
+    assert plan_step(replace(view, service=other)) == WriteStatus(ingress=(ADDRESS,), condition=None)
+    proxy = make_service(record=RECORDED, ingress=(replace(ADDRESS, is_proxy=True),))
+    assert plan_step(replace(view, service=proxy)) == WriteStatus(ingress=(ADDRESS,), condition=None)
+
+
+def test_a_status_that_another_controller_overwrites_stops_this_one():
+    written = remember_confirmed(Memory(valid_from=LONG_AGO), WriteStatus(ingress=(ADDRESS,), condition=None))
+    other = make_service(record=RECORDED, ingress=(replace(ADDRESS, ip="192.0.2.9"),))
+    view = make_view(other, FOUND, listing=make_listing(BALANCER), memory=written)
+    assert blocked_reason(plan_step(view)) == "OtherController"
+    emptied = replace(view, service=make_service(record=RECORDED))
+    assert plan_step(emptied) == WriteStatus(ingress=(ADDRESS,), condition=None)
+
+
+def test_a_condition_goes_when_the_balancer_is_as_desired_and_stays_while_that_is_unknown():
+    condition = BlockedCondition(reason="CloudRejected", message="quota")
+    view = make_view(make_recorded(condition=condition), listing=make_listing(BALANCER))
+    assert plan_step(view) == WriteStatus(ingress=None, condition=None)
+    silent = replace(view, parsed=SILENCE)
+    assert wait_reason(plan_step(silent)) == Unready(SILENCE)
+
+
+def test_invalid_fields_of_an_existing_balancer_are_told_and_other_changes_go_on():
+    drifted = make_balancer(details="v0")
+    view = make_view(
+        make_recorded(), make_lookup("1", drifted), listing=make_listing(drifted), parsed=make_invalid()
+    )
+    assert plan_step(view) == ChangeBalancer(balancer_id="1", change="set v1")
+    assert blocked_reason(plan_step(replace(view, lookups={"1": FOUND}))) == "InvalidField"
+
+
+def test_a_credential_that_is_rejected_is_a_condition():
+    rejected = Unanswered("unauthorized", "the token is not valid")
+    view = make_view(make_recorded(), make_lookup("1", rejected), listing=make_listing(answer=rejected))
+    assert blocked_reason(plan_step(view)) == "CredentialRejected"
+    silent = make_view(make_recorded(), make_lookup("1", SILENCE), listing=make_listing(answer=SILENCE))
+    assert plan_step(silent) == Wait(at(10), Unready(SILENCE))
+    assert plan_step(replace(silent, now=at(10))) == ReadBalancer("1")
+
+
+# ---- the end
+
+ENDINGS = {
+    "deleted": make_service(record=RECORDED, is_deleting=True),
+    "another type": make_service(record=RECORDED, kind="ClusterIP"),
+    "another class": make_service(record=RECORDED, own_class="other"),
+}
+
+
+@pytest.mark.parametrize("service", ENDINGS.values(), ids=ENDINGS)
+def test_the_finalizer_goes_after_our_delete_then_not_found_and_an_empty_list(service: Any):
+    assert plan_step(make_view(service)) == ReadBalancer("1")
+    delete = DeleteBalancer("1")
+    assert plan_step(make_view(service, FOUND)) == delete
+    memory = remember_write(
+        Memory(valid_from=LONG_AGO), delete, WriteSuccess(), deadline=at(30), ended_at=at(1), generation=1
+    )
+    fields: dict[str, Any] = {"now": at(3), "memory": memory}
+    assert plan_step(make_view(service, MISSING, listing=EMPTY, **fields)) == ReadBalancer("1")
+    gone = make_lookup("1", NotFound(), at_second=2)
+    assert plan_step(make_view(service, gone, listing=EMPTY, **fields)) == ListBalancers()
+    listed = make_view(service, gone, listing=make_listing(BALANCER, at_second=2), **fields)
+    assert plan_step(listed) == Wait(at(7), ListedLate())
+    assert plan_step(replace(listed, now=at(7))) == ListBalancers()
+    empty = make_listing(at_second=2)
+    assert plan_step(make_view(service, gone, listing=empty, **fields)) == ReleaseService()
+    renewed = make_view(
+        service,
+        make_lookup("1", NotFound(), at_second=2, generation=2),
+        listing=make_listing(at_second=2, generation=2),
+        credential=RENEWED,
+        **fields,
+    )
+    assert plan_step(renewed) == ReadAnchor(ANCHOR)
+
+
+def test_not_found_after_a_delete_is_no_proof():
+    memory = remember_write(
+        Memory(valid_from=LONG_AGO),
+        DeleteBalancer("1"),
+        NotFound(),
+        deadline=at(30),
+        ended_at=at(-1),
+        generation=1,
+    )
+    view = make_view(ENDINGS["deleted"], MISSING, listing=EMPTY, memory=memory)
+    assert plan_step(view) == ReadAnchor(ANCHOR)
+
+
+@pytest.mark.parametrize(
+    ("record", "changes", "expected"),
+    [
+        (RECORDED, {}, ReadAnchor(ANCHOR)),
+        (RECORDED, {"anchor_lookup": make_anchor_lookup()}, ReleaseService()),
+        (RECORDED, {"anchor_lookup": make_anchor_lookup(at_second=-1)}, ReadAnchor(ANCHOR)),
+        (RECORDED, {"anchor_lookup": make_anchor_lookup(generation=2)}, ReadAnchor(ANCHOR)),
+        (RECORDED, {"anchor_lookup": make_anchor_lookup(NotFound())}, "ProjectNotProven"),
+        (UNANCHORED, {}, "ProjectNotProven"),
+        (replace(RECORDED, anchor=InstanceAnchor(kind=CREDENTIAL_ANCHOR, id="f1")), {}, ReleaseService()),
+        (replace(RECORDED, anchor=InstanceAnchor(kind=CREDENTIAL_ANCHOR, id="f2")), {}, "ProjectNotProven"),
+        (
+            replace(RECORDED, anchor=InstanceAnchor(kind=CREDENTIAL_ANCHOR, id="")),
+            {"credential": Credential(1, NOW)},
+            "ProjectNotProven",
+        ),
+    ],
+)
+def test_without_our_delete_not_found_needs_a_witness(record: Any, changes: dict[str, Any], expected: Any):
+    service = make_service(record=record, is_deleting=True)
+    step = plan_step(make_view(service, MISSING, listing=EMPTY, **changes))
+    assert (blocked_reason(step) if isinstance(expected, str) else step) == expected
+
+
+@pytest.mark.parametrize(
+    "memory", [Memory(valid_from=LONG_AGO), remember_create(UnknownOutcome(reason="lost"))]
+)
+def test_a_create_that_may_take_effect_keeps_the_finalizer(memory: Memory):
+    service = make_service(record=RESERVED, is_deleting=True)
+    view = make_view(service, now=at(100), memory=memory, listing=make_listing(at_second=90))
+    assert plan_step(view) == Wait(at(120), CreateUnsettled())
+    witness = make_anchor_lookup(at_second=121)
+    late = make_view(
+        service, now=at(122), memory=memory, listing=make_listing(at_second=121), anchor_lookup=witness
+    )
+    assert plan_step(late) == ReleaseService()
+
+
+def test_a_create_that_was_not_sent_or_rejected_keeps_no_finalizer():
+    service = make_service(record=RESERVED, is_deleting=True)
+    rejected = remember_create(WriteRejection(kind="limit", reason="quota"), ended_at=at(-1))
+    for memory in (UNSENT, rejected):
+        assert plan_step(make_view(service, memory=memory, listing=EMPTY)) == ReleaseService()
+
+
+def test_what_was_created_and_not_recorded_is_deleted():
+    service = make_service(record=RESERVED, is_deleting=True)
+    memory = remember_create(WriteSuccess(balancer_id="1"), ended_at=at(-1))
+    assert plan_step(make_view(service, memory=memory)) == ReadBalancer("1")
+    assert plan_step(make_view(service, FOUND, memory=memory)) == DeleteBalancer("1")
+
+
+def test_every_balancer_of_the_service_is_deleted():
+    double = make_balancer("2")
+    memory = Memory(valid_from=LONG_AGO, deleted=frozenset({("1", 1)}))
+    fields: dict[str, Any] = {"memory": memory, "listing": make_listing(double)}
+    service = ENDINGS["deleted"]
+    assert plan_step(make_view(service, MISSING, **fields)) == ReadBalancer("2")
+    assert plan_step(make_view(service, MISSING, make_lookup("2", double), **fields)) == DeleteBalancer("2")
+
+
+def test_a_protected_balancer_is_released_and_stays():
+    protected = make_balancer(is_protected=True)
+    release = ChangeBalancer(balancer_id="1", change="untag", is_release=True)
+    service = ENDINGS["deleted"]
+    assert plan_step(make_view(service, make_lookup("1", protected))) == release
+    released = make_lookup("1", replace(protected, owner=None))
+    assert plan_step(make_view(service, released, listing=EMPTY)) == ReleaseService()
+
+
+@pytest.mark.parametrize(
+    ("record", "named", "is_given_up"),
+    [
+        (RECORDED, "1", True),
+        (RECORDED, "2", False),
+        (RESERVED, "unknown", True),
+        (RECORDED, "unknown", False),
+    ],
+)
+def test_an_operator_may_give_up_the_balancer_by_its_id(record: Any, named: str, is_given_up: bool):
+    service = make_service(record=record, is_deleting=True, abandon=named)
+    rejected = Unanswered("unauthorized", "the token is not valid")
+    view = make_view(service, make_lookup("1", rejected), listing=make_listing(answer=rejected))
+    expected = ReleaseService(abandoned=named)
+    assert (plan_step(view) == expected) is is_given_up
+
+
+def test_a_vanished_balancer_of_another_project_is_given_up_and_replaced():
+    view = make_view(make_service(record=RECORDED, abandon="1"), MISSING, listing=EMPTY)
+    assert plan_step(view) == RecordBalancer(RESERVED)
+
+
+def test_the_addresses_go_before_the_balancer_but_only_ours():
+    service = make_service(record=RECORDED, is_deleting=True, ingress=(ADDRESS,))
+    assert plan_step(make_view(service, FOUND)) == WriteStatus(ingress=(), condition=None)
+    other = make_service(record=RECORDED, is_deleting=True, ingress=(replace(ADDRESS, ip="192.0.2.9"),))
+    assert plan_step(make_view(other, FOUND)) == DeleteBalancer("1")
+    written = Memory(valid_from=LONG_AGO, deleted=frozenset({("1", 1)}), ingress=(ADDRESS,))
+    gone = make_view(service, MISSING, listing=EMPTY, memory=written)
+    assert plan_step(gone) == WriteStatus(ingress=(), condition=None)
+
+
+def test_the_condition_goes_with_the_finalizer():
+    condition = BlockedCondition(reason="CloudRejected", message="quota")
+    service = make_service(record=RESERVED, is_deleting=True, condition=condition)
+    view = make_view(service, memory=UNSENT, listing=EMPTY)
+    assert plan_step(view) == WriteStatus(ingress=None, condition=None)
+
+
+def test_answers_of_another_credential_and_those_before_a_write_are_void():
+    service = make_recorded()
+    other = make_view(service, FOUND, listing=make_listing(BALANCER, generation=2))
+    assert plan_step(other) == ListBalancers()
+    memory = Memory(valid_from=at(1))
+    before = make_view(service, FOUND, now=at(2), memory=memory, listing=make_listing(BALANCER))
+    assert plan_step(before) == ReadBalancer("1")
+    ending = make_view(ENDINGS["deleted"], FOUND, now=at(2), memory=memory)
+    assert plan_step(ending) == ReadBalancer("1")
+    created = make_view(make_service(), now=at(2), memory=memory, listing=EMPTY)
+    assert plan_step(created) == ListBalancers()
+    assert plan_step(make_view(make_service(), now=at(60), listing=EMPTY)) == ListBalancers()
+    assert isinstance(plan_step(make_view(make_service(), now=at(59), listing=EMPTY)), RecordBalancer)
+
+
+def test_a_witness_is_the_recorded_anchor():
+    other = replace(make_anchor_lookup(), anchor=InstanceAnchor(kind="network", id="4712"))
+    view = make_view(ENDINGS["deleted"], MISSING, listing=EMPTY, anchor_lookup=other)
+    assert plan_step(view) == ReadAnchor(ANCHOR)
+
+
+def test_what_is_foreign_is_never_deleted_at_the_end():
+    foreign = make_balancer(has_foreign_tags=True)
+    view = make_view(ENDINGS["deleted"], make_lookup("1", foreign))
+    assert blocked_reason(plan_step(view)) == "OtherController"
+    told = make_service(
+        record=RECORDED,
+        is_deleting=True,
+        condition=plan_step(view).condition,  # type: ignore[union-attr]
+    )
+    assert isinstance(wait_reason(plan_step(replace(view, service=told))), ForeignController)
+
+
+def test_no_witness_is_read_again_after_a_minute():
+    condition = BlockedCondition(reason="ProjectNotProven", message=NoWitness(anchor=ANCHOR).explain())
+    service = make_service(record=RECORDED, is_deleting=True, condition=condition)
+    view = make_view(service, MISSING, anchor_lookup=make_anchor_lookup(NotFound()))
+    assert plan_step(view) == Wait(at(60), NoWitness(anchor=ANCHOR))
+    assert plan_step(replace(view, now=at(60))) == ReadBalancer("1")
