@@ -9,12 +9,14 @@ from typing import Final
 
 import msgspec
 
+from libs.common.contract.kube_service import LoadBalancerIngress
 from libs.testbed.child_process import ChildExited, ChildProcess, make_directory
 from libs.testbed.control_plane.build import NATIVE, build_program
 from libs.testbed.control_plane.control_plane import ControlPlane
 
 CLOUD_NODE: Final = "cloud-node-controller"
 NODE_LIFECYCLE: Final = "cloud-node-lifecycle-controller"
+SERVICE_LB: Final = "service-lb-controller"
 
 
 class CloudInstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +32,24 @@ class CloudInstance(msgspec.Struct, frozen=True, kw_only=True):
     shutdown: bool = False
 
 
+class BalancerTreatment(msgspec.Struct, frozen=True, kw_only=True):
+    """How the cloud treats the load balancer of one Service."""
+
+    ingress: tuple[LoadBalancerIngress, ...] = ()
+    error: str = ""  # of every write; "" = success
+    # After a failed creation; 0 = by the service controller's own back-off, which begins with 5 s
+    retry_seconds: float = 0.0
+
+
+class _Balancer(msgspec.Struct, frozen=True):
+    service: str
+    nodes: tuple[str, ...]
+
+
 class _Cloud(msgspec.Struct, frozen=True, kw_only=True):
     scheme: str
     instances: list[CloudInstance]
+    treatments: dict[str, BalancerTreatment]
 
 
 class NativeCcm:
@@ -45,6 +62,8 @@ class NativeCcm:
         self._file = run_dir / "cloud.json"
         self._scheme = scheme
         self._instances: dict[str, CloudInstance] = {}
+        self._treatments: dict[str, BalancerTreatment] = {}
+        self._balancers = make_directory(run_dir / "balancers")
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -63,7 +82,6 @@ class NativeCcm:
         `monitor_seconds` is the interval between checks of Nodes that are not ready (default elsewhere: 5).
         Raises ChildExited at the end if the program has exited.
         """
-        make_directory(run_dir)
         native = cls(run_dir, scheme)
         native.put_instances(*instances)
         kubeconfig = api.kubeconfig(cls.USER, ["system:masters"])
@@ -90,8 +108,21 @@ class NativeCcm:
         del self._instances[name]
         self._write_cloud_file()
 
+    def treat_balancer(self, service: str, treatment: BalancerTreatment) -> None:
+        """Treat the load balancer of this Service (`<namespace>/<name>`) so from now on."""
+        self._treatments[service] = treatment
+        self._write_cloud_file()
+
+    def list_balancers(self) -> dict[str, tuple[str, ...]]:
+        """List the names of the Nodes that are targets, by Service."""
+        files = self._balancers.glob("*.json")
+        balancers = [msgspec.json.decode(file.read_bytes(), type=_Balancer) for file in files]
+        return {balancer.service: balancer.nodes for balancer in balancers}
+
     def _write_cloud_file(self) -> None:
-        cloud = _Cloud(scheme=self._scheme, instances=list(self._instances.values()))
+        cloud = _Cloud(
+            scheme=self._scheme, instances=list(self._instances.values()), treatments=self._treatments
+        )
         fresh = self._file.with_suffix(".fresh")
         fresh.write_bytes(msgspec.json.encode(cloud))
         fresh.replace(self._file)
@@ -111,5 +142,8 @@ def _build_flags(
         "--authentication-skip-lookup",
         "--configure-cloud-routes=false",
         f"--node-monitor-period={monitor_seconds:g}s",
+        "--concurrent-service-syncs=32",
+        "--kube-api-qps=500",
+        "--kube-api-burst=500",
         "--v=2",
     ]

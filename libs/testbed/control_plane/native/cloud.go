@@ -16,6 +16,8 @@ import (
 type content struct {
 	Scheme    string     `json:"scheme"` // of its providerIDs
 	Instances []instance `json:"instances"`
+	// Of load balancers, by namespace/name of the Service; without an entry they have no address
+	Treatments map[string]treatment `json:"treatments"`
 }
 
 type instance struct {
@@ -70,12 +72,8 @@ func (c cloud) InstanceMetadata(_ context.Context, node *v1.Node) (*cloudprovide
 // find searches by providerID if the Node has one, else by name. A providerID of another scheme is an error, and
 // so is an unknown name without a providerID: the Node may belong to another cloud.
 func (c cloud) find(node *v1.Node) (*instance, error) {
-	text, err := os.ReadFile(c.file)
+	now, err := c.read()
 	if err != nil {
-		return nil, err
-	}
-	var now content
-	if err := json.Unmarshal(text, &now); err != nil {
 		return nil, err
 	}
 	id := node.Spec.ProviderID
@@ -93,10 +91,22 @@ func (c cloud) find(node *v1.Node) (*instance, error) {
 	return nil, nil
 }
 
+func (c cloud) read() (content, error) {
+	var now content
+	text, err := os.ReadFile(c.file)
+	if err != nil {
+		return now, err
+	}
+	return now, json.Unmarshal(text, &now)
+}
+
+func (c cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
+	return &balancers{cloud: c}, true
+}
+
 func (c cloud) InstancesV2() (cloudprovider.InstancesV2, bool)                    { return c, true }
 func (c cloud) ProviderName() string                                              { return "native" }
 func (c cloud) HasClusterID() bool                                                { return true }
-func (c cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool)                  { return nil, false }
 func (c cloud) Instances() (cloudprovider.Instances, bool)                        { return nil, false }
 func (c cloud) Zones() (cloudprovider.Zones, bool)                                { return nil, false }
 func (c cloud) Clusters() (cloudprovider.Clusters, bool)                          { return nil, false }
