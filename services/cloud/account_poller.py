@@ -22,12 +22,7 @@ from libs.common.contract.events import (
 from libs.common.contract.instances import InstanceAnchor
 from libs.common.observability import metrics
 from libs.common.service.service import run_together
-from services.cloud.core.instance_schedule import (
-    ANCHOR_INTERVAL_SECONDS,
-    MAX_NEW_PER_STEP,
-    ROUND_INTERVAL_SECONDS,
-    InstanceSchedule,
-)
+from services.cloud.core.instance_schedule import MAX_NEW_PER_STEP, InstanceSchedule, QueryIntervals
 from services.cloud.core.judge_round import (
     Account,
     InstanceAnswer,
@@ -69,10 +64,11 @@ class AccountPoller:
     monotonic: Callable[[], float]
     now: Callable[[], datetime]
     step_seconds: float
+    intervals: QueryIntervals
     requests_per_minute: int
 
     def __post_init__(self) -> None:
-        self.schedule = InstanceSchedule()
+        self.schedule = InstanceSchedule(intervals=self.intervals)
         self._anchor: Anchor | None = None
         self._anchor_credential: Credential | None = None  # which has found the anchor, or that there is none
         self._failure = ""
@@ -116,7 +112,7 @@ class AccountPoller:
             return
         suspects = self.schedule.select_suspects(self.nodes, self.monotonic())
         if suspects:
-            self.schedule.next_round_at = self.monotonic() + ROUND_INTERVAL_SECONDS
+            self.schedule.next_round_at = self.monotonic() + self.intervals.round
             await self._query_round(suspects, self._select_witnesses(suspects), budget=self._round_budget)
 
     def _select_witnesses(self, suspects: Sequence[CloudNode]) -> Sequence[CloudNode]:
@@ -147,10 +143,10 @@ class AccountPoller:
         if query.credential != before:
             return  # the next step asks with the new credential
         if isinstance(found, Unanswered):
-            self.schedule.next_anchor_at = self.monotonic() + ROUND_INTERVAL_SECONDS
+            self.schedule.next_anchor_at = self.monotonic() + self.intervals.round
             return
         self._anchor, self._anchor_credential = found, before
-        self.schedule.next_anchor_at = self.monotonic() + ANCHOR_INTERVAL_SECONDS
+        self.schedule.next_anchor_at = self.monotonic() + self.intervals.anchor
 
     async def list_all(self) -> None:
         """List all instances. Presence is an answer; absence is only a reason to ask for the id."""

@@ -79,6 +79,7 @@ class CloudService:
             now=dependencies.now,
             step_seconds=settings.step_seconds,
             requests_per_minute=settings.requests_per_minute,
+            intervals=settings.intervals,
         )
         self.metadata = MetadataPoller(
             poller=self.poller,
@@ -139,6 +140,7 @@ def build_cloud(settings: CloudSettings, now: Callable[[], datetime]) -> Instanc
         endpoint=account.endpoint,
         anchor=account.anchor,
         requests_per_minute=settings.requests_per_minute,
+        deadline_seconds=settings.deadline_seconds,
         observe=observe,
         now=now,
     )

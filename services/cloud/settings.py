@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from libs.clouds.http_reader import DEADLINE_SECONDS
 from libs.clouds.instances import Anchor
 from libs.clouds.request_budget import REQUESTS_PER_MINUTE
 from libs.common.contract.instance_metadata import MetadataAccount, parse_metadata_accounts
@@ -14,6 +15,7 @@ from libs.common.contract.instances import CLOUD_PROVIDERS
 from libs.common.contract.services import ACCOUNT_FORM, get_cloud_lease_name, is_account_name
 from libs.common.settings import flags
 from services.cloud.balancer_settings import AccountBalancers, BalancerSettings
+from services.cloud.core.instance_schedule import QueryIntervals
 
 _PLACEHOLDER: Final = "{account}"
 
@@ -77,7 +79,9 @@ class CloudSettings(BalancerSettings, frozen=True, kw_only=True):
     metadata_accounts: Annotated[tuple[str, ...], flags.CLOUD_METADATA_ACCOUNTS] = ()
 
     step_seconds: float = 5.0  # a new providerID is asked for within ten seconds
+    intervals: QueryIntervals = QueryIntervals()
     requests_per_minute: int = REQUESTS_PER_MINUTE
+    deadline_seconds: float = DEADLINE_SECONDS
 
     @property
     def account(self) -> CloudAccountSettings:

@@ -20,6 +20,7 @@ from libs.clouds.instances import (
 from libs.common.contract.events import AnyInstanceEvent, AnyInstanceReport, InstanceExists, InstanceMetadata
 from libs.common.contract.node import Node
 from services.cloud.account_poller import AccountPoller
+from services.cloud.core.instance_schedule import QueryIntervals
 from services.cloud.core.judge_round import Query
 from services.cloud.core.node_table import NodeTable
 from services.cloud.report_publisher import REPUBLISH_QUIET_SECONDS
@@ -76,6 +77,7 @@ class CloudProcess:
             now=self.world.now,
             step_seconds=1.0,
             requests_per_minute=10_000,
+            intervals=QueryIntervals(),
         )
 
     def load(self, token: str) -> None:

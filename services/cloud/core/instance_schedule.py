@@ -14,9 +14,6 @@ from libs.common.contract.events import (
 from libs.common.contract.instances import InstanceAnchor
 from services.cloud.core.node_table import CloudNode
 
-LIST_INTERVAL_SECONDS: Final = 600.0  # of 1000 servers: 20 of the 200 requests of ten minutes
-ROUND_INTERVAL_SECONDS: Final = 60.0
-ANCHOR_INTERVAL_SECONDS: Final = 3600.0
 # A round asks for each of its instances, and for the names of those that are not found. With 15 requests a
 # minute it ends within seven minutes, so that the evidence of two rounds is not ten minutes apart.
 MAX_PER_ROUND: Final = 50
@@ -29,6 +26,14 @@ MAX_NEW_PER_STEP: Final = 20  # asked for by id
 # A list answers all at once, but not before its last page. Pages of other clouds are larger.
 _MIN_ANSWERS_PER_REQUEST: Final = 2
 _INSTANCES_PER_REQUEST: Final = 50
+
+
+class QueryIntervals(msgspec.Struct, frozen=True, kw_only=True):
+    """How long each kind of query waits for the next one, in seconds."""
+
+    list: float = 600.0  # of 1000 servers: 20 of the 200 requests of ten minutes
+    round: float = 60.0
+    anchor: float = 3600.0
 
 
 class Knowledge(msgspec.Struct, kw_only=True):
@@ -53,6 +58,7 @@ class Knowledge(msgspec.Struct, kw_only=True):
 class InstanceSchedule(msgspec.Struct, kw_only=True):
     """The knowledge about all Nodes, and when the next list, round and look for an anchor are due."""
 
+    intervals: QueryIntervals = QueryIntervals()
     by_name: dict[str, Knowledge] = {}
     next_list_at: float = 0.0
     next_round_at: float = 0.0
@@ -86,7 +92,7 @@ class InstanceSchedule(msgspec.Struct, kw_only=True):
 
     def record_list(self, instances: int | None, now: float) -> None:
         """Record that a list had so many instances, or None: it got no answer."""
-        self.next_list_at = now + LIST_INTERVAL_SECONDS
+        self.next_list_at = now + self.intervals.list
         self.requests_per_list = math.inf if instances is None else 1 + instances // _INSTANCES_PER_REQUEST
 
     def is_list_cheaper(self, waiting: int) -> bool:

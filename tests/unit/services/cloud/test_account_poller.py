@@ -11,6 +11,7 @@ from libs.clouds.request_budget import REQUESTS_PER_MINUTE, RequestBudget
 from libs.common.contract.events import AnyInstanceEvent, InstanceExists
 from libs.common.contract.node import NodeCondition
 from services.cloud.account_poller import AccountPoller
+from services.cloud.core.instance_schedule import QueryIntervals
 from services.cloud.core.judge_round import Query
 from services.cloud.core.node_table import NodeTable
 from tests.builders import NOW, STREAM_ID, make_node
@@ -87,6 +88,7 @@ class Account:
             monotonic=self.clock,
             now=self.clock.now,
             step_seconds=5.0,
+            intervals=QueryIntervals(),
             requests_per_minute=REQUESTS_PER_MINUTE,
         )
 
