@@ -45,10 +45,16 @@ class BalancerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InvalidField(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that this cloud cannot read or enforce. `field` names it as the user wrote it."""
+    """A value that this cloud cannot read or enforce. `field` names it as the user wrote it.
+
+    `reason` names the value and the valid ones; it stands after the field and a colon.
+    """
 
     field: str
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}"
 
 
 DesiredT = TypeVar("DesiredT")

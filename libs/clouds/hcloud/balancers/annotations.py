@@ -150,7 +150,7 @@ def _parse_hostname(text: str) -> str:
 
 def _parse_certificate_type(text: str) -> str:
     if text.lower() != "uploaded":
-        raise ValueError("uploaded; managed certificates are not supported")
+        raise ValueError("uploaded, and managed certificates are not supported")
     return "uploaded"
 
 
@@ -231,7 +231,7 @@ def read_defaults(environment: Mapping[str, str]) -> Annotations | tuple[Invalid
     values, invalid = dict(parsed[0]), list(parsed[1])
     if "location" in values and "network_zone" in values:
         name = f"{ENVIRONMENT_PREFIX}NETWORK_ZONE"
-        invalid.append(InvalidField(field=name, reason=f"{name} is set, and so is a location"))
+        invalid.append(InvalidField(field=name, reason="a location is set, too"))
     return tuple(invalid) if invalid else Annotations(**values)
 
 
@@ -257,13 +257,13 @@ def _parse_values(
     invalid: list[InvalidField] = []
     for name, text in sorted(texts.items()):
         if name not in fields:
-            invalid.append(InvalidField(field=name, reason=f"{name} is not supported"))
+            invalid.append(InvalidField(field=name, reason="it is not supported"))
             continue
         try:
             values[fields[name]] = ROWS[fields[name]].parse(text)
         except ValueError as error:
             shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-            invalid.append(InvalidField(field=name, reason=f'{name} is "{shown}", and must be {error}'))
+            invalid.append(InvalidField(field=name, reason=f'"{shown}" is not {error}'))
     return values, invalid
 
 
@@ -271,12 +271,10 @@ def _find_ineffective(values: Annotations, names: frozenset[str]) -> Iterator[In
     for field in sorted(names):
         protocols = ROWS[field].protocols
         if protocols and values.protocol not in protocols:
-            yield invalid_annotation(
-                field, f"needs {PREFIX}protocol {' or '.join(protocols)}, which is {values.protocol}"
-            )
+            needed = " or ".join(protocols)
+            yield invalid_annotation(field, f"it needs protocol {needed}, and protocol is {values.protocol}")
 
 
 def invalid_annotation(field: str, reason: str) -> InvalidField:
-    """Return the invalid field of an annotation; `reason` continues its name."""
-    name = PREFIX + field.replace("_", "-")
-    return InvalidField(field=name, reason=f"{name} {reason}")
+    """Return the invalid field of an annotation."""
+    return InvalidField(field=PREFIX + field.replace("_", "-"), reason=reason)

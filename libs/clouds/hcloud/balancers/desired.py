@@ -97,7 +97,7 @@ def set_certificates(
     missing = [name for name in desired.certificate_names if ids[name] is None]
     if missing:
         field = invalid_annotation(
-            "http_certificates", f"names {', '.join(missing)}, and the project has no such certificate"
+            "http_certificates", f"the project has no certificate {', '.join(missing)}"
         )
         frozen = desired.frozen | {"services"}
         return msgspec.structs.replace(
@@ -126,12 +126,12 @@ def set_certificates(
 def _check_ports(request: BalancerRequest) -> Iterator[tuple[Part | None, InvalidField]]:
     ports = [port for port in request.ports if port.protocol == "TCP"]
     if not ports:
-        reason = "spec.ports has no TCP port, and Hetzner Cloud balances TCP only"
+        reason = "there is no TCP port, and Hetzner Cloud balances TCP only"
         yield "ports", InvalidField(field="spec.ports", reason=reason)
     for port in ports:
         if not port.node_port:
             field = f"spec.ports[{port.name or port.port}].nodePort"
-            reason = f"{field} is missing: enable allocateLoadBalancerNodePorts"
+            reason = "it is missing: enable allocateLoadBalancerNodePorts"
             yield "ports", InvalidField(field=field, reason=reason)
 
 
@@ -139,15 +139,16 @@ def _check_spec(request: BalancerRequest) -> Iterator[tuple[Part | None, Invalid
     restricting = [each for each in request.source_ranges if not _is_everywhere(each)]
     if restricting:
         field = "spec.loadBalancerSourceRanges"
-        reason = f"{field} has {', '.join(restricting)}: Hetzner Cloud allows only 0.0.0.0/0 and ::/0"
+        ranges = ", ".join(restricting)
+        reason = f"{ranges} cannot be enforced: Hetzner Cloud allows only 0.0.0.0/0 and ::/0"
         yield None, InvalidField(field=field, reason=reason)
     if request.load_balancer_ip:
         field = "spec.loadBalancerIP"
-        reason = f"{field} is {request.load_balancer_ip}, but Hetzner Cloud assigns the address itself"
+        reason = f"{request.load_balancer_ip} cannot be requested: Hetzner Cloud assigns the address itself"
         yield None, InvalidField(field=field, reason=reason)
     if request.ip_families and "IPv4" not in request.ip_families:
         field = "spec.ipFamilies"
-        reason = f"{field} has no IPv4, and Hetzner Cloud reaches targets by IPv4 only"
+        reason = "IPv4 is missing, and Hetzner Cloud reaches targets by IPv4 only"
         yield None, InvalidField(field=field, reason=reason)
 
 
@@ -164,15 +165,18 @@ def _check_values(
         )
         for field, part in needing:
             if getattr(values, field):
-                yield part, invalid_annotation(field, "needs a network, and the account names none")
+                yield part, invalid_annotation(field, "it needs a network, and the account names none")
     elif values.disable_public_network and not values.use_private_ip:
-        reason = "needs use-private-ip: no target is reached without one of both networks"
+        reason = "it needs use-private-ip, as no other way to targets is left"
         yield "public_interface", invalid_annotation("disable_public_network", reason)
     if not values.location and not values.network_zone:
-        yield None, invalid_annotation("location", "is not set, nor is network-zone, and there is no default")
+        yield (
+            None,
+            invalid_annotation("location", "it is not set, nor is network-zone, and there is no default"),
+        )
     if _select_check_protocol(parsed, request) == "tcp":
         for field in sorted(_HTTP_CHECK & parsed.names):
-            yield "services", invalid_annotation(field, "needs health-check-protocol http or https")
+            yield "services", invalid_annotation(field, "it needs health-check-protocol http or https")
 
 
 def _is_everywhere(source_range: str) -> bool:

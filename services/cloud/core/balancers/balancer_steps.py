@@ -149,7 +149,7 @@ class OtherAccount(WaitReason, frozen=True):
 
 
 def _list_fields(fields: tuple[InvalidField, ...]) -> str:
-    return "; ".join(f"{each.field}: {each.reason}" for each in fields)
+    return "; ".join(map(str, fields))
 
 
 # ---- steps

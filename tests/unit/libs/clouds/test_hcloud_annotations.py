@@ -41,7 +41,7 @@ def parsed_by(
 
 
 def invalid_in(parsed: ParsedRequest[DesiredBalancer]) -> list[str]:
-    return [each.reason.removeprefix(PREFIX) for each in parsed.invalid]
+    return [str(each).removeprefix(PREFIX) for each in parsed.invalid]
 
 
 def service_of(parsed: ParsedRequest[DesiredBalancer]) -> Service:
@@ -117,12 +117,12 @@ def test_a_value_is_read(name: str, text: str, field: str, value: object):
             "2xx",
             "a list of HTTP status codes such as 200 or 2??, with commas between them",
         ),
-        ("certificate-type", "managed", "uploaded; managed certificates are not supported"),
+        ("certificate-type", "managed", "uploaded, and managed certificates are not supported"),
     ],
 )
 def test_an_unreadable_value_is_named_with_the_valid_ones(name: str, text: str, expected: str):
     parsed = parsed_by({name: text})
-    assert f'{name} is "{text}", and must be {expected}' in invalid_in(parsed)
+    assert f'{name}: "{text}" is not {expected}' in invalid_in(parsed)
     assert not parsed.desired.may_open_ports
 
 
@@ -130,8 +130,8 @@ def test_an_unknown_annotation_of_the_prefix_is_never_ignored():
     request = a_request({"use-private-ipv4": "true", "id": "5"})
     others = msgspec.structs.replace(request, annotations={**request.annotations, "example.com/x": "1"})
     assert invalid_in(read_request(others, OPTIONS)) == [
-        "id is not supported",
-        "use-private-ipv4 is not supported",
+        "id: it is not supported",
+        "use-private-ipv4: it is not supported",
     ]
 
 
@@ -141,47 +141,50 @@ def test_an_unknown_annotation_of_the_prefix_is_never_ignored():
         (
             {},
             {"source_ranges": ("10.0.0.0/8", "0.0.0.0/0", "x")},
-            "spec.loadBalancerSourceRanges has 10.0.0.0/8, x: Hetzner Cloud allows only 0.0.0.0/0 and ::/0",
+            (
+                "spec.loadBalancerSourceRanges: 10.0.0.0/8, x cannot be enforced: "
+                "Hetzner Cloud allows only 0.0.0.0/0 and ::/0"
+            ),
         ),
         (
             {},
             {"load_balancer_ip": "192.0.2.1"},
-            "spec.loadBalancerIP is 192.0.2.1, but Hetzner Cloud assigns the address itself",
+            "spec.loadBalancerIP: 192.0.2.1 cannot be requested: Hetzner Cloud assigns the address itself",
         ),
         (
             {},
             {"ip_families": ("IPv6",)},
-            "spec.ipFamilies has no IPv4, and Hetzner Cloud reaches targets by IPv4 only",
+            "spec.ipFamilies: IPv4 is missing, and Hetzner Cloud reaches targets by IPv4 only",
         ),
         (
             {},
             {"ports": (msgspec.structs.replace(WEB, protocol="UDP"),)},
-            "spec.ports has no TCP port, and Hetzner Cloud balances TCP only",
+            "spec.ports: there is no TCP port, and Hetzner Cloud balances TCP only",
         ),
         (
             {},
             {"ports": (msgspec.structs.replace(WEB, node_port=0),)},
-            "spec.ports[web].nodePort is missing: enable allocateLoadBalancerNodePorts",
+            "spec.ports[web].nodePort: it is missing: enable allocateLoadBalancerNodePorts",
         ),
         (
             {"http-redirect-http": "true"},
             {},
-            f"http-redirect-http needs {PREFIX}protocol https, which is tcp",
+            "http-redirect-http: it needs protocol https, and protocol is tcp",
         ),
         (
             {"http-certificates": "7", "protocol": "http"},
             {},
-            f"http-certificates needs {PREFIX}protocol https, which is http",
+            "http-certificates: it needs protocol https, and protocol is http",
         ),
         (
             {"health-check-http-path": "/live"},
             {},
-            "health-check-http-path needs health-check-protocol http or https",
+            "health-check-http-path: it needs health-check-protocol http or https",
         ),
         (
             {"disable-public-network": "true"},
             {},
-            "disable-public-network needs use-private-ip: no target is reached without one of both networks",
+            "disable-public-network: it needs use-private-ip, as no other way to targets is left",
         ),
     ],
 )
@@ -199,7 +202,7 @@ def test_a_value_that_cannot_be_enforced_is_invalid(
 def test_what_needs_a_network_is_invalid_without_one(name: str):
     text = {"private-ipv4": "10.0.1.9", "private-subnet-ip-range": "10.0.1.0/24"}.get(name, "true")
     parsed = parsed_by({name: text}, msgspec.structs.replace(OPTIONS, network=None))
-    assert invalid_in(parsed) == [f"{name} needs a network, and the account names none"]
+    assert invalid_in(parsed) == [f"{name}: it needs a network, and the account names none"]
 
 
 @pytest.mark.parametrize("ranges", [(), ("0.0.0.0/0",), ("::/0", " 0.0.0.0/0 ")])
@@ -307,7 +310,7 @@ def test_certificates_by_name_get_their_ids():
 def test_an_unknown_name_of_a_certificate_is_an_invalid_field():
     parsed = parsed_by({"protocol": "https", "http-certificates": "www"})
     resolved = set_certificates(parsed, {"www": None})
-    assert invalid_in(resolved) == ["http-certificates names www, and the project has no such certificate"]
+    assert invalid_in(resolved) == ["http-certificates: the project has no certificate www"]
     assert resolved.desired.frozen == {"services"}
     assert not resolved.desired.may_open_ports
 
@@ -338,14 +341,14 @@ def test_all_unusable_defaults_are_named():
     texts = {"LOCATION": "hel1", "NETWORK_ZONE": "eu-central", "USE_PRIVATE_IP": "yes", "HOSTNAME": "a"}
     found = read_defaults({prefix + name: text for name, text in texts.items()})
     assert isinstance(found, tuple)
-    assert [each.reason for each in found] == [
-        f"{prefix}HOSTNAME is not supported",
-        f'{prefix}USE_PRIVATE_IP is "yes", and must be true or false',
-        f"{prefix}NETWORK_ZONE is set, and so is a location",
+    assert [str(each) for each in found] == [
+        f"{prefix}HOSTNAME: it is not supported",
+        f'{prefix}USE_PRIVATE_IP: "yes" is not true or false',
+        f"{prefix}NETWORK_ZONE: a location is set, too",
     ]
 
 
 def test_a_balancer_needs_a_place():
     assert invalid_in(parsed_by({"location": ""})) == [
-        "location is not set, nor is network-zone, and there is no default"
+        "location: it is not set, nor is network-zone, and there is no default"
     ]
