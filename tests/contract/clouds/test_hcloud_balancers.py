@@ -227,8 +227,29 @@ async def test_one_action_of_a_balancer_runs_at_a_time(account: Account):
     await account.expect("conflict", lambda client: one.update(labels={}))
     account.project.busy_code = "locked"
     await account.expect("locked", lambda client: one.delete())
-    await account.ask(lambda client: other.add_service(tcp(80)))
+    second = await account.ask(lambda client: other.add_service(tcp(80)))
     assert (await account.get(one.id)).services == []
+    ids = {"id": [action.id, second.id]}
+    polled = await account.ask(
+        lambda client: client._client.request(method="GET", url="/actions", params=ids)
+    )
+    assert [(each["id"], each["status"]) for each in polled["actions"]] == [
+        (action.id, "running"),
+        (second.id, "running"),
+    ]
+
+
+async def test_a_network_is_changed_by_one_action_at_a_time(account: Account):
+    network = Network(id=account.project.add_network())
+    one = await account.ask(lambda client: create(client, "one"))
+    other = await account.ask(lambda client: create(client, "other"))
+    account.project.actions.seconds = 3600
+    await account.ask(lambda client: one.attach_to_network(network))
+    await account.expect("conflict", lambda client: other.attach_to_network(network))
+    await account.expect(
+        "conflict", lambda client: client.networks.add_route(network, make_route("10.244.1.0/24"))
+    )
+    await account.ask(lambda client: other.add_service(tcp(80)))
 
 
 async def test_an_action_that_fails_changes_nothing(account: Account):
@@ -367,6 +388,50 @@ async def test_what_cannot_be_created_leaves_nothing_behind(
     assert not project.actions.documents
 
 
+@pytest.mark.parametrize(
+    ("code", "path", "body"),
+    [
+        ("invalid_input", "add_target", {"type": "server"}),
+        ("invalid_input", "add_target", {"type": "label_selector", "label_selector": {"selector": "a b"}}),
+        ("invalid_input", "add_target", {"type": "ip", "ip": {"ip": "203.0.113.9"}, "use_private_ip": True}),
+        ("cloud_resource_ip_not_allowed", "add_target", {"type": "ip", "ip": {"ip": "192.0.2.1"}}),
+        ("invalid_input", "add_service", {"protocol": "tcp", "listen_port": 80}),
+        (
+            "invalid_input",
+            "add_service",
+            {"protocol": "tcp", "listen_port": 80, "destination_port": 80, "http": {}},
+        ),
+        ("invalid_input", "add_service", {"protocol": "http", "http": []}),
+        (
+            "resource_limit_exceeded",
+            "add_service",
+            {"protocol": "https", "http": {"certificates": list(range(11))}},
+        ),
+        ("load_balancer_not_attached_to_network", "detach_from_network", {"network": 5}),
+        ("invalid_input", "change_protection", {}),
+        ("not_found", "reboot", {}),
+        ("invalid_input", "/load_balancers", {"name": "b", "load_balancer_type": "lb11"}),
+        ("invalid_input", "/load_balancers", {"name": "b", "load_balancer_type": "lb11", "location": "moon"}),
+        ("invalid_input", "/load_balancers", {"name": "b", "load_balancer_type": "lb11", "unknown": 1}),
+        ("invalid_input", "/certificates", {"name": "uploaded", "certificate": "PEM"}),
+        ("json_error", "/load_balancers", []),
+        ("invalid_input", "/actions", None),
+        ("invalid_input", "/load_balancers?page=0", None),
+        ("not_found", "/floating_ips", None),
+        ("rate_limit_exceeded", "/load_balancers", None),
+    ],
+)
+async def test_a_request_of_another_form_is_refused(account: Account, code: str, path: str, body: object):
+    """A path without a slash is an action of a balancer that is attached to a network; no body is a GET."""
+    account.project.add_server("one", ipv4="192.0.2.1")
+    balancer = account.project.add_balancer("web", network=account.project.add_network())
+    if code == "rate_limit_exceeded":
+        account.project.bucket.take(account.project.bucket.remaining)
+    url = path if path.startswith("/") else f"/load_balancers/{balancer}/actions/{path}"
+    method = "GET" if body is None else "POST"
+    await account.expect(code, lambda client: client._client.request(method=method, url=url, json=body))
+
+
 async def test_a_certificate_in_use_stays(account: Account):
     managed = await account.ask(
         lambda client: client.certificates.create_managed("managed", ["example.com"], labels={"a": "b"})
@@ -412,6 +477,9 @@ async def test_routes_come_and_go(account: Account):
 
     await account.ask(lambda client: client.networks.add_route(network, make_route("0.0.0.0/0")))
     assert await read() == [("10.244.1.0/24", "10.0.1.9"), ("0.0.0.0/0", "10.0.1.9")]
+    await account.expect(
+        "invalid_input", lambda client: client.networks.add_route(network, make_route("0.0.0.0/0"))
+    )
     other_gateway = make_route("10.244.1.0/24", "10.0.1.8")
     await account.expect("not_found", lambda client: client.networks.delete_route(network, other_gateway))
     await account.ask(lambda client: client.networks.delete_route(network, route))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,8 +35,8 @@ class SimActions:
         """Let the next action with this command end with an error, without an effect."""
         self._failures.append((command, code))
 
-    def start(self, command: str, kind: str, object_id: int, effect: Effect) -> Document:
-        """Start an action of the object; return its document as it is now, running."""
+    def start(self, command: str, resources: Sequence[Document], effect: Effect) -> Document:
+        """Start an action of these objects; return its document as it is now, running."""
         document: dict[str, Any] = {
             "id": next(self._ids),
             "command": command,
@@ -45,7 +45,7 @@ class SimActions:
             "started": format_time(self._unix_time()),
             "finished": None,
             "error": None,
-            "resources": [{"id": object_id, "type": kind}],
+            "resources": list(resources),
         }
         self.documents[document["id"]] = document
         failure = next((each for each in self._failures if each[0] == command), None)

@@ -238,11 +238,26 @@ class SimProject:
         if self.actions.is_running(SINGULARS[kind], document["id"]):
             raise Refusal(self.busy_code, f"{SINGULARS[kind]} has changed during the request")
 
-    def start_action(self, command: str, kind: str, document: Document, effect: Effect) -> Document:
-        """Start an action of the object; return the action's document."""
+    def start_action(
+        self,
+        command: str,
+        kind: str,
+        document: Document,
+        effect: Effect,
+        *,
+        network: Document | None = None,
+    ) -> Document:
+        """Start an action of the object, and of a network that it changes too; return the action's document.
+
+        Raises Refusal while another action of the network runs.
+        """
+        resources = [{"id": document["id"], "type": SINGULARS[kind]}]
+        if network is not None:
+            self.check_free("networks", network)
+            resources.append({"id": network["id"], "type": "network"})
         if not command.startswith(("create_", "delete_load_balancer")):  # recorded as the objects come and go
             self._record(command, kind, document)
-        return self.actions.start(command, SINGULARS[kind], document["id"], effect)
+        return self.actions.start(command, resources, effect)
 
     def update(self, kind: str, document: Document, fields: Mapping[str, Any]) -> None:
         """Change name or labels. Raises Refusal if they cannot be used."""

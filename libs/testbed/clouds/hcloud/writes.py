@@ -50,11 +50,11 @@ def answer_write(project: SimProject, method: str, path: list[str], body: bytes)
         case "DELETE", ["load_balancers" | "certificates" as kind, number]:
             return _delete(project, kind, number)
         case "POST", [kind, number, "actions", command] if command in _COMMANDS.get(kind, ()):
-            target = _find(project, kind, number)
-            effect = _COMMANDS[kind][command](project, target, _read_json(body))
-            return Answer(
-                status=201, document={"action": project.start_action(command, kind, target, effect)}
-            )
+            target, sent = _find(project, kind, number), _read_json(body)
+            effect = _COMMANDS[kind][command](project, target, sent)
+            network = project.tables["networks"].get(sent.get("network", 0))
+            action = project.start_action(command, kind, target, effect, network=network)
+            return Answer(status=201, document={"action": action})
     raise Refusal("not_found", "no such path")
 
 
