@@ -38,7 +38,6 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     is_shut_down: bool
-    project: str = ""
     region: str = ""
     zone: str = ""
     instance_type: str = ""

@@ -53,14 +53,14 @@ def _hcloud_answers() -> tuple[bytes, ...]:
 
 
 def _thalassa(data: bytes) -> None:
-    listed = thalassa.read_list(HttpResponse(200, {}, data), thalassa.Machine)
-    found = thalassa.read_item(HttpResponse(200, {}, data), "vm-7", thalassa.Machine)
+    listed = thalassa.read_list(HttpResponse(200, {}, data), thalassa.Machine, organisation="acme")
+    found = thalassa.read_item(HttpResponse(200, {}, data), "vm-7", thalassa.Machine, organisation="acme")
     for machine in (*(listed if isinstance(listed, tuple) else ()), found):
         if isinstance(machine, thalassa.Machine):
             built = thalassa.build_instance(machine)
             assert isinstance(built, Instance | Deleted | Unanswered)
             assert not isinstance(built, Deleted) or b"deleted" in data
-    error = thalassa.read_item(HttpResponse(404, {}, data), "vm-7", thalassa.Machine)
+    error = thalassa.read_item(HttpResponse(404, {}, data), "vm-7", thalassa.Machine, organisation="acme")
     assert isinstance(error, Unanswered) or (error == NotFound() and b"message" in data)
     thalassa.read_access_token(HttpResponse(200, {}, data))
 

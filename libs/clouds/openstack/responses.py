@@ -205,7 +205,6 @@ def _build_instance(server: _Server, login: Login) -> Instance | Unanswered:
         id=server.id,
         name=server.name,
         is_shut_down=server.status in _SHUT_DOWN,
-        project=server.tenant_id,
         region=login.region,
         zone=_OTHER_THAN_LABEL.sub("-", server.zone).strip("-_."),
         instance_type=server.flavor.original_name,

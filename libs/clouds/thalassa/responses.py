@@ -24,11 +24,17 @@ class _Slug(msgspec.Struct, frozen=True):
     slug: _Text
 
 
+class _Organisation(msgspec.Struct, frozen=True):
+    identity: str = ""
+    slug: str = ""
+
+
 class Vpc(msgspec.Struct, frozen=True, rename="camel"):
     """The fields of a VPC that this client reads."""
 
     identity: _Identity
     cloud_region: _Slug | None = None
+    organisation: _Organisation | None = None
 
 
 class _Interface(msgspec.Struct, frozen=True, rename="camel"):
@@ -45,6 +51,7 @@ class Machine(msgspec.Struct, frozen=True, rename="camel"):
     # The Go client gives this field no name in JSON, and reads it in any case.
     state: str = ""
     capital_state: str = msgspec.field(name="State", default="")
+    organisation: _Organisation | None = None
     vpc: Vpc | None = None
     machine_type: _Slug | None = None
     availability_zone: str | None = None
@@ -71,8 +78,10 @@ class _ErrorBody(msgspec.Struct, frozen=True):
 ItemT = TypeVar("ItemT", bound=Machine | Vpc)
 
 
-def read_item(response: HttpResponse, identity: str, item: type[ItemT]) -> ItemT | NotFound | Unanswered:
-    """Return the object with exactly this identity."""
+def read_item(
+    response: HttpResponse, identity: str, item: type[ItemT], *, organisation: str
+) -> ItemT | NotFound | Unanswered:
+    """Return the object with exactly this identity, if it is one of the organisation."""
     if response.status != 200:
         return _read_error(response)
     try:
@@ -81,11 +90,15 @@ def read_item(response: HttpResponse, identity: str, item: type[ItemT]) -> ItemT
         return explain_malformed(item.__name__, error)
     if found.identity != identity:  # the API may find objects by their slug too
         return Unanswered("malformed", f"{identity}: the answer has the identity {found.identity}")
+    if _is_foreign(found, organisation):
+        return Unanswered("malformed", f"{identity} belongs to another organisation")
     return found
 
 
-def read_list(response: HttpResponse, item: type[ItemT]) -> tuple[ItemT, ...] | Unanswered:
-    """Return the objects of a list, which has no pages."""
+def read_list(
+    response: HttpResponse, item: type[ItemT], *, organisation: str
+) -> tuple[ItemT, ...] | Unanswered:
+    """Return the objects of a list, which has no pages, if all are of the organisation."""
     if response.status != 200:
         error = _read_error(response)
         return error if isinstance(error, Unanswered) else Unanswered("malformed", f"no {item.__name__}: 404")
@@ -97,7 +110,15 @@ def read_list(response: HttpResponse, item: type[ItemT]) -> tuple[ItemT, ...] | 
         return explain_malformed(item.__name__, error)
     if len({each.identity for each in items}) != len(items):
         return Unanswered("malformed", f"a {item.__name__} is listed twice")
+    if any(_is_foreign(each, organisation) for each in items):
+        return Unanswered("malformed", f"a {item.__name__} belongs to another organisation")
     return items
+
+
+def _is_foreign(found: Machine | Vpc, organisation: str) -> bool:
+    """Whether the object names an organisation, and not the one of the request, by its slug or identity."""
+    named = found.organisation
+    return named is not None and organisation not in {named.identity, named.slug}
 
 
 def build_instance(machine: Machine) -> Instance | Deleted | Unanswered:

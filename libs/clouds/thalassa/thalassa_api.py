@@ -45,6 +45,7 @@ class ThalassaApi:
         self._http = self.session.open_reader(self._endpoint, self._authorize, max_body_bytes=_MAX_BODY_BYTES)
         self._token: _Token | None = None
         self._sends_secret_in_body = False
+        self._organisation = ""  # that the last request named
 
     def read_config(self) -> ThalassaConfig | Unanswered:
         """Return the current content of the config file."""
@@ -58,13 +59,19 @@ class ThalassaApi:
         """Return the object with exactly this identity."""
         if not ID.fullmatch(identity):
             return Unanswered("malformed", f"{identity!r} is not an identity")
-        return await self._get(f"{path}/{identity}", {}, lambda response: read_item(response, identity, item))
+        return await self._get(
+            f"{path}/{identity}",
+            {},
+            lambda response: read_item(response, identity, item, organisation=self._organisation),
+        )
 
     async def list_items(
         self, path: str, query: Mapping[str, str], item: type[ItemT]
     ) -> tuple[ItemT, ...] | Unanswered:
         """Return all objects of a list."""
-        return await self._get(path, query, lambda response: read_list(response, item))
+        return await self._get(
+            path, query, lambda response: read_list(response, item, organisation=self._organisation)
+        )
 
     async def close(self) -> None:
         """Close all connections."""
@@ -89,6 +96,7 @@ class ThalassaApi:
             authorization = f"Bearer {token}"
         else:
             authorization = f"Token {config.cloud_credentials.personal_access_token}"
+        self._organisation = config.organisation
         headers = {"Authorization": authorization, "X-Organisation-Identity": config.organisation}
         return headers | ({"X-Project-Identity": config.project} if config.project else {})
 

@@ -92,6 +92,12 @@ def test_a_broken_server_is_no_answer(change: dict[str, Any]):
     assert isinstance(read_server(respond({"server": SERVER | change}), LOGIN, SERVER_ID), Unanswered)
 
 
+def test_a_list_with_a_server_of_another_project_is_no_answer():
+    foreign = SERVER | {"id": SERVER_ID[:-1] + "2", "tenant_id": "q"}
+    answer = read_servers(respond({"servers": [SERVER, foreign]}), LOGIN)
+    assert answer == Unanswered("malformed", f"server {foreign['id']} belongs to another project")
+
+
 @pytest.mark.parametrize("links", [7, "next", [{"href": "x"}], [7]])
 def test_a_list_with_broken_links_is_no_answer(links: Any):
     assert isinstance(read_servers(respond({"servers": [], "servers_links": links}), LOGIN), Unanswered)

@@ -58,8 +58,8 @@ MISSING = {"message": "machine token-abc not found"}
 def test_only_a_404_with_a_message_of_the_api_says_that_there_is_no_object(
     response: HttpResponse, outcome: str | None
 ):
-    answer = read_item(response, "vm-5", Machine)
-    listed = read_list(response, Machine) if response.body != b"null" else answer
+    answer = read_item(response, "vm-5", Machine, organisation="acme")
+    listed = read_list(response, Machine, organisation="acme") if response.body != b"null" else answer
     assert isinstance(listed, Unanswered)
     if outcome is None:
         assert answer == NotFound()
@@ -124,8 +124,8 @@ def test_a_machine_with_a_missing_or_wrong_field_is_no_answer(fields: dict[str, 
     machine = make_machine("vm-5", "web-1", VPC) | fields
     machine = {name: value for name, value in machine.items() if fields not in WITHOUT or value is not None}
     for answer in (
-        read_item(respond(200, machine), "vm-5", Machine),
-        read_list(respond(200, [make_machine("vm-4", "web-0", VPC), machine]), Machine),
+        read_item(respond(200, machine), "vm-5", Machine, organisation="acme"),
+        read_list(respond(200, [make_machine("vm-4", "web-0", VPC), machine]), Machine, organisation="acme"),
     ):
         assert isinstance(answer, Unanswered)
         assert answer.outcome == "malformed"
@@ -134,21 +134,39 @@ def test_a_machine_with_a_missing_or_wrong_field_is_no_answer(fields: dict[str, 
 @pytest.mark.parametrize("identity", ["vm-55", "vm-", "VM-5", "web-1"])
 def test_a_machine_of_another_identity_is_no_answer(identity: str):
     assert isinstance(
-        read_item(respond(200, make_machine("vm-5", "web-1", VPC)), identity, Machine), Unanswered
+        read_item(respond(200, make_machine("vm-5", "web-1", VPC)), identity, Machine, organisation="acme"),
+        Unanswered,
     )
+
+
+@pytest.mark.parametrize(
+    ("organisation", "is_ours"),
+    [("acme", True), ("o-1", True), ("other", False), ("o-2", False), ("Acme", False), ("", False)],
+)
+def test_an_object_of_another_organisation_is_no_answer(organisation: str, *, is_ours: bool):
+    for item, document in ((Machine, make_machine("vm-5", "web-1", VPC)), (Vpc, VPC)):
+        identity = document["identity"]
+        one = read_item(respond(200, document), identity, item, organisation=organisation)
+        listed = read_list(respond(200, [document]), item, organisation=organisation)
+        assert isinstance(one, item) == is_ours
+        assert isinstance(listed, tuple) == is_ours
 
 
 @pytest.mark.parametrize("document", [{}, {"machines": []}, "", [[]], [None], 5], ids=str)
 def test_what_is_no_list_is_no_answer(document: Any):
-    assert isinstance(read_list(respond(200, document), Machine), Unanswered)
+    assert isinstance(read_list(respond(200, document), Machine, organisation="acme"), Unanswered)
 
 
 def test_an_empty_list_may_be_null_as_in_go():
-    assert read_list(respond(200, None), Machine) == read_list(respond(200, []), Machine) == ()
+    assert (
+        read_list(respond(200, None), Machine, organisation="acme")
+        == read_list(respond(200, []), Machine, organisation="acme")
+        == ()
+    )
 
 
 def test_an_identity_twice_is_no_list():
-    answer = read_list(respond(200, [{"identity": "vpc-1"}, {"identity": "vpc-1"}]), Vpc)
+    answer = read_list(respond(200, [{"identity": "vpc-1"}, {"identity": "vpc-1"}]), Vpc, organisation="acme")
     assert answer == Unanswered("malformed", "a Vpc is listed twice")
 
 
