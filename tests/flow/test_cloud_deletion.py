@@ -13,8 +13,7 @@ from services.cloud.service import CloudService
 from services.cloud.settings import CloudSettings
 from tests.bus_actors import NATS, wait_until
 from tests.bus_server import run_service
-from tests.contract.clouds.accounts import open_hcloud, open_thalassa
-from tests.contract.clouds.openstack_account import open_openstack
+from tests.contract.clouds.accounts import CloudAccount, open_hcloud, open_openstack, open_thalassa
 from tests.lifecycle_actors import LifecycleFlow, make_answering
 
 STEP_MINUTES = 5.5
@@ -50,12 +49,12 @@ OTHERS = {
 
 
 @asynccontextmanager
-async def run_cloud(flow: LifecycleFlow, account: Any, folder: Path) -> AsyncIterator[CloudService]:
+async def run_cloud(flow: LifecycleFlow, account: CloudAccount, folder: Path) -> AsyncIterator[CloudService]:
     """The service of one account, which asks only in `look`."""
     settings = CloudSettings(
         accounts=(f"{account.provider}/prod",),
         credential_file=account.write_credential(folder),
-        endpoint="" if account.provider == "openstack" else account.server.endpoint,  # OpenStack: in the file
+        endpoint=account.endpoint,
         step_seconds=3600.0,
         requests_per_minute=10_000,
     )
@@ -93,7 +92,6 @@ async def add_recorded_nodes(
         await flow.publish(make_answering(node, stream_id=flow.stream_id, provider_id=provider_id))
     await wait_until(lambda: len(service.nodes) == len(provider_ids), "all Nodes are known")
     await look(flow, service, minutes=0.1)
-    await look(flow, service, minutes=0.1)  # more than twenty new Nodes wait for the list
     for name in provider_ids:
         await wait_until(partial(is_recorded, flow, name), f"the instance of {name} is recorded")
         node = await flow.observe_node(name)
@@ -117,7 +115,7 @@ async def test_a_pool_that_its_cloud_deletes_to_zero_takes_its_nodes_along(
         machines = {f"web-{number}": account.add_machine(f"web-{number}") for number in range(count)}
         async with run_cloud(flow, account, tmp_path) as service:
             async with flow.run_lifecycle():
-                provider_ids = {name: f"{account.scheme}://{machine}" for name, machine in machines.items()}
+                provider_ids = {name: f"{account.prefix}{machine}" for name, machine in machines.items()}
                 await add_recorded_nodes(flow, service, provider_ids)
                 for machine in machines.values():
                     deletion.delete(account, machine)
@@ -135,11 +133,14 @@ async def test_a_pool_that_its_cloud_deletes_to_zero_takes_its_nodes_along(
 
 
 async def test_the_credential_of_another_region_proves_nothing(tmp_path: Path):
-    async with LifecycleFlow.open("memory", tmp_path) as flow, open_openstack() as account:
+    async with (
+        LifecycleFlow.open("memory", tmp_path) as flow,
+        open_openstack("RegionOne", "south") as account,
+    ):
         account.add_anchor()
         machine = account.add_machine("web-1")
         async with run_cloud(flow, account, tmp_path) as service, flow.run_lifecycle():
-            await add_recorded_nodes(flow, service, {"web-1": f"openstack://{machine}"})
+            await add_recorded_nodes(flow, service, {"web-1": f"{account.prefix}{machine}"})
             account.write_credential(tmp_path, region="south")
             for _ in range(4):
                 await look(flow, service)

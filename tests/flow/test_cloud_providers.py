@@ -51,7 +51,7 @@ class ProviderFlow(ServiceFlow):
         settings = CloudSettings(
             accounts=(f"{self.cloud}/prod",),
             credential_file=self.account.write_credential(self.folder),
-            endpoint=self.account.server.endpoint,
+            endpoint=self.account.endpoint,
             step_seconds=3600.0,
             requests_per_minute=10_000,
         )
@@ -85,7 +85,7 @@ async def flow(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 async def test_an_instance_exists_is_shut_down_and_is_gone_beside_its_anchor(flow: ProviderFlow):
-    async with flow.run(f"{flow.account.scheme}://{flow.machine}"):
+    async with flow.run(f"{flow.account.prefix}{flow.machine}"):
         seen = await flow.look(InstanceExists)
         assert seen.anchor == InstanceAnchor(kind=flow.anchor.kind, id=flow.anchor.id)
         flow.account.shut_down(flow.machine)
@@ -102,7 +102,7 @@ async def test_an_instance_exists_is_shut_down_and_is_gone_beside_its_anchor(flo
     "fault", ["unauthorized", "forbidden", "rate_limited", "service_error", "proxy_not_found", "cut_off"]
 )
 async def test_an_instance_is_not_gone_while_the_cloud_fails(flow: ProviderFlow, fault: str):
-    async with flow.run(f"{flow.account.scheme}://{flow.machine}"):
+    async with flow.run(f"{flow.account.prefix}{flow.machine}"):
         await flow.look(InstanceExists)
         flow.account.remove_machine(flow.machine)
         flow.account.server.add_fault(fault)
@@ -111,7 +111,7 @@ async def test_an_instance_is_not_gone_while_the_cloud_fails(flow: ProviderFlow,
 
 
 async def test_an_instance_is_not_gone_while_another_has_the_name_of_its_node(flow: ProviderFlow):
-    async with flow.run(f"{flow.account.scheme}://{flow.machine}"):
+    async with flow.run(f"{flow.account.prefix}{flow.machine}"):
         await flow.look(InstanceExists)
         flow.account.remove_machine(flow.machine)
         rebuilt = flow.account.add_machine("web-1")
@@ -119,7 +119,7 @@ async def test_an_instance_is_not_gone_while_another_has_the_name_of_its_node(fl
 
 
 async def test_a_removed_credential_ends_the_evidence(flow: ProviderFlow):
-    async with flow.run(f"{flow.account.scheme}://{flow.machine}"):
+    async with flow.run(f"{flow.account.prefix}{flow.machine}"):
         await flow.look(InstanceExists)
         flow.account.remove_machine(flow.machine)
         (flow.folder / FILE).unlink()

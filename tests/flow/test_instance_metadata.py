@@ -10,11 +10,9 @@ import msgspec
 import pytest
 
 from libs.common.bus.protocol import Bus
-from libs.common.client_tls import without_system_authorities
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
 from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
-from libs.testbed.clouds.openstack.server import SimOpenStack, SimOpenStackServer
 from services.cloud.service import CloudService
 from services.cloud.settings import CloudSettings
 from services.labeler.service import LabelerService
@@ -23,7 +21,7 @@ from tests.builders import NOW, make_node
 from tests.bus_actors import NATS, wait_until
 from tests.bus_server import BusServer, run_service
 from tests.clocks import ManualClock
-from tests.contract.clouds.openstack_account import write_cloud_conf
+from tests.contract.clouds.accounts import OpenStackAccount, open_openstack
 from tests.labeler_actors import InMemoryNodes
 from tests.named_machines import HCLOUD, OPENSTACK, PUBLIC_IP, NamedCloud
 from tests.service_flow import ServiceFlow
@@ -68,9 +66,8 @@ def make_hcloud_account(server: SimHcloudServer, folder: Path) -> SimAccount:
     )
 
 
-def make_openstack_account(server: SimOpenStackServer, folder: Path) -> SimAccount:
+def make_openstack_account(account: OpenStackAccount, folder: Path) -> SimAccount:
     """Its machines are reached in the network `nodes`; a floating address leads to each, too."""
-    project = server.cloud.state.add_project("web")
     addresses = {
         "nodes": [(PRIVATE_IP, "fixed"), (PUBLIC_IP, "floating")],
         "storage": [(STORAGE_IP, "fixed")],
@@ -78,7 +75,7 @@ def make_openstack_account(server: SimOpenStackServer, folder: Path) -> SimAccou
     return SimAccount(
         cloud=OPENSTACK,
         entry="openstack/prod/nodes",
-        settings={"credential_file": write_cloud_conf(folder, server.endpoint)},
+        settings={"credential_file": account.write_credential(folder)},
         labels={
             "topology.kubernetes.io/region": "RegionOne",
             "topology.kubernetes.io/zone": "az-1-west",
@@ -86,7 +83,7 @@ def make_openstack_account(server: SimOpenStackServer, folder: Path) -> SimAccou
         },
         address=PRIVATE_IP,
         uncounted=STORAGE_IP,
-        add_server=lambda name: project.add_server(
+        add_server=lambda name: account.project.add_server(
             name, zone="az-1 (west)", flavor="c2.large", addresses=addresses
         ),
     )
@@ -99,10 +96,8 @@ async def open_account(provider: str, folder: Path) -> AsyncIterator[SimAccount]
         async with SimHcloudServer.start(SimHcloud()) as hcloud:
             yield make_hcloud_account(hcloud, folder)
     else:
-        # The system's authorities take a tenth of a second, and no server here has TLS.
-        async with SimOpenStackServer.start(SimOpenStack()) as openstack:
-            with without_system_authorities():
-                yield make_openstack_account(openstack, folder)
+        async with open_openstack() as openstack:
+            yield make_openstack_account(openstack, folder)
 
 
 class MetadataFlow(ServiceFlow):

@@ -1,14 +1,17 @@
 """One account of each cloud: its simulated API, and our client of it with a credential file."""
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from libs.clouds.account_session import AccountOptions
-from libs.clouds.instances import Anchor, Instances
-from libs.testbed.clouds.api_server import SimApiServer
+from libs.clouds.instances import Anchor, Instances, Outcome
+from libs.common.client_tls import without_system_authorities
+from libs.testbed.clouds.api_server import SimApiServer, SimRequest
 from libs.testbed.clouds.hcloud.server import SimHcloud
+from libs.testbed.clouds.openstack.server import SimOpenStack
 from libs.testbed.clouds.thalassa.server import SimThalassa
 from services.cloud.service import ADAPTERS
 
@@ -21,16 +24,19 @@ class CloudAccount(Protocol):
 
     server: SimApiServer[Any]
     provider: str
-    scheme: str  # of providerIDs
-    machines: str  # the path of their list, as a regular expression
+    prefix: str  # of providerIDs
+    endpoint: str  # for the client; "" if the credential file has it
+    queries: str  # paths of requests about machines and anchors, as a regular expression
+    machines: str  # the path of their list
     missing_id: str
+    unreachable: Outcome  # of a server that does not speak HTTP
 
     def write_credential(self, folder: Path, secret: str = SECRET, *, endpoint: str = "") -> Path:
         """Write the file, and return it."""
         ...
 
-    def add_secret(self, secret: str) -> None:
-        """Give the account another credential."""
+    def replace_secret(self, secret: str) -> None:
+        """Give the account another credential instead of the present one."""
         ...
 
     def add_machine(self, name: str) -> str:
@@ -50,12 +56,15 @@ class HcloudAccount:
     """A project of Hetzner Cloud."""
 
     provider = "hcloud"
-    scheme = "hcloud"
+    prefix = "hcloud://"
+    queries = ".*"
     machines = "/servers"
     missing_id = "5"
+    unreachable: Outcome = "unreachable"
 
     def __init__(self, server: SimApiServer[SimHcloud]) -> None:
         self.server = server
+        self.endpoint = server.endpoint
         self.project = server.cloud.add_project(SECRET)
 
     def write_credential(self, folder: Path, secret: str = SECRET, *, endpoint: str = "") -> Path:
@@ -63,8 +72,8 @@ class HcloudAccount:
         file.write_text(secret + "\n")
         return file
 
-    def add_secret(self, secret: str) -> None:
-        self.server.cloud.tokens[secret] = self.project
+    def replace_secret(self, secret: str) -> None:
+        self.server.cloud.tokens = {secret: self.project}
 
     def add_machine(self, name: str) -> str:
         return str(self.project.add_server(name))
@@ -86,12 +95,15 @@ class ThalassaAccount:
     """An organisation of Thalassa Cloud with a personal access token, in the controller's config file."""
 
     provider = "thalassa"
-    scheme = "thalassacloud"
+    prefix = "thalassacloud://"
+    queries = ".*"
     machines = "/v1/machines"
     missing_id = "vm-5"
+    unreachable: Outcome = "unreachable"
 
     def __init__(self, server: SimApiServer[SimThalassa]) -> None:
         self.server = server
+        self.endpoint = server.endpoint
         self.organisation = server.cloud.add_organisation("acme", SECRET)
         self.keys: dict[str, str] = {}  # more of the file
 
@@ -103,8 +115,8 @@ class ThalassaAccount:
         file.write_text("\n".join([*lines, f"cloudCredentials: {{personalAccessToken: {secret}}}"]))
         return file
 
-    def add_secret(self, secret: str) -> None:
-        self.server.cloud.tokens[secret] = self.organisation
+    def replace_secret(self, secret: str) -> None:
+        self.server.cloud.tokens = {secret: self.organisation}
 
     def add_machine(self, name: str) -> str:
         return self.organisation.add_machine(name)
@@ -122,6 +134,71 @@ class ThalassaAccount:
         self.organisation.remove("vpcs", anchor.id.partition("@")[0])
 
 
+CLOUD_CONF: Final = """
+[Global]
+auth-url = {endpoint}/identity/v3
+username = {user}
+password = "{secret}"
+tenant-name = {user}
+domain-name = Default
+region = {region}
+"""
+
+
+class OpenStackAccount:
+    """A project of OpenStack with a user of its name, in a `cloud.conf`."""
+
+    provider = "openstack"
+    prefix = "openstack:///"
+    endpoint = ""
+    queries = "/compute/[^/]+/v2.1/servers/.*|/network/[^/]+/v2.0/networks.*"
+    machines = "/compute/RegionOne/v2.1/servers/detail"
+    missing_id = "0c1e4a52-6c7b-4a2e-9d52-1f0e6a5c7b11"
+    unreachable: Outcome = "malformed"  # openstacksdk reports that it found no Keystone
+
+    def __init__(
+        self, server: SimApiServer[SimOpenStack], *, user: str = "web", region: str = "RegionOne"
+    ) -> None:
+        self.server = server
+        self.user = user
+        self.project = server.cloud.state.add_project(user, region)
+        self.replace_secret(SECRET)
+
+    def write_credential(
+        self, folder: Path, secret: str = SECRET, *, endpoint: str = "", region: str = "RegionOne"
+    ) -> Path:
+        file = folder / FILE
+        endpoint = endpoint or self.server.endpoint
+        file.write_text(CLOUD_CONF.format(endpoint=endpoint, user=self.user, secret=secret, region=region))
+        return file
+
+    def replace_secret(self, secret: str) -> None:
+        passwords = self.server.cloud.state.passwords
+        for name in [name for name in passwords if name[0] == self.user]:
+            del passwords[name]
+        passwords[self.user, secret] = self.project.id
+
+    def add_machine(self, name: str) -> str:
+        return self.project.add_server(name)
+
+    def shut_down(self, machine_id: str) -> None:
+        self.project.update_server(machine_id, status="SHUTOFF")
+
+    def remove_machine(self, machine_id: str) -> None:
+        """Nova has neither the server nor its actions any more."""
+        self.project.lose_server(machine_id)
+
+    def delete_machine(self, machine_id: str) -> None:
+        """Nova deletes it, and has its actions."""
+        self.project.delete_server(machine_id)
+
+    def add_anchor(self) -> Anchor:
+        return Anchor("network", self.project.add_network())
+
+    def remove_anchor(self, anchor: Anchor) -> None:
+        del self.project.region.networks[anchor.id]
+
+
 @asynccontextmanager
 async def open_hcloud() -> AsyncIterator[HcloudAccount]:
     """An empty project."""
@@ -136,8 +213,18 @@ async def open_thalassa() -> AsyncIterator[ThalassaAccount]:
         yield ThalassaAccount(server)
 
 
+@asynccontextmanager
+async def open_openstack(*regions: str) -> AsyncIterator[OpenStackAccount]:
+    """An empty project. Its server has no TLS, and loading authorities takes time at each login."""
+    regions = regions or ("RegionOne",)
+    async with SimApiServer.start(SimOpenStack(regions=regions)) as server:
+        with without_system_authorities():
+            yield OpenStackAccount(server, region=regions[0])
+
+
 OPEN: Final[Mapping[str, Callable[[], AbstractAsyncContextManager[CloudAccount]]]] = {
     "hcloud": open_hcloud,
+    "openstack": open_openstack,
     "thalassa": open_thalassa,
 }
 
@@ -154,9 +241,14 @@ async def open_client(
 ) -> AsyncIterator[Instances]:
     """Our client, without a limit of requests per minute unless one is given."""
     file = account.write_credential(folder, secret, endpoint=endpoint)
-    endpoint = endpoint or account.server.endpoint
+    endpoint = endpoint if endpoint and account.endpoint else account.endpoint
     instances = make_client(account.provider, file, endpoint=endpoint, **options)
     try:
         yield instances
     finally:
         await instances.close()
+
+
+def list_queries(account: CloudAccount) -> list[SimRequest]:
+    """Return the requests about machines and anchors, without those of a login."""
+    return [each for each in account.server.requests if re.fullmatch(account.queries, each.path)]

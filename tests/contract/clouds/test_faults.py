@@ -1,6 +1,7 @@
 """Each client of a cloud says "not found" only if the cloud does, and takes nothing else for an answer."""
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -8,9 +9,19 @@ from pathlib import Path
 import pytest
 
 from libs.clouds.instances import Anchor, Instance, Instances, NotFound, Unanswered
+from libs.testbed.clouds.api_server import SimRequest
+from libs.testbed.clouds.http_faults import Answer
 from libs.testbed.pki import CertificateAuthority
 from tests.clocks import run_virtually
-from tests.contract.clouds.accounts import FILE, OPEN, SECRET, CloudAccount, open_client
+from tests.contract.clouds.accounts import (
+    FILE,
+    OPEN,
+    SECRET,
+    CloudAccount,
+    list_queries,
+    make_client,
+    open_client,
+)
 from tests.tcp_server import serve_tcp
 
 
@@ -18,6 +29,9 @@ from tests.tcp_server import serve_tcp
 async def account(request: pytest.FixtureRequest) -> AsyncIterator[CloudAccount]:
     async with OPEN[request.param]() as opened:
         yield opened
+
+
+WITHOUT_LOGIN = [cloud for cloud in OPEN if cloud != "openstack"]
 
 
 @pytest.fixture
@@ -44,7 +58,7 @@ OUTCOMES = {
 @pytest.mark.parametrize(("fault", "outcome"), OUTCOMES.items())
 async def test_a_fault_answers_no_question(account: CloudAccount, tmp_path: Path, fault: str, outcome: str):
     machine, anchor = account.add_machine("web-1"), account.add_anchor()
-    account.server.add_fault(fault)
+    account.server.add_fault(fault, account.queries)
     questions: tuple[Callable[[Instances], object], ...] = (
         lambda ours: ours.list_instances(),
         lambda ours: ours.get_instance(machine),
@@ -58,23 +72,24 @@ async def test_a_fault_answers_no_question(account: CloudAccount, tmp_path: Path
         assert isinstance(answer, Unanswered)
         assert answer.outcome == outcome
         assert SECRET not in answer.reason
-    assert all(each.method == "GET" for each in account.server.requests)
-    assert len(account.server.requests) == len(questions)
+    assert [each.method for each in list_queries(account)] == ["GET"] * len(questions)
 
 
 async def test_silence_answers_no_question(account: CloudAccount, tmp_path: Path):
     machine = account.add_machine("web-1")
-    account.server.add_fault("hang")
+    account.server.add_fault("hang", account.queries)
     async with open_client(account, tmp_path, deadline_seconds=0.1) as ours, asyncio.timeout(10):
         answer = await ours.get_instance(machine)
-    assert answer == Unanswered("unreachable", f"{account.machines}/{machine}: no answer within 0.1 s")
+    assert isinstance(answer, Unanswered)
+    assert answer.outcome == "unreachable"
+    assert answer.reason.endswith(f"/{machine}: no answer within 0.1 s")
 
 
 async def test_no_server_at_all_answers_no_question(account: CloudAccount, tmp_path: Path):
     async with open_client(account, tmp_path, endpoint="http://127.0.0.1:1/v1") as ours:
         answer = await ours.get_instance(account.missing_id)
     assert isinstance(answer, Unanswered)
-    assert answer.outcome == "unreachable"
+    assert answer.outcome == account.unreachable
 
 
 @pytest.mark.parametrize(
@@ -106,7 +121,7 @@ async def test_a_response_that_is_not_complete_http_is_no_answer(
     ):
         answer = await ours.get_instance(account.missing_id)
     assert isinstance(answer, Unanswered)
-    assert answer.outcome == "unreachable"
+    assert answer.outcome == account.unreachable
 
 
 async def test_a_server_with_an_untrusted_certificate_gets_no_credential(
@@ -127,12 +142,12 @@ async def test_a_server_with_an_untrusted_certificate_gets_no_credential(
     ):
         answer = await ours.get_instance(account.missing_id)
     assert isinstance(answer, Unanswered)
-    assert answer.outcome == "unreachable"
-    assert "certificate verify failed" in answer.reason
+    assert answer.outcome == account.unreachable
+    assert re.search("certificate verify failed|DiscoveryFailure", answer.reason)
     assert not any(received)
 
 
-@pytest.mark.parametrize("cloud", OPEN)
+@pytest.mark.parametrize("cloud", WITHOUT_LOGIN)
 def test_requests_beyond_those_of_a_minute_wait_for_their_turn(cloud: str, tmp_path: Path):
     async def ask() -> list[float]:
         clock = asyncio.get_running_loop().time
@@ -160,7 +175,7 @@ def test_requests_beyond_those_of_a_minute_wait_for_their_turn(cloud: str, tmp_p
 )
 async def test_a_list_is_complete_or_no_answer(account: CloudAccount, ours: Instances, fault: str):
     machines = {account.add_machine(name) for name in ("web-1", "web-2", "web-3")}
-    account.server.add_fault(fault, count=1)
+    account.server.add_fault(fault, account.queries, count=1)
     assert isinstance(await ours.list_instances(), Unanswered)
     listed = await ours.list_instances()
     assert isinstance(listed, tuple)
@@ -181,7 +196,7 @@ async def test_another_object_than_the_one_asked_for_is_no_answer(
     account: CloudAccount, ours: Instances, fault: str
 ):
     machine, anchor = account.add_machine("web-1"), account.add_anchor()
-    account.server.add_fault(fault)
+    account.server.add_fault(fault, account.queries)
     assert isinstance(await ours.get_instance(machine), Unanswered)
     assert isinstance(await ours.get_anchor(anchor), Unanswered)
 
@@ -216,6 +231,28 @@ async def test_what_is_no_id_is_not_asked_for(account: CloudAccount, ours: Insta
     assert account.server.requests == []
 
 
+UNUSABLE_ANCHORS = [
+    ("hcloud", Anchor("image", "5")),
+    ("hcloud", Anchor("network", "net")),
+    ("hcloud", Anchor("network", "")),
+    ("openstack", Anchor("router", "5")),
+    ("openstack", Anchor("network", "net")),
+    ("openstack", Anchor("project", "web")),
+    ("thalassa", Anchor("network", "vpc-1")),
+    ("thalassa", Anchor("vpc", "")),
+    ("thalassa", Anchor("vpc", "a/b")),
+]
+
+
+@pytest.mark.parametrize(("account", "anchor"), UNUSABLE_ANCHORS, indirect=["account"])
+async def test_an_unusable_anchor_is_rejected(account: CloudAccount, anchor: Anchor, tmp_path: Path):
+    with pytest.raises(ValueError, match="anchor"):
+        make_client(account.provider, tmp_path / FILE, anchor=anchor)
+    async with open_client(account, tmp_path) as ours:
+        assert isinstance(await ours.get_anchor(anchor), Unanswered)
+    assert account.server.requests == []
+
+
 async def test_a_cloud_that_ignores_filters_is_not_believed(account: CloudAccount, ours: Instances):
     account.server.cloud.ignores_filters = True
     for name in ("web-1", "web-2"):
@@ -240,14 +277,32 @@ async def test_a_replaced_credential_starts_a_new_generation(
     account: CloudAccount, ours: Instances, tmp_path: Path
 ):
     machine = account.add_machine("web-1")
-    account.add_secret("another-secret")
     await ours.get_instance(machine)
     before = ours.credential
+    account.replace_secret("another-secret")
     account.write_credential(tmp_path, "another-secret")
-    await ours.get_instance(machine)
-    assert [each.token for each in account.server.requests] == [SECRET, "another-secret"]
+    assert isinstance(await ours.get_instance(machine), Instance)
+    assert len({each.token for each in list_queries(account)}) == 2
     assert (before.generation, ours.credential.generation) == (1, 2)
     assert before.loaded_at < ours.credential.loaded_at
+
+
+@pytest.mark.parametrize("account", ["hcloud", "openstack"], indirect=True)  # they have pages
+async def test_a_credential_that_is_replaced_between_two_pages_voids_the_list(
+    account: CloudAccount, ours: Instances, tmp_path: Path
+):
+    for number in range(110):
+        account.add_machine(f"web-{number}")
+
+    def replace(request: SimRequest, answer: Answer) -> None:
+        if re.fullmatch(account.queries, request.path):
+            account.replace_secret("another-secret")
+            account.write_credential(tmp_path, "another-secret")
+
+    account.server.after_answer = replace
+    answer = await ours.list_instances()
+    assert answer == Unanswered("unauthorized", "the credential changed while /servers was listed")
+    assert len({each.token for each in list_queries(account)}) == 2
 
 
 async def test_a_removed_credential_answers_nothing_and_sends_nothing(
@@ -270,20 +325,21 @@ async def test_a_removed_credential_answers_nothing_and_sends_nothing(
 async def test_after_a_429_nothing_is_sent_for_the_requested_time(
     account: CloudAccount, ours: Instances, tmp_path: Path
 ):
-    account.server.add_fault("rate_limited", count=1)
+    account.server.add_fault("rate_limited", account.queries, count=1)
     machine = account.add_machine("web-1")
     answers = [await ours.get_instance(machine) for _ in range(2)]
-    assert len(account.server.requests) == 1
+    assert len(list_queries(account)) == 1
     assert isinstance(answers[0], Unanswered)
     assert isinstance(answers[1], Unanswered)
     assert (answers[0].outcome, answers[0].retry_after_seconds) == ("rate_limited", 90)
     assert answers[1].outcome == "held_back"
 
-    account.add_secret("another-secret")  # with a rate limit of its own
+    account.replace_secret("another-secret")  # with a rate limit of its own
     account.write_credential(tmp_path, "another-secret")
     assert isinstance(await ours.get_instance(machine), Instance)
 
 
+@pytest.mark.parametrize("account", WITHOUT_LOGIN, indirect=True)
 async def test_each_request_is_observed_with_its_outcome(account: CloudAccount, tmp_path: Path):
     seen: list[tuple[str, bool]] = []
     account.add_machine("web-1")
@@ -297,6 +353,7 @@ async def test_each_request_is_observed_with_its_outcome(account: CloudAccount, 
     assert seen == [("found", True), ("not_found", True), ("server_error", True)]
 
 
+@pytest.mark.parametrize("account", WITHOUT_LOGIN, indirect=True)
 @pytest.mark.parametrize(
     "endpoint",
     [
@@ -312,3 +369,54 @@ async def test_an_endpoint_that_would_reveal_the_credential_is_rejected(
     with pytest.raises(ValueError, match="endpoint"):
         async with open_client(account, tmp_path, endpoint=endpoint):
             pass
+
+
+SERVER_ID = "0c1e4a52-6c7b-4a2e-9d52-1f0e6a5c7b11"
+PROVIDER_IDS = {
+    "hcloud": {
+        "hcloud://7": "7",
+        "hcloud://07": None,
+        "hcloud://": None,
+        "hcloud://0": None,
+        "hcloud://7 ": None,
+        "hcloud://7/": None,
+        "hcloud://-7": None,
+        "hcloud://\u0667": None,
+        "hcloud://bm-7": None,
+        "hrobot://7": None,
+        "HCLOUD://7": None,
+        "hcloud:/7": None,
+        "7": None,
+    },
+    "openstack": {
+        f"openstack:///{SERVER_ID}": SERVER_ID,
+        f"openstack://RegionOne/{SERVER_ID}": SERVER_ID,
+        f"openstack://RegionTwo/{SERVER_ID}": None,
+        f"openstack://{SERVER_ID}": None,
+        f"openstack:///{SERVER_ID.upper()}": None,
+        f"openstack:///{SERVER_ID}/": None,
+        f"openstack:///{SERVER_ID}\n": None,
+        f"openstack:///x{SERVER_ID}": None,
+        "openstack:///web-1": None,
+        "openstack:///": None,
+        "hcloud://7": None,
+    },
+    "thalassa": {
+        "thalassacloud://vm-7": "vm-7",
+        "thalassacloud://A_b-9": "A_b-9",
+        "thalassacloud:///vm-7": None,
+        "thalassacloud://vm-7/": None,
+        "thalassacloud://vm-7 ": None,
+        "thalassacloud://": None,
+        "thalassacloud://vm\u0667": None,
+        "thalassa://vm-7": None,
+        "Thalassacloud://vm-7": None,
+        "hcloud://7": None,
+        "vm-7": None,
+    },
+}
+
+
+async def test_only_the_canonical_provider_id_has_an_id(account: CloudAccount, ours: Instances):
+    expected = PROVIDER_IDS[account.provider]
+    assert {each: ours.parse_provider_id(each) for each in expected} == expected

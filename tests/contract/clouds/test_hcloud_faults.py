@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from libs.clouds.instances import CREDENTIAL_ANCHOR, Anchor, Instance, Instances, Unanswered
-from libs.testbed.clouds.api_server import SimRequest
 from libs.testbed.clouds.hcloud.project import SYSTEM_IMAGE, SimProject
 from libs.testbed.clouds.hcloud.server import SimHcloudServer
-from tests.contract.clouds.accounts import FILE, SECRET, HcloudAccount, make_client, open_client, open_hcloud
+from tests.contract.clouds.accounts import FILE, HcloudAccount, open_client, open_hcloud
 
 SERVERS = 60  # two pages
 
@@ -101,25 +100,6 @@ async def test_an_image_of_the_cloud_is_no_anchor_even_if_the_filter_is_ignored(
     assert await ours.find_anchor() == Anchor(CREDENTIAL_ANCHOR, ours.credential.fingerprint)
 
 
-async def test_a_replaced_token_starts_a_new_generation_and_voids_a_list(
-    server: SimHcloudServer, ours: Instances, project: SimProject, tmp_path: Path
-):
-    server.cloud.tokens["token-2"] = project
-    await ours.get_instance(first_of(project))
-    before = ours.credential
-
-    def replace_token(request: SimRequest) -> None:
-        if request.query.get("page") == "1":
-            (tmp_path / FILE).write_text("token-2")
-
-    server.before_answer = replace_token
-    answer = await ours.list_instances()
-    assert answer == Unanswered("unauthorized", "the credential changed while /servers was listed")
-    assert [each.token for each in server.requests] == [SECRET, SECRET, "token-2"]
-    assert (before.generation, ours.credential.generation) == (1, 2)
-    assert before.loaded_at < ours.credential.loaded_at
-
-
 async def test_a_quarter_of_the_rate_limit_is_left_to_the_other_clients(
     server: SimHcloudServer, ours: Instances, project: SimProject, tmp_path: Path
 ):
@@ -139,31 +119,3 @@ async def test_a_quarter_of_the_rate_limit_is_left_to_the_other_clients(
     other = server.cloud.add_project("token-of-another")
     (tmp_path / FILE).write_text("token-of-another")
     assert isinstance(await ours.get_instance(str(other.add_server("a"))), Instance)
-
-
-@pytest.mark.parametrize(
-    ("provider_id", "server_id"),
-    [
-        ("hcloud://7", "7"),
-        ("hcloud://07", None),
-        ("hcloud://", None),
-        ("hcloud://0", None),
-        ("hcloud://7 ", None),
-        ("hcloud://7/", None),
-        ("hcloud://-7", None),
-        ("hcloud://\u0667", None),
-        ("hcloud://bm-7", None),
-        ("hrobot://7", None),
-        ("HCLOUD://7", None),
-        ("hcloud:/7", None),
-        ("7", None),
-    ],
-)
-def test_only_the_canonical_provider_id_has_an_id(ours: Instances, provider_id: str, server_id: str | None):
-    assert ours.parse_provider_id(provider_id) == server_id
-
-
-@pytest.mark.parametrize("anchor", [Anchor("image", "5"), Anchor("network", "net"), Anchor("network", "")])
-def test_an_unusable_anchor_is_rejected(anchor: Anchor, tmp_path: Path):
-    with pytest.raises(ValueError, match="anchor"):
-        make_client("hcloud", tmp_path / "token", anchor=anchor)

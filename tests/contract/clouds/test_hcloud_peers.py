@@ -45,7 +45,7 @@ async def account() -> AsyncIterator[Account]:
             services=[{"protocol": "https", "health_check": {"protocol": "http"}}],
             targets=[{"type": "server", "server": {"id": web_server}}],
         )
-        opened.add_secret(READER)
+        server.cloud.tokens[READER] = project
         server.cloud.read_only.add(READER)
         anchors = {
             "network": project.add_network(),

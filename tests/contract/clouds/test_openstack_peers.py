@@ -12,9 +12,9 @@ from openstack import exceptions
 from openstack.connection import Connection
 
 from libs.clouds.instances import Anchor, Deleted, InstanceAddress, NotFound
-from libs.testbed.clouds.openstack.server import SimOpenStack, SimOpenStackServer
+from libs.testbed.clouds.openstack.server import SimOpenStackServer
 from libs.testbed.clouds.openstack_in_go import GoQuery, query_with_go
-from tests.contract.clouds.openstack_account import open_account
+from tests.contract.clouds.accounts import SECRET, OpenStackAccount, open_client, open_openstack
 
 # the library warns of its own parts that its next versions will not have
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
@@ -23,7 +23,7 @@ Row = tuple[str, bool, str, str]  # of a server: name, whether it is off, zone, 
 
 
 class Account(NamedTuple):
-    server: SimOpenStackServer
+    opened: OpenStackAccount
     project: str
     web_1: str
     off: str
@@ -32,11 +32,15 @@ class Account(NamedTuple):
     network: str
     expected: dict[str, Row]
 
+    @property
+    def server(self) -> SimOpenStackServer:
+        return self.opened.server
+
 
 @pytest.fixture(scope="module")
 async def account() -> AsyncIterator[Account]:
-    async with SimOpenStackServer.start(SimOpenStack()) as server:
-        project = server.cloud.state.add_project("web")
+    async with open_openstack() as opened:
+        project = opened.project
         addresses = {"private": [("10.0.1.7", "fixed"), ("2001:db8::7", "fixed"), ("192.0.2.7", "floating")]}
         web_1 = project.add_server("web-1", zone="az-2", flavor="c2", addresses=addresses)
         many = project.add_servers(250)
@@ -44,12 +48,12 @@ async def account() -> AsyncIterator[Account]:
         deleted = project.add_server("web-3")
         project.delete_server(deleted)
         network = project.add_network()
-        foreign = server.cloud.state.add_project("other").add_server("web-1")
+        foreign = opened.server.cloud.state.add_project("other").add_server("web-1")
         expected: dict[str, Row] = {
             server_id: (f"server-{i}", False, "nova", "m1.small") for i, server_id in enumerate(many)
         }
         expected |= {web_1: ("web-1", False, "az-2", "c2"), off: ("web-2", True, "nova", "m1.small")}
-        yield Account(server, project.id, web_1, off, deleted, foreign, network, expected)
+        yield Account(opened, project.id, web_1, off, deleted, foreign, network, expected)
 
 
 async def test_the_library_agrees(account: Account):
@@ -82,11 +86,11 @@ async def test_the_library_agrees(account: Account):
 @pytest.mark.parametrize(
     ("error", "password", "call"),
     [
-        (exceptions.NotFoundException, "web-secret", lambda cloud, a: cloud.compute.get_server(a.foreign)),
-        (exceptions.NotFoundException, "web-secret", lambda cloud, a: cloud.compute.get_server(a.deleted)),
-        (exceptions.NotFoundException, "web-secret", lambda cloud, a: cloud.network.get_network(a.web_1)),
+        (exceptions.NotFoundException, SECRET, lambda cloud, a: cloud.compute.get_server(a.foreign)),
+        (exceptions.NotFoundException, SECRET, lambda cloud, a: cloud.compute.get_server(a.deleted)),
+        (exceptions.NotFoundException, SECRET, lambda cloud, a: cloud.network.get_network(a.web_1)),
         (Unauthorized, "wrong", lambda cloud, a: cloud.compute.get_server(a.web_1)),
-        (exceptions.ForbiddenException, "web-secret", lambda cloud, a: cloud.compute.delete_server(a.web_1)),
+        (exceptions.ForbiddenException, SECRET, lambda cloud, a: cloud.compute.delete_server(a.web_1)),
     ],
 )
 async def test_the_library_reads_the_errors(
@@ -132,7 +136,7 @@ async def test_the_module_in_go_reads_a_wrong_credential(account: Account):
 
 
 async def test_our_client_agrees(account: Account, tmp_path: Path):
-    async with open_account(account.server.endpoint, tmp_path) as ours:
+    async with open_client(account.opened, tmp_path) as ours:
         listed = await ours.list_instances()
         assert isinstance(listed, tuple)
         assert {
@@ -160,7 +164,7 @@ async def test_our_client_agrees(account: Account, tmp_path: Path):
         assert await ours.get_anchor(Anchor("network", account.web_1)) == NotFound()
 
 
-def connect(account: Account, *, password: str = "web-secret") -> Any:
+def connect(account: Account, *, password: str = SECRET) -> Any:
     return openstack.connect(
         load_yaml_config=False,
         load_envvars=False,

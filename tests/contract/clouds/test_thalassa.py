@@ -240,35 +240,3 @@ async def test_a_config_file_for_another_endpoint_sends_nothing(account: Account
     assert isinstance(answer, Unanswered)
     assert "api.example" not in answer.reason
     assert account.server.requests == []
-
-
-@pytest.mark.parametrize(
-    ("provider_id", "identity"),
-    [
-        ("thalassacloud://vm-7", "vm-7"),
-        ("thalassacloud://A_b-9", "A_b-9"),
-        ("thalassacloud:///vm-7", None),
-        ("thalassacloud://vm-7/", None),
-        ("thalassacloud://vm-7 ", None),
-        ("thalassacloud://", None),
-        ("thalassacloud://vm\u0667", None),
-        ("thalassa://vm-7", None),
-        ("Thalassacloud://vm-7", None),
-        ("hcloud://7", None),
-        ("vm-7", None),
-    ],
-)
-async def test_only_the_canonical_provider_id_has_an_identity(
-    account: Account, provider_id: str, identity: str | None
-):
-    async with account.open() as ours:
-        assert ours.parse_provider_id(provider_id) == identity
-
-
-@pytest.mark.parametrize("anchor", [Anchor("network", "vpc-1"), Anchor("vpc", ""), Anchor("vpc", "a/b")])
-async def test_an_unusable_anchor_is_rejected(account: Account, anchor: Anchor, tmp_path: Path):
-    with pytest.raises(ValueError, match="anchor"):
-        make_client("thalassa", tmp_path / "file", anchor=anchor)
-    async with account.open() as ours:
-        assert isinstance(await ours.get_anchor(anchor), Unanswered)
-    assert account.server.requests == []
