@@ -50,6 +50,8 @@ _LABELS: Final[dict[tuple[str, str], str]] = {
     ("CLOUD_INSTANCES", "account"): "account of `--cloud-account`",
     ("CLOUD_INSTANCES", "state"): "`exists`, `shut-down`, `gone`, `unknown`, `not-asked`",
     ("CLOUD_REQUEST_DURATION", "account"): "account of `--cloud-account`",
+    ("CLOUD_RATE_LIMIT", "account"): "account of `--cloud-account`",
+    ("CLOUD_REQUESTS_LEFT", "account"): "account of `--cloud-account`",
     ("HANDLED", "event"): "message type, such as `NodeEnriched`",
     ("HANDLED", "outcome"): "`handled`, `retried`, `put_aside`",
     ("HANDLING_DURATION", "event"): "message type, such as `NodeEnriched`",

@@ -36,6 +36,7 @@ from libs.common.bus.protocol import BusError, NoStream, UnreadablePayload
 from libs.common.clocks import utc_now
 from libs.common.contract.services import DURABLES, SERVICES, Durable
 from libs.common.contract.subjects import (
+    ACCOUNT_REPORTS,
     CLOUD_REPORTS,
     DEAD_LETTERS,
     DECIDED,
@@ -118,12 +119,14 @@ class _FlowReader:
         except NoStream:
             return FlowSnapshot(at=utc_now())
         letters = stream.state.subjects or {}
-        queues, leading, snapshot, networks, dead, found = await asyncio.gather(
+        queues, leading, snapshot, networks, (dead, accounts), found = await asyncio.gather(
             asyncio.gather(*map(self._read_queue, DURABLES)),
             self._read_last(LEADING),
             self._read_last(SNAPSHOT),
             self._read_last(NETWORKS),
-            self._read_messages(sorted(letters)[:_MAX_DEAD_LETTERS]),
+            asyncio.gather(
+                self._read_messages(sorted(letters)[:_MAX_DEAD_LETTERS]), self._read_matching(ACCOUNT_REPORTS)
+            ),
             asyncio.gather(*map(self._read_object, objects)),
         )
         at = utc_now()
@@ -138,6 +141,7 @@ class _FlowReader:
             dead_count=sum(letters.values()),
             services=list_service_presence(tuple(queues), leading, at),
             objects=tuple(found),
+            accounts=accounts,
         )
 
     async def _read_stream(self, subjects_filter: str) -> _Stream:
@@ -190,9 +194,11 @@ class _FlowReader:
 
     async def _read_clouds(self, name: str) -> tuple[LastMessage, ...]:
         """Return the messages of all accounts about a Node."""
-        if not name:
-            return ()
-        stream = await self._read_stream(f"{CLOUD_REPORTS}.*.*.{name}")
+        return await self._read_matching(f"{CLOUD_REPORTS}.*.*.{name}") if name else ()
+
+    async def _read_matching(self, pattern: str) -> tuple[LastMessage, ...]:
+        """Return the last message of each subject that matches."""
+        stream = await self._read_stream(pattern)
         return await self._read_messages(sorted(stream.state.subjects or {}))
 
     async def _read_messages(self, subjects: Sequence[str]) -> tuple[LastMessage, ...]:

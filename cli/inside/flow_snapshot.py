@@ -110,6 +110,7 @@ class FlowSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     dead_count: int = 0  # the number of all dead letters
     services: tuple[ServicePresence, ...] = ()
     objects: tuple[ObjectMessages, ...] = ()
+    accounts: tuple[LastMessage, ...] = ()  # of clouds: their events are AccountReports
     certificates: tuple[CertificateSnapshot, ...] = ()  # of NATS, if it uses TLS
 
     @property

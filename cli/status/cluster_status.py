@@ -11,6 +11,7 @@ from cli.cluster.kube_events import find_config_rejection
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable, list_known
 from cli.inside.flow_snapshot import FlowUnavailable, LastMessage
+from cli.status.clouds import AccountStatus, summarize_accounts
 from cli.status.components import (
     CertificateStatus,
     ConsumerStatus,
@@ -72,6 +73,7 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     kept_keys: tuple[KeptKeyReport, ...]  # no problem: an operator may have set them on purpose
     requests: RequestsStatus | None
     pod_cidrs: IpamStatus | None = msgspec.field(name="podCIDRs")
+    clouds: tuple[AccountStatus, ...]
     certificates: tuple[CertificateStatus, ...]
 
     @property
@@ -122,6 +124,7 @@ def build_status(snapshot: ClusterSnapshot) -> ClusterStatus:
         if isinstance(snapshot.requests, Unavailable)
         else summarize_requests(snapshot.requests, flow, snapshot.at, frozenset(node.name for node in nodes)),
         pod_cidrs=_build_ipam_status(snapshot),
+        clouds=summarize_accounts(nodes, flow),
         certificates=tuple(
             list_certificate_statuses(
                 (*(flow.certificates if flow else ()), *snapshot.certificates), snapshot.at
@@ -183,6 +186,8 @@ def _list_problems(found: ClusterStatus) -> Iterator[str]:
         yield f"CSRs: {len(owed):,} nodes without the requested certificate"
     if found.pod_cidrs and found.pod_cidrs.claim_pages and found.pod_cidrs.conflicts:
         yield f"pod CIDRs: {len(found.pod_cidrs.conflicts):,} conflicts, see talos-ccm status ipam"
+    for account in found.clouds:
+        yield from (f"cloud account {account.name}: {problem}" for problem in account.list_problems())
     for one in found.certificates:
         if one.state == "wrong":
             yield f"certificate {one.name}: renewal is overdue"

@@ -23,6 +23,7 @@ from cli.inside.flow_client import fetch_certificates, query_flow
 from cli.inside.flow_snapshot import FlowObject
 from cli.lines import Line, print_error, print_json, print_lines
 from cli.progress import PROGRESS
+from cli.status.clouds import select_limit_candidates
 from cli.status.cluster_status import ClusterStatus, build_status
 from cli.status.ipam.ipam_status import build_ipam_status, read_pages, resolve_pools
 from cli.status.ipam.text import format_ipam_status
@@ -34,7 +35,9 @@ from libs.common.contract.node import ApiObject
 from libs.common.settings.cloud_config_reloader import parse_config_file, read_config_file
 from services.ipam.core.effective_networks import NetworkFlags
 
-_MAX_QUERIED_OBJECTS: Final = 20  # limit for Nodes and for requests whose last messages are queried
+_MAX_QUERIED_OBJECTS: Final = (
+    20  # limit for each kind of Nodes, and for requests, whose last messages are queried
+)
 
 
 def show_status(query: ClusterQuery, *, as_json: bool) -> int:
@@ -72,20 +75,21 @@ async def _read_status(query: ClusterQuery) -> ClusterSnapshot:
         snapshot = await read_cluster(kube, query, *PARTS)
         require_nodes(snapshot)
         flow, certificates = await asyncio.gather(
-            query_flow(kube, query, snapshot.pods, _choose_objects(snapshot)),
+            query_flow(kube, query, snapshot.pods, choose_objects(snapshot)),
             fetch_certificates(kube, query, snapshot.pods),
         )
     return msgspec.structs.replace(snapshot, flow=flow, certificates=certificates)
 
 
-def _choose_objects(snapshot: ClusterSnapshot) -> tuple[FlowObject, ...]:
+def choose_objects(snapshot: ClusterSnapshot) -> tuple[FlowObject, ...]:
     """Return the Nodes and requests that wait: the oldest Nodes and the newest requests."""
-    nodes = sorted(
-        (node for node in list_known(snapshot.nodes) if not node.is_initialized), key=_get_age_order
-    )
+    known = list_known(snapshot.nodes)
+    nodes = sorted((node for node in known if not node.is_initialized), key=_get_age_order)
+    limited = [node for node in select_limit_candidates(known) if node.is_initialized]
     pending = sorted((one for one in list_known(snapshot.requests) if one.is_pending), key=_get_age_order)
     return (
         *(FlowObject("node", node.name) for node in nodes[:_MAX_QUERIED_OBJECTS]),
+        *(FlowObject("node", node.name) for node in limited[:_MAX_QUERIED_OBJECTS]),
         *(FlowObject("csr", one.name) for one in pending[-_MAX_QUERIED_OBJECTS:]),
     )
 

@@ -18,6 +18,7 @@ from cli.layout import (
     shorten,
 )
 from cli.lines import Line
+from cli.status.clouds import AccountStatus
 from cli.status.cluster_status import ClusterStatus
 from cli.status.components import (
     CertificateStatus,
@@ -39,6 +40,7 @@ _STYLES: Final[dict[ComponentState, str]] = {
     "unknown": "cyan",
     "absent": "dim",
 }
+_INSTANCE_STATES: Final = {"exists": "exist", "shut-down": "shut down", "not-asked": "not asked for yet"}
 _CERTIFICATES: Final = {
     "nats-server": "NATS",
     "nats-authority": "CA of NATS",
@@ -63,6 +65,7 @@ def format_status(found: ClusterStatus, *, width: int) -> Iterator[Line]:
     yield from _format_kept_keys(found.kept_keys)
     yield from _format_requests(found.requests, width)
     yield _format_pod_cidrs(found.pod_cidrs)
+    yield from _format_accounts(found.clouds)
     yield from _format_certificates(found.certificates, found.at)
 
 
@@ -217,6 +220,22 @@ def _format_pool(pool: PoolStatus) -> str:
     if pool.free is None or pool.capacity is None:
         return f"{used} in use"
     return f"{used} of {format_number(pool.capacity)} in use, {format_number(pool.free)} free"
+
+
+def _format_accounts(accounts: tuple[AccountStatus, ...]) -> Iterator[Line]:
+    for position, one in enumerate(accounts):
+        problems = [*one.list_problems()]
+        text = f"{one.name}: {shorten('; '.join((*problems, _describe_instances(one))))}"
+        yield format_field("" if position else "Clouds", text, "red" if problems else "")
+
+
+def _describe_instances(one: AccountStatus) -> str:
+    if not one.provider:
+        return "no report within an hour"
+    counts = [
+        f"{count:,} {_INSTANCE_STATES.get(state, state)}" for state, count in one.instances.items() if count
+    ]
+    return f"{one.provider}, {', '.join(counts) or 'no Node of this cloud'}"
 
 
 def _format_certificates(certificates: tuple[CertificateStatus, ...], at: datetime) -> Iterator[Line]:

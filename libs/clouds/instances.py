@@ -109,6 +109,11 @@ class Instances(Protocol):
     @property
     def credential(self) -> Credential: ...
 
+    @property
+    def rate_limit(self) -> RateLimit | None:
+        """The last count that the cloud reported for this credential; None if it reported none."""
+        ...
+
     def parse_provider_id(self, provider_id: str) -> str | None:
         """Return the instance's id if this is the canonical form for such an instance, else None."""
         ...

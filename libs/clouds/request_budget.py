@@ -7,7 +7,7 @@ from libs.clouds.instances import RateLimit, Unanswered
 
 REQUESTS_PER_MINUTE: Final = 20
 # The rate limit belongs to the project. The rest is for its other clients: CSI driver, autoscaler, operators.
-_SHARE_OF_OTHERS: Final = 0.25
+SHARE_OF_OTHERS: Final = 0.25
 _MIN_PAUSE_SECONDS: Final = 60.0
 _MAX_PAUSE_SECONDS: Final = 3600.0
 _MINUTE: Final = 60.0
@@ -61,7 +61,7 @@ class RequestBudget:
         The rate limit is at its maximum again in `full_in_seconds`, and returns evenly until then.
         """
         self._project.rate_limit = rate_limit
-        missing = rate_limit.limit * _SHARE_OF_OTHERS - rate_limit.remaining
+        missing = rate_limit.limit * SHARE_OF_OTHERS - rate_limit.remaining
         if missing <= 0:
             return
         used = rate_limit.limit - rate_limit.remaining

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from libs.clouds.instances import CREDENTIAL_ANCHOR, Anchor, Credential, Instance, Instances, Unanswered
 from libs.clouds.request_budget import RequestBudget
 from libs.common.contract.events import (
+    AccountReport,
     AnyInstanceEvent,
     AnyInstanceReport,
     InstanceExists,
@@ -55,6 +56,7 @@ class AccountPoller:
     """Decides by the schedule what to ask, asks, and hands each report to `publish`."""
 
     account: str
+    provider: str
     cloud: Instances
     nodes: NodeTable
     stream_id: Callable[[], str]
@@ -91,7 +93,7 @@ class AccountPoller:
     async def step(self) -> None:
         """Ask for new Nodes, and look for the anchor and list all instances if that is due."""
         has_instances = self._update()
-        self._count_instances()
+        self._update_metrics()
         if not has_instances:
             return
         if self._anchor_credential not in {None, self.cloud.credential}:
@@ -129,10 +131,26 @@ class AccountPoller:
         self.schedule.update(self.nodes)
         return bool(self.schedule.by_name)
 
-    def _count_instances(self) -> None:
+    def build_report(self) -> AccountReport:
+        """Return whether the cloud answers, and what it has said of all instances."""
         counts = Counter(type(known.report) for known in self.schedule.by_name.values())
-        for kind, state in _STATES.items():
-            metrics.CLOUD_INSTANCES.labels(self.account, state).set(counts[kind])
+        rate_limit = self.cloud.rate_limit
+        return AccountReport(
+            account=self.account,
+            provider=self.provider,
+            failure=self._failure,
+            instances={state: counts[kind] for kind, state in _STATES.items()},
+            requests_left=rate_limit.remaining if rate_limit is not None else None,
+            rate_limit=rate_limit.limit if rate_limit is not None else None,
+        )
+
+    def _update_metrics(self) -> None:
+        report = self.build_report()
+        for state, count in report.instances.items():
+            metrics.CLOUD_INSTANCES.labels(self.account, state).set(count)
+        if report.requests_left is not None and report.rate_limit is not None:
+            metrics.CLOUD_REQUESTS_LEFT.labels(self.account).set(report.requests_left)
+            metrics.CLOUD_RATE_LIMIT.labels(self.account).set(report.rate_limit)
 
     # ---- the three kinds of queries
 

@@ -1,4 +1,4 @@
-"""Publishes the reports about instances, and again before a reader may consider them too old."""
+"""Publishes the reports about the account and its instances, again before a reader considers them too old."""
 
 import asyncio
 import logging
@@ -10,6 +10,7 @@ import msgspec
 
 from libs.common.bus.protocol import Bus, BusError
 from libs.common.contract.events import (
+    AccountReport,
     AnyInstanceEvent,
     EventError,
     InstanceExists,
@@ -17,6 +18,7 @@ from libs.common.contract.events import (
     InstanceUnknown,
 )
 from libs.common.contract.subjects import subject_of
+from services.cloud.core.instance_schedule import ACCOUNT_REPORT_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +30,7 @@ _RETRY_SECONDS: Final = 10.0
 
 @dataclass(eq=False, kw_only=True)
 class ReportPublisher:
-    """Keeps the last report of each kind about each Node in the stream.
-
+    """Keeps the last report of each kind about each Node in the stream, and that about the account.
 
     It expects no sequence, which takes reading: the key of an account may not read what it publishes, because
     the server could then publish that anywhere. A reader orders reports by `asked_at`.
@@ -41,10 +42,12 @@ class ReportPublisher:
     step_seconds: float
     why_paused: Callable[[], tuple[str, ...]]  # why the Nodes are not known now
     is_known: Callable[[AnyInstanceEvent], bool]  # whether a report is about a Node as it is now
+    build_account_report: Callable[[], AccountReport]
 
     def __post_init__(self) -> None:
         self._reports: dict[str, AnyInstanceEvent] = {}  # by subject
         self._due: dict[str, float] = {}
+        self._account_due = 0.0
         self._failure = ""
 
     def problems(self) -> tuple[str, ...]:
@@ -65,6 +68,7 @@ class ReportPublisher:
 
     async def publish_due(self) -> None:
         """Publish again what has waited for long enough; forget reports about Nodes that have changed."""
+        await self._publish_account_report()
         if self.why_paused():
             return
         for subject in [subject for subject, report in self._reports.items() if not self.is_known(report)]:
@@ -72,6 +76,17 @@ class ReportPublisher:
             self._due.pop(subject, None)
         for subject in [subject for subject, due in self._due.items() if due <= self.monotonic()]:
             await self._publish(subject)
+
+    async def _publish_account_report(self) -> None:
+        """Publish whether the cloud answers, if that is due: also while the Nodes are not known."""
+        if self.monotonic() < self._account_due:
+            return
+        self._account_due = self.monotonic() + ACCOUNT_REPORT_SECONDS
+        report = self.build_account_report()
+        try:
+            await self.bus.publish(report)
+        except (BusError, EventError) as error:
+            log.warning("publish failed, will retry", extra={"account": report.account, "error": str(error)})
 
     def start_stream(self) -> None:
         """Publish everything to a new stream."""

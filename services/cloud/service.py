@@ -66,9 +66,11 @@ class CloudService:
             step_seconds=settings.step_seconds,
             why_paused=self._flow.list_pause_reasons,
             is_known=self._is_known,
+            build_account_report=self._build_account_report,
         )
         self.poller = AccountPoller(
             account=account,
+            provider=settings.account.provider,
             cloud=self._cloud,
             nodes=self.nodes,
             stream_id=lambda: self._flow.cache.stream_id,
@@ -119,6 +121,9 @@ class CloudService:
             return self.metadata.machines.is_current(report)
         node = self.nodes.get(report.name)
         return node is not None and (node.uid, node.provider_id) == (report.node_uid, report.provider_id)
+
+    def _build_account_report(self) -> events.AccountReport:
+        return self.poller.build_report()
 
     def _on_stream_replaced(self) -> None:
         self.nodes.clear()

@@ -15,6 +15,7 @@ from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import node_reference
 from libs.common.observability import metrics
 from services.lifecycle.core.decide import Delete, DeletionCase, Keep, explain_exclusion
+from services.lifecycle.core.deletion_limit import BUT, LIMITED
 from services.lifecycle.core.evidence import shows_activity
 from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.deletion_budget import DeletionBudget
@@ -37,7 +38,7 @@ CaseDecider = Callable[[DeletionCase], Delete | Keep]
 class DeletionResult(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one attempt."""
 
-    outcome: str  # "deleted", "would-delete", "kept" or "not-owned"
+    outcome: str  # "deleted", "would-delete", "limited", "kept" or "not-owned"
     reason: str
 
 
@@ -65,8 +66,12 @@ class NodeDeleter:
         if self._dry_run_reported.get(observed.name) == observed.uid:
             return DeletionResult(outcome="would-delete", reason=decision.reason)
         limit = decision.limit
-        if why := self._explain_backoff(observed, limit.pool):
-            return DeletionResult(outcome="kept", reason=f"{decision.reason}; but {why}")
+        if self._has_just_failed(observed):
+            reason = f"{decision.reason}; but its deletion failed a moment ago"
+            return DeletionResult(outcome="kept", reason=reason)
+        why, until = self._budget_backoffs.get(limit.pool, ("", 0.0))
+        if self.clock() < until:
+            return DeletionResult(outcome=LIMITED, reason=f"{decision.reason}{BUT}{why}")
         try:
             node = await self.kube.get_node(observed.name)
         except NotFound:
@@ -78,7 +83,7 @@ class NodeDeleter:
             self._budget_backoffs[limit.pool] = (why, self.clock() + BUDGET_BACKOFF_SECONDS)
             metrics.LIFECYCLE_CAPPED.inc()
             log.warning("deletion denied by the budget", extra={"node": node.name, "reason": why})
-            return DeletionResult(outcome="kept", reason=f"{decision.reason}; but {why}")
+            return DeletionResult(outcome=LIMITED, reason=f"{decision.reason}{BUT}{why}")
         denied = self._check_again(observed, node, decision)  # messages may have arrived meanwhile
         if denied is not None:
             return denied
@@ -89,12 +94,9 @@ class NodeDeleter:
         self._failed.pop(name, None)
         self._dry_run_reported.pop(name, None)
 
-    def _explain_backoff(self, node: Node, pool: str) -> str:
+    def _has_just_failed(self, node: Node) -> bool:
         uid, at = self._failed.get(node.name, ("", 0.0))
-        if uid == node.uid and self.clock() - at < FAILURE_BACKOFF_SECONDS:
-            return "its deletion failed a moment ago"
-        why, until = self._budget_backoffs.get(pool, ("", 0.0))
-        return why if self.clock() < until else ""
+        return uid == node.uid and self.clock() - at < FAILURE_BACKOFF_SECONDS
 
     def _check_again(self, observed: Node, node: Node, decision: Delete) -> DeletionResult | None:
         if node.uid != observed.uid or shows_activity(observed, node):

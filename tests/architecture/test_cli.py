@@ -133,7 +133,7 @@ def test_status_ipam_uses_the_code_of_ipam():
     imported = {name for source in sources("cli/status") for name in imported_services(source)}
     modules = ("pages.decode_page", "pool_usage.measure_usage", "effective_networks.validate_network_flags")
     assert {f"services.ipam.core.{name}" for name in modules} <= imported
-    assert {name.split(".")[1] for name in imported} == {"ipam"}
+    assert {name.split(".")[1] for name in imported} == {"ipam", "cloud", "lifecycle"}  # those of accounts
 
 
 def test_the_checks_of_doctor_query_nothing():

@@ -52,6 +52,7 @@ SUBJECT_OF_CLASS = {
     "InstanceGone": f"{ROOT}.cloud.a.instance.n",
     "InstanceUnknown": f"{ROOT}.cloud.a.instance.n",
     "InstanceMetadata": f"{ROOT}.cloud.a.metadata.n",
+    "AccountReport": f"{ROOT}.cloud.a.report",
 }
 
 

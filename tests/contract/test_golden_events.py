@@ -94,6 +94,14 @@ SAMPLES: list[events.Event] = [
     events.InstanceMetadata(
         **INSTANCE, region="fsn1", zone="fsn1-dc14", instance_type="cx22", addresses=("192.0.2.5",)
     ),
+    events.AccountReport(
+        account="prod",
+        provider="hcloud",
+        failure="HTTP 401: the token is invalid",
+        instances={"exists": 2, "unknown": 1},
+        requests_left=3500,
+        rate_limit=3600,
+    ),
     builders.make_decided(
         uid="uid-1",
         outcome="initialized",

@@ -11,6 +11,7 @@ import pytest
 
 from libs.common.bus.protocol import Bus
 from libs.common.contract.events import (
+    AccountReport,
     AnyInstanceReport,
     InstanceExists,
     InstanceGone,
@@ -29,8 +30,10 @@ from libs.common.contract.instances import (
 from libs.common.contract.node import Node, NodeCondition
 from libs.common.contract.protected_annotation import compute_digest
 from libs.common.contract.subjects import CLOUD_REPORTS
+from libs.common.observability import metrics
 from libs.testbed.clouds.hcloud.project import SimProject
 from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
+from services.cloud.core.instance_schedule import ACCOUNT_REPORT_SECONDS
 from services.cloud.service import CloudService
 from services.cloud.settings import CloudSettings
 from tests.builders import NOW, make_node
@@ -327,6 +330,43 @@ async def test_nothing_more_is_published_about_a_node_that_has_changed(flow: Clo
             await flow.look(seconds=601.0)
             await flow.expect("web-2", InstanceExists)
         assert await flow.bus.get_last(f"{CLOUD_REPORTS}.prod.instance.web-1") == last
+
+
+async def test_the_account_reports_whether_its_cloud_answers_and_what_remains_of_its_rate_limit(
+    flow: CloudFlow,
+):
+    one, other = flow.project.add_server("web-1"), flow.project.add_server("web-2")
+    flow.project.update_server(other, status="off")
+    await flow.start(make_server_node("web-1", one), make_server_node("web-2", other))
+
+    async def get_account_report() -> AccountReport:
+        message = await flow.bus.get_last(f"{CLOUD_REPORTS}.prod.report")
+        assert message is not None
+        assert isinstance(message.event, AccountReport)
+        return message.event
+
+    async with flow.run():
+        await flow.look(seconds=ACCOUNT_REPORT_SECONDS)
+        report = await get_account_report()
+        assert (report.account, report.provider, report.failure) == ("prod", "hcloud", "")
+        assert {state: count for state, count in report.instances.items() if count} == {
+            "exists": 1,
+            "shut-down": 1,
+        }
+        assert report.rate_limit == 3600
+        assert report.requests_left is not None
+        assert 3500 < report.requests_left < 3600
+        values = [
+            metrics.REGISTRY.get_sample_value(name, {"account": "prod"})
+            for name in (
+                "talosccm_cloud_rate_limit_remaining_requests",
+                "talosccm_cloud_rate_limit_requests",
+            )
+        ]
+        assert values == [report.requests_left, 3600]
+        flow.token_file.write_text("c" * 64)
+        await flow.look(seconds=600.0)
+        assert "401" in (await get_account_report()).failure
 
 
 METADATA_ON: dict[str, Any] = {"metadata_accounts": ("hcloud/prod",)}

@@ -258,7 +258,7 @@ async def test_no_more_than_the_cap_are_deleted_in_an_hour_restarts_included(flo
         assert (outcomes, len(left)) == (["deleted"] * 2 + ["kept"] * 3, 3)
     async with flow.run_lifecycle(max_deletions_per_hour=2):
         await flow.publish_proof(left[0], then="kept")
-        await flow.wait_for_decision(left[0].name, "kept", "2 in the last hour")
+        await flow.wait_for_decision(left[0].name, "limited", "2 in the last hour")
         assert await flow.get_node(left[0].name) is not None
         flow.clock.advance(3600)
         await flow.publish_leading()
@@ -287,7 +287,7 @@ async def test_without_leader_election_the_deletions_are_counted_all_the_same(fl
         await flow.publish_proof(node)
         assert not (await flow.get_lease())["spec"].get("holderIdentity")
         await flow.publish_proof(other, then="kept")
-        await flow.wait_for_decision("web-2", "kept", "1 in the last hour")
+        await flow.wait_for_decision("web-2", "limited", "1 in the last hour")
 
 
 # ---- GCP spot machines
@@ -314,7 +314,7 @@ async def test_preempted_spot_machines_are_deleted_under_the_same_cap_and_only_i
     async with flow.run_lifecycle(delete_preempted_gcp_spot=True, max_deletions_per_hour=2):
         await wait_until(lambda: len(flow.server.api.store.table("nodes").objects) == 2, "two are deleted")
         left = [node for node in spots if await flow.get_node(node.name)]
-        await flow.wait_for_decision(left[0].name, "kept", "2 in the last hour")
+        await flow.wait_for_decision(left[0].name, "limited", "2 in the last hour")
     assert await flow.get_node("plain") == plain
 
 

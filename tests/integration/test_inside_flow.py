@@ -10,7 +10,7 @@ from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable
 from libs.common.bus.delivery import Ack
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.nats.nats_access import NatsAccess
-from libs.common.contract.events import DeadLetter, Leading
+from libs.common.contract.events import AccountReport, DeadLetter, Leading
 from libs.common.contract.services import DURABLES, SERVICES, WATCHER
 from libs.common.contract.subjects import ENRICHED_NODE
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
@@ -101,7 +101,10 @@ async def test_what_each_account_of_a_cloud_says_of_a_node_is_seen(
         bus = await connect_bus(f"cloud-{account}", **nats.bus_options(f"cloud-{account}"))
         for about in (node, other):
             await bus.publish(make_exists(about, account=account))
+        await bus.publish(AccountReport(account=account, provider="hcloud"))
     found = await seen(nats, WEB, FlowObject("node", "web-2"))
+    accounts = [message.event for message in found.accounts]
+    assert accounts == [AccountReport(account=each, provider="hcloud") for each in ("other", "prod")]
     reports = [[message.event for message in each.clouds] for each in found.objects]
     assert reports == [[make_exists(node, account="other"), make_exists(node)], []]
 

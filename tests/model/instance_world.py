@@ -67,6 +67,7 @@ class CloudProcess:
         self.nodes = NodeTable(self.account, self.parse_provider_id)
         self.poller = AccountPoller(
             account=self.account,
+            provider="hcloud",
             cloud=self,
             nodes=self.nodes,
             stream_id=lambda: STREAM_ID,
@@ -109,6 +110,10 @@ class CloudProcess:
         self.world.publish(report)
 
     # ---- libs.clouds.instances.Instances
+
+    @property
+    def rate_limit(self) -> None:
+        """This cloud reports none."""
 
     @property
     def credential(self) -> Credential:

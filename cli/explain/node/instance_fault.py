@@ -26,6 +26,7 @@ from services.lifecycle.core.decide import (
     build_instance_case,
     explain_exclusion,
 )
+from services.lifecycle.core.deletion_limit import BUT
 
 _IF_GONE: Final = "If the cloud's console does not show its server: kubectl delete node {node}."
 _LOG_OF_CLOUD: Final = "kubectl -n {namespace} logs -l app.kubernetes.io/component=cloud-{account} --tail=50."
@@ -128,7 +129,7 @@ def _describe_wait(evidence: NodeEvidence) -> str:
     if decided.outcome == "would-delete":
         return "a dry run would delete it"
     of_cloud = decided.reason.partition(f"For {INSTANCES_NAME}: ")[2]
-    return of_cloud or decided.reason.rpartition("; but ")[2]
+    return of_cloud or decided.reason.rpartition(BUT)[2]
 
 
 def _make_finding(

@@ -13,6 +13,7 @@ from libs.clouds.instances import (
     Deleted,
     Instance,
     NotFound,
+    RateLimit,
     Unanswered,
     explain_unusable_anchor,
 )
@@ -45,6 +46,11 @@ class HcloudInstances:
     def credential(self) -> Credential:
         """The last reading of the token."""
         return self._api.session.credential
+
+    @property
+    def rate_limit(self) -> RateLimit | None:
+        """The last count that the cloud reported."""
+        return self._api.session.budget.rate_limit
 
     def parse_provider_id(self, provider_id: str) -> str | None:
         """Return the digits of `hcloud://digits`; dedicated servers have no such providerID."""

@@ -11,6 +11,7 @@ from libs.clouds.instances import (
     Deleted,
     Instance,
     NotFound,
+    RateLimit,
     Unanswered,
     explain_unusable_anchor,
 )
@@ -54,6 +55,11 @@ class OpenStackInstances:
     def credential(self) -> Credential:
         """The last reading of the credential file."""
         return self._api.session.credential
+
+    @property
+    def rate_limit(self) -> RateLimit | None:
+        """The last count that the cloud reported."""
+        return self._api.session.budget.rate_limit
 
     def parse_provider_id(self, provider_id: str) -> str | None:
         """Return the UUID of `openstack:///UUID`, or of `openstack://REGION/UUID` in the file's region."""

@@ -275,7 +275,21 @@ class InstanceMetadata(InstanceEvent, frozen=True, kw_only=True, tag="InstanceMe
     addresses: tuple[str, ...] = ()
 
 
-# ---- for operators: decisions and dead letters, which no service consumes
+# ---- for operators: accounts, decisions and dead letters, which no service consumes
+
+
+class AccountReport(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="AccountReport.v1"
+):
+    """Whether the cloud of an account answers, and what it has said of all instances."""
+
+    account: str
+    provider: str
+    failure: str = ""  # why the cloud does not answer, in words for an operator; "" if it does
+    instances: dict[str, int] = {}  # state, as in the metric talosccm_cloud_instances -> number of Nodes
+    # the cloud's own count of requests, shared by all clients of the project; None where it reports none
+    requests_left: int | None = None
+    rate_limit: int | None = None
 
 
 class Decided(
@@ -328,6 +342,7 @@ Event = (
     | SnapshotComplete
     | Leading
     | AnyInstanceEvent
+    | AccountReport
     | Decided
     | DeadLetter
 )

@@ -22,6 +22,7 @@ CLOUD_REPORTS: Final = (
 )
 INSTANCE_REPORTS: Final = f"{CLOUD_REPORTS}.*.instance.>"  # of all accounts, like the next one
 INSTANCE_METADATA: Final = f"{CLOUD_REPORTS}.*.metadata.>"
+ACCOUNT_REPORTS: Final = f"{CLOUD_REPORTS}.*.report"
 
 # The object name is the end of a subject and may contain dots, so a filter ends in `>`, never in `*`.
 ALL_SUBJECTS: Final = f"{ROOT}.>"
@@ -57,6 +58,8 @@ def subject_of(event: events.Event) -> str:
             return f"{CLOUD_REPORTS}.{event.account}.instance.{event.name}"
         case events.InstanceMetadata():
             return f"{CLOUD_REPORTS}.{event.account}.metadata.{event.name}"
+        case events.AccountReport():
+            return f"{CLOUD_REPORTS}.{event.account}.report"
         case events.Decided():
             return f"{DECIDED}.{event.service}.{event.kind}.{event.name}"
         case events.DeadLetter():

@@ -415,6 +415,16 @@ CLOUD_INSTANCES: Final = _gauge(
     "account",
     "state",
 )
+CLOUD_RATE_LIMIT: Final = _gauge(
+    "talosccm_cloud_rate_limit_requests",
+    "Requests that the cloud allows the project of an account, with those of all its clients.",
+    "account",
+)
+CLOUD_REQUESTS_LEFT: Final = _gauge(
+    "talosccm_cloud_rate_limit_remaining_requests",
+    "Requests that remain of the rate limit, by the last answer of the cloud.",
+    "account",
+)
 CLOUD_REQUEST_DURATION: Final = _histogram(
     "talosccm_cloud_request_duration_seconds",
     "Duration of requests to the cloud of an account.",

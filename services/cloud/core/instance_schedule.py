@@ -14,6 +14,7 @@ from libs.common.contract.events import (
 from libs.common.contract.instances import InstanceAnchor
 from services.cloud.core.node_table import CloudNode
 
+ACCOUNT_REPORT_SECONDS: Final = 30.0  # a reader considers an account silent after some of them
 # A round asks for each of its instances, and for the names of those that are not found. With 15 requests a
 # minute it ends within seven minutes, so that the evidence of two rounds is not ten minutes apart.
 MAX_PER_ROUND: Final = 50

@@ -11,6 +11,11 @@ WINDOW: Final = timedelta(hours=1)
 ANNOTATION: Final = "lifecycle.talos-ccm/deletions"  # on lifecycle's Lease: the deletions of the last hour
 
 
+# Of the decision on a Node that is proven gone, and that the limit or its record keeps.
+LIMITED: Final = "limited"
+BUT: Final = "; but "  # between the proof and what keeps the Node
+
+
 class DeletionLimit(msgspec.Struct, frozen=True, kw_only=True):
     """The maximum of deletions in an hour of one pool; the pools do not count for each other."""
 

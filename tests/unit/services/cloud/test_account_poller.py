@@ -25,6 +25,7 @@ class BudgetedCloud:
     """Instances, listed in pages, within the budget of an adapter."""
 
     credential = Credential(generation=1, loaded_at=NOW, fingerprint="f")
+    rate_limit = None
 
     def __init__(self) -> None:
         self.instances: dict[str, Instance] = {}
@@ -79,6 +80,7 @@ class Account:
         self.is_answered = asyncio.Event()  # of all Nodes
         self.poller = AccountPoller(
             account="prod",
+            provider="hcloud",
             cloud=self.cloud,
             nodes=self.nodes,
             stream_id=lambda: STREAM_ID,

@@ -122,7 +122,7 @@ async def test_while_there_is_no_room_nobody_is_asked_and_then_again():
     deletions = deletions_of(api, clock=clock)
     for _ in range(3):
         done = await deletions.delete(NODE, PROOF)
-        assert (done.outcome, done.reason) == ("kept", "others answer; but ten in the last hour")
+        assert (done.outcome, done.reason) == ("limited", "others answer; but ten in the last hour")
     assert api.asked == ["get", "spend"]
     api.full = ""
     clock.advance(BUDGET_BACKOFF_SECONDS)
@@ -142,9 +142,9 @@ async def test_a_pool_without_room_holds_up_no_other():
     clouds = Delete(kind=REPLACED, reason="its cloud", limit=DeletionLimit(per_hour=10, pool="a-cloud"))
     decision = PROOF
     deletions = deletions_of(api, clock=ManualClock(), judge=lambda case: decision)
-    assert (await deletions.delete(NODE, PROOF)).outcome == "kept"
+    assert (await deletions.delete(NODE, PROOF)).outcome == "limited"
     api.full = ""
-    assert (await deletions.delete(NODE, PROOF)).outcome == "kept"
+    assert (await deletions.delete(NODE, PROOF)).outcome == "limited"
     assert (await deletions.delete(NODE, clouds)).reason == "the evidence changed meanwhile"
     decision = clouds
     assert (await deletions.delete(NODE, clouds)).outcome == "deleted"

@@ -1,0 +1,95 @@
+"""Cloud accounts: whether each cloud answers, its instances, and Nodes that the limit keeps. Pure."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from cli.inside.flow_snapshot import FlowSnapshot
+from cli.layout import format_age, pluralize
+from libs.clouds.request_budget import SHARE_OF_OTHERS
+from libs.common.contract.events import AccountReport, Decided
+from libs.common.contract.instances import read_instance_record
+from libs.common.contract.node import Node
+from libs.common.contract.services import LIFECYCLE
+from services.cloud.core.instance_schedule import ACCOUNT_REPORT_SECONDS
+from services.lifecycle.core.deletion_limit import LIMITED
+from services.lifecycle.core.evidence import is_not_ready
+
+_SILENT_SECONDS: Final = 4 * ACCOUNT_REPORT_SECONDS
+_MOST_NAMES: Final = 5
+
+
+class AccountStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One account that reports, or that a Node's record names: such a one may have been removed."""
+
+    name: str
+    provider: str = ""  # "": it has not reported for an hour
+    problem: str = ""  # why it proves nothing now
+    instances: dict[str, int] = {}  # state -> Nodes
+    requests_left: int | None = None  # of `rate_limit`
+    rate_limit: int | None = None
+    waiting: tuple[str, ...] = ()  # the Nodes of deleted servers that the limit of deletions keeps
+
+    @property
+    def is_rate_limit_low(self) -> bool:
+        """Whether the account pauses, so that the rest is left to the project's other clients."""
+        if self.requests_left is None or self.rate_limit is None:
+            return False
+        return self.requests_left < self.rate_limit * SHARE_OF_OTHERS
+
+    def list_problems(self) -> Iterator[str]:
+        """Yield what keeps the account from its work, one line each."""
+        if self.problem:
+            yield self.problem
+        elif self.is_rate_limit_low:
+            yield f"{self.requests_left:,} of {self.rate_limit:,} requests remain of its rate limit"
+        if self.waiting:
+            names = ", ".join(self.waiting[:_MOST_NAMES])
+            more = f" and {len(self.waiting) - _MOST_NAMES} more" if len(self.waiting) > _MOST_NAMES else ""
+            count = pluralize(len(self.waiting), "Node")
+            yield f"{count} of deleted servers kept by the limit of deletions: {names}{more}"
+
+
+def select_limit_candidates(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """Return the Nodes whose last decision may say that the limit of their account keeps them."""
+    return tuple(node for node in nodes if is_not_ready(node) and read_instance_record(node) is not None)
+
+
+def summarize_accounts(nodes: tuple[Node, ...], flow: FlowSnapshot | None) -> tuple[AccountStatus, ...]:
+    """Return the accounts that report, and those that Nodes name; none if NATS does not answer."""
+    if flow is None or flow.stream is None:
+        return ()
+    waiting: dict[str, list[str]] = {
+        record.account: [] for node in nodes if (record := read_instance_record(node)) is not None
+    }
+    for node in select_limit_candidates(nodes):
+        record = read_instance_record(node)
+        if record is not None and _is_limited(node, flow):
+            waiting[record.account].append(node.name)
+    found = {account: AccountStatus(name=account, waiting=tuple(names)) for account, names in waiting.items()}
+    for message in flow.accounts:
+        report, silent = message.event, (flow.at - message.published_at).total_seconds()
+        if not isinstance(report, AccountReport):
+            continue
+        is_silent = silent > _SILENT_SECONDS
+        found[report.account] = AccountStatus(
+            name=report.account,
+            provider=report.provider,
+            problem=f"it has not reported for {format_age(silent)}" if is_silent else report.failure,
+            instances=report.instances,
+            requests_left=report.requests_left,
+            rate_limit=report.rate_limit,
+            waiting=tuple(waiting.get(report.account, ())),
+        )
+    return tuple(found[account] for account in sorted(found))
+
+
+def _is_limited(node: Node, flow: FlowSnapshot) -> bool:
+    messages = flow.find_object("node", node.name)
+    decisions = [message.event for message in messages.decided] if messages is not None else []
+    return any(
+        isinstance(each, Decided)
+        and (each.service, each.uid, each.outcome) == (LIFECYCLE.service, node.uid, LIMITED)
+        for each in decisions
+    )
