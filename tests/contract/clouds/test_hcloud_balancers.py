@@ -239,6 +239,28 @@ async def test_one_action_of_a_balancer_runs_at_a_time(account: Account):
     ]
 
 
+@pytest.mark.parametrize("method", ["add_target", "remove_target"])
+async def test_a_server_may_be_deleted_while_its_target_changes(account: Account, method: str):
+    server = account.project.add_server("one", ipv4="192.0.2.1")
+    balancer = await account.ask(create)
+    if method == "remove_target":
+        await account.ask(lambda client: add_targets(balancer, [server_target(server)]))
+    account.project.actions.seconds = 0.05
+    action = await account.ask(lambda client: getattr(balancer, method)(server_target(server)))
+    account.project.remove("servers", server)
+    await account.ask(lambda client: action.wait_until_finished())
+    assert (await account.get(balancer.id)).targets == []
+
+
+async def test_a_balancer_may_be_deleted_in_another_way_while_it_is_deleted(account: Account):
+    balancer = await account.ask(create)
+    account.project.actions.seconds = 0.05
+    deletion = await account.ask(lambda client: balancer.delete())
+    account.project.remove("load_balancers", balancer.id)
+    await account.ask(lambda client: deletion.action.wait_until_finished())
+    assert [each.command for each in account.project.journal] == ["create", "delete"]
+
+
 async def test_a_network_is_changed_by_one_action_at_a_time(account: Account):
     network = Network(id=account.project.add_network())
     one = await account.ask(lambda client: create(client, "one"))

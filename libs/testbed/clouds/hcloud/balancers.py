@@ -184,14 +184,20 @@ def _check_address(project: SimProject, address: str, *, is_private: bool) -> No
 
 def _add_target(project: SimProject, balancer: Document, sent: Document) -> Effect:
     target = _read_new_target(project, balancer, read_body(sent, _Target))
-    return lambda: balancer["targets"].append(target)
+
+    def append() -> None:
+        if "server" not in target or target["server"]["id"] in project.tables["servers"]:
+            balancer["targets"].append(target)
+
+    return append
 
 
 def _remove_target(project: SimProject, balancer: Document, sent: Document) -> Effect:
     target = _find_target(balancer, _read_target(read_body(sent, _Target)))
     if target is None:
         raise Refusal("not_found", "no such target")
-    return lambda: balancer["targets"].remove(target)
+    # by identity: the server may be deleted before, and its target with it
+    return lambda: balancer.update(targets=[each for each in balancer["targets"] if each is not target])
 
 
 # ---- networks

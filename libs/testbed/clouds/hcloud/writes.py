@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
@@ -122,8 +121,12 @@ def _delete(project: SimProject, kind: str, number: str) -> Answer:
     if project.render(kind, found).get("used_by"):
         raise Refusal("resource_in_use", "a load balancer uses it")
     if kind == "load_balancers":
-        gone = partial(project.remove, kind, found["id"])
-        action = project.start_action("delete_load_balancer", kind, found, gone)
+
+        def remove() -> None:
+            if found["id"] in project.tables[kind]:  # else it was deleted in another way meanwhile
+                project.remove(kind, found["id"])
+
+        action = project.start_action("delete_load_balancer", kind, found, remove)
         return Answer(status=201, document={"action": action})
     project.remove(kind, found["id"])
     return Answer(status=204, document=None)
