@@ -208,6 +208,10 @@ class Balancers(BalancerPlanner[DesiredT, ChangeT], Protocol[DesiredT, ChangeT])
         """Return the balancer with exactly this id, whatever its tags."""
         ...
 
+    async def close(self) -> None:
+        """Close all connections."""
+        ...
+
     # ---- writes: the caller leads, and has read the Service and the balancer before
 
     async def create_balancer(

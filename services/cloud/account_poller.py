@@ -68,6 +68,7 @@ class AccountPoller:
     step_seconds: float
     intervals: QueryIntervals
     requests_per_minute: int
+    needs_anchor: bool = False  # also without any instance
 
     def __post_init__(self) -> None:
         self.schedule = InstanceSchedule(intervals=self.intervals)
@@ -76,6 +77,12 @@ class AccountPoller:
         self._failure = ""
         # A round leaves some requests of each minute to new Nodes.
         self._round_budget = RequestBudget(requests_per_minute=self.requests_per_minute * 3 // 4)
+
+    @property
+    def anchor(self) -> InstanceAnchor | None:
+        """The anchor of the project that the present credential has found."""
+        anchor = self._anchor if self._anchor_credential == self.cloud.credential else None
+        return None if anchor is None else InstanceAnchor(kind=anchor.kind, id=anchor.id)
 
     def problems(self) -> tuple[str, ...]:
         """Return why the cloud answers nothing, in words for /readyz."""
@@ -94,13 +101,15 @@ class AccountPoller:
         """Ask for new Nodes, and look for the anchor and list all instances if that is due."""
         has_instances = self._update()
         self._update_metrics()
-        if not has_instances:
+        if not has_instances and (self.why_paused() or not self.needs_anchor):
             return
         if self._anchor_credential not in {None, self.cloud.credential}:
             self._anchor, self._anchor_credential = None, None  # of another project, perhaps
             self.schedule.next_anchor_at = self.monotonic()
         if self.monotonic() >= self.schedule.next_anchor_at:
             await self._find_anchor()
+        if not has_instances:
+            return
         new = self.schedule.list_new(self.nodes)
         is_burst = self.schedule.is_list_cheaper(len(new))
         if new and not is_burst:

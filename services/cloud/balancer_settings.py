@@ -11,7 +11,7 @@ from libs.common.contract.controllers import SERVICE_LB, is_controller_selected
 from libs.common.contract.instances import BALANCER_PROVIDERS
 from libs.common.contract.services import LEASE_NAMESPACE as OUR_NAMESPACE
 from libs.common.settings import flags
-from libs.common.settings.lease_times import validate_lease_times
+from services.cloud.core.balancers.balancer_record import BalancerAccount
 
 _ENABLED: Final = "HCLOUD_LOAD_BALANCERS_ENABLED"
 # A qualified name, as Kubernetes requires of spec.loadBalancerClass.
@@ -23,16 +23,8 @@ _CLASS: Final = re.compile(
 class AccountBalancers(msgspec.Struct, frozen=True, kw_only=True):
     """The Services whose load balancers an account has, and the options of its adapter."""
 
-    account: str
-    load_balancer_class: str = ""  # "" = none
-    has_unclassed: bool = False  # those without a class, too
+    account: BalancerAccount
     options: Mapping[str, str] = {}  # by the names of the cloud's own controller
-
-    def owns_class(self, load_balancer_class: str | None) -> bool:
-        """Return whether a Service with this spec.loadBalancerClass belongs to the account."""
-        if load_balancer_class is None:
-            return self.has_unclassed
-        return bool(load_balancer_class) and load_balancer_class == self.load_balancer_class
 
 
 class BalancerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,9 +89,15 @@ class BalancerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     leader_elect: Annotated[bool, flags.LEADER_ELECT] = True
     lease_namespace: Annotated[str, flags.LEASE_NAMESPACE_FLAG] = OUR_NAMESPACE
-    lease_duration_seconds: Annotated[float, flags.LEASE_DURATION] = 15.0
-    renew_deadline_seconds: Annotated[float, flags.RENEW_DEADLINE] = 10.0
-    retry_period_seconds: Annotated[float, flags.RETRY_PERIOD] = 2.0
+    # The Lease has to outlive a write to the cloud, which may take half a minute.
+    lease_duration_seconds: float = 90.0
+    renew_deadline_seconds: float = 60.0
+    retry_period_seconds: float = 5.0
+
+    @property
+    def uses_balancer_lease(self) -> bool:
+        """Whether a Lease decides who writes."""
+        return self.leader_elect and not self.is_balancer_dry_run
 
     @property
     def is_balancer_dry_run(self) -> bool:
@@ -109,14 +107,14 @@ class BalancerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def find_balancers(self, provider: str, account: str) -> AccountBalancers | None:
         """Return which load balancers the account has; None if it has none."""
         load_balancer_class = dict(_split(self.balancer_classes)).get(account, "")
-        has_unclassed = self.default_balancer_account == account
+        is_default = self.default_balancer_account == account
         is_on = is_controller_selected(self.controllers, SERVICE_LB)
-        if not is_on or not (load_balancer_class or has_unclassed):
+        if not is_on or not (load_balancer_class or is_default):
             return None
         return AccountBalancers(
-            account=account,
-            load_balancer_class=load_balancer_class,
-            has_unclassed=has_unclassed,
+            account=BalancerAccount(
+                name=account, load_balancer_class=load_balancer_class, is_default=is_default
+            ),
             options=self._collect_options(provider, account),
         )
 
@@ -153,7 +151,6 @@ class BalancerSettings(msgspec.Struct, frozen=True, kw_only=True):
             name, separator, _ = option.partition("=")
             if account not in providers or not name or not separator:
                 yield f"--load-balancer-option={text}: the form is account/NAME=value"
-        yield from validate_lease_times(self)
 
     def find_balancer_warnings(self) -> Iterator[str]:
         """Yield settings without effect."""

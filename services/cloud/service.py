@@ -3,39 +3,31 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from libs.clouds.account_session import AccountOptions
-from libs.clouds.hcloud.hcloud_api import HcloudApi
-from libs.clouds.hcloud.hcloud_instances import HcloudInstances
-from libs.clouds.instances import Instance, Instances, Outcome
-from libs.clouds.openstack.openstack_api import OpenStackApi
-from libs.clouds.openstack.openstack_instances import OpenStackInstances
-from libs.clouds.thalassa.thalassa_api import ThalassaApi
-from libs.clouds.thalassa.thalassa_instances import ThalassaInstances
+from libs.clouds.instances import Instance, Outcome
 from libs.common.bus.flow import Flow
+from libs.common.bus.protocol import Message
 from libs.common.contract import events
 from libs.common.contract.services import CLOUD, expand_cloud
-from libs.common.contract.subjects import ENRICHED_NODE, is_csr_or_service_subject
+from libs.common.contract.subjects import ENRICHED_NODE, SNAPSHOT, is_csr_subject, is_service_subject
 from libs.common.observability import metrics
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from libs.common.settings.read_settings import ParsedSettings, SettingsError
 from services.cloud.account_poller import AccountPoller
+from services.cloud.adapters import ADAPTERS, CloudClients
+from services.cloud.balancer_controller import BalancerController, build_balancer_controller
+from services.cloud.core.balancers.select_targets import TargetRules
+from services.cloud.core.balancers.target_nodes import TargetNodes
 from services.cloud.core.judge_round import Query
 from services.cloud.core.named_machines import NamedMachines
 from services.cloud.core.node_table import NodeTable
 from services.cloud.metadata_poller import MetadataPoller
 from services.cloud.report_publisher import ReportPublisher
 from services.cloud.settings import CloudSettings
-
-# By the name in settings.
-ADAPTERS: Final[Mapping[str, Callable[[AccountOptions], Instances]]] = {
-    "hcloud": lambda options: HcloudInstances(HcloudApi(options)),
-    "openstack": lambda options: OpenStackInstances(OpenStackApi(options)),
-    "thalassa": lambda options: ThalassaInstances(ThalassaApi(options)),
-}
 
 
 class CloudService:
@@ -45,10 +37,14 @@ class CloudService:
         """`settings` has one account."""
         account = settings.account.name
         self.spec = expand_cloud(account, has_balancers=settings.balancers is not None)
-        self._cloud = build_cloud(settings, dependencies.now)
+        self._clients = build_cloud(settings, dependencies.now)
+        cloud = self._clients.instances
         supplies = settings.metadata_account
         self._supplies_metadata = supplies is not None
-        self.nodes = NodeTable(account, self._cloud.parse_provider_id)
+        self.nodes = NodeTable(account, cloud.parse_provider_id)
+        self.target_nodes = TargetNodes(
+            TargetRules(parse_provider_id=cloud.parse_provider_id, needs_ipv4=self._clients.needs_ipv4)
+        )
         self._flow = Flow(
             parts=dependencies,
             service=self.spec.service,
@@ -57,6 +53,7 @@ class CloudService:
             apply=self._apply_event,
             consequence="Nodes may be missing",
             exclude=self._is_excluded,
+            on_expired=self._on_expired,
             on_stream_replaced=self._on_stream_replaced,
         )
         self.reports = ReportPublisher(
@@ -71,7 +68,7 @@ class CloudService:
         self.poller = AccountPoller(
             account=account,
             provider=settings.account.provider,
-            cloud=self._cloud,
+            cloud=cloud,
             nodes=self.nodes,
             stream_id=lambda: self._flow.cache.stream_id,
             why_paused=self._flow.list_pause_reasons,
@@ -81,40 +78,79 @@ class CloudService:
             now=dependencies.now,
             step_seconds=settings.step_seconds,
             requests_per_minute=settings.requests_per_minute,
+            needs_anchor=settings.balancers is not None,
             intervals=settings.intervals,
         )
+        self.balancers: BalancerController | None = None
+        if settings.balancers is not None and self._clients.balancers is not None:
+            self.balancers = build_balancer_controller(
+                dependencies,
+                settings,
+                settings.balancers.account,
+                cloud=cloud,
+                balancers=self._clients.balancers,
+                nodes=self.target_nodes,
+                anchor=lambda: self.poller.anchor,
+                is_followed=lambda: not self._flow.list_pause_reasons(),
+                are_services_known=self._are_services_known,
+            )
         self.metadata = MetadataPoller(
             poller=self.poller,
-            machines=NamedMachines(settings.account.provider, self._cloud.parse_provider_id),
+            machines=NamedMachines(settings.account.provider, cloud.parse_provider_id),
             network=supplies.network if supplies is not None else "",
         )
 
     async def run(self) -> None:
         """Run until cancelled."""
         try:
-            await run_together(self._flow.run(), self.poller.run(), self.metadata.run(), self.reports.run())
+            parts = (self._flow.run(), self.poller.run(), self.metadata.run(), self.reports.run())
+            await run_together(*parts, *((self.balancers.run(),) if self.balancers is not None else ()))
         finally:
-            await self._cloud.close()
+            await self._clients.close()
 
     def problems(self) -> tuple[str, ...]:
         """Return why nothing is reported now."""
-        return (*self._flow.list_pause_reasons(), *self.poller.problems(), *self.reports.problems())
+        balancers = self.balancers.problems() if self.balancers is not None else ()
+        reasons = self._flow.list_pause_reasons()
+        return (*reasons, *self.poller.problems(), *self.reports.problems(), *balancers)
 
     def _apply_event(self, event: object) -> None:
         match event:
             case events.NodeObserved(node=node):
                 self.nodes.upsert(node)
+                self._note_targets(has_changed=self.target_nodes.upsert(node))
             case events.NodeGone(name=name):
                 self.nodes.remove(name)
+                self._note_targets(has_changed=self.target_nodes.remove(name))
+            case events.SnapshotComplete():
+                self._note_targets(has_changed=self.target_nodes.mark_complete())
+            case events.KubeServiceObserved(service=service) if self.balancers is not None:
+                self.balancers.on_service(service)
+            case events.KubeServiceGone() if self.balancers is not None:
+                self.balancers.on_service_gone(event.key)
             case _:
                 self.metadata.machines.apply(event)
+
+    def _note_targets(self, *, has_changed: bool) -> None:
+        if has_changed and self.balancers is not None:
+            self.balancers.on_nodes_changed()
+
+    def _on_expired(self, message: Message) -> None:
+        if isinstance(message.event, events.NodeObserved):
+            self.target_nodes.mark_expired(message.event.node.uid)
+
+    def _are_services_known(self) -> bool:
+        snapshot = self._flow.cache.get_event(SNAPSHOT)
+        is_listed = isinstance(snapshot, events.SnapshotComplete) and snapshot.services is not None
+        return is_listed and not self._flow.list_pause_reasons()
 
     async def _on_listed(self, query: Query, by_id: Mapping[str, Instance]) -> None:
         await self.metadata.on_listed(query, by_id)
 
     def _is_excluded(self, subject: str) -> bool:
         is_unused = subject.startswith(f"{ENRICHED_NODE}.") and not self._supplies_metadata
-        return is_csr_or_service_subject(subject) or is_unused
+        has_no_balancers = self.balancers is None and is_service_subject(subject)
+        return is_csr_subject(subject) or has_no_balancers or is_unused
 
     def _is_known(self, report: events.AnyInstanceEvent) -> bool:
         if isinstance(report, events.InstanceMetadata):
@@ -127,12 +163,15 @@ class CloudService:
 
     def _on_stream_replaced(self) -> None:
         self.nodes.clear()
+        self.target_nodes.clear()
+        if self.balancers is not None:
+            self.balancers.clear()
         self.metadata.machines.clear()
         self.reports.start_stream()
 
 
-def build_cloud(settings: CloudSettings, now: Callable[[], datetime]) -> Instances:
-    """Return the adapter of the only account. Raises SettingsError for an unusable endpoint or anchor."""
+def build_cloud(settings: CloudSettings, now: Callable[[], datetime]) -> CloudClients:
+    """Return the clients of the only account. Raises SettingsError for an unusable endpoint or option."""
     account = settings.account
 
     def observe(outcome: Outcome, seconds: float) -> None:
@@ -150,7 +189,8 @@ def build_cloud(settings: CloudSettings, now: Callable[[], datetime]) -> Instanc
         now=now,
     )
     try:
-        return ADAPTERS[account.provider](options)
+        balancers = settings.balancers
+        return ADAPTERS[account.provider](options, None if balancers is None else balancers.options)
     except ValueError as error:
         raise SettingsError(f"cloud account {account.name}: {error}") from error
 

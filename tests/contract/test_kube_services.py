@@ -11,6 +11,7 @@ from libs.common.contract.kube_service import (
     BALANCER_ANNOTATION,
     CLEANUP_FINALIZER,
     KubeService,
+    KubeServiceCondition,
     LoadBalancerIngress,
 )
 from libs.common.kube.api import SERVICES, KubeApi
@@ -74,14 +75,29 @@ async def test_a_service_with_a_finalizer_goes_only_with_it(
 
 
 async def test_the_status_has_its_own_path(api: KubeApi, service: KubeService):
-    ready = await api.patch_service_status(service, (ADDRESS,))
+    ready = await api.patch_service_status(service, ingress=(ADDRESS,))
     assert ready.status.load_balancer.ingress == (ADDRESS,)
     assert ready.spec == service.spec
     other = await api.patch_service(ready, annotations={"more": "x"})
     assert other.status.load_balancer.ingress == (ADDRESS,)
-    named = await api.patch_service_status(other, (LoadBalancerIngress(hostname="lb.example"),))
+    named = await api.patch_service_status(other, ingress=(LoadBalancerIngress(hostname="lb.example"),))
     assert named.status.load_balancer.ingress == (LoadBalancerIngress(hostname="lb.example"),)
-    assert (await api.patch_service_status(named, ())).status.load_balancer.ingress == ()
+    assert (await api.patch_service_status(named, ingress=())).status.load_balancer.ingress == ()
+
+
+async def test_conditions_are_written_beside_the_addresses(api: KubeApi, service: KubeService):
+    blocked = KubeServiceCondition(
+        type="TalosLoadBalancerBlocked",
+        status="True",
+        reason="InvalidField",
+        message="spec.loadBalancerSourceRanges: not supported",
+        last_transition_time="2026-03-01T12:00:00Z",
+    )
+    ready = await api.patch_service_status(service, ingress=(ADDRESS,), conditions=(blocked,))
+    assert (ready.status.conditions, ready.status.load_balancer.ingress) == ((blocked,), (ADDRESS,))
+    same = await api.patch_service_status(ready, ingress=())
+    assert (same.status.conditions, same.status.load_balancer.ingress) == ((blocked,), ())
+    assert (await api.patch_service_status(same, conditions=())).status.conditions == ()
 
 
 async def test_no_write_counts_for_another_version_or_another_service_of_the_name(
@@ -90,7 +106,7 @@ async def test_no_write_counts_for_another_version_or_another_service_of_the_nam
     await api.patch_service(service, annotations={"changed": "meanwhile"})
     for write in (
         api.patch_service(service, finalizers=(CLEANUP_FINALIZER,)),
-        api.patch_service_status(service, (ADDRESS,)),
+        api.patch_service_status(service, ingress=(ADDRESS,)),
     ):
         with pytest.raises(Conflict):
             await write

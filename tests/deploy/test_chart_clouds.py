@@ -13,6 +13,7 @@ from libs.common.settings.read_settings import read_settings
 from libs.testbed.helm.chart import ChartValues, HelmError, Manifest, render_manifests, select_kind
 from services.bootstrap.settings import BootstrapSettings
 from services.cloud.balancer_settings import AccountBalancers
+from services.cloud.core.balancers.balancer_record import BalancerAccount
 from services.cloud.settings import CloudAccountSettings, CloudSettings
 from services.labeler.settings import LabelerSettings
 from services.metadata.settings import MetadataSettings
@@ -29,9 +30,7 @@ from tests.deploy.profiles import (
 
 FLAG = "--cloud-metadata-accounts="
 BALANCERS = AccountBalancers(
-    account="prod",
-    load_balancer_class="example.com/hcloud",
-    has_unclassed=True,
+    account=BalancerAccount(name="prod", load_balancer_class="example.com/hcloud", is_default=True),
     options={"HCLOUD_NETWORK": "4711", "HCLOUD_LOAD_BALANCERS_USE_PRIVATE_IP": "true"},
 )
 SECRETS = {"prod": ("hcloud", "token"), "staging-2": ("clouds", "staging")}

@@ -327,6 +327,8 @@ CLOUD = ServiceSpec(
             PolicyRule(group="", resource="services/status", verbs=("patch",)),
             # Its uid is that of the cluster.
             PolicyRule(group="", resource="namespaces", verbs=("get",), resource_names=(LEASE_NAMESPACE,)),
+            # An Event about a Service is in the namespace of the Service.
+            PolicyRule(group="", resource="events", verbs=("create",)),
             *_lease_rules(get_cloud_lease_name(_ANY_ACCOUNT)),
         )
     ),

@@ -9,7 +9,12 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from libs.common.contract.kube_service import KubeService, LoadBalancerIngress, trim_kube_service
+from libs.common.contract.kube_service import (
+    KubeService,
+    KubeServiceCondition,
+    LoadBalancerIngress,
+    trim_kube_service,
+)
 from libs.common.contract.node import ApiObject, Node
 from libs.common.contract.signing_request import KUBELET_SERVING, SigningRequest, trim_signing_request
 from libs.common.json_errors import JSON_ERRORS
@@ -202,10 +207,21 @@ class KubeApi:
         return await self._patch_service(service, {"metadata": metadata})
 
     async def patch_service_status(
-        self, service: KubeService, ingress: Sequence[LoadBalancerIngress]
+        self,
+        service: KubeService,
+        *,
+        ingress: Sequence[LoadBalancerIngress] | None = None,
+        conditions: Sequence[KubeServiceCondition] | None = None,
     ) -> KubeService:
-        """Replace status.loadBalancer.ingress; return the Service. Raises as `patch_service`."""
-        status = {"loadBalancer": {"ingress": msgspec.to_builtins(ingress)}}
+        """Replace the addresses and all conditions, each unless it is None; return the Service after it.
+
+        Raises as `patch_service`.
+        """
+        status: dict[str, Any] = {}
+        if ingress is not None:
+            status["loadBalancer"] = {"ingress": msgspec.to_builtins(ingress)}
+        if conditions is not None:
+            status["conditions"] = msgspec.to_builtins(conditions)
         return await self._patch_service(service, {"status": status}, subresource="status")
 
     async def _patch_service(

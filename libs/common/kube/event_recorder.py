@@ -253,4 +253,7 @@ class EventRecorder:
 
 
 def _log_fields(event: ObjectEvent) -> dict[str, object]:
-    return {"node": event.regarding.name, "reason": event.reason}
+    about = event.regarding
+    if about.kind == "Node":
+        return {"node": about.name, "reason": event.reason}
+    return {"about": f"{about.kind} {about.namespace}/{about.name}", "reason": event.reason}

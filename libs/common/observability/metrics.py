@@ -432,6 +432,47 @@ CLOUD_REQUEST_DURATION: Final = _histogram(
     buckets=_HANDLING,
 )
 
+# ---- Load balancers
+
+BALANCERS: Final = _gauge(
+    "talosccm_load_balancers",
+    "Services with load balancers in the account, by state: settled, waiting, blocked, dry-run.",
+    "account",
+    "state",
+)
+BALANCER_WRITES: Final = _counter(
+    "talosccm_load_balancer_writes_total",
+    "Writes of load balancers to the cloud, by outcome.",
+    "account",
+    "kind",
+    "outcome",
+)
+BALANCER_ORPHANS: Final = _gauge(
+    "talosccm_load_balancer_orphans",
+    "Load balancers of this cluster in the account whose Service does not exist. They cost money.",
+    "account",
+)
+BALANCER_LEADER: Final = _gauge(
+    "talosccm_load_balancer_leader", "1 while this process holds the Lease of the account, else 0.", "account"
+)
+# The names of k8s.io/cloud-provider, for its dashboards and alerts.
+LOAD_BALANCER_SYNCS: Final = _counter(
+    "service_controller_loadbalancer_sync_total", "Times that a Service's load balancer was reconciled."
+)
+NODE_SYNC_ERRORS: Final = _counter(
+    "service_controller_nodesync_error_total", "Changes of load balancers that the cloud did not confirm."
+)
+NODE_SYNC_LATENCY: Final = _histogram(
+    "service_controller_nodesync_latency_seconds",
+    "Seconds from a change of Nodes until all load balancers of the account follow it.",
+    buckets=_END_TO_END,
+)
+UPDATE_HOSTS_LATENCY: Final = _histogram(
+    "service_controller_update_loadbalancer_host_latency_seconds",
+    "Duration of one change of a load balancer.",
+    buckets=_END_TO_END,
+)
+
 # ---- Process
 
 LOOP_LAG: Final = _histogram(

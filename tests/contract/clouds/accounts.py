@@ -13,7 +13,7 @@ from libs.testbed.clouds.api_server import SimApiServer, SimRequest
 from libs.testbed.clouds.hcloud.server import SimHcloud
 from libs.testbed.clouds.openstack.server import SimOpenStack
 from libs.testbed.clouds.thalassa.server import SimThalassa
-from services.cloud.service import ADAPTERS
+from services.cloud.adapters import ADAPTERS
 
 SECRET: Final = "the-secret-of-web"
 FILE: Final = "credential"
@@ -232,7 +232,7 @@ OPEN: Final[Mapping[str, Callable[[], AbstractAsyncContextManager[CloudAccount]]
 def make_client(provider: str, file: Path, **options: Any) -> Instances:
     """Return our client with this credential file."""
     defaults: dict[str, Any] = {"user_agent": "talos-ccm/test", "requests_per_minute": 10_000}
-    return ADAPTERS[provider](AccountOptions(credential=file, **(defaults | options)))
+    return ADAPTERS[provider](AccountOptions(credential=file, **(defaults | options)), None).instances
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ import pytest
 from libs.common.contract.services import CLOUD
 from libs.common.settings.read_settings import SettingsError, read_settings, validate_settings
 from services.cloud.balancer_settings import AccountBalancers
+from services.cloud.core.balancers.balancer_record import BalancerAccount
 from services.cloud.service import expand_definition
 from services.cloud.settings import CloudSettings
 
@@ -36,16 +37,10 @@ def test_an_account_has_the_services_of_its_class_or_those_without_one(controlle
         "--load-balancer-default-account=b-2",
     )
     assert found == {
-        "prod": AccountBalancers(account="prod", load_balancer_class="example.com/lb"),
-        "b-2": AccountBalancers(account="b-2", has_unclassed=True),
+        "prod": AccountBalancers(account=BalancerAccount(name="prod", load_balancer_class="example.com/lb")),
+        "b-2": AccountBalancers(account=BalancerAccount(name="b-2", load_balancer_class="", is_default=True)),
         "t": None,
     }
-    prod, other = found["prod"], found["b-2"]
-    assert prod is not None
-    assert other is not None
-    wanted = (None, "", "example.com/lb", "example.com/other")
-    assert [prod.owns_class(each) for each in wanted] == [False, False, True, False]
-    assert [other.owns_class(each) for each in wanted] == [True, False, False, False]
 
 
 @pytest.mark.parametrize("controllers", ["*", "cloud-node", "*,service,-service-lb-controller"])

@@ -13,8 +13,8 @@ from libs.common.contract.services import CLOUD
 from libs.common.service.run_process import run_process, select_definitions
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import SettingsError, read_settings
+from services.cloud.adapters import ADAPTERS
 from services.cloud.service import (
-    ADAPTERS,
     CLOUD_DEFINITION,
     build_cloud,
     expand_definition,
@@ -121,7 +121,7 @@ def test_an_endpoint_in_clear_text_is_refused_with_the_name_of_the_account():
 def test_each_provider_has_an_adapter():
     assert list(ADAPTERS) == list(CLOUD_PROVIDERS)
     for provider, scheme in CLOUD_PROVIDERS.items():
-        cloud = build_cloud(read(f"--cloud-account={provider}/prod", TOKEN_FILE), utc_now)
+        cloud = build_cloud(read(f"--cloud-account={provider}/prod", TOKEN_FILE), utc_now).instances
         path = "/0c1e4a52-6c7b-4a2e-9d52-1f0e6a5c7b11" if provider == "openstack" else "7"
         assert cloud.parse_provider_id(f"{scheme}://{path}") == path.removeprefix("/")
         assert get_provider(f"{scheme}://{path}") == provider, "lifecycle knows its providerIDs"

@@ -1,0 +1,69 @@
+"""Opens the clients of an account's cloud, by the name of its provider."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from libs.clouds.account_session import AccountOptions
+from libs.clouds.balancers import Balancers
+from libs.clouds.hcloud.balancers.annotations import ENVIRONMENT_PREFIX, Annotations, read_defaults
+from libs.clouds.hcloud.balancers.desired import BalancerOptions
+from libs.clouds.hcloud.balancers.hcloud_balancers import HcloudBalancers
+from libs.clouds.hcloud.hcloud_api import ID, HcloudApi
+from libs.clouds.hcloud.hcloud_instances import HcloudInstances
+from libs.clouds.instances import Instances
+from libs.clouds.openstack.openstack_api import OpenStackApi
+from libs.clouds.openstack.openstack_instances import OpenStackInstances
+from libs.clouds.thalassa.thalassa_api import ThalassaApi
+from libs.clouds.thalassa.thalassa_instances import ThalassaInstances
+
+_NETWORK: Final = "HCLOUD_NETWORK"
+
+
+class CloudClients(msgspec.Struct, frozen=True, kw_only=True):
+    """The clients of one account, which share its credential and rate limit."""
+
+    instances: Instances
+    balancers: Balancers[Any, Any] | None = None  # None: switched off
+    needs_ipv4: bool = False  # whether load balancers reach targets by IPv4 only
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self.balancers is not None:
+            await self.balancers.close()
+        await self.instances.close()
+
+
+def _open_hcloud(options: AccountOptions, balancers: Mapping[str, str] | None) -> CloudClients:
+    api = HcloudApi(options)
+    instances = HcloudInstances(api)
+    if balancers is None:
+        return CloudClients(instances=instances)
+    return CloudClients(
+        instances=instances,
+        balancers=HcloudBalancers(api, _read_hcloud_options(balancers)),
+        needs_ipv4=True,
+    )
+
+
+def _read_hcloud_options(texts: Mapping[str, str]) -> BalancerOptions:
+    """Return the options of load balancers. Raises ValueError."""
+    unknown = [name for name in texts if name != _NETWORK and not name.startswith(ENVIRONMENT_PREFIX)]
+    if unknown:
+        raise ValueError(f"the options of load balancers have an unknown name {min(unknown)}")
+    network = texts.get(_NETWORK, "")
+    if network and not ID.fullmatch(network):
+        raise ValueError(f"{_NETWORK} is {network!r}, and not the id of a network")
+    defaults = read_defaults(texts)
+    if isinstance(defaults, Annotations):
+        return BalancerOptions(network=int(network) if network else None, defaults=defaults)
+    raise ValueError("; ".join(each.reason for each in defaults))
+
+
+# By the name in settings. The second argument has the options of load balancers, None without them.
+ADAPTERS: Final[Mapping[str, Callable[[AccountOptions, Mapping[str, str] | None], CloudClients]]] = {
+    "hcloud": _open_hcloud,
+    "openstack": lambda options, _: CloudClients(instances=OpenStackInstances(OpenStackApi(options))),
+    "thalassa": lambda options, _: CloudClients(instances=ThalassaInstances(ThalassaApi(options))),
+}

@@ -1,0 +1,276 @@
+"""The load balancers of one account: leads by a Lease, and reconciles Services in parallel."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from libs.clouds.balancers import Balancers
+from libs.clouds.instances import Instances
+from libs.common.bus.delivery import RETRY_FIRST_SECONDS, PermanentError, TemporaryError, backoff_seconds
+from libs.common.contract.instances import InstanceAnchor
+from libs.common.contract.kube_service import CLEANUP_FINALIZER, KubeService
+from libs.common.contract.services import LEASE_NAMESPACE
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import Conflict, KubeError
+from libs.common.kube.event_recorder import EventRecorder
+from libs.common.observability import metrics
+from libs.common.service.leader_elector import LeaderElector, build_leader_elector
+from libs.common.service.service import Dependencies, run_every, run_together
+from libs.common.service.waiting_objects import NameQueue, WaitingObject, WaitingObjects
+from services.cloud.balancer_reader import BalancerReader
+from services.cloud.core.balancers.balancer_record import BalancerAccount, is_selected
+from services.cloud.core.balancers.target_nodes import TargetNodes
+from services.cloud.service_reconciler import ServiceOutcome, ServiceReconciler
+from services.cloud.settings import CloudSettings
+
+log = logging.getLogger(__name__)
+
+CONCURRENT_SERVICES: Final = 8
+# As k8s.io/cloud-provider.
+_RETRY_FIRST_SECONDS: Final = 5.0
+_RETRY_CAP_SECONDS: Final = 300.0
+_TICK_SECONDS: Final = 0.5
+_ORPHAN_SECONDS: Final = 600.0
+_LEASE_CONNECTIONS: Final = 2
+_COMPONENT: Final = "service-controller"  # as in k8s.io/cloud-provider
+_STATES: Final = ("settled", "waiting", "blocked", "dry-run")
+
+
+@dataclass(eq=False, kw_only=True)
+class BalancerController:
+    """Knows which Services changed, and reconciles each of them by one worker at a time."""
+
+    account: BalancerAccount
+    kube: KubeApi
+    lease_client: KubeApi  # a write that hangs must not delay a renewal
+    elector: LeaderElector
+    reconciler: ServiceReconciler
+    reader: BalancerReader
+    event_recorder: EventRecorder
+    are_services_known: Callable[[], bool]  # whether the watcher has published all Services
+    monotonic: Callable[[], float]
+    jitter: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._services: dict[str, KubeService] = {}  # of all accounts and controllers
+        self._queue = NameQueue()
+        self._waiting: WaitingObjects[WaitingObject] = WaitingObjects()
+        self.outcomes: dict[str, ServiceOutcome] = {}
+        self._failures: dict[str, int] = {}
+        self._busy: set[str] = set()
+        self._again: set[str] = set()  # changed while a worker had them
+        self._generation = 0  # of the credential
+        self._nodes_changed_at: float | None = None
+        self._failure = ""
+
+    # ---- messages
+
+    def on_service(self, service: KubeService) -> None:
+        """Reconcile the Service soon, if it is of interest."""
+        self._services[service.key] = service
+        if self._is_ours(service):
+            self._enqueue(service.key)
+
+    def on_service_gone(self, key: str) -> None:
+        """Look at the Service: that it is missing in a message proves nothing."""
+        service = self._services.pop(key, None)
+        if service is not None and self._is_ours(service):
+            self._enqueue(key)
+
+    def on_nodes_changed(self) -> None:
+        """Reconcile all Services: their targets may have changed."""
+        if self._nodes_changed_at is None:
+            self._nodes_changed_at = self.monotonic()
+        self._enqueue_all()
+
+    def clear(self) -> None:
+        """Forget all Services: of another stream. The API server has them."""
+        self._services.clear()
+
+    def problems(self) -> tuple[str, ...]:
+        """Return why no load balancer can be reconciled, in words for /readyz."""
+        failure = (f"load balancers: {self._failure}",) if self._failure else ()
+        return (*self.elector.problems(), *failure)
+
+    # ---- the work of the leader
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        try:
+            await run_together(self.elector.run(self._lead), self.event_recorder.run())
+        finally:
+            await self.event_recorder.flush()
+            await self.lease_client.close()
+
+    async def _lead(self, lease_transitions: int) -> None:
+        namespace = await self._read_cluster_namespace()
+        self.reconciler.begin_term(namespace)
+        self._busy.clear()
+        self._again.clear()
+        self._failures.clear()
+        self._enqueue_all()
+        workers = (self._queue.work(self._work) for _ in range(CONCURRENT_SERVICES))
+        await run_together(*workers, run_every(_TICK_SECONDS, self._tick), self._list_periodically())
+
+    async def _list_periodically(self) -> None:
+        """List also while no Service asks for it, to find balancers without a Service."""
+        while True:
+            await asyncio.sleep(_ORPHAN_SECONDS)
+            listing, now = self.reader.listing, self.reconciler.now()
+            if listing is None or (now - listing.ended_at).total_seconds() > _ORPHAN_SECONDS:
+                await self.reader.list_balancers(self.reconciler.cluster_uid)
+
+    async def _read_cluster_namespace(self) -> str:
+        """Return the uid of the cluster, which is part of each balancer's tags."""
+        attempt = 0
+        while True:
+            try:
+                uid = (await self.kube.get_namespace(LEASE_NAMESPACE)).uid
+            except KubeError as error:
+                attempt += 1
+                self._failure = f"the uid of the cluster is unknown: {error}"
+                log.warning("cannot read the cluster's uid, will retry", extra={"error": str(error)})
+                await asyncio.sleep(backoff_seconds(attempt, self.jitter()))
+                continue
+            self._failure = ""
+            return uid
+
+    async def _work(self, key: str) -> None:
+        if key in self._busy:
+            self._again.add(key)
+            return
+        self._busy.add(key)
+        try:
+            await self._reconcile(key)
+        finally:
+            self._busy.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self._queue.add([key])
+
+    async def _reconcile(self, key: str) -> None:
+        self._waiting.remove(key)
+        metrics.LOAD_BALANCER_SYNCS.inc()
+        try:
+            outcome = await self.reconciler.reconcile(key)
+        except (TemporaryError, PermanentError) as error:
+            log.warning("reconcile failed, will retry", extra=self._log_fields(key) | {"error": str(error)})
+            self._retry(key, str(error), is_conflict=isinstance(error, Conflict))
+        except Exception as error:
+            # A Service contains texts of its owner: a defect that one triggers must not stop the others.
+            log.exception("reconcile failed", extra=self._log_fields(key))
+            self._retry(key, f"defect: {error}")
+        else:
+            self._failures.pop(key, None)
+            self._finish(key, outcome)
+
+    def _finish(self, key: str, outcome: ServiceOutcome | None) -> None:
+        before = self.outcomes.pop(key, None)
+        if outcome is None:
+            return
+        self.outcomes[key] = outcome
+        if before is None or (before.state, before.reason) != (outcome.state, outcome.reason):
+            fields = {"state": outcome.state, "reason": outcome.reason}
+            log.info("load balancer reconciled", extra=self._log_fields(key) | fields)
+        if outcome.until is not None:
+            seconds = (outcome.until - self.reconciler.now()).total_seconds()
+            self._wait(key, outcome.uid, outcome.reason, max(0.0, seconds))
+
+    def _retry(self, key: str, reason: str, *, is_conflict: bool = False) -> None:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        first = RETRY_FIRST_SECONDS if is_conflict else _RETRY_FIRST_SECONDS
+        seconds = backoff_seconds(failures, self.jitter(), first=first, cap=_RETRY_CAP_SECONDS)
+        self._wait(key, "", reason, seconds)
+
+    def _wait(self, key: str, uid: str, reason: str, seconds: float) -> None:
+        now = self.monotonic()
+        self._waiting.add(WaitingObject(name=key, uid=uid, reason=reason, retry_at=now + seconds), now)
+
+    def _tick(self) -> None:
+        self._queue.add([each.name for each in self._waiting.find_due(self.monotonic())])
+        generation = self.reader.balancers.credential.generation
+        if generation != self._generation:
+            self._generation = generation
+            self._enqueue_all()
+        if self._nodes_changed_at is not None and not self._queue and not self._busy:
+            metrics.NODE_SYNC_LATENCY.observe(self.monotonic() - self._nodes_changed_at)
+            self._nodes_changed_at = None
+        states = Counter(each.state for each in self.outcomes.values())
+        for state in _STATES:
+            metrics.BALANCERS.labels(self.account.name, state).set(states[state])
+        if self.are_services_known():
+            self.reader.report_orphans(frozenset(each.uid for each in self._services.values()))
+
+    # ---- which Services
+
+    def _is_ours(self, service: KubeService) -> bool:
+        """Whether the account has to look at the Service. The core decides what it does with it."""
+        return is_selected(service, self.account) or CLEANUP_FINALIZER in service.metadata.finalizers
+
+    def _enqueue(self, key: str) -> None:
+        if self.elector.leading_since() is not None:
+            self._queue.add([key])
+
+    def _enqueue_all(self) -> None:
+        if self.elector.leading_since() is not None:
+            ours = [key for key, service in self._services.items() if self._is_ours(service)]
+            self._queue.add([*ours, *self.outcomes])
+
+    def _log_fields(self, key: str) -> dict[str, object]:
+        return {"account": self.account.name, "kube_service": key}
+
+
+def build_balancer_controller(
+    dependencies: Dependencies,
+    settings: CloudSettings,
+    account: BalancerAccount,
+    *,
+    cloud: Instances,
+    balancers: Balancers[Any, Any],
+    nodes: TargetNodes,
+    anchor: Callable[[], InstanceAnchor | None],
+    is_followed: Callable[[], bool],
+    are_services_known: Callable[[], bool],
+) -> BalancerController:
+    """Return the controller of one account, with connections of its own for the Lease."""
+    kube = dependencies.require_kube()
+    lease_client = kube.with_own_connections(connections=_LEASE_CONNECTIONS)
+    elector = build_leader_elector(
+        lease_client if settings.uses_balancer_lease else None,
+        settings,
+        dependencies,
+        set_gauge=metrics.BALANCER_LEADER.labels(account.name).set,
+    )
+    reader = BalancerReader(account=account.name, balancers=balancers, cloud=cloud, now=dependencies.now)
+    event_recorder = EventRecorder(
+        kube, component=_COMPONENT, now=dependencies.now, observe_only=settings.is_balancer_dry_run
+    )
+    reconciler = ServiceReconciler(
+        account=account,
+        kube=kube,
+        reader=reader,
+        balancers=balancers,
+        nodes=nodes,
+        is_followed=is_followed,
+        anchor=anchor,
+        leading_until=lambda: elector.lock.leading_until,
+        event_recorder=event_recorder,
+        monotonic=dependencies.monotonic,
+        now=dependencies.now,
+        is_dry_run=settings.is_balancer_dry_run,
+    )
+    return BalancerController(
+        account=account,
+        kube=kube,
+        lease_client=lease_client,
+        elector=elector,
+        reconciler=reconciler,
+        reader=reader,
+        event_recorder=event_recorder,
+        are_services_known=are_services_known,
+        monotonic=dependencies.monotonic,
+        jitter=dependencies.random.random,
+    )

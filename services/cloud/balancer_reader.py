@@ -1,0 +1,78 @@
+"""Reads load balancers, and what else proves what became of them, with the time of each answer."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from libs.clouds.balancers import Balancers
+from libs.clouds.instances import Anchor, Instances, Unanswered
+from libs.common.contract.instances import InstanceAnchor
+from libs.common.observability import metrics
+from services.cloud.core.balancers.balancer_view import AnchorLookup, Listing, Lookup
+
+log = logging.getLogger(__name__)
+
+AnswerT = TypeVar("AnswerT")
+_VOID: Final = -1  # of an answer during which the credential has changed
+
+
+@dataclass(eq=False, kw_only=True)
+class BalancerReader:
+    """The reads of one account. Services share a listing."""
+
+    account: str
+    balancers: Balancers[Any, Any]
+    cloud: Instances
+    now: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
+        self.listing: Listing | None = None  # the last one
+        self._listing_lock = asyncio.Lock()
+        self._reported: set[str] = set()  # ids of balancers without a Service
+
+    async def list_balancers(self, cluster_uid: str) -> None:
+        """List all balancers of the cluster, unless a listing has ended since this call began."""
+        asked_at = self.now()
+        async with self._listing_lock:
+            if self.listing is not None and self.listing.ended_at > asked_at:
+                return
+            answer, times = await self._ask(self.balancers.list_balancers(cluster_uid))
+            self.listing = Listing(answer=answer, **times)
+
+    async def read_balancer(self, balancer_id: str) -> Lookup:
+        """Return the balancer with this id."""
+        answer, times = await self._ask(self.balancers.get_balancer(balancer_id))
+        return Lookup(balancer_id=balancer_id, answer=answer, **times)
+
+    async def read_anchor(self, anchor: InstanceAnchor) -> AnchorLookup:
+        """Return the anchor with this id."""
+        answer, times = await self._ask(self.cloud.get_anchor(Anchor(anchor.kind, anchor.id)))
+        return AnchorLookup(anchor=anchor, answer=answer, **times)
+
+    def report_orphans(self, service_uids: frozenset[str]) -> None:
+        """Log and count the listed balancers of Services that do not exist. Nothing deletes them."""
+        if self.listing is None or isinstance(self.listing.answer, Unanswered):
+            return
+        orphans = {
+            each.id: each
+            for each in self.listing.answer
+            if each.owner is not None and each.owner.service_uid not in service_uids
+        }
+        metrics.BALANCER_ORPHANS.labels(self.account).set(len(orphans))
+        for balancer_id in orphans.keys() - self._reported:
+            log.warning(
+                "load balancer without a Service: it costs money",
+                extra={"account": self.account, "balancer": balancer_id, "name_": orphans[balancer_id].name},
+            )
+        self._reported = set(orphans)
+
+    async def _ask(self, request: Awaitable[AnswerT]) -> tuple[AnswerT, dict[str, Any]]:
+        before, began_at = self.balancers.credential.generation, self.now()
+        answer = await request
+        after = self.balancers.credential.generation
+        # The first reading of the credential is part of the first request.
+        generation = after if before in (0, after) else _VOID
+        return answer, {"began_at": began_at, "ended_at": self.now(), "generation": generation}

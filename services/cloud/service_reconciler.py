@@ -1,0 +1,315 @@
+"""Reconciles the load balancer of one Service: reads, decides one step, makes it, and reads again."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+import msgspec
+
+from libs.clouds.balancers import Balancers, Owner, WriteRejection, WriteResult, WriteSuccess
+from libs.clouds.instances import NotFound as NotInCloud
+from libs.common.contract.instances import InstanceAnchor
+from libs.common.contract.kube_service import BALANCER_ANNOTATION, CLEANUP_FINALIZER, KubeService
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import NotFound
+from libs.common.kube.event_recorder import EventRecorder
+from libs.common.kube.events import ObjectReference
+from libs.common.observability import metrics
+from services.cloud.balancer_reader import BalancerReader
+from services.cloud.core.balancers.balancer_record import BalancerAccount, encode_balancer_record
+from services.cloud.core.balancers.balancer_status import ServiceEvent, describe_wait, describe_write
+from services.cloud.core.balancers.balancer_steps import (
+    ChangeBalancer,
+    CloudWrite,
+    CreateBalancer,
+    DeleteBalancer,
+    KubeWrite,
+    ListBalancers,
+    NotSelected,
+    OtherAccount,
+    ReadAnchor,
+    ReadBalancer,
+    RecordBalancer,
+    ReleaseService,
+    Settled,
+    Step,
+    Wait,
+    WriteStatus,
+)
+from services.cloud.core.balancers.balancer_view import (
+    AnchorLookup,
+    BalancerView,
+    Lookup,
+    Memory,
+    remember_confirmed,
+    remember_write,
+)
+from services.cloud.core.balancers.plan_step import plan_step
+from services.cloud.core.balancers.service_fields import (
+    build_conditions,
+    build_ingress_entries,
+    build_request,
+)
+from services.cloud.core.balancers.target_nodes import TargetNodes
+
+log = logging.getLogger(__name__)
+
+# Of one Service, before the others have their turn: a new balancer takes about ten, and one for each target.
+_MAX_STEPS: Final = 200
+_WRITE_KINDS: Final[dict[type, str]] = {
+    CreateBalancer: "create",
+    ChangeBalancer: "change",
+    DeleteBalancer: "delete",
+}
+
+
+class ServiceOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a Service waits for, after all that could be done now."""
+
+    uid: str
+    # "blocked": it has a condition. "other": it belongs to another account or controller.
+    state: Literal["settled", "waiting", "blocked", "other", "dry-run"]
+    reason: str
+    until: datetime | None  # None: until a change of the Service, of Nodes or of the credential
+
+
+@dataclass(eq=False)
+class _ServiceState:
+    """What this process knows of one Service since it leads. Losing it costs time, and nothing else."""
+
+    uid: str
+    memory: Memory
+    lookups: dict[str, Lookup] = field(default_factory=dict)
+    anchor_lookup: AnchorLookup | None = None
+    settled: Settled | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class ServiceReconciler:
+    """Makes the steps of all Services of one account, one Service at a time in each call."""
+
+    account: BalancerAccount
+    kube: KubeApi
+    reader: BalancerReader
+    balancers: Balancers[Any, Any]
+    nodes: TargetNodes
+    is_followed: Callable[[], bool]  # whether the table of Nodes is complete, apart from expired messages
+    anchor: Callable[[], InstanceAnchor | None]  # marks the project by the current credential
+    leading_until: Callable[[], float]  # monotonic
+    event_recorder: EventRecorder
+    monotonic: Callable[[], float]
+    now: Callable[[], datetime]
+    is_dry_run: bool
+
+    def __post_init__(self) -> None:
+        self._states: dict[str, _ServiceState] = {}
+        self.cluster_uid = ""
+        self._term_began_at = self.now()
+
+    def begin_term(self, cluster_uid: str) -> None:
+        """Forget everything: another process may have written meanwhile."""
+        self._states.clear()
+        self.reader.listing = None
+        self.cluster_uid, self._term_began_at = cluster_uid, self.now()
+
+    def forget(self, key: str) -> None:
+        """Forget a Service that does not exist."""
+        state = self._states.pop(key, None)
+        if state is not None:
+            self.event_recorder.forget(state.uid)
+
+    async def reconcile(self, key: str) -> ServiceOutcome | None:
+        """Make steps until there is nothing to do now; return why, None if there is no such Service.
+
+        Raises KubeError: the next attempt reads everything again.
+        """
+        namespace, _, name = key.partition(".")
+        for _ in range(_MAX_STEPS):
+            try:
+                service = await self.kube.get_service(namespace, name)
+            except NotFound:
+                self.forget(key)
+                return None
+            state = self._get_state(key, service)
+            step = plan_step(await self._build_view(service, state))
+            if isinstance(step, Wait):
+                self._report_wait(service, state, step)
+                return _build_outcome(service, step)
+            if self.is_dry_run and not isinstance(step, ListBalancers | ReadBalancer | ReadAnchor):
+                log.info("dry run: step not made", extra=self._log_fields(service) | _describe(step))
+                reason = f"dry run: {type(step).__name__}"
+                return ServiceOutcome(uid=service.uid, state="dry-run", reason=reason, until=None)
+            await self._make(service, state, step)
+        return ServiceOutcome(uid=state.uid, state="waiting", reason="other Services first", until=self.now())
+
+    def _get_state(self, key: str, service: KubeService) -> _ServiceState:
+        state = self._states.get(key)
+        if state is None or state.uid != service.uid:
+            state = _ServiceState(uid=service.uid, memory=Memory(valid_from=self._term_began_at))
+            self._states[key] = state
+        return state
+
+    async def _build_view(self, service: KubeService, state: _ServiceState) -> BalancerView[Any, Any]:
+        parsed = self.balancers.read_request(build_request(service))
+        resolved = await self.balancers.resolve_names(parsed)
+        now = self.now()
+        lease_seconds = min(self.leading_until() - self.monotonic(), 3600.0)
+        return BalancerView(
+            service=service,
+            account=self.account,
+            anchor=self.anchor(),
+            credential=self.balancers.credential,
+            owner=Owner(cluster_uid=self.cluster_uid, service_uid=service.uid),
+            planner=self.balancers,
+            parsed=resolved,
+            selection=self.nodes.select(parsed.node_selector, is_followed=self.is_followed()),
+            listing=self.reader.listing,
+            lookups=state.lookups,
+            anchor_lookup=state.anchor_lookup,
+            memory=state.memory,
+            lease_until=now + timedelta(seconds=lease_seconds),
+            write_seconds=self.balancers.write_deadline_seconds,
+            now=now,
+        )
+
+    async def _make(self, service: KubeService, state: _ServiceState, step: Step[Any, Any]) -> None:
+        match step:
+            case ListBalancers():
+                await self.reader.list_balancers(self.cluster_uid)
+            case ReadBalancer(balancer_id=balancer_id):
+                state.lookups[balancer_id] = await self.reader.read_balancer(balancer_id)
+            case ReadAnchor(anchor=anchor):
+                state.anchor_lookup = await self.reader.read_anchor(anchor)
+            case RecordBalancer() | ReleaseService() | WriteStatus():
+                await self._write_service(service, step)
+                state.memory = remember_confirmed(state.memory, step)
+                self._finish_write(service, step, None)
+            case CreateBalancer() | ChangeBalancer() | DeleteBalancer():
+                await self._write_cloud(service, state, step)
+
+    async def _write_service(self, service: KubeService, step: KubeWrite) -> None:
+        finalizers = service.metadata.finalizers
+        match step:
+            case RecordBalancer(record=record):
+                added = () if CLEANUP_FINALIZER in finalizers else (CLEANUP_FINALIZER,)
+                text = encode_balancer_record(record)
+                await self.kube.patch_service(
+                    service, finalizers=(*finalizers, *added), annotations={BALANCER_ANNOTATION: text}
+                )
+            case ReleaseService():
+                kept = tuple(each for each in finalizers if each != CLEANUP_FINALIZER)
+                await self.kube.patch_service(
+                    service, finalizers=kept, annotations={BALANCER_ANNOTATION: None}
+                )
+            case WriteStatus(ingress=ingress, condition=condition):
+                await self.kube.patch_service_status(
+                    service,
+                    ingress=None if ingress is None else build_ingress_entries(ingress),
+                    conditions=build_conditions(service, condition, self.now()),
+                )
+
+    async def _write_cloud(
+        self, service: KubeService, state: _ServiceState, step: CloudWrite[Any, Any]
+    ) -> None:
+        deadline = self.now() + timedelta(seconds=self.balancers.write_deadline_seconds)
+        began = self.monotonic()
+        result = await self._send(service, step)
+        if isinstance(step, ChangeBalancer):
+            metrics.UPDATE_HOSTS_LATENCY.observe(self.monotonic() - began)
+            if not isinstance(result, WriteSuccess):
+                metrics.NODE_SYNC_ERRORS.inc()
+        state.memory = remember_write(
+            state.memory,
+            step,
+            result,
+            deadline=deadline,
+            ended_at=self.now(),
+            generation=self.balancers.credential.generation,
+        )
+        self._finish_write(service, step, result)
+
+    async def _send(self, service: KubeService, step: CloudWrite[Any, Any]) -> WriteResult | NotInCloud:
+        match step:
+            case CreateBalancer(desired=desired, targets=targets):
+                owner = Owner(cluster_uid=self.cluster_uid, service_uid=service.uid)
+                return await self.balancers.create_balancer(desired, targets, owner)
+            case ChangeBalancer(balancer_id=balancer_id, change=change):
+                return await self.balancers.change_balancer(balancer_id, change)
+            case DeleteBalancer(balancer_id=balancer_id):
+                return await self.balancers.delete_balancer(balancer_id)
+
+    # ---- what operators see
+
+    def _finish_write(
+        self,
+        service: KubeService,
+        step: CloudWrite[Any, Any] | KubeWrite,
+        result: WriteResult | NotInCloud | None,
+    ) -> None:
+        outcome = _name_outcome(result)
+        if kind := _WRITE_KINDS.get(type(step)):
+            metrics.BALANCER_WRITES.labels(self.account.name, kind, outcome).inc()
+        reason = {} if result is None else {"reason": getattr(result, "reason", "")}
+        fields = self._log_fields(service) | _describe(step) | {"outcome": outcome} | reason
+        log.log(
+            logging.INFO if outcome in ("success", "not_found") else logging.WARNING,
+            "load balancer step made",
+            extra=fields,
+        )
+        for event in describe_write(step, result):
+            self._record(service, event)
+
+    def _report_wait(self, service: KubeService, state: _ServiceState, wait: Wait) -> None:
+        for event in describe_wait(wait.reason, state.settled):
+            self._record(service, event)
+        if isinstance(wait.reason, Settled):
+            if state.settled is None or not wait.reason.explain():
+                self.event_recorder.forget(service.uid, "SyncLoadBalancerFailed", "UpdateLoadBalancerFailed")
+            state.settled = wait.reason
+
+    def _record(self, service: KubeService, event: ServiceEvent) -> None:
+        """Record a warning once while it lasts, and what has happened each time."""
+        about = ObjectReference(
+            kind="Service", name=service.name, namespace=service.metadata.namespace, uid=service.uid
+        )
+        if event.is_warning:
+            self.event_recorder.record_once(about, event.reason, event.message)
+        else:
+            self.event_recorder.record(
+                about, event.reason, event.message, is_warning=False, discriminator=event.message
+            )
+
+    def _log_fields(self, service: KubeService) -> dict[str, object]:
+        return {"account": self.account.name, "kube_service": service.key}
+
+
+def _build_outcome(service: KubeService, wait: Wait) -> ServiceOutcome:
+    reason = wait.reason
+    state: Literal["settled", "waiting", "blocked", "other"] = "waiting"
+    if isinstance(reason, NotSelected | OtherAccount):
+        state = "other"
+    elif reason.condition_reason:
+        state = "blocked"
+    elif isinstance(reason, Settled):
+        state = "settled"
+    text = reason.explain() or type(reason).__name__
+    return ServiceOutcome(uid=service.uid, state=state, reason=text, until=wait.until)
+
+
+def _name_outcome(result: WriteResult | NotInCloud | None) -> str:
+    if result is None or isinstance(result, WriteSuccess):
+        return "success"
+    if isinstance(result, NotInCloud):
+        return "not_found"
+    return result.kind if isinstance(result, WriteRejection) else "unknown"
+
+
+def _describe(step: Step[Any, Any]) -> dict[str, object]:
+    described: dict[str, object] = {"step": type(step).__name__}
+    if isinstance(step, ChangeBalancer):
+        described["change"] = str(step.change)
+    if isinstance(step, ChangeBalancer | DeleteBalancer):
+        described["balancer"] = step.balancer_id
+    return described

@@ -1,0 +1,176 @@
+"""A cluster with Services and Nodes, a simulated Hetzner Cloud, and the processes of watcher and account."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.contract.kube_service import CLEANUP_FINALIZER, KubeService
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import NotFound
+from libs.common.kube.load_kube_config import load_kube_config
+from libs.testbed.clouds.hcloud.project import SimProject
+from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
+from libs.testbed.control_plane.control_plane import ControlPlane
+from libs.testbed.kubelets import KubeletFleet
+from libs.testbed.sim_apiserver.server import SimApiServer
+from services.cloud.service import CloudService
+from services.cloud.settings import CloudSettings
+from tests.bus_actors import run_during, wait_for_value, wait_until
+from tests.service_flow import make_dependencies
+from tests.watcher_actors import make_watcher
+
+TOKEN = "a" * 64
+CLASS = "example.com/lb"
+NAMESPACE = "default"
+SERVICES = f"/api/v1/namespaces/{NAMESPACE}/services"
+LOCATION = {"load-balancer.hetzner.cloud/location": "fsn1"}
+CONTROLLERS = ("cloud-node", "service-lb-controller")
+
+
+class BalancerCluster:
+    """Services by an admin, servers in the project, and Nodes with their providerIDs."""
+
+    def __init__(
+        self, api: KubeApi, admin: KubeletFleet, cloud: SimHcloudServer, folder: Path, kubeconfig: Path
+    ) -> None:
+        self.api = api
+        self.admin = admin
+        self.cloud = cloud
+        self.project: SimProject = cloud.cloud.add_project(TOKEN)
+        self.project.add_network()
+        self.token_file = folder / "token"
+        self.token_file.write_text(TOKEN)
+        self._bus_server = MemoryServer()
+        self._config = load_kube_config(kubeconfig, {})
+        self.service: CloudService
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, api_server: ControlPlane | SimApiServer, folder: Path
+    ) -> AsyncIterator["BalancerCluster"]:
+        """Without any process."""
+        config = load_kube_config(api_server.kubeconfig(), {})
+        api = KubeApi(config, user_agent="talos-ccm/test", instance="test")
+        async with (
+            KubeletFleet.start(api_server) as admin,
+            SimHcloudServer.start(SimHcloud(rate_limit=100_000)) as cloud,
+        ):
+            try:
+                yield cls(api, admin, cloud, folder, api_server.kubeconfig())
+            finally:
+                await api.close()
+
+    # ---- processes
+
+    @asynccontextmanager
+    async def run_watcher(self) -> AsyncIterator[None]:
+        """A watcher that leads by its Lease."""
+        kube = self._open_client()
+        watcher = make_watcher(
+            MemoryBus(self._bus_server), kube=kube, controllers=CONTROLLERS, resync_seconds=60.0
+        )
+        async with run_during(watcher.run()):
+            await wait_until(lambda: watcher.problems() == (), "the watcher leads")
+            yield
+        await kube.close()
+
+    @asynccontextmanager
+    async def run_account(self, name: str = "prod", **settings: Any) -> AsyncIterator[CloudService]:
+        """The process of the account."""
+        kube, bus = self._open_client(), MemoryBus(self._bus_server)
+        chosen: dict[str, Any] = {
+            "accounts": (f"hcloud/{name}",),
+            "credential_file": self.token_file,
+            "endpoint": self.cloud.endpoint,
+            "step_seconds": 0.1,
+            "requests_per_minute": 10_000,
+            "controllers": CONTROLLERS,
+            "balancer_classes": (f"{name}={CLASS}",),
+            "retry_period_seconds": 0.2,
+        }
+        parts = make_dependencies(bus, kube=kube, identity=f"host_{name}")
+        service = CloudService(parts, CloudSettings(**(chosen | settings)))
+        async with run_during(service.run()):
+            await wait_until(lambda: service.problems() == (), "the account is ready")
+            yield service
+        await bus.close()
+        await kube.close()
+
+    def _open_client(self) -> KubeApi:
+        return KubeApi(self._config, user_agent="talos-ccm/test", instance="test")
+
+    # ---- the cluster
+
+    async def create_service(
+        self, name: str, *, annotations: Mapping[str, str] | None = None, **spec: Any
+    ) -> None:
+        """Create a Service of the class."""
+        ports = [{"name": "http", "port": 80, "protocol": "TCP", "nodePort": 30080}]
+        defaults = {"type": "LoadBalancer", "loadBalancerClass": CLASS, "ports": ports}
+        body = {
+            "metadata": {"name": name, "annotations": LOCATION | dict(annotations or {})},
+            "spec": defaults | spec,
+        }
+        created = await self.admin.request("POST", SERVICES, body=body)
+        assert created.status == 201, created
+
+    async def delete_service(self, name: str) -> None:
+        """Delete it; it stays while it has finalizers."""
+        await self.admin.request("DELETE", f"{SERVICES}/{name}")
+
+    async def find_service(self, name: str) -> KubeService | None:
+        """The Service, None if there is none."""
+        try:
+            return await self.api.get_service(NAMESPACE, name)
+        except NotFound:
+            return None
+
+    async def join(self, name: str) -> int:
+        """Create a server and its Node; return the server's id."""
+        number = len(self.project.tables["servers"]) + 1
+        server_id = self.project.add_server(name, ipv4=f"192.0.2.{number}")
+        body = {"metadata": {"name": name}, "spec": {"providerID": f"hcloud://{server_id}"}}
+        created = await self.admin.request("POST", "/api/v1/nodes", body=body)
+        assert created.status == 201, created
+        return server_id
+
+    # ---- what is there
+
+    @property
+    def balancers(self) -> list[dict[str, Any]]:
+        """The load balancers of the project."""
+        return list(self.project.tables["load_balancers"].values())
+
+    def list_targets(self) -> set[int]:
+        """The servers behind all load balancers."""
+        return {each["server"]["id"] for balancer in self.balancers for each in balancer["targets"]}
+
+    async def wait_for_address(self, name: str, seconds: float = 30.0) -> KubeService:
+        """The Service, once its status has an address."""
+        return await wait_for_value(
+            lambda: self.find_service(name),
+            lambda service: service.status.load_balancer.ingress,
+            f"{name} has an address",
+            seconds,
+        )
+
+    async def wait_for_end(self, name: str, seconds: float = 30.0) -> None:
+        """Wait until neither the Service nor a load balancer is there."""
+
+        async def is_gone() -> bool:
+            return await self.find_service(name) is None
+
+        await wait_until(is_gone, f"{name} is gone", seconds)
+        assert self.balancers == []
+
+    async def list_events(self, name: str) -> list[str]:
+        """The reasons of the Events about the Service, in order of their creation."""
+        found = (await self.admin.request("GET", f"/api/v1/namespaces/{NAMESPACE}/events")).body["items"]
+        return [each["reason"] for each in found if each["involvedObject"]["name"] == name]
+
+
+def has_finalizer(service: KubeService | None) -> bool:
+    return service is not None and CLEANUP_FINALIZER in service.metadata.finalizers

@@ -1,0 +1,230 @@
+"""Load balancers of Services from end to end: API server, watcher, the account's process, and its cloud."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from libs.common.contract.kube_service import BALANCER_ANNOTATION
+from libs.testbed.sim_apiserver.server import SimApiServer
+from tests.balancer_actors import BalancerCluster, has_finalizer
+from tests.bus_actors import wait_for_value, wait_until
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[BalancerCluster]:
+    async with (
+        SimApiServer.start(tmp_path / "kubernetes") as api_server,
+        BalancerCluster.open(api_server, tmp_path) as cluster,
+        cluster.run_watcher(),
+    ):
+        yield cluster
+
+
+def count_requests(cluster: BalancerCluster, method: str, path: str) -> int:
+    return sum((each.method, each.path) == (method, path) for each in cluster.cloud.requests)
+
+
+async def test_a_service_gets_an_address_and_keeps_nothing_at_its_end(cluster: BalancerCluster):
+    server_id = await cluster.join("web-1")
+    async with cluster.run_account():
+        await cluster.create_service("web")
+        service = await cluster.wait_for_address("web")
+        (balancer,) = cluster.balancers
+        addresses = [balancer["public_net"][family]["ip"] for family in ("ipv4", "ipv6")]
+        entries = service.status.load_balancer.ingress
+        assert {each.ip for each in entries} <= set(addresses)
+        assert {each.ip_mode for each in entries} == {"VIP"}
+        assert has_finalizer(service)
+        assert balancer["labels"]["talos-ccm/service-uid"] == service.uid
+        await wait_until(lambda: cluster.list_targets() == {server_id}, "the Node is a target")
+        await cluster.delete_service("web")
+        await cluster.wait_for_end("web")
+    reasons = await cluster.list_events("web")
+    expected = {
+        "EnsuringLoadBalancer",
+        "EnsuredLoadBalancer",
+        "DeletingLoadBalancer",
+        "DeletedLoadBalancer",
+    }
+    assert expected <= set(reasons)
+
+
+async def test_targets_follow_the_nodes_that_join_are_excluded_and_leave(cluster: BalancerCluster):
+    first = await cluster.join("web-1")
+    async with cluster.run_account():
+        await cluster.create_service("web")
+        await wait_until(lambda: cluster.list_targets() == {first}, "the first Node")
+        second = await cluster.join("web-2")
+        await wait_until(lambda: cluster.list_targets() == {first, second}, "a Node joins")
+        label = {"node.kubernetes.io/exclude-from-external-load-balancers": ""}
+        await cluster.api.patch_node("web-1", [{"op": "add", "path": "/metadata/labels", "value": label}])
+        await wait_until(lambda: cluster.list_targets() == {second}, "a Node is excluded")
+        await cluster.admin.delete_node("web-2")
+        await wait_until(lambda: cluster.list_targets() == set(), "the last Node is deleted")
+        assert len(cluster.balancers) == 1
+
+
+async def test_only_services_of_the_class_have_load_balancers(cluster: BalancerCluster):
+    async with cluster.run_account():
+        await cluster.create_service("other", loadBalancerClass="example.com/other")
+        await cluster.create_service("unclassed", loadBalancerClass=None)
+        await cluster.create_service("web")
+        await cluster.wait_for_address("web")
+        assert len(cluster.balancers) == 1
+        for name in ("other", "unclassed"):
+            service = await cluster.find_service(name)
+            assert service is not None
+            assert not has_finalizer(service)
+            assert BALANCER_ANNOTATION not in service.metadata.annotations
+
+
+async def test_the_record_names_the_project_also_before_any_node_joins(cluster: BalancerCluster):
+    (network,) = cluster.project.tables["networks"]
+    async with cluster.run_account():
+        await cluster.create_service("web")
+        await wait_for_value(
+            lambda: cluster.find_service("web"),
+            lambda found: f'"id":"{network}"' in found.metadata.annotations.get(BALANCER_ANNOTATION, ""),
+            "the anchor is recorded",
+        )
+
+
+async def test_an_account_that_is_the_default_has_services_without_a_class(cluster: BalancerCluster):
+    async with cluster.run_account(balancer_classes=(), default_balancer_account="prod"):
+        await cluster.create_service("web", loadBalancerClass=None)
+        await cluster.wait_for_address("web")
+
+
+async def test_a_service_that_is_no_longer_a_load_balancer_loses_it(cluster: BalancerCluster):
+    async with cluster.run_account():
+        await cluster.create_service("web")
+        await cluster.wait_for_address("web")
+        body = {"spec": {"type": "ClusterIP", "loadBalancerClass": None}}
+        await cluster.admin.request(
+            "PATCH",
+            "/api/v1/namespaces/default/services/web",
+            body=body,
+            content_type="application/merge-patch+json",
+        )
+        await wait_until(lambda: cluster.balancers == [], "the load balancer is gone")
+        service = await wait_for_value(
+            lambda: cluster.find_service("web"), lambda found: not has_finalizer(found), "no finalizer"
+        )
+        assert service.status.load_balancer.ingress == ()
+        assert BALANCER_ANNOTATION not in service.metadata.annotations
+
+
+# ---- restarts: nothing is lost, and nothing is made twice
+
+
+@pytest.mark.parametrize("step", ["create", "change", "delete"])
+async def test_a_process_that_ends_while_it_writes_is_continued_by_the_next(
+    cluster: BalancerCluster, step: str
+):
+    """The request has taken effect, and nothing has read its answer."""
+    server_id = await cluster.join("web-1")
+    method = {"create": "POST", "change": "POST", "delete": "DELETE"}[step]
+    path = {
+        "create": "/load_balancers",
+        "change": r"/load_balancers/\d+/actions/\w+",
+        "delete": r"/load_balancers/\d+",
+    }[step]
+    cluster.cloud.add_fault("hang", path, method=method, count=1)
+    hanging = cluster.cloud.faults[-1]
+    async with cluster.run_account():
+        await cluster.create_service("web")
+        if step == "delete":
+            await cluster.wait_for_address("web")
+            await cluster.delete_service("web")
+        elif step == "change":
+            await cluster.wait_for_address("web")
+            await cluster.join("web-2")
+        await wait_until(lambda: hanging.count == 0, "the request hangs")
+    async with cluster.run_account():
+        if step != "delete":
+            await cluster.wait_for_address("web", seconds=60.0)
+            await wait_until(lambda: server_id in cluster.list_targets(), "the Node is a target")
+            assert len(cluster.balancers) == 1
+            await cluster.delete_service("web")
+        await cluster.wait_for_end("web", seconds=60.0)
+    assert count_requests(cluster, "POST", "/load_balancers") == 1
+
+
+async def test_a_restart_between_the_changes_changes_nothing(cluster: BalancerCluster):
+    first = await cluster.join("web-1")
+    async with cluster.run_account():
+        await cluster.create_service("web")
+        await cluster.wait_for_address("web")
+        await wait_until(lambda: cluster.list_targets() == {first}, "a target")
+    (before,) = cluster.balancers
+    second = await cluster.join("web-2")
+    async with cluster.run_account():
+        await wait_until(lambda: cluster.list_targets() == {first, second}, "a Node joined meanwhile")
+    await cluster.admin.delete_node("web-1")
+    async with cluster.run_account():
+        await wait_until(lambda: cluster.list_targets() == {second}, "a Node left meanwhile")
+    assert [each["id"] for each in cluster.balancers] == [before["id"]]
+    await cluster.delete_service("web")
+    async with cluster.run_account():
+        await cluster.wait_for_end("web")
+
+
+async def test_a_lost_answer_to_a_create_makes_no_double(cluster: BalancerCluster):
+    cluster.cloud.add_fault("cut_off", "/load_balancers", method="POST", count=1)
+    async with cluster.run_account():
+        await cluster.create_service("web")
+        await cluster.wait_for_address("web")
+        assert len(cluster.balancers) == 1
+    assert count_requests(cluster, "POST", "/load_balancers") == 1
+
+
+# ---- what must not be written
+
+
+async def test_a_dry_run_writes_nothing(cluster: BalancerCluster):
+    async with cluster.run_account(balancer_dry_run=True) as service:
+        await cluster.create_service("web")
+        await wait_until(
+            lambda: service.balancers is not None and bool(service.balancers.outcomes), "a decision"
+        )
+    found = await cluster.find_service("web")
+    assert not has_finalizer(found)
+    assert {each.method for each in cluster.cloud.requests} == {"GET"}
+    assert await cluster.list_events("web") == []
+
+
+async def test_a_load_balancer_of_another_cluster_is_not_touched(cluster: BalancerCluster):
+    labels = {"talos-ccm/cluster": "another", "talos-ccm/service-uid": "another"}
+    foreign = cluster.project.add_balancer("web", labels=labels)
+    async with cluster.run_account():
+        await cluster.create_service("web", annotations={"load-balancer.hetzner.cloud/name": "mine"})
+        await cluster.wait_for_address("web")
+        await cluster.delete_service("web")
+        await wait_until(lambda: len(cluster.balancers) == 1, "ours is gone")
+    assert [each["id"] for each in cluster.balancers] == [foreign]
+    writes = {each.path for each in cluster.cloud.requests if each.method != "GET"}
+    assert not {path for path in writes if path.startswith(f"/load_balancers/{foreign}")}
+
+
+async def test_source_ranges_that_the_cloud_cannot_enforce_make_no_load_balancer(cluster: BalancerCluster):
+    async with cluster.run_account():
+        await cluster.create_service("web", loadBalancerSourceRanges=["10.0.0.0/8"])
+        service = await wait_for_value(
+            lambda: cluster.find_service("web"), lambda found: found.status.conditions, "a condition"
+        )
+        (condition,) = service.status.conditions
+        assert (condition.reason, condition.status) == ("InvalidField", "True")
+        assert "loadBalancerSourceRanges" in condition.message
+        assert cluster.balancers == []
+        body = {"spec": {"loadBalancerSourceRanges": None}}
+        await cluster.admin.request(
+            "PATCH",
+            "/api/v1/namespaces/default/services/web",
+            body=body,
+            content_type="application/merge-patch+json",
+        )
+        service = await cluster.wait_for_address("web")
+        await wait_for_value(
+            lambda: cluster.find_service("web"), lambda found: not found.status.conditions, "no condition"
+        )

@@ -1,0 +1,73 @@
+"""A Service in the form of an adapter, and what is written into its status."""
+
+from datetime import timedelta
+
+import msgspec
+
+from libs.clouds.balancers import Ingress, Port
+from libs.common.contract.kube_service import (
+    BALANCER_BLOCKED_CONDITION,
+    KubeService,
+    KubeServiceCondition,
+    LoadBalancerIngress,
+    ServicePort,
+)
+from services.cloud.core.balancers.balancer_steps import BlockedCondition
+from services.cloud.core.balancers.service_fields import (
+    build_conditions,
+    build_ingress_entries,
+    build_request,
+)
+from tests.builders import NOW, make_kube_service
+
+BLOCKED = BlockedCondition(reason="InvalidField", message="spec.ports: no TCP port")
+OTHER = KubeServiceCondition(type="LoadBalancerPortsError", status="False", observed_generation=3)
+
+
+def with_conditions(*conditions: KubeServiceCondition) -> KubeService:
+    service = make_kube_service()
+    status = msgspec.structs.replace(service.status, conditions=conditions)
+    return msgspec.structs.replace(service, status=status)
+
+
+def test_the_request_has_all_fields_that_describe_a_balancer():
+    service = make_kube_service(
+        annotations={"a": "b"},
+        ports=(ServicePort(name="dns", protocol="UDP", port=53, node_port=30053, app_protocol="dns"),),
+        load_balancer_source_ranges=("10.0.0.0/8",),
+        load_balancer_ip="192.0.2.1",
+        ip_families=("IPv4", "IPv6"),
+        health_check_node_port=31000,
+        external_traffic_policy="Local",
+    )
+    request = build_request(service)
+    assert (request.namespace, request.name, request.uid) == ("shop", "web", "service-uid-1")
+    assert request.ports == (Port(name="dns", protocol="UDP", port=53, node_port=30053, app_protocol="dns"),)
+    assert (request.source_ranges, request.load_balancer_ip) == (("10.0.0.0/8",), "192.0.2.1")
+    assert (request.ip_families, request.annotations) == (("IPv4", "IPv6"), {"a": "b"})
+    assert request.health_check_node_port == 31000
+
+
+def test_the_health_check_of_kube_proxy_counts_only_for_local_traffic():
+    service = make_kube_service(health_check_node_port=31000, external_traffic_policy="Cluster")
+    assert build_request(service).health_check_node_port == 0
+
+
+def test_only_an_address_has_a_mode():
+    entries = (Ingress(ip="192.0.2.1"), Ingress(ip="fd00::1", is_proxy=True), Ingress(hostname="lb.example"))
+    assert build_ingress_entries(entries) == (
+        LoadBalancerIngress(ip="192.0.2.1", ip_mode="VIP"),
+        LoadBalancerIngress(ip="fd00::1", ip_mode="Proxy"),
+        LoadBalancerIngress(hostname="lb.example"),
+    )
+
+
+def test_conditions_of_others_stay_and_the_time_is_that_of_the_transition():
+    (other, ours) = build_conditions(with_conditions(OTHER), BLOCKED, NOW)
+    assert other == OTHER
+    assert (ours.type, ours.status, ours.reason) == (BALANCER_BLOCKED_CONDITION, "True", "InvalidField")
+    assert ours.last_transition_time == "2026-03-01T12:00:00Z"
+    changed = BlockedCondition(reason="CloudRejected", message="quota")
+    (_, later) = build_conditions(with_conditions(OTHER, ours), changed, NOW + timedelta(hours=1))
+    assert (later.reason, later.last_transition_time) == ("CloudRejected", ours.last_transition_time)
+    assert build_conditions(with_conditions(ours, OTHER), None, NOW) == (OTHER,)
