@@ -76,9 +76,8 @@ def observe_balancer(view: View, balancer_id: str) -> Balancer | NotFound | Ques
     if listing is None or is_due or view.now - listing.began_at >= ANSWER_AGE:
         return ListBalancers()
     if is_current(view, listing) and (lookup is None or lookup.began_at < listing.began_at):
-        for each in list_own(view, listing):
-            if each.id == balancer_id:
-                return each
+        listed = (each for each in list_own(view, listing) if each.id == balancer_id)
+        return next(listed, None) or ReadBalancer(balancer_id)
     return get_balancer(view, balancer_id)
 
 

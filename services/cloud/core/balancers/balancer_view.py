@@ -32,6 +32,7 @@ from services.cloud.core.balancers.balancer_steps import (
     DeleteBalancer,
     KubeWrite,
     RecordBalancer,
+    ReleaseService,
     WriteStatus,
 )
 from services.cloud.core.balancers.select_targets import TargetSelection
@@ -171,6 +172,8 @@ def remember_confirmed(memory: Memory, step: KubeWrite) -> Memory:
     match step:
         case RecordBalancer() if step.record.create_deadline is not None:
             return replace(memory, attempt=CreateAttempt(deadline=step.record.create_deadline))
+        case ReleaseService():
+            return replace(memory, attempt=None)
         case WriteStatus() if step.ingress is not None:
             return replace(memory, ingress=step.ingress)
     return memory

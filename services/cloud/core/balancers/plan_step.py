@@ -84,17 +84,15 @@ def _plan(view: View) -> AnyStep:
 
 
 def _plan_present(view: View, record: BalancerRecord | None) -> AnyStep:
-    if record is None:
-        return _plan_absent(view, None)
-    known = _with_created_id(view, record)
-    if known != record or (record.id and not _has_finalizer(view)):
+    known = _recall(view, record)
+    if known is None or not known.id:
+        return _plan_absent(view, known)
+    if known != record or not _has_finalizer(view):
         return RecordBalancer(known)
-    if not record.id:
-        return _plan_absent(view, record)
-    found = observe_balancer(view, record.id)
+    found = observe_balancer(view, known.id)
     if isinstance(found, NotFound):
-        return prove_gone(view, record) or _plan_absent(view, record)
-    return _plan_existing(view, record, found) if isinstance(found, Balancer) else found
+        return prove_gone(view, known) or _plan_absent(view, known)
+    return _plan_existing(view, known, found) if isinstance(found, Balancer) else found
 
 
 def _plan_absent(view: View, record: BalancerRecord | None) -> AnyStep:
@@ -104,7 +102,10 @@ def _plan_absent(view: View, record: BalancerRecord | None) -> AnyStep:
     listing = get_listing(view)
     if not isinstance(listing, Listing):
         return listing
-    if found := list_own(view, listing):
+    found = list_own(view, listing)
+    if record is not None and any(each.id == record.id for each in found):
+        return _list_again(view, listing)
+    if found:
         oldest = min(found, key=lambda each: (each.created_at, each.id))
         if oldest.has_foreign_tags:
             return _wait_for_other(view, oldest)
@@ -208,11 +209,10 @@ def _plan_end(view: View, record: BalancerRecord | None) -> AnyStep:
         )
     if record is not None and is_abandoned(view, record):
         return _release(view, abandoned=record.id or ABANDON_UNKNOWN)
-    if record is not None:
-        record = _with_created_id(view, record)
-        if record.id and (step := _end_recorded(view, record)):
-            return step
-    return _end_listed(view, record) or _release(view)
+    known = _recall(view, record)
+    if known is not None and known.id and (step := _end_recorded(view, known)):
+        return step
+    return _end_listed(view, known) or _release(view)
 
 
 def _end_recorded(view: View, record: BalancerRecord) -> AnyStep | None:
@@ -238,11 +238,14 @@ def _end_listed(view: View, record: BalancerRecord | None) -> AnyStep | None:
         found = get_balancer(view, each.id)
         if isinstance(found, Balancer) and found.owner == view.owner:
             return _plan_removal(view, found)
-        if isinstance(found, Balancer | NotFound):
-            until = listing.began_at + _LIST_AGAIN
-            return Wait(until, ListedLate()) if view.now < until else ListBalancers()
-        return found
+        return _list_again(view, listing) if isinstance(found, Balancer | NotFound) else found
     return None if record is None else prove_unsettled_create(view, record, listing)
+
+
+def _list_again(view: View, listing: Listing) -> AnyStep:
+    """Return the step after a listing that shows what is not found by id any more."""
+    until = listing.began_at + _LIST_AGAIN
+    return Wait(until, ListedLate()) if view.now < until else ListBalancers()
 
 
 def _release(view: View, *, abandoned: str = "") -> AnyStep:
@@ -314,10 +317,14 @@ def _build_record(view: View, *, id: str = "", create_deadline: datetime | None 
     )
 
 
-def _with_created_id(view: View, record: BalancerRecord) -> BalancerRecord:
-    """Return the record with the id of what this process has created for it."""
-    attempt = get_own_attempt(view, record)
-    if attempt is None or attempt.state != "created":
+def _recall(view: View, record: BalancerRecord | None) -> BalancerRecord | None:
+    """Return the record with what this process knows of its create, even if somebody removed the record."""
+    attempt = view.memory.attempt
+    if attempt is None or attempt.state not in ("created", "unknown"):
+        return record
+    if record is None:
+        record = _build_record(view, create_deadline=attempt.deadline)
+    if record.create_deadline != attempt.deadline or attempt.state == "unknown":
         return record
     return replace(record, id=attempt.balancer_id, create_deadline=None)
 

@@ -464,13 +464,42 @@ def test_the_anchor_is_recorded_again_when_the_account_has_another_one():
 
 
 def test_a_balancer_that_vanished_is_replaced_after_a_witness():
-    listing = make_listing(at_second=1)
-    view = make_view(make_recorded(), MISSING, now=at(2), listing=listing)
+    missing = make_lookup("1", NotFound(), at_second=2)
+    view = make_view(make_recorded(), FOUND, now=at(3), listing=make_listing(at_second=1))
+    assert plan_step(view) == ReadBalancer("1")  # the listing is newer than what was found by id
+    view = replace(view, lookups={"1": missing})
     assert plan_step(view) == ReadAnchor(ANCHOR)
-    proven = replace(view, anchor_lookup=make_anchor_lookup(at_second=1))
+    proven = replace(view, anchor_lookup=make_anchor_lookup(at_second=3))
+    listed = replace(proven, listing=make_listing(BALANCER, at_second=1))
+    assert plan_step(listed) == Wait(at(6), ListedLate())
+    assert plan_step(replace(listed, now=at(6))) == ListBalancers()
     assert plan_step(proven) == WriteStatus(ingress=(), condition=None)
     without_address = replace(proven, service=make_recorded(ingress=()))
-    assert plan_step(without_address) == RecordBalancer(replace(RESERVED, create_deadline=at(62)))
+    assert plan_step(without_address) == RecordBalancer(replace(RESERVED, create_deadline=at(63)))
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (WriteSuccess(balancer_id="1"), RecordBalancer(RECORDED)),
+        (UnknownOutcome(reason="lost"), Wait(at(61), CreateUnsettled())),
+        (WriteRejection(kind="limit", reason="quota", retry_after_seconds=0), RecordBalancer(RESERVED)),
+    ],
+)
+def test_this_process_knows_of_its_create_even_if_a_user_removes_the_record(result: Any, expected: Any):
+    memory = remember_create(result)
+    view = make_view(make_service(), memory=memory, now=at(1), listing=make_listing(at_second=1))
+    step = plan_step(view)
+    if isinstance(step, RecordBalancer) and isinstance(result, WriteRejection):
+        assert step.record.create_deadline == at(61)
+    else:
+        assert step == expected
+    ending = make_service(finalizer=True, is_deleting=True)
+    step = plan_step(replace(view, service=ending))
+    is_over = isinstance(result, WriteRejection)
+    assert isinstance(step, ReleaseService) is is_over
+    released = remember_confirmed(memory, ReleaseService())
+    assert released.attempt is None
 
 
 # ---- the status
