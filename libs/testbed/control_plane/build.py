@@ -38,9 +38,10 @@ MACHINES = GoProgram("machines", _HERE / "machines")
 KUBELETS = GoProgram("kubelets", _HERE / "kubelets")
 NATIVE = GoProgram("native", _HERE / "native")
 _CLOUDS = _HERE.parent / "clouds"
-HCLOUD_CLIENT = GoProgram("hcloud-client", _CLOUDS / "hcloud_client", imports=(_CLOUDS / "shapes",))
-OPENSTACK_CLIENT = GoProgram("openstack-client", _CLOUDS / "openstack_client")
-THALASSA_CLIENT = GoProgram("thalassa-client", _CLOUDS / "thalassa_client", imports=(_CLOUDS / "shapes",))
+_PEER = (_CLOUDS / "peer",)
+HCLOUD_CLIENT = GoProgram("hcloud-client", _CLOUDS / "hcloud_client", imports=_PEER)
+OPENSTACK_CLIENT = GoProgram("openstack-client", _CLOUDS / "openstack_client", imports=_PEER)
+THALASSA_CLIENT = GoProgram("thalassa-client", _CLOUDS / "thalassa_client", imports=_PEER)
 TALOS_FRONT = GoProgram("talos-front", _HERE / "talos_front", imports=(_HERE / "machines",))
 
 

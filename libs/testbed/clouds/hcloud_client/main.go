@@ -9,13 +9,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
-	"talos-ccm/testbed/shapes"
+	"talos-ccm/testbed/peer"
 )
 
 // Query is what to ask, all of it below the endpoint.
@@ -54,21 +53,9 @@ type Report struct {
 	Changes BalancerReport `json:"changes"`
 }
 
-func main() {
-	var query Query
-	if err := json.NewDecoder(os.Stdin).Decode(&query); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	if err := json.NewEncoder(os.Stdout).Encode(ask(ctx, query)); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
+func main() { peer.Run(ask) }
 
-func ask(ctx context.Context, query Query) Report {
+func ask(ctx context.Context, query Query) (Report, error) {
 	client := hcloud.NewClient(
 		hcloud.WithEndpoint(query.Endpoint),
 		hcloud.WithToken(query.Token),
@@ -79,7 +66,7 @@ func ask(ctx context.Context, query Query) Report {
 	servers, err := client.Server.All(ctx)
 	if err != nil {
 		report.Error = code(err)
-		return report
+		return report, nil
 	}
 	for _, each := range servers {
 		report.Servers = append(report.Servers, describe(each))
@@ -106,7 +93,7 @@ func ask(ctx context.Context, query Query) Report {
 	if query.Changes != nil {
 		report.Changes = changeBalancers(ctx, client, *query.Changes)
 	}
-	return report
+	return report, nil
 }
 
 func countAnchors(ctx context.Context, client *hcloud.Client, into map[string]int) string {
@@ -148,41 +135,22 @@ func code(err error) string {
 	return err.Error()
 }
 
-// compareShapes reads each list and one object of each as it is, and compares them with the module's schema.
+// compareShapes compares each list and one object of each with the module's schema.
 func compareShapes(ctx context.Context, query Query) []string {
-	unlike := shapes.Differences{}
-	for path, types := range map[string][2]func() any{
-		"servers":   {func() any { return &schema.ServerListResponse{} }, func() any { return &schema.ServerGetResponse{} }},
-		"networks":  {func() any { return &schema.NetworkListResponse{} }, func() any { return &schema.NetworkGetResponse{} }},
-		"ssh_keys":  {func() any { return &schema.SSHKeyListResponse{} }, func() any { return &schema.SSHKeyGetResponse{} }},
-		"firewalls": {func() any { return &schema.FirewallListResponse{} }, func() any { return &schema.FirewallGetResponse{} }},
-		"volumes":   {func() any { return &schema.VolumeListResponse{} }, func() any { return &schema.VolumeGetResponse{} }},
-		"images":    {func() any { return &schema.ImageListResponse{} }, func() any { return &schema.ImageGetResponse{} }},
-
-		"load_balancers":      {func() any { return &schema.LoadBalancerListResponse{} }, func() any { return &schema.LoadBalancerGetResponse{} }},
-		"load_balancer_types": {func() any { return &schema.LoadBalancerTypeListResponse{} }, func() any { return &schema.LoadBalancerTypeGetResponse{} }},
-		"certificates":        {func() any { return &schema.CertificateListResponse{} }, func() any { return &schema.CertificateGetResponse{} }},
-		"locations":           {func() any { return &schema.LocationListResponse{} }, func() any { return &schema.LocationGetResponse{} }},
-	} {
-		compare := func(where string, into any) map[string]any {
-			body, err := read(ctx, query, where)
-			if err != nil {
-				unlike[err.Error()] = true
-				return nil
-			}
-			sent, _ := unlike.Compare(where, body, into, "meta").(map[string]any) // meta has a schema of its own
-			return sent
-		}
-		listed := compare(path, types[0]())
-		items, _ := listed[path].([]any)
-		if len(items) == 0 {
-			unlike[path+": no object to compare"] = true
-			continue
-		}
-		first, _ := items[0].(map[string]any)
-		id, _ := first["id"].(float64)
-		compare(fmt.Sprintf("%s/%d", path, int64(id)), types[1]())
-	}
+	unlike := peer.Differences{}
+	readPath := func(path string) ([]byte, error) { return read(ctx, query, path) }
+	unlike.CompareLists(map[string]peer.Types{
+		"servers":             peer.TypesOf[schema.ServerListResponse, schema.ServerGetResponse](),
+		"networks":            peer.TypesOf[schema.NetworkListResponse, schema.NetworkGetResponse](),
+		"ssh_keys":            peer.TypesOf[schema.SSHKeyListResponse, schema.SSHKeyGetResponse](),
+		"firewalls":           peer.TypesOf[schema.FirewallListResponse, schema.FirewallGetResponse](),
+		"volumes":             peer.TypesOf[schema.VolumeListResponse, schema.VolumeGetResponse](),
+		"images":              peer.TypesOf[schema.ImageListResponse, schema.ImageGetResponse](),
+		"load_balancers":      peer.TypesOf[schema.LoadBalancerListResponse, schema.LoadBalancerGetResponse](),
+		"load_balancer_types": peer.TypesOf[schema.LoadBalancerTypeListResponse, schema.LoadBalancerTypeGetResponse](),
+		"certificates":        peer.TypesOf[schema.CertificateListResponse, schema.CertificateGetResponse](),
+		"locations":           peer.TypesOf[schema.LocationListResponse, schema.LocationGetResponse](),
+	}, readPath, "meta") // meta has a schema of its own
 	body, err := read(ctx, query, "servers")
 	var meta schema.MetaResponse
 	if err := errors.Join(err, json.Unmarshal(body, &meta)); err != nil || meta.Meta.Pagination == nil {

@@ -4,17 +4,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/instanceactions"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
+
+	"talos-ccm/testbed/peer"
 )
 
 // Query is what to ask, by an application credential.
@@ -46,23 +45,7 @@ type Report struct {
 	Networks []string            `json:"networks"`
 }
 
-func main() {
-	var query Query
-	err := json.NewDecoder(os.Stdin).Decode(&query)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	var report Report
-	if err == nil {
-		report, err = ask(ctx, query)
-	}
-	if err == nil {
-		err = json.NewEncoder(os.Stdout).Encode(report)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
+func main() { peer.Run(ask) }
 
 func ask(ctx context.Context, query Query) (Report, error) {
 	cloud, err := openstack.AuthenticatedClient(ctx, gophercloud.AuthOptions{

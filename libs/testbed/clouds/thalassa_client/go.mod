@@ -2,11 +2,11 @@ module talos-ccm/testbed/thalassa-client
 
 go 1.26.0
 
-replace talos-ccm/testbed/shapes => ../shapes
+replace talos-ccm/testbed/peer => ../peer
 
 require (
 	github.com/thalassa-cloud/client-go v0.33.1
-	talos-ccm/testbed/shapes v0.0.0
+	talos-ccm/testbed/peer v0.0.0
 )
 
 require (

@@ -4,16 +4,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"os"
-	"time"
 
 	"github.com/thalassa-cloud/client-go/filters"
 	"github.com/thalassa-cloud/client-go/iaas"
 	"github.com/thalassa-cloud/client-go/pkg/client"
 
-	"talos-ccm/testbed/shapes"
+	"talos-ccm/testbed/peer"
 )
 
 // Query is what to ask, all of it below the endpoint.
@@ -48,23 +44,7 @@ type Report struct {
 	Unlike   []string          `json:"unlike"` // where answers differ from the types
 }
 
-func main() {
-	var query Query
-	err := json.NewDecoder(os.Stdin).Decode(&query)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	var report Report
-	if err == nil {
-		report, err = ask(ctx, query)
-	}
-	if err == nil {
-		err = json.NewEncoder(os.Stdout).Encode(report)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
+func main() { peer.Run(ask) }
 
 func ask(ctx context.Context, query Query) (Report, error) {
 	auth := client.WithAuthPersonalToken(query.Token)
@@ -114,8 +94,8 @@ func ask(ctx context.Context, query Query) (Report, error) {
 		}
 		report.Vpcs = append(report.Vpcs, found.Identity)
 	}
-	report.Unlike, err = compareShapes(ctx, base)
-	return report, err
+	report.Unlike = compareShapes(ctx, base)
+	return report, nil
 }
 
 func describe(machine iaas.Machine) Machine {
@@ -129,28 +109,19 @@ func describe(machine iaas.Machine) Machine {
 	return described
 }
 
-// compareShapes reads each list and one object of each, and compares them with the types of the module.
-func compareShapes(ctx context.Context, base client.Client) ([]string, error) {
-	unlike := shapes.Differences{}
-	for path, types := range map[string][2]func() any{
-		iaas.MachineEndpoint: {func() any { return &[]iaas.Machine{} }, func() any { return &iaas.Machine{} }},
-		iaas.VpcEndpoint:     {func() any { return &[]iaas.Vpc{} }, func() any { return &iaas.Vpc{} }},
-	} {
+// compareShapes compares each list and one object of each with the types of the module.
+func compareShapes(ctx context.Context, base client.Client) []string {
+	unlike := peer.Differences{}
+	read := func(path string) ([]byte, error) {
 		response, err := base.RawRequest(ctx, "GET", path, nil)
 		if err != nil {
 			return nil, err
 		}
-		listed, _ := unlike.Compare(path, response.Body(), types[0]()).([]any)
-		if len(listed) == 0 {
-			unlike[path+": no object to compare"] = true
-			continue
-		}
-		first, _ := listed[0].(map[string]any)
-		where := fmt.Sprintf("%s/%s", path, first["identity"])
-		if response, err = base.RawRequest(ctx, "GET", where, nil); err != nil {
-			return nil, err
-		}
-		unlike.Compare(where, response.Body(), types[1]())
+		return response.Body(), nil
 	}
-	return unlike.Sorted(), nil
+	unlike.CompareLists(map[string]peer.Types{
+		iaas.MachineEndpoint: peer.TypesOf[[]iaas.Machine, iaas.Machine](),
+		iaas.VpcEndpoint:     peer.TypesOf[[]iaas.Vpc, iaas.Vpc](),
+	}, read)
+	return unlike.Sorted()
 }

@@ -1,13 +1,21 @@
-// Package shapes compares the documents of a simulated API with the types of a cloud's own Go module.
-package shapes
+package peer
 
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 )
+
+// Types make the values into which the answers with a list, and with one of its objects, are decoded.
+type Types struct{ list, object func() any }
+
+// TypesOf returns the types of a list and an object.
+func TypesOf[List, Object any]() Types {
+	return Types{func() any { return new(List) }, func() any { return new(Object) }}
+}
 
 // Differences are the fields that only the answers or only the types have.
 type Differences map[string]bool
@@ -15,6 +23,35 @@ type Differences map[string]bool
 // Sorted returns them in order, never nil: null in JSON would be no answer.
 func (d Differences) Sorted() []string {
 	return append([]string{}, slices.Sorted(maps.Keys(d))...)
+}
+
+// CompareLists reads each list, by its path, and its first object as they are, and compares them with their types.
+func (d Differences) CompareLists(lists map[string]Types, read func(path string) ([]byte, error), ignored ...string) {
+	for path, types := range lists {
+		compare := func(where string, into any) any {
+			body, err := read(where)
+			if err != nil {
+				d[where+": "+err.Error()] = true
+				return nil
+			}
+			return d.Compare(where, body, into, ignored...)
+		}
+		listed := compare(path, types.list())
+		if document, isObject := listed.(map[string]any); isObject {
+			listed = document[path]
+		}
+		items, _ := listed.([]any)
+		if len(items) == 0 {
+			d[path+": no object to compare"] = true
+			continue
+		}
+		first, _ := items[0].(map[string]any)
+		id := fmt.Sprint(first["identity"])
+		if number, isNumber := first["id"].(float64); isNumber {
+			id = fmt.Sprint(int64(number))
+		}
+		compare(path+"/"+id, types.object())
+	}
 }
 
 // Compare decodes the body into the type, encodes that again, and adds where the two differ. It returns the

@@ -1,0 +1,3 @@
+module talos-ccm/testbed/peer
+
+go 1.26.0

@@ -1,3 +1,0 @@
-module talos-ccm/testbed/shapes
-
-go 1.26.0
