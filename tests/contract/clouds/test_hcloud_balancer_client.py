@@ -146,7 +146,7 @@ async def test_a_balancer_has_its_tags_ports_and_targets_from_the_create_on(clie
 
 WORLDS: tuple[dict[str, str], ...] = (
     {},
-    {"type": "lb21", "algorithm_type": "least_connections", "name": "edge"},
+    {"type": "lb21", "algorithm_type": "least_connections", "name": "edge", "ipv4_rdns": "edge.example"},
     {"use_private_ip": "true"},
     {"use_private_ip": "true", "disable_public_network": "true"},
     {"use_private_ip": "true", "disable_public_network": "true", "private_ipv4": "10.0.1.77"},

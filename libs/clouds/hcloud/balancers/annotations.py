@@ -21,7 +21,16 @@ _HOSTNAME: Final = re.compile(
 
 # What a value describes. While the value is invalid, this stays as it is.
 Part = Literal[
-    "algorithm", "name", "network", "new_targets", "ports", "public_interface", "services", "status", "type"
+    "algorithm",
+    "name",
+    "network",
+    "new_targets",
+    "ports",
+    "public_interface",
+    "reverse_dns",
+    "services",
+    "status",
+    "type",
 ]
 
 
@@ -43,6 +52,8 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     disable_private_ingress: bool = False
     ipv6_disabled: bool = False
     hostname: str = ""
+    ipv4_rdns: str | None = None
+    ipv6_rdns: str | None = None
     node_selector: tuple[NodeSelectorTerm, ...] = ()
     uses_proxyprotocol: bool = False
     protocol: str = "tcp"
@@ -179,6 +190,8 @@ ROWS: Final[Mapping[str, Row]] = {
     "disable_private_ingress": Row(parse_bool, ("status",)),
     "ipv6_disabled": Row(parse_bool, ("status",)),
     "hostname": Row(_parse_hostname, ("status",)),
+    "ipv4_rdns": Row(_parse_hostname, ("reverse_dns",)),
+    "ipv6_rdns": Row(_parse_hostname, ("reverse_dns",)),
     "node_selector": Row(parse_node_selector),
     "uses_proxyprotocol": Row(parse_bool, ("services", "status")),
     "protocol": Row(_parse_choice("tcp", "http", "https"), ("services",)),
@@ -200,9 +213,9 @@ ROWS: Final[Mapping[str, Row]] = {
     "http_status_codes": Row(_parse_status_codes, ("services",)),
 }
 _NAMES: Final = {field.replace("_", "-"): field for field in ROWS}
-# Variables that set the default of an annotation, below ENVIRONMENT_PREFIX.
-_VARIABLES: Final = {"DISABLE_IPV6": "ipv6_disabled"} | {
-    field.upper(): field
+# The variable that sets the default of an annotation, and the annotation's field.
+VARIABLES: Final[Mapping[str, str]] = {f"{ENVIRONMENT_PREFIX}DISABLE_IPV6": "ipv6_disabled"} | {
+    ENVIRONMENT_PREFIX + field.upper(): field
     for field in (
         "location",
         "network_zone",
@@ -227,8 +240,7 @@ def read_defaults(environment: Mapping[str, str]) -> Annotations | tuple[Invalid
     """
     texts = {name: text for name, text in environment.items() if name.startswith(ENVIRONMENT_PREFIX) and text}
     texts.pop(f"{ENVIRONMENT_PREFIX}ENABLED", None)
-    parsed = _parse_values(texts, {ENVIRONMENT_PREFIX + name: field for name, field in _VARIABLES.items()})
-    values, invalid = dict(parsed[0]), list(parsed[1])
+    values, invalid = _parse_values(texts, VARIABLES)
     if "location" in values and "network_zone" in values:
         name = f"{ENVIRONMENT_PREFIX}NETWORK_ZONE"
         invalid.append(InvalidField(field=name, reason="a location is set, too"))

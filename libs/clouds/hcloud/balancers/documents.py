@@ -97,6 +97,7 @@ class PublicAddress(msgspec.Struct, frozen=True):
     """An address that clients reach over the internet."""
 
     ip: str | None = None
+    dns_ptr: str | None = None
 
 
 class PublicNet(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.clouds.balancers import Balancer, Ingress, Owner, Target
+from libs.clouds.hcloud.balancers.annotations import Part
 from libs.clouds.hcloud.balancers.desired import DesiredBalancer
 from libs.clouds.hcloud.balancers.documents import (
     LoadBalancer,
@@ -183,21 +184,33 @@ def _plan_additions(desired: DesiredBalancer, targets: tuple[Target, ...], obser
 
 
 def _plan_settings(desired: DesiredBalancer, observed: LoadBalancer) -> _Steps:
-    values, frozen = desired.annotations, desired.frozen
-    if desired.network is not None and "network" not in frozen:
+    values, public = desired.annotations, observed.public_net
+    if desired.network is not None and "network" not in desired.frozen:
         yield from _plan_network(desired, observed)
-    if (
-        values.disable_public_network is False
-        and not observed.public_net.enabled
-        and "public_interface" not in frozen
-    ):
-        yield True, _change("enable_public_interface")
-    if values.type is not None and values.type != observed.load_balancer_type.name and "type" not in frozen:
-        yield True, _change("change_type", load_balancer_type=values.type)
-    if values.algorithm_type != observed.algorithm.type and "algorithm" not in frozen:
-        yield True, _change("change_algorithm", type=values.algorithm_type)
-    if values.name is not None and values.name != observed.name and "name" not in frozen:
-        yield True, _change("update", name=values.name)
+    differences: list[tuple[Part, bool, Change]] = [
+        (
+            "public_interface",
+            values.disable_public_network is False and not public.enabled,
+            _change("enable_public_interface"),
+        ),
+        (
+            "type",
+            values.type not in {None, observed.load_balancer_type.name},
+            _change("change_type", load_balancer_type=values.type),
+        ),
+        (
+            "algorithm",
+            values.algorithm_type != observed.algorithm.type,
+            _change("change_algorithm", type=values.algorithm_type),
+        ),
+        ("name", values.name not in {None, observed.name}, _change("update", name=values.name)),
+    ]
+    for wanted, address in ((values.ipv4_rdns, public.ipv4), (values.ipv6_rdns, public.ipv6)):
+        differs = address.ip is not None and wanted not in {None, address.dns_ptr}
+        differences.append(("reverse_dns", differs, _change("change_dns_ptr", ip=address.ip, dns_ptr=wanted)))
+    for part, differs, change in differences:
+        if differs and part not in desired.frozen:
+            yield True, change
 
 
 def _plan_network(desired: DesiredBalancer, observed: LoadBalancer) -> _Steps:

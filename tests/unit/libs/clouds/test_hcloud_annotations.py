@@ -1,12 +1,19 @@
 """The annotations of a Service are read as Hetzner's own controller reads them, and none is ignored."""
 
+import re
 from typing import Any
 
 import msgspec
 import pytest
 
 from libs.clouds.balancers import BalancerRequest, ParsedRequest, Port
-from libs.clouds.hcloud.balancers.annotations import Annotations, read_defaults
+from libs.clouds.hcloud.balancers.annotations import (
+    ENVIRONMENT_PREFIX,
+    ROWS,
+    VARIABLES,
+    Annotations,
+    read_defaults,
+)
 from libs.clouds.hcloud.balancers.desired import (
     BalancerOptions,
     DesiredBalancer,
@@ -14,6 +21,7 @@ from libs.clouds.hcloud.balancers.desired import (
     set_certificates,
 )
 from libs.clouds.hcloud.balancers.documents import HealthCheck, HealthCheckHttp, Service, ServiceHttp
+from tests.architecture.sources import ROOT
 
 PREFIX = "load-balancer.hetzner.cloud/"
 WEB = Port(name="web", protocol="TCP", port=80, node_port=30080)
@@ -75,6 +83,7 @@ def test_a_service_without_annotations_is_a_tcp_balancer_with_a_check_of_its_nod
         ("disable-private-ingress", "TRUE", "disable_private_ingress", True),
         ("ipv6-disabled", "t", "ipv6_disabled", True),
         ("hostname", "www.example.com", "hostname", "www.example.com"),
+        ("ipv4-rdns", "edge.example.com", "ipv4_rdns", "edge.example.com"),
         ("uses-proxyprotocol", "true", "uses_proxyprotocol", True),
         ("health-check-interval", "1m", "health_check_interval", 60),
         ("health-check-timeout", "2500ms2.5s", "health_check_timeout", 5),
@@ -352,3 +361,13 @@ def test_a_balancer_needs_a_place():
     assert invalid_in(parsed_by({"location": ""})) == [
         "location: it is not set, nor is network-zone, and there is no default"
     ]
+
+
+def test_the_page_has_every_annotation_and_every_variable():
+    page = (ROOT / "docs" / "hetzner-load-balancers.md").read_text()
+    rows = [line.split("|")[1:] for line in page.splitlines() if line.startswith("| `")]
+    assert sorted(name for row in rows for name in re.findall("`(.*?)`", row[0])) == sorted(
+        field.replace("_", "-") for field in ROWS
+    )
+    variables = {name for row in rows for name in re.findall("`([A-Z_0-9]+)`", row[2])}
+    assert variables == {name.removeprefix(ENVIRONMENT_PREFIX) for name in VARIABLES}
