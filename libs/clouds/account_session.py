@@ -3,15 +3,16 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from libs.clouds.credential_file import CredentialFile
 from libs.clouds.http_reader import DEADLINE_SECONDS, MAX_BODY_BYTES, Authorize, HttpReader
 from libs.clouds.instances import Anchor, Credential, RequestObserver, Unanswered
 from libs.clouds.request_budget import REQUESTS_PER_MINUTE, RequestBudget
 from libs.common.clocks import utc_now
 
+MAX_CREDENTIAL_BYTES: Final = 1 << 16
 _MAX_PAGES: Final = 200  # a cloud that always has a next page must not fill the memory
 
 
@@ -45,26 +46,44 @@ PageT = TypeVar("PageT", bound=Page)
 
 
 class AccountSession:
-    """The credential and the budget of one account. All its clients share both."""
+    """The credential and the budget of one account. All its clients share both.
+
+    The credential is read before each query: a file of some bytes is cheap, and a query by a credential that
+    was already replaced would be void. It is in no text of this class.
+    """
 
     def __init__(
         self, options: AccountOptions, *, is_random: bool = False, requests_per_query: int = 1
     ) -> None:
-        """`is_random`: whether the credential is a long random text."""
+        """`is_random`: whether the credential is a long random text, which then has a fingerprint."""
         self.options = options
         self.budget = RequestBudget(requests_per_minute=requests_per_query * options.requests_per_minute)
-        self._file = CredentialFile(options.credential, is_random=is_random, now=options.now)
-
-    @property
-    def credential(self) -> Credential:
-        """The last reading of the credential."""
-        return self._file.credential
+        self.credential = Credential(generation=0, loaded_at=options.now())  # the last one that was read
+        self._is_random = is_random
+        self._content = ""
+        self.read_credential()
 
     def read_credential(self) -> str | Unanswered:
-        """Return the current content of the credential. Another one has a rate limit of its own."""
-        generation = self.credential.generation
-        content = self._file.read()
-        if self.credential.generation != generation:
+        """Return the current content of the credential, without surrounding whitespace.
+
+        Another content is another generation, with a rate limit of its own. A file that is missing or empty
+        answers nothing, although its former content may still be valid: an operator removes it to stop the
+        queries.
+        """
+        source = self.options.credential
+        name = "the text of the credential" if isinstance(source, str) else f"credential file {source}"
+        try:
+            content = (source.encode() if isinstance(source, str) else _read_file(source)).decode().strip()
+        except (OSError, UnicodeError) as error:
+            # The text of a decoding error has bytes of the file.
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+            return Unanswered("unauthorized", f"{name}: {reason}")
+        if not content or len(content) > MAX_CREDENTIAL_BYTES:
+            return Unanswered("unauthorized", f"{name}: empty or too long")
+        if content != self._content:
+            self._content = content
+            fingerprint = sha256(content.encode()).hexdigest()[:16] if self._is_random else ""
+            self.credential = Credential(self.credential.generation + 1, self.options.now(), fingerprint)
             self.budget.forget_rate_limit()
         return content
 
@@ -118,6 +137,11 @@ class AccountSession:
             if problem := _explain_any_list(pages) or explain_contradiction(pages):
                 return Unanswered("malformed", f"{path}: {problem}")
         return pages
+
+
+def _read_file(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MAX_CREDENTIAL_BYTES + 1)
 
 
 def _explain_any_list(pages: Sequence[Page]) -> str:

@@ -25,7 +25,7 @@ SHELL = (
     r"libs\.common\.clocks",
     r"libs\.common\.bus\.protocol",  # only declarations
     r"libs\.clouds\.(balancers|instances)",  # only declarations
-    r"libs\.clouds\.(account_session|credential_file|http_reader)",
+    r"libs\.clouds\.(account_session|http_reader)",
     r"libs\.clouds\.(hcloud\.hcloud|openstack\.openstack|thalassa\.thalassa)_(api|instances)",
     r"libs\.clouds\.hcloud\.balancers\.hcloud_balancers",
     r"libs\.clouds\.openstack\.keystone",

@@ -1,6 +1,8 @@
-"""A listing is complete, of one credential, and ends; else it is no answer."""
+"""What clients share: another credential is another generation, no text has it, and a list is complete."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -8,6 +10,89 @@ import pytest
 
 from libs.clouds.account_session import AccountOptions, AccountSession
 from libs.clouds.instances import Unanswered
+from libs.common.clocks import utc_now
+from tests.clocks import ManualClock
+
+SECRET = "only-the-cloud-knows"
+
+
+def open_session(
+    credential: Path | str, *, is_random: bool = False, now: Callable[[], datetime] = utc_now
+) -> AccountSession:
+    options = AccountOptions(credential=credential, user_agent="test", now=now)
+    return AccountSession(options, is_random=is_random)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "token"
+
+
+def test_only_another_content_is_another_generation(path: Path):
+    clock = ManualClock()
+    path.write_text(SECRET)
+    session = open_session(path, now=clock.now)
+    first = session.credential
+    assert first.generation == 1
+
+    clock.advance(10)
+    path.write_text(f"  {SECRET}\n")
+    assert session.read_credential() == SECRET
+    assert session.credential == first
+
+    path.write_text("another")
+    assert session.read_credential() == "another"
+    assert (session.credential.generation, session.credential.loaded_at) == (2, clock.now())
+
+    path.write_text(SECRET)  # back again: queries by the other one lie between
+    assert session.read_credential() == SECRET
+    assert session.credential.generation == 3
+
+
+def test_a_text_is_one_generation_for_ever():
+    session = open_session(f" {SECRET}\n")
+    first = session.credential
+    assert (first.generation, session.read_credential(), session.credential) == (1, SECRET, first)
+    for bad in (" ", f"{SECRET}\udce9"):
+        answer = open_session(bad).read_credential()
+        assert isinstance(answer, Unanswered)
+        assert SECRET not in answer.reason
+
+
+@pytest.mark.parametrize("content", [None, b"", b" \n", b"x" * 70_000, SECRET.encode() + b"\xff"])
+def test_an_unusable_file_is_no_credential_and_keeps_the_generation(path: Path, content: bytes | None):
+    path.write_text(SECRET)
+    session = open_session(path)
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    problem = session.read_credential()
+    assert isinstance(problem, Unanswered)
+    assert problem.outcome == "unauthorized"
+    assert str(path) in problem.reason
+    assert SECRET not in problem.reason
+    assert session.credential.generation == 1
+
+    path.write_text(SECRET)
+    assert session.read_credential() == SECRET
+    assert session.credential.generation == 1
+
+
+def test_only_a_random_content_has_a_fingerprint(path: Path):
+    path.write_text(SECRET)
+    assert open_session(path).credential.fingerprint == ""
+    session = open_session(path, is_random=True)
+    first = session.credential.fingerprint
+    assert len(first) == 16
+    path.write_text("another")
+    session.read_credential()
+    assert session.credential.fingerprint not in ("", first)
+
+
+def test_the_credential_is_in_no_representation(path: Path):
+    path.write_text(SECRET)
+    for session in (open_session(path), open_session(SECRET)):
+        assert SECRET not in f"{session!r} {session.credential!r} {session.options!r}"
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -24,7 +109,7 @@ class Page(msgspec.Struct, frozen=True):
     ],
 )
 async def test_pages_that_repeat_an_object_or_never_end_are_no_list(count: int, distinct: int, problem: str):
-    session = AccountSession(AccountOptions(credential="a secret", user_agent="test"))
+    session = open_session(SECRET)
 
     async def read_next(before: list[Page]) -> Page:
         number = len(before)
@@ -36,7 +121,3 @@ async def test_pages_that_repeat_an_object_or_never_end_are_no_list(count: int, 
     else:
         assert isinstance(found, list)
         assert len(found) == count
-
-
-def test_the_credential_is_in_no_text_of_the_options():
-    assert "a secret" not in repr(AccountOptions(credential="a secret", user_agent="test"))
