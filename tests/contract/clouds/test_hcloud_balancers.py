@@ -21,7 +21,7 @@ from hcloud.load_balancers.domain import (
 from hcloud.networks.domain import Network, NetworkRoute
 from hcloud.servers.domain import Server
 
-from libs.testbed.clouds.hcloud_in_go import GoBalancer, query_with_go
+from libs.testbed.clouds.go_clients import HcloudBalancer, query_hcloud
 from tests.contract.clouds.accounts import SECRET, HcloudAccount, open_hcloud
 
 ResultT = TypeVar("ResultT")
@@ -571,7 +571,7 @@ async def test_the_module_in_go_drives_the_whole_life_of_a_balancer(account: Acc
     certificate = project.add_certificate()
     project.actions.seconds = 0.05
     changes = {"servers": [one, two], "network": network, "certificate": certificate}
-    report = (await query_with_go(account.server.endpoint, SECRET, [], "web", changes)).changes
+    report = (await query_hcloud(account.server.endpoint, SECRET, [], "web", changes)).changes
 
     assert report.steps == (
         "create: ok",
@@ -593,7 +593,7 @@ async def test_the_module_in_go_drives_the_whole_life_of_a_balancer(account: Acc
         "delete: ok",
         "delete_again: not_found",
     )
-    assert report.balancer == GoBalancer(
+    assert report.balancer == HcloudBalancer(
         name="go",
         labels={"cluster": "c"},
         type="lb21",

@@ -10,8 +10,8 @@ import hcloud
 import pytest
 
 from libs.clouds.instances import Anchor, InstanceAddress, NotFound
+from libs.testbed.clouds.go_clients import query_hcloud
 from libs.testbed.clouds.hcloud.server import SimHcloudServer
-from libs.testbed.clouds.hcloud_in_go import query_with_go
 from tests.contract.clouds.accounts import SECRET, HcloudAccount, open_client, open_hcloud
 
 READER = "a-token-that-only-reads"
@@ -73,7 +73,7 @@ async def account() -> AsyncIterator[Account]:
 @pytest.mark.real_servers  # builds a program in Go
 async def test_the_module_in_go_agrees_and_its_schema_has_exactly_these_fields(account: Account):
     asked = [account.web_1, account.off, account.moved]
-    report = await query_with_go(account.server.endpoint, SECRET, asked, "web-2")
+    report = await query_hcloud(account.server.endpoint, SECRET, asked, "web-2")
 
     assert report.error == ""
     assert [each for each in report.unlike or () if not OTHER_TARGETS.fullmatch(each)] == []
@@ -92,7 +92,7 @@ async def test_the_module_in_go_agrees_and_its_schema_has_exactly_these_fields(a
 
 @pytest.mark.real_servers
 async def test_the_module_in_go_reports_the_codes_of_errors(account: Account):
-    report = await query_with_go(account.server.endpoint, "unknown-token", [], "web-2")
+    report = await query_hcloud(account.server.endpoint, "unknown-token", [], "web-2")
     assert report.error == "unauthorized"
 
 

@@ -12,8 +12,8 @@ from openstack import exceptions
 from openstack.connection import Connection
 
 from libs.clouds.instances import Anchor, Deleted, InstanceAddress, NotFound
+from libs.testbed.clouds.go_clients import OpenStackQuery, query_openstack
 from libs.testbed.clouds.openstack.server import SimOpenStackServer
-from libs.testbed.clouds.openstack_in_go import GoQuery, query_with_go
 from tests.contract.clouds.accounts import SECRET, OpenStackAccount, open_client, open_openstack
 
 # the library warns of its own parts that its next versions will not have
@@ -105,8 +105,8 @@ async def test_the_library_reads_the_errors(
 
 @pytest.mark.real_servers  # builds a program in Go
 async def test_the_module_in_go_agrees(account: Account):
-    report = await query_with_go(
-        GoQuery(
+    report = await query_openstack(
+        OpenStackQuery(
             auth_url=f"{account.server.endpoint}/identity/v3",
             id="web-id",
             secret="web-secret",
@@ -131,7 +131,9 @@ async def test_the_module_in_go_agrees(account: Account):
 @pytest.mark.real_servers
 async def test_the_module_in_go_reads_a_wrong_credential(account: Account):
     url = f"{account.server.endpoint}/identity/v3"
-    report = await query_with_go(GoQuery(auth_url=url, id="web-id", secret="wrong", region="RegionOne"))
+    report = await query_openstack(
+        OpenStackQuery(auth_url=url, id="web-id", secret="wrong", region="RegionOne")
+    )
     assert "401" in report.error
 
 

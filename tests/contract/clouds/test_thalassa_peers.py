@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pytest
 
 from libs.clouds.instances import Instance, NotFound
+from libs.testbed.clouds.go_clients import ThalassaQuery, query_thalassa
 from libs.testbed.clouds.thalassa.server import SimThalassaServer
-from libs.testbed.clouds.thalassa_in_go import GoQuery, query_with_go
 from tests.contract.clouds.accounts import SECRET, ThalassaAccount, open_client, open_thalassa
 
 
@@ -46,7 +46,7 @@ async def test_the_module_in_go_agrees_and_its_types_have_exactly_these_fields(
 ):
     """With a personal access token, and with client credentials in the header or the body."""
     case.server.cloud.takes_secret_in_body = bool(in_body)
-    query = GoQuery(
+    query = ThalassaQuery(
         endpoint=case.server.endpoint,
         organisation="acme",
         token=SECRET if in_body is None else "",
@@ -55,7 +55,7 @@ async def test_the_module_in_go_agrees_and_its_types_have_exactly_these_fields(
         machines=(case.web_1, case.off, case.removed),
         vpc=case.vpc,
     )
-    report = await query_with_go(query)
+    report = await query_thalassa(query)
     assert (report.error, report.unlike) == ("", ())
     assert report.found == {case.web_1: "web-1", case.off: "web-2", case.removed: ""}
     assert set(report.vpcs or ()) == set(case.account.organisation.tables["vpcs"])
@@ -82,5 +82,5 @@ async def test_the_module_in_go_agrees_and_its_types_have_exactly_these_fields(
 @pytest.mark.parametrize(("organisation", "status"), [("acme", 401), ("unknown", 403)])
 async def test_the_module_in_go_reports_errors(case: Case, organisation: str, status: int):
     token = SECRET if status == 403 else "unknown"
-    query = GoQuery(endpoint=case.server.endpoint, organisation=organisation, token=token)
-    assert f"status {status}" in (await query_with_go(query)).error
+    query = ThalassaQuery(endpoint=case.server.endpoint, organisation=organisation, token=token)
+    assert f"status {status}" in (await query_thalassa(query)).error
