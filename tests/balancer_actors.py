@@ -1,6 +1,6 @@
 """A cluster with Services and Nodes, a simulated Hetzner Cloud, and the processes of watcher and account."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from libs.testbed.sim_apiserver.server import SimApiServer
 from services.cloud.service import CloudService
 from services.cloud.settings import CloudSettings
 from tests.bus_actors import run_during, wait_for_value, wait_until
+from tests.clocks import ManualClock
 from tests.service_flow import make_dependencies
 from tests.watcher_actors import make_watcher
 
@@ -33,7 +34,12 @@ class BalancerCluster:
     """Services by an admin, servers in the project, and Nodes with their providerIDs."""
 
     def __init__(
-        self, api: KubeApi, admin: KubeletFleet, cloud: SimHcloudServer, folder: Path, kubeconfig: Path
+        self,
+        api: KubeApi,
+        admin: KubeletFleet,
+        cloud: SimHcloudServer,
+        folder: Path,
+        open_client: Callable[[str], KubeApi],
     ) -> None:
         self.api = api
         self.admin = admin
@@ -43,23 +49,33 @@ class BalancerCluster:
         self.token_file = folder / "token"
         self.token_file.write_text(TOKEN)
         self._bus_server = MemoryServer()
-        self._config = load_kube_config(kubeconfig, {})
+        self._node_port = 30080
+        self._open_client = open_client
         self.service: CloudService
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, api_server: ControlPlane | SimApiServer, folder: Path
+        cls,
+        api_server: ControlPlane | SimApiServer,
+        folder: Path,
+        *,
+        users: Mapping[str, str] | None = None,
     ) -> AsyncIterator["BalancerCluster"]:
-        """Without any process."""
-        config = load_kube_config(api_server.kubeconfig(), {})
-        api = KubeApi(config, user_agent="talos-ccm/test", instance="test")
+        """Without any process; `users` has those of the processes, by default an admin."""
+
+        def open_client(process: str) -> KubeApi:
+            kubeconfig = api_server.kubeconfig((users or {}).get(process, "admin"))
+            config = load_kube_config(kubeconfig, {})
+            return KubeApi(config, user_agent="talos-ccm/test", instance="test")
+
+        api = open_client("admin")
         async with (
             KubeletFleet.start(api_server) as admin,
             SimHcloudServer.start(SimHcloud(rate_limit=100_000)) as cloud,
         ):
             try:
-                yield cls(api, admin, cloud, folder, api_server.kubeconfig())
+                yield cls(api, admin, cloud, folder, open_client)
             finally:
                 await api.close()
 
@@ -68,7 +84,7 @@ class BalancerCluster:
     @asynccontextmanager
     async def run_watcher(self) -> AsyncIterator[None]:
         """A watcher that leads by its Lease."""
-        kube = self._open_client()
+        kube = self._open_client("watcher")
         watcher = make_watcher(
             MemoryBus(self._bus_server), kube=kube, controllers=CONTROLLERS, resync_seconds=60.0
         )
@@ -78,9 +94,11 @@ class BalancerCluster:
         await kube.close()
 
     @asynccontextmanager
-    async def run_account(self, name: str = "prod", **settings: Any) -> AsyncIterator[CloudService]:
-        """The process of the account."""
-        kube, bus = self._open_client(), MemoryBus(self._bus_server)
+    async def run_account(
+        self, name: str = "prod", *, clock: ManualClock | None = None, identity: str = "", **settings: Any
+    ) -> AsyncIterator[CloudService]:
+        """The process of the account; by default with the real time."""
+        kube, bus = self._open_client(name), MemoryBus(self._bus_server)
         chosen: dict[str, Any] = {
             "accounts": (f"hcloud/{name}",),
             "credential_file": self.token_file,
@@ -91,7 +109,7 @@ class BalancerCluster:
             "balancer_classes": (f"{name}={CLASS}",),
             "retry_period_seconds": 0.2,
         }
-        parts = make_dependencies(bus, kube=kube, identity=f"host_{name}")
+        parts = make_dependencies(bus, kube=kube, clock=clock, identity=identity or f"host_{name}")
         service = CloudService(parts, CloudSettings(**(chosen | settings)))
         async with run_during(service.run()):
             await wait_until(lambda: service.problems() == (), "the account is ready")
@@ -99,16 +117,14 @@ class BalancerCluster:
         await bus.close()
         await kube.close()
 
-    def _open_client(self) -> KubeApi:
-        return KubeApi(self._config, user_agent="talos-ccm/test", instance="test")
-
     # ---- the cluster
 
     async def create_service(
         self, name: str, *, annotations: Mapping[str, str] | None = None, **spec: Any
     ) -> None:
         """Create a Service of the class."""
-        ports = [{"name": "http", "port": 80, "protocol": "TCP", "nodePort": 30080}]
+        self._node_port += 1
+        ports = [{"name": "http", "port": 80, "protocol": "TCP", "nodePort": self._node_port}]
         defaults = {"type": "LoadBalancer", "loadBalancerClass": CLASS, "ports": ports}
         body = {
             "metadata": {"name": name, "annotations": LOCATION | dict(annotations or {})},
@@ -144,6 +160,11 @@ class BalancerCluster:
         """The load balancers of the project."""
         return list(self.project.tables["load_balancers"].values())
 
+    def list_requests(self, since: int = 0) -> list[tuple[str, str]]:
+        """Method and path of the requests about load balancers, after the first `since` requests."""
+        requests = [(each.method, each.path) for each in self.cloud.requests[since:]]
+        return [each for each in requests if each[1].startswith("/load_balancers")]
+
     def list_targets(self) -> set[int]:
         """The servers behind all load balancers."""
         return {each["server"]["id"] for balancer in self.balancers for each in balancer["targets"]}
@@ -165,6 +186,14 @@ class BalancerCluster:
 
         await wait_until(is_gone, f"{name} is gone", seconds)
         assert self.balancers == []
+
+    async def wait_for_event(self, name: str, reason: str) -> None:
+        """Wait until there is such an Event about the Service."""
+
+        async def is_there() -> bool:
+            return reason in await self.list_events(name)
+
+        await wait_until(is_there, f"{reason} of {name}")
 
     async def list_events(self, name: str) -> list[str]:
         """The reasons of the Events about the Service, in order of their creation."""

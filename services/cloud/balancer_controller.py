@@ -90,6 +90,11 @@ class BalancerController:
         """Forget all Services: of another stream. The API server has them."""
         self._services.clear()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no Service is reconciled, and none is due."""
+        return not (self._queue or self._busy or self._waiting.find_due(self.monotonic()))
+
     def problems(self) -> tuple[str, ...]:
         """Return why no load balancer can be reconciled, in words for /readyz."""
         failure = (f"load balancers: {self._failure}",) if self._failure else ()
@@ -195,7 +200,7 @@ class BalancerController:
         if generation != self._generation:
             self._generation = generation
             self._enqueue_all()
-        if self._nodes_changed_at is not None and not self._queue and not self._busy:
+        if self._nodes_changed_at is not None and self.is_idle:
             metrics.NODE_SYNC_LATENCY.observe(self.monotonic() - self._nodes_changed_at)
             self._nodes_changed_at = None
         states = Counter(each.state for each in self.outcomes.values())

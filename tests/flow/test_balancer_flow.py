@@ -1,14 +1,19 @@
 """Load balancers of Services from end to end: API server, watcher, the account's process, and its cloud."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from libs.common.contract.kube_service import BALANCER_ANNOTATION
+from libs.common.observability import metrics
 from libs.testbed.sim_apiserver.server import SimApiServer
+from services.cloud.balancer_controller import CONCURRENT_SERVICES, BalancerController
+from services.cloud.service import CloudService
 from tests.balancer_actors import BalancerCluster, has_finalizer
 from tests.bus_actors import wait_for_value, wait_until
+from tests.clocks import ManualClock
 
 
 @pytest.fixture
@@ -19,10 +24,6 @@ async def cluster(tmp_path: Path) -> AsyncIterator[BalancerCluster]:
         cluster.run_watcher(),
     ):
         yield cluster
-
-
-def count_requests(cluster: BalancerCluster, method: str, path: str) -> int:
-    return sum((each.method, each.path) == (method, path) for each in cluster.cloud.requests)
 
 
 async def test_a_service_gets_an_address_and_keeps_nothing_at_its_end(cluster: BalancerCluster):
@@ -40,6 +41,7 @@ async def test_a_service_gets_an_address_and_keeps_nothing_at_its_end(cluster: B
         await wait_until(lambda: cluster.list_targets() == {server_id}, "the Node is a target")
         await cluster.delete_service("web")
         await cluster.wait_for_end("web")
+        await cluster.wait_for_event("web", "DeletedLoadBalancer")
     reasons = await cluster.list_events("web")
     expected = {
         "EnsuringLoadBalancer",
@@ -148,7 +150,7 @@ async def test_a_process_that_ends_while_it_writes_is_continued_by_the_next(
             assert len(cluster.balancers) == 1
             await cluster.delete_service("web")
         await cluster.wait_for_end("web", seconds=60.0)
-    assert count_requests(cluster, "POST", "/load_balancers") == 1
+    assert cluster.list_requests().count(("POST", "/load_balancers")) == 1
 
 
 async def test_a_restart_between_the_changes_changes_nothing(cluster: BalancerCluster):
@@ -176,7 +178,101 @@ async def test_a_lost_answer_to_a_create_makes_no_double(cluster: BalancerCluste
         await cluster.create_service("web")
         await cluster.wait_for_address("web")
         assert len(cluster.balancers) == 1
-    assert count_requests(cluster, "POST", "/load_balancers") == 1
+    assert cluster.list_requests().count(("POST", "/load_balancers")) == 1
+
+
+# ---- how much is sent
+
+
+def get_controller(service: CloudService) -> BalancerController:
+    assert service.balancers is not None
+    return service.balancers
+
+
+async def advance(service: CloudService, clock: ManualClock, seconds: float) -> None:
+    """Advance in steps that the Lease outlives, and let all that is due be done."""
+    controller = get_controller(service)
+    for _ in range(round(seconds / 10)):
+        clock.advance(10)
+        await wait_until(lambda: controller.elector.lock.leading_until > clock() + 55, "renewed")
+        await wait_until(lambda: controller.is_idle, "nothing is due")
+
+
+async def test_an_idle_account_lists_once_a_minute_for_all_services(cluster: BalancerCluster):
+    clock = ManualClock()
+    async with cluster.run_account(clock=clock) as service:
+        for number in range(5):
+            await cluster.create_service(f"web-{number}")
+        for number in range(5):
+            await cluster.wait_for_address(f"web-{number}")
+        await advance(service, clock, 120)
+        before = len(cluster.cloud.requests)
+        await advance(service, clock, 600)
+        requests = cluster.list_requests(before)
+    assert set(requests) == {("GET", "/load_balancers")}
+    assert 8 <= len(requests) <= 10
+
+
+async def test_a_new_node_costs_two_requests_beside_its_change(cluster: BalancerCluster):
+    clock = ManualClock()
+    async with cluster.run_account(clock=clock) as service:
+        await cluster.create_service("web")
+        await cluster.wait_for_address("web")
+        await advance(service, clock, 20)
+        before = len(cluster.cloud.requests)
+        server_id = await cluster.join("web-1")
+        await wait_until(lambda: cluster.list_targets() == {server_id}, "a target")
+        await advance(service, clock, 20)
+        requests = cluster.list_requests(before)
+    (balancer,) = cluster.balancers
+    path = f"/load_balancers/{balancer['id']}"
+    assert sorted(requests) == [("GET", path), ("GET", path), ("POST", f"{path}/actions/add_target")]
+
+
+async def test_services_are_reconciled_in_parallel(cluster: BalancerCluster):
+    cluster.project.actions.seconds = 0.5
+    began = asyncio.get_running_loop().time()
+    async with cluster.run_account():
+        for number in range(CONCURRENT_SERVICES):
+            await cluster.create_service(f"web-{number}")
+        for number in range(CONCURRENT_SERVICES):
+            await cluster.wait_for_address(f"web-{number}")
+    creates = [each.received_at for each in cluster.cloud.requests if each.method == "POST"]
+    assert max(creates) - min(creates) < 0.5, "each takes at least so long"
+    assert asyncio.get_running_loop().time() - began < 0.5 * CONCURRENT_SERVICES
+
+
+async def test_a_load_balancer_whose_service_is_gone_is_counted_and_never_deleted(
+    cluster: BalancerCluster,
+):
+    async with cluster.run_account():
+        await cluster.create_service("web")
+        service = await cluster.wait_for_address("web")
+    await cluster.delete_service("web")
+    ending = await cluster.api.get_service("default", "web")
+    await cluster.api.patch_service(ending, finalizers=())
+    labels = {"account": "prod"}
+
+    def count_orphans() -> float:
+        return metrics.REGISTRY.get_sample_value("talosccm_load_balancer_orphans", labels) or 0.0
+
+    async with cluster.run_account():
+        await cluster.create_service("other")
+        await cluster.wait_for_address("other")
+        await wait_until(lambda: count_orphans() == 1.0, "an orphan is counted")
+    uids = {each["labels"]["talos-ccm/service-uid"] for each in cluster.balancers}
+    assert service.uid in uids
+
+
+async def test_a_process_without_its_lease_writes_nothing(cluster: BalancerCluster):
+    async with cluster.run_account() as first:
+        assert get_controller(first).elector.leading_since() is not None
+        async with cluster.run_account(identity="host_other") as second:
+            await cluster.create_service("web")
+            await cluster.wait_for_address("web")
+            assert get_controller(second).elector.leading_since() is None
+            assert get_controller(second).outcomes == {}
+    assert cluster.list_requests().count(("POST", "/load_balancers")) == 1
 
 
 # ---- what must not be written
