@@ -13,9 +13,9 @@ from libs.clouds.openstack.cloud_file import parse_cloud_file
 from libs.clouds.openstack.login import Login, LoginOptions
 from libs.clouds.openstack.responses import Service
 
-# A deleted server takes three requests: for itself, its actions, and the events of its deletion. A round must
-# not take longer than elsewhere, and Nova has no rate limit by default.
-_REQUESTS_PER_QUERY: Final = 2
+# A deleted server takes three requests: for itself, its actions, and the events of its deletion. A round of
+# them must leave as much to new Nodes as elsewhere, and Nova has no rate limit by default.
+_REQUESTS_PER_QUERY: Final = 3
 LOGIN_DEADLINE_SECONDS: Final = 30.0
 _LOGIN_REQUESTS: Final = 4  # at most: versions of Keystone, the token, versions of Nova
 _RENEW_BEFORE_SECONDS: Final = 300.0

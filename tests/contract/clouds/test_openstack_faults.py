@@ -406,17 +406,19 @@ async def test_requests_and_logins_are_within_the_budget_and_observed(
     async with open_client(
         account,
         tmp_path,
-        requests_per_minute=4,
+        requests_per_minute=3,
         observe=lambda outcome, seconds: seen.append((outcome, seconds > 0)),
     ) as ours:
-        await ours.get_instance(first_of(project))
+        for _ in range(2):
+            await ours.get_instance(first_of(project))
         await ours.get_instance("00000000-0000-0000-0000-000000000000")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await ours.list_instances()  # its second page is one request too many
-    outcomes = ["found", "found", "not_found", "not_found", "found"]  # the first one is the login
+    # the first one is the login
+    outcomes = ["found", "found", "found", "not_found", "not_found", "found"]
     assert seen == [(outcome, True) for outcome in outcomes]
-    assert len(account.server.requests) <= 8
+    assert len(account.server.requests) <= 9
 
 
 async def test_an_endpoint_in_clear_text_gets_neither_credential_nor_token(
