@@ -58,7 +58,7 @@ def _read_hcloud_options(texts: Mapping[str, str]) -> BalancerOptions:
     defaults = read_defaults(texts)
     if isinstance(defaults, Annotations):
         return BalancerOptions(network=int(network) if network else None, defaults=defaults)
-    raise ValueError("; ".join(each.reason for each in defaults))
+    raise ValueError("; ".join(map(str, defaults)))
 
 
 # By the name in settings. The second argument has the options of load balancers, None without them.

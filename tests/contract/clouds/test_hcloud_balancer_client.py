@@ -487,6 +487,14 @@ async def test_a_target_that_the_cloud_rejects_does_not_prevent_the_creation(cli
     assert len(rejected) == 1
 
 
+async def test_a_creation_that_is_rejected_for_another_reason_is_sent_once(client: Client):
+    client.project.quotas["load_balancers"] = 0
+    result = await client.ours.create_balancer(client.desired(), (client.add_target(),), OWNER)
+    assert isinstance(result, WriteRejection)
+    assert result.kind == "limit"
+    assert len(client.writes()) == 1
+
+
 # ---- actions
 
 

@@ -263,6 +263,6 @@ def _build_check_http(values: Annotations) -> HealthCheckHttp:
     return HealthCheckHttp(
         domain=values.health_check_http_domain or None,
         path=values.health_check_http_path,
-        status_codes=values.http_status_codes,
+        status_codes=tuple(sorted(values.http_status_codes)),
         tls=values.health_check_protocol == "https" or values.health_check_http_validate_certificate,
     )

@@ -295,7 +295,10 @@ def _is_same(service: Service, present: Service) -> bool:
     if check is not None and check.http is not None:
         is_used = check.protocol == "http"
         answers = msgspec.structs.replace(
-            check.http, response=check.http.response or "", domain=check.http.domain or None
+            check.http,
+            response=check.http.response or "",
+            domain=check.http.domain or None,
+            status_codes=tuple(sorted(check.http.status_codes)),
         )
         check = msgspec.structs.replace(check, http=answers if is_used else None)
     return service == msgspec.structs.replace(present, http=http, health_check=check)

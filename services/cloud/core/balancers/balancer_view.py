@@ -82,7 +82,11 @@ class CreateAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """A write that is not repeated before `until`."""
+    """A write that is not repeated before `until`.
+
+    Also after a success: a cloud that stores another value than the written one, or another hand that changes
+    it back, would be answered by writes without end.
+    """
 
     key: Any  # equal for equal writes
     until: datetime
@@ -90,6 +94,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     kind: RejectionKind | None  # None: its result is unknown
     reason: str
     generation: int  # of the credential
+    was_accepted: bool = False
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +153,7 @@ def remember_write(
     kept = [each for each in memory.pauses if each.key != key and ended_at < each.until + _LONGEST_PAUSE]
     pause = None
     if isinstance(result, WriteRejection | UnknownOutcome):
-        failures = former.failures if former else 0
+        failures = former.failures if former and not former.was_accepted else 0
         pause = Pause(
             key=key,
             until=_find_end(result, failures, deadline, ended_at),
@@ -156,6 +161,17 @@ def remember_write(
             kind=result.kind if isinstance(result, WriteRejection) else None,
             reason=result.reason,
             generation=generation,
+        )
+    elif isinstance(step, ChangeBalancer):
+        failures = former.failures if former and former.was_accepted else 0
+        pause = Pause(
+            key=key,
+            until=ended_at + _grow_pause(failures),
+            failures=failures + 1,
+            kind="invalid" if failures else "busy",  # it may show it a moment later
+            reason=f"it accepted {step.change}, and shows another value",
+            generation=generation,
+            was_accepted=True,
         )
     memory = replace(memory, valid_from=ended_at, pauses=(*kept, pause) if pause else tuple(kept))
     match step:
@@ -196,7 +212,11 @@ def _find_end(
         return deadline + MAX_LATENESS
     if result.retry_after_seconds is not None:
         return ended_at + timedelta(seconds=min(result.retry_after_seconds, _MAX_RETRY_AFTER_SECONDS))
-    return ended_at + min(_FIRST_PAUSE * (1 << min(failures, 10)), _LONGEST_PAUSE)
+    return ended_at + _grow_pause(failures)
+
+
+def _grow_pause(failures: int) -> timedelta:
+    return min(_FIRST_PAUSE * (1 << min(failures, 10)), _LONGEST_PAUSE)
 
 
 def _pause_key(step: CloudWrite[Any, Any]) -> Any:

@@ -268,7 +268,7 @@ ANY_2XX = HealthCheckHttp(status_codes=("2??", "3??"))
                 "health-check-protocol": "HTTPS",
                 "health-check-http-domain": "a.example",
                 "health-check-http-path": "/live",
-                "http-status-codes": "200, 204",
+                "http-status-codes": "204, 200",
             },
             {},
             {

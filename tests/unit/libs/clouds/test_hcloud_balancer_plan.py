@@ -139,7 +139,8 @@ def as_stored(body: dict[str, Any]) -> Service:
     stored = {"http": {**http, **body.get("http", {})}}
     check = body["health_check"]
     check_http = check.get("http", {"path": "/"})
-    check_http = {**check_http, "domain": check_http.get("domain") or ""}
+    codes = check_http.get("status_codes", ())[::-1]
+    check_http = {**check_http, "domain": check_http.get("domain") or "", "status_codes": codes}
     return msgspec.convert({**body, **stored, "health_check": {**check, "http": check_http}}, Service)
 
 

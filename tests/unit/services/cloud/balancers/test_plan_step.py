@@ -373,7 +373,30 @@ def test_pauses_grow_until_five_minutes():
         now = memory.pauses[0].until
     assert seconds == [5, 10, 20, 40, 80, 160, 300, 300, 300]
     memory = remember_write(memory, change, WriteSuccess(), deadline=now, ended_at=now, generation=1)
-    assert memory.pauses == ()
+    assert (memory.pauses[0].until - now).total_seconds() == 5
+
+
+def test_a_change_that_the_cloud_accepts_and_does_not_show_is_repeated_with_growing_pauses():
+    drifted, change = make_balancer(details="v0"), ChangeBalancer(balancer_id="1", change="set v1")
+    memory, second, pauses = Memory(valid_from=LONG_AGO), 0.0, []
+    for _ in range(4):
+        now = at(second)
+        view = make_view(
+            make_recorded(),
+            make_lookup("1", drifted, at_second=second),
+            now=now,
+            listing=make_listing(drifted, at_second=second),
+            memory=memory,
+            lease_until=at(1000),
+        )
+        assert plan_step(view) == change
+        memory = remember_write(memory, change, WriteSuccess(), deadline=now, ended_at=now, generation=1)
+        step = plan_step(replace(view, memory=memory))
+        assert isinstance(step, Wait | WriteStatus)
+        pauses.append((memory.pauses[0].until - now).total_seconds())
+        second += pauses[-1]
+    assert pauses == [5, 10, 20, 40]
+    assert blocked_reason(step) == "CloudRejected"
 
 
 @pytest.mark.parametrize("second", [WRITE_SECONDS - 1, WRITE_SECONDS])

@@ -1,0 +1,103 @@
+"""An error in the API's own form says that nothing has changed; an action, that a change has begun."""
+
+import msgspec
+import pytest
+
+from libs.clouds.hcloud.balancers.documents import Action
+from libs.clouds.hcloud.balancers.write_responses import (
+    ApiRejection,
+    Deleted,
+    StartedAction,
+    read_deletion,
+    read_write,
+)
+from libs.clouds.http_reader import HttpResponse
+from libs.clouds.instances import NotFound, Unanswered
+
+ACTION = b'{"action": {"id": 5, "command": "add_target", "status": "running", "error": null}}'
+STARTED = StartedAction(Action(id=5, command="add_target", status="running"))
+
+
+def an_error(code: str, details: object = None) -> bytes:
+    return msgspec.json.encode({"error": {"code": code, "message": "secret", "details": details}})
+
+
+def respond(status: int, body: bytes, **headers: str) -> HttpResponse:
+    return HttpResponse(status, headers, body)
+
+
+@pytest.mark.parametrize("status", [200, 201])
+def test_an_action_has_started(status: int):
+    assert read_write(respond(status, ACTION), StartedAction) == STARTED
+    assert read_deletion(respond(status, ACTION)) == STARTED
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (202, ACTION),
+        (204, b""),
+        (302, ACTION),
+        (200, b"{}"),
+        (201, b'{"action": {"id": 0, "command": "x", "status": "running"}}'),
+        (201, b'{"action": {"id": 5, "command": "x", "status": "odd"}}'),
+        (200, an_error("conflict")),
+        (404, b"<html>"),
+        (409, b"{}"),
+        (409, b'{"error": {"code": "Bad Gateway"}}'),
+        (429, b""),
+        (422, an_error("unknown_error")),
+        (408, an_error("timeout")),
+        (500, an_error("conflict")),
+        (503, an_error("resource_limit_exceeded")),
+        (599, an_error("protected")),
+    ],
+)
+def test_everything_else_leaves_the_outcome_unknown(status: int, body: bytes):
+    answer = read_write(respond(status, body), StartedAction)
+    assert isinstance(answer, Unanswered)
+    assert "secret" not in answer.reason
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (409, "conflict", "busy"),
+        (423, "locked", "busy"),
+        (403, "resource_limit_exceeded", "limit"),
+        (422, "resource_unavailable", "limit"),
+        (423, "protected", "in_use"),
+        (401, "unauthorized", "unauthorized"),
+        (403, "token_readonly", "unauthorized"),
+        (422, "a_new_code_2", "invalid"),
+    ],
+)
+def test_an_error_of_the_api_is_a_rejection(status: int, code: str, kind: str):
+    answer = read_write(respond(status, an_error(code)), StartedAction)
+    assert isinstance(answer, ApiRejection)
+    assert (answer.kind, answer.code, answer.reason) == (kind, code, code)
+
+
+def test_a_rejection_names_fields_and_limits_but_no_message():
+    fields = [{"name": "services[0].http", "messages": ["secret"]}, {"name": "<secret>", "messages": []}]
+    answer = read_write(respond(422, an_error("invalid_input", {"fields": fields[:1]})), StartedAction)
+    assert isinstance(answer, ApiRejection)
+    assert answer.reason == "invalid_input (services[0].http)"
+    answer = read_write(respond(422, an_error("invalid_input", {"fields": fields})), StartedAction)
+    assert isinstance(answer, ApiRejection)
+    assert answer.reason == "invalid_input"
+
+
+def test_a_requested_pause_has_its_seconds():
+    response = respond(429, an_error("rate_limit_exceeded"), **{"Retry-After": "30"})
+    answer = read_write(response, StartedAction)
+    assert isinstance(answer, ApiRejection)
+    assert (answer.kind, answer.retry_after_seconds) == ("rate_limited", 30)
+
+
+def test_a_deletion_is_done_or_not_found_only_in_the_apis_own_form():
+    assert read_deletion(respond(204, b"")) == Deleted()
+    assert read_deletion(respond(404, an_error("not_found"))) == NotFound()
+    assert isinstance(read_deletion(respond(410, an_error("not_found"))), ApiRejection)
+    for other in (respond(404, b""), respond(204, b"<html>"), respond(200, b"")):
+        assert isinstance(read_deletion(other), Unanswered)
