@@ -186,6 +186,7 @@ class AccountPoller:
             return  # what is new or suspect is asked for by its id, and gets that reason
         by_id = {instance.id: instance for instance in found}
         account = self._describe_account(query.credential)
+        absent: list[CloudNode] = []  # and never asked for
         for node in tuple(self.nodes):
             known = self.schedule.by_name.get(node.name)
             if known is None or not known.is_about(node):
@@ -195,8 +196,11 @@ class AccountPoller:
                 await self._report(node, build_seen_report(node, instance, query, account))
                 continue
             self.schedule.record_absence(node.name, self.monotonic())
-            if known.report is None:  # else each instance of another account would be asked for by its id
-                await self._report(node, build_unlisted_report(node, query, account))
+            if known.report is None:
+                absent.append(node)
+        # A few are asked for by id in the next step: a list may be behind. Many are another account's.
+        for node in absent if self.schedule.is_list_cheaper(len(absent)) else ():
+            await self._report(node, build_unlisted_report(node, query, account))
         await self.on_listed(query, by_id)
 
     async def _query_round(

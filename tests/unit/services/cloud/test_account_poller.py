@@ -1,8 +1,8 @@
 """How long new Nodes wait for their first report: each request takes 0.1 s, and a minute has 20 of them."""
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -29,6 +29,7 @@ class BudgetedCloud:
 
     def __init__(self) -> None:
         self.instances: dict[str, Instance] = {}
+        self.unlisted: set[str] = set()  # by which lists are behind
         self.lists = 0
         self._budget = RequestBudget()
         self._one_at_a_time = asyncio.Lock()
@@ -45,7 +46,7 @@ class BudgetedCloud:
 
     async def list_instances(self) -> tuple[Instance, ...]:
         self.lists += 1
-        listed = tuple(self.instances.values())
+        listed = tuple(each for each in self.instances.values() if each.id not in self.unlisted)
         for _ in range(0, len(listed), PER_PAGE):
             await self._send()
         return listed
@@ -103,6 +104,17 @@ class Account:
     async def _ignore(self, query: Query, by_id: Mapping[str, Instance]) -> None:
         pass
 
+    @asynccontextmanager
+    async def poll(self) -> AsyncIterator[None]:
+        """Run until the context ends."""
+        polling = asyncio.ensure_future(self.poller.run())
+        try:
+            yield
+        finally:
+            polling.cancel()
+            with suppress(asyncio.CancelledError):
+                await polling
+
     def add_nodes(self, count: int, *, is_ready: bool) -> None:
         """Nodes join, each with an instance."""
         ready = NodeCondition(type="Ready", status="True" if is_ready else "False")
@@ -136,17 +148,27 @@ def test_new_nodes_wait_for_no_more_requests_than_they_need(
         account = Account()
         account.add_nodes(ready, is_ready=True)
         account.add_nodes(lost, is_ready=False)
-        polling = asyncio.ensure_future(account.poller.run())
-        await account.is_answered.wait()
-        await asyncio.sleep(140.0)  # a round begins each minute: within one
-        lists_before, joined_at = account.cloud.lists, account.clock()
-        account.add_nodes(new, is_ready=False)
-        await account.is_answered.wait()
-        polling.cancel()
-        with suppress(asyncio.CancelledError):
-            await polling
+        async with account.poll():
+            await account.is_answered.wait()
+            await asyncio.sleep(140.0)  # a round begins each minute: within one
+            lists_before, joined_at = account.cloud.lists, account.clock()
+            account.add_nodes(new, is_ready=False)
+            await account.is_answered.wait()
         return account.cloud.lists - lists_before, max(account.answered_at.values()) - joined_at
 
     found_lists, waited = run_virtually(measure())
     assert found_lists == lists
     assert waited <= seconds
+
+
+def test_a_few_new_instances_that_a_list_lacks_are_asked_for_by_their_ids():
+    async def measure() -> float:
+        account = Account()
+        joined_at = account.clock()
+        account.cloud.unlisted = {"7", "8"}
+        account.add_nodes(30, is_ready=True)
+        async with account.poll():
+            await account.is_answered.wait()
+        return max(account.answered_at.values()) - joined_at
+
+    assert run_virtually(measure()) <= 15
