@@ -9,7 +9,7 @@ from libs.clouds.account_session import AccountOptions
 from libs.clouds.balancers import Balancers
 from libs.clouds.hcloud.balancers.annotations import ENVIRONMENT_PREFIX, Annotations, read_defaults
 from libs.clouds.hcloud.balancers.desired import BalancerOptions
-from libs.clouds.hcloud.balancers.hcloud_balancers import HcloudBalancers
+from libs.clouds.hcloud.balancers.hcloud_balancers import REQUESTS_PER_MINUTE, HcloudBalancers
 from libs.clouds.hcloud.hcloud_api import ID, HcloudApi
 from libs.clouds.hcloud.hcloud_instances import HcloudInstances
 from libs.clouds.instances import Instances
@@ -42,7 +42,11 @@ def _open_hcloud(options: AccountOptions, balancers: Mapping[str, str] | None) -
         return CloudClients(instances=instances)
     return CloudClients(
         instances=instances,
-        balancers=HcloudBalancers(api, _read_hcloud_options(balancers)),
+        balancers=HcloudBalancers(
+            api,
+            _read_hcloud_options(balancers),
+            requests_per_minute=max(REQUESTS_PER_MINUTE, options.requests_per_minute),
+        ),
         needs_ipv4=True,
     )
 

@@ -33,6 +33,7 @@ def _wrong_id(document: Document) -> Document:
 FAULTS: Final[Mapping[str, MakeResponse]] = {
     "unauthorized": replace_answer(make_error(401, "unauthorized")),
     "forbidden": replace_answer(make_error(403, "forbidden")),
+    "quota": replace_answer(make_error(403, "resource_limit_exceeded", "quota exceeded")),
     "rate_limited": replace_answer(make_error(429, "rate_limit_exceeded", Retry_After="90")),
     "service_error": replace_answer(make_error(503, "service_error")),
     "lying_not_found": replace_answer(make_error(404, "not_found")),

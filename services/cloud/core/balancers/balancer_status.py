@@ -1,6 +1,6 @@
 """What a Service tells about its balancer: addresses, the condition, and Kubernetes' Events."""
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -47,6 +47,9 @@ class ServiceEvent(msgspec.Struct, frozen=True, kw_only=True):
     is_warning: bool = False
 
 
+_DELETING: Final = ServiceEvent(reason="DeletingLoadBalancer", message="Deleting load balancer")
+
+
 def read_ingress(service: KubeService) -> tuple[Ingress, ...]:
     """Return the addresses in the Service's status, in the form of a plan."""
     return tuple(
@@ -91,7 +94,9 @@ def describe_write(
         failed: EventReason = (
             "UpdateLoadBalancerFailed" if isinstance(step, ChangeBalancer) else "SyncLoadBalancerFailed"
         )
-        return (ServiceEvent(reason=failed, message=result.reason, is_warning=True),)
+        warning = ServiceEvent(reason=failed, message=result.reason, is_warning=True)
+        is_end = isinstance(step, DeleteBalancer) and not step.is_double
+        return (_DELETING, warning) if is_end else (warning,)
     event = _describe_success(step)
     return () if event is None else (event,)
 
@@ -124,7 +129,7 @@ def _describe_success(step: CloudWrite[Any, Any] | KubeWrite) -> ServiceEvent | 
             text = f"Deleted load balancer {balancer_id}: it is not the recorded one"
             return ServiceEvent(reason="DeletingDuplicateLoadBalancer", message=text)
         case DeleteBalancer():
-            return ServiceEvent(reason="DeletingLoadBalancer", message="Deleting load balancer")
+            return _DELETING
         case ChangeBalancer(balancer_id=balancer_id, is_release=True):
             text = (
                 f"load balancer {balancer_id} is protected: it stays, without ports, targets and tags of ours"
