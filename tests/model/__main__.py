@@ -1,4 +1,4 @@
-"""Searches both models, and describes what the search finds without each rule: `make model`.
+"""Searches all models, and describes what the search finds without each rule: `make model`.
 
 An argument is the number of faults of the hand-over. Without a rule, one fault is enough.
 """
@@ -8,7 +8,7 @@ import time
 
 from msgspec.structs import asdict, replace
 
-from tests.model import approval, handover
+from tests.model import approval, balancer_rules, handover
 from tests.model.handover_state import Rules
 from tests.model.search import Model, StateT, search
 
@@ -25,6 +25,11 @@ def main(faults: int) -> None:
     for rule in asdict(approval.Rules()):
         weaker = replace(approval.Rules(), **{rule: False})
         report(f"approval without {rule}", approval.build_model(weaker, faults=2))
+    for name, balancers in balancer_rules.SEARCHES.items():
+        report(f"load balancers, {name}", balancers.build_model())
+    for name, left_out in balancer_rules.RULES.items():
+        with left_out.left_out() as model:
+            report(f"load balancers without the rule that {name}", model)
 
 
 def report(what: str, model: Model[StateT]) -> None:

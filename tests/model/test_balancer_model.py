@@ -1,0 +1,23 @@
+"""No interleaving loses or doubles a paid object, or touches another's; each missing rule is found."""
+
+import pytest
+
+from tests.model.balancer_rules import RULES, SEARCHES
+from tests.model.search import search
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_no_interleaving_loses_or_doubles_a_balancer(name: str):
+    result = search(SEARCHES[name].build_model())
+    assert result.counterexample is None, str(result)
+    assert result.states > 1_000, "the model has lost steps"
+    print(f"{name}: {result}")  # noqa: T201 - shown by pytest -s
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_that_is_left_out_is_found(name: str):
+    with RULES[name].left_out() as model:
+        found = search(model).counterexample
+    assert found is not None, "the search misses the rule"
+    assert RULES[name].violation in found.violation, str(found)
+    print(f"without the rule that {name}: {found}")  # noqa: T201
