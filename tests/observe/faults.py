@@ -20,11 +20,13 @@ from services.bootstrap.certificates import AUTHORITY_LIFETIME, make_authority
 from services.bootstrap.resource_names import CERTIFICATE, KEY
 from tests.bus_actors import run_during
 from tests.integration.processes import a_process
+from tests.observe.cloud_account import CloudAccount, run_cloud_account
 from tests.observe.observed_cluster import BLOCKS, CONFIG, WORKERS, ObservedCluster, gone
 
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 _FILLING: Final = [f"filling-{n}" for n in range(BLOCKS - 1 - (WORKERS + 1))]  # leaves one block
 _TOO_MANY: Final = ["filling-last", "too-many"]
+_SERVERS: Final = [f"server-{n}" for n in range(4)]  # above the threshold of TalosCCMCloudInstancesGone
 _MEGABYTE: Final = 1_000_000
 
 
@@ -204,6 +206,46 @@ async def replaced_machine(watched: ObservedCluster) -> AsyncIterator[None]:
     yield
     await watched.kubelets.delete_node("replaced")
     await gone(watched, "successor")
+
+
+@asynccontextmanager
+async def _cloud_account(watched: ObservedCluster, **options: str) -> AsyncIterator[CloudAccount]:
+    """A cloud account runs, with four servers, and Prometheus scrapes it."""
+    async with run_cloud_account(watched.run_dir, watched.bus, watched.kubelets, **options) as account:
+        addresses = watched.addresses()
+        watched.prometheus.set_targets(addresses | {"cloud": account.address})
+        yield account
+        watched.prometheus.set_targets(addresses)
+        for name in _SERVERS:
+            await watched.kubelets.delete_node(name)
+        await watched.until_scraped(cloud=False)
+
+
+@asynccontextmanager
+async def revoked_token(watched: ObservedCluster) -> AsyncIterator[None]:
+    """The cloud rejects the token of the account."""
+    async with _cloud_account(watched, token="b" * 64) as account:
+        await account.join_servers(*_SERVERS)
+        yield
+
+
+@asynccontextmanager
+async def greedy_client(watched: ObservedCluster) -> AsyncIterator[None]:
+    """Another client of the project uses up its rate limit."""
+    async with _cloud_account(watched) as account:
+        await account.join_servers(*_SERVERS)
+        assert account.project.bucket.take(2900)
+        yield
+
+
+@asynccontextmanager
+async def deleted_servers(watched: ObservedCluster) -> AsyncIterator[None]:
+    """All servers of the account are deleted in the cloud, while their kubelets still report."""
+    async with _cloud_account(watched) as account:
+        servers = await account.join_servers(*_SERVERS)
+        for server_id in servers:
+            account.project.remove("servers", server_id)
+        yield
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from tests.architecture.sources import ROOT
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
 from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, Cluster
+from tests.observe.cloud_account import ACCOUNT
 from tests.observe.shortened import shortened
 
 RULES: Final = ROOT / "deploy" / "k8s" / "chart" / "files" / "observability" / "rules.yaml"
@@ -157,7 +158,11 @@ async def a_watched_cluster(run_dir: Path) -> AsyncIterator[ObservedCluster]:
         kubelets = await enter(KubeletFleet.start(server))
         machines = await enter(MachineFleet.start(run_dir / "machines"))
         # The stream cannot grow beyond this store, so a flood of 58 MB fills it.
-        bus = await enter(install_bootstrap(run_dir / "nats", flags=[f"--store-bytes={64 * 2**20}"]))
+        bus = await enter(
+            install_bootstrap(
+                run_dir / "nats", flags=[f"--store-bytes={64 * 2**20}", f"--cloud-accounts={ACCOUNT}"]
+            )
+        )
         await enter(bus.run_sidecar())
         watched = ObservedCluster(run_dir, server, Cluster(kubelets, machines), bus)
         watched.config.write_text(CONFIG)

@@ -18,6 +18,7 @@ from tests.architecture.sources import ROOT
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
 from tests.bus_actors import wait_until
 from tests.integration.lifecycle_cluster import CONTROL_PLANE, QUICK, Cluster
+from tests.observe.cloud_account import ACCOUNT, CloudAccount, run_cloud_account
 from tests.tcp_server import OtlpCollector, run_collector
 
 RULES: Final = ROOT / "deploy" / "k8s" / "chart" / "files" / "observability" / "rules.yaml"
@@ -44,9 +45,11 @@ class Fleet:
     bus: BootstrapInstallation
     prometheus: PrometheusServer
     collector: OtlpCollector
+    account: CloudAccount
 
     async def live(self) -> None:
         """Let nodes join and get certificates, in waves that Prometheus scrapes separately."""
+        await self.account.join_servers("server-1", "server-2")
         for wave in range(WAVES):
             first = 10 * wave + 10
             some = [make_machine(f"seen-{n}", f"10.240.0.{n}") for n in range(first, first + NODES_A_WAVE)]
@@ -93,7 +96,7 @@ async def a_fleet(run_dir: Path) -> AsyncIterator[Fleet]:
         server = await enter(SimApiServer.start(run_dir / "api"))
         kubelets = await enter(KubeletFleet.start(server))
         machines = await enter(MachineFleet.start(run_dir / "machines"))
-        bus = await enter(install_bootstrap(run_dir / "nats"))
+        bus = await enter(install_bootstrap(run_dir / "nats", flags=[f"--cloud-accounts={ACCOUNT}"]))
         await enter(bus.run_sidecar())
         collector = await enter(run_collector())
         cluster = Cluster(kubelets, machines)
@@ -116,7 +119,9 @@ async def a_fleet(run_dir: Path) -> AsyncIterator[Fleet]:
         )
         cluster.services = services
         targets = {name: f"127.0.0.1:{port}" for name, port in services.ports.items()}
+        account = await enter(run_cloud_account(run_dir, bus, kubelets))
+        targets["cloud"] = account.address
         targets["keeper"] = f"127.0.0.1:{bus.health_port}"
         prometheus = await enter(start_prometheus(targets, rules=RULES, scrape_seconds=1))
         await services.wait_until_ready()
-        yield Fleet(server, cluster, bus, prometheus, collector)
+        yield Fleet(server, cluster, bus, prometheus, collector, account)

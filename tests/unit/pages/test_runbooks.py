@@ -82,7 +82,8 @@ def test_an_alert_reads_only_metrics_and_labels_that_the_code_has(alert: str):
     assert named
     for name, labels in named:
         assert labels <= SERIES[name], name
-    words = set(re.findall(r"[a-zA-Z_]\w{3,}", re.sub(r"\{[^}]*\}|by \([^)]*\)|\[[^]]*\]", "", expression)))
+    without_labels = re.sub(r"\{[^}]*\}|(?:by|on) \([^)]*\)|\[[^]]*\]", "", expression)
+    words = set(re.findall(r"[a-zA-Z_]\w{3,}", without_labels))
     functions = {"absent", "count", "histogram_quantile", "increase", "max_over_time", "offset", "rate"}
     functions |= {"time", "unless"}
     assert words <= functions | {name for name, _ in named}, "a metric that is not ours"
