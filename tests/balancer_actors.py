@@ -5,8 +5,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.common.contract.events import Leading, NodeGone, ObservationOrder, ObservedKubeService
 from libs.common.contract.kube_service import CLEANUP_FINALIZER, KubeService
+from libs.common.contract.subjects import LEADING
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import NotFound
 from libs.common.kube.load_kube_config import load_kube_config
@@ -159,6 +163,16 @@ class BalancerCluster:
     def balancers(self) -> list[dict[str, Any]]:
         """The load balancers of the project."""
         return list(self.project.tables["load_balancers"].values())
+
+    async def forge(self, event: ObservedKubeService | NodeGone) -> None:
+        """Publish an event as whoever has the NATS key of the watcher."""
+        bus = MemoryBus(self._bus_server)
+        last = await bus.get_last(LEADING)
+        assert last is not None
+        assert isinstance(last.event, Leading)
+        order = ObservationOrder(epoch=last.event.epoch, resource_version=10**9)
+        await bus.publish(msgspec.structs.replace(event, stream_id=last.event.stream_id, order=order))
+        await bus.close()
 
     def list_requests(self, since: int = 0) -> list[tuple[str, str]]:
         """Method and path of the requests about load balancers, after the first `since` requests."""

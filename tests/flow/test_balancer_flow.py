@@ -4,16 +4,21 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from libs.common.contract.events import KubeServiceGone, NodeGone, ObservationOrder
 from libs.common.contract.kube_service import BALANCER_ANNOTATION
 from libs.common.observability import metrics
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.cloud.balancer_controller import CONCURRENT_SERVICES, BalancerController
 from services.cloud.service import CloudService
-from tests.balancer_actors import BalancerCluster, has_finalizer
+from tests.balancer_actors import CLASS, BalancerCluster, has_finalizer
+from tests.builders import NOW, make_kube_service, make_kube_service_observed
 from tests.bus_actors import wait_for_value, wait_until
 from tests.clocks import ManualClock
+
+ORDER = ObservationOrder(epoch=1, resource_version=1)
 
 
 @pytest.fixture
@@ -301,6 +306,32 @@ async def test_a_load_balancer_of_another_cluster_is_not_touched(cluster: Balanc
     assert [each["id"] for each in cluster.balancers] == [foreign]
     writes = {each.path for each in cluster.cloud.requests if each.method != "GET"}
     assert not {path for path in writes if path.startswith(f"/load_balancers/{foreign}")}
+
+
+async def test_messages_about_services_prove_nothing_and_those_about_nodes_move_targets_only(
+    cluster: BalancerCluster,
+):
+    """Whoever has the NATS key of the watcher can publish them."""
+    first = await cluster.join("web-1")
+    async with cluster.run_account() as running:
+        await cluster.create_service("web")
+        service = await cluster.wait_for_address("web")
+        await wait_until(lambda: cluster.list_targets() == {first}, "a target")
+        ghost = make_kube_service("ghost", namespace="default", load_balancer_class=CLASS)
+        await cluster.forge(make_kube_service_observed(ghost))
+        gone = KubeServiceGone(
+            stream_id="", order=ORDER, namespace="default", name="web", uid=service.uid, observed_at=NOW
+        )
+        await cluster.forge(gone)
+        deleted = msgspec.structs.replace(service.metadata, deletion_timestamp=NOW)
+        await cluster.forge(make_kube_service_observed(msgspec.structs.replace(service, metadata=deleted)))
+        node = await cluster.api.get_node("web-1")
+        await cluster.forge(NodeGone(stream_id="", order=ORDER, name="web-1", uid=node.uid, observed_at=NOW))
+        await wait_until(lambda: cluster.list_targets() == set(), "the target of the forged message")
+        await wait_until(lambda: get_controller(running).is_idle, "nothing is due")
+        assert len(cluster.balancers) == 1
+        assert await cluster.find_service("ghost") is None
+    assert not [each for each in cluster.list_requests() if each[0] == "DELETE"]
 
 
 async def test_source_ranges_that_the_cloud_cannot_enforce_make_no_load_balancer(cluster: BalancerCluster):

@@ -6,16 +6,18 @@ from typing import Any, Final
 import msgspec
 
 from libs.common.contract.ip_addresses import InvalidNodeIP, parse_node_ips, pick_one_per_family
+from libs.common.contract.kube_service import BALANCER_ANNOTATION, CLEANUP_FINALIZER, KubeService
 from libs.common.contract.node import Node
 from libs.common.contract.protected_annotation import compute_digest
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.json_errors import JSON_ERRORS
-from libs.common.kube.api import NODES, SIGNING_REQUESTS
+from libs.common.kube.api import NODES, SERVICES, SIGNING_REQUESTS
 from libs.common.kube.errors import KubeError, error_from
 from libs.common.kube.lease import read_lease
 from libs.common.kube.objects import Resource, UnreadableObject, read_page
 from libs.common.kube.request import Request
 from libs.common.kube.watch_events import Bookmark, ListAgain, decode_watch_event
+from services.cloud.core.balancers.balancer_record import encode_balancer_record, read_balancer_record
 from services.ipam.core.pages import (
     DATA_KEY,
     Page,
@@ -29,13 +31,14 @@ from services.labeler.core.plan.field_ownership import list_machine_config_keys
 from services.labeler.core.plan.ownership_record import read_ownership_record
 from services.lifecycle.core.deletion_limit import BudgetDenial, decode_deletions
 from services.watcher.core.kinds import CSR, NODE
-from tests.builders import NOW, make_node, make_request
+from tests.builders import NOW, make_kube_service, make_node, make_request
 from tests.fuzz.target import Target
 
 REQUEST: Final = Request(verb="watch", resource="objects", path="/")
 RESOURCES: Final[tuple[Resource[Any], ...]] = (
     msgspec.structs.replace(NODES, transform=NODE.transform),
     msgspec.structs.replace(SIGNING_REQUESTS, transform=CSR.transform),
+    SERVICES,
 )
 _RANGE: Final = "10.240.0.0/12"
 
@@ -63,7 +66,7 @@ def _list_page(data: bytes) -> None:
             _check_object(item)
 
 
-def _check_object(item: Node | SigningRequest) -> None:
+def _check_object(item: Node | SigningRequest | KubeService) -> None:
     assert item.metadata.resource_version is not None
     assert item.resource_version_number >= 0
     assert msgspec.json.decode(msgspec.json.encode(item), type=type(item)) == item
@@ -118,6 +121,14 @@ def _ownership(data: bytes) -> None:
     assert record.state in {"read", "unreadable", "newer"}
 
 
+def _balancer_record(data: bytes) -> None:
+    """Whoever may edit Services may write it."""
+    record = read_balancer_record(make_kube_service(annotations={BALANCER_ANNOTATION: _text(data)}), NOW)
+    if record is not None:
+        service = make_kube_service(annotations={BALANCER_ANNOTATION: encode_balancer_record(record)})
+        assert read_balancer_record(service, NOW) == record
+
+
 def _deletions(data: bytes) -> None:
     found = decode_deletions(_text(data))
     if not isinstance(found, BudgetDenial):
@@ -129,7 +140,10 @@ def _objects() -> tuple[bytes, ...]:
         labels={"a": "b"}, provider_id="hcloud://7", pod_cidrs=("10.244.1.0/24",), system_uuid="4C"
     )
     request = make_request(pem=b"-----BEGIN CERTIFICATE REQUEST-----", expiration_seconds=86400)
-    return tuple(msgspec.json.encode(each) for each in (node, request))
+    service = make_kube_service(
+        annotations={BALANCER_ANNOTATION: "{}"}, finalizers=(CLEANUP_FINALIZER,), ip_families=("IPv4",)
+    )
+    return tuple(msgspec.json.encode(each) for each in (node, request, service))
 
 
 _STATUS: Final = (
@@ -162,6 +176,12 @@ def _claims_seeds() -> tuple[bytes, ...]:
 TARGETS: Final = (
     Target(name="kube-watch-event", format="json", run=_watch_event, seeds=_watch_seeds),
     Target(name="kube-list-page", format="json", run=_list_page, seeds=_page_seeds, errors=(KubeError,)),
+    Target(
+        name="balancer-record",
+        format="json",
+        run=_balancer_record,
+        seeds=lambda: (b'{"account":"prod","id":"7","anchor":{"kind":"network","id":"4711"}}',),
+    ),
     Target(name="kube-error", format="json", run=_error, seeds=lambda: (_STATUS, b"3", b"not JSON")),
     Target(
         name="kube-lease",

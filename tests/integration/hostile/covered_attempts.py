@@ -12,6 +12,7 @@ _RIGHTS: Final = f"{_INTEGRATION}/test_nats_rights.py::"
 _ACCESS: Final = f"{_INTEGRATION}/test_nats_access.py::"
 _TALOS: Final = f"{_INTEGRATION}/test_talos_hostile.py::"
 _HOLDERS: Final = "tests/flow/test_address_holders.py::"
+_BALANCERS: Final = "tests/flow/test_balancer_flow.py::"
 _CLOUD: Final = "tests/flow/test_cloud_flow.py::"
 _INSTANCES: Final = "tests/flow/test_lifecycle_instances.py::"
 _LIFECYCLE: Final = "tests/unit/services/lifecycle"
@@ -194,6 +195,16 @@ COVERED_SERVICE_ATTEMPTS: Final = (
         "**the Node gets the providerID of that server**, unless the server has a Node",
         f"{_METADATA}test_an_account_that_confirms_a_lie_gives_away_only_a_server_without_a_node",
     ),
+    CoveredAttempt(
+        "`watcher`: reports a Service as deleted, or one that does not exist",
+        "no load balancer comes or goes: the account's process reads the Service from the API server",
+        f"{_BALANCERS}test_messages_about_services_prove_nothing_and_those_about_nodes_move_targets_only",
+    ),
+    CoveredAttempt(
+        "`watcher`: reports Nodes as deleted",
+        "**load balancers lose these targets** until the watcher publishes the Nodes again",
+        f"{_BALANCERS}test_messages_about_services_prove_nothing_and_those_about_nodes_move_targets_only",
+    ),
 )
 # What somebody does at the cloud, or with the Secret of an account.
 COVERED_CREDENTIAL_ATTEMPTS: Final = (
@@ -204,7 +215,7 @@ COVERED_CREDENTIAL_ATTEMPTS: Final = (
     ),
     CoveredAttempt(
         "uses the pod that has the credential against Kubernetes",
-        "the pod has no token of a ServiceAccount",
+        "the pod has no token of a ServiceAccount; **with load balancers, it may patch every Service**",
         f"{_ACCOUNTS}test_an_account_has_one_pod_with_its_credential_alone",
     ),
     CoveredAttempt(
