@@ -190,7 +190,7 @@ def make_view(service: KubeService, *lookups: Lookup, **changes: Any) -> Balance
         "selection": TargetSelection(is_complete=True),
         "listing": None,
         "anchor_lookup": None,
-        "memory": Memory(valid_from=NOW - timedelta(hours=1)),
+        "memory": Memory(led_since=NOW - timedelta(hours=1)),
         "lease_until": NOW + timedelta(minutes=10),
         "write_seconds": WRITE_SECONDS,
         "now": NOW,

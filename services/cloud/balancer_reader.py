@@ -16,7 +16,7 @@ from services.cloud.core.balancers.balancer_view import AnchorLookup, Listing, L
 log = logging.getLogger(__name__)
 
 AnswerT = TypeVar("AnswerT")
-_VOID: Final = -1  # of an answer during which the credential has changed
+VOID_GENERATION: Final = -1  # of a request during which the credential has changed
 
 
 @dataclass(eq=False, kw_only=True)
@@ -74,5 +74,5 @@ class BalancerReader:
         answer = await request
         after = self.balancers.credential.generation
         # The first reading of the credential is part of the first request.
-        generation = after if before in (0, after) else _VOID
+        generation = after if before in (0, after) else VOID_GENERATION
         return answer, {"began_at": began_at, "ended_at": self.now(), "generation": generation}

@@ -17,7 +17,7 @@ from libs.common.kube.errors import NotFound
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import ObjectReference
 from libs.common.observability import metrics
-from services.cloud.balancer_reader import BalancerReader
+from services.cloud.balancer_reader import VOID_GENERATION, BalancerReader
 from services.cloud.core.balancers.balancer_record import BalancerAccount, encode_balancer_record
 from services.cloud.core.balancers.balancer_status import ServiceEvent, describe_wait, describe_write
 from services.cloud.core.balancers.balancer_steps import (
@@ -44,6 +44,7 @@ from services.cloud.core.balancers.balancer_view import (
     Lookup,
     Memory,
     remember_confirmed,
+    remember_settled,
     remember_write,
 )
 from services.cloud.core.balancers.plan_step import plan_step
@@ -147,7 +148,7 @@ class ServiceReconciler:
     def _get_state(self, key: str, service: KubeService) -> _ServiceState:
         state = self._states.get(key)
         if state is None or state.uid != service.uid:
-            state = _ServiceState(uid=service.uid, memory=Memory(valid_from=self._term_began_at))
+            state = _ServiceState(uid=service.uid, memory=Memory(led_since=self._term_began_at))
             self._states[key] = state
         return state
 
@@ -214,8 +215,9 @@ class ServiceReconciler:
         self, service: KubeService, state: _ServiceState, step: CloudWrite[Any, Any]
     ) -> None:
         deadline = self.now() + timedelta(seconds=self.balancers.write_deadline_seconds)
-        began = self.monotonic()
+        began, before = self.monotonic(), self.balancers.credential.generation
         result = await self._send(service, step)
+        after = self.balancers.credential.generation
         if isinstance(step, ChangeBalancer):
             metrics.UPDATE_HOSTS_LATENCY.observe(self.monotonic() - began)
             if not isinstance(result, WriteSuccess):
@@ -226,7 +228,7 @@ class ServiceReconciler:
             result,
             deadline=deadline,
             ended_at=self.now(),
-            generation=self.balancers.credential.generation,
+            generation=after if before == after else VOID_GENERATION,
         )
         self._finish_write(service, step, result)
 
@@ -268,6 +270,7 @@ class ServiceReconciler:
             if state.settled is None or not wait.reason.explain():
                 self.event_recorder.forget(service.uid, "SyncLoadBalancerFailed", "UpdateLoadBalancerFailed")
             state.settled = wait.reason
+            state.memory = remember_settled(state.memory)
 
     def _record(self, service: KubeService, event: ServiceEvent) -> None:
         """Record a warning once while it lasts, and what has happened each time."""

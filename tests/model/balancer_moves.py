@@ -70,7 +70,7 @@ def build_model(
     faults: Faults, *, script: tuple[str, ...] = LIFE, physics: Physics | None = None
 ) -> Model[World]:
     """Return the model with that many faults."""
-    fresh = Memory(valid_from=NOW)
+    fresh = Memory(led_since=NOW)
     leader, other = Process(memory=fresh, lease_until=NOW + LEASE), Process(memory=fresh)
     start = World(
         NOW, Kube(), START_PAID, (), (leader, other), faults, script=script, physics=physics or Physics()
@@ -124,7 +124,7 @@ def _list_process_steps(world: World, number: int) -> Iterator[Step[World]]:
         yield Step(f"{name} reads the Service, and acts later", stale, False)
     if process.uid != service.uid:
         process = Process(
-            memory=Memory(valid_from=world.now), lease_until=process.lease_until, uid=service.uid
+            memory=Memory(led_since=world.now), lease_until=process.lease_until, uid=service.uid
         )
     step = plan_step(build_view(world, process, service))
     process = replace(process, snapshot=None)
@@ -137,7 +137,7 @@ def _list_process_steps(world: World, number: int) -> Iterator[Step[World]]:
             yield Step(f"{name} {text}", after, is_progress and "lost" not in text)
     if faults.crashes:
         used = replace(world, faults=replace(faults, crashes=faults.crashes - 1))
-        restarted = Process(memory=Memory(valid_from=world.now), lease_until=process.lease_until)
+        restarted = Process(memory=Memory(led_since=world.now), lease_until=process.lease_until)
         yield Step(f"{name} crashes and starts again", put(used, number, restarted), False)
 
 
@@ -275,12 +275,12 @@ def _list_lease_steps(world: World) -> Iterator[Step[World]]:
         )
     lease_until = world.processes[holder].lease_until
     if not world.is_renewing and lease_until is not None and world.now >= lease_until:
-        leader = Process(memory=Memory(valid_from=world.now), lease_until=world.now + LEASE)
+        leader = Process(memory=Memory(led_since=world.now), lease_until=world.now + LEASE)
         after = replace(put(world, 1 - holder, leader), holder=1 - holder, is_renewing=True)
         yield Step(f"process {2 - holder} leads", after, True)
     follower = world.processes[1 - holder]
     if follower.lease_until is not None:
-        stopped = Process(memory=Memory(valid_from=world.now))
+        stopped = Process(memory=Memory(led_since=world.now))
         yield Step(f"process {2 - holder} sees that it lost the Lease", put(world, 1 - holder, stopped), True)
 
 

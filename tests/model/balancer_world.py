@@ -285,6 +285,7 @@ def _key_of_process(process: Process, world: World) -> Any:
     order = sorted(range(len(answers)), key=lambda each: answers[each].began_at)
     return (
         max(_seconds(since - now), -round(MAX_AGE.total_seconds())),
+        max(_seconds(memory.led_since - now), -round(MAX_AGE.total_seconds())),
         attempt
         and (
             _until(attempt.deadline, now),

@@ -118,7 +118,9 @@ def prove_unsettled_create(view: View, record: BalancerRecord, listing: Listing)
     deadline, attempt = record.create_deadline, get_own_attempt(view, record)
     if deadline is None or (attempt is not None and attempt.state in ("unsent", "rejected")):
         return None
-    settled_at = deadline + MAX_LATENESS
+    # Another process wrote its deadline by its own clock, and sent nothing after this one began to lead.
+    ended_at = deadline if attempt is not None else max(deadline, view.memory.led_since)
+    settled_at = ended_at + MAX_LATENESS
     if listing.began_at < settled_at:
         until = min(settled_at, find_next_listing(view))
         return Wait(until, CreateUnsettled()) if view.now < until else ListBalancers()

@@ -100,14 +100,20 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """What this process knows of its own writes for one Service. Losing it costs time, and nothing else.
 
-    `valid_from` is the begin of the leadership, or the end of the last write: earlier answers are void.
+    All writes of former leaders have ended when the leadership begins.
     """
 
-    valid_from: datetime
+    led_since: datetime
+    written_at: datetime | None = None  # when the last write to the cloud ended
     attempt: CreateAttempt | None = None
     deleted: frozenset[tuple[str, int]] = frozenset()  # ids, with the generation of the credential
     pauses: tuple[Pause, ...] = ()
     ingress: tuple[Ingress, ...] | None = None  # last written into the status
+
+    @property
+    def valid_from(self) -> datetime:
+        """Earlier answers of the cloud are void."""
+        return self.written_at or self.led_since
 
     def find_pause(self, step: CloudWrite[Any, Any], now: datetime, generation: int) -> Pause | None:
         """Return the pause of this write, if it is not over. A new credential ends that of a rejection."""
@@ -173,7 +179,7 @@ def remember_write(
             generation=generation,
             was_accepted=True,
         )
-    memory = replace(memory, valid_from=ended_at, pauses=(*kept, pause) if pause else tuple(kept))
+    memory = replace(memory, written_at=ended_at, pauses=(*kept, pause) if pause else tuple(kept))
     match step:
         case CreateBalancer() if memory.attempt is not None:
             attempt = _settle(memory.attempt, result, generation)
@@ -181,6 +187,11 @@ def remember_write(
         case DeleteBalancer() if isinstance(result, WriteSuccess):
             return replace(memory, deleted=memory.deleted | {(step.balancer_id, generation)})
     return memory
+
+
+def remember_settled(memory: Memory) -> Memory:
+    """Return the memory after a look that showed no difference: what was accepted has taken effect."""
+    return replace(memory, pauses=tuple(each for each in memory.pauses if not each.was_accepted))
 
 
 def remember_confirmed(memory: Memory, step: KubeWrite) -> Memory:

@@ -38,6 +38,7 @@ from services.cloud.core.balancers.balancer_view import (
     CreateAttempt,
     Memory,
     remember_confirmed,
+    remember_settled,
     remember_write,
 )
 from services.cloud.core.balancers.plan_step import plan_step
@@ -70,7 +71,7 @@ BALANCER = make_balancer()
 FOUND = make_lookup("1", BALANCER)
 MISSING = make_lookup("1", NotFound())
 EMPTY = make_listing()
-UNSENT = Memory(valid_from=LONG_AGO, attempt=CreateAttempt(deadline=DEADLINE))
+UNSENT = Memory(led_since=LONG_AGO, attempt=CreateAttempt(deadline=DEADLINE))
 RENEWED = Credential(2, NOW, "f2")
 
 
@@ -137,7 +138,7 @@ def test_a_create_is_recorded_with_the_finalizer_before_it_is_sent():
     assert plan_step(make_view(service)) == ListBalancers()
     step = plan_step(make_view(service, listing=EMPTY))
     assert step == RecordBalancer(RESERVED)
-    memory = remember_confirmed(Memory(valid_from=LONG_AGO), RecordBalancer(RESERVED))
+    memory = remember_confirmed(Memory(led_since=LONG_AGO), RecordBalancer(RESERVED))
     selection = TargetSelection(targets=frozenset({NODE}), is_complete=True)
     view = make_view(make_service(record=RESERVED), memory=memory, selection=selection)
     assert plan_step(view) == CreateBalancer(desired="v1", targets=(NODE,))
@@ -148,7 +149,7 @@ def test_a_create_is_recorded_with_the_finalizer_before_it_is_sent():
     [
         {"service": make_service()},  # a stale view: the record is not there
         {"service": make_service(record=RESERVED, finalizer=False)},
-        {"memory": Memory(valid_from=LONG_AGO)},  # another process recorded it
+        {"memory": Memory(led_since=LONG_AGO)},  # another process recorded it
         {"memory": replace(UNSENT, attempt=CreateAttempt(deadline=at(59)))},
         {"now": at(31)},  # the create would end after the recorded deadline
     ],
@@ -166,7 +167,7 @@ def test_the_id_of_a_created_balancer_is_recorded():
 @pytest.mark.parametrize("result", [UnknownOutcome(reason="no answer"), "of another process"])
 def test_a_create_of_unknown_result_is_repeated_only_after_a_late_listing_shows_nothing(result: Any):
     is_own = isinstance(result, UnknownOutcome)
-    memory = remember_create(result) if is_own else Memory(valid_from=LONG_AGO)
+    memory = remember_create(result) if is_own else Memory(led_since=LONG_AGO)
     service = make_service(record=RESERVED)
     settled_at = 60 + 60
     fields: dict[str, Any] = {"memory": memory, "lease_until": at(1000)}
@@ -183,6 +184,15 @@ def test_a_create_of_unknown_result_is_repeated_only_after_a_late_listing_shows_
     step = plan_step(late)
     assert isinstance(step, RecordBalancer)
     assert step.record == replace(RESERVED, create_deadline=at(122 + 60))
+
+
+def test_a_create_of_a_process_whose_clock_is_behind_may_take_effect_a_minute_after_it_led():
+    memory = Memory(led_since=at(100))
+    service = make_service(record=RESERVED)
+    view = make_view(service, now=at(150), memory=memory, listing=make_listing(at_second=149))
+    assert plan_step(view) == Wait(at(160), CreateUnsettled())
+    late = replace(view, now=at(161), listing=make_listing(at_second=160))
+    assert plan_step(late) == ReadAnchor(ANCHOR)
 
 
 def test_a_create_of_unknown_result_that_is_listed_is_recorded():
@@ -296,7 +306,7 @@ def test_a_new_node_costs_two_reads_beside_its_change():
     change = ChangeBalancer(balancer_id="1", change="add 1")
     assert plan_step(make_view(service, FOUND, **fields)) == change
     memory = remember_write(
-        Memory(valid_from=LONG_AGO), change, WriteSuccess(), deadline=at(30), ended_at=at(1), generation=1
+        Memory(led_since=LONG_AGO), change, WriteSuccess(), deadline=at(30), ended_at=at(1), generation=1
     )
     assert plan_step(make_view(service, FOUND, now=at(2), memory=memory, **fields)) == ReadBalancer("1")
     changed = make_lookup("1", make_balancer(targets=(NODE,)), at_second=2)
@@ -309,7 +319,7 @@ def test_a_rejected_change_blocks_no_other_one():
     selection = TargetSelection(targets=frozenset({NODE}), is_complete=True)
     change = ChangeBalancer(balancer_id="1", change="add 1")
     memory = remember_write(
-        Memory(valid_from=LONG_AGO),
+        Memory(led_since=LONG_AGO),
         change,
         WriteRejection(kind="limit", reason="25 of 25 targets"),
         deadline=at(30),
@@ -337,7 +347,7 @@ def test_a_change_of_unknown_result_is_not_repeated_for_a_minute_after_its_deadl
     drifted = make_balancer(details="v0")
     change = ChangeBalancer(balancer_id="1", change="set v1")
     memory = remember_write(
-        Memory(valid_from=LONG_AGO),
+        Memory(led_since=LONG_AGO),
         change,
         UnknownOutcome(reason="no answer"),
         deadline=at(30),
@@ -362,9 +372,20 @@ def test_a_change_of_unknown_result_is_not_repeated_for_a_minute_after_its_deadl
     assert plan_at(90) == change
 
 
+def test_a_change_that_is_needed_again_after_it_took_effect_is_made_at_once():
+    change = ChangeBalancer(balancer_id="1", change="set v1")
+    memory = remember_write(
+        Memory(led_since=LONG_AGO), change, WriteSuccess(), deadline=at(30), ended_at=at(-1), generation=1
+    )
+    drifted = make_balancer(details="v0")
+    view = make_view(make_recorded(), make_lookup("1", drifted), listing=make_listing(drifted), memory=memory)
+    assert wait_reason(plan_step(view)) == Rejected("busy", "it accepted set v1, and shows another value")
+    assert plan_step(replace(view, memory=remember_settled(memory))) == change
+
+
 def test_pauses_grow_until_five_minutes():
     change = ChangeBalancer(balancer_id="1", change="set v1")
-    memory, seconds = Memory(valid_from=LONG_AGO), []
+    memory, seconds = Memory(led_since=LONG_AGO), []
     now = NOW
     for _ in range(9):
         rejection = WriteRejection(kind="limit", reason="quota")
@@ -378,7 +399,7 @@ def test_pauses_grow_until_five_minutes():
 
 def test_a_change_that_the_cloud_accepts_and_does_not_show_is_repeated_with_growing_pauses():
     drifted, change = make_balancer(details="v0"), ChangeBalancer(balancer_id="1", change="set v1")
-    memory, second, pauses = Memory(valid_from=LONG_AGO), 0.0, []
+    memory, second, pauses = Memory(led_since=LONG_AGO), 0.0, []
     for _ in range(4):
         now = at(second)
         view = make_view(
@@ -455,7 +476,7 @@ def test_a_double_is_deleted_if_the_recorded_balancer_exists():
 def test_a_double_that_cannot_be_deleted_now_delays_no_change():
     double = make_balancer("2")
     memory = remember_write(
-        Memory(valid_from=LONG_AGO),
+        Memory(led_since=LONG_AGO),
         DeleteBalancer("2", is_double=True),
         WriteRejection(kind="in_use", reason="protected"),
         deadline=at(30),
@@ -538,7 +559,7 @@ def test_the_addresses_are_written_and_repaired():
 
 
 def test_a_status_that_another_controller_overwrites_stops_this_one():
-    written = remember_confirmed(Memory(valid_from=LONG_AGO), WriteStatus(ingress=(ADDRESS,), condition=None))
+    written = remember_confirmed(Memory(led_since=LONG_AGO), WriteStatus(ingress=(ADDRESS,), condition=None))
     other = make_service(record=RECORDED, ingress=(replace(ADDRESS, ip="192.0.2.9"),))
     view = make_view(other, FOUND, listing=make_listing(BALANCER), memory=written)
     assert blocked_reason(plan_step(view)) == "OtherController"
@@ -587,7 +608,7 @@ def test_the_finalizer_goes_after_our_delete_then_not_found_and_an_empty_list(se
     delete = DeleteBalancer("1")
     assert plan_step(make_view(service, FOUND)) == delete
     memory = remember_write(
-        Memory(valid_from=LONG_AGO), delete, WriteSuccess(), deadline=at(30), ended_at=at(1), generation=1
+        Memory(led_since=LONG_AGO), delete, WriteSuccess(), deadline=at(30), ended_at=at(1), generation=1
     )
     fields: dict[str, Any] = {"now": at(3), "memory": memory}
     assert plan_step(make_view(service, MISSING, listing=EMPTY, **fields)) == ReadBalancer("1")
@@ -610,7 +631,7 @@ def test_the_finalizer_goes_after_our_delete_then_not_found_and_an_empty_list(se
 
 def test_not_found_after_a_delete_is_no_proof():
     memory = remember_write(
-        Memory(valid_from=LONG_AGO),
+        Memory(led_since=LONG_AGO),
         DeleteBalancer("1"),
         NotFound(),
         deadline=at(30),
@@ -646,7 +667,7 @@ def test_without_our_delete_not_found_needs_a_witness(record: Any, changes: dict
 
 
 @pytest.mark.parametrize(
-    "memory", [Memory(valid_from=LONG_AGO), remember_create(UnknownOutcome(reason="lost"))]
+    "memory", [Memory(led_since=LONG_AGO), remember_create(UnknownOutcome(reason="lost"))]
 )
 def test_a_create_that_may_take_effect_keeps_the_finalizer(memory: Memory):
     service = make_service(record=RESERVED, is_deleting=True)
@@ -675,7 +696,7 @@ def test_what_was_created_and_not_recorded_is_deleted():
 
 def test_every_balancer_of_the_service_is_deleted():
     double = make_balancer("2")
-    memory = Memory(valid_from=LONG_AGO, deleted=frozenset({("1", 1)}))
+    memory = Memory(led_since=LONG_AGO, deleted=frozenset({("1", 1)}))
     fields: dict[str, Any] = {"memory": memory, "listing": make_listing(double)}
     service = ENDINGS["deleted"]
     assert plan_step(make_view(service, MISSING, **fields)) == ReadBalancer("2")
@@ -718,7 +739,7 @@ def test_the_addresses_go_before_the_balancer_but_only_ours():
     assert plan_step(make_view(service, FOUND)) == WriteStatus(ingress=(), condition=None)
     other = make_service(record=RECORDED, is_deleting=True, ingress=(replace(ADDRESS, ip="192.0.2.9"),))
     assert plan_step(make_view(other, FOUND)) == DeleteBalancer("1")
-    written = Memory(valid_from=LONG_AGO, deleted=frozenset({("1", 1)}), ingress=(ADDRESS,))
+    written = Memory(led_since=LONG_AGO, deleted=frozenset({("1", 1)}), ingress=(ADDRESS,))
     gone = make_view(service, MISSING, listing=EMPTY, memory=written)
     assert plan_step(gone) == WriteStatus(ingress=(), condition=None)
 
@@ -734,7 +755,7 @@ def test_answers_of_another_credential_and_those_before_a_write_are_void():
     service = make_recorded()
     other = make_view(service, FOUND, listing=make_listing(BALANCER, generation=2))
     assert plan_step(other) == ListBalancers()
-    memory = Memory(valid_from=at(1))
+    memory = Memory(led_since=at(1))
     before = make_view(service, FOUND, now=at(2), memory=memory, listing=make_listing(BALANCER))
     assert plan_step(before) == ReadBalancer("1")
     ending = make_view(ENDINGS["deleted"], FOUND, now=at(2), memory=memory)
