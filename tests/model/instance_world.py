@@ -181,6 +181,7 @@ class World:
     index: NodeIndex = field(default_factory=NodeIndex)
     started_at: float = -3600.0  # of lifecycle, in seconds
     kubernetes_fails_until: float = 0.0  # minute
+    metadata_lags_until: float = 0.0  # minute until which machines change, and metadata does not notice
     deleted: dict[str, float] = field(default_factory=dict)  # Node name -> minute
     wrong: list[str] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
@@ -272,8 +273,10 @@ class World:
             node = _replace_status(node, node_info=node_info)
         self.nodes[name] = node
         self.index.upsert_node(node)
+        if self.metadata_lags_until > self.minute:
+            return
         if server is not None:
-            report: Any = make_answering(node, provider_id=f"hcloud://{server.id}")
+            report: Any = make_answering(node, provider_id=f"hcloud://{server.id}", queried_at=self.now())
         else:
             report = make_unreachable(node, attempt=int(self.minute))
         self.index.upsert_report(report, self.seconds)

@@ -100,7 +100,10 @@ def rebuild(world: World) -> None:
     name = _pick(world)
     if (server := world.servers.get(world.machines.get(name, ""))) is not None:
         world.destroy(name)
-        world.create(name, server.project).is_reachable = world.random.random() < 0.7
+        rebuilt = world.create(name, server.project)
+        rebuilt.is_reachable = world.random.random() < 0.7
+        rebuilt.name += world.random.choice(("", "-rebuilt"))
+        world.metadata_lags_until = world.minute + world.random.choice((0, 2))
 
 
 def recreate(world: World) -> None:
@@ -204,3 +207,22 @@ async def test_deleted_instances_take_their_nodes_along_within_90_minutes_with_o
     assert len(world.deleted) == lost
     assert not world.wrong
     assert world.now() > NOW
+
+
+async def test_a_rebuilt_server_that_is_lost_before_metadata_notices_it_keeps_its_node():
+    """Its kubelet reports another UUID, while the last reports of machine and cloud are the former one's."""
+    world = World(Random(0))
+    world.join("web-0", "a")
+    world.create("other", "a")
+    for _ in range(3):
+        await world.step()
+    world.destroy("web-0")
+    rebuilt = world.create("web-0", "a")
+    rebuilt.name = "rebuilt"  # in the cloud, so that no other clause keeps the Node
+    world.metadata_lags_until = world.minute + 4
+    for _ in range(3):
+        await world.step()
+    rebuilt.is_reachable = False
+    for _ in range(40):
+        await world.step()
+    assert "web-0" in world.nodes

@@ -1,6 +1,6 @@
 """Plans the record that an account has shown a Node's instance alive, and its end with another machine."""
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -22,8 +22,9 @@ from services.lifecycle.core.instance_evidence import is_same_uuid, reported_pro
 from services.lifecycle.core.instance_reports import InstanceSeen, InstanceViews
 from services.lifecycle.core.query_history import MAX_GAP
 
-# In place of the digest, on a Node whose record was voided: no kubelet can remove or change it.
+# In place of the digest, with the Unix time in milliseconds: no kubelet can remove or change it.
 _VOID: Final = "void"
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MAX_UUID_LENGTH: Final = 64  # characters; a kubelet reports it
 
 
@@ -46,15 +47,18 @@ def plan_instance_record(
     """Return the change of the record; None if none is needed, or if anything is in doubt.
 
     Only a machine that answers gets a record, so that neither a restart nor an old report records one that
-    was replaced meanwhile. After a void it must report the Node's providerID itself.
+    was replaced meanwhile. After a void it must report the Node's providerID itself, and both machine and
+    cloud must have been asked since: the last reports may be about the former machine.
     """
     record = read_instance_record(node)
     reported, current = reported_provider_id(node, report), node.spec.provider_id
     if record is not None:
         if reported not in ("", current):
-            return _void(f"its machine reports providerID {reported!r:.66}, the Node has {current}")
+            return _void(f"its machine reports providerID {reported!r:.66}, the Node has {current}", now)
         if not is_same_uuid(record.system_uuid, node.status.node_info.system_uuid):
-            return _void(f"its systemUUID is another one than when its instance {current} was seen alive")
+            return _void(
+                f"its systemUUID is another one than when its instance {current} was seen alive", now
+            )
     if not isinstance(report, NodeEnriched) or report.node.uid != node.uid or reported not in ("", current):
         return None
     if record is None and RECORD_DIGEST_LABEL in node.labels and not reported:
@@ -63,6 +67,8 @@ def plan_instance_record(
     if seen is None or not 0 < len(node.status.node_info.system_uuid) <= _MAX_UUID_LENGTH:
         return None
     if record is not None and not _may_follow(record, seen, views):
+        return None
+    if min(report.facts.queried_at, seen.asked_at) <= _read_void_time(node):
         return None
     wanted = InstanceRecord(
         account=seen.account,
@@ -107,6 +113,14 @@ def _may_follow(record: InstanceRecord, seen: InstanceSeen, views: InstanceViews
     return record.account == seen.account or former is None or isinstance(former.last, InstanceGone)
 
 
-def _void(reason: str) -> InstanceRecordChange:
-    changes = NodeChanges(annotations={RECORD_ANNOTATION: None}, labels={RECORD_DIGEST_LABEL: _VOID})
+def _void(reason: str, now: datetime) -> InstanceRecordChange:
+    label = f"{_VOID}.{int(now.timestamp() * 1000)}"
+    changes = NodeChanges(annotations={RECORD_ANNOTATION: None}, labels={RECORD_DIGEST_LABEL: label})
     return InstanceRecordChange(changes=changes, reason=reason, is_voided=True)
+
+
+def _read_void_time(node: Node) -> datetime:
+    """Return when the record was voided; the epoch if it was not."""
+    word, _, milliseconds = node.labels.get(RECORD_DIGEST_LABEL, "").partition(".")
+    is_voided = word == _VOID and milliseconds.isdecimal()
+    return _EPOCH + timedelta(milliseconds=int(milliseconds)) if is_voided else _EPOCH

@@ -34,7 +34,10 @@ from tests.named_machines import NAMED_CLOUDS, OPENSTACK, NamedCloud
 
 NODE = make_lost_node(provider_id=PROVIDER_ID)
 RECORDED = make_recorded_node()
-VOIDED = make_lost_node(provider_id=PROVIDER_ID, labels={RECORD_DIGEST_LABEL: "void"})
+VOID_AT = NOW - timedelta(milliseconds=1)
+VOIDED = make_lost_node(
+    provider_id=PROVIDER_ID, labels={RECORD_DIGEST_LABEL: f"void.{VOID_AT.timestamp() * 1000:.0f}"}
+)
 UNNAMED = make_lost_node(provider_id="")
 SOON = NOW + timedelta(seconds=10)
 
@@ -121,13 +124,25 @@ def test_a_machine_that_talos_knows_no_provider_id_of_is_recorded_the_first_time
     ],
 )
 def test_another_machine_voids_the_record_until_it_reports_the_nodes_provider_id(node: Node, machine: Any):
-    change = plan(make_exists(node), node=node, machine=machine)
+    change = plan(make_exists(node), node=node, machine=machine, now=VOID_AT)
     assert change is not None
     assert change.is_voided
     voided = written(node, change)
     assert RECORD_ANNOTATION not in voided.annotations
     assert voided.labels == VOIDED.labels
     assert plan(make_exists(VOIDED), node=VOIDED, machine=answering(VOIDED)) is not None
+
+
+@pytest.mark.parametrize(("queried_after", "asked_after"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_what_machine_and_cloud_said_before_a_void_renews_no_record(queried_after: int, asked_after: int):
+    """The kubelet of a rebuilt server may report its UUID before metadata has noticed the other machine."""
+    machine = make_answering(
+        VOIDED, provider_id=PROVIDER_ID, queried_at=VOID_AT + timedelta(seconds=queried_after)
+    )
+    change = plan(
+        make_exists(VOIDED, at=VOID_AT + timedelta(seconds=asked_after)), node=VOIDED, machine=machine
+    )
+    assert (change is not None) == (queried_after > 0 and asked_after > 0)
 
 
 @pytest.fixture(params=NAMED_CLOUDS.values(), ids=list(NAMED_CLOUDS))
@@ -155,7 +170,7 @@ def test_the_first_record_needs_a_machine_that_names_no_other_instance(cloud: Na
 
 def test_a_machine_that_names_another_instance_voids_the_record_until_it_names_its_own(cloud: NamedCloud):
     node = make_recorded_node(provider_id=cloud.provider_id)
-    change = plan(make_exists(node), node=node, machine=naming(cloud, node, cloud.neighbour))
+    change = plan(make_exists(node), node=node, machine=naming(cloud, node, cloud.neighbour), now=VOID_AT)
     assert change is not None
     assert change.is_voided
     voided = written(node, change)
