@@ -12,6 +12,7 @@ from xdist.workermanage import WorkerController
 _LONGEST: Final = (
     "integration/test_bench",
     "integration/test_lifecycle_kubernetes",
+    "integration/test_cloud_schedules",
     "observe/test_alerts_fire",
     "observe/test_alerts_fire_of_the_flow",
     "integration/hostile/test_hostile_machine",
