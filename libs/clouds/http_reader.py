@@ -3,7 +3,7 @@
 import asyncio
 import math
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -78,7 +78,7 @@ class HttpReader:
     async def get(
         self,
         path: str,
-        query: Mapping[str, str],
+        query: Mapping[str, str] | Sequence[tuple[str, str]],
         read: ReadResponse[AnswerT],
         *,
         deadline: float | None = None,
@@ -100,7 +100,7 @@ class HttpReader:
         """
         headers = {} if body is None else {"Content-Type": "application/json"}
         answer = await self._send_in_turn(
-            method, path, read, deadline, headers, data=body, middlewares=(_send_once,)
+            method, path, read, deadline, headers, is_write=True, data=body, middlewares=(_send_once,)
         )
         if not isinstance(answer, _NotSent):
             return answer
@@ -126,6 +126,8 @@ class HttpReader:
         read: ReadResponse[AnswerT],
         deadline: float | None,
         headers: Mapping[str, str],
+        *,
+        is_write: bool = False,
         **options: Any,
     ) -> AnswerT | Unanswered | _NotSent:
         try:
@@ -134,31 +136,39 @@ class HttpReader:
         except TimeoutError:
             return _NotSent(Unanswered("held_back", f"{path}: too many requests wait"))
         try:
-            if held := await self._wait_for_budget(deadline):
+            if held := await self._wait_for_budget(deadline, is_write=is_write):
                 return _NotSent(held)
             async with self._authorizing:
                 # first: another credential has another rate limit
                 credential = await self._authorize()
             if isinstance(credential, Unanswered):
                 return _NotSent(credential)
+            headers = {**headers, **credential}
             return await self._request(
-                method, path, read, deadline, headers={**headers, **credential}, **options
+                method, path, read, deadline, is_write=is_write, headers=headers, **options
             )
         finally:
             self._slots.release()
 
-    async def _wait_for_budget(self, deadline: float | None) -> Unanswered | None:
+    async def _wait_for_budget(self, deadline: float | None, *, is_write: bool) -> Unanswered | None:
         loop = asyncio.get_running_loop()
-        while (wait := self._budget.seconds_until_allowed(loop.time())) > 0:
+        while (wait := self._budget.seconds_until_allowed(loop.time(), is_write=is_write)) > 0:
             if deadline is not None and loop.time() + wait > deadline:
                 return Unanswered("held_back", "the requests of this minute are used up", wait)
             await asyncio.sleep(wait)
         return None
 
     async def _request(
-        self, method: str, path: str, read: ReadResponse[AnswerT], deadline: float | None, **options: Any
+        self,
+        method: str,
+        path: str,
+        read: ReadResponse[AnswerT],
+        deadline: float | None,
+        *,
+        is_write: bool = False,
+        **options: Any,
     ) -> AnswerT | Unanswered | _NotSent:
-        if held := await self._wait_for_budget(deadline):
+        if held := await self._wait_for_budget(deadline, is_write=is_write):
             return _NotSent(held)
         loop = asyncio.get_running_loop()
         started = loop.time()

@@ -40,11 +40,16 @@ class RequestBudget:
         """The last rate limit that the cloud reported."""
         return self._project.rate_limit
 
-    def seconds_until_allowed(self, now: float) -> float:
-        """Return the time until the next request is within the number of requests per minute."""
-        if len(self._sent_at) < (self._sent_at.maxlen or 0):
+    def seconds_until_allowed(self, now: float, *, is_write: bool = False) -> float:
+        """Return the time until the next request is within the number of requests per minute.
+
+        Writes leave half of them to reads, which must still notice the end of each write by its deadline.
+        """
+        most = self._sent_at.maxlen or 1
+        usable = max(1, most // 2) if is_write else most
+        if len(self._sent_at) < usable:
             return 0.0
-        return max(0.0, self._sent_at[0] + _MINUTE - now)
+        return max(0.0, self._sent_at[-usable] + _MINUTE - now)
 
     def why_paused(self, now: float) -> Unanswered | None:
         """Return the answer to a request that must not be sent now, None if it may be."""

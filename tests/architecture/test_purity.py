@@ -27,7 +27,7 @@ SHELL = (
     r"libs\.clouds\.(balancers|instances)",  # only declarations
     r"libs\.clouds\.(account_session|http_reader)",
     r"libs\.clouds\.(hcloud\.hcloud|openstack\.openstack|thalassa\.thalassa)_(api|instances)",
-    r"libs\.clouds\.hcloud\.balancers\.hcloud_balancers",
+    r"libs\.clouds\.hcloud\.balancers\.(action_waiter|hcloud_balancers)",
     r"libs\.clouds\.openstack\.keystone",
     # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",

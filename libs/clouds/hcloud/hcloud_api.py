@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from libs.clouds.account_session import AccountOptions, AccountSession
@@ -56,17 +56,13 @@ class HcloudApi:
         await self._http.close()
 
     async def get_item(
-        self, path: str, key: str, object_id: str, item: type[ItemT], *, deadline: float | None = None
+        self, path: str, key: str, object_id: str, item: type[ItemT]
     ) -> ItemT | NotFound | Unanswered:
         """Return the object with exactly this id, which is below `key` in the response."""
         if not ID.fullmatch(object_id):
             return Unanswered("malformed", f"{object_id!r} is not an id")
-        found = await self._http.get(
-            f"{path}/{object_id}",
-            {},
-            self._recording(lambda response: read_item(response, key, item)),
-            deadline=deadline,
-        )
+        read = self._recording(lambda response: read_item(response, key, item))
+        found = await self._http.get(f"{path}/{object_id}", {}, read)
         if isinstance(found, NotFound | Unanswered) or str(found.id) == object_id:
             return found
         return Unanswered("malformed", f"{path}/{object_id}: the answer has the id {found.id}")
@@ -94,6 +90,19 @@ class HcloudApi:
             {**query, **numbers},
             self._recording(lambda response: read_page(response, path.strip("/"), item)),
         )
+
+    async def get_some(
+        self, path: str, ids: Iterable[int], item: type[ItemT], *, deadline: float
+    ) -> tuple[ItemT, ...] | Unanswered:
+        """Return the objects with these ids, at most a page of them; a missing one is left out."""
+        query = [("id", str(number)) for number in ids]
+        page = await self._http.get(
+            path,
+            [*query, ("per_page", str(PER_PAGE))],
+            self._recording(lambda response: read_page(response, path.strip("/"), item)),
+            deadline=deadline,
+        )
+        return page if isinstance(page, Unanswered) else page.items
 
     async def write(
         self, method: str, path: str, body: bytes | None, read: ReadResponse[AnswerT], *, deadline: float

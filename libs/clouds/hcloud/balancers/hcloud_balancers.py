@@ -19,7 +19,8 @@ from libs.clouds.balancers import (
 )
 from libs.clouds.error_responses import collect_all
 from libs.clouds.hcloud.balancers import plan
-from libs.clouds.hcloud.balancers.action_times import FIRST_POLL_SECONDS, ActionTimes
+from libs.clouds.hcloud.balancers.action_times import FIRST_POLL_SECONDS
+from libs.clouds.hcloud.balancers.action_waiter import ActionWaiter
 from libs.clouds.hcloud.balancers.desired import (
     BalancerOptions,
     DesiredBalancer,
@@ -41,11 +42,10 @@ from libs.clouds.hcloud.hcloud_api import ID, HcloudApi
 from libs.clouds.instances import Credential, NotFound, RateLimit, Unanswered
 
 WRITE_DEADLINE_SECONDS: Final = 30.0
-# An action is about three requests: the write, a request for its end, and a look at the balancer.
-REQUESTS_PER_MINUTE: Final = 240
+# A change is about four requests: a look at the balancer, the write, and one or two for its end.
+REQUESTS_PER_MINUTE: Final = 480
 MAX_CONCURRENT: Final = 16
 _PATH: Final = "/load_balancers"
-_PATIENCE_SECONDS: Final = 1.0  # after a request for the end of an action that was not answered
 
 
 class HcloudBalancers:
@@ -63,7 +63,7 @@ class HcloudBalancers:
         self.write_deadline_seconds = write_deadline_seconds
         self._api = api.open_beside(requests_per_minute=requests_per_minute, max_concurrent=MAX_CONCURRENT)
         self._options = options
-        self._action_times = ActionTimes(first_poll_seconds)
+        self._actions = ActionWaiter(self._api, first_poll_seconds=first_poll_seconds)
         self._certificates: dict[tuple[int, str], int] = {}  # by generation of the credential, and name
 
     @property
@@ -200,26 +200,13 @@ class HcloudBalancers:
         return asyncio.get_running_loop().time() + self.write_deadline_seconds
 
     async def _wait_for(self, action: Action, deadline: float, balancer_id: str = "") -> WriteResult:
-        loop = asyncio.get_running_loop()
-        started, command, requests = loop.time(), action.command, 0
-        wait = min(self._action_times.seconds_until_first(command), (deadline - started) / 2)
-        while action.status == "running":
-            if loop.time() + wait >= deadline:
-                return UnknownOutcome(reason=f"{command} runs for {loop.time() - started:.0f} s")
-            await asyncio.sleep(wait)
-            found = await self._api.get_item("/actions", "action", str(action.id), Action, deadline=deadline)
-            requests += 1
-            wait = self._action_times.seconds_until_next(command, loop.time() - started)
-            if isinstance(found, Action):
-                action = found
-            else:
-                wait = max(wait, _PATIENCE_SECONDS)
-        if requests:
-            self._action_times.record(command, loop.time() - started, requests=requests)
-        if action.status == "success":
+        ended = await self._actions.wait_for(action, deadline)
+        if ended.status == "success":
             return WriteSuccess(balancer_id=balancer_id)
-        code = action.error.code if action.error else "without a code"
-        return UnknownOutcome(reason=f"{command} failed: {code}")
+        if ended.status == "running":
+            return UnknownOutcome(reason=f"{action.command} does not end by the deadline")
+        code = ended.error.code if ended.error else "without a code"
+        return UnknownOutcome(reason=f"{action.command} failed: {code}")
 
 
 def _without_answer(result: WriteRejection | Unanswered) -> WriteRejection | UnknownOutcome:

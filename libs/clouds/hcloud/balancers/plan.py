@@ -92,18 +92,21 @@ def build_creation(desired: DesiredBalancer, targets: tuple[Target, ...], owner:
 
 
 def build_ingress(desired: DesiredBalancer, balancer: Balancer) -> tuple[Ingress, ...] | None:
-    """Return the hostname, or the public and the private addresses; None leaves the status as it is."""
+    """Return the hostname, or the public and the private addresses; None leaves the status as it is.
+
+    Addresses that go with the next changes are left out.
+    """
     observed, values = _details_of(balancer), desired.annotations
     if "status" in desired.frozen:
         return None
     if values.hostname:
         return (Ingress(hostname=values.hostname),)
     addresses: list[str | None] = []
-    if observed.public_net.enabled:
+    if observed.public_net.enabled and not values.disable_public_network:
         addresses.append(observed.public_net.ipv4.ip)
         addresses += [] if values.ipv6_disabled else [observed.public_net.ipv6.ip]
     if not values.disable_private_ingress:
-        addresses += [each.ip for each in observed.private_net]
+        addresses += [each.ip for each in observed.private_net if desired.network in {None, each.network}]
     return tuple(Ingress(ip=ip, is_proxy=values.uses_proxyprotocol) for ip in addresses if ip)
 
 
@@ -232,7 +235,7 @@ def _plan_services(desired: DesiredBalancer, observed: LoadBalancer) -> _Steps:
     wanted = {service.listen_port: service for service in desired.services}
     present = {service.listen_port: service for service in observed.services}
     if "ports" not in desired.frozen:
-        for port in present.keys() - wanted.keys():
+        for port in sorted(present.keys() - wanted.keys()):
             yield True, _change("delete_service", listen_port=port)
     if desired.certificate_names or "services" in desired.frozen:
         return

@@ -11,11 +11,12 @@ def watch(times: ActionTimes, seconds: Sequence[float]) -> tuple[float, int]:
     """The time until the ends of these actions were noticed, one after the other, and the requests."""
     total, requests = 0.0, 0
     for duration in seconds:
-        elapsed, own = times.seconds_until_first("add_target"), 1
+        elapsed, own, last_running = times.seconds_until_first("add_target"), 1, 0.0
         while elapsed < duration:
+            last_running = elapsed
             elapsed += times.seconds_until_next("add_target", elapsed)
             own += 1
-        times.record("add_target", elapsed, requests=own)
+        times.record("add_target", elapsed, last_running=last_running)
         total, requests = total + elapsed, requests + own
     return total, requests
 

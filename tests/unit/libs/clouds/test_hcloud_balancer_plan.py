@@ -467,12 +467,14 @@ def test_a_creation_has_tags_ports_and_the_targets_that_may_be_there_from_the_st
         ({}, ("192.0.2.1", "2001:db8::1", "10.0.1.2")),
         ({"ipv6_disabled": "true"}, ("192.0.2.1", "10.0.1.2")),
         ({"disable_private_ingress": "true"}, ("192.0.2.1", "2001:db8::1")),
+        ({"disable_public_network": "true", "use_private_ip": "true"}, ("10.0.1.2",)),
     ],
 )
 def test_the_status_has_the_addresses_that_are_asked_for(
     annotations: dict[str, Any], expected: tuple[str, ...]
 ):
-    balancer = built(a_balancer(private_net=(PrivateNet(NETWORK, "10.0.1.2"),)))
+    networks = (PrivateNet(8, "10.8.0.2"), PrivateNet(NETWORK, "10.0.1.2"))  # the first will be detached
+    balancer = built(a_balancer(private_net=networks))
     plain = build_ingress(a_desired({80: 1}, **annotations), balancer)
     assert plain == tuple(Ingress(ip=ip) for ip in expected)
     proxied = build_ingress(a_desired({80: 1}, uses_proxyprotocol="true", **annotations), balancer)
