@@ -48,6 +48,7 @@ class ReportPublisher:
         self._reports: dict[str, AnyInstanceEvent] = {}  # by subject
         self._due: dict[str, float] = {}
         self._account_due = 0.0
+        self._account_news: tuple[str, dict[str, int]] | None = None  # of the last report about the account
         self._failure = ""
 
     def problems(self) -> tuple[str, ...]:
@@ -78,11 +79,13 @@ class ReportPublisher:
             await self._publish(subject)
 
     async def _publish_account_report(self) -> None:
-        """Publish whether the cloud answers, if that is due: also while the Nodes are not known."""
-        if self.monotonic() < self._account_due:
-            return
-        self._account_due = self.monotonic() + ACCOUNT_REPORT_SECONDS
+        """Publish a changed report at once, else if it is due: also while the Nodes are not known."""
         report = self.build_account_report()
+        news = (report.failure, report.instances)
+        if news == self._account_news and self.monotonic() < self._account_due:
+            return
+        self._account_news = news
+        self._account_due = self.monotonic() + ACCOUNT_REPORT_SECONDS
         try:
             await self.bus.publish(report)
         except (BusError, EventError) as error:
@@ -91,6 +94,7 @@ class ReportPublisher:
     def start_stream(self) -> None:
         """Publish everything to a new stream."""
         self._due = dict.fromkeys(self._reports, self.monotonic())
+        self._account_due = self.monotonic()
 
     async def _publish(self, subject: str) -> None:
         report = self._reports.get(subject)

@@ -346,6 +346,7 @@ async def test_the_account_reports_whether_its_cloud_answers_and_what_remains_of
         return message.event
 
     async with flow.run():
+        assert (await get_account_report()).instances["exists"] == 1
         await flow.look(seconds=ACCOUNT_REPORT_SECONDS)
         report = await get_account_report()
         assert (report.account, report.provider, report.failure) == ("prod", "hcloud", "")
@@ -367,6 +368,11 @@ async def test_the_account_reports_whether_its_cloud_answers_and_what_remains_of
         flow.token_file.write_text("c" * 64)
         await flow.look(seconds=600.0)
         assert "401" in (await get_account_report()).failure
+        published = await flow.bus.get_last(f"{CLOUD_REPORTS}.prod.report")
+        await flow.look(seconds=ACCOUNT_REPORT_SECONDS - 1)
+        assert await flow.bus.get_last(f"{CLOUD_REPORTS}.prod.report") == published  # nothing is new
+        await flow.look(seconds=1)
+        assert await flow.bus.get_last(f"{CLOUD_REPORTS}.prod.report") != published
 
 
 METADATA_ON: dict[str, Any] = {"metadata_accounts": ("hcloud/prod",)}

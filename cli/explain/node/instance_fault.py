@@ -30,6 +30,7 @@ from services.lifecycle.core.deletion_limit import BUT
 
 _IF_GONE: Final = "If the cloud's console does not show its server: kubectl delete node {node}."
 _LOG_OF_CLOUD: Final = "kubectl -n {namespace} logs -l app.kubernetes.io/component=cloud-{account} --tail=50."
+_LOG_OF_METADATA: Final = "kubectl -n {namespace} logs -l app.kubernetes.io/component=metadata --tail=50."
 _REBUILT: Final = (
     "If the server was created again: kubectl delete node {node}, then talosctl -n {ip} service kubelet "
     "restart, so that the Node gets the new providerID."
@@ -56,6 +57,10 @@ RELEASES: Final[Mapping[clauses.Clause, str]] = {
     clauses.needs_silent_machine: (
         "Compare the machine that answers with the server: talosctl -n {ip} get platformmetadata -o yaml. "
         f"{_IF_GONE}"
+    ),
+    clauses.needs_machine_report: (
+        "Wait a minute. If nothing changes, metadata does not reach the control planes, or the Node "
+        f"announces no address: {_LOG_OF_METADATA} {_IF_GONE}"
     ),
     clauses.needs_no_machine_with_its_name: f"Find out whether that machine is the Node's. {_IF_GONE}",
     clauses.needs_own_uuid: f"Find out to which of the two Nodes the machine belongs. {_IF_GONE}",

@@ -197,14 +197,15 @@ def needs_no_namesake(case: InstanceCase) -> str:
 
 def needs_silent_machine(case: InstanceCase) -> str:
     """A machine that answers as this Node contradicts every cloud."""
+    return "its machine answers" if isinstance(case.report, NodeEnriched) else ""
+
+
+def needs_machine_report(case: InstanceCase) -> str:
+    """Only metadata can tell that the machine is silent."""
     report = case.report
-    if isinstance(report, NodeUnreachable) and report.node.uid == case.node.uid:
-        return ""
-    return (
-        "its machine answers"
-        if isinstance(report, NodeEnriched)
-        else "metadata has not reported on its machine yet"
-    )
+    is_silent = isinstance(report, NodeUnreachable) and report.node.uid == case.node.uid
+    answers = isinstance(report, NodeEnriched)  # another clause
+    return "" if is_silent or answers else "metadata has not reported on its machine yet"
 
 
 def needs_no_machine_with_its_name(case: InstanceCase) -> str:
@@ -232,6 +233,7 @@ CLAUSES: Final[tuple[Clause, ...]] = (
     needs_answer_of_each_account,
     needs_no_namesake,
     needs_silent_machine,
+    needs_machine_report,
     needs_no_machine_with_its_name,
     needs_own_uuid,
 )

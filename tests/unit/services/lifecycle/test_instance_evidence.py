@@ -164,7 +164,7 @@ DOUBTS: list[tuple[str, Callable[[], InstanceCase]]] = [
         lambda: a_case(make_gone(NODE, at=LATER, namesake="1003", witness=witness(after=6))),
     ),
     ("needs_silent_machine", lambda: a_case(report=make_answering(NODE))),
-    ("needs_silent_machine", lambda: a_case(report=make_unreachable(make_lost_node(uid="uid-0")))),
+    ("needs_machine_report", lambda: a_case(report=make_unreachable(make_lost_node(uid="uid-0")))),
     (
         "needs_no_machine_with_its_name",
         lambda: a_case(machines=MachineIndex(nodes_by_machine_name={"web-1": {"web-2"}})),

@@ -139,6 +139,9 @@ CASES: Final = {
     "another server of that name": keeps(
         "account prod has another instance", REGISTER, make_unknown(LOST, namesake="12")
     ),
+    "its machine is not reported on": keeps(
+        "metadata has not reported on its machine yet", "component=metadata", GONE, machine_result=None
+    ),
     "its machine answers": keeps(
         "its machine answers", "talosctl -n 10.0.0.5 get platformmetadata", GONE, machine_result=answering()
     ),
