@@ -43,7 +43,7 @@ class BalancerCluster:
         admin: KubeletFleet,
         cloud: SimHcloudServer,
         folder: Path,
-        open_client: Callable[[str], KubeApi],
+        open_client: Callable[..., KubeApi],
     ) -> None:
         self.api = api
         self.admin = admin
@@ -68,10 +68,10 @@ class BalancerCluster:
     ) -> AsyncIterator["BalancerCluster"]:
         """Without any process; `users` has those of the processes, by default an admin."""
 
-        def open_client(process: str) -> KubeApi:
+        def open_client(process: str, kind: type[KubeApi] = KubeApi) -> KubeApi:
             kubeconfig = api_server.kubeconfig((users or {}).get(process, "admin"))
             config = load_kube_config(kubeconfig, {})
-            return KubeApi(config, user_agent="talos-ccm/test", instance="test")
+            return kind(config, user_agent="talos-ccm/test", instance="test")
 
         api = open_client("admin")
         async with (
@@ -92,17 +92,26 @@ class BalancerCluster:
         watcher = make_watcher(
             MemoryBus(self._bus_server), kube=kube, controllers=CONTROLLERS, resync_seconds=60.0
         )
-        async with run_during(watcher.run()):
-            await wait_until(lambda: watcher.problems() == (), "the watcher leads")
-            yield
-        await kube.close()
+        try:
+            async with run_during(watcher.run()):
+                await wait_until(lambda: watcher.problems() == (), "the watcher leads")
+                yield
+        finally:
+            await kube.close()
 
     @asynccontextmanager
     async def run_account(
-        self, name: str = "prod", *, clock: ManualClock | None = None, identity: str = "", **settings: Any
+        self,
+        name: str = "prod",
+        *,
+        clock: ManualClock | None = None,
+        identity: str = "",
+        client: type[KubeApi] = KubeApi,
+        bus_server: MemoryServer | None = None,
+        **settings: Any,
     ) -> AsyncIterator[CloudService]:
-        """The process of the account; by default with the real time."""
-        kube, bus = self._open_client(name), MemoryBus(self._bus_server)
+        """The process of the account; by default with the real time, and on the watcher's bus."""
+        kube, bus = self._open_client(name, client), MemoryBus(bus_server or self._bus_server)
         chosen: dict[str, Any] = {
             "accounts": (f"hcloud/{name}",),
             "credential_file": self.token_file,
@@ -115,11 +124,14 @@ class BalancerCluster:
         }
         parts = make_dependencies(bus, kube=kube, clock=clock, identity=identity or f"host_{name}")
         service = CloudService(parts, CloudSettings(**(chosen | settings)))
-        async with run_during(service.run()):
-            await wait_until(lambda: service.problems() == (), "the account is ready")
-            yield service
-        await bus.close()
-        await kube.close()
+        try:
+            async with run_during(service.run()):
+                if bus_server is None:
+                    await wait_until(lambda: service.problems() == (), "the account is ready")
+                yield service
+        finally:
+            await bus.close()
+            await kube.close()
 
     # ---- the cluster
 

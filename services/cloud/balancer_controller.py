@@ -65,8 +65,16 @@ class BalancerController:
         self._generation = 0  # of the credential
         self._nodes_changed_at: float | None = None
         self._failure = ""
+        self._has_snapshot = asyncio.Event()
 
     # ---- messages
+
+    def on_snapshot(self) -> None:
+        """Let this process lead from now on.
+
+        Of several processes that run all services, only the one whose watcher leads receives a snapshot.
+        """
+        self._has_snapshot.set()
 
     def on_service(self, service: KubeService) -> None:
         """Reconcile the Service soon, if it is of interest."""
@@ -97,6 +105,8 @@ class BalancerController:
 
     def problems(self) -> tuple[str, ...]:
         """Return why no load balancer can be reconciled, in words for /readyz."""
+        if not self._has_snapshot.is_set():
+            return ()  # the flow has that problem
         failure = (f"load balancers: {self._failure}",) if self._failure else ()
         return (*self.elector.problems(), *failure)
 
@@ -105,10 +115,14 @@ class BalancerController:
     async def run(self) -> None:
         """Run until cancelled."""
         try:
-            await run_together(self.elector.run(self._lead), self.event_recorder.run())
+            await run_together(self._elect(), self.event_recorder.run())
         finally:
             await self.event_recorder.flush()
             await self.lease_client.close()
+
+    async def _elect(self) -> None:
+        await self._has_snapshot.wait()
+        await self.elector.run(self._lead)
 
     async def _lead(self, lease_transitions: int) -> None:
         namespace = await self._read_cluster_namespace()
@@ -163,6 +177,8 @@ class BalancerController:
             outcome = await self.reconciler.reconcile(key)
         except (TemporaryError, PermanentError) as error:
             log.warning("reconcile failed, will retry", extra=self._log_fields(key) | {"error": str(error)})
+            if isinstance(error, PermanentError):
+                self.reconciler.report_rejection(key, str(error))
             self._retry(key, str(error), is_conflict=isinstance(error, Conflict))
         except Exception as error:
             # A Service contains texts of its owner: a defect that one triggers must not stop the others.

@@ -57,17 +57,17 @@ class BalancerReader:
         if self.listing is None or isinstance(self.listing.answer, Unanswered):
             return
         orphans = {
-            each.id: each
+            each.id
             for each in self.listing.answer
             if each.owner is not None and each.owner.service_uid not in service_uids
         }
         metrics.BALANCER_ORPHANS.labels(self.account).set(len(orphans))
-        for balancer_id in orphans.keys() - self._reported:
+        for balancer_id in orphans - self._reported:
             log.warning(
                 "load balancer without a Service: it costs money",
-                extra={"account": self.account, "balancer": balancer_id, "name_": orphans[balancer_id].name},
+                extra={"account": self.account, "balancer": balancer_id},
             )
-        self._reported = set(orphans)
+        self._reported = orphans
 
     async def _ask(self, request: Awaitable[AnswerT]) -> tuple[AnswerT, dict[str, Any]]:
         before, began_at = self.balancers.credential.generation, self.now()

@@ -124,6 +124,8 @@ class CloudService:
                 self._note_targets(has_changed=self.target_nodes.remove(name))
             case events.SnapshotComplete():
                 self._note_targets(has_changed=self.target_nodes.mark_complete())
+                if self.balancers is not None:
+                    self.balancers.on_snapshot()
             case events.KubeServiceObserved(service=service) if self.balancers is not None:
                 self.balancers.on_service(service)
             case events.KubeServiceGone() if self.balancers is not None:

@@ -121,6 +121,14 @@ class ServiceReconciler:
         if state is not None:
             self.event_recorder.forget(state.uid)
 
+    def report_rejection(self, key: str, message: str) -> None:
+        """Record that the API server rejects a write of the Service, as an admission webhook may."""
+        state = self._states.get(key)
+        if state is not None:
+            namespace, _, name = key.partition(".")
+            about = ObjectReference(kind="Service", name=name, namespace=namespace, uid=state.uid)
+            self.event_recorder.record_once(about, "SyncLoadBalancerFailed", message)
+
     async def reconcile(self, key: str) -> ServiceOutcome | None:
         """Make steps until there is nothing to do now; return why, None if there is no such Service.
 
