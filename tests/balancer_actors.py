@@ -9,7 +9,7 @@ import msgspec
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.contract.events import Leading, NodeGone, ObservationOrder, ObservedKubeService
-from libs.common.contract.kube_service import CLEANUP_FINALIZER, KubeService
+from libs.common.contract.kube_service import KubeService
 from libs.common.contract.subjects import LEADING
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import NotFound
@@ -228,4 +228,4 @@ class BalancerCluster:
 
 
 def has_finalizer(service: KubeService | None) -> bool:
-    return service is not None and CLEANUP_FINALIZER in service.metadata.finalizers
+    return service is not None and service.has_finalizer

@@ -18,6 +18,7 @@ from libs.common.contract.kube_service import (
     ABANDON_ANNOTATION,
     BALANCER_ANNOTATION,
     BALANCER_BLOCKED_CONDITION,
+    CLASS_FINALIZER,
     CLEANUP_FINALIZER,
     KubeService,
     KubeServiceCondition,
@@ -112,7 +113,9 @@ def make_service(
             creation_timestamp=NOW,
             deletion_timestamp=NOW if is_deleting else None,
             annotations=all_annotations,
-            finalizers=(CLEANUP_FINALIZER,) if has_finalizer else (),
+            finalizers=(CLEANUP_FINALIZER if own_class is None else CLASS_FINALIZER,)
+            if has_finalizer
+            else (),
         ),
         spec=KubeServiceSpec(
             type=kind,

@@ -11,7 +11,7 @@ from libs.clouds.balancers import Balancers
 from libs.clouds.instances import Instances
 from libs.common.bus.delivery import RETRY_FIRST_SECONDS, PermanentError, TemporaryError, backoff_seconds
 from libs.common.contract.instances import InstanceAnchor
-from libs.common.contract.kube_service import CLEANUP_FINALIZER, KubeService
+from libs.common.contract.kube_service import KubeService
 from libs.common.contract.services import LEASE_NAMESPACE
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Conflict, KubeError
@@ -229,7 +229,7 @@ class BalancerController:
 
     def _is_ours(self, service: KubeService) -> bool:
         """Whether the account has to look at the Service. The core decides what it does with it."""
-        return is_selected(service, self.account) or CLEANUP_FINALIZER in service.metadata.finalizers
+        return is_selected(service, self.account) or service.has_finalizer
 
     def _enqueue(self, key: str) -> None:
         if self.elector.leading_since() is not None:

@@ -11,7 +11,7 @@ import msgspec
 from libs.clouds.balancers import Balancers, Owner, WriteRejection, WriteResult, WriteSuccess
 from libs.clouds.instances import NotFound as NotInCloud
 from libs.common.contract.instances import InstanceAnchor
-from libs.common.contract.kube_service import BALANCER_ANNOTATION, CLEANUP_FINALIZER, KubeService
+from libs.common.contract.kube_service import BALANCER_ANNOTATION, KubeService
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import NotFound
 from libs.common.kube.event_recorder import EventRecorder
@@ -50,7 +50,9 @@ from services.cloud.core.balancers.balancer_view import (
 from services.cloud.core.balancers.plan_step import plan_step
 from services.cloud.core.balancers.service_fields import (
     build_conditions,
+    build_finalizers,
     build_ingress_entries,
+    build_released_finalizers,
     build_request,
 )
 from services.cloud.core.balancers.target_nodes import TargetNodes
@@ -199,18 +201,18 @@ class ServiceReconciler:
                 await self._write_cloud(service, state, step)
 
     async def _write_service(self, service: KubeService, step: KubeWrite) -> None:
-        finalizers = service.metadata.finalizers
         match step:
             case RecordBalancer(record=record):
-                added = () if CLEANUP_FINALIZER in finalizers else (CLEANUP_FINALIZER,)
-                text = encode_balancer_record(record)
                 await self.kube.patch_service(
-                    service, finalizers=(*finalizers, *added), annotations={BALANCER_ANNOTATION: text}
+                    service,
+                    finalizers=build_finalizers(service),
+                    annotations={BALANCER_ANNOTATION: encode_balancer_record(record)},
                 )
             case ReleaseService():
-                kept = tuple(each for each in finalizers if each != CLEANUP_FINALIZER)
                 await self.kube.patch_service(
-                    service, finalizers=kept, annotations={BALANCER_ANNOTATION: None}
+                    service,
+                    finalizers=build_released_finalizers(service),
+                    annotations={BALANCER_ANNOTATION: None},
                 )
             case WriteStatus(ingress=ingress, condition=condition):
                 await self.kube.patch_service_status(

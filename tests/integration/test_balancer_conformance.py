@@ -10,6 +10,7 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.native_ccm import SERVICE_LB, NativeCcm
 from tests.balancer_actors import BalancerCluster
+from tests.bus_actors import wait_until
 from tests.integration.balancer_cases import CASES, PHASES
 from tests.integration.balancer_run import (
     ConformanceRun,
@@ -50,6 +51,33 @@ async def test_each_case_ends_as_the_table_says(
             expected = {case.name: run.expect(case) for case in CASES if case.phase == phase}
             assert await run.take_phase(phase) == expected
         await run.end()
+
+
+async def test_beside_kubernetes_own_controller_a_service_of_a_class_leaves_no_load_balancer(
+    control_plane: ControlPlane, tmp_path: Path
+):
+    """That controller takes its finalizer from every Service that ends, of whatever class."""
+    async with (
+        NativeCcm.start(tmp_path / "native", control_plane, scheme="hcloud", controllers=[SERVICE_LB]),
+        BalancerCluster.open(control_plane, tmp_path) as cluster,
+        cluster.run_watcher(),
+        cluster.run_account(),
+    ):
+        await cluster.create_service("paid")
+        await cluster.wait_for_address("paid")
+        cluster.cloud.add_fault("quota", r"/load_balancers/\d+", method="DELETE", effect="never")
+        await cluster.delete_service("paid")
+        await cluster.create_service("theirs", loadBalancerClass=None)
+        await wait_until(lambda: has_event(cluster, "theirs", "EnsuredLoadBalancer"), "theirs is served")
+        await cluster.delete_service("theirs")
+        await wait_until(lambda: has_event(cluster, "theirs", "DeletedLoadBalancer"), "theirs is deleted")
+        assert await cluster.find_service("paid") is not None
+        cluster.cloud.faults.clear()
+        await cluster.wait_for_end("paid", seconds=60.0)
+
+
+async def has_event(cluster: BalancerCluster, name: str, reason: str) -> bool:
+    return reason in await cluster.list_events(name)
 
 
 def test_a_difference_is_one():

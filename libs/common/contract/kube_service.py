@@ -8,8 +8,10 @@ import msgspec
 from libs.common.contract.node import ANNOTATION_VALUE_LIMIT, ApiObject, ObjectMeta
 
 LOAD_BALANCER: Final = "LoadBalancer"
-# Kubernetes' own name: a Service with it may have paid objects in a cloud.
+# A Service with one of these may have paid objects in a cloud. Kubernetes' own controller sets the first, and
+# removes it from every Service that ends, even from one with a class. So those with a class get the second.
 CLEANUP_FINALIZER: Final = "service.kubernetes.io/load-balancer-cleanup"
+CLASS_FINALIZER: Final = "service.cloudprovider.kubernetes.io/talos-ccm-cleanup"
 # Which account has a balancer for this Service, and its id. Whoever may write Services may write it, so a
 # balancer counts only with the tags of this Service.
 BALANCER_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-balancer"
@@ -98,7 +100,17 @@ class KubeService(ApiObject, frozen=True, kw_only=True):
     @property
     def may_have_balancer(self) -> bool:
         """Whether it wants a load balancer, or may still have one."""
-        return self.spec.type == LOAD_BALANCER or CLEANUP_FINALIZER in self.metadata.finalizers
+        return self.spec.type == LOAD_BALANCER or self.has_finalizer
+
+    @property
+    def has_finalizer(self) -> bool:
+        """Whether it has a finalizer of load balancers: of ours, or of Kubernetes' own controller."""
+        return not {CLASS_FINALIZER, CLEANUP_FINALIZER}.isdisjoint(self.metadata.finalizers)
+
+    @property
+    def needed_finalizer(self) -> str:
+        """The finalizer that it needs before something is created for it."""
+        return CLEANUP_FINALIZER if self.spec.load_balancer_class is None else CLASS_FINALIZER
 
 
 def trim_kube_service(service: KubeService) -> KubeService:

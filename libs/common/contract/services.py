@@ -8,7 +8,7 @@ import re
 import msgspec
 
 from libs.common.contract.instances import RECORD_ANNOTATION, RECORD_DIGEST_LABEL
-from libs.common.contract.kube_service import BALANCER_ANNOTATION, CLEANUP_FINALIZER
+from libs.common.contract.kube_service import BALANCER_ANNOTATION, CLASS_FINALIZER, CLEANUP_FINALIZER
 from libs.common.contract.signing_request import KUBELET_SERVING
 from libs.common.contract.subjects import (
     CLOUD_REPORTS,
@@ -315,6 +315,7 @@ CLOUD = ServiceSpec(
     publishes=(f"{CLOUD_REPORTS}.>",),
     owns=(
         "load balancers with the tags of a Service",
+        f"service/metadata.finalizers[{CLASS_FINALIZER}]",
         f"service/metadata.finalizers[{CLEANUP_FINALIZER}]",
         f"service/metadata.annotations[{BALANCER_ANNOTATION}]",
         "service/status.loadBalancer",

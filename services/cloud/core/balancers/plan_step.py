@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from libs.clouds.balancers import Balancer, Ingress
 from libs.clouds.instances import NotFound, Unanswered
-from libs.common.contract.kube_service import CLEANUP_FINALIZER
 from services.cloud.core.balancers.balancer_answers import (
     ABANDON_UNKNOWN,
     View,
@@ -201,9 +200,10 @@ def _end_doubles(view: View, record: BalancerRecord) -> AnyStep | None:
 
 
 def _plan_end(view: View, record: BalancerRecord | None) -> AnyStep:
-    if record is None and not _has_finalizer(view):
+    if record is None and not view.service.has_finalizer:
         return Wait(None, NotSelected())
-    if record is None and view.service.spec.load_balancer_class is None:
+    is_of_class = view.service.spec.load_balancer_class is not None and _has_finalizer(view)
+    if record is None and not is_of_class:
         return Wait(
             None, ForeignController("the finalizer has no record: another controller may have set it")
         )
@@ -308,7 +308,7 @@ def _wait_for_other(view: View, found: Balancer) -> Wait:
 
 
 def _has_finalizer(view: View) -> bool:
-    return CLEANUP_FINALIZER in view.service.metadata.finalizers
+    return view.service.needed_finalizer in view.service.metadata.finalizers
 
 
 def _build_record(view: View, *, id: str = "", create_deadline: datetime | None = None) -> BalancerRecord:  # noqa: A002

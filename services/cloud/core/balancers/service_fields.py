@@ -6,7 +6,10 @@ import msgspec
 
 from libs.clouds.balancers import BalancerRequest, Ingress, Port
 from libs.common.contract.kube_service import (
+    BALANCER_ANNOTATION,
     BALANCER_BLOCKED_CONDITION,
+    CLASS_FINALIZER,
+    CLEANUP_FINALIZER,
     KubeService,
     KubeServiceCondition,
     LoadBalancerIngress,
@@ -50,6 +53,23 @@ def build_ingress_entries(ingress: tuple[Ingress, ...]) -> tuple[LoadBalancerIng
         )
         for each in ingress
     )
+
+
+def build_finalizers(service: KubeService) -> tuple[str, ...]:
+    """Return all finalizers with the needed one, which replaces ours of a former class."""
+    needed = service.needed_finalizer
+    if BALANCER_ANNOTATION in service.metadata.annotations:
+        others = build_released_finalizers(service)
+    else:
+        others = tuple(each for each in service.metadata.finalizers if each != CLASS_FINALIZER)
+    return (*(each for each in others if each != needed), needed)
+
+
+def build_released_finalizers(service: KubeService) -> tuple[str, ...]:
+    """Return all finalizers but ours. If it has both, Kubernetes' own is another controller's."""
+    finalizers = service.metadata.finalizers
+    ours = CLASS_FINALIZER if CLASS_FINALIZER in finalizers else CLEANUP_FINALIZER
+    return tuple(each for each in finalizers if each != ours)
 
 
 def build_conditions(

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from libs.clouds.balancers import UnknownOutcome, WriteRejection, WriteSuccess
 from libs.clouds.instances import CREDENTIAL_ANCHOR, Credential, NotFound, Unanswered
 from libs.common.contract.instances import InstanceAnchor
+from libs.common.contract.kube_service import CLEANUP_FINALIZER
 from services.cloud.core.balancers.balancer_record import BalancerAccount, BalancerRecord
 from services.cloud.core.balancers.balancer_steps import (
     BlockedCondition,
@@ -126,6 +127,8 @@ def test_a_finalizer_without_a_record_stays_where_another_controller_may_have_se
     view = make_view(service, account=account, listing=EMPTY)
     assert blocked_reason(plan_step(view)) == "OtherController"
     own = make_service(finalizer=True, is_deleting=True)
+    foreign = replace(own, metadata=replace(own.metadata, finalizers=(CLEANUP_FINALIZER,)))
+    assert blocked_reason(plan_step(make_view(foreign, listing=EMPTY))) == "OtherController"
     assert plan_step(make_view(own, listing=EMPTY)) == ReleaseService()
     assert plan_step(make_view(own, FOUND, listing=make_listing(BALANCER))) == DeleteBalancer("1")
 

@@ -3,10 +3,14 @@
 from datetime import timedelta
 
 import msgspec
+import pytest
 
 from libs.clouds.balancers import Ingress, Port
 from libs.common.contract.kube_service import (
+    BALANCER_ANNOTATION,
     BALANCER_BLOCKED_CONDITION,
+    CLASS_FINALIZER,
+    CLEANUP_FINALIZER,
     KubeService,
     KubeServiceCondition,
     LoadBalancerIngress,
@@ -15,7 +19,9 @@ from libs.common.contract.kube_service import (
 from services.cloud.core.balancers.balancer_steps import BlockedCondition
 from services.cloud.core.balancers.service_fields import (
     build_conditions,
+    build_finalizers,
     build_ingress_entries,
+    build_released_finalizers,
     build_request,
 )
 from tests.builders import NOW, make_kube_service
@@ -71,3 +77,47 @@ def test_conditions_of_others_stay_and_the_time_is_that_of_the_transition():
     (_, later) = build_conditions(with_conditions(OTHER, ours), changed, NOW + timedelta(hours=1))
     assert (later.reason, later.last_transition_time) == ("CloudRejected", ours.last_transition_time)
     assert build_conditions(with_conditions(ours, OTHER), None, NOW) == (OTHER,)
+
+
+@pytest.mark.parametrize(
+    ("own_class", "has_record", "before", "recorded"),
+    [
+        (None, False, ("foo",), ("foo", CLEANUP_FINALIZER)),
+        ("ours", False, ("foo",), ("foo", CLASS_FINALIZER)),
+        # Kubernetes' own controller still ends its load balancer
+        ("ours", False, (CLEANUP_FINALIZER,), (CLEANUP_FINALIZER, CLASS_FINALIZER)),
+        ("ours", True, (CLEANUP_FINALIZER, CLASS_FINALIZER), (CLEANUP_FINALIZER, CLASS_FINALIZER)),
+        # the class has changed since the record
+        ("ours", True, (CLEANUP_FINALIZER,), (CLASS_FINALIZER,)),
+        (None, True, (CLASS_FINALIZER,), (CLEANUP_FINALIZER,)),
+        (None, False, (CLASS_FINALIZER,), (CLEANUP_FINALIZER,)),
+    ],
+)
+def test_the_finalizer_of_kubernetes_own_controller_is_ours_only_without_a_class(
+    own_class: str | None, has_record: bool, before: tuple[str, ...], recorded: tuple[str, ...]
+):
+    annotations = {BALANCER_ANNOTATION: "record"} if has_record else {}
+    service = make_kube_service(annotations=annotations, finalizers=before, load_balancer_class=own_class)
+    assert build_finalizers(service) == recorded
+    assert build_finalizers(with_finalizers(service, recorded, "record")) == recorded
+
+
+@pytest.mark.parametrize(
+    ("before", "left"),
+    [
+        (("foo", CLEANUP_FINALIZER), ("foo",)),
+        (("foo", CLASS_FINALIZER), ("foo",)),
+        ((CLEANUP_FINALIZER, CLASS_FINALIZER), (CLEANUP_FINALIZER,)),
+    ],
+)
+def test_the_release_of_a_service_leaves_the_finalizers_of_others(
+    before: tuple[str, ...], left: tuple[str, ...]
+):
+    assert build_released_finalizers(make_kube_service(finalizers=before)) == left
+
+
+def with_finalizers(service: KubeService, finalizers: tuple[str, ...], record: str) -> KubeService:
+    metadata = msgspec.structs.replace(
+        service.metadata, finalizers=finalizers, annotations={BALANCER_ANNOTATION: record}
+    )
+    return msgspec.structs.replace(service, metadata=metadata)
