@@ -11,6 +11,7 @@ import msgspec
 
 from libs.common.contract.events import DeadLetter, Event, Leading
 from libs.common.contract.services import SERVICES
+from libs.common.contract.subjects import subject_of
 from libs.common.contract.timestamp import Timestamp
 from libs.common.json_errors import JSON_ERRORS
 
@@ -41,6 +42,11 @@ class LastMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     published_at: Timestamp
     event: Event | None = None
     unreadable: str = ""  # why there is no event
+
+    @property
+    def is_misplaced(self) -> bool:
+        """Whether it claims to be from elsewhere: the key of an account may write any body."""
+        return self.event is not None and subject_of(self.event) != self.subject
 
 
 class StreamSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -70,7 +70,7 @@ def summarize_accounts(nodes: tuple[Node, ...], flow: FlowSnapshot | None) -> tu
     found = {account: AccountStatus(name=account, waiting=tuple(names)) for account, names in waiting.items()}
     for message in flow.accounts:
         report, silent = message.event, (flow.at - message.published_at).total_seconds()
-        if not isinstance(report, AccountReport):
+        if not isinstance(report, AccountReport) or message.is_misplaced:
             continue
         is_silent = silent > _SILENT_SECONDS
         found[report.account] = AccountStatus(

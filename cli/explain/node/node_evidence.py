@@ -176,9 +176,8 @@ def select_last_messages(seen: FlowSnapshot | FlowUnavailable, name: str) -> Las
     found = seen.find_object("node", name)
     if found is None:
         return LastMessages()
-    messages = tuple(
-        filter(None, (found.observed, found.enriched, *found.decided, *found.dead, *found.clouds))
-    )
+    clouds = (message for message in found.clouds if not message.is_misplaced)
+    messages = tuple(filter(None, (found.observed, found.enriched, *found.decided, *found.dead, *clouds)))
     events = [message.event for message in messages]
     return LastMessages(
         observed=next((event for event in events if isinstance(event, NodeObserved)), None),

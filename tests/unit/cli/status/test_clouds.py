@@ -82,6 +82,12 @@ def test_an_account_that_only_records_name_is_shown_and_no_problem():
     assert "Clouds        prod: no report within an hour" in show((READY,), make_flow("web-1"))
 
 
+def test_a_report_in_the_name_of_another_account_is_ignored():
+    forged = msgspec.structs.replace(reporting(failure="x").accounts[0], subject="talosccm.v1.cloud.a.report")
+    flow = msgspec.structs.replace(reporting(), accounts=(forged,))
+    assert summarize_accounts((READY,), flow) == (AccountStatus(name="prod"),)
+
+
 def test_without_nats_or_accounts_nothing_is_said_of_clouds():
     assert "Clouds" not in show((LOST,), FlowUnavailable(reason="no right"))
     assert "Clouds" not in show((make_lost_node(),), make_flow("web-1"))

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import pytest
 
 from cli.cluster.described_node import DescribedNode
@@ -229,3 +230,12 @@ def test_an_account_without_an_answer_is_named_after_the_machine_that_is_silent(
 )
 def test_a_cloud_that_explains_nothing_is_not_mentioned(node: Node, messages: tuple[Event, ...]):
     assert not any(fault.startswith("instance-") for fault in list_faults(node, *messages))
+
+
+def test_a_report_in_the_name_of_another_account_is_ignored():
+    flow = make_flow("web-1", GONE)
+    [about] = flow.objects
+    forged = msgspec.structs.replace(about.clouds[0], subject="talosccm.v1.cloud.other.instance.web-1")
+    about = msgspec.structs.replace(about, clouds=(forged,))
+    last = explain(LOST, flow=msgspec.structs.replace(flow, objects=(about,))).verdict.findings[-1]
+    assert (last.fault, "has reported nothing" in last.cause) == ("instance-unknown", True)
