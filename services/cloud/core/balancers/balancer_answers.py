@@ -52,9 +52,9 @@ def get_listing(view: View) -> Listing | Question:
     return listing
 
 
-def list_own(view: View, listing: Listing) -> tuple[Balancer, ...]:
+def list_own(view: View, listing: Listing | None) -> tuple[Balancer, ...]:
     """Return the listed balancers with the tags of this Service."""
-    if isinstance(listing.answer, Unanswered):
+    if listing is None or isinstance(listing.answer, Unanswered):
         return ()
     return tuple(each for each in listing.answer if each.owner == view.owner)
 

@@ -182,10 +182,7 @@ def _plan_fields(view: View, found: Balancer, ingress: tuple[Ingress, ...] | Non
 
 def _end_doubles(view: View, record: BalancerRecord) -> AnyStep | None:
     """A double was created by a request whose answer was lost. Only the recorded balancer stays."""
-    listing = view.listing
-    if listing is None or listing.generation != view.credential.generation:
-        return None
-    for double in list_own(view, listing):
+    for double in list_own(view, view.listing):
         if double.id == record.id or any(double.id == gone for gone, _ in view.memory.deleted):
             continue
         found = get_balancer(view, double.id)

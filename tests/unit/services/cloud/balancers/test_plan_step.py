@@ -52,6 +52,7 @@ from tests.balancers import (
     OTHER_OWNER,
     SILENCE,
     WRITE_SECONDS,
+    VersionPlanner,
     at,
     make_anchor_lookup,
     make_balancer,
@@ -106,6 +107,7 @@ def blocked_reason(step: Any) -> str:
         make_service(is_deleting=True),
         make_service(record=replace(RECORDED, account="other"), is_deleting=True),
         make_service(record=replace(RECORDED, account="other"), own_class="other"),
+        make_service(record=replace(RECORDED, account="other"), own_class="other", abandon="1"),
     ],
 )
 def test_a_service_that_is_not_this_accounts_is_left_alone(service: Any):
@@ -256,10 +258,26 @@ def test_an_invalid_field_prevents_the_creation(service: Any):
 
 
 @pytest.mark.parametrize("record", [None, RESERVED])
-def test_addresses_of_another_controller_stop_the_creation(record: BalancerRecord | None):
+@pytest.mark.parametrize("state", ["unsent", "rejected"])
+def test_addresses_of_another_controller_stop_the_creation(record: BalancerRecord | None, state: Any):
     service = make_service(record=record, ingress=(ADDRESS,))
-    view = make_view(service, memory=UNSENT, listing=EMPTY)
+    memory = replace(UNSENT, attempt=CreateAttempt(deadline=DEADLINE, state=state))
+    view = make_view(service, memory=memory, listing=EMPTY)
     assert blocked_reason(plan_step(view)) == "OtherController"
+
+
+def test_nothing_is_created_before_all_names_are_known():
+    for service in (make_service(), make_service(record=RESERVED)):
+        view = make_view(service, memory=UNSENT, listing=EMPTY, parsed=SILENCE)
+        assert plan_step(view) == Wait(at(10), Unready(SILENCE))
+
+
+def test_a_create_of_before_says_nothing_about_a_later_record():
+    memory = remember_create(WriteSuccess(balancer_id="1"), ended_at=at(-1))
+    later = make_service(record=replace(RECORDED, id="9"), is_deleting=True)
+    assert plan_step(make_view(later, memory=memory)) == ReadBalancer("9")
+    reserved = make_service(record=replace(RESERVED, create_deadline=at(59)), is_deleting=True)
+    assert plan_step(make_view(reserved, memory=memory)) == ListBalancers()
 
 
 def test_the_oldest_balancer_is_recorded_if_none_is():
@@ -472,6 +490,11 @@ def test_a_double_is_deleted_if_the_recorded_balancer_exists():
     assert isinstance(wait_reason(plan_step(make_view(service, untagged, listing=listing))), Settled)
     gone = make_lookup("2", NotFound())
     assert isinstance(wait_reason(plan_step(make_view(service, gone, listing=listing))), Settled)
+    drifted = make_lookup("1", make_balancer(details="v0"))
+    assert isinstance(plan_step(make_view(service, found, drifted, listing=listing)), DeleteBalancer)
+    deleted = Memory(led_since=LONG_AGO, deleted=frozenset({("2", 1)}))
+    listed_late = make_view(service, memory=deleted, listing=listing)
+    assert isinstance(wait_reason(plan_step(listed_late)), Settled)
     missing = make_view(service, found, MISSING, listing=make_listing(double))
     assert plan_step(missing) == ReadAnchor(ANCHOR)
 
@@ -596,12 +619,27 @@ def test_a_credential_that_is_rejected_is_a_condition():
     assert plan_step(replace(silent, now=at(10))) == ReadBalancer("1")
 
 
+def test_addresses_that_this_process_wrote_are_its_own():
+    memory = Memory(led_since=LONG_AGO, ingress=(ADDRESS,))
+    view = make_view(make_recorded(), listing=make_listing(BALANCER), memory=memory)
+    assert isinstance(wait_reason(plan_step(view)), Settled)
+    moved = Memory(led_since=LONG_AGO, ingress=(replace(ADDRESS, ip="192.0.2.9"),))
+    former = make_service(record=RECORDED, ingress=(replace(ADDRESS, ip="192.0.2.9"),))
+    expected = WriteStatus(ingress=(ADDRESS,), condition=None)
+    assert plan_step(replace(view, service=former, memory=moved)) == expected
+    emptied = Memory(led_since=LONG_AGO, ingress=())
+    ending = make_service(record=RECORDED, is_deleting=True)
+    assert plan_step(make_view(ending, FOUND, memory=emptied)) == DeleteBalancer("1")
+
+
 # ---- the end
 
 ENDINGS = {
     "deleted": make_service(record=RECORDED, is_deleting=True),
     "another type": make_service(record=RECORDED, kind="ClusterIP"),
     "another class": make_service(record=RECORDED, own_class="other"),
+    "without a class": make_service(record=RECORDED, own_class=None),
+    "without its finalizer": make_service(record=RECORDED, kind="ClusterIP", finalizer=False),
 }
 
 
@@ -713,6 +751,19 @@ def test_a_protected_balancer_is_released_and_stays():
     assert plan_step(make_view(service, make_lookup("1", protected))) == release
     released = make_lookup("1", replace(protected, owner=None))
     assert plan_step(make_view(service, released, listing=EMPTY)) == ReleaseService()
+
+
+class _NoRelease(VersionPlanner):
+    """A cloud that cannot release what it protects."""
+
+    def plan_release(self, balancer: Any) -> tuple[str, ...]:
+        return ()
+
+
+def test_a_protected_balancer_that_cannot_be_released_keeps_the_finalizer():
+    protected = make_lookup("1", make_balancer(is_protected=True))
+    view = make_view(ENDINGS["deleted"], protected, planner=_NoRelease())
+    assert isinstance(wait_reason(plan_step(view)), Busy)
 
 
 @pytest.mark.parametrize(
