@@ -25,6 +25,7 @@ _LONGEST: Final = (
     "integration/test_status",
     "integration/test_ownership",
     "integration/test_stuck_nodes",
+    "integration/test_balancer_conformance",
     "integration/test_telemetry_run",
     "integration/test_process",
     "integration/test_doctor",
