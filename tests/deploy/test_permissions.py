@@ -29,7 +29,6 @@ EVERYTHING = ChartValues(
         "enabledControllers": [
             "*",
             *(spec.controller.name for spec in SERVICES if not spec.runs_by_default),
-            "service",
         ],
         "services.watcher.extraArgs": list(PATIENT_LEASE),
         "services.ipam.extraArgs": [
@@ -39,9 +38,10 @@ EVERYTHING = ChartValues(
         "services.lifecycle.extraArgs": [*PATIENT_LEASE, *QUICK],
     }
 )
-RIGHTS: dict[str, tuple[PolicyRule, ...]] = {wiring.service: wiring.policy_rules for wiring in SERVICES} | {
-    "nats": bootstrap_rights(ResourceNames(namespace=NAMESPACE, prefix=PREFIX))
-}
+# No account has load balancers here: test_balancer_kubernetes has the rights for them.
+RIGHTS: dict[str, tuple[PolicyRule, ...]] = {
+    wiring.service: tuple(rule for rule in wiring.policy_rules if not rule.controller) for wiring in SERVICES
+} | {"nats": bootstrap_rights(ResourceNames(namespace=NAMESPACE, prefix=PREFIX))}
 
 
 @pytest.fixture(scope="module")
