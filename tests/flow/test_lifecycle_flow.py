@@ -215,7 +215,7 @@ async def test_who_lost_the_lease_and_does_not_know_it_yet_deletes_nothing(flow:
         node = await flow.add_lost_node()
         await flow.patch(LEASE, {"spec": {"holderIdentity": "another"}})
         await flow.publish_proof(node, then="kept")
-        await flow.wait_for_decision("web-1", "kept", "another holds the Lease now")
+        await flow.wait_for_decision("web-1", "limited", "another holds the Lease now")
         assert service.replica_status().leading_for is not None, "it does not know yet"
         assert await flow.get_node("web-1") is not None
 
@@ -255,9 +255,9 @@ async def test_no_more_than_the_cap_are_deleted_in_an_hour_restarts_included(flo
 
         await wait_until(all_are_decided, "all are decided")
         left = [node for node in nodes if await flow.get_node(node.name)]
-        assert (outcomes, len(left)) == (["deleted"] * 2 + ["kept"] * 3, 3)
+        assert (outcomes, len(left)) == (["deleted"] * 2 + ["limited"] * 3, 3)
     async with flow.run_lifecycle(max_deletions_per_hour=2):
-        await flow.publish_proof(left[0], then="kept")
+        await flow.publish_proof(left[0], then="limited")
         await flow.wait_for_decision(left[0].name, "limited", "2 in the last hour")
         assert await flow.get_node(left[0].name) is not None
         flow.clock.advance(3600)
@@ -270,11 +270,11 @@ async def test_where_the_record_cannot_be_read_or_written_nothing_is_deleted(flo
         await flow.patch(LEASE, {"metadata": {"annotations": {ANNOTATION: "nonsense"}}})
         node = await flow.add_lost_node()
         await flow.publish_proof(node, then="kept")
-        await flow.wait_for_decision("web-1", "kept", "is invalid")
+        await flow.wait_for_decision("web-1", "limited", "is invalid")
         await flow.patch(LEASE, {"metadata": {"annotations": {ANNOTATION: "[]"}}})
         flow.server.faults.inject(EmptyClose(), verb="update", resource="leases")
         await flow.publish_replacement(node)
-        await flow.wait_for_decision("web-1", "kept", "cannot write the record of deletions")
+        await flow.wait_for_decision("web-1", "limited", "cannot write the record of deletions")
         assert await flow.get_node("web-1") is not None
         flow.server.faults.clear()
         await flow.publish_replacement(node)
