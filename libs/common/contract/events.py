@@ -1,5 +1,6 @@
 """The schema of every message: frozen structs, tagged with a version, JSON on the wire."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -286,7 +287,7 @@ class AccountReport(
     account: str
     provider: str
     failure: str = ""  # why the cloud does not answer, in words for an operator; "" if it does
-    instances: dict[str, int] = {}  # state, as in the metric talosccm_cloud_instances -> number of Nodes
+    instances: Mapping[str, int] = {}  # state, as in the metric talosccm_cloud_instances -> number of Nodes
     # the cloud's own count of requests, shared by all clients of the project; None where it reports none
     requests_left: int | None = None
     rate_limit: int | None = None
