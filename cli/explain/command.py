@@ -1,4 +1,4 @@
-"""The click commands `talos-ccm explain csr` and `talos-ccm explain node`."""
+"""The click commands `talos-ccm explain csr`, `talos-ccm explain node` and `talos-ccm explain service`."""
 
 import sys
 from pathlib import Path
@@ -40,14 +40,18 @@ class _ExplainGroup(click.Group):
         if self.get_command(ctx, args[0]) is None and not name.startswith("-"):
             is_request = name.startswith("csr-") or kind.startswith(("csr", "certificatesigningrequest"))
             kinds = ("csr", "node") if is_request else ("node", "csr")
+            if kind in ("service", "services", "svc"):
+                kinds = ("service", "node")
             first, second = (f"  talos-ccm explain {each} {name}" for each in kinds)
             ctx.fail(f"'{args[0]}' is not a subcommand. Did you mean one of these?\n{first}\n{second}")
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_ExplainGroup, short_help="Explain the state of a Node or a certificate signing request.")
+@click.group(
+    cls=_ExplainGroup, short_help="Explain the state of a Node, a request for a certificate or a Service."
+)
 def explain() -> None:
-    """Explain the state of a Node or a certificate signing request."""
+    """Explain the state of a Node, a certificate signing request or the load balancer of a Service."""
 
 
 @explain.command(short_help="Explain a kubelet's request for a serving certificate.")
@@ -199,4 +203,52 @@ def node(*, output: str, cloud_config: Path | None, **source: Any) -> None:
         explanation = explain_node_evidence(gather_node_evidence(NodeQuery(**source), file), policy)
         lines = format_explanation(explanation, explanation.evidence.at)
         print_result(output, lines, node_explanation_to_json(explanation))
+        sys.exit(explanation.exit_status)
+
+
+@explain.command(short_help="Explain what the load balancer of a Service waits for.")
+@click.argument("name", metavar="[NAMESPACE/]NAME")
+@click.option(
+    "--namespace",
+    "-n",
+    default="default",
+    show_default=True,
+    metavar="NAME",
+    help="Namespace of the Service. One before NAME has precedence.",
+)
+@access_options.KUBERNETES_OPTIONS
+@access_options.output_option()
+def service(*, name: str, namespace: str, kubeconfig: Path | None, context: str, output: str) -> None:
+    """Explain the load balancer of the Service NAME: whether an account of this controller has it, what it
+    waits for, with cause and fix, its invalid annotations, its targets and the Nodes that are left out.
+
+    A kubeconfig is enough: the Service has all that its account reports. Nothing is changed.
+
+    \b
+    Exit status:
+      0  it is as desired, in progress, or belongs to another controller
+      1  it has a problem
+      2  unknown: no access to the cluster, no such Service, or invalid
+         arguments
+
+    \b
+    Examples:
+      talos-ccm explain service shop/web
+      talos-ccm explain service web --namespace shop -o json
+    """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
+    with run_command("Querying the cluster"):
+        from cli.cluster.query import ClusterQuery  # noqa: PLC0415 - `--help` need not load it
+        from cli.explain.service.from_cluster import gather_service_evidence  # noqa: PLC0415
+        from cli.explain.service.output import (  # noqa: PLC0415
+            format_service_explanation,
+            service_explanation_to_json,
+        )
+        from cli.explain.service.service_explanation import explain_service  # noqa: PLC0415
+        from cli.lines import print_result  # noqa: PLC0415
+
+        place, _, bare = name.rpartition("/")
+        query = ClusterQuery(kubeconfig=kubeconfig, context=context, namespace=place or namespace)
+        explanation = explain_service(gather_service_evidence(query, bare))
+        lines = format_service_explanation(explanation)
+        print_result(output, lines, service_explanation_to_json(explanation))
         sys.exit(explanation.exit_status)

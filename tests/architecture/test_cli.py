@@ -68,6 +68,16 @@ def test_explain_node_uses_the_decisions_of_the_services():
     } <= imported
 
 
+def test_explain_service_uses_the_decisions_of_the_account():
+    imported = {name for source in sources("cli/explain/service") for name in imported_services(source)}
+    modules = (
+        "balancer_record.is_selected",
+        "select_targets.select_targets",
+        "balancer_status.find_condition",
+    )
+    assert {f"services.cloud.core.balancers.{name}" for name in modules} <= imported
+
+
 def test_the_cluster_is_read_and_never_written():
     """No module calls a method of the Kubernetes client that writes; `exec` runs only `talos-ccm inside`."""
     reads = {"close", "get_config_map", "get_lease", "list_page", "fetch_server_identity", "transport"}
@@ -115,6 +125,7 @@ READERS = {
     "cli.doctor.read_installation",
     "cli.explain.csr.from_cluster",
     "cli.explain.node.from_cluster",
+    "cli.explain.service.from_cluster",
     "cli.inside.flow_client",
     "cli.inside.flow_reader",
     "cli.inside.talos_probe",

@@ -61,7 +61,16 @@ def test_on_a_terminal_no_line_is_too_wide_and_none_has_control_characters(case:
     assert text.replace("\n", "").isprintable()
 
 
-COMMANDS: Final = ("config check", "doctor", "explain csr", "explain node", "render", "status", "status ipam")
+COMMANDS: Final = (
+    "config check",
+    "doctor",
+    "explain csr",
+    "explain node",
+    "explain service",
+    "render",
+    "status",
+    "status ipam",
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,1 @@
+"""`talos-ccm explain service`: whose Service it is, and what its load balancer waits for."""

@@ -1,0 +1,129 @@
+"""The explanation of a Service as text, the same on a terminal and in a pipe, or as JSON. Pure."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from rich.text import Text
+
+from cli.cluster.unavailable import Unavailable, list_known
+from cli.doctor.findings import format_names
+from cli.explain.layout import format_time, quote_text
+from cli.explain.service.service_explanation import ServiceExplanation, ServiceState, group_left_out
+from cli.layout import blank_line, format_field, pluralize
+from cli.lines import Line
+from libs.common.contract.kube_service import CLASS_FINALIZER, CLEANUP_FINALIZER
+from services.cloud.core.balancers.balancer_record import BalancerRecord
+
+_LONGEST: Final = 1200  # maximum characters of a text from outside
+_MOST_EVENTS: Final = 6
+_STATES: Final[dict[ServiceState, tuple[str, str]]] = {
+    "well": ("healthy", "green"),
+    "moving": ("in progress", "yellow"),
+    "another's": ("not handled by this controller", "dim"),
+    "unknown": ("unknown: the flags of the accounts' processes cannot be read", "cyan"),
+    "stuck": ("", "red"),
+}
+
+
+def format_service_explanation(explanation: ServiceExplanation) -> Iterator[Line]:
+    """Yield the lines: problems, account, balancer, targets, Events."""
+    service = explanation.evidence.service
+    text, style = _STATES[explanation.state]
+    what = explanation.findings[0].what if explanation.findings else text
+    name = f"{service.metadata.namespace}/{service.name}"
+    yield Line(0, Text.assemble((name, "bold"), " is ", (what, style)))
+    for number, finding in enumerate(explanation.findings):
+        if number:
+            yield format_field("Also", finding.what, "red")
+        yield format_field("Cause", quote_text(finding.cause, _LONGEST))
+        yield format_field("Fix", quote_text(finding.fix, _LONGEST), "bold")
+    if explanation.abandon_command:
+        yield format_field(
+            "Give up",
+            "Only if no token ever returns: the Service ends, and its load balancer stays. It costs money "
+            "until you delete it at the cloud.",
+        )
+        yield Line(2, Text(explanation.abandon_command), is_unbroken=True)
+    yield blank_line()
+    yield from _format_fields(explanation)
+    yield from _format_targets(explanation)
+    yield from _format_events(explanation)
+
+
+def _format_fields(explanation: ServiceExplanation) -> Iterator[Line]:
+    service, record, process = explanation.evidence.service, explanation.record, explanation.process
+    yield format_field("Type", quote_text(service.spec.type))
+    yield format_field("Class", quote_text(service.spec.load_balancer_class or "none"))
+    if process is not None:
+        yield format_field("Account", f"{process.account.name} ({process.provider}), {process.workload}")
+    elif isinstance(explanation.evidence.accounts, Unavailable):
+        yield format_field("Account", explanation.evidence.accounts.explanation, "cyan")
+    else:
+        yield format_field("Account", quote_text(record.account) if record else "none of this controller")
+    if record is not None:
+        yield format_field("Load balancer", _describe_record(record))
+    addresses = [each.ip or each.hostname for each in service.status.load_balancer.ingress]
+    yield format_field("Addresses", ", ".join(map(quote_text, addresses)) or "none")
+    finalizers = [
+        each for each in service.metadata.finalizers if each in (CLEANUP_FINALIZER, CLASS_FINALIZER)
+    ]
+    yield format_field("Finalizer", ", ".join(finalizers) or "none")
+    if service.metadata.deletion_timestamp:
+        yield format_field(
+            "Deleted", format_time(service.metadata.deletion_timestamp, explanation.evidence.at)
+        )
+    for field in explanation.invalid:
+        yield format_field("Invalid", quote_text(str(field), _LONGEST), "red")
+
+
+def _describe_record(record: BalancerRecord) -> str:
+    if record.create_deadline is None:
+        return quote_text(record.id)
+    return f"none recorded; a create ends by {record.create_deadline:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _format_targets(explanation: ServiceExplanation) -> Iterator[Line]:
+    selection = explanation.selection
+    if selection is None:
+        return
+    nodes = len(list_known(explanation.evidence.nodes))
+    count = len(selection.targets | selection.undecided)
+    yield format_field("Targets", f"{count} of {pluralize(nodes, 'Node')}")
+    for reason, names in group_left_out(selection).items():
+        yield format_field("", f"left out: {format_names(names)}: {reason}")
+
+
+def _format_events(explanation: ServiceExplanation) -> Iterator[Line]:
+    events, at = explanation.evidence.events, explanation.evidence.at
+    yield blank_line()
+    yield Line(0, Text("Last Events", style="bold"))
+    if isinstance(events, Unavailable):
+        yield Line(2, Text(events.explanation, style="cyan"))
+    for each in list_known(events)[:_MOST_EVENTS]:
+        text = quote_text(each.message, _LONGEST)
+        yield Line(2, Text(text), Text(f"{format_time(each.at, at)}  {quote_text(each.reason)}  "))
+
+
+def service_explanation_to_json(explanation: ServiceExplanation) -> dict[str, Any]:
+    """Return the same content as the text output. Kubernetes names are as in Kubernetes."""
+    evidence, process, selection = explanation.evidence, explanation.process, explanation.selection
+    service = evidence.service
+    return {
+        "namespace": service.metadata.namespace,
+        "name": service.name,
+        "state": explanation.state,
+        "problems": explanation.findings,
+        "abandonCommand": explanation.abandon_command or None,
+        "loadBalancerClass": service.spec.load_balancer_class,
+        "account": process.account.name if process else None,
+        "provider": process.provider if process else None,
+        "record": explanation.record,
+        "ingress": service.status.load_balancer.ingress,
+        "finalizers": service.metadata.finalizers,
+        "deletionTimestamp": service.metadata.deletion_timestamp,
+        "invalidAnnotations": {each.field: each.reason for each in explanation.invalid},
+        "targets": len(selection.targets | selection.undecided) if selection else None,
+        "leftOutNodes": group_left_out(selection) if selection else None,
+        "events": list_known(evidence.events),
+        "conditions": service.status.conditions,
+    }
