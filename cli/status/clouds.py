@@ -1,6 +1,6 @@
 """Cloud accounts: whether each cloud answers, its instances, and Nodes that the limit keeps. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -26,7 +26,7 @@ class AccountStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str
     provider: str = ""  # "": it has not reported for an hour
     problem: str = ""  # why it proves nothing now
-    instances: dict[str, int] = {}  # state -> Nodes
+    instances: Mapping[str, int] = {}  # state -> Nodes
     requests_left: int | None = None  # of `rate_limit`
     rate_limit: int | None = None
     waiting: tuple[str, ...] = ()  # the Nodes of deleted servers that the limit of deletions keeps

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,7 +48,9 @@ class ReportPublisher:
         self._reports: dict[str, AnyInstanceEvent] = {}  # by subject
         self._due: dict[str, float] = {}
         self._account_due = 0.0
-        self._account_news: tuple[str, dict[str, int]] | None = None  # of the last report about the account
+        self._account_news: tuple[str, Mapping[str, int]] | None = (
+            None  # of the last report about the account
+        )
         self._failure = ""
 
     def problems(self) -> tuple[str, ...]:
