@@ -121,7 +121,7 @@ def _find_target(node: Node, rules: TargetRules) -> Target | LeftOutReason:
     provider_id = node.spec.provider_id
     if not provider_id:
         return "no_provider_id"
-    if rules.address_prefixes and provider_id.startswith(rules.address_prefixes):
+    if provider_id.startswith(rules.address_prefixes):
         address = _find_address(node, rules)
         return Target(address=address) if address else "no_address"
     instance_id = rules.parse_provider_id(provider_id)

@@ -222,7 +222,31 @@ def test_an_absent_balancer_proves_nothing_by_the_credential_of_another_project(
         blocked_reason(plan_step(make_view(service, anchor_lookup=elsewhere, **fields))) == "ProjectNotProven"
     )
     silent = make_anchor_lookup(SILENCE, at_second=122)
-    assert wait_reason(plan_step(make_view(service, anchor_lookup=silent, **fields))) == Unready(SILENCE)
+    view = make_view(service, anchor_lookup=silent, **fields)
+    assert plan_step(view) == Wait(at(132), Unready(SILENCE))
+    assert plan_step(replace(view, now=at(132))) == ReadAnchor(ANCHOR)
+
+
+def test_the_credential_that_sent_a_create_needs_no_witness_for_its_absence():
+    memory = remember_create(UnknownOutcome(reason="no answer"))
+    fields: dict[str, Any] = {"now": at(125), "memory": memory, "lease_until": at(1000)}
+    service = make_service(record=RESERVED)
+    own = make_view(service, listing=make_listing(at_second=121), **fields)
+    assert isinstance(plan_step(own), RecordBalancer)
+    other = make_listing(at_second=121, generation=2)
+    renewed = make_view(service, listing=other, credential=RENEWED, **fields)
+    assert plan_step(renewed) == ReadAnchor(ANCHOR)
+
+
+@pytest.mark.parametrize(
+    "service", [make_service(), make_service(record=RESERVED), make_service(finalizer=True, is_deleting=True)]
+)
+def test_a_listing_without_an_answer_proves_nothing(service: Any):
+    view = make_view(service, listing=make_listing(answer=SILENCE))
+    assert plan_step(view) == Wait(at(10), Unready(SILENCE))
+    assert plan_step(replace(view, now=at(10))) == ListBalancers()
+    recorded = make_view(make_recorded(), FOUND, listing=make_listing(answer=SILENCE))
+    assert isinstance(wait_reason(plan_step(recorded)), Settled)
 
 
 def test_a_rejected_create_is_repeated_after_a_pause_with_another_deadline():
@@ -692,6 +716,11 @@ def test_not_found_after_a_delete_is_no_proof():
         (RECORDED, {"anchor_lookup": make_anchor_lookup(generation=2)}, ReadAnchor(ANCHOR)),
         (RECORDED, {"anchor_lookup": make_anchor_lookup(NotFound())}, "ProjectNotProven"),
         (UNANCHORED, {}, "ProjectNotProven"),
+        (
+            replace(RECORDED, anchor=InstanceAnchor(kind="network", id="f1")),
+            {},
+            ReadAnchor(InstanceAnchor(kind="network", id="f1")),
+        ),
         (replace(RECORDED, anchor=InstanceAnchor(kind=CREDENTIAL_ANCHOR, id="f1")), {}, ReleaseService()),
         (replace(RECORDED, anchor=InstanceAnchor(kind=CREDENTIAL_ANCHOR, id="f2")), {}, "ProjectNotProven"),
         (
@@ -812,6 +841,7 @@ def test_answers_of_another_credential_and_those_before_a_write_are_void():
     memory = Memory(led_since=at(1))
     before = make_view(service, FOUND, now=at(2), memory=memory, listing=make_listing(BALANCER))
     assert plan_step(before) == ReadBalancer("1")
+    assert plan_step(replace(before, lookups={})) == ReadBalancer("1")
     ending = make_view(ENDINGS["deleted"], FOUND, now=at(2), memory=memory)
     assert plan_step(ending) == ReadBalancer("1")
     created = make_view(make_service(), now=at(2), memory=memory, listing=EMPTY)

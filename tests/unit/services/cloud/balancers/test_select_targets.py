@@ -155,3 +155,4 @@ def test_a_cloud_with_ipv6_targets_uses_the_first_address_of_any_family():
         provider_id="hrobot://7", addresses=(NodeAddress(type="InternalIP", address="2001:db8::7"),)
     )
     assert select(node, rules=rules).plan(()) == (Target(address="2001:db8::7"),)
+    assert select(UNREACHABLE["no_address"], rules=rules).plan(()) == (ONE,)
