@@ -258,7 +258,7 @@ class CloudCluster:
             return last.startswith("kept") and reason in last
 
         try:
-            await wait_until(is_kept, "", 15)
+            await wait_until(is_kept)
         except AssertionError:
             raise AssertionError(f"{name} is not kept because of {reason!r}, but {last!r}") from None
 

@@ -44,22 +44,19 @@ def answers(fault: str, path: str = ".*") -> Fault:
     return begin
 
 
-@asynccontextmanager
-async def wrong_token(cluster: CloudCluster, name: str) -> AsyncIterator[None]:
-    """The file of the account has a token that opens no project."""
-    account = cluster.accounts["prod"]
-    account.token_file.write_text("f" * 64)
-    yield
-    account.token_file.write_text(account.token)
+def token_of(project: str) -> Fault:
+    """The file of the account has the token of another project; "" = one that opens none."""
 
+    @asynccontextmanager
+    async def begin(cluster: CloudCluster, name: str) -> AsyncIterator[None]:
+        account = cluster.accounts["prod"]
+        account.token_file.write_text(cluster.add_project(project).token if project else "f" * 64)
+        try:
+            yield
+        finally:
+            account.token_file.write_text(account.token)
 
-@asynccontextmanager
-async def token_of_another_project(cluster: CloudCluster, name: str) -> AsyncIterator[None]:
-    """The file of the account has a valid token of another project."""
-    account = cluster.accounts["prod"]
-    account.token_file.write_text(cluster.add_project("foreign").token)
-    yield
-    account.token_file.write_text(account.token)
+    return begin
 
 
 @asynccontextmanager
@@ -82,9 +79,11 @@ def restart(*processes: str) -> Fault:
 @asynccontextmanager
 async def restart_clouds_afterwards(cluster: CloudCluster, name: str) -> AsyncIterator[None]:
     """A rate limit makes each account pause for at least a minute, which its next process does not know."""
-    yield
-    for account in cluster.accounts.values():
-        await cluster.restart_account(account)
+    try:
+        yield
+    finally:
+        for account in cluster.accounts.values():
+            await cluster.restart_account(account)
 
 
 @asynccontextmanager
@@ -158,16 +157,11 @@ async def replayed_reports(cluster: CloudCluster, name: str) -> AsyncIterator[No
         yield
 
 
-# ---- what happens while the machine still answers
+# ---- what happens before the first schedule, while all machines answer
 
 
 async def nothing(cluster: CloudCluster, name: str) -> None:
-    """It falls silent before the first schedule, and not ready."""
-
-
-async def not_ready(cluster: CloudCluster, name: str) -> None:
-    """Only its kubelet is silent."""
-    await cluster.set_not_ready(name)
+    pass
 
 
 async def rebuilt(cluster: CloudCluster, name: str) -> None:
@@ -180,13 +174,11 @@ async def rebuilt(cluster: CloudCluster, name: str) -> None:
         return await cluster.get_record(name) is None
 
     await wait_until(is_void, f"the record of {name} is void")
-    await cluster.silence(name)
 
 
 async def recreated(cluster: CloudCluster, name: str) -> None:
     """The Node has another uid."""
     await cluster.recreate(name)
-    await cluster.silence(name)
 
 
 # ---- the table
@@ -199,17 +191,18 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[Fault, ...]
     kept_for: str  # part of the reason why the Node stays during the faults
     before: Callable[[CloudCluster, str], Awaitable[None]] = nothing
+    machine_answers: bool = False
 
 
 SCHEDULES = (
     Schedule(
         name="wrong-token",
-        faults=(wrong_token, restart("lifecycle", "metadata")),
+        faults=(token_of(""), restart("lifecycle", "metadata")),
         kept_for="unauthorized",
     ),
     Schedule(
         name="another-project",
-        faults=(token_of_another_project, answers("empty_list", "/servers")),
+        faults=(token_of("foreign"), answers("empty_list", "/servers")),
         kept_for="finds neither it nor the witness",
     ),
     Schedule(
@@ -244,9 +237,9 @@ SCHEDULES = (
     ),
     Schedule(
         name="moved-away",
-        before=not_ready,
         faults=(moved_to("nobodys"),),
         kept_for="its machine answers",
+        machine_answers=True,
     ),
     Schedule(
         name="rebuilt",
@@ -279,8 +272,11 @@ async def cluster(
     run_dir = tmp_path_factory.mktemp("cloud-schedules")
     async with open_cluster(control_plane, kubelets, machines, run_dir) as running:
         await running.join(*(f"{each.name}-{end}" for each in SCHEDULES for end in ("stays", "goes")))
-        silent = [f"{each.name}-stays" for each in SCHEDULES if each.before is nothing]
-        await running.silence(*silent, *(f"{each.name}-goes" for each in SCHEDULES))
+        for each in SCHEDULES:
+            await each.before(running, f"{each.name}-stays")
+        answering = [f"{each.name}-stays" for each in SCHEDULES if each.machine_answers]
+        await running.set_not_ready(*answering)
+        await running.silence(*(running.servers.keys() - answering))
         yield running
 
 
@@ -291,7 +287,6 @@ async def test_a_node_whose_server_exists_stays_and_one_whose_server_was_deleted
     stays, goes = f"{schedule.name}-stays", f"{schedule.name}-goes"
     present, since = await cluster.list_names(), cluster.control_plane.audit_mark()
     assert {stays, goes} <= present
-    await schedule.before(cluster, stays)
     async with AsyncExitStack() as faults:
         for fault in schedule.faults:
             await faults.enter_async_context(fault(cluster, stays))
