@@ -23,6 +23,13 @@ class Meta(ObjectMeta, frozen=True, kw_only=True, rename="camel"):
     namespace: str = ""
 
 
+class EnvironmentVariable(msgspec.Struct, frozen=True, kw_only=True):
+    """One element of env; without a value if it comes from elsewhere."""
+
+    name: str
+    value: str = ""
+
+
 class Container(msgspec.Struct, frozen=True, kw_only=True):
     """One container of a pod spec."""
 
@@ -30,6 +37,7 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     image: str = ""
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
+    env: tuple[EnvironmentVariable, ...] = ()
 
     def flag_values(self, flag: str) -> tuple[str, ...]:
         """Return all values of the flag, as `--flag=value` or `--flag value`; "true" without a value."""

@@ -24,6 +24,7 @@ CHECK_NAMES: Final = (  # in the order of importance
     "clock",
     "versions",
     "pod-security",
+    "load-balancers",
     "clouds",
 )
 

@@ -9,6 +9,7 @@ from cli.doctor.checks.clouds import check_clouds
 from cli.doctor.checks.competing_controllers import (
     check_approvers,
     check_cloud_controllers,
+    check_load_balancers,
     check_pod_cidr_allocators,
 )
 from cli.doctor.checks.config_file import check_config_file
@@ -68,6 +69,7 @@ CHECKS: Final = (
     CheckDefinition(
         "pod-security", "Does the namespace admit the pods?", ("namespace_labels",), check_pod_security
     ),
+    CheckDefinition("load-balancers", "Does one controller have each Service?", (), check_load_balancers),
     CheckDefinition("clouds", "Have cloud accounts seen their Nodes' instances?", ("nodes",), check_clouds),
 )
 

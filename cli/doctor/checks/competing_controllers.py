@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
+from cli.cluster.balancer_accounts import AccountProcess, list_accounts
 from cli.cluster.kube_objects import Container, Workload
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable, list_known
@@ -27,6 +28,7 @@ _APPROVERS: Final = re.compile(
 _OURS: Final = "Approved by TalosCloudControllerManager"
 _BY_HAND: Final = ("KubectlApprove",)
 _MANAGER: Final = "kube-controller-manager"
+_BALANCERS_ENABLED: Final = "HCLOUD_LOAD_BALANCERS_ENABLED"  # in the environment of hcloud-ccm
 _SLACK: Final = timedelta(seconds=45)
 _POD_CIDRS: Final = (
     "talosctl --nodes CONTROL_PLANES patch machineconfig --patch @deploy/talos/pod-cidrs-patch.yaml"
@@ -96,6 +98,54 @@ def check_cloud_controllers(seen: InstallationSnapshot) -> Check:
         f"no other cloud controller manager; the holder of Lease {namespace}/{name} is a pod of this "
         "installation"
     )
+
+
+def check_load_balancers(seen: InstallationSnapshot) -> Check:
+    """Check that only one controller has the Services of a class, and those without one."""
+    accounts = [each for each in list_accounts(seen.workloads) if each.is_switched_on]
+    accounts = [each for each in accounts if each.account.load_balancer_class or each.account.is_default]
+    if not accounts:
+        return "no account makes load balancers; another controller may"
+    defaults = [each for each in accounts if each.account.is_default]
+    for name, having in _group_accounts(accounts).items():
+        if len(having) > 1:
+            owners = format_names(f"{each.account.name} in {each.workload}" for each in having)
+            yield Finding.wrong(
+                f"several accounts have the Services {name}: {owners}",
+                "leave them to one account (loadBalancers in the chart value clouds)",
+            )
+    ours = {each.workload for each in accounts}
+    for workload in seen.workloads if defaults else ():
+        if str(workload) not in ours and any(map(_makes_load_balancers, workload.pod.containers)):
+            yield Finding.wrong(
+                f"{workload} and account {defaults[0].account.name} both make load balancers of Services "
+                "without a class",
+                "stop its service controller (--controllers=*,-service-lb-controller; at Hetzner "
+                "HCLOUD_LOAD_BALANCERS_ENABLED=false), or use loadBalancers.class instead of "
+                "loadBalancers.default",
+            )
+    yield from _report_other_installations(seen)
+    names = format_names({each.account.name for each in accounts})
+    return f"no other controller found that makes load balancers of the Services of {names}"
+
+
+def _group_accounts(accounts: list[AccountProcess]) -> dict[str, list[AccountProcess]]:
+    """Return the accounts by the Services that they have, in words."""
+    found: dict[str, list[AccountProcess]] = {}
+    for each in accounts:
+        if each.account.load_balancer_class:
+            found.setdefault(f"of class {each.account.load_balancer_class}", []).append(each)
+        if each.account.is_default:
+            found.setdefault("without a class", []).append(each)
+    return found
+
+
+def _makes_load_balancers(container: Container) -> bool:
+    """Whether it is a cloud controller manager whose service controller runs. "*" selects it there."""
+    names, chosen = ("service-lb-controller", "service"), container.controllers
+    is_off = any(f"-{name}" in chosen for name in names) or not any(name in chosen for name in ("*", *names))
+    disabled = any(each.name == _BALANCERS_ENABLED and each.value == "false" for each in container.env)
+    return not is_off and not disabled and _CLOUD.search(_get_program(container)) is not None
 
 
 def _report_other_installations(seen: InstallationSnapshot) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from cli.cluster.access import open_kube_client
+from cli.cluster.balancer_accounts import AccountProcess, list_accounts
 from cli.cluster.kube_events import EventSummary, KubeEvent, summarize_events
 from cli.cluster.kube_reader import (
     ClusterUnavailable,
@@ -19,7 +20,7 @@ from cli.cluster.lease_state import LeaseState, read_lease_state
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import list_workloads
 from cli.cluster.unavailable import NOT_QUERIED, Unavailable
-from cli.explain.service.service_evidence import AccountProcess, ServiceEvidence, list_accounts
+from cli.explain.service.service_evidence import ServiceEvidence
 from cli.explain.service.service_explanation import find_account
 from libs.common.contract.kube_service import KubeService
 from libs.common.contract.services import get_cloud_lease_name

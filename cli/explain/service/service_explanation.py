@@ -6,8 +6,9 @@ from typing import Final, Literal
 
 import msgspec
 
+from cli.cluster.balancer_accounts import AccountProcess
 from cli.cluster.unavailable import Unavailable, list_known
-from cli.explain.service.service_evidence import AccountProcess, ServiceEvidence
+from cli.explain.service.service_evidence import ServiceEvidence
 from libs.clouds.balancers import InvalidField
 from libs.clouds.hcloud.balancers.annotations import Annotations, ParsedAnnotations, parse_annotations
 from libs.common.contract.instances import BALANCER_PROVIDERS, get_provider

@@ -10,7 +10,16 @@ import pytest
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition
 from cli.cluster.installation import Installation
 from cli.cluster.kube_events import InvolvedObject, KubeEvent
-from cli.cluster.kube_objects import Condition, Container, Meta, PodSpec, PodTemplate, Workload, WorkloadSpec
+from cli.cluster.kube_objects import (
+    Condition,
+    Container,
+    EnvironmentVariable,
+    Meta,
+    PodSpec,
+    PodTemplate,
+    Workload,
+    WorkloadSpec,
+)
 from cli.cluster.pods import ContainerState, ContainerStatus, TerminatedState, WaitingState
 from cli.cluster.unavailable import AbsentObject, Unavailable
 from cli.doctor.checks.competing_controllers import allocates_pod_cidrs
@@ -333,6 +342,36 @@ def certificate_cases() -> Iterator[Case]:
     yield "nats", "wrong", flow(certificates=(shown,)) | {"here": own}, ("not part of the chart",)
 
 
+def balancer_cases() -> Iterator[Case]:
+    """Native controllers leave Services with a class alone, so only those without one have two owners."""
+
+    def account(name: str, *flags: str) -> Workload:
+        args = ("--controllers=service-lb-controller", f"--cloud-account=hcloud/{name}", *flags)
+        container = Container(name="cloud", command=("python", "-m", "services.cloud"), args=args)
+        pod = PodTemplate(spec=PodSpec(containers=(container,)))
+        return Workload(metadata=Meta(name=name, namespace="infra"), spec=WorkloadSpec(template=pod))
+
+    default = account("prod", "--load-balancer-default-account=prod")
+    classed = account("prod", "--load-balancer-class=prod=example.com/lb")
+    native, owned = a_workload(HCLOUD), "without a class"
+    unbalanced = EnvironmentVariable(name="HCLOUD_LOAD_BALANCERS_ENABLED", value="false")
+    pod = PodSpec(containers=(msgspec.structs.replace(native.pod.containers[0], env=(unbalanced,)),))
+    switched_off = msgspec.structs.replace(native, spec=WorkloadSpec(template=PodTemplate(spec=pod)))
+    for workloads, state, words in (
+        ((default,), "ok", ()),
+        ((native,), "ok", ()),
+        ((account("prod"), native), "ok", ()),
+        ((classed, native), "ok", ()),
+        ((default, native), "wrong", ("Deployment infra/other and account prod", owned)),
+        ((default, a_workload(HCLOUD, "--controllers=*,-service-lb-controller")), "ok", ()),
+        ((default, a_workload(HCLOUD, "--controllers=cloud-node")), "ok", ()),
+        ((default, switched_off), "ok", ()),
+        ((default, account("dev", "--load-balancer-default-account=dev")), "wrong", (owned,)),
+        ((classed, account("dev", "--load-balancer-class=dev=example.com/lb")), "wrong", ("of class",)),
+    ):
+        yield "load-balancers", state, {"workloads": workloads}, words
+
+
 def controller_cases() -> Iterator[Case]:
     check = "controllers"
     for image, args, state in (
@@ -408,7 +447,7 @@ CASES: Final = [
     for cases in (
         services_cases, versions_cases, pod_security_cases, rights_cases, config_cases, kubelet_cases,
         talos_cases, clock_cases, nats_cases, certificate_cases, controller_cases, approver_cases,
-        allocator_cases, cloud_cases,
+        allocator_cases, balancer_cases, cloud_cases,
     )
     for case in cases()
 ]  # fmt: skip

@@ -92,7 +92,7 @@ def test_the_words_have_each_fix_and_can_be_read_in_a_pipe():
     text = stream.getvalue()
     assert text.startswith("Release x\n\nWRONG  config")
     assert "       fix: new pods reject the file" in text
-    assert text.endswith("\n14 ok, 1 wrong, 0 unknown\n")
+    assert text.endswith("\n15 ok, 1 wrong, 0 unknown\n")
 
 
 def test_json_has_every_check_in_the_order_of_importance():
