@@ -49,7 +49,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
 
     is_watched: bool = False  # a live watch reports changes
     watch_opened_at: float = LONG_AGO  # a poll in progress when the last watch opened may return older data
-    machine_changed_at: float = LONG_AGO  # when a watch last reported a change
+    machine_changed_at: float = LONG_AGO  # when a watch last reported a change, or ended
 
     @property
     def uid(self) -> str:
@@ -265,9 +265,14 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, is_watched=True, machine_changed_at=timing.now, next_poll_at=next_poll_at)
 
     def watch_ended(self, within: float, timing: Timing) -> "NodeState":
-        """Poll in `within` seconds at the latest, with the whole inventory: no watch reports changes now."""
+        """Poll in `within` seconds at the latest, with the whole inventory: no watch reports changes now.
+
+        A poll that runs now may have been answered before the machine stopped, so another one follows it.
+        """
         state = self.poll_within(within, timing)
-        return replace(state, is_watched=False, inventory=self.inventory.doubtful())
+        return replace(
+            state, is_watched=False, machine_changed_at=timing.now, inventory=self.inventory.doubtful()
+        )
 
     def _due_after_change(self, changed_at: float, intervals: PollIntervals) -> float:
         return max(changed_at + intervals.debounce, self.polled_at + intervals.min_gap)

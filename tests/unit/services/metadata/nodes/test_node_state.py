@@ -303,6 +303,13 @@ def test_the_end_of_a_watch_causes_a_poll():
     assert ended.next_poll_at == T + 12
 
 
+def test_the_end_of_a_watch_during_a_poll_causes_another_one():
+    ended = enriched_node().watch_ended(2.0, at(T + 1.5))
+    polled = then_polled(ended, began=T + 1, now=T + 2)
+    assert polled.next_poll_at < T + 2
+    assert then_polled(polled, began=T + 2, now=T + 3).next_poll_at > T + 30
+
+
 def contents(facts: MachineFacts) -> WatchSnapshot:
     return WatchSnapshot(platform=facts.platform, addresses=facts.addresses, node_name=facts.node_name)
 
