@@ -10,6 +10,7 @@ import msgspec
 
 from libs.clouds.balancers import Balancers, Owner, WriteRejection, WriteResult, WriteSuccess
 from libs.clouds.instances import NotFound as NotInCloud
+from libs.clouds.instances import Unanswered
 from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.kube_service import BALANCER_ANNOTATION, KubeService
 from libs.common.kube.api import KubeApi
@@ -144,12 +145,16 @@ class ServiceReconciler:
                 self.forget(key)
                 return None
             state = self._get_state(key, service)
-            step = plan_step(await self._build_view(service, state))
+            view = await self._build_view(service, state)
+            step = plan_step(view)
             if isinstance(step, Wait):
                 self._report_wait(service, state, step)
                 return _build_outcome(service, step)
             if self.is_dry_run and not isinstance(step, ListBalancers | ReadBalancer | ReadAnchor):
-                log.info("dry run: step not made", extra=self._log_fields(service) | _describe(step))
+                log.info(
+                    "dry run: step not made",
+                    extra=self._log_fields(service) | _describe(step) | _describe_desired(view),
+                )
                 reason = f"dry run: {type(step).__name__}"
                 return ServiceOutcome(uid=service.uid, state="dry-run", reason=reason, until=None)
             await self._make(service, state, step)
@@ -317,6 +322,13 @@ def _name_outcome(result: WriteResult | NotInCloud | None) -> str:
     if isinstance(result, NotInCloud):
         return "not_found"
     return result.kind if isinstance(result, WriteRejection) else "unknown"
+
+
+def _describe_desired(view: BalancerView[Any, Any]) -> dict[str, object]:
+    """Return what all steps would make: a dry run never gets beyond the first one."""
+    if isinstance(view.parsed, Unanswered):
+        return {}
+    return {"desired": str(view.parsed.desired), "targets": len(view.selection.targets)}
 
 
 def _describe(step: Step[Any, Any]) -> dict[str, object]:

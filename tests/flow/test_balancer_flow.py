@@ -307,7 +307,10 @@ async def test_a_rejection_by_the_api_server_is_told_on_the_service(cluster: Bal
 # ---- what must not be written
 
 
-async def test_a_dry_run_writes_nothing(cluster: BalancerCluster):
+async def test_a_dry_run_writes_nothing_and_logs_what_it_would_make(
+    cluster: BalancerCluster, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "services.cloud.service_reconciler")
     async with cluster.run_account(balancer_dry_run=True) as service:
         await cluster.create_service("web")
         await wait_until(
@@ -317,6 +320,10 @@ async def test_a_dry_run_writes_nothing(cluster: BalancerCluster):
     assert not has_finalizer(found)
     assert {each.method for each in cluster.cloud.requests} == {"GET"}
     assert await cluster.list_events("web") == []
+    logged = [each for each in caplog.records if each.message == "dry run: step not made"]
+    fields = {(each.__dict__["step"], each.__dict__["targets"]) for each in logged}
+    assert fields == {("RecordBalancer", 0)}
+    assert "fsn1" in logged[0].__dict__["desired"]
 
 
 async def test_a_load_balancer_of_another_cluster_is_not_touched(cluster: BalancerCluster):
