@@ -144,7 +144,7 @@ def _find_problems(
                 what="kept by an account that does not exist here",
                 cause=f"account {record.account} has its load balancer, and no process has this account",
                 fix=f"Configure account {record.account} again, with a token of the same project. If that "
-                "token never returns, configure the account with any token, and give the load balancer up.",
+                "token never returns, configure it with one of any project, and give the load balancer up.",
             )
         return
     if process is None:

@@ -1,0 +1,110 @@
+"""What `talos-ccm explain service` says first, for each way in which a load balancer can wait."""
+
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from cli.cluster.balancer_accounts import AccountProcess
+from cli.cluster.kube_events import EventSummary
+from cli.cluster.lease_state import LeaseState
+from cli.cluster.unavailable import Unavailable
+from cli.explain.service.output import format_service_explanation, service_explanation_to_json
+from cli.explain.service.service_evidence import ServiceEvidence
+from cli.explain.service.service_explanation import explain_service
+from libs.common.contract.kube_service import (
+    BALANCER_ANNOTATION,
+    BALANCER_BLOCKED_CONDITION,
+    CLASS_FINALIZER,
+    KubeService,
+    KubeServiceCondition,
+    LoadBalancerIngress,
+)
+from services.cloud.core.balancers.balancer_record import BalancerAccount
+from tests.builders import NOW, make_kube_service
+from tests.cli_snapshots import render_lines
+
+CLASS: Final = "example.com/lb"
+RECORD: Final = {BALANCER_ANNOTATION: '{"account":"prod","id":"7"}'}
+PENDING: Final = make_kube_service(load_balancer_class=CLASS)
+DONE: Final = make_kube_service(
+    load_balancer_class=CLASS,
+    annotations=RECORD,
+    finalizers=(CLASS_FINALIZER,),
+    ingress=(LoadBalancerIngress(ip="192.0.2.1", ip_mode="VIP"),),
+)
+ENDING: Final = make_kube_service(
+    load_balancer_class=CLASS, annotations=RECORD, finalizers=(CLASS_FINALIZER,), deleted_at=NOW
+)
+OTHER_CLASS: Final = BalancerAccount(name="prod", load_balancer_class="example.com/other")
+PROD: Final = AccountProcess(
+    account=BalancerAccount(name="prod", load_balancer_class=CLASS),
+    provider="hcloud",
+    workload="Deployment kube-system/cloud-prod",
+    lease_namespace="kube-system",
+    is_ready=True,
+    is_switched_on=True,
+    is_dry_run=False,
+)
+NO_LEASE: Final = LeaseState(lease_name="Lease a/b")
+LEADING: Final = LeaseState(holder="pod_1", renewed_at=NOW, duration_seconds=90, lease_name="Lease a/b")
+
+
+def change(**fields: Any) -> dict[str, Any]:
+    """The evidence with another state of the account's process."""
+    return {"accounts": (msgspec.structs.replace(PROD, **fields),)}
+
+
+def block(service: KubeService, reason: str) -> KubeService:
+    condition = KubeServiceCondition(
+        type=BALANCER_BLOCKED_CONDITION, status="True", reason=reason, message="why"
+    )
+    status = msgspec.structs.replace(service.status, conditions=(condition,))
+    return msgspec.structs.replace(service, status=status)
+
+
+def fail(reason: str) -> dict[str, Any]:
+    return {"events": (EventSummary(reason=reason, message="rate limit", at=NOW),)}
+
+
+CASES: Final[list[tuple[KubeService, dict[str, Any], str, str]]] = [
+    (DONE, {}, "well", "healthy"),
+    (PENDING, {}, "moving", "in progress"),
+    (ENDING, {}, "moving", "in progress"),
+    (PENDING, {"accounts": Unavailable(reason="no right")}, "unknown", "no right"),
+    (make_kube_service(load_balancer_class="io.cilium/bgp"), {}, "another's", "none of this controller"),
+    (make_kube_service(type="ClusterIP"), {}, "another's", "none of this controller"),
+    (make_kube_service(), {}, "stuck", f"Set spec.loadBalancerClass to {CLASS}"),
+    (make_kube_service(), {"accounts": ()}, "stuck", "Configure an account with loadBalancers"),
+    (PENDING, change(is_switched_on=False), "stuck", "Add service-lb-controller to enabledControllers"),
+    (PENDING, change(is_ready=False), "stuck", "cloud-prod has no ready pod"),
+    (PENDING, change(is_dry_run=True), "stuck", "Remove --load-balancer-dry-run"),
+    (PENDING, {"lease": NO_LEASE}, "stuck", "Lease a/b has no holder"),
+    (PENDING, {"at": NOW + timedelta(minutes=2)}, "stuck", "no process leads"),
+    (PENDING, fail("SyncLoadBalancerFailed"), "stuck", "rate limit"),
+    (DONE, fail("EnsuredLoadBalancer"), "well", "healthy"),
+    (block(DONE, "CredentialRejected"), {}, "stuck", "into the Secret of account prod"),
+    (block(DONE, "OtherController"), {}, "stuck", "stop the other one"),
+    (DONE, change(account=OTHER_CLASS), "stuck", "must delete it first"),
+    (ENDING, {"accounts": ()}, "stuck", "talos-ccm-abandon=7"),
+    (block(ENDING, "ProjectNotProven"), {}, "stuck", "talos-ccm-abandon=7"),
+    (msgspec.structs.replace(ENDING, metadata=msgspec.structs.replace(ENDING.metadata, annotations={})),
+     {"accounts": ()}, "stuck", "remove the finalizer by hand"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("service", "other", "state", "words"), CASES)
+def test_cause_and_fix(service: KubeService, other: dict[str, Any], state: str, words: str):
+    given: dict[str, Any] = {"at": NOW, "accounts": (PROD,), "events": (), "nodes": (), "lease": LEADING}
+    explanation = explain_service(ServiceEvidence(service=service, **(given | other)))
+    assert explanation.state == state
+    assert words in render_lines(format_service_explanation(explanation))
+    assert explanation.exit_status == {"stuck": 1, "unknown": 2}.get(state, 0)
+    assert service_explanation_to_json(explanation)["state"] == state
+
+
+def test_a_load_balancer_that_is_to_stay_cannot_be_given_up():
+    blocked = block(DONE, "CredentialRejected")
+    evidence = ServiceEvidence(service=blocked, at=NOW, accounts=(PROD,), lease=LEADING)
+    assert explain_service(evidence).abandon_command == ""
