@@ -4,7 +4,8 @@ import asyncio
 import selectors
 from collections.abc import Coroutine
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from tests.builders import NOW
 
@@ -27,6 +28,8 @@ class ManualClock:
 
 
 ResultT = TypeVar("ResultT")
+_ARRIVAL: Final = 0.001  # real seconds, on the loopback
+_TRANSFER: Final = 0.0001  # seconds of the clock
 
 
 class _JumpingSelector(selectors.SelectSelector):
@@ -49,11 +52,30 @@ class _JumpingSelector(selectors.SelectSelector):
         return ready
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """Serves tasks and timers of one thread; a test must not use real servers or threads on it."""
+class _PatientSelector(_JumpingSelector):
+    """As above, for servers of the same thread: what was sent has to arrive before time passes."""
 
     def __init__(self) -> None:
-        self._clock = _JumpingSelector()
+        super().__init__()
+        self._is_quiet = True  # nothing has arrived since time passed
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = selectors.SelectSelector.select(self, 0 if self._is_quiet else min(timeout or 0, _ARRIVAL))
+        self._is_quiet = not ready
+        if not ready:
+            return super().select(timeout)
+        self.seconds += _TRANSFER  # what follows an answer is later than it
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Serves tasks and timers of one thread; a test must not use threads or other processes on it.
+
+    `has_servers`: a test may use servers that run on it, too.
+    """
+
+    def __init__(self, *, has_servers: bool = False) -> None:
+        self._clock = _PatientSelector() if has_servers else _JumpingSelector()
         super().__init__(self._clock)
 
     def time(self) -> float:
@@ -77,7 +99,7 @@ class VirtualClock:
         return NOW + timedelta(seconds=self() - 1000.0)
 
 
-def run_virtually(work: Coroutine[Any, Any, ResultT]) -> ResultT:
+def run_virtually(work: Coroutine[Any, Any, ResultT], *, has_servers: bool = False) -> ResultT:
     """Run to the end on a loop of its own; return the result."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with asyncio.Runner(loop_factory=partial(VirtualLoop, has_servers=has_servers)) as runner:
         return runner.run(work)

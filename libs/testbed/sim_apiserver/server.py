@@ -6,7 +6,7 @@ import contextlib
 import ssl
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,15 +32,21 @@ from libs.testbed.sim_apiserver.watch_stream import ChangeNotifier, WatchStream
 _BODY_LIMIT = 3 * 1024 * 1024  # bytes
 
 
+def _make_uid() -> str:
+    return str(uuid.uuid4())
+
+
 class SimApiServer:
     """One server; its objects survive a stop."""
 
-    def __init__(self, run_dir: Path, *, has_node_lifecycle: bool = False) -> None:
+    def __init__(
+        self, run_dir: Path, *, has_node_lifecycle: bool = False, new_uid: Callable[[], str] = _make_uid
+    ) -> None:
         self.faults = FaultRules()
         self.containers = ContainerCommands()  # the containers of all pods, for exec
         self.api = SimApi(
             now=lambda: datetime.now(UTC),
-            new_uid=lambda: str(uuid.uuid4()),
+            new_uid=new_uid,
             has_node_lifecycle=has_node_lifecycle,
         )
         self._port = allocate_port()
@@ -54,12 +60,14 @@ class SimApiServer:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def start(cls, run_dir: Path, *, has_node_lifecycle: bool = False) -> AsyncIterator[SimApiServer]:
+    async def start(
+        cls, run_dir: Path, *, has_node_lifecycle: bool = False, new_uid: Callable[[], str] = _make_uid
+    ) -> AsyncIterator[SimApiServer]:
         """Start a server with its credentials in `run_dir`.
 
         `has_node_lifecycle`: a Node that becomes Ready loses its not-ready taint.
         """
-        server = cls(run_dir, has_node_lifecycle=has_node_lifecycle)
+        server = cls(run_dir, has_node_lifecycle=has_node_lifecycle, new_uid=new_uid)
         await server.resume()
         try:
             yield server

@@ -35,6 +35,10 @@ class SimActions:
         """Let the next action with this command end with an error, without an effect."""
         self._failures.append((command, code))
 
+    def fail_no_more(self) -> None:
+        """Let all later actions succeed."""
+        self._failures.clear()
+
     def start(self, command: str, resources: Sequence[Document], effect: Effect) -> Document:
         """Start an action of these objects; return its document as it is now, running."""
         document: dict[str, Any] = {

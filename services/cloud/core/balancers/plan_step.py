@@ -74,7 +74,7 @@ def _plan(view: View) -> AnyStep:
         if is_wanted and is_abandoned(view, record):
             return ReleaseService(abandoned=record.id or ABANDON_UNKNOWN)
         return Wait(None, OtherAccount(record.account) if is_wanted else NotSelected())
-    if record is None and not is_selected(view.service, view.account):
+    if record is None and not is_selected(view.service, view.account) and not _is_listed(view):
         return Wait(None, NotSelected())
     return _plan_present(view, record) if is_wanted else _plan_end(view, record)
 
@@ -200,7 +200,7 @@ def _plan_end(view: View, record: BalancerRecord | None) -> AnyStep:
     if record is None and not view.service.has_finalizer:
         return Wait(None, NotSelected())
     is_of_class = view.service.spec.load_balancer_class is not None and _has_finalizer(view)
-    if record is None and not is_of_class:
+    if record is None and not is_of_class and not _is_listed(view):
         return Wait(
             None, ForeignController("the finalizer has no record: another controller may have set it")
         )
@@ -302,6 +302,11 @@ def _allow(view: View, step: AnyWrite) -> AnyStep:
 def _wait_for_other(view: View, found: Balancer) -> Wait:
     text = f"load balancer {found.id} has tags of another controller, or not those of this Service"
     return Wait(find_next_listing(view), ForeignController(text))
+
+
+def _is_listed(view: View) -> bool:
+    """Whether a balancer has our tags: it is ours, also where somebody has removed the record."""
+    return view.listing is not None and bool(list_own(view, view.listing))
 
 
 def _has_finalizer(view: View) -> bool:

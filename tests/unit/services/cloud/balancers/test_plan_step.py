@@ -103,7 +103,6 @@ def blocked_reason(step: Any) -> str:
     [
         make_service(own_class="other"),
         make_service(kind="ClusterIP"),
-        make_service(kind="ClusterIP", finalizer=True),
         make_service(is_deleting=True),
         make_service(record=replace(RECORDED, account="other"), is_deleting=True),
         make_service(record=replace(RECORDED, account="other"), own_class="other"),
@@ -121,6 +120,12 @@ def test_another_account_ends_its_balancer_before_this_one_begins():
     assert wait_reason(plan_step(view)) == OtherAccount("other")
     given_up = make_view(make_service(record=record, abandon="1"), listing=EMPTY)
     assert plan_step(given_up) == ReleaseService(abandoned="1")
+
+
+@pytest.mark.parametrize("is_deleting", [False, True])
+def test_a_listed_balancer_ends_also_where_somebody_has_removed_the_record(is_deleting: bool):
+    service = make_service(kind="ClusterIP", own_class=None, finalizer=True, is_deleting=is_deleting)
+    assert plan_step(make_view(service, FOUND, listing=make_listing(BALANCER))) == DeleteBalancer("1")
 
 
 def test_a_finalizer_without_a_record_stays_where_another_controller_may_have_set_it():

@@ -1,0 +1,43 @@
+"""Random schedules of faults, crashes and changes: no load balancer is lost, doubled or left."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.clocks import run_virtually
+from tests.model.balancer_cluster import RandomCluster, Scale
+from tests.model.balancer_schedule import run_in_a_folder
+
+# by hand: BALANCER_SCHEDULES=100, or more Services by `python -m tests.model.balancer_run`
+SCHEDULES = int(os.environ.get("BALANCER_SCHEDULES", "1"))
+
+
+@pytest.mark.parametrize("seed", range(SCHEDULES))
+def test_no_schedule_loses_doubles_or_leaves_a_load_balancer(seed: int):
+    result = run_in_a_folder(seed, Scale())
+    assert not result.wrong, (result.wrong, result.story)
+    assert result.idle_listings <= 60, "one list per minute"
+    assert result.idle_others == 0
+    assert result.node_requests <= 2
+    assert result.counts["requests to the cloud"] > 100
+
+
+def test_25_targets_take_no_longer_than_their_actions(tmp_path: Path):
+    seconds = 0.5
+    scale = Scale(services=1, nodes=0, groups=1)
+
+    async def add_targets() -> float:
+        async with RandomCluster.open(0, tmp_path, scale) as world:
+            await world.create_service("web-0", 0)
+            assert await world.wait_until(lambda: not world.list_differences(), 10)
+            world.project.actions.seconds = seconds
+            for number in range(25):
+                world.join(f"node-{number}", 0)
+            assert await world.wait_until(lambda: not world.list_differences(), 10)
+            added = [each for each in world.project.journal if each.command == "add_target"]
+            assert len(added) == 25
+            return added[-1].at + seconds - added[0].at
+
+    took = run_virtually(add_targets(), has_servers=True)
+    assert took <= 1.1 * 25 * seconds
