@@ -17,6 +17,7 @@ from libs.common.client_tls import make_client_context
 
 DEADLINE_SECONDS: Final = 15.0
 MAX_BODY_BYTES: Final = 4 << 20  # a page of 50 servers has 0.3 MB
+_BAD_CREDENTIAL: Final = "the credential has characters that no header may have"
 _LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
 
 AnswerT = TypeVar("AnswerT")
@@ -143,6 +144,8 @@ class HttpReader:
                 credential = await self._authorize()
             if isinstance(credential, Unanswered):
                 return _NotSent(credential)
+            if not all(value.isascii() and value.isprintable() for value in credential.values()):
+                return _NotSent(Unanswered("unauthorized", f"{path}: {_BAD_CREDENTIAL}"))
             headers = {**headers, **credential}
             return await self._request(
                 method, path, read, deadline, is_write=is_write, headers=headers, **options
@@ -174,6 +177,9 @@ class HttpReader:
         started = loop.time()
         if paused := self._budget.why_paused(started):
             return _NotSent(paused)
+        # After its deadline, a write may meet one of the next leader: this process may have stood still.
+        if deadline is not None and started >= deadline:
+            return _NotSent(Unanswered("held_back", f"{path}: not sent before its deadline"))
         self._budget.count_request(started)
         ends_at = min(started + self._deadline_seconds, math.inf if deadline is None else deadline)
         response = await self._send(method, path, ends_at, options)
@@ -208,8 +214,7 @@ class HttpReader:
         except (aiohttp.ClientError, OSError) as error:
             return Unanswered("unreachable", f"{path}: {type(error).__name__}: {error}")
         except ValueError:  # its text could have the credential
-            reason = f"{path}: the credential has characters that no header may have"
-            return _NotSent(Unanswered("unauthorized", reason))
+            return Unanswered("unauthorized", f"{path}: {_BAD_CREDENTIAL}")
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:

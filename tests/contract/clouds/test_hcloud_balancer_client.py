@@ -447,6 +447,16 @@ async def test_a_write_beyond_the_number_per_minute_is_not_sent(account: HcloudA
     await client.close()
 
 
+async def test_a_write_that_begins_after_its_deadline_is_not_sent(account: HcloudAccount):
+    client = Client(account, write_deadline_seconds=-1)
+    await client.ours.get_balancer("5")  # opens the connection, on which a request is sent at once
+    result = await rename(client, "5")
+    assert isinstance(result, WriteRejection)
+    assert result.kind == "held_back"
+    assert client.writes() == []
+    await client.close()
+
+
 async def test_a_missing_credential_and_a_missing_server_send_nothing(account: HcloudAccount, tmp_path: Path):
     for credential, endpoint, kind in (
         (tmp_path / "none", account.server.endpoint, "unauthorized"),
