@@ -20,7 +20,7 @@ from libs.common.observability import metrics
 from libs.common.service.leader_elector import LeaderElector, build_leader_elector
 from libs.common.service.service import Dependencies, run_every, run_together
 from libs.common.service.waiting_objects import NameQueue, WaitingObject, WaitingObjects
-from services.cloud.balancer_reader import BalancerReader
+from services.cloud.balancer_reader import BalancerReader, TermClock
 from services.cloud.core.balancers.balancer_record import BalancerAccount, is_selected
 from services.cloud.core.balancers.target_nodes import TargetNodes
 from services.cloud.service_reconciler import ServiceOutcome, ServiceReconciler
@@ -265,7 +265,8 @@ def build_balancer_controller(
         dependencies,
         set_gauge=metrics.BALANCER_LEADER.labels(account.name).set,
     )
-    reader = BalancerReader(account=account.name, balancers=balancers, cloud=cloud, now=dependencies.now)
+    clock = TermClock(dependencies.now, dependencies.monotonic)
+    reader = BalancerReader(account=account.name, balancers=balancers, cloud=cloud, now=clock)
     event_recorder = EventRecorder(
         kube, component=_COMPONENT, now=dependencies.now, observe_only=settings.is_balancer_dry_run
     )
@@ -280,7 +281,7 @@ def build_balancer_controller(
         leading_until=lambda: elector.lock.leading_until,
         event_recorder=event_recorder,
         monotonic=dependencies.monotonic,
-        now=dependencies.now,
+        now=clock,
         is_dry_run=settings.is_balancer_dry_run,
     )
     return BalancerController(

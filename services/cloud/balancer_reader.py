@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from libs.clouds.balancers import Balancers
@@ -19,6 +19,24 @@ AnswerT = TypeVar("AnswerT")
 VOID_GENERATION: Final = -1  # of a request during which the credential has changed
 
 
+class TermClock:
+    """The time of day at the begin of a term, and what has passed since.
+
+    If somebody sets the time of day back, answers from before a write would seem to be later than it.
+    """
+
+    def __init__(self, now: Callable[[], datetime], monotonic: Callable[[], float]) -> None:
+        self._now, self._monotonic = now, monotonic
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a term: all earlier times are void."""
+        self._began_at, self._began = self._now(), self._monotonic()
+
+    def __call__(self) -> datetime:
+        return self._began_at + timedelta(seconds=self._monotonic() - self._began)
+
+
 @dataclass(eq=False, kw_only=True)
 class BalancerReader:
     """The reads of one account. Services share a listing."""
@@ -26,7 +44,7 @@ class BalancerReader:
     account: str
     balancers: Balancers[Any, Any]
     cloud: Instances
-    now: Callable[[], datetime]
+    now: TermClock
 
     def __post_init__(self) -> None:
         self.listing: Listing | None = None  # the last one

@@ -18,7 +18,7 @@ from libs.common.kube.errors import NotFound
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import ObjectReference
 from libs.common.observability import metrics
-from services.cloud.balancer_reader import VOID_GENERATION, BalancerReader
+from services.cloud.balancer_reader import VOID_GENERATION, BalancerReader, TermClock
 from services.cloud.core.balancers.balancer_record import BalancerAccount, encode_balancer_record
 from services.cloud.core.balancers.balancer_status import ServiceEvent, describe_wait, describe_write
 from services.cloud.core.balancers.balancer_steps import (
@@ -104,7 +104,7 @@ class ServiceReconciler:
     leading_until: Callable[[], float]  # monotonic
     event_recorder: EventRecorder
     monotonic: Callable[[], float]
-    now: Callable[[], datetime]
+    now: TermClock  # also the reader's
     is_dry_run: bool
 
     def __post_init__(self) -> None:
@@ -116,6 +116,7 @@ class ServiceReconciler:
         """Forget everything: another process may have written meanwhile."""
         self._states.clear()
         self.reader.listing = None
+        self.now.restart()
         self.cluster_uid, self._term_began_at = cluster_uid, self.now()
 
     def forget(self, key: str) -> None:

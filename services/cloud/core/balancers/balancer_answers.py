@@ -39,7 +39,12 @@ Question = ListBalancers | ReadBalancer | ReadAnchor | Wait
 def is_current(view: View, answer: Answer, age: timedelta = ANSWER_AGE) -> bool:
     """Whether nothing has made the answer void: a write of ours, another credential, or time."""
     is_of_credential = answer.generation == view.credential.generation
-    return is_of_credential and answer.began_at >= view.memory.valid_from and view.now - answer.began_at < age
+    return is_of_credential and answer.began_at >= view.memory.valid_from and _is_young(view, answer, age)
+
+
+def _is_young(view: View, answer: Answer, age: timedelta = ANSWER_AGE) -> bool:
+    """Whether it is younger than that. One from the future is of another clock, and proves nothing."""
+    return timedelta(0) <= view.now - answer.began_at < age
 
 
 def get_listing(view: View) -> Listing | Question:
@@ -73,7 +78,7 @@ def observe_balancer(view: View, balancer_id: str) -> Balancer | NotFound | Ques
     """As `get_balancer`, but a listing is enough: an idle balancer costs no request of its own."""
     listing, lookup = view.listing, view.lookups.get(balancer_id)
     is_due = listing is None or listing.generation != view.credential.generation
-    if listing is None or is_due or view.now - listing.began_at >= ANSWER_AGE:
+    if listing is None or is_due or not _is_young(view, listing):
         return ListBalancers()
     if is_current(view, listing) and (lookup is None or lookup.began_at < listing.began_at):
         listed = (each for each in list_own(view, listing) if each.id == balancer_id)
@@ -96,7 +101,7 @@ def _wait_after(view: View, answer: Unanswered, asked: Answer) -> Wait | None:
 def find_next_listing(view: View) -> datetime:
     """Return when the next listing is due."""
     listing = view.listing
-    is_due = listing is None or view.now - listing.began_at >= ANSWER_AGE
+    is_due = listing is None or not _is_young(view, listing)
     return (view.now if listing is None or is_due else listing.began_at) + ANSWER_AGE
 
 

@@ -9,6 +9,7 @@ from libs.clouds.balancers import UnknownOutcome, WriteRejection, WriteSuccess
 from libs.clouds.instances import CREDENTIAL_ANCHOR, Credential, NotFound, Unanswered
 from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.kube_service import CLEANUP_FINALIZER
+from services.cloud.core.balancers.balancer_answers import find_next_listing
 from services.cloud.core.balancers.balancer_record import BalancerAccount, BalancerRecord
 from services.cloud.core.balancers.balancer_steps import (
     BlockedCondition,
@@ -853,6 +854,18 @@ def test_answers_of_another_credential_and_those_before_a_write_are_void():
     assert plan_step(created) == ListBalancers()
     assert plan_step(make_view(make_service(), now=at(60), listing=EMPTY)) == ListBalancers()
     assert isinstance(plan_step(make_view(make_service(), now=at(59), listing=EMPTY)), RecordBalancer)
+
+
+def test_answers_from_the_future_prove_nothing():
+    unknown = remember_create(UnknownOutcome(reason="timeout"), ended_at=at(9))
+    later = make_listing(at_second=600)  # as of a create before the clock was set back
+    for service in (make_service(record=RESERVED), make_service(record=RESERVED, is_deleting=True)):
+        sent = make_view(service, now=at(10), memory=unknown, listing=later)
+        assert plan_step(sent) == ListBalancers()
+    idle = make_view(make_recorded(), now=at(-1), listing=make_listing(BALANCER))
+    assert plan_step(idle) == ListBalancers()
+    assert find_next_listing(idle) == at(59)
+    assert plan_step(make_view(ENDINGS["deleted"], FOUND, now=at(-1))) == ReadBalancer("1")
 
 
 def test_a_witness_is_the_recorded_anchor():
