@@ -183,7 +183,7 @@ class BalancerController:
         except Exception as error:
             # A Service contains texts of its owner: a defect that one triggers must not stop the others.
             log.exception("reconcile failed", extra=self._log_fields(key))
-            self._retry(key, f"defect: {error}")
+            self._retry(key, f"defect: {type(error).__name__}")
         else:
             self._failures.pop(key, None)
             self._finish(key, outcome)
@@ -201,6 +201,9 @@ class BalancerController:
             self._wait(key, outcome.uid, outcome.reason, max(0.0, seconds))
 
     def _retry(self, key: str, reason: str, *, is_conflict: bool = False) -> None:
+        service = self._services.get(key)
+        uid = "" if service is None else service.uid
+        self.outcomes[key] = ServiceOutcome(uid=uid, state="waiting", reason=reason, until=None)
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         first = RETRY_FIRST_SECONDS if is_conflict else _RETRY_FIRST_SECONDS
         seconds = backoff_seconds(failures, self.jitter(), first=first, cap=_RETRY_CAP_SECONDS)

@@ -8,7 +8,14 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from libs.clouds.balancers import Balancers, Owner, WriteRejection, WriteResult, WriteSuccess
+from libs.clouds.balancers import (
+    Balancers,
+    Owner,
+    ParsedRequest,
+    WriteRejection,
+    WriteResult,
+    WriteSuccess,
+)
 from libs.clouds.instances import NotFound as NotInCloud
 from libs.clouds.instances import Unanswered
 from libs.common.contract.instances import InstanceAnchor
@@ -19,7 +26,7 @@ from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import ObjectReference
 from libs.common.observability import metrics
 from services.cloud.balancer_reader import VOID_GENERATION, BalancerReader, TermClock
-from services.cloud.core.balancers.balancer_record import BalancerAccount, encode_balancer_record
+from services.cloud.core.balancers.balancer_record import BalancerAccount, encode_balancer_record, is_selected
 from services.cloud.core.balancers.balancer_status import ServiceEvent, describe_wait, describe_write
 from services.cloud.core.balancers.balancer_steps import (
     ChangeBalancer,
@@ -169,8 +176,18 @@ class ServiceReconciler:
         return state
 
     async def _build_view(self, service: KubeService, state: _ServiceState) -> BalancerView[Any, Any]:
-        parsed = self.balancers.read_request(build_request(service))
-        resolved = await self.balancers.resolve_names(parsed)
+        parsed: ParsedRequest[Any] | Unanswered
+        selector = None
+        try:
+            parsed = self.balancers.read_request(build_request(service))
+            selector = parsed.node_selector
+            # Names cost requests, and no other plan needs them.
+            if is_selected(service, self.account) and not service.metadata.deletion_timestamp:
+                parsed = await self.balancers.resolve_names(parsed)
+        except Exception as error:
+            # A Service contains texts of its owner: a defect that one triggers must not stop its end.
+            log.exception("Service not read", extra=self._log_fields(service))
+            parsed = Unanswered("malformed", f"a defect ({type(error).__name__}) in reading the Service")
         now = self.now()
         lease_seconds = min(self.leading_until() - self.monotonic(), 3600.0)
         return BalancerView(
@@ -180,8 +197,8 @@ class ServiceReconciler:
             credential=self.balancers.credential,
             owner=Owner(cluster_uid=self.cluster_uid, service_uid=service.uid),
             planner=self.balancers,
-            parsed=resolved,
-            selection=self.nodes.select(parsed.node_selector, is_followed=self.is_followed()),
+            parsed=parsed,
+            selection=self.nodes.select(selector, is_followed=self.is_followed()),
             listing=self.reader.listing,
             lookups=state.lookups,
             anchor_lookup=state.anchor_lookup,

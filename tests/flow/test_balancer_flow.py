@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from libs.clouds.hcloud.balancers.hcloud_balancers import HcloudBalancers
 from libs.common.bus.memory.bus import MemoryServer
 from libs.common.contract.events import KubeServiceGone, NodeGone, ObservationOrder
 from libs.common.contract.kube_service import BALANCER_ANNOTATION, KubeService
@@ -298,10 +299,49 @@ async def test_a_process_that_receives_no_snapshot_does_not_take_the_lease(clust
 
 
 async def test_a_rejection_by_the_api_server_is_told_on_the_service(cluster: BalancerCluster):
-    async with cluster.run_account(client=DeniedByWebhook):
+    async with cluster.run_account(client=DeniedByWebhook) as service:
         await cluster.create_service("web")
         await cluster.wait_for_event("web", "SyncLoadBalancerFailed")
+        outcomes = get_controller(service).outcomes
+        await wait_until(lambda: "default.web" in outcomes, "an outcome")
+        assert outcomes["default.web"].state == "waiting"
+        assert "admission webhook denied" in outcomes["default.web"].reason
     assert cluster.balancers == []
+
+
+async def test_a_defect_in_reading_a_service_is_told_and_does_not_stop_its_end(
+    cluster: BalancerCluster, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: object) -> None:
+        raise ValueError("text of its owner")
+
+    async with cluster.run_account() as service:
+        await cluster.create_service("web")
+        await cluster.wait_for_address("web")
+        monkeypatch.setattr(HcloudBalancers, "read_request", fail)
+        await cluster.join("web-1")
+        await cluster.wait_for_event("web", "SyncLoadBalancerFailed")
+        outcomes = get_controller(service).outcomes
+        await wait_until(lambda: outcomes["default.web"].state == "waiting", "it waits")
+        reason = outcomes["default.web"].reason
+        assert "ValueError" in reason
+        assert "text of its owner" not in reason
+        await cluster.delete_service("web")
+        await cluster.wait_for_end("web")
+
+
+async def test_the_end_of_a_service_asks_for_no_certificate(cluster: BalancerCluster):
+    cluster.project.add_certificate("www")
+    prefix = "load-balancer.hetzner.cloud/"
+    names = {f"{prefix}protocol": "https", f"{prefix}http-certificates": "www"}
+    async with cluster.run_account():
+        await cluster.create_service("web", annotations=names)
+        await cluster.wait_for_address("web")
+    await cluster.delete_service("web")
+    before = len(cluster.cloud.requests)
+    async with cluster.run_account():
+        await cluster.wait_for_end("web")
+    assert not [each for each in cluster.cloud.requests[before:] if each.path.startswith("/certificates")]
 
 
 # ---- what must not be written

@@ -242,10 +242,11 @@ async def test_certificates_are_found_by_name_and_asked_for_once(client: Client)
 
 
 async def test_an_unknown_certificate_is_an_invalid_field_and_an_outage_no_answer(client: Client):
-    parsed = client.parse((443,), protocol="https", http_certificates="www")
+    parsed = client.parse((443,), protocol="https", http_certificates="www,api,shop")
     resolved = await client.ours.resolve_names(parsed)
     assert isinstance(resolved, ParsedRequest)
     assert [type(each) for each in resolved.invalid] == [InvalidField]
+    assert len(client.server.requests) == 1
     client.server.add_fault("service_error")
     assert isinstance(await client.ours.resolve_names(parsed), Unanswered)
 

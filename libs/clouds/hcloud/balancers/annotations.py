@@ -15,6 +15,10 @@ from libs.common.go_values import parse_bool, parse_duration
 PREFIX: Final = "load-balancer.hetzner.cloud/"
 ENVIRONMENT_PREFIX: Final = "HCLOUD_LOAD_BALANCERS_"
 _MAX_SHOWN: Final = 64
+# A new name costs one request of the account, and each owner of a Service writes this annotation.
+_MAX_CERTIFICATES: Final = 50
+_CERTIFICATE_ID: Final = re.compile(r"[1-9][0-9]{0,18}")
+_MAX_CERTIFICATE_NAME: Final = 255
 _HOSTNAME: Final = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
 )
@@ -159,6 +163,19 @@ def _parse_hostname(text: str) -> str:
     return text
 
 
+def _parse_certificates(text: str) -> tuple[str, ...]:
+    items = _parse_list(text)
+    if len(items) > _MAX_CERTIFICATES or not all(map(_is_certificate, items)):
+        raise ValueError(f"a list of at most {_MAX_CERTIFICATES} certificates, each by its id or name")
+    return items
+
+
+def _is_certificate(item: str) -> bool:
+    if item.isdecimal():
+        return _CERTIFICATE_ID.fullmatch(item) is not None
+    return len(item) <= _MAX_CERTIFICATE_NAME
+
+
 def _parse_certificate_type(text: str) -> str:
     if text.lower() != "uploaded":
         raise ValueError("uploaded, and managed certificates are not supported")
@@ -201,7 +218,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "http_sticky_sessions": Row(parse_bool, ("services",), _HTTP),
     "http_redirect_http": Row(parse_bool, ("services",), ("https",)),
     "certificate_type": Row(_parse_certificate_type, ("services",), ("https",)),
-    "http_certificates": Row(_parse_list, ("services",), ("https",)),
+    "http_certificates": Row(_parse_certificates, ("services",), ("https",)),
     "health_check_protocol": Row(_parse_choice("tcp", "http", "https"), ("services",)),
     "health_check_port": Row(_parse_whole(1, 65535), ("services",)),
     "health_check_interval": Row(_parse_seconds(1, 3600), ("services",)),

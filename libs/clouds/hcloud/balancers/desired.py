@@ -67,10 +67,12 @@ def read_request(request: BalancerRequest, options: BalancerOptions) -> ParsedRe
     for part, field in itertools.chain.from_iterable(checks):
         invalid.append(field)
         frozen |= {part} if part else set()
-    names = tuple(name for name in parsed.values.http_certificates if not name.isdecimal())
+    values = parsed.values
+    given = values.http_certificates if values.protocol == "https" else ()
+    names = tuple(name for name in given if not name.isdecimal())
     desired = DesiredBalancer(
         default_name=_build_name(request.uid),
-        annotations=parsed.values,
+        annotations=values,
         network=options.network,
         services=tuple(_build_service(port, parsed, request) for port in _usable_ports(request)),
         certificate_names=names,
@@ -85,16 +87,19 @@ def read_request(request: BalancerRequest, options: BalancerOptions) -> ParsedRe
             f"port {port.port}/{port.protocol} is left out: Hetzner Cloud balances TCP only"
             for port in left_out
         ),
-        node_selector=None if _is_unreadable("node_selector", parsed) else parsed.values.node_selector,
+        node_selector=None if _is_unreadable("node_selector", parsed) else values.node_selector,
     )
 
 
 def set_certificates(
     parsed: ParsedRequest[DesiredBalancer], ids: Mapping[str, int | None]
 ) -> ParsedRequest[DesiredBalancer]:
-    """Replace the names of certificates; None is the id of a name that the project does not have."""
+    """Replace the names of certificates; None is the id of a name that the project does not have.
+
+    If there is such a name, the others may be absent in `ids`.
+    """
     desired = parsed.desired
-    missing = [name for name in desired.certificate_names if ids[name] is None]
+    missing = [name for name, each in ids.items() if each is None]
     if missing:
         field = invalid_annotation(
             "http_certificates", f"the project has no certificate {', '.join(missing)}"

@@ -105,7 +105,10 @@ class HcloudBalancers:
     async def resolve_names(
         self, parsed: ParsedRequest[DesiredBalancer]
     ) -> ParsedRequest[DesiredBalancer] | Unanswered:
-        """Replace the names of certificates by ids. A found one is not asked for again."""
+        """Replace the names of certificates by ids. A found one is not asked for again.
+
+        The first unknown name ends the requests: more of them would change nothing.
+        """
         ids: dict[str, int | None] = {}
         for name in parsed.desired.certificate_names:
             known = (self.credential.generation, name)
@@ -115,6 +118,8 @@ class HcloudBalancers:
                     return found
                 self._certificates |= {(known[0], each.name): each.id for each in found}
             ids[name] = self._certificates.get(known)
+            if ids[name] is None:
+                break
         return set_certificates(parsed, ids) if ids else parsed
 
     async def list_balancers(self, cluster_uid: str) -> tuple[Balancer, ...] | Unanswered:

@@ -308,6 +308,26 @@ def test_an_http_service_has_its_options():
     assert service_of(parsed_by({"protocol": "http"})).http == HTTP
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["0", "7," + "9" * 20, "9" * 4301, "\u0663", "a" * 256, ",".join(f"c{number}" for number in range(51))],
+    ids=["zero", "beyond-64-bits", "too-long-for-int", "not-ascii", "long-name", "51-names"],
+)
+def test_certificates_that_no_project_has_are_invalid_and_not_asked_for(text: str):
+    parsed = parsed_by({"protocol": "https", "http-certificates": text})
+    [invalid] = invalid_in(parsed)
+    assert invalid.endswith("is not a list of at most 50 certificates, each by its id or name")
+    assert parsed.desired.certificate_names == ()
+    assert "services" in parsed.desired.frozen
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "http", "udp"])
+def test_only_https_asks_for_names_of_certificates(protocol: str):
+    parsed = parsed_by({"protocol": protocol, "http-certificates": "www"})
+    assert parsed.invalid
+    assert parsed.desired.certificate_names == ()
+
+
 def test_certificates_by_name_get_their_ids():
     parsed = parsed_by({"protocol": "https", "http-certificates": "9,www,api"})
     assert parsed.desired.certificate_names == ("www", "api")
