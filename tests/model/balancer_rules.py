@@ -175,7 +175,7 @@ RULES: Final[Mapping[str, Rule]] = {
         faults=Faults(protections=1), violation=_ENDLESS, patches={"_plan_removal": _ignore_protection}
     ),
     "answers from before a write are void": Rule(
-        faults=Faults(), violation=_ENDLESS, patches={"is_current": _is_current_before_writes}
+        faults=Faults(forgeries=1), violation=_ORPHAN, patches={"is_current": _is_current_before_writes}
     ),
     "answers to another credential are void": Rule(
         faults=Faults(swaps=1), violation=_ENDLESS, patches={"is_current": _is_current_for_any_credential}

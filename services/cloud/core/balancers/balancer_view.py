@@ -168,14 +168,14 @@ def remember_write(
             reason=result.reason,
             generation=generation,
         )
-    elif isinstance(step, ChangeBalancer):
+    elif isinstance(step, ChangeBalancer | DeleteBalancer):
         failures = former.failures if former and former.was_accepted else 0
         pause = Pause(
             key=key,
             until=ended_at + _grow_pause(failures),
             failures=failures + 1,
             kind="invalid" if failures else "busy",  # it may show it a moment later
-            reason=f"it accepted {step.change}, and shows another value",
+            reason=_describe_accepted(step),
             generation=generation,
             was_accepted=True,
         )
@@ -228,6 +228,12 @@ def _find_end(
 
 def _grow_pause(failures: int) -> timedelta:
     return min(_FIRST_PAUSE * (1 << min(failures, 10)), _LONGEST_PAUSE)
+
+
+def _describe_accepted(step: ChangeBalancer[Any] | DeleteBalancer) -> str:
+    if isinstance(step, DeleteBalancer):
+        return f"it accepted the deletion of {step.balancer_id}, and still shows it"
+    return f"it accepted {step.change}, and shows another value"
 
 
 def _pause_key(step: CloudWrite[Any, Any]) -> Any:

@@ -487,6 +487,30 @@ def test_a_write_begins_only_if_the_lease_outlives_its_deadline(second: float):
             assert isinstance(step, CreateBalancer | ChangeBalancer | DeleteBalancer)
 
 
+@pytest.mark.parametrize("result", [WriteSuccess(), NotFound()])
+def test_a_balancer_that_the_cloud_still_shows_is_deleted_again_with_growing_pauses(result: Any):
+    memory, now, deletes = Memory(led_since=LONG_AGO), 0.0, []
+    while now < 40:
+        view = make_view(ENDINGS["deleted"], make_lookup("1", BALANCER, at_second=now), memory=memory)
+        step = plan_step(replace(view, now=at(now), listing=make_listing(BALANCER, at_second=now)))
+        if isinstance(step, DeleteBalancer):
+            deletes.append(now)
+            memory = remember_write(memory, step, result, deadline=at(now), ended_at=at(now), generation=1)
+        now += 1
+    assert deletes == [0, 5, 15, 35]
+
+
+def test_a_deletion_that_takes_effect_at_once_is_not_made_again():
+    memory = Memory(led_since=LONG_AGO)
+    step = DeleteBalancer("1")
+    memory = remember_write(memory, step, WriteSuccess(), deadline=at(1), ended_at=at(1), generation=1)
+    view = make_view(ENDINGS["deleted"], FOUND, now=at(1), memory=memory, listing=make_listing(BALANCER))
+    assert plan_step(view) == ReadBalancer("1")
+    gone = replace(view, lookups={"1": make_lookup("1", NotFound(), at_second=1)})
+    assert plan_step(gone) == ListBalancers()
+    assert plan_step(replace(gone, listing=make_listing(at_second=1))) == ReleaseService()
+
+
 def test_a_busy_balancer_is_not_changed():
     busy = make_balancer(details="v0", is_busy=True)
     view = make_view(make_recorded(), make_lookup("1", busy), listing=make_listing(busy))
