@@ -200,7 +200,7 @@ def remember_confirmed(memory: Memory, step: KubeWrite) -> Memory:
         case RecordBalancer() if step.record.create_deadline is not None:
             return replace(memory, attempt=CreateAttempt(deadline=step.record.create_deadline))
         case ReleaseService():
-            return replace(memory, attempt=None)
+            return replace(memory, attempt=None, deleted=frozenset())
         case WriteStatus() if step.ingress is not None:
             return replace(memory, ingress=step.ingress)
     return memory

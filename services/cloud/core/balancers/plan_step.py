@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from libs.clouds.balancers import Balancer, Ingress
 from libs.clouds.instances import NotFound, Unanswered
+from libs.common.contract.kube_service import CLASS_FINALIZER, LOAD_BALANCER
 from services.cloud.core.balancers.balancer_answers import (
     ABANDON_UNKNOWN,
     View,
@@ -56,6 +57,10 @@ _BUSY_RETRY: Final = timedelta(seconds=10)
 _LEASE_RETRY: Final = timedelta(seconds=2)
 _RESERVE: Final = timedelta(seconds=30)  # for the patch before the create
 _FOREIGN_ADDRESSES: Final = "the status has addresses of another controller"
+_LOST: Final = (
+    "the record of the load balancer is removed, and none with the tags of this Service is listed: "
+    f"if no account has one, remove the finalizer {CLASS_FINALIZER}"
+)
 
 AnyStep = Step[Any, Any]
 AnyWrite = CloudWrite[Any, Any]
@@ -74,8 +79,8 @@ def _plan(view: View) -> AnyStep:
         if is_wanted and is_abandoned(view, record):
             return ReleaseService(abandoned=record.id or ABANDON_UNKNOWN)
         return Wait(None, OtherAccount(record.account) if is_wanted else NotSelected())
-    if record is None and not is_selected(view.service, view.account) and not _is_listed(view):
-        return Wait(None, NotSelected())
+    if record is None and not is_selected(view.service, view.account) and not _is_known(view):
+        return _look_for_lost(view)
     return _plan_present(view, record) if is_wanted else _plan_end(view, record)
 
 
@@ -196,11 +201,29 @@ def _end_doubles(view: View, record: BalancerRecord) -> AnyStep | None:
 # ---- a Service that loses its balancer
 
 
+def _look_for_lost(view: View) -> AnyStep:
+    """Somebody may have removed the record and changed the type: our finalizer is left of it.
+
+    That this account lists nothing does not prove that another account has nothing.
+    """
+    if CLASS_FINALIZER not in view.service.metadata.finalizers:
+        return Wait(None, NotSelected())
+    listing = get_listing(view)
+    if isinstance(listing, Wait):
+        return Wait(listing.until, NotSelected())
+    if not isinstance(listing, Listing):
+        return listing
+    told = find_condition(view.service)  # another account's process may have told something else
+    is_ending = view.service.metadata.deletion_timestamp and view.service.spec.type != LOAD_BALANCER
+    is_told = is_ending and (told is None or told.message == _LOST)
+    return Wait(find_next_listing(view), ForeignController(_LOST) if is_told else NotSelected())
+
+
 def _plan_end(view: View, record: BalancerRecord | None) -> AnyStep:
     if record is None and not view.service.has_finalizer:
         return Wait(None, NotSelected())
     is_of_class = view.service.spec.load_balancer_class is not None and _has_finalizer(view)
-    if record is None and not is_of_class and not _is_listed(view):
+    if record is None and not is_of_class and not _is_known(view):
         return Wait(
             None, ForeignController("the finalizer has no record: another controller may have set it")
         )
@@ -304,9 +327,14 @@ def _wait_for_other(view: View, found: Balancer) -> Wait:
     return Wait(find_next_listing(view), ForeignController(text))
 
 
-def _is_listed(view: View) -> bool:
-    """Whether a balancer has our tags: it is ours, also where somebody has removed the record."""
-    return view.listing is not None and bool(list_own(view, view.listing))
+def _is_known(view: View) -> bool:
+    """Whether a balancer has our tags, or had them when this process deleted it.
+
+    It is ours, also where somebody has removed the record.
+    """
+    is_deleted = any(number == view.credential.generation for _, number in view.memory.deleted)
+    is_own_end = is_deleted and CLASS_FINALIZER in view.service.metadata.finalizers
+    return is_own_end or bool(list_own(view, view.listing))
 
 
 def _has_finalizer(view: View) -> bool:

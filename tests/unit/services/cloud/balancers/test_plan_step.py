@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from libs.clouds.balancers import UnknownOutcome, WriteRejection, WriteSuccess
 from libs.clouds.instances import CREDENTIAL_ANCHOR, Credential, NotFound, Unanswered
 from libs.common.contract.instances import InstanceAnchor
-from libs.common.contract.kube_service import CLEANUP_FINALIZER
+from libs.common.contract.kube_service import CLASS_FINALIZER, CLEANUP_FINALIZER
 from services.cloud.core.balancers.balancer_answers import find_next_listing
 from services.cloud.core.balancers.balancer_record import BalancerAccount, BalancerRecord
 from services.cloud.core.balancers.balancer_steps import (
@@ -127,6 +127,47 @@ def test_another_account_ends_its_balancer_before_this_one_begins():
 def test_a_listed_balancer_ends_also_where_somebody_has_removed_the_record(is_deleting: bool):
     service = make_service(kind="ClusterIP", own_class=None, finalizer=True, is_deleting=is_deleting)
     assert plan_step(make_view(service, FOUND, listing=make_listing(BALANCER))) == DeleteBalancer("1")
+
+
+def make_lost(*, is_deleting: bool = True, condition: BlockedCondition | None = None) -> Any:
+    """A Service that had a class, without its record and type."""
+    service = make_service(kind="ClusterIP", own_class=None, is_deleting=is_deleting, condition=condition)
+    return replace(service, metadata=replace(service.metadata, finalizers=(CLASS_FINALIZER,)))
+
+
+@pytest.mark.parametrize("is_deleting", [False, True])
+def test_our_finalizer_without_record_and_type_is_released_after_the_tagged_balancer(is_deleting: bool):
+    view = make_view(make_lost(is_deleting=is_deleting))
+    assert plan_step(view) == ListBalancers()
+    listed = make_view(view.service, FOUND, listing=make_listing(BALANCER))
+    assert plan_step(listed) == DeleteBalancer("1")
+    memory = remember_write(
+        view.memory, DeleteBalancer("1"), WriteSuccess(), deadline=NOW, ended_at=NOW, generation=1
+    )
+    gone = replace(listed, memory=memory, lookups={"1": MISSING}, listing=EMPTY)
+    assert plan_step(gone) == ReleaseService()
+    renewed = replace(gone, credential=RENEWED, listing=make_listing(generation=2))
+    assert plan_step(renewed) != ReleaseService()
+    other = replace(view.service, metadata=replace(view.service.metadata, finalizers=(CLEANUP_FINALIZER,)))
+    assert wait_reason(plan_step(replace(gone, service=other))) == NotSelected()
+    assert remember_confirmed(memory, ReleaseService()).deleted == frozenset()
+
+
+def test_our_finalizer_of_which_nothing_is_known_says_what_to_do():
+    step = plan_step(make_view(make_lost(), listing=EMPTY))
+    assert isinstance(step, WriteStatus)
+    assert step.condition is not None
+    assert f"remove the finalizer {CLASS_FINALIZER}" in step.condition.message
+    told = plan_step(make_view(make_lost(condition=step.condition), listing=EMPTY))
+    assert told == Wait(at(60), ForeignController(step.condition.message))
+    other = BlockedCondition(reason="CloudRejected", message="quota")
+    refused = make_listing(answer=Unanswered("unauthorized", "bad token"))
+    for view in (
+        make_view(make_lost(condition=other), listing=EMPTY),
+        make_view(make_lost(is_deleting=False), listing=EMPTY),
+        make_view(make_lost(), listing=refused),
+    ):
+        assert wait_reason(plan_step(view)) == NotSelected()
 
 
 def test_a_finalizer_without_a_record_stays_where_another_controller_may_have_set_it():
