@@ -135,6 +135,9 @@ def _describe_success(step: CloudWrite[Any, Any] | KubeWrite) -> ServiceEvent | 
                 f"load balancer {balancer_id} is protected: it stays, without ports, targets and tags of ours"
             )
             return ServiceEvent(reason="LoadBalancerReleased", message=text, is_warning=True)
+        case ReleaseService(kept=kept) if kept:
+            text = f"load balancer {kept} has no tags of this Service: it stays, and costs money"
+            return ServiceEvent(reason="LoadBalancerReleased", message=text, is_warning=True)
         case ReleaseService(abandoned=""):
             return ServiceEvent(reason="DeletedLoadBalancer", message="Deleted load balancer")
         case ReleaseService(abandoned=abandoned):

@@ -195,6 +195,7 @@ class ReleaseService(msgspec.Struct, frozen=True):
     """Remove finalizer and record in one patch, fenced by the resourceVersion."""
 
     abandoned: str = ""  # the id that an operator gave up: the balancer may still exist
+    kept: str = ""  # the recorded id, if that balancer has other tags: it stays
 
 
 class WriteStatus(msgspec.Struct, frozen=True, kw_only=True):

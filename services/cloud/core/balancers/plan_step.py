@@ -232,7 +232,7 @@ def _plan_end(view: View, record: BalancerRecord | None) -> AnyStep:
     known = _recall(view, record)
     if known is not None and known.id and (step := _end_recorded(view, known)):
         return step
-    return _end_listed(view, known) or _release(view)
+    return _end_listed(view, known) or _release(view, kept=_find_kept(view, known))
 
 
 def _end_recorded(view: View, record: BalancerRecord) -> AnyStep | None:
@@ -268,10 +268,17 @@ def _list_again(view: View, listing: Listing) -> AnyStep:
     return Wait(until, ListedLate()) if view.now < until else ListBalancers()
 
 
-def _release(view: View, *, abandoned: str = "") -> AnyStep:
+def _find_kept(view: View, record: BalancerRecord | None) -> str:
+    """Return the id of the recorded balancer if it has other tags: it is not deleted."""
+    if record is None or not record.id:
+        return ""
+    return record.id if isinstance(get_balancer(view, record.id), Balancer) else ""
+
+
+def _release(view: View, *, abandoned: str = "", kept: str = "") -> AnyStep:
     if _is_own_status(view, None) or find_condition(view.service) is not None:
         return WriteStatus(ingress=() if _is_own_status(view, None) else None, condition=None)
-    return ReleaseService(abandoned=abandoned)
+    return ReleaseService(abandoned=abandoned, kept=kept)
 
 
 def _plan_removal(view: View, found: Balancer, *, is_double: bool = False) -> AnyStep:

@@ -72,6 +72,7 @@ WAITS: list[tuple[Any, str, str]] = [
         (WriteStatus(ingress=(), condition=None), None, []),
         (ReleaseService(), None, ["DeletedLoadBalancer"]),
         (ReleaseService(abandoned="1"), None, ["LoadBalancerAbandoned"]),
+        (ReleaseService(kept="1"), None, ["LoadBalancerReleased"]),
         (CREATE, WriteSuccess(balancer_id="1"), []),
         (CREATE, REJECTION, ["SyncLoadBalancerFailed"]),
         (CREATE, LOST, ["SyncLoadBalancerFailed"]),
@@ -91,7 +92,13 @@ def test_a_write_has_the_events_of_kubernetes(step: Any, result: Any, reasons: l
 
 
 @pytest.mark.parametrize(
-    ("step", "named"), [(ReleaseService(abandoned="4711"), "4711"), (RELEASE, "1"), (DOUBLE, "2")]
+    ("step", "named"),
+    [
+        (ReleaseService(abandoned="4711"), "4711"),
+        (ReleaseService(kept="9"), "9"),
+        (RELEASE, "1"),
+        (DOUBLE, "2"),
+    ],
 )
 def test_what_is_given_up_or_stays_is_named(step: Any, named: str):
     (event,) = describe_write(step, None if isinstance(step, ReleaseService) else WriteSuccess())

@@ -569,7 +569,7 @@ def test_a_recorded_balancer_with_other_tags_is_not_touched(changes: dict[str, A
     )
     step = plan_step(view)
     if is_deleting and "owner" in changes:
-        assert step == ReleaseService()
+        assert step == ReleaseService(kept="1")
     else:
         assert blocked_reason(step) == "OtherController"
 
@@ -850,7 +850,7 @@ def test_a_protected_balancer_is_released_and_stays():
     service = ENDINGS["deleted"]
     assert plan_step(make_view(service, make_lookup("1", protected))) == release
     released = make_lookup("1", replace(protected, owner=None))
-    assert plan_step(make_view(service, released, listing=EMPTY)) == ReleaseService()
+    assert plan_step(make_view(service, released, listing=EMPTY)) == ReleaseService(kept="1")
 
 
 class _NoRelease(VersionPlanner):
