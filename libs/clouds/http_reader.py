@@ -143,6 +143,7 @@ class HttpReader:
                 # first: another credential has another rate limit
                 credential = await self._authorize()
             if isinstance(credential, Unanswered):
+                self._observe(credential.outcome, 0.0)  # no request shows that there is no credential
                 return _NotSent(credential)
             if not all(value.isascii() and value.isprintable() for value in credential.values()):
                 return _NotSent(Unanswered("unauthorized", f"{path}: {_BAD_CREDENTIAL}"))

@@ -21,7 +21,7 @@ Outcome = Literal[
     "malformed",  # an answer that is not one of this cloud's, as of a proxy; or one that contradicts itself
 ]
 CREDENTIAL_ANCHOR: Final = "credential"
-# the outcome of one request that was sent, and its seconds
+# The outcome of one request and its seconds: 0 if none was sent for lack of a credential.
 RequestObserver = Callable[[Outcome, float], None]
 
 

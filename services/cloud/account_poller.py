@@ -102,6 +102,8 @@ class AccountPoller:
         has_instances = self._update()
         self._update_metrics()
         if not has_instances and (self.why_paused() or not self.needs_anchor):
+            if not self.why_paused():
+                self._failure = ""  # nothing is asked any more
             return
         if self._anchor_credential not in {None, self.cloud.credential}:
             self._anchor, self._anchor_credential = None, None  # of another project, perhaps

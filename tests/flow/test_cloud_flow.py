@@ -238,6 +238,9 @@ async def test_a_token_that_no_header_may_have_ends_nothing(flow: CloudFlow):
             await flow.look(seconds=MINUTE)
         assert "no HTTP header" in (await flow.expect("web-1", InstanceUnknown)).reason
         assert flow.service.problems()
+        await flow.change_node(make_node("web-1", provider_id="other://1"))
+        await flow.look()
+        assert not flow.service.problems()  # nothing is asked any more
 
 
 async def test_without_an_anchor_a_new_token_proves_nothing_until_it_has_seen_the_server(flow: CloudFlow):

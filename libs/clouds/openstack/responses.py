@@ -14,6 +14,7 @@ from libs.common.json_errors import JSON_ERRORS
 
 PER_PAGE: Final = 100  # 0.3 MB
 NETWORK: Final = "network"
+_UNNAMED: Final = "(unnamed)"  # Neutron accepts a network without a name, and "" would be a public address
 PROJECT: Final = "project"
 UUID: Final = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
@@ -195,7 +196,9 @@ def _build_instance(server: _Server, login: Login) -> Instance | Unanswered:
         return Unanswered("malformed", f"server {server.id} belongs to another project")
     try:
         addresses = tuple(
-            InstanceAddress(str(ipaddress.ip_address(each.addr)), "" if each.kind == "floating" else network)
+            InstanceAddress(
+                str(ipaddress.ip_address(each.addr)), "" if each.kind == "floating" else network or _UNNAMED
+            )
             for network, listed in server.addresses.items()
             for each in listed
         )

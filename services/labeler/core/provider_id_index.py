@@ -188,4 +188,6 @@ def _key(provider_id: str) -> str:
     scheme = parse_scheme(provider_id)
     if scheme in _OPTIONAL_SCHEMES:
         return provider_id.removeprefix(f"{scheme}://")
+    if scheme == "openstack":  # an empty region is any: the id is unique
+        return f"openstack:///{provider_id.rpartition('/')[2]}"
     return provider_id.lower() if scheme in _SCHEMES_WITHOUT_CASE else provider_id

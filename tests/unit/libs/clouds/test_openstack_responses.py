@@ -75,6 +75,13 @@ def test_another_form_is_no_answer_about_a_network(response: HttpResponse):
     )
 
 
+def test_an_address_in_a_network_without_a_name_is_not_public():
+    addresses = {"": [{"addr": "10.0.0.5", "OS-EXT-IPS:type": "fixed"}]}
+    server = read_server(respond({"server": SERVER | {"addresses": addresses}}), LOGIN, SERVER_ID)
+    assert isinstance(server, Instance)
+    assert [each.network for each in server.addresses] == ["(unnamed)"]
+
+
 BROKEN = {
     "another id": {"id": SERVER_ID[:-1] + "2"},
     "no UUID": {"id": "7"},

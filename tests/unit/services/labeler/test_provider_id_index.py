@@ -194,7 +194,11 @@ def test_new_rules_change_which_nodes_will_have_the_same_id():
 
 @pytest.mark.parametrize(
     ("provider_id", "same"),
-    [("azure:///vm/ABC", "azure:///vm/abc"), ("ocid1.instance.oc1.a", "oci://ocid1.instance.oc1.a")],
+    [
+        ("azure:///vm/ABC", "azure:///vm/abc"),
+        ("ocid1.instance.oc1.a", "oci://ocid1.instance.oc1.a"),
+        ("openstack://RegionOne/0c1e", "openstack:///0c1e"),
+    ],
 )
 def test_two_forms_of_an_id_that_name_the_same_machine_are_the_same(provider_id: str, same: str):
     replica = Replica(ClusterConfig())
