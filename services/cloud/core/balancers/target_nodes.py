@@ -1,6 +1,7 @@
 """The Nodes that may be targets of load balancers, and whether the table may lack one."""
 
 from collections.abc import Hashable
+from functools import lru_cache
 from typing import Final
 
 from libs.common.cloud_config.model import NodeSelectorTerm
@@ -13,6 +14,7 @@ from services.cloud.core.balancers.select_targets import (
 )
 
 _MAX_DELETED: Final = 2000
+_MAX_SELECTIONS: Final = 64  # most Services have no node selector, and share one
 
 
 class TargetNodes:
@@ -27,6 +29,8 @@ class TargetNodes:
         self._nodes: dict[str, Node] = {}
         self._deleted: dict[str, Node] = {}  # by uid, the most recent last
         self._is_complete = False
+        # Each step of each Service needs it, and a change of Nodes is rare: 7 ms for 1000 Nodes.
+        self._select = lru_cache(maxsize=_MAX_SELECTIONS)(self._compute_selection)
 
     def upsert(self, node: Node) -> bool:
         """Store the Node's current state; return whether it may change targets."""
@@ -34,19 +38,24 @@ class TargetNodes:
         if before is not None and before.uid != node.uid:
             self._note_deleted(before)
         self._deleted.pop(node.uid, None)
-        return before is None or _list_relevant_fields(before) != _list_relevant_fields(node)
+        is_relevant = before is None or _list_relevant_fields(before) != _list_relevant_fields(node)
+        if is_relevant:
+            self._select.cache_clear()
+        return is_relevant
 
     def remove(self, name: str) -> bool:
         """Remove a Node that was seen deleted; return whether it was there."""
         node = self._nodes.pop(name, None)
         if node is not None:
             self._note_deleted(node)
+            self._select.cache_clear()
         return node is not None
 
     def mark_expired(self, uid: str) -> None:
         """Record that the stream has dropped the last message about this Node; the Node may exist."""
         self._deleted.pop(uid, None)
         self._is_complete = False
+        self._select.cache_clear()
 
     def mark_complete(self) -> bool:
         """Record a snapshot: the watcher has published all Nodes. Return whether it may change targets."""
@@ -57,13 +66,19 @@ class TargetNodes:
         """Forget all Nodes that exist: of another stream."""
         self._nodes.clear()
         self._is_complete = False
+        self._select.cache_clear()
 
     def select(self, selector: tuple[NodeSelectorTerm, ...] | None, *, is_followed: bool) -> TargetSelection:
         """Return the targets; `is_followed`: whether the stream's messages are all known."""
+        return self._select(selector, is_followed and self._is_complete)
+
+    def _compute_selection(
+        self, selector: tuple[NodeSelectorTerm, ...] | None, is_complete: bool
+    ) -> TargetSelection:
         return select_targets(
             self._nodes.values(),
             deleted=self._deleted.values(),
-            is_complete=is_followed and self._is_complete,
+            is_complete=is_complete,
             selector=selector,
             rules=self._rules,
         )
