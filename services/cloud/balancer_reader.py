@@ -22,7 +22,7 @@ VOID_GENERATION: Final = -1  # of a request during which the credential has chan
 class TermClock:
     """The time of day at the begin of a term, and what has passed since.
 
-    If somebody sets the time of day back, answers from before a write would seem to be later than it.
+    After the time of day is set back, answers from before a write would have later times than the write.
     """
 
     def __init__(self, now: Callable[[], datetime], monotonic: Callable[[], float]) -> None:

@@ -39,7 +39,7 @@ class BalancerRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 def read_balancer_record(service: KubeService, now: datetime) -> BalancerRecord | None:
     """Return the Service's record; None if there is none that can be ours.
 
-    Whoever may edit Services may write anything. So a record never identifies a balancer: its tags do.
+    A user who may edit Services may write any text. So tags identify a balancer, and a record never does.
     """
     text = service.metadata.annotations.get(BALANCER_ANNOTATION, "")
     if not 0 < len(text) <= _MAX_LENGTH:

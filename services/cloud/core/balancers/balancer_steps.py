@@ -18,7 +18,7 @@ class WaitReason(msgspec.Struct, frozen=True):
 
     @property
     def condition_reason(self) -> str:
-        """The reason of the Service's condition; "" = the condition stays as it is."""
+        """The reason of the Service's condition; "" changes no condition."""
         return ""
 
     def explain(self) -> str:
@@ -49,7 +49,7 @@ class CreateUnsettled(WaitReason, frozen=True):
 
 
 class Settled(WaitReason, frozen=True, kw_only=True):
-    """The balancer is as desired, apart from invalid fields: what they describe stays as it is."""
+    """The balancer has the desired state; settings that an invalid field describes are not changed."""
 
     balancer_id: str
     desired: object
@@ -201,7 +201,7 @@ class ReleaseService(msgspec.Struct, frozen=True):
 class WriteStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Write addresses and condition into the Service's status, fenced by the resourceVersion."""
 
-    ingress: tuple[Ingress, ...] | None  # None: they stay as they are
+    ingress: tuple[Ingress, ...] | None  # None: the addresses are not changed
     condition: BlockedCondition | None  # None: the Service loses it
 
 

@@ -202,7 +202,7 @@ def _end_doubles(view: View, record: BalancerRecord) -> AnyStep | None:
 
 
 def _look_for_lost(view: View) -> AnyStep:
-    """Somebody may have removed the record and changed the type: our finalizer is left of it.
+    """Plan the end of a Service without record that has our finalizer: a user removed the record.
 
     That this account lists nothing does not prove that another account has nothing.
     """
@@ -337,7 +337,7 @@ def _wait_for_other(view: View, found: Balancer) -> Wait:
 def _is_known(view: View) -> bool:
     """Whether a balancer has our tags, or had them when this process deleted it.
 
-    It is ours, also where somebody has removed the record.
+    It is ours even if a user has removed the record.
     """
     is_deleted = any(number == view.credential.generation for _, number in view.memory.deleted)
     is_own_end = is_deleted and CLASS_FINALIZER in view.service.metadata.finalizers
@@ -355,7 +355,7 @@ def _build_record(view: View, *, id: str = "", create_deadline: datetime | None 
 
 
 def _recall(view: View, record: BalancerRecord | None) -> BalancerRecord | None:
-    """Return the record with what this process knows of its create, even if somebody removed the record."""
+    """Return the record with what this process knows of its create, even if a user removed the record."""
     attempt = view.memory.attempt
     if attempt is None or attempt.state not in ("created", "unknown"):
         return record

@@ -101,7 +101,7 @@ def _keep_targets(found: Iterable[Target | LeftOutReason]) -> frozenset[Target]:
 
 
 def _explain_excluded(node: Node) -> LeftOutReason | None:
-    """Return why Kubernetes' rule excludes the Node. Ready is no part of it: health checks must tell."""
+    """Return why Kubernetes' rule excludes the Node. Ready does not count: health checks decide."""
     if node.metadata.deletion_timestamp is not None:
         return "deleting"
     if any(taint.key == AUTOSCALER_TAINT for taint in node.spec.taints):
