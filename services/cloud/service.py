@@ -118,24 +118,29 @@ class CloudService:
         match event:
             case events.NodeObserved(node=node):
                 self.nodes.upsert(node)
-                self._note_targets(has_changed=self.target_nodes.upsert(node))
             case events.NodeGone(name=name):
                 self.nodes.remove(name)
-                self._note_targets(has_changed=self.target_nodes.remove(name))
-            case events.SnapshotComplete():
-                self._note_targets(has_changed=self.target_nodes.mark_complete())
-                if self.balancers is not None:
-                    self.balancers.on_snapshot()
-            case events.KubeServiceObserved(service=service) if self.balancers is not None:
-                self.balancers.on_service(service)
-            case events.KubeServiceGone() if self.balancers is not None:
-                self.balancers.on_service_gone(event.key)
             case _:
                 self.metadata.machines.apply(event)
+        if self.balancers is not None:
+            self._apply_to_balancers(self.balancers, event)
 
-    def _note_targets(self, *, has_changed: bool) -> None:
-        if has_changed and self.balancers is not None:
-            self.balancers.on_nodes_changed()
+    def _apply_to_balancers(self, balancers: BalancerController, event: object) -> None:
+        has_changed = False
+        match event:
+            case events.NodeObserved(node=node):
+                has_changed = self.target_nodes.upsert(node)
+            case events.NodeGone(name=name):
+                has_changed = self.target_nodes.remove(name)
+            case events.SnapshotComplete():
+                has_changed = self.target_nodes.mark_complete()
+                balancers.on_snapshot()
+            case events.KubeServiceObserved(service=service):
+                balancers.on_service(service)
+            case events.KubeServiceGone():
+                balancers.on_service_gone(event.key)
+        if has_changed:
+            balancers.on_nodes_changed()
 
     def _on_expired(self, message: Message) -> None:
         if isinstance(message.event, events.NodeObserved):
