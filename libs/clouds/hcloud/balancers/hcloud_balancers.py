@@ -31,7 +31,6 @@ from libs.clouds.hcloud.balancers.documents import Action, Certificate, LoadBala
 from libs.clouds.hcloud.balancers.plan import CLUSTER_LABEL, Change, build_balancer, build_creation
 from libs.clouds.hcloud.balancers.write_responses import (
     ApiRejection,
-    Deleted,
     StartedAction,
     StartedCreation,
     UpdatedBalancer,
@@ -188,9 +187,7 @@ class HcloudBalancers:
         )
         if isinstance(result, StartedAction):
             return await self._wait_for(result.action, deadline)
-        if isinstance(result, Deleted):
-            return WriteSuccess()
-        return result if isinstance(result, NotFound) else _without_answer(result)
+        return result if isinstance(result, WriteSuccess | NotFound) else _without_answer(result)
 
     async def _create(
         self, desired: DesiredBalancer, targets: tuple[Target, ...], owner: Owner, deadline: float

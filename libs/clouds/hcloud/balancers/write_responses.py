@@ -4,7 +4,7 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
-from libs.clouds.balancers import RejectionKind, WriteRejection
+from libs.clouds.balancers import RejectionKind, WriteRejection, WriteSuccess
 from libs.clouds.error_responses import explain_error, explain_malformed, read_number
 from libs.clouds.hcloud.balancers.documents import Action, Resource
 from libs.clouds.hcloud.responses import read_error_code
@@ -76,10 +76,6 @@ class UpdatedBalancer(msgspec.Struct, frozen=True):
     load_balancer: Resource
 
 
-class Deleted(msgspec.Struct, frozen=True):
-    """The response of older APIs to a deletion, which had no action."""
-
-
 class _FieldName(msgspec.Struct, frozen=True):
     name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.\[\]-]{1,100}$")]
 
@@ -107,10 +103,12 @@ def read_write(response: HttpResponse, result: type[ResultT]) -> ResultT | ApiRe
     return _read_rejection(response)
 
 
-def read_deletion(response: HttpResponse) -> StartedAction | Deleted | NotFound | ApiRejection | Unanswered:
+def read_deletion(
+    response: HttpResponse,
+) -> StartedAction | WriteSuccess | NotFound | ApiRejection | Unanswered:
     """Return the deletion, or that the balancer was not there."""
-    if response.status == 204 and not response.body:
-        return Deleted()
+    if response.status == 204 and not response.body:  # of older APIs, which had no action for it
+        return WriteSuccess()
     answer = read_write(response, StartedAction)
     is_missing = isinstance(answer, ApiRejection) and answer.code == "not_found"
     return NotFound() if is_missing and response.status == 404 else answer

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
+from libs.clouds.balancers import WriteSuccess
 from libs.clouds.hcloud.balancers.documents import Action
 from libs.clouds.hcloud.balancers.write_responses import (
     ApiRejection,
-    Deleted,
     StartedAction,
     read_deletion,
     read_write,
@@ -96,7 +96,7 @@ def test_a_requested_pause_has_its_seconds():
 
 
 def test_a_deletion_is_done_or_not_found_only_in_the_apis_own_form():
-    assert read_deletion(respond(204, b"")) == Deleted()
+    assert read_deletion(respond(204, b"")) == WriteSuccess()
     assert read_deletion(respond(404, an_error("not_found"))) == NotFound()
     assert isinstance(read_deletion(respond(410, an_error("not_found"))), ApiRejection)
     for other in (respond(404, b""), respond(204, b"<html>"), respond(200, b"")):
