@@ -1,4 +1,4 @@
-"""What every client of a cloud needs of its account: options, credential, budget of requests, connections."""
+"""Options, credential, budget of requests and connections of one account; all clients of a cloud use them."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field

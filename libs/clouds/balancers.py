@@ -47,7 +47,7 @@ class BalancerRequest(msgspec.Struct, frozen=True, kw_only=True):
 class InvalidField(msgspec.Struct, frozen=True, kw_only=True):
     """A value that this cloud cannot read or enforce. `field` names it as the user wrote it.
 
-    `reason` names the value and the valid ones; it stands after the field and a colon.
+    `reason` names the value and the valid ones; it follows the field and a colon.
     """
 
     field: str
@@ -63,8 +63,8 @@ DesiredT = TypeVar("DesiredT")
 class ParsedRequest(msgspec.Struct, Generic[DesiredT], frozen=True, kw_only=True):
     """The desired balancer without targets, and all fields that this cloud cannot enforce.
 
-    While a field is invalid, nothing is created, and no port of an existing balancer is opened. What the
-    field describes stays as it is: `desired` knows that, and its plans leave it out.
+    While a field is invalid, nothing is created, and no port of an existing balancer is opened. The part that
+    the field describes is not changed: `desired` names that part, and its plans leave it out.
     """
 
     desired: DesiredT
@@ -76,7 +76,7 @@ class ParsedRequest(msgspec.Struct, Generic[DesiredT], frozen=True, kw_only=True
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose balancer it is: tags that are part of the request which creates it."""
+    """The owner of a balancer: tags that are part of the request which creates it."""
 
     cluster_uid: str  # of the Namespace kube-system
     service_uid: str
@@ -110,7 +110,7 @@ class Ingress(msgspec.Struct, frozen=True, kw_only=True):
 # ---- the result of a write
 
 # "busy": another change of this balancer runs. "limit": quota or the limit of its type. "in_use": the cloud
-# keeps the object, as it is protected. All of them are told on the Service, with a growing pause.
+# keeps the object, as it is protected. Each is reported on the Service, and retried with a growing pause.
 RejectionKind = Literal["busy", "limit", "in_use", "invalid", "unauthorized", "rate_limited", "held_back"]
 
 
@@ -121,7 +121,7 @@ class WriteSuccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WriteRejection(msgspec.Struct, frozen=True, kw_only=True):
-    """The cloud has changed nothing, and says so in the form of its own errors; or nothing was sent."""
+    """The cloud reports, in the form of its own errors, that nothing has changed; or nothing was sent."""
 
     kind: RejectionKind
     reason: str
@@ -129,7 +129,7 @@ class WriteRejection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnknownOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The request was sent, and no answer proves what became of it: it may still take effect.
+    """The request was sent, and no answer proves its result: it may still take effect.
 
     Nothing is sent again before a listing that began a minute after the deadline.
     """
@@ -164,14 +164,14 @@ class BalancerPlanner(Protocol[DesiredT, PlannedT_co]):
     def plan_release(self, balancer: Balancer) -> tuple[PlannedT_co, ...]:
         """Return the changes that remove our targets, ports and, at last, tags; empty if none is left.
 
-        For a balancer that has to stay, as it is protected. Nothing else of it is changed.
+        For a protected balancer, which has to stay. Nothing else of it is changed.
         """
         ...
 
     def build_ingress(self, desired: DesiredT, balancer: Balancer) -> tuple[Ingress, ...] | None:
         """Return the entries of the status, in their order; empty = clients cannot reach it yet.
 
-        None leaves the status as it is: a field that describes it is invalid.
+        None leaves the status unchanged: a field that describes it is invalid.
         """
         ...
 
@@ -180,7 +180,7 @@ class Balancers(BalancerPlanner[DesiredT, ChangeT], Protocol[DesiredT, ChangeT])
     """The load balancers of one project, by the credential of its account.
 
     No call raises. Reads and writes share the rate limit of the project. A write ends by its deadline:
-    `write_deadline_seconds` after it began, whatever became of it. Writes of one balancer follow one another.
+    `write_deadline_seconds` after it began, with any result. Writes of one balancer follow one another.
     """
 
     write_deadline_seconds: float
@@ -205,7 +205,7 @@ class Balancers(BalancerPlanner[DesiredT, ChangeT], Protocol[DesiredT, ChangeT])
         ...
 
     async def get_balancer(self, balancer_id: str) -> Balancer | NotFound | Unanswered:
-        """Return the balancer with exactly this id, whatever its tags."""
+        """Return the balancer with exactly this id and any tags."""
         ...
 
     async def close(self) -> None:
@@ -219,7 +219,7 @@ class Balancers(BalancerPlanner[DesiredT, ChangeT], Protocol[DesiredT, ChangeT])
     ) -> WriteResult:
         """Create the balancer in one request: tags and ports are part of it, and targets as far as they fit.
 
-        What is left is added by changes.
+        Changes add the rest.
         """
         ...
 

@@ -14,7 +14,7 @@ _MINUTE: Final = 60.0
 
 
 class _ProjectLimit:
-    """What all budgets of one credential have in common."""
+    """The rate limit and the pause that all budgets of one credential share."""
 
     def __init__(self) -> None:
         self.rate_limit: RateLimit | None = None

@@ -124,7 +124,7 @@ def _is_foreign(found: Machine | Vpc, organisation: str) -> bool:
 def build_instance(machine: Machine) -> Instance | Deleted | Unanswered:
     """Return the instance of a machine, with the values that the cloud's own controller writes.
 
-    A machine is deleted only if both of its states say so: one of them may be the desired state.
+    A machine is deleted only if both of its states are `deleted`: one of them may be the desired state.
     """
     if {machine.status.status, machine.state, machine.capital_state} - {""} == {"deleted"}:
         return Deleted()

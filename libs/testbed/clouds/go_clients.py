@@ -64,7 +64,7 @@ class HcloudBalancer(msgspec.Struct, frozen=True):
 
 
 class HcloudChanges(msgspec.Struct, frozen=True):
-    """What became of each change ("name: outcome"), and the objects before the load balancer was deleted."""
+    """The outcome of each change ("name: outcome"), and the objects before the load balancer was deleted."""
 
     steps: tuple[str, ...] | None
     balancer: HcloudBalancer

@@ -238,7 +238,7 @@
 {{- include "talos-ccm.metadataArgs" . }}
 {{- end }}
 
-{{/* The same of a process that knows no account, and reads or prepares what these entries supply. */}}
+{{/* Flags for the metadata of these entries of `clouds`, also of a process that has no account. */}}
 {{- define "talos-ccm.metadataArgs" -}}
 {{- range . }}
 {{- if .metadata }}

@@ -1,4 +1,4 @@
-"""When to ask for the end of an action: learned from earlier ones, so that one or two requests suffice."""
+"""Times at which to poll an action: learned from earlier ones, so that one or two requests suffice."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Waits for the ends of actions. One request asks for many of them."""
+"""Waits for the ends of actions. One request polls many of them."""
 
 import asyncio
 import contextlib
@@ -21,11 +21,11 @@ class _RunningAction:
         self.started = started
         self.due: float | None = due  # of the next request; None while one is under way
         self.last_running = 0.0  # seconds after the start
-        self.was_asked = asyncio.Event()
+        self.was_polled = asyncio.Event()
 
 
 class ActionWaiter:
-    """Whoever waits for an action that is due asks for all that are due next, too."""
+    """Polls running actions: the request for one that is due includes those that are due next."""
 
     def __init__(self, api: HcloudApi, *, first_poll_seconds: float) -> None:
         self._api = api
@@ -42,26 +42,26 @@ class ActionWaiter:
         try:
             while running.action.status == "running" and loop.time() < deadline:
                 if running.due is not None and running.due <= loop.time():
-                    await self._ask(deadline)
+                    await self._poll(deadline)
                 else:
-                    running.was_asked.clear()
-                    await _wait_until(running.was_asked, min(running.due or deadline, deadline))
+                    running.was_polled.clear()
+                    await _wait_until(running.was_polled, min(running.due or deadline, deadline))
         finally:
             del self._running[action.id]
         return running.action
 
-    async def _ask(self, deadline: float) -> None:
+    async def _poll(self, deadline: float) -> None:
         waiting = [(each.due, number) for number, each in self._running.items() if each.due is not None]
-        asked = {number: self._running[number] for _, number in sorted(waiting)[:_MOST_IDS]}
-        dues = {number: each.due for number, each in asked.items()}
-        for each in asked.values():
+        polled = {number: self._running[number] for _, number in sorted(waiting)[:_MOST_IDS]}
+        dues = {number: each.due for number, each in polled.items()}
+        for each in polled.values():
             each.due = None
         answers: dict[int, Action] = {}
         try:
-            found = await self._api.get_some("/actions", asked, Action, deadline=deadline)
+            found = await self._api.get_some("/actions", polled, Action, deadline=deadline)
             answers = {} if isinstance(found, Unanswered) else {each.id: each for each in found}
         finally:  # the others are still there if this one is cancelled
-            for number, running in asked.items():
+            for number, running in polled.items():
                 self._record(running, answers.get(number), dues[number] or 0.0)
 
     def _record(self, running: _RunningAction, answer: Action | None, due: float) -> None:
@@ -75,7 +75,7 @@ class ActionWaiter:
         else:
             running.action = answer
             self._times.record(command, elapsed, last_running=running.last_running)
-        running.was_asked.set()
+        running.was_polled.set()
 
 
 async def _wait_until(event: asyncio.Event, when: float) -> None:

@@ -23,7 +23,7 @@ _HOSTNAME: Final = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
 )
 
-# What a value describes. While the value is invalid, this stays as it is.
+# The part of a balancer that a value describes. While the value is invalid, plans do not change it.
 Part = Literal[
     "algorithm",
     "name",
@@ -41,7 +41,7 @@ Part = Literal[
 class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     """The values of the annotations; a field is named like its annotation. Times are in seconds.
 
-    None is a value that stays as it is where the balancer exists, or that follows from another field.
+    None leaves the value of an existing balancer unchanged, or the value follows from another field.
     """
 
     name: str | None = None
@@ -80,7 +80,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParsedAnnotations(msgspec.Struct, frozen=True, kw_only=True):
-    """All valid values over the defaults, the names of those that are set, and what stays as it is."""
+    """All valid values over the defaults, the names of those that are set, and the unchanged parts."""
 
     values: Annotations
     names: frozenset[str]

@@ -41,7 +41,7 @@ _NODE_HEALTH: Final = HealthCheckHttp(path="/healthz", status_codes=("200",))
 
 
 class BalancerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What applies to all balancers of an account: their network's id, and defaults of the annotations."""
+    """Options of all balancers of an account: their network's id, and defaults of the annotations."""
 
     network: int | None = None
     defaults: Annotations = Annotations()
@@ -125,7 +125,7 @@ def set_certificates(
     return msgspec.structs.replace(parsed, desired=desired)
 
 
-# ---- invalid fields, each with the part that stays as it is
+# ---- invalid fields, each with the part that plans do not change
 
 
 def _check_ports(request: BalancerRequest) -> Iterator[tuple[Part | None, InvalidField]]:

@@ -9,7 +9,7 @@ ObjectId = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class HealthCheckHttp(msgspec.Struct, frozen=True, kw_only=True):
-    """How an HTTP health check asks; `domain` None sends no host header."""
+    """The request of an HTTP health check; `domain` None sends no host header."""
 
     domain: str | None = None
     path: str = "/"
@@ -116,7 +116,7 @@ class PrivateNet(msgspec.Struct, frozen=True):
 
 
 class Protection(msgspec.Struct, frozen=True):
-    """What the cloud refuses to do."""
+    """Operations that the cloud refuses."""
 
     delete: bool
 

@@ -96,7 +96,7 @@ class HcloudBalancers:
         return plan.plan_release(balancer)
 
     def build_ingress(self, desired: DesiredBalancer, balancer: Balancer) -> tuple[Ingress, ...] | None:
-        """Return the entries of the status, None to leave it as it is."""
+        """Return the entries of the status, None to leave it unchanged."""
         return plan.build_ingress(desired, balancer)
 
     # ---- reads
@@ -104,7 +104,7 @@ class HcloudBalancers:
     async def resolve_names(
         self, parsed: ParsedRequest[DesiredBalancer]
     ) -> ParsedRequest[DesiredBalancer] | Unanswered:
-        """Replace the names of certificates by ids. A found one is not asked for again.
+        """Replace the names of certificates by ids. A found one is not requested again.
 
         The first unknown name ends the requests: more of them would change nothing.
         """

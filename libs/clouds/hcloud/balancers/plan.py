@@ -1,4 +1,4 @@
-"""What differs between the desired and the observed load balancer, as single actions of the API."""
+"""Plans single actions of the API: the differences of an observed load balancer from the desired one."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -92,7 +92,7 @@ def build_creation(desired: DesiredBalancer, targets: tuple[Target, ...], owner:
 
 
 def build_ingress(desired: DesiredBalancer, balancer: Balancer) -> tuple[Ingress, ...] | None:
-    """Return the hostname, or the public and the private addresses; None leaves the status as it is.
+    """Return the hostname, or the public and the private addresses; None leaves the status unchanged.
 
     Addresses that go with the next changes are left out.
     """

@@ -1,4 +1,4 @@
-"""What the response to a write means: only an error in the API's own form proves that nothing has changed."""
+"""Reads responses to writes: only an error in the API's own form proves that nothing has changed."""
 
 from typing import Annotated, Final, TypeVar
 
@@ -28,7 +28,7 @@ _KINDS: Final[dict[str, RejectionKind]] = {
     "token_readonly": "unauthorized",
     "rate_limit_exceeded": "rate_limited",
 }
-# The cloud says that it failed, not that nothing has changed.
+# Each reports a failure of the cloud; none proves that nothing has changed.
 _FAILURES: Final = frozenset({"service_error", "server_error", "unknown_error", "bad_gateway", "timeout"})
 # Of a create: one target is the reason, and the balancer is possible without it.
 _TARGET_ERRORS: Final = frozenset(

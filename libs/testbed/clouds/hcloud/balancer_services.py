@@ -81,7 +81,7 @@ def _merge_service(before: Document, sent: Document) -> Document:
 def _merge_part(name: str, before: Document, sent: Document) -> Document:
     part = sent.get(name, {})
     if not isinstance(part, dict):
-        raise Refusal("invalid_input", "is no object", name)
+        raise Refusal("invalid_input", "is not an object", name)
     merged: Document = before.get(name, {}) | part
     return merged
 

@@ -1,4 +1,4 @@
-"""What load balancers accept, by the rules of the API."""
+"""Load balancers and their actions, by the rules of the API."""
 
 from __future__ import annotations
 

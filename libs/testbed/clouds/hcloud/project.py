@@ -93,7 +93,7 @@ _RENDER: Final[Mapping[str, Callable[[SimProject, Document], Document]]] = {
 
 
 class SimChange(msgspec.Struct, frozen=True):
-    """What happened to an object: "create", "update", "delete", or the command of an action that began."""
+    """A change of an object: "create", "update", "delete", or the command of an action that began."""
 
     at: float  # by the cloud's clock
     command: str
@@ -199,7 +199,7 @@ class SimProject:
         self._record("create", kind, document)
         return number
 
-    # ---- what requests ask
+    # ---- for requests
 
     def next_id(self) -> int:
         """Return an id that no object has."""

@@ -1,4 +1,4 @@
-"""What the API answers to requests that change something."""
+"""Answers to requests that change something."""
 
 from __future__ import annotations
 
