@@ -150,7 +150,10 @@ class Resync:
             await self.requests.wait_for(lambda: self._needs_work() or not self.is_complete)
 
     async def republish_periodically(self) -> NoReturn:
-        """Publish every object again in each period, spread over it, and then the snapshot."""
+        """Publish every object again in each period, spread over it, and then the snapshot.
+
+        The next period begins after that snapshot, which takes long while the bus is slow.
+        """
         await self.first_completed.wait()
         while True:
             began, reached = self.dependencies.monotonic(), 0.0
@@ -161,6 +164,7 @@ class Resync:
                     kind.publisher.republish(since=reached, until=step)
                 reached = step
             self.requests.request_verification()
+            await self.requests.wait_for(lambda: not self.requests.needs_verification)
 
     async def _run_round(self) -> None:
         for kind in self.kinds:
@@ -189,7 +193,7 @@ class Resync:
         elif self.requests.needs_verification or self._has_late_kind() or self._has_other_cidrs():
             self.requests.needs_verification = True  # until the publish succeeds
             await self._publish_all(completed)
-            self.requests.needs_verification = False
+            self.requests.end_verification()
 
     async def _publish_all(self, current: ResyncRound) -> None:
         """Publish each kind that was listed and is not in the round yet, then the snapshot."""

@@ -35,6 +35,11 @@ class ResyncRequests:
         self.needs_verification = True
         self.wake()
 
+    def end_verification(self) -> None:
+        """Wake what waits for the snapshot."""
+        self.needs_verification = False
+        self.wake()
+
     def request_growth(self) -> None:
         """Request growth of the stream, at most once per growth interval."""
         now = self._clock()
