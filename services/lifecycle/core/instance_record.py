@@ -25,6 +25,8 @@ from services.lifecycle.core.query_history import MAX_GAP
 # In place of the digest, with the Unix time in milliseconds: no kubelet can remove or change it.
 _VOID: Final = "void"
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
+# lifecycle, metadata and the account each read their own clock.
+_CLOCK_MARGIN: Final = timedelta(minutes=1)
 _MAX_UUID_LENGTH: Final = 64  # characters; a kubelet reports it
 
 
@@ -48,7 +50,7 @@ def plan_instance_record(
 
     Only a machine that answers gets a record, so that neither a restart nor an old report records one that
     was replaced meanwhile. After a void it must report the Node's providerID itself, and both machine and
-    cloud must have been asked since: the last reports may be about the former machine.
+    cloud must have been asked a minute later: the last reports may be about the former machine.
     """
     record = read_instance_record(node)
     reported, current = reported_provider_id(node, report), node.spec.provider_id
@@ -68,7 +70,7 @@ def plan_instance_record(
         return None
     if record is not None and not _may_follow(record, seen, views):
         return None
-    if min(report.facts.queried_at, seen.asked_at) <= _read_void_time(node):
+    if min(report.facts.queried_at, seen.asked_at) <= _read_void_time(node) + _CLOCK_MARGIN:
         return None
     wanted = InstanceRecord(
         account=seen.account,
