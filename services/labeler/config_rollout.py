@@ -8,20 +8,17 @@ starts after a random delay and plans on the newest view, so the later ones find
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
 from typing import Final
 
 import msgspec
 
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
-from libs.common.bus.dead_letters import settle
 from libs.common.bus.delivery import Disposition, Nak
 from libs.common.bus.protocol import Message
 from libs.common.bus.stream_cache import StreamCache
-from libs.common.contract.events import DeadLetter, EnrichedNodeGone
+from libs.common.contract.events import EnrichedNodeGone
 from libs.common.contract.services import LABELER
 from libs.common.contract.subjects import ENRICHED_NODE
 from libs.common.observability import metrics, telemetry
@@ -54,22 +51,14 @@ class ConfigRollout:
     stream_cache: StreamCache
     middleware: ConsumerMiddleware  # that of live messages: its lock serializes two messages about one Node
     handler: OnNodeEnriched
-    publish_dead_letter: Callable[[DeadLetter], Awaitable[object]]
     why_paused: Callable[[], str]  # returns why writes must wait, or ""
     in_flight: int
     spread_seconds: float  # a pass starts up to that long after its request
     clock: Callable[[], float]  # monotonic, in seconds
-    now: Callable[[], datetime]
     random: random.Random
 
     def __post_init__(self) -> None:
-        self._settle = partial(
-            settle,
-            handle=self.middleware.wrap(self._handle, is_repeat=True),
-            service=LABELER.service,
-            publish=self.publish_dead_letter,
-            now=self.now,
-        )
+        self._handle_message = self.middleware.wrap(self._handle, is_repeat=True)
         self._requested = asyncio.Event()
         self._requested_reason = ""
         self._queue = NameQueue()
@@ -118,7 +107,7 @@ class ConfigRollout:
         current, message = self._pass, self._pass.left.get(subject)
         if self._requested.is_set() or message is None:
             return  # a new pass follows, or the name is from a former one
-        disposition = await self._settle_again(message) if self._is_due(message) else None
+        disposition = await self._handle_again(message) if self._is_due(message) else None
         if isinstance(disposition, Nak):
             current.failed.add(subject)
             asyncio.get_running_loop().call_later(disposition.delay_seconds, self._retry, current, subject)
@@ -131,13 +120,13 @@ class ConfigRollout:
         if current is self._pass:
             self._queue.add([subject])
 
-    async def _settle_again(self, message: Message) -> Disposition:
-        """Settle it like a delivered message, in a new trace with a link to the trace of the message."""
+    async def _handle_again(self, message: Message) -> Disposition:
+        """Handle it like a delivered message, in a new trace with a link to the trace of the message."""
         with (
             telemetry.log_fields(why=self._requested_reason),
             telemetry.span("look at a node again", links=(message.headers,)),
         ):
-            return await self._settle(msgspec.structs.replace(message, headers={}))
+            return await self._handle_message(msgspec.structs.replace(message, headers={}))
 
     async def _handle(self, message: Message) -> None:
         if await self.handler.reconcile(message) in _WRITTEN_OUTCOMES:

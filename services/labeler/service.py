@@ -148,12 +148,10 @@ class LabelerService:
             stream_cache=self._stream_cache,
             middleware=self._middleware,
             handler=self._on_node_enriched,
-            publish_dead_letter=dependencies.bus.publish,
             why_paused=self._flow.why_paused,
             in_flight=settings.in_flight,
             spread_seconds=settings.rollout_spread_seconds,
             clock=dependencies.monotonic,
-            now=dependencies.now,
             random=dependencies.random,
         )
 

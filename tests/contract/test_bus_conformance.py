@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.bus.delivery import Ack, Disposition, Nak, Reject
+from libs.common.bus.delivery import Ack, Disposition, Nak
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.protocol import Bus, BusError, Message, NoStream, StreamFull, WrongLastSequence
@@ -23,7 +23,6 @@ from libs.common.contract.events import (
     Leading,
 )
 from libs.common.contract.subjects import (
-    ALL_SUBJECTS,
     ENRICHED_NODE,
     FLOW,
     INSTANCE_METADATA,
@@ -363,7 +362,7 @@ async def test_a_parked_message_that_is_replaced_never_comes_back(bus: Bus):
     assert not any(message.redelivered for message in worker.seen)
 
 
-@pytest.mark.parametrize("late", [Ack(), Nak(0.1, "late"), Reject("late")])
+@pytest.mark.parametrize("late", [Ack(), Nak(0.1, "late")])
 async def test_a_verdict_on_a_replaced_message_harms_nothing(bus: Bus, late: Disposition):
     worker = Worker(lambda message: late if message.event == make_event(order=1) else Ack())
     worker.gate.clear()
@@ -440,38 +439,6 @@ async def test_handling_runs_in_the_context_of_whoever_consumes(bus: Bus):
         await wait_until(lambda: heard == ["the consumer", "the consumer"])
 
 
-async def test_what_is_put_aside_becomes_a_dead_letter_and_does_not_come_back(
-    bus: Bus, bus_factory: BusFactory
-):
-    # The service is whose durable it is; the connection may be shared by several.
-    labeler = await bus_factory("all-in-one")
-    worker = Worker(lambda message: Reject("no such rule") if "bad" in message.subject else Ack())
-    async with worker.consume(labeler):
-        sequence = await bus.publish(make_event("bad.node"))
-        await wait_until(lambda: len(worker.finished) == 1)
-        dead = f"{ALL_SUBJECTS.removesuffix('>')}dead.labeler.node.bad.node"
-
-        async def written() -> bool:
-            return await bus.get_last(dead) is not None
-
-        await wait_until(written, "dead letter")
-    message = await bus.get_last(dead)
-    assert message is not None
-    letter = message.event
-    assert isinstance(letter, DeadLetter)
-    assert (letter.service, letter.kind, letter.name) == ("labeler", "node", "bad.node")
-    assert (letter.subject, letter.sequence, letter.reason) == (
-        subject("bad.node"),
-        sequence,
-        "no such rule",
-    )
-    assert msgspec.json.decode(letter.payload)["name"] == "bad.node"
-    later = Worker()
-    async with later.consume(labeler):
-        await bus.publish(make_event("web-2"))
-        await wait_until(lambda: later.list_names() == ["web-2"])
-
-
 async def test_no_more_than_in_flight_are_handled_at_once_and_all_in_the_end(bus: Bus):
     worker = Worker()
     worker.gate.clear()
@@ -531,19 +498,6 @@ async def test_a_newer_version_is_delivered_while_the_older_one_is_in_hand(bus: 
         await wait_until(lambda: len(worker.seen) == 3)
     assert [message.event for message in worker.seen[:2]] == [make_event(order=1), make_event(order=2)]
     assert not worker.seen[1].redelivered
-
-
-async def test_a_handler_that_raises_ends_nobody_elses_work(bus: Bus):
-    def judge(message: Message) -> Disposition:
-        if "bad" in message.subject:
-            raise ZeroDivisionError("a defect")
-        return Ack()
-
-    worker = Worker(judge)
-    async with worker.consume(bus, in_flight=1):
-        await bus.publish(make_event("bad"))
-        await bus.publish(make_event("good"))
-        await wait_until(lambda: [m.subject for m in worker.finished] == [subject("good")])
 
 
 async def test_at_the_end_handlers_finish_and_the_rest_goes_to_others_at_once(

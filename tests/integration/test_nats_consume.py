@@ -6,9 +6,10 @@ import logging
 import msgspec
 import pytest
 
-from libs.common.bus.delivery import Ack, Disposition, Nak, Reject
+from libs.common.bus.consumer_middleware import ConsumerMiddleware
+from libs.common.bus.delivery import Ack, Disposition, Nak
 from libs.common.bus.nats.bus import NatsBus
-from libs.common.bus.protocol import Message, UnreadablePayload
+from libs.common.bus.protocol import Message
 from libs.common.contract.events import DeadLetter
 from libs.common.contract.subjects import DEAD_LETTERS, ENRICHED_NODE, STREAM
 from libs.testbed.nats_server import NatsServer
@@ -21,6 +22,7 @@ from tests.bus_actors import (
     wait_until,
 )
 from tests.integration.conftest import ConnectBus, operating, put_raw
+from tests.service_flow import make_dependencies
 
 
 async def settled(server: NatsServer) -> bool:
@@ -30,20 +32,22 @@ async def settled(server: NatsServer) -> bool:
     return (info.num_pending, info.num_ack_pending) == (0, 0)
 
 
-async def test_bytes_that_are_no_event_reach_the_handler_and_end_as_a_dead_letter(
+async def test_bytes_that_are_no_event_end_as_a_dead_letter(
     connect_bus: ConnectBus, nats_bus: NatsBus, nats_server: NatsServer
 ):
     labeler = await connect_bus("labeler")
 
-    def judge(message: Message) -> Disposition:
-        return Reject(message.event.reason) if isinstance(message.event, UnreadablePayload) else Ack()
+    handled: list[Message] = []
 
-    worker = Worker(judge)
-    async with worker.consume(labeler):
+    async def handle(message: Message) -> None:
+        handled.append(message)
+
+    wrapped = ConsumerMiddleware("labeler", "node", make_dependencies(labeler)).wrap(handle)
+    async with run_during(labeler.consume(NODES, wrapped, in_flight=16)):
         await put_raw(nats_server, f"{ENRICHED_NODE}.web-1", b"\xff{not json" + b"x" * 5000)
         await put_raw(nats_server, f"{ENRICHED_NODE}.web-2", b'{"event": "NodeEnriched.v99"}')
         await nats_bus.publish(make_event("web-3"))
-        await wait_until(lambda: len(worker.finished) == 3)
+        await wait_until(lambda: [message.event for message in handled] == [make_event("web-3")])
 
         async def both_written() -> bool:
             return None not in [

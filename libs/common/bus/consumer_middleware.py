@@ -1,4 +1,4 @@
-"""Wraps message handlers: a lock per object, retry counts, disposition, log line, span and metrics."""
+"""Wraps message handlers: a lock per object, retry counts, disposition, dead letter, log line and metrics."""
 
 import asyncio
 import logging
@@ -9,7 +9,9 @@ from datetime import datetime
 from functools import cache, partial
 from typing import Final, Literal, TypeVar
 
+from libs.common.bus.dead_letters import make_dead_letter
 from libs.common.bus.delivery import (
+    RETRY_CAP_SECONDS,
     Ack,
     Disposition,
     Nak,
@@ -20,7 +22,7 @@ from libs.common.bus.delivery import (
     classify_error,
 )
 from libs.common.bus.delivery import failure_reason as reason_of
-from libs.common.bus.protocol import Message, MessageHandler, UnreadablePayload, event_name
+from libs.common.bus.protocol import BusError, Message, MessageHandler, UnreadablePayload, event_name
 from libs.common.contract.events import CsrEnriched, Event, NodeEnriched, NodeUnreachable
 from libs.common.observability import metrics, telemetry
 from libs.common.observability.trace_attributes import event_attributes, subject_template
@@ -105,6 +107,8 @@ class ConsumerMiddleware:
                 self.count_failure(name, error) if error else 1 + sum(self._attempts.get(name, {}).values())
             )
             decided = classify_error(error, attempt, self.parts.random.random())
+            if isinstance(decided, Reject):
+                decided = await self._publish_dead_letter(message, decided)
             if not isinstance(decided, Nak):
                 self.reset_failures(name)
             span.set({"talosccm.delivery.attempt": attempt})
@@ -120,6 +124,15 @@ class ConsumerMiddleware:
             decided, error, attempt, event, notes | {"attempt": attempt, "seconds": round(seconds, 4)}
         )
         return decided
+
+    async def _publish_dead_letter(self, message: Message, rejected: Reject) -> Reject | Nak:
+        """Publish the message as a dead letter of the service; retry the message if that fails."""
+        letter = make_dead_letter(message, service=self.service, reason=rejected.reason, at=self.parts.now())
+        try:
+            await self.parts.bus.publish(letter)
+        except BusError as error:
+            return Nak(RETRY_CAP_SECONDS, f"cannot publish the dead letter: {error}")
+        return rejected
 
     def _is_first_delivery(self, message: Message, name: str) -> bool:
         """Return whether the message was never handled before; a retry is late by the requested delay."""

@@ -51,7 +51,7 @@ class Nak(msgspec.Struct, frozen=True):
 
 
 class Reject(msgspec.Struct, frozen=True):
-    """Publish the message as a DeadLetter with this reason, then acknowledge it."""
+    """The message became a DeadLetter with this reason: acknowledge it."""
 
     reason: str
 

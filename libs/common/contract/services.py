@@ -31,7 +31,7 @@ from libs.common.contract.subjects import (
 class Durable(msgspec.Struct, frozen=True, kw_only=True):
     """A durable consumer with explicit acknowledgement and one filter, shared by a service's replicas."""
 
-    service: str  # the service in whose name dead letters are published, whatever process consumes
+    service: str
     name: str
     filter: str
     ack_wait_seconds: float = 30.0

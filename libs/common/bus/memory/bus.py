@@ -5,12 +5,10 @@ import contextlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
-from functools import partial
 from types import MappingProxyType
 from typing import ClassVar, Final
 
 from libs.common.bus.bus_problems import BusProblems
-from libs.common.bus.dead_letters import settle
 from libs.common.bus.memory.consume_loop import ConsumeLoop
 from libs.common.bus.memory.stream import Backlog, DurableState, Stream
 from libs.common.bus.protocol import (
@@ -173,14 +171,8 @@ class MemoryBus:
 
     async def consume(self, durable: Durable, handle: MessageHandler, *, in_flight: int) -> None:
         """Pass each message of the durable to `handle` until cancelled. See `Bus.consume`."""
-        loop = ConsumeLoop(
-            durable.name,
-            self._server.durables[durable.name],
-            partial(
-                settle, handle=handle, service=durable.service, publish=self.publish, now=self._server.clock
-            ),
-            in_flight=in_flight,
-        )
+        state = self._server.durables[durable.name]
+        loop = ConsumeLoop(durable.name, state, handle, in_flight=in_flight)
         with self._problems.during(loop):
             await loop.run()
 

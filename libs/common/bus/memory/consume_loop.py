@@ -22,7 +22,7 @@ class ConsumeLoop:
 
     name: str
     durable: DurableState
-    settle: MessageHandler
+    handle: MessageHandler
     _: KW_ONLY
     in_flight: int
 
@@ -78,7 +78,7 @@ class ConsumeLoop:
             log.error("acknowledgement failed", exc_info=task.exception())
 
     async def _handle_one(self, stored: StoredMessage, message: Message) -> None:
-        verdict = await self.settle(message)
+        verdict = await self.handle(message)
         known = self._in_hand.pop(stored.sequence, None)  # None if it was returned at shutdown
         if known is None:
             return

@@ -4,13 +4,10 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
-from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
 from libs.common.bus.bus_problems import BusProblems
-from libs.common.bus.dead_letters import settle
 from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor, Timeouts
 from libs.common.bus.nats.consume_loop import ConsumeLoop
 from libs.common.bus.nats.current_stream import CurrentStream, LivenessTracker
@@ -31,7 +28,7 @@ from libs.common.bus.protocol import (
     WrongLastSequence,
 )
 from libs.common.bus.stream_limits import message_bytes
-from libs.common.clocks import loop_time, utc_now
+from libs.common.clocks import loop_time
 from libs.common.contract.events import Event, encode
 from libs.common.contract.services import Durable
 from libs.common.contract.subjects import STREAM, subject_of
@@ -46,11 +43,8 @@ class NatsBus:
 
     system: ClassVar = "nats"
 
-    def __init__(
-        self, link: ConnectionSupervisor, clock: Callable[[], datetime], stream_replicas: int
-    ) -> None:
+    def __init__(self, link: ConnectionSupervisor, stream_replicas: int) -> None:
         self._link = link
-        self._clock = clock
         self._stream_replicas = stream_replicas
         self._stream = CurrentStream()
         self._stream_problem = f"stream {STREAM} has not been read yet"
@@ -71,7 +65,6 @@ class NatsBus:
         tls_ca_file: Path | None = None,
         hooks: BusHooks | None = None,
         timing: Timeouts | None = None,
-        clock: Callable[[], datetime] = utc_now,
         jitter: Callable[[], float] = random.random,
         stream_replicas: int = 0,
     ) -> Self:
@@ -85,7 +78,7 @@ class NatsBus:
         link = ConnectionSupervisor(
             access, timing=timing or Timeouts(), hooks=hooks or BusHooks(), jitter=jitter
         )
-        bus = cls(link, clock, stream_replicas)
+        bus = cls(link, stream_replicas)
         bus._tasks = [asyncio.create_task(link.run()), asyncio.create_task(bus._poll_stream())]
         try:
             await link.wait_for_first_attempt()
@@ -192,7 +185,7 @@ class NatsBus:
         loop = ConsumeLoop(
             self._link,
             durable,
-            partial(settle, handle=handle, service=durable.service, publish=self.publish, now=self._clock),
+            handle,
             in_flight=in_flight,
             bound=self._poll_now.set,
             stream=self._stream,

@@ -41,7 +41,7 @@ class ConsumeLoop:
 
     link: ConnectionSupervisor
     durable: Durable
-    settle: MessageHandler
+    handle: MessageHandler
     _: KW_ONLY
     in_flight: int
     bound: Callable[[], None]
@@ -132,7 +132,7 @@ class ConsumeLoop:
 
     async def _handle_one(self, key: _Key, message: Message) -> None:
         try:
-            verdict = await self.settle(message)
+            verdict = await self.handle(message)
             await self._acknowledge(key, _settlement(verdict))
         except asyncio.CancelledError:
             await self._acknowledge(key, _NAK)

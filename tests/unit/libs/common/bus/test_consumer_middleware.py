@@ -11,12 +11,23 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
-from libs.common.bus.delivery import Ack, Disposition, Nak, PermanentError, Reject, TemporaryError
+from libs.common.bus.delivery import (
+    RETRY_CAP_SECONDS,
+    Ack,
+    Disposition,
+    Nak,
+    PermanentError,
+    Reject,
+    TemporaryError,
+)
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import Message, UnreadablePayload
+from libs.common.contract.events import DeadLetter
+from libs.common.contract.subjects import DEAD_LETTERS
 from libs.common.observability import metrics, telemetry
 from libs.common.observability.telemetry import fields_of
 from tests.builders import NOW, make_facts, make_message, make_node, make_node_enriched, make_node_observed
+from tests.bus_actors import MAX_BYTES
 from tests.service_flow import make_dependencies
 
 
@@ -25,10 +36,11 @@ def of_node(name: str = "web-1", sequence: int = 1, *, redelivered: bool = False
 
 
 def a_handling(service: str = "labeler", **parts: Any) -> ConsumerMiddleware:
-    ticks = iter(range(10_000))
+    ticks, server = iter(range(10_000)), MemoryServer()
+    server.provision((), max_bytes=MAX_BYTES)
     parts = {"monotonic": lambda: float(next(ticks)), **parts}
     return ConsumerMiddleware(
-        service, "node", dataclasses.replace(make_dependencies(MemoryBus(MemoryServer())), **parts)
+        service, "node", dataclasses.replace(make_dependencies(MemoryBus(server)), **parts)
     )
 
 
@@ -99,10 +111,25 @@ async def test_what_the_other_side_asked_for_is_waited():
     assert verdict.delay_seconds == 33.0
 
 
-async def test_a_permanent_error_is_put_aside_with_its_reason():
-    assert await outcomes(that_raises(PermanentError("no such field")), of_node()) == [
-        Reject("no such field")
-    ]
+async def test_a_permanent_error_becomes_a_dead_letter_of_the_service_with_its_reason():
+    handling, message = a_handling("csr"), of_node("bad.node", sequence=7)
+    verdicts = await outcomes(that_raises(PermanentError("no such field")), message, handling=handling)
+    assert verdicts == [Reject("no such field")]
+    last = await handling.parts.bus.get_last(f"{DEAD_LETTERS}.csr.node.bad.node")
+    assert last is not None
+    letter = last.event
+    assert isinstance(letter, DeadLetter)
+    assert (letter.service, letter.kind, letter.name) == ("csr", "node", "bad.node")
+    assert (letter.subject, letter.sequence) == (message.subject, 7)
+    assert letter.reason == "no such field"
+    assert b'"name":"bad.node"' in letter.payload.encode()
+
+
+async def test_a_message_whose_dead_letter_cannot_be_published_is_retried():
+    handling = a_handling()
+    await handling.parts.bus.close()
+    (verdict,) = await outcomes(that_raises(PermanentError("no such field")), of_node(), handling=handling)
+    assert verdict == Nak(RETRY_CAP_SECONDS, "cannot publish the dead letter: the bus is closed")
 
 
 async def test_bytes_that_nobody_can_read_are_put_aside_without_asking_the_handler():

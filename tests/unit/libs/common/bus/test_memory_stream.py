@@ -8,7 +8,6 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from libs.common.bus.delivery import RETRY_CAP_SECONDS, Disposition
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.memory.stream import DurableState, StoredMessage, Stream, subject_matcher
 from libs.common.bus.protocol import Message, UnreadablePayload, WrongLastSequence
@@ -16,7 +15,7 @@ from libs.common.bus.stream_limits import MAX_MESSAGE_AGE
 from libs.common.contract.events import encode
 from libs.common.contract.subjects import SNAPSHOT, subject_of
 from tests.builders import NOW, make_node, make_node_observed
-from tests.bus_actors import MAX_BYTES, NODES, Worker, make_event, wait_until
+from tests.bus_actors import MAX_BYTES, NODES, make_event, wait_until
 
 ROOM = 1_000_000
 MAX_AGE_SECONDS = MAX_MESSAGE_AGE.total_seconds()
@@ -195,23 +194,6 @@ TestAgainstATable = AgainstATable.TestCase
 
 
 # ---- the bus
-
-
-async def test_a_message_whose_handler_raised_comes_back_after_a_minute():
-    def judge(message: Message) -> Disposition:
-        raise ZeroDivisionError("a defect")
-
-    server = MemoryServer()
-    bus = MemoryBus(server)
-    await bus.provision((NODES,), max_bytes=MAX_BYTES)
-    work = server.durables[NODES.name]
-    async with Worker(judge).consume(bus):
-        began = asyncio.get_running_loop().time()
-        await bus.publish(make_event())
-        await wait_until(lambda: work.next_due() is not None)
-        due = work.next_due()
-        assert due is not None
-        assert RETRY_CAP_SECONDS <= due - began < RETRY_CAP_SECONDS + 10
 
 
 async def test_a_durable_made_anew_leaves_nothing_of_the_old_one_behind():
