@@ -17,7 +17,7 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Conflict, KubeError
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.observability import metrics
-from libs.common.service.leader_elector import LeaderElector, build_leader_elector
+from libs.common.service.leader_elector import LeaderElector
 from libs.common.service.service import Dependencies, run_every, run_together
 from libs.common.service.waiting_objects import NameQueue, WaitingObject, WaitingObjects
 from services.cloud.balancer_reader import BalancerReader, TermClock
@@ -34,7 +34,6 @@ _RETRY_FIRST_SECONDS: Final = 5.0
 _RETRY_CAP_SECONDS: Final = 300.0
 _TICK_SECONDS: Final = 0.5
 _ORPHAN_SECONDS: Final = 600.0
-_LEASE_CONNECTIONS: Final = 2
 _COMPONENT: Final = "service-controller"  # as in k8s.io/cloud-provider
 _STATES: Final = ("settled", "waiting", "blocked", "dry-run")
 
@@ -45,7 +44,6 @@ class BalancerController:
 
     account: BalancerAccount
     kube: KubeApi
-    lease_client: KubeApi  # a write that hangs must not delay a renewal
     elector: LeaderElector
     reconciler: ServiceReconciler
     reader: BalancerReader
@@ -65,16 +63,8 @@ class BalancerController:
         self._generation = 0  # of the credential
         self._nodes_changed_at: float | None = None
         self._failure = ""
-        self._has_snapshot = asyncio.Event()
 
     # ---- messages
-
-    def on_snapshot(self) -> None:
-        """Let this process lead from now on.
-
-        Of several processes that run all services, only the one whose watcher leads receives a snapshot.
-        """
-        self._has_snapshot.set()
 
     def on_service(self, service: KubeService) -> None:
         """Reconcile the Service soon, if it is of interest."""
@@ -105,26 +95,19 @@ class BalancerController:
 
     def problems(self) -> tuple[str, ...]:
         """Return why no load balancer can be reconciled, in words for /readyz."""
-        if not self._has_snapshot.is_set():
-            return ()  # the flow has that problem
-        failure = (f"load balancers: {self._failure}",) if self._failure else ()
-        return (*self.elector.problems(), *failure)
+        return (f"load balancers: {self._failure}",) if self._failure else ()
 
     # ---- the work of the leader
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Record Events until cancelled."""
         try:
-            await run_together(self._elect(), self.event_recorder.run())
+            await self.event_recorder.run()
         finally:
             await self.event_recorder.flush()
-            await self.lease_client.close()
 
-    async def _elect(self) -> None:
-        await self._has_snapshot.wait()
-        await self.elector.run(self._lead)
-
-    async def _lead(self, lease_transitions: int) -> None:
+    async def lead(self) -> None:
+        """Reconcile Services until the leadership ends."""
         namespace = await self._read_cluster_namespace()
         self.reconciler.begin_term(namespace)
         self._busy.clear()
@@ -252,6 +235,7 @@ def build_balancer_controller(
     settings: CloudSettings,
     account: BalancerAccount,
     *,
+    elector: LeaderElector,
     cloud: Instances,
     balancers: Balancers[Any, Any],
     nodes: TargetNodes,
@@ -259,15 +243,8 @@ def build_balancer_controller(
     is_followed: Callable[[], bool],
     are_services_known: Callable[[], bool],
 ) -> BalancerController:
-    """Return the controller of one account, with connections of its own for the Lease."""
+    """Return the controller of one account."""
     kube = dependencies.require_kube()
-    lease_client = kube.with_own_connections(connections=_LEASE_CONNECTIONS)
-    elector = build_leader_elector(
-        lease_client if settings.uses_balancer_lease else None,
-        settings,
-        dependencies,
-        set_gauge=metrics.BALANCER_LEADER.labels(account.name).set,
-    )
     clock = TermClock(dependencies.now, dependencies.monotonic)
     reader = BalancerReader(account=account.name, balancers=balancers, cloud=cloud, now=clock)
     event_recorder = EventRecorder(
@@ -290,7 +267,6 @@ def build_balancer_controller(
     return BalancerController(
         account=account,
         kube=kube,
-        lease_client=lease_client,
         elector=elector,
         reconciler=reconciler,
         reader=reader,

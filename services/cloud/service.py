@@ -17,6 +17,7 @@ from libs.common.contract.subjects import ENRICHED_NODE, SNAPSHOT, is_csr_subjec
 from libs.common.observability import metrics
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from libs.common.settings.read_settings import ParsedSettings, SettingsError
+from services.cloud.account_leader import AccountLeader, build_account_leader
 from services.cloud.account_poller import AccountPoller
 from services.cloud.adapters import ADAPTERS, CloudClients
 from services.cloud.balancer_controller import BalancerController, build_balancer_controller
@@ -81,12 +82,15 @@ class CloudService:
             needs_anchor=settings.balancers is not None,
             intervals=settings.intervals,
         )
+        self.leader: AccountLeader | None = None
         self.balancers: BalancerController | None = None
         if settings.balancers is not None and self._clients.balancers is not None:
+            self.leader = build_account_leader(dependencies, settings)
             self.balancers = build_balancer_controller(
                 dependencies,
                 settings,
                 settings.balancers.account,
+                elector=self.leader.elector,
                 cloud=cloud,
                 balancers=self._clients.balancers,
                 nodes=self.target_nodes,
@@ -103,16 +107,18 @@ class CloudService:
     async def run(self) -> None:
         """Run until cancelled."""
         try:
-            parts = (self._flow.run(), self.poller.run(), self.metadata.run(), self.reports.run())
-            await run_together(*parts, *((self.balancers.run(),) if self.balancers is not None else ()))
+            parts = [self._flow.run(), self.poller.run(), self.metadata.run(), self.reports.run()]
+            if self.leader is not None and self.balancers is not None:
+                parts += [self.leader.run(self.balancers), self.balancers.run()]
+            await run_together(*parts)
         finally:
             await self._clients.close()
 
     def problems(self) -> tuple[str, ...]:
         """Return why nothing is reported now."""
-        balancers = self.balancers.problems() if self.balancers is not None else ()
-        reasons = self._flow.list_pause_reasons()
-        return (*reasons, *self.poller.problems(), *self.reports.problems(), *balancers)
+        parts = (self.poller, self.reports, self.leader, self.balancers)
+        problems = (problem for part in parts if part is not None for problem in part.problems())
+        return (*self._flow.list_pause_reasons(), *problems)
 
     def _apply_event(self, event: object) -> None:
         match event:
@@ -122,6 +128,8 @@ class CloudService:
                 self.nodes.remove(name)
             case _:
                 self.metadata.machines.apply(event)
+        if self.leader is not None and isinstance(event, events.SnapshotComplete):
+            self.leader.on_snapshot()
         if self.balancers is not None:
             self._apply_to_balancers(self.balancers, event)
 
@@ -134,7 +142,6 @@ class CloudService:
                 has_changed = self.target_nodes.remove(name)
             case events.SnapshotComplete():
                 has_changed = self.target_nodes.mark_complete()
-                balancers.on_snapshot()
             case events.KubeServiceObserved(service=service):
                 balancers.on_service(service)
             case events.KubeServiceGone():

@@ -27,12 +27,13 @@ from libs.common.contract.services import LEASE_NAMESPACE
 from libs.common.kube.api import KubeApi
 from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.service.leader_elector import NoLock
-from libs.common.service.service import Dependencies
+from libs.common.service.service import Dependencies, run_together
 from libs.testbed.clouds.api_server import SimRequest
 from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
 from libs.testbed.clouds.http_faults import Answer, Fault
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.sim_apiserver.server import SimApiServer
+from services.cloud.account_leader import build_account_leader
 from services.cloud.balancer_controller import BalancerController, build_balancer_controller
 from services.cloud.core.balancers.balancer_record import BalancerAccount, is_selected, read_balancer_record
 from services.cloud.core.balancers.select_targets import EXCLUDE_LABEL, TargetRules
@@ -120,10 +121,12 @@ class Process:
             identity=identity,
         )
         settings = CloudSettings(accounts=("hcloud/prod",), balancer_classes=("prod=example.com/lb",))
+        self.leader = build_account_leader(dependencies, settings)
         self.controller: BalancerController = build_balancer_controller(
             dependencies,
             settings,
             ACCOUNT,
+            elector=self.leader.elector,
             cloud=self._instances,
             balancers=self._balancers,
             nodes=self.nodes,
@@ -131,7 +134,8 @@ class Process:
             is_followed=lambda: True,
             are_services_known=lambda: True,
         )
-        self._task = asyncio.create_task(self.controller.run())
+        parts = (self.leader.run(self.controller), self.controller.run())
+        self._task = asyncio.create_task(run_together(*parts))
 
     def _observe(self, verb: str, resource: str, status: int, seconds: float) -> None:
         """Kill the process right after the API server has confirmed a write."""
@@ -286,7 +290,7 @@ class RandomCluster:
 
     def _tell_of_nodes(self, process: Process, *, is_resync: bool) -> None:
         has_changed = process.nodes.mark_complete()
-        process.controller.on_snapshot()
+        process.leader.on_snapshot()
         for node in self.nodes.values():
             if is_resync or self.happens(0.8):
                 has_changed = process.nodes.upsert(node) or has_changed
