@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
+from msgspec.structs import replace
+
 from cli.cluster.installation import Installation, Process
 from cli.cluster.kube_objects import (
     Condition,
@@ -26,7 +28,7 @@ from cli.cluster.snapshot import ConfigFile
 from cli.cluster.unavailable import RemoteClock
 from cli.doctor.diagnosis import diagnose
 from cli.doctor.findings import CheckReport
-from cli.doctor.required_permissions import AccessReviewResult, list_access_reviews
+from cli.doctor.required_permissions import list_access_reviews
 from cli.doctor.snapshot import AccessReviews, CredentialProbe, InstallationSnapshot, TalosObjects
 from cli.inside.flow_snapshot import (
     ConsumerSnapshot,
@@ -168,9 +170,7 @@ def make_flow_snapshot(**changed: Any) -> FlowSnapshot:
 def make_snapshot(*, here: Installation | None = None, **changed: Any) -> InstallationSnapshot:
     """All is well but for what is changed."""
     here = here or make_installation()
-    reviews = tuple(
-        AccessReviewResult(asked, is_allowed=asked.is_required) for asked in list_access_reviews(here)
-    )
+    reviews = tuple(replace(each, is_allowed=each.is_required) for each in list_access_reviews(here))
     if isinstance(changed.get("config"), str):
         changed["config"] = ConfigFile(text=changed["config"], source=f"{PREFIX}/ccm-config.yaml")
     well: dict[str, Any] = {

@@ -63,7 +63,10 @@ async def start_cluster(
             machines_task = group.create_task(start(*_choose_machines(run_dir / "talos", options)))
             nats = None
             if options.bus == "nats":
-                nats = await start("nats-server with JetStream", _start_nats(run_dir / "nats"))
+                try:
+                    nats = await start("nats-server with JetStream", NatsServer.start(run_dir / "nats"))
+                except FileNotFoundError as error:
+                    raise FileNotFoundError(f"{error}; to run without it: --bus memory") from error
         api_server, machines = server_task.result(), machines_task.result()
         nats_url, talosconfig = nats.url if nats else "", machines.write_talosconfig()
         kubelets = await stack.enter_async_context(KubeletFleet.start(api_server))
@@ -119,16 +122,6 @@ def _choose_machines(
     if options.real:
         return "Talos API on COSI's own server", MachineFleet.start(run_dir)
     return "Talos API, simulated", MachineFleet.start_simulated(run_dir)
-
-
-@contextlib.asynccontextmanager
-async def _start_nats(run_dir: Path) -> AsyncIterator[NatsServer]:
-    async with contextlib.AsyncExitStack() as stack:
-        try:
-            server = await stack.enter_async_context(NatsServer.start(run_dir))
-        except FileNotFoundError as error:
-            raise FileNotFoundError(f"{error}; to run without it: --bus memory") from error
-        yield server
 
 
 def make_machines(count: int) -> list[SimMachineFacts]:

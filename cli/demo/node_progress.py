@@ -32,37 +32,6 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     mistakes: str = ""
 
     @property
-    def milestone(self) -> str:
-        """Return the milestone that the node reached with this line; "" for none."""
-        match self:
-            case LogLine(message="node observed", event="NodeObserved", outcome="published"):
-                return "observed"
-            case LogLine(message="machine verified"):
-                return "answered"
-        return ""
-
-    @property
-    def trouble(self) -> str | None:
-        """Return why the node is stuck; "" if it continues, None if the line says neither."""
-        match self:
-            case LogLine(message="poll failed"):
-                return f"{self.step}: {self.reason}"
-            case LogLine(message="handling failed, will retry" | "published as dead letter"):
-                return f"{self.service}: {self.error}"
-            case LogLine(message="handled", service="labeler", outcome="blocked"):
-                return self.reason
-            case LogLine(message="machine verified"):
-                return ""
-        return None
-
-    @property
-    def is_excluded(self) -> bool | None:
-        """Return whether the labeler leaves the Node to others; None if the line does not say."""
-        if self.message != "handled" or self.service != LABELER.service:
-            return None
-        return self.outcome == "not-ours"
-
-    @property
     def reload(self) -> str:
         """Return what the labeler did with a changed --cloud-config file; "" if the line does not say."""
         if self.message not in _RELOADS or self.service != LABELER.service:
@@ -134,12 +103,19 @@ class DemoProgress:
 
     def apply_log_line(self, line: LogLine) -> None:
         """Record a log line; the first line of its kind sets the milestone."""
-        if line.milestone:
-            self._record_first(line.node, f"{line.milestone}_at", line.time)
-        if line.trouble is not None:
-            self._update(line.node, trouble=line.trouble)
-        if line.is_excluded is not None:
-            self._update(line.node, is_excluded=line.is_excluded)
+        match line:
+            case LogLine(message="node observed", event="NodeObserved", outcome="published"):
+                self._record_first(line.node, "observed_at", line.time)
+            case LogLine(message="machine verified"):
+                self._record_first(line.node, "answered_at", line.time)
+                self._update(line.node, trouble="")
+            case LogLine(message="poll failed"):
+                self._update(line.node, trouble=f"{line.step}: {line.reason}")
+            case LogLine(message="handling failed, will retry" | "published as dead letter"):
+                self._update(line.node, trouble=f"{line.service}: {line.error}")
+            case LogLine(message="handled", service="labeler"):
+                trouble = {"trouble": line.reason} if line.outcome == "blocked" else {}
+                self._update(line.node, is_excluded=line.outcome == "not-ours", **trouble)
 
     def apply_node(self, node: Node, at: datetime) -> None:
         """Record the current state of a Node in Kubernetes."""

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from cli.cluster.kube_reader import create_review
-from cli.doctor.required_permissions import AccessReviewRequest, AccessReviewResult
+from cli.doctor.required_permissions import AccessReview
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, KubeError
 
@@ -28,16 +29,16 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 async def review_access(
-    kube: KubeApi, namespace: str, reviews: Sequence[AccessReviewRequest]
-) -> tuple[AccessReviewResult, ...]:
-    """Return the result of each review, for ServiceAccounts of that namespace.
+    kube: KubeApi, namespace: str, reviews: Sequence[AccessReview]
+) -> tuple[AccessReview, ...]:
+    """Return the reviews with their answers, for ServiceAccounts of that namespace.
 
     A caller that may not review others can only review itself. Raises KubeError.
     """
     if not reviews:
         return ()
 
-    async def review_account(asked: AccessReviewRequest) -> AccessReviewResult:
+    async def review_account(asked: AccessReview) -> AccessReview:
         account, groups = "system:serviceaccount", "system:serviceaccounts"
         spec = {
             "user": f"{account}:{namespace}:{asked.service_account}",
@@ -53,8 +54,8 @@ async def review_access(
 
 
 async def _review_self(
-    kube: KubeApi, namespace: str, reviews: Sequence[AccessReviewRequest]
-) -> tuple[AccessReviewResult, ...]:
+    kube: KubeApi, namespace: str, reviews: Sequence[AccessReview]
+) -> tuple[AccessReview, ...]:
     try:
         me = (await _create(kube, "authentication", "SelfSubjectReview", {})).user_info.username
     except KubeError:
@@ -63,18 +64,16 @@ async def _review_self(
         [
             await _review(kube, "SelfSubjectAccessReview", {}, one)
             if me == f"system:serviceaccount:{namespace}:{one.service_account}"
-            else AccessReviewResult(one, error=f"this requires permission to {_OF_OTHERS}")
+            else replace(one, error=f"this requires permission to {_OF_OTHERS}")
             for one in reviews
         ]
     )
 
 
-async def _review(
-    kube: KubeApi, kind: str, subject: dict[str, Any], asked: AccessReviewRequest
-) -> AccessReviewResult:
+async def _review(kube: KubeApi, kind: str, subject: dict[str, Any], asked: AccessReview) -> AccessReview:
     spec = {**subject, "resourceAttributes": asked.attributes}
     status = await _create(kube, "authorization", kind, {"spec": spec})
-    return AccessReviewResult(asked, is_allowed=status.allowed)
+    return replace(asked, is_allowed=status.allowed)
 
 
 async def _create(kube: KubeApi, group: str, kind: str, fields: dict[str, Any]) -> _Status:

@@ -175,7 +175,7 @@ async def _review_access(kube: KubeApi, seen: InstallationSnapshot) -> AccessRev
     )
     if isinstance(reviewed, Unavailable):
         return reviewed
-    paths = sorted({path for one in reviewed if one.is_missing for path in get_role_paths(here, one.request)})
+    paths = sorted({path for one in reviewed if one.is_missing for path in get_role_paths(here, one)})
     existing = await asyncio.gather(*(_exists(kube, path) for path in paths))
     return AccessReviews(
         results=reviewed,

@@ -1,6 +1,7 @@
 """The permissions that each ServiceAccount must have and must not have. Pure."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Final
 
 import msgspec
@@ -12,8 +13,8 @@ from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.resource_names import list_policy_rules as bootstrap_rights
 
 
-class AccessReviewRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One permission that a ServiceAccount must or must not have."""
+class AccessReview(msgspec.Struct, frozen=True):
+    """One permission that a ServiceAccount must or must not have, and the answer of the API server."""
 
     service: str  # whose Role of the chart grants it: a service, or "nats"
     service_account: str
@@ -23,6 +24,8 @@ class AccessReviewRequest(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     namespace: str = ""  # "" = cluster-wide
     is_required: bool = True
+    is_allowed: bool = False
+    error: str = ""  # why there is no answer
 
     def __str__(self) -> str:
         what = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -37,38 +40,32 @@ class AccessReviewRequest(msgspec.Struct, frozen=True, kw_only=True):
         given |= {"resource": resource, "subresource": subresource}
         return {key: value for key, value in given.items() if value}
 
-
-class AccessReviewResult(msgspec.Struct, frozen=True):
-    """The answer of the API server to one review; `error` says why there is none."""
-
-    request: AccessReviewRequest
-    is_allowed: bool = False
-    error: str = ""
-
     @property
     def is_missing(self) -> bool:
         """Whether the ServiceAccount lacks a required permission."""
-        return self.request.is_required and not self.is_allowed and not self.error
+        return self.is_required and not self.is_allowed and not self.error
 
 
 _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 # Permissions that no service needs and that are more powerful than all those that they need.
 _NEVER: Final = (
-    ("", "secrets", ("get", "list", "create")),
-    ("", "serviceaccounts/token", ("create",)),
-    ("", "pods", ("create",)),
-    ("", "pods/exec", ("create",)),
-    ("", "nodes", ("delete",)),
-    ("rbac.authorization.k8s.io", "clusterrolebindings", ("create",)),
-    ("", "users", ("impersonate",)),
+    ("get", "", "secrets"),
+    ("list", "", "secrets"),
+    ("create", "", "secrets"),
+    ("create", "", "serviceaccounts/token"),
+    ("create", "", "pods"),
+    ("create", "", "pods/exec"),
+    ("delete", "", "nodes"),
+    ("create", "rbac.authorization.k8s.io", "clusterrolebindings"),
+    ("impersonate", "", "users"),
 )
 _CLUSTER_SCOPED: Final = ("nodes", "clusterrolebindings", "users")
 _Rights = list[tuple[str, PolicyRule]]  # with the service whose Role grants it
 
 
-def list_access_reviews(installation: Installation) -> tuple[AccessReviewRequest, ...]:
+def list_access_reviews(installation: Installation) -> tuple[AccessReview, ...]:
     """Return all reviews, service by service; also for metadata, which needs no permission."""
-    found: list[AccessReviewRequest] = []
+    found: list[AccessReview] = []
     for process in installation.processes:
         rights = [
             (spec.service, apply_lease_names(process, right))
@@ -84,44 +81,25 @@ def list_access_reviews(installation: Installation) -> tuple[AccessReviewRequest
         rights = [("nats", right) for right in bootstrap_rights(names)]
         found += _list_reviews("nats", account, rights, installation.namespace)
     # Services in one process share an account: the first Role with a permission suffices.
-    by_permission: dict[tuple[str, str], AccessReviewRequest] = {}
+    by_permission: dict[tuple[str, str], AccessReview] = {}
     for one in found:
         by_permission.setdefault((one.service_account, str(one)), one)
     return tuple(by_permission.values())
 
 
-def _list_reviews(
-    service: str, account: str, rights: _Rights, namespace: str
-) -> Iterator[AccessReviewRequest]:
+def _list_reviews(service: str, account: str, rights: _Rights, namespace: str) -> Iterator[AccessReview]:
     """Yield the required permissions, then the forbidden ones.
 
     The latter are those in the installation's namespace, where excess is most likely.
     """
-    given = set()
+    given = {(verb, right.group, right.resource) for _, right in rights for verb in right.verbs}
     for of_service, right in rights:
-        for verb in right.verbs:
-            given.add((right.group, right.resource, verb))
-            for name in right.resource_names or ("",):
-                yield AccessReviewRequest(
-                    service=of_service,
-                    service_account=account,
-                    verb=verb,
-                    group=right.group,
-                    resource=right.resource,
-                    name=name,
-                    namespace=right.namespace,
-                )
-    never = [(group, resource, verb) for group, resource, verbs in _NEVER for verb in verbs]
-    for group, resource, verb in (each for each in never if each not in given):
-        yield AccessReviewRequest(
-            service=service,
-            service_account=account,
-            verb=verb,
-            group=group,
-            resource=resource,
-            namespace="" if resource in _CLUSTER_SCOPED else namespace,
-            is_required=False,
-        )
+        for verb, name in product(right.verbs, right.resource_names or ("",)):
+            what = (verb, right.group, right.resource)
+            yield AccessReview(of_service, account, *what, name=name, namespace=right.namespace)
+    for what in (each for each in _NEVER if each not in given):
+        place = "" if what[2] in _CLUSTER_SCOPED else namespace
+        yield AccessReview(service, account, *what, namespace=place, is_required=False)
 
 
 def apply_lease_names(process: Process, right: PolicyRule) -> PolicyRule:
@@ -137,7 +115,7 @@ def apply_lease_names(process: Process, right: PolicyRule) -> PolicyRule:
     )
 
 
-def get_role_paths(installation: Installation, asked: AccessReviewRequest) -> tuple[str, str]:
+def get_role_paths(installation: Installation, asked: AccessReview) -> tuple[str, str]:
     """Return the API paths of the Role (or ClusterRole) of that permission, and of its binding."""
     name = f"{installation.prefix}-{asked.service}"
     if asked.namespace:

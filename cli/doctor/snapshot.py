@@ -11,14 +11,14 @@ from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, RemoteClock, Unavailable
-from cli.doctor.required_permissions import AccessReviewResult
+from cli.doctor.required_permissions import AccessReview
 from cli.inside.talos_credential import TalosCredentialReport
 
 
 class AccessReviews(msgspec.Struct, frozen=True, kw_only=True):
     """The results of all reviews; of missing permissions, whether Role and binding exist, by path."""
 
-    results: tuple[AccessReviewResult, ...] = ()
+    results: tuple[AccessReview, ...] = ()
     existing: Mapping[str, bool] = {}
 
 

@@ -167,9 +167,9 @@ async def test_who_may_not_ask_about_others_asks_about_itself(loopback: Loopback
 
     loopback.answer = answer
     reviewed = await review_access(kube, "kube-system", list_access_reviews(make_installation()))
-    own = {one.request.service_account for one in reviewed if not one.error}
+    own = {one.service_account for one in reviewed if not one.error}
     assert own == {f"{PREFIX}-watcher"}
-    assert {one.request.resource for one in reviewed if one.is_allowed} == {"nodes"}
+    assert {one.resource for one in reviewed if one.is_allowed} == {"nodes"}
 
 
 async def test_a_kubelet_that_hangs_keeps_no_other_from_answering(tmp_path: Path):

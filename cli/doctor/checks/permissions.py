@@ -1,11 +1,11 @@
 """Whether each service has its declared permissions, and none of the forbidden ones. Pure."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cli.cluster.unavailable import Unavailable
 from cli.doctor.findings import Check, Finding
-from cli.doctor.required_permissions import AccessReviewRequest, get_role_paths
-from cli.doctor.snapshot import AccessReviews, InstallationSnapshot
+from cli.doctor.required_permissions import AccessReview, get_role_paths
+from cli.doctor.snapshot import InstallationSnapshot
 
 
 def check_permissions(seen: InstallationSnapshot) -> Check:
@@ -13,11 +13,11 @@ def check_permissions(seen: InstallationSnapshot) -> Check:
     if isinstance(seen.reviews, Unavailable):
         yield Finding.unavailable("the permissions are unknown", seen.reviews)
         return ""
-    reviews = seen.reviews
-    missing = [each.request for each in reviews.results if each.is_missing]
-    excess = [each.request for each in reviews.results if not each.request.is_required and each.is_allowed]
+    results = seen.reviews.results
+    missing = [each for each in results if each.is_missing]
+    excess = [each for each in results if not each.is_required and each.is_allowed]
     for lacking in _group(missing, lambda each: each.namespace, lambda each: each.service):
-        yield _report_role(seen, reviews, lacking)
+        yield _report_role(seen, seen.reviews.existing, lacking)
     for held in _group(excess, lambda each: each.service_account):
         account = held[0].service_account
         yield Finding.wrong(
@@ -27,15 +27,15 @@ def check_permissions(seen: InstallationSnapshot) -> Check:
             "kubectl get clusterrolebindings,rolebindings --all-namespaces --output wide | grep "
             f"--extended-regexp '{account}|system:serviceaccounts|system:authenticated'",
         )
-    unknown = [each for each in reviews.results if each.error]
+    unknown = [each for each in results if each.error]
     if unknown:
-        accounts = sorted({each.request.service_account for each in unknown})
+        accounts = sorted({each.service_account for each in unknown})
         yield Finding.unknown(
             f"the permissions of {', '.join(accounts)} are unknown: {unknown[0].error}",
             "use credentials that may create subjectaccessreviews",
             "kubectl auth can-i create subjectaccessreviews.authorization.k8s.io",
         )
-    asked = [each.request for each in reviews.results if not each.error]
+    asked = [each for each in results if not each.error]
     reviewed = {each.service_account for each in asked}
     wanted = sum(each.is_required for each in asked)
     well = (
@@ -47,24 +47,22 @@ def check_permissions(seen: InstallationSnapshot) -> Check:
     return well
 
 
-def _group(
-    asked: Iterable[AccessReviewRequest], *by: Callable[[AccessReviewRequest], str]
-) -> Iterable[list[AccessReviewRequest]]:
-    groups: dict[tuple[str, ...], list[AccessReviewRequest]] = {}
+def _group(asked: Iterable[AccessReview], *by: Callable[[AccessReview], str]) -> Iterable[list[AccessReview]]:
+    groups: dict[tuple[str, ...], list[AccessReview]] = {}
     for each in asked:
         groups.setdefault(tuple(key(each) for key in by), []).append(each)
     return groups.values()
 
 
 def _report_role(
-    seen: InstallationSnapshot, reviews: AccessReviews, lacking: Sequence[AccessReviewRequest]
+    seen: InstallationSnapshot, existing: Mapping[str, bool], lacking: Sequence[AccessReview]
 ) -> Finding:
     """Report the permissions that one Role of the chart would grant."""
     here, namespace, account = seen.installation, lacking[0].namespace, lacking[0].service_account
     name, kind = f"{here.prefix}-{lacking[0].service}", "Role" if namespace else "ClusterRole"
     place = f"{namespace}/" if namespace else ""
     where, fix, command = f"{kind} {place}{name}", "apply {} and the rest of the chart:", here.reapply_command
-    role, binding = (reviews.existing.get(path) for path in get_role_paths(here, lacking[0]))
+    role, binding = (existing.get(path) for path in get_role_paths(here, lacking[0]))
     problem = f"{where} or its binding differs from the chart"
     if role is False:
         problem = f"{where} does not exist"
@@ -78,5 +76,5 @@ def _report_role(
     return Finding.wrong(f"{who} may not {_format(lacking)}: {problem}", fix.format(where), command)
 
 
-def _format(asked: Sequence[AccessReviewRequest]) -> str:
+def _format(asked: Sequence[AccessReview]) -> str:
     return ", ".join(map(str, asked))

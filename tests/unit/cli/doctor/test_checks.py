@@ -23,7 +23,7 @@ from cli.cluster.kube_objects import (
 from cli.cluster.pods import ContainerState, ContainerStatus, TerminatedState, WaitingState
 from cli.cluster.unavailable import AbsentObject, Unavailable
 from cli.doctor.checks.competing_controllers import allocates_pod_cidrs
-from cli.doctor.required_permissions import AccessReviewResult, list_access_reviews
+from cli.doctor.required_permissions import list_access_reviews
 from cli.doctor.snapshot import AccessReviews, UnreadyPods
 from cli.inside.flow_snapshot import CertificateSnapshot, FlowUnavailable
 from cli.inside.talos_credential import ProbeResult
@@ -123,7 +123,7 @@ def reviewed(
     root = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
     return AccessReviews(
         results=tuple(
-            AccessReviewResult(
+            msgspec.structs.replace(
                 q,
                 is_allowed=(q.is_required and (q.service, q.resource) != refused)
                 or (q.service, q.resource) == allowed,
