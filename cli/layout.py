@@ -1,6 +1,6 @@
 """Lays out output: labeled fields, ages and tables, which fit a terminal or are unlimited in a pipe. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from rich.text import Text
@@ -46,6 +46,13 @@ def format_age(seconds: float | None) -> str:
 def pluralize(count: int, what: str, *, zero: str = "0") -> str:
     """Return the count with the noun, such as "1 Node" or "2 Nodes"."""
     return f"{f'{count:,}' if count else zero} {what}{'' if count == 1 else 's'}"
+
+
+def format_names(names: Iterable[str], most: int = 5) -> str:
+    """Return the names as text; of more than `most`, the rest is only counted."""
+    listed = sorted(names)
+    more = len(listed) - most
+    return ", ".join(listed[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def shorten(text: str, most: int = 200) -> str:

@@ -47,6 +47,12 @@ def print_result(output: str, lines: Iterable[Line], document: Any) -> None:
         print_lines(lines, Console(highlight=False))
 
 
+def get_width() -> int:
+    """Return the width of the terminal; 0 in a pipe."""
+    console = Console()
+    return console.width if console.is_terminal else 0
+
+
 def print_json(document: Any) -> None:
     """Print a JSON document of plain values and structs."""
     PROGRESS.end()

@@ -81,10 +81,3 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 def find_worst_state(states: Iterable[FindingState]) -> FindingState:
     """Return the worst of these states; "ok" if there are none."""
     return min(states, key=WORST_FIRST.index, default="ok")
-
-
-def format_names(names: Iterable[str], most: int = 5) -> str:
-    """Return the names as text; of more than `most`, the rest is only counted."""
-    listed = sorted(names)
-    more = len(listed) - most
-    return ", ".join(listed[:most]) + (f" and {more:,} more" if more > 0 else "")

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from cli.cluster.described_node import describe_sources
 from cli.cluster.kept_keys import format_kept_key
-from cli.layout import pluralize
+from cli.layout import format_names, pluralize
 from cli.lines import Line
 from cli.render.compiled_config import CompiledConfig
 from cli.render.node_changes import NodeChange
@@ -79,7 +79,7 @@ def format_skipped(skipped: Sequence[SkippedNode]) -> Iterator[Line]:
     for each in skipped:
         reasons.setdefault(each.reason, []).append(each.name)
     for reason, names in reasons.items():
-        yield Line(0, Text(f"Skipped: {_format_names(names)}: {reason}"))
+        yield Line(0, Text(f"Skipped: {format_names(names, _MOST_NAMES)}: {reason}"))
 
 
 def _format_rule(result: RuleResult, used: CompiledConfig) -> Iterator[Line]:
@@ -123,7 +123,7 @@ def _format_plan(preview: Preview) -> Iterator[Line]:
 
 
 def _format_group(group: Sequence[NodeDifference]) -> Iterator[Line]:
-    heading = _format_names([each.name for each in group])
+    heading = format_names((each.name for each in group), _MOST_NAMES)
     counted = "" if len(group) == 1 else f"  {len(group)} nodes"
     yield Line(0, Text.assemble((heading, "bold"), counted))
     yield from format_changes(group[0].changes)
@@ -177,11 +177,6 @@ def _describe_change(change: NodeChange) -> str:
 def _format_taint(key: str, value: str, effect: str) -> str:
     """Return the taint in the notation of kubectl."""
     return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
-
-
-def _format_names(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _quote(value: str) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from cli.inside.flow_snapshot import FlowSnapshot
-from cli.layout import format_age, pluralize
+from cli.layout import format_age, format_names, pluralize
 from libs.clouds.request_budget import SHARE_OF_OTHERS
 from libs.common.contract.events import AccountReport, Decided
 from libs.common.contract.instances import read_instance_record
@@ -17,7 +17,6 @@ from services.lifecycle.core.deletion_limit import LIMITED
 from services.lifecycle.core.evidence import is_not_ready
 
 _SILENT_SECONDS: Final = 4 * ACCOUNT_REPORT_SECONDS
-_MOST_NAMES: Final = 5
 
 
 class AccountStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -45,10 +44,8 @@ class AccountStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         elif self.is_rate_limit_low:
             yield f"{self.requests_left:,} of {self.rate_limit:,} requests remain of its rate limit"
         if self.waiting:
-            names = ", ".join(self.waiting[:_MOST_NAMES])
-            more = f" and {len(self.waiting) - _MOST_NAMES} more" if len(self.waiting) > _MOST_NAMES else ""
-            count = pluralize(len(self.waiting), "Node")
-            yield f"{count} of deleted servers kept by the limit of deletions: {names}{more}"
+            count, names = pluralize(len(self.waiting), "Node"), format_names(self.waiting)
+            yield f"{count} of deleted servers kept by the limit of deletions: {names}"
 
 
 def select_limit_candidates(nodes: Iterable[Node]) -> tuple[Node, ...]:
@@ -60,13 +57,11 @@ def summarize_accounts(nodes: tuple[Node, ...], flow: FlowSnapshot | None) -> tu
     """Return the accounts that report, and those that Nodes name; none if NATS does not answer."""
     if flow is None or flow.stream is None:
         return ()
-    waiting: dict[str, list[str]] = {
-        record.account: [] for node in nodes if (record := read_instance_record(node)) is not None
-    }
-    for node in select_limit_candidates(nodes):
-        record = read_instance_record(node)
-        if record is not None and _is_limited(node, flow):
-            waiting[record.account].append(node.name)
+    waiting: dict[str, list[str]] = {}
+    for node in nodes:
+        if (record := read_instance_record(node)) is not None:
+            limited = [node.name] if is_not_ready(node) and _is_limited(node, flow) else []
+            waiting.setdefault(record.account, []).extend(limited)
     found = {account: AccountStatus(name=account, waiting=tuple(names)) for account, names in waiting.items()}
     for message in flow.accounts:
         report, silent = message.event, (flow.at - message.published_at).total_seconds()
@@ -87,9 +82,9 @@ def summarize_accounts(nodes: tuple[Node, ...], flow: FlowSnapshot | None) -> tu
 
 def _is_limited(node: Node, flow: FlowSnapshot) -> bool:
     messages = flow.find_object("node", node.name)
-    decisions = [message.event for message in messages.decided] if messages is not None else []
+    limited = (LIFECYCLE.service, node.uid, LIMITED)
     return any(
-        isinstance(each, Decided)
-        and (each.service, each.uid, each.outcome) == (LIFECYCLE.service, node.uid, LIMITED)
-        for each in decisions
+        isinstance(each.event, Decided)
+        and (each.event.service, each.event.uid, each.event.outcome) == limited
+        for each in (messages.decided if messages else ())
     )

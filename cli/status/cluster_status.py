@@ -10,7 +10,7 @@ from cli.cluster.kept_keys import NO_MANAGERS, KeptKeyReport, report_kept_keys
 from cli.cluster.kube_events import find_config_rejection
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable, list_known
-from cli.inside.flow_snapshot import FlowUnavailable, LastMessage
+from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, LastMessage, StreamSnapshot
 from cli.status.clouds import AccountStatus, summarize_accounts
 from cli.status.components import (
     CertificateStatus,
@@ -18,7 +18,6 @@ from cli.status.components import (
     LeaderStatus,
     ServiceStatus,
     get_leader_status,
-    list_certificate_statuses,
     list_consumer_statuses,
     list_service_statuses,
 )
@@ -90,9 +89,9 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def build_status(snapshot: ClusterSnapshot) -> ClusterStatus:
     """Return the status of the cluster."""
     flow, nodes = snapshot.flow_snapshot, list_known(snapshot.nodes)
+    known = flow or FlowSnapshot(at=snapshot.at)
     services = list_service_statuses(snapshot)
     installed = {one.name for one in services if one.state != "absent"}
-    stream = flow.stream if flow else None
     found = ClusterStatus(
         at=snapshot.at,
         unknown=tuple(_list_unavailable_parts(snapshot)),
@@ -100,20 +99,11 @@ def build_status(snapshot: ClusterSnapshot) -> ClusterStatus:
         has_flow=flow is not None,
         services=services,
         leader=get_leader_status(snapshot),
-        stream=StreamStatus(
-            created=stream.stream_id,
-            messages=stream.messages,
-            bytes=stream.bytes,
-            max_bytes=stream.max_bytes or None,
-        )
-        if stream
-        else None,
-        queues=tuple(list_consumer_statuses(flow, installed)) if flow else (),
+        stream=_summarize_stream(known.stream) if known.stream else None,
+        queues=tuple(list_consumer_statuses(known, installed)),
         dead_letters=DeadLettersStatus(
-            count=flow.dead_count, newest=tuple(map(_summarize_dead_letter, flow.dead))
-        )
-        if flow
-        else DeadLettersStatus(),
+            count=known.dead_count, newest=tuple(map(_summarize_dead_letter, known.dead))
+        ),
         nodes=summarize_nodes(nodes, flow, snapshot.at, snapshot.get_ownership(CLOUD_NODE)),
         kept_keys=tuple(
             report
@@ -126,9 +116,12 @@ def build_status(snapshot: ClusterSnapshot) -> ClusterStatus:
         pod_cidrs=_build_ipam_status(snapshot),
         clouds=summarize_accounts(nodes, flow),
         certificates=tuple(
-            list_certificate_statuses(
-                (*(flow.certificates if flow else ()), *snapshot.certificates), snapshot.at
+            CertificateStatus(
+                name=one.name,
+                expires_at=one.expires_at,
+                state="wrong" if one.is_overdue(snapshot.at) else "well",
             )
+            for one in (*known.certificates, *snapshot.certificates)
         ),
     )
     # A rejected configuration comes first: it also makes pods unready.
@@ -207,11 +200,17 @@ def _list_service_problems(found: ClusterStatus) -> Iterator[str]:
             yield f"consumer {queue.name}: {queue.text}"
 
 
+def _summarize_stream(stream: StreamSnapshot) -> StreamStatus:
+    return StreamStatus(
+        created=stream.stream_id,
+        messages=stream.messages,
+        bytes=stream.bytes,
+        max_bytes=stream.max_bytes or None,
+    )
+
+
 def _summarize_dead_letter(message: LastMessage) -> DeadLetterStatus:
-    about, reason = message.subject, f"unreadable: {message.unreadable}"
-    if isinstance(message.event, DeadLetter):
-        about, reason = (
-            f"{message.event.service} {message.event.kind}/{message.event.name}",
-            message.event.reason,
-        )
+    about, reason, letter = message.subject, f"unreadable: {message.unreadable}", message.event
+    if isinstance(letter, DeadLetter):
+        about, reason = f"{letter.service} {letter.kind}/{letter.name}", letter.reason
     return DeadLetterStatus(about=about, reason=reason, at=message.published_at)

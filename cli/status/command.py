@@ -81,10 +81,10 @@ def status(context: click.Context, /, *, watch: bool, interval: float, output: s
         from cli.cluster.query import ClusterQuery  # noqa: PLC0415 - `--help` need not load it
         from cli.status.run_status import show_status, watch_status  # noqa: PLC0415
 
-        query, as_json = ClusterQuery(**where), output == "json"
+        query = ClusterQuery(**where)
         if watch:
-            sys.exit(watch_status(query, every_seconds=interval, as_json=as_json))
-        sys.exit(show_status(query, as_json=as_json))
+            sys.exit(watch_status(query, every_seconds=interval, output=output))
+        sys.exit(show_status(query, output))
 
 
 @status.command(short_help="Show pod CIDR pools, allocations and conflicts.")
@@ -157,15 +157,19 @@ def ipam(
     """  # noqa: D301 - click reads the \b: the paragraph keeps its lines
     with run_command("Reading the cluster"):
         from cli.cluster.query import ClusterQuery  # noqa: PLC0415 - `--help` need not load it
-        from cli.status.run_status import IpamOptions, show_ipam_status  # noqa: PLC0415
+        from cli.status.run_status import show_ipam_status  # noqa: PLC0415
         from services.ipam.core.effective_networks import NetworkFlags, validate_network_flags  # noqa: PLC0415
 
         networks = NetworkFlags(**flags)
-        mistakes = validate_network_flags(networks)
-        if mistakes:
+        if mistakes := validate_network_flags(networks):
             raise click.UsageError("\n".join(mistakes))
-        options = IpamOptions(
-            network_flags=networks, cloud_config=cloud_config, quarantine=timedelta(seconds=quarantine)
-        )
         query = ClusterQuery(kubeconfig=kubeconfig, context=context)
-        sys.exit(show_ipam_status(query, options, with_nodes=with_nodes, as_json=output == "json"))
+        status = show_ipam_status(
+            query,
+            networks,
+            cloud_config,
+            quarantine=timedelta(seconds=quarantine),
+            with_nodes=with_nodes,
+            output=output,
+        )
+        sys.exit(status)

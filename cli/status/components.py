@@ -1,6 +1,6 @@
 """The state of services, leader, consumers and certificates. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Final, Literal
@@ -12,7 +12,7 @@ from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable
-from cli.inside.flow_snapshot import CertificateSnapshot, ConsumerSnapshot, FlowSnapshot, ServicePresence
+from cli.inside.flow_snapshot import ConsumerSnapshot, FlowSnapshot, ServicePresence
 from libs.common.contract.services import DEFAULT_SERVICES, METADATA, SERVICES, WATCHER
 
 ComponentState = Literal["well", "wrong", "unknown", "absent"]
@@ -103,11 +103,10 @@ def _status_from_pods(name: str, pods: Sequence[Pod], seen: ServicePresence | No
 def _status_from_messages(seen: ServicePresence) -> ServiceStatus:
     if seen.is_present is None:
         return ServiceStatus(name=seen.service, state="unknown", text=seen.why)
-    if seen.is_present:
-        return ServiceStatus(name=seen.service, state="well", text=seen.why)
     # Only pods show whether a service is installed. A silent default service counts as missing.
-    if seen.service in _DEFAULT:
-        return ServiceStatus(name=seen.service, state="wrong", text=seen.why)
+    if seen.is_present or seen.service in _DEFAULT:
+        state: ComponentState = "well" if seen.is_present else "wrong"
+        return ServiceStatus(name=seen.service, state=state, text=seen.why)
     text = f"{seen.why}: it is not running or not installed"
     return ServiceStatus(name=seen.service, state="absent", text=text)
 
@@ -188,12 +187,3 @@ def _why_stalled(queue: ConsumerSnapshot, idle: float | None) -> str:
     if not queue.waiting and not queue.unacknowledged:
         return "no client pulls from it"
     return "no progress for a minute" if idle is not None and idle > _STALLED_SECONDS else ""
-
-
-def list_certificate_statuses(
-    certificates: Iterable[CertificateSnapshot], at: datetime
-) -> Iterator[CertificateStatus]:
-    """Yield the state of each certificate."""
-    for one in certificates:
-        state: ComponentState = "wrong" if one.is_overdue(at) else "well"
-        yield CertificateStatus(name=one.name, expires_at=one.expires_at, state=state)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +22,7 @@ from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable, list_known
 from cli.inside.flow_client import fetch_certificates, query_flow
 from cli.inside.flow_snapshot import FlowObject
-from cli.lines import Line, print_error, print_json, print_lines
+from cli.lines import Line, get_width, print_error, print_lines, print_result
 from cli.progress import PROGRESS
 from cli.status.clouds import select_limit_candidates
 from cli.status.cluster_status import ClusterStatus, build_status
@@ -35,25 +36,21 @@ from libs.common.contract.node import ApiObject
 from libs.common.settings.cloud_config_reloader import parse_config_file, read_config_file
 from services.ipam.core.effective_networks import NetworkFlags
 
-_MAX_QUERIED_OBJECTS: Final = (
-    20  # limit for each kind of Nodes, and for requests, whose last messages are queried
-)
+# Limit for each kind of Nodes, and for requests, whose last messages are queried.
+_MAX_QUERIED_OBJECTS: Final = 20
 
 
-def show_status(query: ClusterQuery, *, as_json: bool) -> int:
+def show_status(query: ClusterQuery, output: str) -> int:
     """Print the status and return the exit status. Raises ClusterUnavailable."""
     found = build_status(run_gathering(_read_status(query)))
-    if as_json:
-        print_json(_to_json(found))
-    else:
-        _print_status(found, Console(highlight=False))
+    print_result(output, format_status(found, width=get_width()), _to_json(found))
     return found.exit_status
 
 
-def watch_status(query: ClusterQuery, *, every_seconds: float, as_json: bool) -> int:
+def watch_status(query: ClusterQuery, *, every_seconds: float, output: str) -> int:
     """Print the status until Ctrl-C and return the last exit status; on a terminal, redraw in place."""
     console = Console(highlight=False)
-    screen = console.is_terminal and not as_json
+    screen = console.is_terminal and output == "text"
     status = 2
     with suppress(KeyboardInterrupt):
         if screen:
@@ -61,7 +58,7 @@ def watch_status(query: ClusterQuery, *, every_seconds: float, as_json: bool) ->
             console.show_cursor(False)
         try:
             while True:
-                status = _show_once(query, console, as_json=as_json, screen=screen)
+                status = _show_once(query, console, output=output, screen=screen)
                 time.sleep(every_seconds)
         finally:
             if screen:
@@ -107,81 +104,66 @@ def _to_json(found: ClusterStatus) -> dict[str, Any]:
     return document
 
 
-def _show_once(query: ClusterQuery, console: Console, *, as_json: bool, screen: bool) -> int:
+def _show_once(query: ClusterQuery, console: Console, *, output: str, screen: bool) -> int:
     try:
         found = build_status(run_gathering(_read_status(query)))
     except ClusterUnavailable as error:  # keep watching: the API server may be restarting
         if screen:
-            with console.capture() as drawn:
-                print_lines([Line(0, Text(f"Error: {error}"))], console)
-            _redraw(console, drawn.get())
+            _redraw(console, [Line(0, Text(f"Error: {error}"))])
         else:
             print_error(f"Error: {error}")
         return 2
     PROGRESS.end()
-    if as_json:
+    at, lines = f"{found.at:%Y-%m-%d %H:%M:%S} UTC", format_status(found, width=get_width())
+    if output == "json":
         click.echo(json.dumps(_to_json(found)))
     elif screen:
-        with console.capture() as drawn:
-            console.print(f"{found.at:%Y-%m-%d %H:%M:%S} UTC, Ctrl-C to quit", style="dim")
-            _print_status(found, console)
-        _redraw(console, drawn.get())
+        _redraw(console, [Line(0, Text(f"{at}, Ctrl-C to quit", style="dim")), *lines])
     else:
-        click.echo(f"--- {found.at:%Y-%m-%d %H:%M:%S} UTC")
-        _print_status(found, console)
+        click.echo(f"--- {at}")
+        print_lines(lines, console)
     return found.exit_status
 
 
-def _print_status(found: ClusterStatus, console: Console) -> None:
-    print_lines(format_status(found, width=_get_width(console)), console)
-
-
-def _get_width(console: Console) -> int:
-    return console.width if console.is_terminal else 0
-
-
-def _redraw(console: Console, text: str) -> None:
-    """Redraw the screen in place, without flicker; the last line counts the lines that do not fit."""
-    lines = text.splitlines()
+def _redraw(console: Console, lines: Iterable[Line]) -> None:
+    """Redraw the screen in place, without flicker; the last row counts the rows that do not fit."""
+    with console.capture() as drawn:
+        print_lines(lines, console)
+    rows = drawn.get().splitlines()
     room = max(2, console.height)
-    if len(lines) > room:
-        lines = [*lines[: room - 1], f"... {len(lines) - room + 1} more lines: enlarge the terminal"]
-    console.file.write("\x1b[H" + "\x1b[K\n".join(lines) + "\x1b[K\x1b[J")
+    if len(rows) > room:
+        rows = [*rows[: room - 1], f"... {len(rows) - room + 1} more lines: enlarge the terminal"]
+    console.file.write("\x1b[H" + "\x1b[K\n".join(rows) + "\x1b[K\x1b[J")
     console.file.flush()
 
 
-class IpamOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The flags and the configuration of ipam."""
+def show_ipam_status(
+    query: ClusterQuery,
+    flags: NetworkFlags,
+    cloud_config: Path | None,
+    *,
+    quarantine: timedelta,
+    with_nodes: bool,
+    output: str,
+) -> int:
+    """Print the status and return the exit status; flags and file are those of ipam.
 
-    network_flags: NetworkFlags = NetworkFlags()
-    cloud_config: Path | None = None
-    quarantine: timedelta = timedelta(minutes=10)
-
-
-def show_ipam_status(query: ClusterQuery, options: IpamOptions, *, with_nodes: bool, as_json: bool) -> int:
-    """Print the status and return the exit status. Raises ClusterUnavailable."""
-    file = _read_cloud_config(options.cloud_config)
+    Raises ClusterUnavailable.
+    """
+    file = _read_cloud_config(cloud_config)
     snapshot = run_gathering(_read_claims(query))
     nodes, claims = require_nodes(snapshot), snapshot.claims
     if isinstance(claims, Unavailable):
         raise ClusterUnavailable(f"the Kubernetes API request failed: {claims.reason}")
     try:
-        pools = resolve_pools(options.network_flags, file.pools, read_pages(claims.after))
+        pools = resolve_pools(flags, file.pools, read_pages(claims.after))
     except ValueError as error:
         raise ClusterUnavailable(str(error)) from error
+    ownership = file.ownership.for_controller(NODE_IPAM)
     found = build_ipam_status(
-        claims,
-        nodes,
-        pools,
-        at=snapshot.at,
-        quarantine=options.quarantine,
-        ownership=file.ownership.for_controller(NODE_IPAM),
+        claims, nodes, pools, at=snapshot.at, quarantine=quarantine, ownership=ownership
     )
-    if as_json:
-        print_json(found)
-    else:
-        console = Console(highlight=False)
-        print_lines(format_ipam_status(found, with_nodes=with_nodes, width=_get_width(console)), console)
+    print_result(output, format_ipam_status(found, with_nodes=with_nodes, width=get_width()), found)
     return found.exit_status
 
 

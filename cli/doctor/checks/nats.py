@@ -7,9 +7,10 @@ from typing import Final
 from cryptography import x509
 
 from cli.cluster.unavailable import AbsentObject, Unavailable
-from cli.doctor.findings import Check, Finding, format_names
+from cli.doctor.findings import Check, Finding
 from cli.doctor.snapshot import InstallationSnapshot
 from cli.inside.flow_snapshot import CertificateSnapshot, FlowSnapshot, FlowUnavailable, StreamSnapshot
+from cli.layout import format_names
 from libs.common.contract.subjects import STREAM
 
 _LEADER_SILENT_SECONDS: Final = 30.0

@@ -6,10 +6,9 @@ from typing import Any, Final
 from rich.text import Text
 
 from cli.cluster.unavailable import Unavailable, list_known
-from cli.doctor.findings import format_names
 from cli.explain.layout import format_time, quote_text
 from cli.explain.service.service_explanation import ServiceExplanation, ServiceState, group_left_out
-from cli.layout import blank_line, format_field, pluralize
+from cli.layout import blank_line, format_field, format_names, pluralize
 from cli.lines import Line
 from libs.common.contract.kube_service import CLASS_FINALIZER, CLEANUP_FINALIZER
 from services.cloud.core.balancers.balancer_record import BalancerRecord
