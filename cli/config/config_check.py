@@ -6,8 +6,7 @@ from typing import Final
 import msgspec
 
 from cli.config.differences import report_differences
-from cli.config.template_check import check_entry
-from cli.config.template_trials import run_trials
+from cli.config.template_check import check_entry, run_trials
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.findings import Findings, truncate_line
 from libs.common.cloud_config.model import CloudConfig, Finding

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cli.config.template_check import (
+    EntryTrials,
     find_value_problem,
     format_example,
     format_platforms,
     list_invalid_values,
+    load_sample_machines,
 )
-from cli.config.template_trials import EntryTrials, load_sample_machines
 from libs.common.cloud_config.fact_fields import FIELDS, find_field
 from libs.common.cloud_config.findings import Findings, truncate_line
 from libs.common.cloud_config.kubernetes_names import why_reserved

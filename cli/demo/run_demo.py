@@ -20,7 +20,7 @@ from cli.demo.node_progress import DemoProgress
 from cli.demo.progress_sources import LogFollower, follow_logs, watch_objects
 from cli.demo.rule_values import count_matches, format_rule_values, read_rule_keys
 from cli.progress import PROGRESS
-from cli.render.node_changes import diff_nodes
+from cli.render.preview import diff_nodes
 from libs.common.contract.node import CONTROL_PLANE_LABEL, Node
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.kube.api import NODES, SIGNING_REQUESTS

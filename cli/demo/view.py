@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.demo.node_progress import MILESTONES, DemoProgress, NodeProgress, compute_percentile
-from cli.render.node_changes import NodeChange
 from cli.render.output import format_changes
+from cli.render.preview import NodeChange
 
 COLOURS: Final = {
     "joining": "dim", "observed": "cyan", "answered": "blue", "ready": "green", "blocked": "red",

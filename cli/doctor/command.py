@@ -70,8 +70,8 @@ def doctor(
         from cli.cluster.kube_reader import run_gathering  # noqa: PLC0415 - `--help` need not load it
         from cli.cluster.query import ClusterQuery  # noqa: PLC0415
         from cli.doctor.diagnosis import diagnose, list_parts  # noqa: PLC0415
+        from cli.doctor.findings import format_diagnosis, format_location  # noqa: PLC0415
         from cli.doctor.read_installation import read_installation  # noqa: PLC0415
-        from cli.doctor.text import format_diagnosis, format_location  # noqa: PLC0415
         from cli.lines import print_result  # noqa: PLC0415
 
         query = ClusterQuery(kubeconfig=kubeconfig, context=context, namespace=namespace, release=release)

@@ -11,9 +11,8 @@ from cli.cluster.kept_keys import format_kept_key
 from cli.layout import format_names, pluralize
 from cli.lines import Line
 from cli.render.compiled_config import CompiledConfig
-from cli.render.node_changes import NodeChange
 from cli.render.node_selection import SkippedNode
-from cli.render.preview import Comparison, NodeDifference, Preview, group_equal
+from cli.render.preview import Comparison, NodeChange, NodeDifference, Preview, group_equal
 from libs.common.cloud_config.findings import truncate_line
 from services.labeler.core.notice import Notice
 from services.labeler.core.rules import EntryResult, RuleResult

@@ -22,8 +22,7 @@ from cli.status.components import (
     list_service_statuses,
 )
 from cli.status.ipam.ipam_status import IpamStatus, build_ipam_status, read_pages, resolve_pools
-from cli.status.nodes import NodesStatus, summarize_nodes
-from cli.status.requests import RequestsStatus, summarize_requests
+from cli.status.nodes import NodesStatus, RequestsStatus, summarize_nodes, summarize_requests
 from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.contract.events import ClusterNetworksObserved, DeadLetter
 from services.ipam.core.effective_networks import NetworkFlags

@@ -29,8 +29,7 @@ from cli.status.components import (
 )
 from cli.status.ipam.ipam_status import IpamStatus, PoolStatus
 from cli.status.ipam.text import format_number
-from cli.status.nodes import NodesStatus, UnusableNode
-from cli.status.requests import OpenRequest, RequestsStatus
+from cli.status.nodes import NodesStatus, OpenRequest, RequestsStatus, UnusableNode
 from libs.common.cloud_config.findings import truncate_line
 
 _MOST: Final = 10  # maximum lines of one kind

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.render.node_changes import diff_nodes
+from cli.render.preview import diff_nodes
 from libs.common.contract.node import Node
 from libs.common.contract.platforms import PLATFORMS
 from libs.testbed.machine_fleet import make_machine

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from cli.demo import view
 from cli.demo.demo_options import MAX_NODES, DemoOptions, suggest_next_runs
 from cli.demo.node_progress import DemoProgress
-from cli.render.node_changes import diff_nodes
+from cli.render.preview import diff_nodes
 from libs.common.contract.node import Taint
 from tests.builders import NOW, make_node
 

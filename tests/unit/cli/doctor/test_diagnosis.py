@@ -23,11 +23,10 @@ from cli.cluster.unavailable import NOT_QUERIED, Unavailable
 from cli.doctor.checks.services import select_pods
 from cli.doctor.command import CHECK_NAMES
 from cli.doctor.diagnosis import diagnose, list_parts
-from cli.doctor.findings import FindingState, find_worst_state
+from cli.doctor.findings import FindingState, find_worst_state, format_diagnosis
 from cli.doctor.read_installation import READERS, select_installation
 from cli.doctor.required_permissions import get_role_paths, list_access_reviews
 from cli.doctor.snapshot import InstallationSnapshot
-from cli.doctor.text import format_diagnosis
 from cli.inside.talos_credential import decode_report
 from cli.layout import format_names
 from cli.lines import print_lines

@@ -16,8 +16,7 @@ from cli.cluster.unavailable import AbsentObject, Unavailable, list_known
 from cli.inside import flow_snapshot
 from cli.layout import format_age
 from cli.status.cluster_status import ClusterStatus, build_status
-from cli.status.nodes import summarize_nodes
-from cli.status.requests import summarize_requests
+from cli.status.nodes import summarize_nodes, summarize_requests
 from cli.status.text import format_status
 from libs.common.contract.events import DeadLetter, Decided, Leading, NodeUnreachable
 from libs.common.contract.machine import MachineFault
