@@ -10,7 +10,7 @@ from cli.cluster.pod_commands import build_label_selector
 from cli.cluster.pods import Pod
 from cli.cluster.read_cluster import list_pods, list_workloads
 from cli.doctor.access_reviews import review_access
-from cli.doctor.required_permissions import AccessReviewRequest
+from cli.doctor.required_permissions import AccessReview
 from libs.common.contract.node import ApiObject
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError, NotFound
@@ -45,7 +45,7 @@ POD = {
     "metadata": {"name": "described-0", "labels": LABELS},
     "spec": {**SPEC, "nodeName": "somewhere", "automountServiceAccountToken": False},
 }
-REVIEW = AccessReviewRequest(
+REVIEW = AccessReview(
     service="web", service_account="described", verb="get", group="", resource="pods/log", namespace=NAMESPACE
 )
 
