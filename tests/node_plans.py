@@ -15,9 +15,10 @@ from libs.common.contract.node import (
 )
 from libs.common.contract.node_patch import build_node_patch, build_status_patch
 from libs.common.contract.protected_annotation import compute_digest
-from services.labeler.core.plan import ClusterConfig, Plan, plan_node
-from services.labeler.core.plan.rejection import Rejection
-from services.labeler.core.rules import compile_rules
+from services.labeler.core.plan.plan import ClusterConfig, Plan
+from services.labeler.core.plan.plan_node import plan_node
+from services.labeler.core.rules.compilation import compile_rules
+from services.labeler.node_writer import Planner
 from tests.builders import NOW
 from tests.in_memory_api import apply_json_patch, apply_status_patch
 
@@ -54,17 +55,9 @@ def plan_for(node: Node, facts: MachineFacts, config: ClusterConfig) -> Plan:
     return plan_node(node, facts, "nodename", config)
 
 
-class FactsPlanner(msgspec.Struct, frozen=True):
+def make_planner(facts: MachineFacts, config: ClusterConfig) -> Planner:
     """Plans for a machine with these facts, as NodeWriter asks for it."""
-
-    facts: MachineFacts
-    config: ClusterConfig
-
-    def plan(self, node: Node, rejection: Rejection) -> Plan:
-        return plan_node(node, self.facts, "nodename", self.config, rejection)
-
-    def is_excluded(self, node: Node) -> bool:
-        return False
+    return lambda node, rejection: plan_node(node, facts, "nodename", config, rejection)
 
 
 def plan_and_apply(node: Node, facts: MachineFacts, config: ClusterConfig) -> Node:

@@ -10,7 +10,7 @@ from cli.config.template_check import check_entry, run_trials
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.findings import Findings, truncate_line
 from libs.common.cloud_config.model import CloudConfig, Finding
-from services.labeler.core.rules import RulesError, compile_rules
+from services.labeler.core.rules.compilation import RulesError, compile_rules
 
 _OF_OBJECT: Final = 'has no key "apiVersion"'
 _OBJECT_HINT: Final = (

@@ -40,7 +40,7 @@ async def count_matches(file: Path, kubeconfig: Path, talosconfig: Path) -> list
     from cli.render.from_cluster import gather_from_cluster  # noqa: PLC0415
     from cli.render.node_selection import NodeSelection  # noqa: PLC0415
     from libs.common.cloud_config.fact_fields import required_resources  # noqa: PLC0415
-    from services.labeler.core.rules import apply_rules  # noqa: PLC0415
+    from services.labeler.core.rules.application import apply_rules  # noqa: PLC0415
 
     used = read_config(file)
     if not used.document.rules:

@@ -12,8 +12,8 @@ from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.safe_yaml import MAX_BYTES
 from libs.common.settings.cloud_config_reloader import UnreadableFile, read_config_file
-from services.labeler.core.plan import ClusterConfig
-from services.labeler.core.rules import RulesError, collect_findings, compile_rules
+from services.labeler.core.plan.plan import ClusterConfig
+from services.labeler.core.rules.compilation import RulesError, collect_findings, compile_rules
 
 
 class CompiledConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from cli.render.node_selection import GatheredNodes, NodeSelection, SkippedNode
 from libs.common.cloud_config.fact_fields import TalosResource
 from libs.common.contract.node import Node, trim_node
 from libs.talos.api import TalosApi
-from services.labeler.core.plan import find_foreign
+from services.labeler.core.plan.node_ownership import find_foreign
 from services.metadata.machines.query_machine import QueryFailure
 
 

@@ -24,8 +24,10 @@ from libs.common.contract.node_patch import (
     build_status_patch,
 )
 from services.labeler.core.notice import Notice
-from services.labeler.core.plan import Plan, plan_node
-from services.labeler.core.rules import RuleEffects, apply_rules
+from services.labeler.core.plan.plan import Plan
+from services.labeler.core.plan.plan_node import plan_node
+from services.labeler.core.rules.application import apply_rules
+from services.labeler.core.rules.effects import RuleEffects
 
 ChangeKind = Literal[
     "label", "annotation", "taint", "providerID", "address", "order of addresses", "condition", "record"

@@ -11,7 +11,7 @@ from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.services import LABELER
 from libs.common.kube.event_recorder import LATEST_ONLY, EventRecorder, EventWriter
 from libs.common.service.config_reload import CloudConfigStatus, ConfigEvents
-from services.labeler.core.plan import ClusterConfig
+from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.settings import InvalidConfigError, LabelerSettings
 
 log = logging.getLogger(__name__)

@@ -16,21 +16,21 @@ import msgspec
 
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.delivery import Disposition, Nak
+from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Message
-from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import EnrichedNodeGone
 from libs.common.contract.services import LABELER
 from libs.common.contract.subjects import ENRICHED_NODE
 from libs.common.observability import metrics, telemetry
 from libs.common.service.service import run_together
 from libs.common.service.waiting_objects import NameQueue
+from services.labeler.core.plan.plan import WRITTEN_OUTCOMES
 from services.labeler.on_node_enriched import OnNodeEnriched
 
 log = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT: Final = 16  # leaves most connections to joining Nodes, which come first
 _PAUSE_POLL_SECONDS: Final = 0.2  # how often a paused rollout checks for a leader
-_WRITTEN_OUTCOMES: Final = frozenset({"initialized", "updated"})
 
 
 class _RolloutPass(msgspec.Struct, eq=False, kw_only=True):
@@ -48,10 +48,9 @@ class _RolloutPass(msgspec.Struct, eq=False, kw_only=True):
 class ConfigRollout:
     """Reconciles all Nodes on request; a request during a pass starts the pass again."""
 
-    stream_cache: StreamCache
+    flow: Flow
     middleware: ConsumerMiddleware  # that of live messages: its lock serializes two messages about one Node
     handler: OnNodeEnriched
-    why_paused: Callable[[], str]  # returns why writes must wait, or ""
     in_flight: int
     spread_seconds: float  # a pass starts up to that long after its request
     clock: Callable[[], float]  # monotonic, in seconds
@@ -89,7 +88,7 @@ class ConfigRollout:
             self._start_pass()
 
     def _start_pass(self) -> None:
-        due = [each for each in self.stream_cache.list_under(ENRICHED_NODE) if self._is_due(each)]
+        due = [each for each in self.flow.cache.list_under(ENRICHED_NODE) if self._is_due(each)]
         # In the same order, two replicas would always write the same Node at the same time.
         self.random.shuffle(due)
         left = {each.subject: each for each in due}
@@ -129,23 +128,19 @@ class ConfigRollout:
             return await self._handle_message(msgspec.structs.replace(message, headers={}))
 
     async def _handle(self, message: Message) -> None:
-        if await self.handler.reconcile(message) in _WRITTEN_OUTCOMES:
+        if await self.handler.reconcile(message) in WRITTEN_OUTCOMES:
             self._pass.changed.add(message.subject)
 
     def _is_due(self, message: Message) -> bool:
         """Return whether this is the last message about its Node, not yet applied with the newest rules."""
         if isinstance(message.event, EnrichedNodeGone):
             return False
-        newest = self.stream_cache.get(message.subject)
+        newest = self.flow.cache.get(message.subject)
         is_last = newest is not None and newest.sequence == message.sequence
         return is_last and not self.handler.has_applied(message)
 
-    def _is_paused(self) -> bool:
-        """Return whether writes must wait or the stream cache is incomplete."""
-        return bool(self.why_paused() or self.stream_cache.problems())
-
     async def _wait_until_unpaused(self) -> None:
-        while self._is_paused():  # noqa: ASYNC110 - no event ends it: the age of the last heartbeat decides
+        while self.flow.list_pause_reasons():  # noqa: ASYNC110 - no event ends it: the age of the last heartbeat decides
             await asyncio.sleep(_PAUSE_POLL_SECONDS)
 
     def _report_progress(self, current: _RolloutPass) -> None:

@@ -19,7 +19,7 @@ from libs.common.observability import metrics, telemetry
 from services.labeler.core.blocker import build_condition
 from services.labeler.core.notice import Notice
 from services.labeler.core.own_writes import OwnWrites, is_result_of
-from services.labeler.core.plan import Plan, merge_plans
+from services.labeler.core.plan.plan import Plan, merge_plans
 from services.labeler.core.plan.rejection import (
     NO_REJECTION,
     Rejection,
@@ -41,16 +41,8 @@ _MAX_CONCURRENT_REQUESTS: Final = CONNECTIONS - 4
 MAX_PLAN_AGE_SECONDS: Final = 5.0
 
 
-class Planner(Protocol):
-    """Plans the changes to one Node with the current settings, on the view of the Node that it gets."""
-
-    def plan(self, node: Node, rejection: Rejection) -> Plan:
-        """Plan without the rejected kinds of keys."""
-        ...
-
-    def is_excluded(self, node: Node) -> bool:
-        """Return whether --cloud-config excludes the Node, which must not be written then."""
-        ...
+# Plans the changes to one Node, on the view of it that the function gets, without the rejected kinds of keys.
+Planner = Callable[[Node, Rejection], Plan]
 
 
 class AppliedPlan(msgspec.Struct, frozen=True):
@@ -110,7 +102,7 @@ class NodeWriter:
         observe_only: bool,
         is_foreign: Callable[[str], bool] = lambda name: False,
     ) -> None:
-        """`is_foreign` returns whether --cloud-config now excludes the Node of that name: no Event then."""
+        """`is_foreign` returns whether --cloud-config now excludes the Node of that name: no write then."""
         self._kube = kube
         self._limiter = _RequestLimiter()
         self.events = EventRecorder(
@@ -123,6 +115,7 @@ class NodeWriter:
             limits=EventLimits(causes=MAX_CAUSES),
         )
         self._own_writes = own_writes
+        self._is_foreign = is_foreign
         self._now = now
         self._observe_only = observe_only
 
@@ -131,14 +124,13 @@ class NodeWriter:
         async with self._limiter.slot():
             return self._store_response(await self._kube.get_node(name))
 
-    async def apply(self, node: Node, planner: Planner) -> AppliedPlan:
+    async def apply(self, node: Node, make_plan: Planner) -> AppliedPlan:
         """Apply the plan and return it.
 
-        Addresses come first, so that no pod is scheduled before the Node has them. The writer calls
-        `is_excluded` before each write, because a slow API server makes writes wait. Raises KubeError;
+        Addresses come first, so that no pod is scheduled before the Node has them. Raises KubeError;
         FenceFailed means that the Node has changed since it was planned, or that it is now excluded.
         """
-        plan = planner.plan(node, NO_REJECTION)
+        plan = make_plan(node, NO_REJECTION)
         if self._observe_only:
             return AppliedPlan(plan)
         condition = BLOCKED_CONDITION if plan.removes_condition else ""
@@ -146,26 +138,26 @@ class NodeWriter:
             node, addresses=plan.addresses, remove_condition=condition, now=self._now()
         )
         if not status:
-            return await self._patch_until_accepted(node, plan, planner)
+            return await self._patch_until_accepted(node, plan, make_plan)
         async with self._limiter.slot():
-            _check_not_excluded(node, planner)
+            self._check_not_excluded(node)
             node = self._store_response(await self._kube.patch_node_status(node.name, status))
-        rest = planner.plan(node, NO_REJECTION)
-        applied = await self._patch_until_accepted(node, rest, planner)
+        rest = make_plan(node, NO_REJECTION)
+        applied = await self._patch_until_accepted(node, rest, make_plan)
         written = node if applied.plan is rest and applied.written is None else applied.written
         return AppliedPlan(merge_plans(plan, applied.plan), written)
 
-    async def _patch_until_accepted(self, node: Node, plan: Plan, planner: Planner) -> AppliedPlan:
+    async def _patch_until_accepted(self, node: Node, plan: Plan, make_plan: Planner) -> AppliedPlan:
         """Write the plan and return the plan that was written, without the keys that Kubernetes rejects."""
         rejection, tried = NO_REJECTION, [plan]
-        while isinstance(response := await self._try_patch(node, plan, planner), KubeError):
-            rejection, plan = _drop_rejected_kinds(node, tried, planner, rejection, response)
+        while isinstance(response := await self._try_patch(node, plan, make_plan), KubeError):
+            rejection, plan = _drop_rejected_kinds(node, tried, make_plan, rejection, response)
             tried.append(plan)
         if rejection is not NO_REJECTION or response is None:
             return AppliedPlan(plan)
         return AppliedPlan(plan, response if is_result_of(plan.changes, node, response) else None)
 
-    async def _try_patch(self, node: Node, plan: Plan, planner: Planner) -> Node | KubeError | None:
+    async def _try_patch(self, node: Node, plan: Plan, make_plan: Planner) -> Node | KubeError | None:
         """Write the plan and return the response, None if nothing changes.
 
         Return the API server's error if a key of a rule may be the cause.
@@ -178,18 +170,24 @@ class NodeWriter:
         queued_at = asyncio.get_running_loop().time()
         try:
             async with self._limiter.slot(is_urgent=is_urgent):
-                _check_not_excluded(node, planner)
+                self._check_not_excluded(node)
                 waited_seconds = asyncio.get_running_loop().time() - queued_at
                 if plan.changes.provider_id and waited_seconds > MAX_PLAN_AGE_SECONDS:
-                    _check_not_blocked(node, planner)
+                    _check_not_blocked(node, make_plan)
                 patched = await self._kube.patch_node(node.name, operations, is_urgent=is_urgent)
                 return self._store_response(patched)
         except (Invalid, Forbidden) as error:
             return error
 
+    def _check_not_excluded(self, node: Node) -> None:
+        """Check again in the slot, because a slow API server makes writes wait. Raises FenceFailed."""
+        if self._is_foreign(node.name):
+            raise FenceFailed("the --cloud-config file now excludes the Node")
+
     def report(self, node: Node, plan: Plan) -> None:
         """Update the metrics and queue the Events for a plan that has been applied."""
-        if self._observe_only:
+        if self._observe_only:  # on the memory bus, the log is the only output
+            telemetry.annotate(changes="; ".join(plan.summary))
             return
         if plan.outcome == "initialized":
             self._observe_sync_delay(node)
@@ -227,13 +225,13 @@ class NodeWriter:
 
 
 def _drop_rejected_kinds(
-    node: Node, tried_plans: Sequence[Plan], planner: Planner, rejection: Rejection, error: KubeError
+    node: Node, tried_plans: Sequence[Plan], make_plan: Planner, rejection: Rejection, error: KubeError
 ) -> tuple[Rejection, Plan]:
     """Return the next plan to try, with fewer keys of rules. Raises the error if there is none."""
     fields: tuple[str, ...] = tuple(cause.field for cause in error.causes)
     while (extended := extend_rejection(rejection, fields, str(error))) is not None:
         rejection, fields = extended, ()
-        plan = planner.plan(node, rejection)
+        plan = make_plan(node, rejection)
         if all(plan.changes != before.changes for before in tried_plans):
             if keeps_uninitialized(node, rejection):
                 error.add_note(describe_rejected_taints(tried_plans[-1].changes.set_taints))
@@ -244,12 +242,7 @@ def _drop_rejected_kinds(
     raise error
 
 
-def _check_not_blocked(node: Node, planner: Planner) -> None:
-    blocker = planner.plan(node, NO_REJECTION).blocker
+def _check_not_blocked(node: Node, make_plan: Planner) -> None:
+    blocker = make_plan(node, NO_REJECTION).blocker
     if blocker is not None:
         raise FenceFailed(f"the Node is blocked now: {blocker.message}")
-
-
-def _check_not_excluded(node: Node, planner: Planner) -> None:
-    if planner.is_excluded(node):
-        raise FenceFailed("the --cloud-config file now excludes the Node")

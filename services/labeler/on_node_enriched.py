@@ -6,31 +6,30 @@ from typing import Final
 
 import msgspec
 
+from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import PermanentError, RequeueAfter, TemporaryError
+from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Bus, BusError, Message
-from libs.common.bus.stream_cache import FORMER_STREAM, StreamCache
 from libs.common.contract.events import EnrichedNodeGone, NodeEnriched, NodeUnreachable
 from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.observability import metrics, telemetry
-from services.labeler.core.blocker import (
-    RETRY_SECONDS,
-    describe_failed_write,
-)
+from services.labeler.core.blocker import RETRY_SECONDS, describe_failed_write
 from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
 from services.labeler.core.notice import Notice
 from services.labeler.core.own_writes import OwnWrites, ReplicaConflicts, select_latest_node
-from services.labeler.core.plan import ClusterConfig, Plan, is_excluded, plan_node, plan_unreachable_node
+from services.labeler.core.plan.plan import ClusterConfig, Plan
+from services.labeler.core.plan.plan_node import plan_node, plan_unreachable_node
 from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict
 from services.labeler.core.plan.rejection import Rejection
-from services.labeler.core.rules import RuleEffects, Rules, apply_rules
+from services.labeler.core.rules.application import apply_rules
+from services.labeler.core.rules.compilation import Rules
+from services.labeler.core.rules.effects import RuleEffects
 from services.labeler.core.uninitialized_nodes import UninitializedNodes
-from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import AppliedPlan, NodeWriter
 
 TRANSFORMER_TYPE: Final = "transformer"  # the only type in the reference's code; its docs name another one
-_BEHIND_RETRY_SECONDS: Final = 0.1  # two subscriptions of one process differ by milliseconds
 _DURATION: Final = metrics.TRANSFORMER_DURATION.labels(TRANSFORMER_TYPE)
 _ERRORS: Final = metrics.TRANSFORMER_ERRORS.labels(TRANSFORMER_TYPE)
 
@@ -43,18 +42,15 @@ class _EventPlanner(msgspec.Struct):
     """Plans for one event. It reads the settings for each plan: between two writes, they may change."""
 
     event: NodeEnriched | NodeUnreachable
-    config: Callable[[], ClusterConfig]
-    replica_conflicts: ReplicaConflicts
-    find_conflict: FindProviderIDConflict
-    clock: Callable[[], float]
+    handler: "OnNodeEnriched"
     _effects: tuple[Rules, RuleEffects] | None = None  # the last rules, and their effects on the machine
 
-    def plan(self, node: Node, rejection: Rejection) -> Plan:
+    def __call__(self, node: Node, rejection: Rejection) -> Plan:
         """Plan the changes to the Node. Raises _DeferToOtherReplica."""
-        event = self.event
+        event, handler, config = self.event, self.handler, self.handler.config()
         if isinstance(event, NodeUnreachable):
-            return plan_unreachable_node(node, event, self.config())
-        started_at, config = self.clock(), self.config()
+            return plan_unreachable_node(node, event, config)
+        started_at = handler.clock()
         if self._effects is None or self._effects[0] is not config.rules:
             self._effects = config.rules, apply_rules(config.rules, event.facts)
         plan = plan_node(
@@ -64,18 +60,12 @@ class _EventPlanner(msgspec.Struct):
             config,
             rejection,
             effects=self._effects[1],
-            find_conflict=self.find_conflict,
+            find_conflict=handler.find_conflict,
         )
-        _DURATION.observe(self.clock() - started_at)
-        if self.replica_conflicts.must_wait(node, plan):
-            raise _DeferToOtherReplica(
-                "another replica has written this Node since, and may have newer rules"
-            )
+        _DURATION.observe(handler.clock() - started_at)
+        if handler.replica_conflicts.must_wait(node, plan):
+            raise _DeferToOtherReplica
         return plan
-
-    def is_excluded(self, node: Node) -> bool:
-        """Return whether --cloud-config now excludes the Node."""
-        return is_excluded(node, self.event, self.config())
 
 
 @dataclass(eq=False, kw_only=True)
@@ -86,19 +76,18 @@ class OnNodeEnriched:
     """
 
     bus: Bus
-    stream_cache: StreamCache
+    flow: Flow
     own_writes: OwnWrites
     node_writer: NodeWriter
-    decision_publisher: NodeDecisionPublisher
+    decision_publisher: DecisionPublisher
     uninitialized_nodes: UninitializedNodes
     config: Callable[[], ClusterConfig]  # returns the current settings
     find_conflict: FindProviderIDConflict
     instance_metadata: InstanceMetadataIndex
-    why_paused: Callable[[], str]  # returns why writes must wait, or ""
     clock: Callable[[], float]  # monotonic, in seconds
 
     def __post_init__(self) -> None:
-        self._replica_conflicts = ReplicaConflicts(self.clock)
+        self.replica_conflicts = ReplicaConflicts(self.clock)
         # subject -> sequence and settings of the last applied message
         self._applied: dict[str, tuple[int, ClusterConfig]] = {}
 
@@ -117,12 +106,12 @@ class OnNodeEnriched:
     def forget(self, name: str) -> None:
         """Remove everything that is stored about a deleted Node."""
         self._applied.pop(f"{ENRICHED_NODE}.{name}", None)
-        self._replica_conflicts.forget(name)
+        self.replica_conflicts.forget(name)
         self.own_writes.forget(name)
 
     def on_rules_changed(self) -> None:
         """Note that `config` now returns other settings."""
-        self._replica_conflicts.on_rules_changed()
+        self.replica_conflicts.on_rules_changed()
 
     def forget_all(self) -> None:
         """Forget the applied messages: the sequences of another stream start again."""
@@ -134,22 +123,20 @@ class OnNodeEnriched:
         event = message.event
         if not isinstance(event, NodeEnriched | NodeUnreachable | EnrichedNodeGone):
             raise PermanentError(f"{type(event).__name__} is not an event about an enriched Node")
-        outdated = self._why_outdated(message)
-        if outdated:
+        if outdated := await self._why_outdated(message):
             return _report_superseded(outdated)
         if isinstance(event, EnrichedNodeGone):
             self._applied.pop(message.subject, None)
             telemetry.annotate(outcome="gone")
             return "gone"
-        reason = self.why_paused()
-        if reason:
+        if reason := self.flow.why_paused():
             raise TemporaryError(reason)
-        node = select_latest_node(event, self.stream_cache.get(f"{OBSERVED_NODE}.{event.node.name}"))
+        if isinstance(event, NodeEnriched) and not event.node.spec.provider_id:
+            await self.flow.wait_for(message)  # the cache knows every Node that may have the same providerID
+        node = select_latest_node(event, self.flow.cache.get(f"{OBSERVED_NODE}.{event.node.name}"))
         if node is None:
             return _report_superseded("the Node is gone or was replaced")
         node, config = self.own_writes.latest(node), self.config()
-        if isinstance(event, NodeEnriched) and not node.spec.provider_id:
-            self._require_other_nodes(message)
         event = self.instance_metadata.complete(event)
         if isinstance(event, NodeEnriched) and self.own_writes.take_echo(event, node, config):
             self._applied[message.subject] = (message.sequence, config)
@@ -157,25 +144,12 @@ class OnNodeEnriched:
             return "unchanged"
         return await self._reconcile_node(message, event, node, config)
 
-    def _require_other_nodes(self, message: Message) -> None:
-        """Raise TemporaryError unless the cache knows every Node that may have the same providerID."""
-        if problems := self.stream_cache.problems():
-            raise TemporaryError("the stream cache is not complete yet", "; ".join(problems))
-        if not self.stream_cache.has_received(message):
-            raise RequeueAfter(
-                "the stream cache is behind the message", retry_after_seconds=_BEHIND_RETRY_SECONDS
-            )
-
-    def _why_outdated(self, message: Message) -> str:
-        if self.stream_cache.is_foreign(message):
-            if self.stream_cache.problems():
-                raise TemporaryError(
-                    "the stream cache is not complete yet", "; ".join(self.stream_cache.problems())
-                )
-            if not self.stream_cache.has_received(message):
-                raise TemporaryError(FORMER_STREAM)
-            return "the message was published for a former stream"
-        newest = self.stream_cache.get(message.subject)
+    async def _why_outdated(self, message: Message) -> str:
+        if self.flow.cache.is_foreign(message):
+            await self.flow.wait_for(message)  # afterwards, the cache may follow this stream
+            if self.flow.cache.is_foreign(message):
+                return "the message was published for a former stream"
+        newest = self.flow.cache.get(message.subject)
         if newest is not None and newest.sequence > message.sequence:
             return "a newer message about this Node follows"
         return ""
@@ -185,11 +159,7 @@ class OnNodeEnriched:
     ) -> str:
         self.own_writes.forget_plan(node.name)
         try:
-            applied = await self._apply(
-                message,
-                node,
-                _EventPlanner(event, self.config, self._replica_conflicts, self.find_conflict, self.clock),
-            )
+            applied = await self._apply(message, node, _EventPlanner(event, self))
             if applied is not None and applied.plan.blocker is not None:
                 await self._correct_condition(node, applied.plan.blocker)
         except _DeferToOtherReplica:
@@ -205,7 +175,7 @@ class OnNodeEnriched:
         plan = applied.plan
         self.uninitialized_nodes.record_write(node.name)
         if isinstance(event, NodeEnriched):
-            self._replica_conflicts.record_applied(self.own_writes.latest(node))
+            self.replica_conflicts.record_applied(self.own_writes.latest(node))
             # A Node that was blocked loses its condition only by the plan after the one that initialized it.
             if applied.written is not None and applied.written.find_condition(BLOCKED_CONDITION) is None:
                 self.own_writes.record_plan(applied.written, event, config)
@@ -213,7 +183,9 @@ class OnNodeEnriched:
             _ERRORS.inc(plan.rule_effects.failures)
         self.node_writer.report(node, plan)
         next_check_at = event.retry_at if isinstance(event, NodeUnreachable) and plan.blocker else None
-        await self.decision_publisher.publish(node, plan, next_check_at=next_check_at)
+        await self.decision_publisher.publish(
+            node, plan.outcome, plan.reason_and_notices, changes=plan.summary, next_check_at=next_check_at
+        )
         self._applied[message.subject] = (message.sequence, config)
         if plan.blocker is not None and plan.blocker.reason in RETRY_SECONDS:
             raise RequeueAfter(

@@ -1,12 +1,16 @@
 """The labeler service: consumes enriched Nodes, follows the flow and writes to Nodes."""
 
 import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
 
 from libs.common.bus.cloud_follower import CloudFollower
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
+from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.flow import Flow
-from libs.common.bus.protocol import Message
-from libs.common.contract.events import InstanceMetadata, NodeGone, NodeObserved
+from libs.common.bus.protocol import Bus, Message
+from libs.common.contract.events import Decided, InstanceMetadata, NodeGone, NodeObserved
 from libs.common.contract.instance_metadata import parse_metadata_accounts
 from libs.common.contract.services import LABELER
 from libs.common.contract.subjects import (
@@ -21,16 +25,18 @@ from services.labeler.config_rollout import ConfigRollout
 from services.labeler.core.compact_message import compact_message
 from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
 from services.labeler.core.own_writes import OwnWrites
-from services.labeler.core.plan import is_excluded
+from services.labeler.core.plan.node_ownership import is_excluded
+from services.labeler.core.plan.plan import IN_SYNC_REASON, WRITTEN_OUTCOMES
 from services.labeler.core.provider_id_index import ProviderIDIndex
 from services.labeler.core.uninitialized_nodes import UninitializedNodes
-from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import NodeWriter
 from services.labeler.on_node_enriched import OnNodeEnriched
 from services.labeler.settings import LabelerSettings
 from services.labeler.uninitialized_node_monitor import UninitializedNodeMonitor
 
 log = logging.getLogger(__name__)
+
+_OBSERVE_ONLY_OUTCOMES: Final = {"initialized": "would-initialize", "updated": "would-update"}
 
 
 class LabelerService:
@@ -64,7 +70,7 @@ class LabelerService:
             is_foreign=self._is_foreign,
         )
         self._events = nodes.events
-        self._decisions = NodeDecisionPublisher(
+        self._decisions = make_decision_publisher(
             dependencies.bus, now=dependencies.now, observe_only=observe_only
         )
         self._config_reloader = ConfigReloader(
@@ -90,7 +96,7 @@ class LabelerService:
         )
         self._on_node_enriched = OnNodeEnriched(
             bus=dependencies.bus,
-            stream_cache=self._stream_cache,
+            flow=self._flow,
             own_writes=self._own_writes,
             node_writer=nodes,
             decision_publisher=self._decisions,
@@ -98,7 +104,6 @@ class LabelerService:
             config=self._config_reloader.current,
             find_conflict=self._provider_ids.find_conflict,
             instance_metadata=self._instance_metadata,
-            why_paused=self._flow.why_paused,
             clock=dependencies.monotonic,
         )
         self._uninitialized_node_monitor = UninitializedNodeMonitor(
@@ -115,7 +120,15 @@ class LabelerService:
             random=dependencies.random,
         )
         self._middleware = ConsumerMiddleware(LABELER.service, "node", dependencies)
-        self._rollout = self._make_rollout(dependencies, settings)
+        self._rollout = ConfigRollout(
+            flow=self._flow,
+            middleware=self._middleware,
+            handler=self._on_node_enriched,
+            in_flight=settings.in_flight,
+            spread_seconds=settings.rollout_spread_seconds,
+            clock=dependencies.monotonic,
+            random=dependencies.random,
+        )
 
     async def run(self) -> None:
         """Run until cancelled, then write the queued Events."""
@@ -141,18 +154,6 @@ class LabelerService:
             *self._uninitialized_node_monitor.problems(),
             *self._config_reloader.problems(),
             *(self._cloud.problems() if self._has_accounts else ()),
-        )
-
-    def _make_rollout(self, dependencies: Dependencies, settings: LabelerSettings) -> ConfigRollout:
-        return ConfigRollout(
-            stream_cache=self._stream_cache,
-            middleware=self._middleware,
-            handler=self._on_node_enriched,
-            why_paused=self._flow.why_paused,
-            in_flight=settings.in_flight,
-            spread_seconds=settings.rollout_spread_seconds,
-            clock=dependencies.monotonic,
-            random=dependencies.random,
         )
 
     async def _consume(self) -> None:
@@ -197,6 +198,24 @@ class LabelerService:
             # Operators write the rules that this evaluates: a Node whose evaluation fails is not written.
             log.exception("ownership evaluation failed", extra={"node": name})
             return True
+
+
+def make_decision_publisher(
+    bus: Bus, *, now: Callable[[], datetime], observe_only: bool
+) -> DecisionPublisher:
+    """Return the publisher of decisions about Nodes, which operators read."""
+    return DecisionPublisher(
+        bus,
+        service=LABELER.service,
+        kind="node",
+        now=now,
+        outcome_aliases=_OBSERVE_ONLY_OUTCOMES if observe_only else {},
+        is_own_write=_reports_own_write,
+    )
+
+
+def _reports_own_write(last: Decided, decided: Decided) -> bool:
+    return last.outcome in WRITTEN_OUTCOMES and decided.reason.startswith(IN_SYNC_REASON)
 
 
 LABELER_DEFINITION = ServiceDefinition(spec=LABELER, settings=LabelerSettings, build=LabelerService)

@@ -9,9 +9,9 @@ from libs.common.cloud_config.model import CloudConfig, Finding
 from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.settings import flags
 from libs.common.settings.cloud_config_reloader import CloudConfigSettings
-from services.labeler.core.plan import ClusterConfig
 from services.labeler.core.plan.labels import is_label_value
-from services.labeler.core.rules import RulesError, collect_findings, compile_rules
+from services.labeler.core.plan.plan import ClusterConfig
+from services.labeler.core.rules.compilation import RulesError, collect_findings, compile_rules
 
 # The flag alone: the labeler reloads --cloud-config when it changes, and the file's name takes precedence.
 _CLUSTER_NAME: Final = msgspec.structs.replace(flags.CLUSTER_NAME, config="")

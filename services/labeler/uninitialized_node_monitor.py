@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import PermanentError, TemporaryError
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.cloud_config.ownership import why_not_owned
@@ -25,7 +26,8 @@ from services.labeler.core.blocker import block, is_reported_on
 from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
 from services.labeler.core.notice import Notice
 from services.labeler.core.own_writes import OwnWrites
-from services.labeler.core.plan import ClusterConfig, Plan, plan_unreported_node
+from services.labeler.core.plan.plan import ClusterConfig, Plan
+from services.labeler.core.plan.plan_node import plan_unreported_node
 from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
 from services.labeler.core.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
@@ -36,7 +38,6 @@ from services.labeler.core.uninitialized_nodes import (
     find_shared_blocker,
     plan_waiting_node,
 )
-from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import NodeWriter
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class UninitializedNodeMonitor:
     own_writes: OwnWrites
     uninitialized_nodes: UninitializedNodes
     node_writer: NodeWriter
-    decision_publisher: NodeDecisionPublisher
+    decision_publisher: DecisionPublisher
     instance_metadata: InstanceMetadataIndex
     clock: Callable[[], float]  # monotonic, in seconds
     random: random.Random
@@ -168,12 +169,12 @@ class UninitializedNodeMonitor:
             wait.waiting_node.report_at = self.clock() + _RETRY_SECONDS * (1.0 + self.random.random())
             log.warning("condition write failed, will retry", extra={"node": name, "error": str(error)})
             if wait.waiting_node.failed_write:  # the condition may never be written either
-                await self.decision_publisher.publish(wait.node, wait.plan)
+                await self._publish_decision(wait.node, wait.plan)
             return
         wait.waiting_node.reported_reason = wait.blocker.reason
         log.info("node blocked", extra={"node": name, "reason": wait.blocker.reason})
         if self.stream_cache.get_event(f"{ENRICHED_NODE}.{name}") is None:  # or the handler has published it
-            await self.decision_publisher.publish(wait.node, wait.plan)
+            await self._publish_decision(wait.node, wait.plan)
 
     def _update_shared_blocker(self, reasons: Mapping[str, str], waiting: int, at: float) -> None:
         before, self._shared_blocker = self._shared_blocker, find_shared_blocker(reasons, waiting)
@@ -208,7 +209,7 @@ class UninitializedNodeMonitor:
             self.uninitialized_nodes.without_node_ip.discard(name)
             node = self._observed_node(name)
             if node is not None and (plan := plan_unreported_node(node, self.config())):
-                await self.decision_publisher.publish(node, plan)
+                await self._publish_decision(node, plan)
 
     def _report_foreign_nodes(self, waits: Sequence[_WaitingNode], at: float) -> None:
         """Record an Event on each Node that has waited for long, and will never be initialized by us.
@@ -227,6 +228,11 @@ class UninitializedNodeMonitor:
             return  # so many Nodes belong to another cloud controller manager, which has a problem of its own
         for node, notice in found:
             self.node_writer.report(node, Plan(outcome="not-ours", reason=notice.message, notices=(notice,)))
+
+    async def _publish_decision(self, node: Node, plan: Plan) -> None:
+        await self.decision_publisher.publish(
+            node, plan.outcome, plan.reason_and_notices, changes=plan.summary
+        )
 
     def _random_report_time(self, at: float) -> float:
         return at + self.random.uniform(0.0, REPORT_SPREAD_SECONDS)

@@ -48,7 +48,10 @@ def test_the_command_imports_no_shell_module_of_a_service_except_for_queries_and
 
 def test_render_uses_the_labelers_own_code():
     imported = {name for source in sources("cli") for name in imported_services(source)}
-    assert {"services.labeler.core.plan.plan_node", "services.labeler.core.rules.apply_rules"} <= imported
+    assert {
+        "services.labeler.core.plan.plan_node.plan_node",
+        "services.labeler.core.rules.application.apply_rules",
+    } <= imported
 
 
 def test_explain_csr_uses_the_decision_of_csr():
@@ -59,8 +62,8 @@ def test_explain_csr_uses_the_decision_of_csr():
 def test_explain_node_uses_the_decisions_of_the_services():
     imported = {name for source in sources("cli/explain/node") for name in imported_services(source)}
     assert {
-        "services.labeler.core.plan.plan_node",
-        "services.labeler.core.plan.plan_unreachable_node",
+        "services.labeler.core.plan.plan_node.plan_node",
+        "services.labeler.core.plan.plan_node.plan_unreachable_node",
         "services.lifecycle.core.evidence.assess_report",
         "services.lifecycle.core.evidence.assess_node",
         "services.lifecycle.core.decide.explain_exclusion",

@@ -55,7 +55,7 @@ def replaces(mutant: str, owner: Any, name: str) -> Callable[[_Replacement], _Re
 async def apply_node_first(apply: Any, writer: Any, node: Any, planner: Any) -> Any:
     if node.is_initialized:
         return await apply(writer, node, planner)
-    return await writer._patch_until_accepted(node, planner.plan(node, NO_REJECTION), planner)
+    return await writer._patch_until_accepted(node, planner(node, NO_REJECTION), planner)
 
 
 @replaces("labeler-trusts-an-empty-list-of-addresses", services.labeler.core.plan.addresses, "lacks_node_ips")

@@ -369,7 +369,7 @@ async def test_nothing_is_written_while_nobody_leads_and_all_of_it_afterwards(
         old = labeler._config_reloader.current()
         mounted.replace_text(team("red"))
         await wait_until(lambda: labeler._config_reloader.current() is not old, "the file is read")
-        assert labeler._rollout._is_paused()
+        assert labeler._flow.list_pause_reasons()
         assert kube.list_patches() == before
         await flow.publish_leading()
         await wait_until(says(kube, "red", *nodes), "the rules are obeyed")
@@ -390,12 +390,13 @@ async def test_two_replicas_write_each_node_once(
         await seen_by(flow, kube, nodes, first, second)
         before = kube.list_writes().count("nodes")
         # The second one starts when the watcher has told what the first one did, as after a random while.
-        hindered, second._rollout._is_paused = second._rollout._is_paused, lambda: True  # type: ignore[method-assign]
+        flow_of_second, list_reasons = second._flow, second._flow.list_pause_reasons
+        flow_of_second.list_pause_reasons = lambda: ("hindered",)  # type: ignore[method-assign]
         mounted.replace_text(team("red"))
         await wait_until(says(kube, "red", *nodes), "the rules are obeyed")
         await seen_by(flow, kube, nodes, second)
         await wait_until(second._rollout._requested.is_set, "the second one wants to")
-        second._rollout._is_paused = hindered  # type: ignore[method-assign]
+        flow_of_second.list_pause_reasons = list_reasons  # type: ignore[method-assign]
         await wait_until_rolled_out(second)
     assert kube.list_writes().count("nodes") == before + len(nodes)
 

@@ -15,10 +15,10 @@ from libs.common.observability import metrics
 from services.labeler.core.blocker import block_on_fault, build_condition
 from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
 from services.labeler.core.own_writes import OwnWrites
-from services.labeler.core.plan import ClusterConfig
+from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.core.uninitialized_nodes import UninitializedNodes
-from services.labeler.node_decision_publisher import NodeDecisionPublisher
 from services.labeler.node_writer import NodeWriter
+from services.labeler.service import make_decision_publisher
 from services.labeler.uninitialized_node_monitor import WRITES_PER_PASS, UninitializedNodeMonitor
 from tests.builders import (
     FAULT,
@@ -72,7 +72,9 @@ class Stage:
             own_writes=self.answers,
             uninitialized_nodes=self.waiting,
             node_writer=self.nodes,
-            decision_publisher=NodeDecisionPublisher(flow.bus, now=self.clock.now, observe_only=observe_only),
+            decision_publisher=make_decision_publisher(
+                flow.bus, now=self.clock.now, observe_only=observe_only
+            ),
             instance_metadata=InstanceMetadataIndex({}),
             config=lambda: config,
             why_paused=lambda: self.paused,

@@ -10,13 +10,13 @@ from libs.common.kube.transport import CONNECTIONS
 from libs.common.observability import metrics
 from libs.testbed.nats_server import NatsServer
 from services.labeler.core.own_writes import OwnWrites
-from services.labeler.core.plan import ClusterConfig
-from services.labeler.node_writer import NodeWriter
+from services.labeler.core.plan.plan import ClusterConfig
+from services.labeler.node_writer import NodeWriter, Planner
 from tests.builders import NOW, make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.flow_actors import FlowActor
 from tests.labeler_actors import InMemoryNodes, run_labeler
-from tests.node_plans import FactsPlanner, compile_one_rule
+from tests.node_plans import compile_one_rule, make_planner
 
 FACTS = make_facts(platform="hcloud", provider_id="hcloud://7", region="fsn1", zone="fsn1-dc14")
 OWN_LABEL = "topology.kubernetes.io/region"
@@ -123,8 +123,8 @@ def make_writer(kube: InMemoryNodes) -> NodeWriter:
     return NodeWriter(kube, OwnWrites(clock=lambda: 0.0), now=lambda: NOW, observe_only=False)
 
 
-def planner(node: Node, config: ClusterConfig | None = None) -> FactsPlanner:
-    return FactsPlanner(make_facts(node_name=node.name), config or ClusterConfig())
+def planner(node: Node, config: ClusterConfig | None = None) -> Planner:
+    return make_planner(make_facts(node_name=node.name), config or ClusterConfig())
 
 
 async def test_a_node_that_has_its_addresses_is_initialized_before_others_get_theirs():

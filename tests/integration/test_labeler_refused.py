@@ -18,12 +18,12 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import MERGE, KubeletFleet, SimKubelet
 from services.labeler.core.blocker import describe_failed_write
 from services.labeler.core.own_writes import OwnWrites
-from services.labeler.core.plan import ClusterConfig
-from services.labeler.node_writer import NodeWriter
+from services.labeler.core.plan.plan import ClusterConfig
+from services.labeler.node_writer import NodeWriter, Planner
 from tests.builders import make_facts
 from tests.bus_actors import wait_until
 from tests.integration.service_api import open_api_of
-from tests.node_plans import FactsPlanner, compile_one_rule, decode_record_annotation
+from tests.node_plans import compile_one_rule, decode_record_annotation, make_planner
 
 LONG = "y" * 1000
 CASES = {
@@ -41,8 +41,8 @@ async def kube(control_plane: ControlPlane, kubelets: KubeletFleet) -> AsyncIter
         yield api
 
 
-def planner(name: str, config: ClusterConfig) -> FactsPlanner:
-    return FactsPlanner(make_facts(node_name=name), config)
+def planner(name: str, config: ClusterConfig) -> Planner:
+    return make_planner(make_facts(node_name=name), config)
 
 
 def node_api(kube: KubeApi) -> NodeWriter:

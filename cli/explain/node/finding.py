@@ -11,7 +11,7 @@ from cli.cluster.unavailable import list_known
 from cli.explain.node.fault_texts import FAULT_TEXTS, NO_INITIALIZER, WITHOUT_POD_CIDR
 from cli.explain.node.node_evidence import NodeEvidence
 from libs.common.contract.ip_addresses import parse_ip
-from services.labeler.core.plan import Plan
+from services.labeler.core.plan.plan import Plan
 
 _UNINITIALIZED: Final = "not initialized"
 _UNCONFIRMED: Final = "initialized, but its machine does not confirm it"

@@ -28,7 +28,7 @@ from libs.common.contract.machine import ForeignMachine, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.services import ServiceSpec
 from services.labeler.core.instance_metadata import NamedMachine, complete_facts
-from services.labeler.core.plan import ClusterConfig
+from services.labeler.core.plan.plan import ClusterConfig
 from services.lifecycle.core.evidence import MachineReport
 
 MachineResult = DescribedNode | MachineFault

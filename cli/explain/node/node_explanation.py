@@ -23,13 +23,9 @@ from libs.common.contract.services import LABELER
 from services.labeler.core.blocker import RETRY_SECONDS
 from services.labeler.core.native_provider_id import derive_native_provider_id
 from services.labeler.core.notice import Notice
-from services.labeler.core.plan import (
-    Plan,
-    check_ownership,
-    find_exclusion,
-    plan_node,
-    plan_unreachable_node,
-)
+from services.labeler.core.plan.node_ownership import check_ownership, find_exclusion
+from services.labeler.core.plan.plan import Plan
+from services.labeler.core.plan.plan_node import plan_node, plan_unreachable_node
 from services.lifecycle.core.decide import DeletionPolicy
 
 EXIT_WELL, EXIT_NOT_WELL, EXIT_UNKNOWN = 0, 1, 2

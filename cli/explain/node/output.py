@@ -25,7 +25,7 @@ from libs.common.contract.events import (
 from libs.common.contract.instances import InstanceAnchor, read_instance_record
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION
-from services.labeler.core.plan import Plan, PlanOutcome
+from services.labeler.core.plan.plan import Plan, PlanOutcome
 from services.lifecycle.core.shutdown_taint import SHUTDOWN_TAINT
 
 _LONGEST: Final = 1200  # maximum characters of a text from outside

@@ -22,8 +22,8 @@ from libs.common.contract.node import (
     trim_node,
 )
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.core.plan import ClusterConfig, Plan
 from services.labeler.core.plan.ownership_record import read_ownership_record
+from services.labeler.core.plan.plan import ClusterConfig, Plan
 
 # The watcher publishes within 9 s. Entries expire because a restored etcd goes back to older versions.
 ENTRY_TTL_SECONDS: Final = 12.0

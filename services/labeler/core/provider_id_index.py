@@ -18,10 +18,10 @@ from libs.common.contract.platforms import (
     PLATFORMS_WITH_OPTIONAL_SCHEME,
 )
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
-from services.labeler.core.plan import ClusterConfig
+from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.core.plan.provider_id import derive_future_provider_id
 from services.labeler.core.plan.provider_id_conflict import Claim, ProviderIDConflict, judge_holder
-from services.labeler.core.rules import Rules, select_provider_id_rules
+from services.labeler.core.rules.compilation import Rules, select_provider_id_rules
 
 # The longest time from a plan to its result in the flow: 5 s in the queue of requests, 15 s for the request,
 # and 9 s until the watcher publishes the Node.

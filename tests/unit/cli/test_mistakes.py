@@ -24,7 +24,7 @@ from cli.render.preview import preview_node
 from cli.status.cluster_status import build_status
 from cli.status.text import format_status
 from libs.common.cloud_config.document import CloudConfigError
-from services.labeler.core.rules import RulesError
+from services.labeler.core.rules.compilation import RulesError
 from tests.builders import NOW
 from tests.cli_snapshots import TEXTS, render_lines
 from tests.cloud_config_mutations import SEEDS, generate_mutations

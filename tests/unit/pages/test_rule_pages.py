@@ -19,8 +19,11 @@ from libs.common.contract.machine import (
 from libs.common.contract.node import Node
 from libs.gotemplate import parse, record, render
 from libs.gotemplate.functions import FUNCTIONS
-from services.labeler.core.plan import ClusterConfig, plan_node, plan_unreachable_node
-from services.labeler.core.rules import NO_RULES, RuleEffects, apply_rules, compile_rules
+from services.labeler.core.plan.plan import ClusterConfig
+from services.labeler.core.plan.plan_node import plan_node, plan_unreachable_node
+from services.labeler.core.rules.application import apply_rules
+from services.labeler.core.rules.compilation import NO_RULES, compile_rules
+from services.labeler.core.rules.effects import RuleEffects
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, make_facts, make_node, make_unreachable
 
@@ -64,7 +67,7 @@ def in_lines(effects: RuleEffects) -> list[str]:
         *(f"label {key}={value}" for key, value in effects.labels.items()),
         *(f"taint {taint.key}={taint.value}:{taint.effect}" for taint in effects.taints),
         *overridden,
-        *(f"left out: rule {each.rule}, {each.kind} {each.key}" for each in effects.skipped),
+        *(f"left out: rule {rule}, {each.kind} {each.key}" for rule, each in effects.list_skipped()),
     ]
 
 

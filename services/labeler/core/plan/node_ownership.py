@@ -16,7 +16,8 @@ from services.labeler.core.notice import Notice
 from services.labeler.core.plan.ownership_record import read_ownership_record
 from services.labeler.core.plan.plan import ClusterConfig, NotOurs
 from services.labeler.core.plan.provider_id import find_provider_id_blocker
-from services.labeler.core.rules import RuleEffects, apply_rules
+from services.labeler.core.rules.application import apply_rules
+from services.labeler.core.rules.effects import RuleEffects
 
 _NOT_CONFIGURED: Final = Ownership()
 # providerID schemes that cloud controller managers write. On a platform without a native format, any other

@@ -1,8 +1,9 @@
 """Builds the notices about a Node that need attention but block nothing; each becomes one Event."""
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
+from libs.common.cloud_config.findings import truncate_line
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION
 from services.labeler.core.notice import Notice, make_notice
 from services.labeler.core.plan.field_ownership import OwnershipConflict
@@ -13,8 +14,9 @@ from services.labeler.core.plan.kept_keys import (
     describe_taint_opt_in,
 )
 from services.labeler.core.plan.ownership_record import FieldKind, OwnershipRecord
-from services.labeler.core.rules.effects import SkippedEntry
+from services.labeler.core.rules.effects import EntryResult, RuleEffects
 
+FoundT = TypeVar("FoundT")
 _MAX_NOTICES_PER_KIND: Final = 6  # per plan; the event recorder remembers more
 _MAX_VALUE_LENGTH: Final = 100
 _SKIPPED_REASONS: Final = {
@@ -25,24 +27,28 @@ _SKIPPED_REASONS: Final = {
 }
 
 
-def build_skipped_notices(skipped: tuple[SkippedEntry, ...]) -> tuple[Notice, ...]:
-    """Build notices for skipped entries of rules; each names rule, key and value."""
-    notices = (
-        make_notice(_SKIPPED_REASONS.get(each.kind, "RuleSkipped"), _describe_skipped(each))
-        for each in skipped
+def build_skipped_notices(effects: RuleEffects) -> tuple[Notice, ...]:
+    """Build notices for skipped entries of rules, with rule, key and value, and for unevaluated rules."""
+    entries = _limit_notices(
+        tuple(effects.list_skipped()), _build_skipped_notice, "RuleSkipped", "more keys of rules are skipped"
     )
-    return _limit_notices(notices, "RuleSkipped", "more keys of rules are skipped")
+    if (first := effects.exhausted_by) is None:
+        return entries
+    return (*entries, make_notice("RuleSkipped", f"rule {first.rule!r}: {first.reason}"))
 
 
 def build_conflict_notices(
     node_name: str, kind: FieldKind, conflicts: tuple[OwnershipConflict, ...]
 ) -> tuple[Notice, ...]:
     """Build notices for keys that another writer owns; only the plan that records a conflict reports it."""
-    notices = (
-        make_notice(reason="KeptForOthers", text=_describe_conflict(node_name, KIND_NAMES[kind], each))
-        for each in conflicts
+    return _limit_notices(
+        conflicts,
+        lambda each: make_notice(
+            reason="KeptForOthers", text=_describe_conflict(node_name, KIND_NAMES[kind], each)
+        ),
+        "KeptForOthers",
+        f"more {kind} of other writers stay unchanged",
     )
-    return _limit_notices(notices, "KeptForOthers", f"more {kind} of other writers stay unchanged")
 
 
 def build_invalid_label_notices(invalid: Mapping[str, str]) -> tuple[Notice, ...]:
@@ -56,15 +62,17 @@ def build_invalid_label_notices(invalid: Mapping[str, str]) -> tuple[Notice, ...
 
 def build_withheld_notices(node_name: str, keys: Iterable[str]) -> tuple[Notice, ...]:
     """Build notices for withheld taints; only the plan that records them reports them."""
-    notices = (
-        make_notice(
+    command = describe_taint_opt_in(node_name)
+    return _limit_notices(
+        sorted(keys),
+        lambda key: make_notice(
             reason="TaintWithheld",
             text=f"taint {key} of a rule is not set, because the Node was in use before; "
-            f"to set it once: {describe_taint_opt_in(node_name)}",
-        )
-        for key in sorted(keys)
+            f"to set it once: {command}",
+        ),
+        "TaintWithheld",
+        "more taints of rules are withheld",
     )
-    return _limit_notices(notices, "TaintWithheld", "more taints of rules are withheld")
 
 
 def build_record_notices(record: OwnershipRecord) -> tuple[Notice, ...]:
@@ -82,11 +90,11 @@ def build_record_notices(record: OwnershipRecord) -> tuple[Notice, ...]:
     return (make_notice(reason="OwnedRecordUnreadable", text=text),)
 
 
-def _describe_skipped(skipped: SkippedEntry) -> str:
-    if not skipped.key:
-        return f"rule {skipped.rule!r}: {skipped.reason}"
-    value = f" with the value {skipped.value[:_MAX_VALUE_LENGTH]!r}" if skipped.value else ""
-    return f"rule {skipped.rule!r}: {skipped.kind} {skipped.key!r}{value} is left out: {skipped.reason}"
+def _build_skipped_notice(skipped: tuple[str, EntryResult]) -> Notice:
+    rule, entry = skipped
+    value = f" with the value {truncate_line(entry.rendered, _MAX_VALUE_LENGTH)!r}" if entry.rendered else ""
+    text = f"rule {rule!r}: {entry.kind} {entry.key!r}{value} is left out: {entry.problem}"
+    return make_notice(_SKIPPED_REASONS[entry.kind], text)
 
 
 def _describe_conflict(node_name: str, kind: KeyKind, conflict: OwnershipConflict) -> str:
@@ -98,11 +106,8 @@ def _describe_conflict(node_name: str, kind: KeyKind, conflict: OwnershipConflic
     )
 
 
-def _limit_notices(notices: Iterable[Notice], reason: str, rest: str) -> tuple[Notice, ...]:
-    found = tuple(notices)
-    if len(found) <= _MAX_NOTICES_PER_KIND:
-        return found
-    return (
-        *found[:_MAX_NOTICES_PER_KIND],
-        Notice(reason, f"{len(found) - _MAX_NOTICES_PER_KIND} {rest}"),
-    )
+def _limit_notices(
+    found: Sequence[FoundT], build: Callable[[FoundT], Notice], reason: str, rest: str
+) -> tuple[Notice, ...]:
+    notices, more = tuple(map(build, found[:_MAX_NOTICES_PER_KIND])), len(found) - _MAX_NOTICES_PER_KIND
+    return (*notices, Notice(reason, f"{more} {rest}")) if more > 0 else notices

@@ -27,6 +27,7 @@ IN_SYNC_REASON: Final = "the Node matches its machine and the rules"
 _MAX_VALUE_LENGTH: Final = 200  # characters of an annotation
 
 PlanOutcome = Literal["initialized", "updated", "unchanged", "blocked", "not-ours"]
+WRITTEN_OUTCOMES: Final = frozenset({"initialized", "updated"})
 
 
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +88,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def summary(self) -> tuple[str, ...]:
         return self.status_summary + self.node_summary
+
+    @property
+    def reason_and_notices(self) -> str:
+        """The reason, and what needs attention on the Node."""
+        return "; ".join((self.reason, *(notice.message for notice in self.notices)))
 
 
 def merge_plans(status_plan: Plan, node_plan: Plan) -> Plan:

@@ -47,7 +47,8 @@ from services.labeler.core.plan.rejection import (
     build_rejection_notices,
     drop_rejected,
 )
-from services.labeler.core.rules import RuleEffects, apply_rules
+from services.labeler.core.rules.application import apply_rules
+from services.labeler.core.rules.effects import RuleEffects
 
 
 class _Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +132,7 @@ def _plan_managed_node(inputs: PlanInput) -> Plan:
 
 
 def _plan_blocked(node: Node, blocker: Notice, effects: RuleEffects | None = None) -> Plan:
-    notices = build_skipped_notices(effects.skipped) if effects else ()
+    notices = build_skipped_notices(effects) if effects else ()
     if node.is_initialized:  # keep the last good state: pods may already run on the Node
         plan = Plan(outcome="unchanged", reason=f"left as it is: {blocker.message}", notices=notices)
         return _remove_stale_condition(node, plan)
@@ -222,7 +223,7 @@ def _describe_outcome(outcome: PlanOutcome, inputs: PlanInput, node_ip: str, par
 def _list_notices(inputs: PlanInput, parts: _Parts) -> Iterable[Notice]:
     yield from build_record_notices(parts.record)
     yield from parts.keys.notices
-    yield from build_skipped_notices(inputs.effects.skipped)
+    yield from build_skipped_notices(inputs.effects)
     yield from parts.provider_id.notices
     if inputs.verified_by == "system-uuid":
         text = f"Talos calls this machine {inputs.facts.node_name!r} (kubelet's hostname-override?): "

@@ -20,8 +20,9 @@ from services.labeler.core.native_provider_id import build_provider_id, derive_n
 from services.labeler.core.notice import Notice
 from services.labeler.core.plan.ownership_record import ManagedFields
 from services.labeler.core.plan.plan import PlanInput, PlanPart
-from services.labeler.core.rules import RuleEffects, Rules, apply_rules
-from services.labeler.core.rules.effects import PROVIDER_ID_KEY
+from services.labeler.core.rules.application import apply_rules
+from services.labeler.core.rules.compilation import Rules
+from services.labeler.core.rules.effects import PROVIDER_ID_KEY, RuleEffects
 
 # Some platforms may give no providerID: nocloud without meta-data, or platforms unknown to this version.
 # There, metadata that is still empty this long after the kubelet's registration counts as complete.
@@ -150,8 +151,11 @@ def _find_failed_rule(effects: RuleEffects) -> Notice | None:
     """Return the blocker of a rule for the providerID that failed or was not evaluated."""
     if PROVIDER_ID_KEY not in effects.retained:
         return None
-    failed = (each for each in effects.skipped if (each.kind, each.key) == ("platformMetadata", "ProviderID"))
-    reasons = [f"rule {each.rule!r}: {each.reason}" for each in failed]
+    reasons = [
+        f"rule {rule!r}: {entry.problem}"
+        for rule, entry in effects.list_skipped()
+        if (entry.kind, entry.key) == ("platformMetadata", "ProviderID")
+    ]
     unevaluated = [f"rule {each.rule!r}: {each.reason}" for each in effects.results if not each.is_evaluated]
     why = "; ".join(reasons or unevaluated) or "its rule could not be evaluated"
     return block("ProviderIDRuleFailed", why=why)

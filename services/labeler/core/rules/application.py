@@ -1,16 +1,24 @@
 """Applies the compiled rules to the facts of one machine and returns their effects, with reasons."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.cloud_config.selectors import match_selector
 from libs.common.contract.machine import MachineFacts
+from libs.common.contract.node import Taint
 from libs.gotemplate import Template, TemplateError
-from services.labeler.core.rules.bounds import NodeBudget, NodeBudgetExceeded
+from services.labeler.core.rules.bounds import MAX_ANNOTATIONS, NodeBudget, NodeBudgetExceeded
 from services.labeler.core.rules.compilation import CompiledEntry, CompiledRule, Rules
-from services.labeler.core.rules.effect_collector import EffectCollector, Value
-from services.labeler.core.rules.effects import EntryResult, RuleEffects, RuleResult
+from services.labeler.core.rules.effects import (
+    EffectKind,
+    EntryResult,
+    RetainedKind,
+    RuleEffects,
+    RuleResult,
+)
 from services.labeler.core.rules.machine_data import MachineData
 from services.labeler.core.rules.value_validation import (
     InvalidValueError,
@@ -20,7 +28,10 @@ from services.labeler.core.rules.value_validation import (
     make_taint,
 )
 
-_MAX_REASON_LENGTH: Final = 400  # characters of a selector's reasons
+Value = str | bool | Taint
+_PUBLIC_IP_DISCOVERY: Final[tuple[RetainedKind, str]] = ("feature", "publicIPDiscovery")
+_MAX_SELECTOR_REASON: Final = 400  # characters
+_MAX_PROBLEM: Final = 600
 
 
 def apply_rules(rules: Rules, facts: MachineFacts) -> RuleEffects:
@@ -31,83 +42,98 @@ def apply_rules(rules: Rules, facts: MachineFacts) -> RuleEffects:
     """
     if not rules.rules:
         return RuleEffects(platform=facts.platform)
-    application = _RuleApplication(MachineData(facts))
-    results = tuple(application.apply_rule(rule) for rule in rules.rules)
-    return application.collector.build_effects(facts.platform, results)
+    return _RuleApplication(facts).apply(rules)
 
 
 class _RuleApplication:
-    """The state of applying all rules to one machine."""
+    """The effects of the rules that have been applied so far; a later rule overrides keys of earlier ones."""
 
-    def __init__(self, machine: MachineData) -> None:
-        self._machine = machine
+    def __init__(self, facts: MachineFacts) -> None:
+        self._platform = facts.platform
+        self._machine = MachineData(facts)
         self._budget = NodeBudget()
-        self._exhausted = ""  # why no further rule is evaluated
-        self.collector = EffectCollector()
+        self._exhausted_by: RuleResult | None = None
+        self._values: dict[EffectKind, dict[str, Any]] = {
+            "annotation": {}, "label": {}, "taint": {}, "platformMetadata": {},
+        }  # fmt: skip
+        self._annotation_bytes = 0
+        self._retained: set[tuple[RetainedKind, str]] = set()
+        self._discovery = False
+        self._failures = 0
 
-    def apply_rule(self, rule: CompiledRule) -> RuleResult:
-        """Apply one rule and return its result; call it in the order of the file."""
+    def apply(self, rules: Rules) -> RuleEffects:
+        """Apply the rules in the order of the file."""
+        results = tuple(self._apply_rule(rule) for rule in rules.rules)
+        values = self._values
+        return RuleEffects(
+            labels=values["label"],
+            annotations=values["annotation"],
+            taints=tuple(values["taint"].values()),
+            platform=msgspec.structs.replace(self._platform, **values["platformMetadata"]),
+            public_ip_discovery=self._discovery,
+            retained=frozenset(self._retained),
+            results=results,
+            exhausted_by=self._exhausted_by,
+            failures=self._failures,
+        )
+
+    def _apply_rule(self, rule: CompiledRule) -> RuleResult:
         fields = self._machine.fields
         unqueried = [name for name in rule.queried_fields if name in fields.unqueried]
         if unqueried:
             return self._retain_all(rule, f"metadata has not queried {', '.join(unqueried)} yet")
-        if self._exhausted:
-            return self._retain_all(rule, self._exhausted)
+        if self._exhausted_by is not None:
+            return self._retain_all(rule, self._exhausted_by.reason)
         try:
             self._budget.spend(rule.cost.steps_for(fields.texts))
+            match = match_selector(rule.selector, fields.texts)
+            entries = tuple(self._apply_entry(rule, entry) for entry in rule.entries if match.is_match)
         except NodeBudgetExceeded as error:
-            return self._stop_evaluation(rule, error)
-        match = match_selector(rule.selector, fields.texts)
-        why = truncate_line(match.reason, _MAX_REASON_LENGTH)
-        if not match.is_match:
-            return RuleResult(rule=rule.title, index=rule.index, is_matched=False, reason=why)
-        try:
-            entries = tuple(self._apply_entry(rule, entry) for entry in rule.entries)
-        except NodeBudgetExceeded as error:
-            return self._stop_evaluation(rule, error)
-        if rule.public_ip_discovery is not None:
-            self.collector.set_public_ip_discovery(rule.public_ip_discovery)
-        return RuleResult(rule=rule.title, index=rule.index, is_matched=True, reason=why, entries=entries)
-
-    def _stop_evaluation(self, rule: CompiledRule, error: NodeBudgetExceeded) -> RuleResult:
-        self._exhausted = f"{error}: neither {rule.title} nor a later rule was evaluated"
-        self.collector.failures += 1
-        self.collector.skip(rule.title, None, "", "", self._exhausted)
-        return self._retain_all(rule, self._exhausted)
+            self._failures += 1
+            why = f"{error}: neither {rule.title} nor a later rule was evaluated"
+            self._exhausted_by = self._retain_all(rule, why)
+            return self._exhausted_by
+        if match.is_match and rule.public_ip_discovery is not None:
+            self._discovery = rule.public_ip_discovery
+            self._retained.discard(_PUBLIC_IP_DISCOVERY)
+        reason = truncate_line(match.reason, _MAX_SELECTOR_REASON)
+        return RuleResult(
+            rule=rule.title, index=rule.index, is_matched=match.is_match, reason=reason, entries=entries
+        )
 
     def _retain_all(self, rule: CompiledRule, why: str) -> RuleResult:
         """Retain all keys that the rule could have set, so that they stay unchanged."""
         for entry in rule.entries:
             if not entry.rejection:
-                self.collector.retain(entry.kind, entry.key)
+                self._retain(entry)
         if rule.public_ip_discovery is not None:
-            self.collector.retain("feature", "publicIPDiscovery")
+            self._retained.add(_PUBLIC_IP_DISCOVERY)
         return RuleResult(rule=rule.title, index=rule.index, is_matched=False, is_evaluated=False, reason=why)
 
     def _apply_entry(self, rule: CompiledRule, entry: CompiledEntry) -> EntryResult:
         if entry.rejection:
-            return self._skip_entry(rule, entry, "", entry.rejection)
+            return _skip(entry, "", entry.rejection)
         actions: list[tuple[int, int]] = []
         try:
-            rendered = self._render_entry(entry, actions)
+            rendered = self._render(entry, actions)
         except TemplateError as error:
-            self.collector.failures += 1
-            self.collector.retain(entry.kind, entry.key)
-            return self._skip_entry(rule, entry, "", f"its template failed: {error}")
+            self._failures += 1
+            self._retain(entry)
+            return _skip(entry, "", f"its template failed: {error}")
         try:
             value = _validate_value(entry, rendered, actions, sanitize=rule.sanitize)
-            self.collector.set_value(entry.kind, entry.key, value)
+            self._set(entry, value)
         except InvalidValueError as error:
-            self.collector.retain(entry.kind, entry.key)
+            self._retain(entry)
             problem, uuid = str(error), self._machine.placeholder_uuid
             read = entry.template.fields if isinstance(entry.template, Template) else frozenset()
             if entry.sets_provider_id and uuid and "UUID" in read:
                 problem += f"; its UUID {uuid} counts as empty: it is a placeholder of many machines"
-            return self._skip_entry(rule, entry, rendered, problem)
+            return _skip(entry, rendered, problem)
         shown = value if isinstance(value, str) else rendered
         return EntryResult(kind=entry.kind, key=entry.name, rendered=rendered, value=shown)
 
-    def _render_entry(self, entry: CompiledEntry, actions: list[tuple[int, int]]) -> str:
+    def _render(self, entry: CompiledEntry, actions: list[tuple[int, int]]) -> str:
         if isinstance(entry.template, str):
             self._budget.spend(1)
             return entry.template
@@ -115,12 +141,35 @@ class _RuleApplication:
             return self._budget.render(entry.template, self._machine.identity_record, actions)
         return self._budget.render(entry.template, self._machine.record)
 
-    def _skip_entry(
-        self, rule: CompiledRule, entry: CompiledEntry, rendered: str, problem: str
-    ) -> EntryResult:
-        self.collector.skip(rule.title, entry.kind, entry.name, rendered, problem)
-        problem = truncate_line(problem, _MAX_REASON_LENGTH)
-        return EntryResult(kind=entry.kind, key=entry.name, rendered=rendered, problem=problem)
+    def _set(self, entry: CompiledEntry, value: Value) -> None:
+        """Set the key, over earlier rules. Raises InvalidValueError if annotations exceed MAX_ANNOTATIONS."""
+        values, key = self._values[entry.kind], entry.key
+        if entry.kind == "annotation":
+            assert isinstance(value, str)
+            total = self._annotation_bytes + _size(key, value) - _size(key, values.get(key))
+            if total > MAX_ANNOTATIONS:
+                raise InvalidValueError(
+                    f"the annotations of all rules together have more than {MAX_ANNOTATIONS} bytes"
+                )
+            self._annotation_bytes = total
+        values[key] = value
+        self._retained.discard((entry.kind, key))
+
+    def _retain(self, entry: CompiledEntry) -> None:
+        """Mark the key as not evaluated and drop its value from earlier rules."""
+        self._retained.add((entry.kind, entry.key))
+        earlier = self._values[entry.kind].pop(entry.key, None)
+        if entry.kind == "annotation":
+            self._annotation_bytes -= _size(entry.key, earlier)
+
+
+def _skip(entry: CompiledEntry, rendered: str, problem: str) -> EntryResult:
+    problem = truncate_line(problem, _MAX_PROBLEM)
+    return EntryResult(kind=entry.kind, key=entry.name, rendered=rendered, problem=problem)
+
+
+def _size(key: str, value: str | None) -> int:
+    return 0 if value is None else len(key) + len(value.encode())
 
 
 def _validate_value(

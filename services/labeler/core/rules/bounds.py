@@ -18,7 +18,6 @@ MAX_ANNOTATION: Final = ANNOTATION_VALUE_LIMIT
 MAX_ANNOTATIONS: Final = 65_536
 # Characters of metadata that does not become a label.
 MAX_METADATA: Final = 1_024
-MAX_SKIPPED_ENTRIES: Final = 50  # that are reported: each may become an Event
 
 
 class NodeBudgetExceeded(Exception):

@@ -1,5 +1,6 @@
 """The effects of the rules on one machine, with a reason for every entry that was skipped."""
 
+from collections.abc import Iterator
 from typing import Final, Literal
 
 import msgspec
@@ -12,24 +13,14 @@ RetainedKind = Literal["label", "annotation", "taint", "platformMetadata", "feat
 PROVIDER_ID_KEY: Final = ("platformMetadata", "provider_id")  # kind and key of entries, and in `retained`
 
 
-class SkippedEntry(msgspec.Struct, frozen=True):
-    """A rule or an entry of it that was not applied; its texts fit into an Event."""
-
-    rule: str  # its title
-    kind: Literal["label", "annotation", "taint", "platformMetadata", "selector"]  # selector: the whole rule
-    key: str  # as in the file; for metadata, Go's name
-    value: str  # the result of the template, truncated; "" if there is none
-    reason: str
-
-
 class EntryResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one key of a rule that matched."""
 
     kind: EffectKind
-    key: str  # as in SkippedEntry
+    key: str  # as in the file; for metadata, Go's name
     rendered: str = ""  # the result of the template, unchanged
     value: str = ""  # the desired value, trimmed and sanitized; a later rule may override it
-    problem: str = ""  # why there is no desired value; "" if `value` is the desired one
+    problem: str = ""  # why the entry is skipped, in one line; "" if `value` is the desired one
 
 
 class RuleResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +48,10 @@ class RuleEffects(msgspec.Struct, frozen=True, kw_only=True):
     # providerID must not be written, because it is immutable. ("feature", "publicIPDiscovery"): the addresses
     # stay unchanged.
     retained: frozenset[tuple[RetainedKind, str]] = frozenset()
-    skipped: tuple[SkippedEntry, ...] = ()  # at most MAX_SKIPPED_ENTRIES
     results: tuple[RuleResult, ...] = ()
+    exhausted_by: RuleResult | None = None  # the rule that exceeded the budget; it and later ones are skipped
     failures: int = 0  # failed templates, for talosccm_transformer_errors_total
+
+    def list_skipped(self) -> Iterator[tuple[str, EntryResult]]:
+        """Yield each skipped entry with the title of its rule."""
+        return ((rule.rule, entry) for rule in self.results for entry in rule.entries if entry.problem)

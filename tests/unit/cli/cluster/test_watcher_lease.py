@@ -34,7 +34,7 @@ from libs.common.contract.services import (
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
 from libs.common.kube.lease import Lease, LeaseSpec
 from libs.common.kube.objects import Page, Resource
-from services.labeler.core.plan import ClusterConfig
+from services.labeler.core.plan.plan import ClusterConfig
 from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node
 from tests.cli_snapshots import make_evidence, render_lines

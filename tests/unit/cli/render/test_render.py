@@ -18,7 +18,7 @@ from cli.render.compiled_config import compile_config
 from cli.render.facts_file import load_samples
 from cli.render.preview import apply_plan, apply_until_stable, compare, preview_node
 from libs.common.contract.node import Node
-from services.labeler.core.plan import plan_node
+from services.labeler.core.plan.plan_node import plan_node
 from tests.address_cases import on_link
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, make_facts, make_node

@@ -12,15 +12,10 @@ from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, Taint
-from services.labeler.core.plan import (
-    ClusterConfig,
-    NotOurs,
-    Plan,
-    check_ownership,
-    plan_node,
-    plan_unreachable_node,
-)
-from services.labeler.core.rules import compile_rules
+from services.labeler.core.plan.node_ownership import check_ownership
+from services.labeler.core.plan.plan import ClusterConfig, NotOurs, Plan
+from services.labeler.core.plan.plan_node import plan_node, plan_unreachable_node
+from services.labeler.core.rules.compilation import compile_rules
 from services.labeler.core.uninitialized_nodes import UninitializedNode, plan_waiting_node
 from tests.builders import (
     FAULT,

@@ -19,7 +19,8 @@ from libs.common.contract.public_addresses import EXTERNAL_LINK
 from services.labeler.core.blocker import block, build_condition
 from services.labeler.core.instance_metadata import NamedMachine, complete_facts
 from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
-from services.labeler.core.plan import ClusterConfig, Plan, plan_node
+from services.labeler.core.plan.plan import ClusterConfig, Plan
+from services.labeler.core.plan.plan_node import plan_node
 from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_node, make_node_enriched, make_unreachable
 from tests.cli_snapshots import make_evidence, make_flow, render_lines

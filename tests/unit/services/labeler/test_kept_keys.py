@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, Node, Taint
-from services.labeler.core.plan import ClusterConfig, Plan
 from services.labeler.core.plan.kept_keys import KeptKey, find_kept_keys
 from services.labeler.core.plan.labels import ZONE
+from services.labeler.core.plan.plan import ClusterConfig, Plan
 from tests.builders import make_facts, make_node
 from tests.node_plans import (
     apply_plan,

@@ -22,7 +22,7 @@ from services.labeler.core.own_writes import (
     ReplicaConflicts,
     is_result_of,
 )
-from services.labeler.core.plan import ClusterConfig
+from services.labeler.core.plan.plan import ClusterConfig
 from tests.builders import UNINITIALIZED, make_facts, make_node, make_node_enriched
 from tests.clocks import ManualClock
 from tests.node_plans import apply_plan, change_metadata, compile_one_rule, plan_for

@@ -15,13 +15,13 @@ from libs.common.contract.node import (
     trim_node,
 )
 from libs.common.contract.node_patch import build_node_patch
-from services.labeler.core.plan import ClusterConfig
 from services.labeler.core.plan.labels import ZONE
 from services.labeler.core.plan.ownership_record import (
     ManagedFields,
     encode_managed_fields,
     read_ownership_record,
 )
+from services.labeler.core.plan.plan import ClusterConfig
 from tests.builders import make_facts, make_node
 from tests.in_memory_api import PatchFailed, apply_json_patch
 from tests.node_plans import (

@@ -20,9 +20,10 @@ from libs.common.contract.node import (
     Taint,
 )
 from libs.common.contract.node_patch import build_status_patch
-from services.labeler.core.plan import IN_SYNC_REASON, ClusterConfig, Plan, merge_plans, plan_node
 from services.labeler.core.plan.labels import LIFECYCLE, REGION, ZONE
 from services.labeler.core.plan.node_ownership import find_foreign
+from services.labeler.core.plan.plan import IN_SYNC_REASON, ClusterConfig, Plan, merge_plans
+from services.labeler.core.plan.plan_node import plan_node
 from tests.builders import NOW, UNINITIALIZED, make_facts, make_node
 from tests.in_memory_api import apply_status_patch
 from tests.node_plans import apply_plan, exclude_record_label, to_document

@@ -5,7 +5,8 @@ import pytest
 
 from libs.common.contract.machine import AddressStatus, ForeignNodeIP, MachineFacts
 from libs.common.contract.node import Node, NodeAddress
-from services.labeler.core.plan import ClusterConfig, Plan, plan_node
+from services.labeler.core.plan.plan import ClusterConfig, Plan
+from services.labeler.core.plan.plan_node import plan_node
 from tests.builders import UNINITIALIZED, make_facts, make_node
 from tests.node_plans import apply_plan, compile_one_rule
 

@@ -11,7 +11,9 @@ from libs.common.contract.machine import MachineFacts, PlatformMetadata
 from libs.common.contract.node import Node
 from libs.common.contract.platforms import PLATFORMS_WITH_PROVIDER_ID, PLATFORMS_WITHOUT_PROVIDER_ID
 from services.labeler.core.native_provider_id import build_provider_id, derive_native_provider_id
-from services.labeler.core.plan import ClusterConfig, Plan, find_foreign, plan_node
+from services.labeler.core.plan.node_ownership import find_foreign
+from services.labeler.core.plan.plan import ClusterConfig, Plan
+from services.labeler.core.plan.plan_node import plan_node
 from services.labeler.core.plan.provider_id import (
     SETTLING_PERIOD,
     describe_mismatch,

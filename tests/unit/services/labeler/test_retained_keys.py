@@ -3,8 +3,9 @@
 import pytest
 
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, Node, Taint
-from services.labeler.core.plan import ClusterConfig, plan_node
 from services.labeler.core.plan.labels import ZONE
+from services.labeler.core.plan.plan import ClusterConfig
+from services.labeler.core.plan.plan_node import plan_node
 from services.labeler.core.plan.rejection import (
     NO_REJECTION,
     RejectableKind,

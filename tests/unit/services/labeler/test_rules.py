@@ -9,14 +9,10 @@ from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig, Rule, RuleEntry
 from libs.common.contract.machine import Inventory, MachineFacts, PlatformMetadata, SystemInformation
 from libs.common.contract.node import Taint
-from services.labeler.core.rules import (
-    NO_RULES,
-    RuleEffects,
-    RulesError,
-    SkippedEntry,
-    apply_rules,
-    compile_rules,
-)
+from services.labeler.core.plan.notices import build_skipped_notices
+from services.labeler.core.rules.application import apply_rules
+from services.labeler.core.rules.compilation import NO_RULES, RulesError, compile_rules
+from services.labeler.core.rules.effects import RuleEffects
 from tests.builders import make_facts
 
 PC = "Standard PC (i440FX + PIIX, 1996)"
@@ -32,7 +28,7 @@ def a_machine(*, system: SystemInformation | None = None, inventory: Inventory |
 
 
 def reasons(effects: RuleEffects) -> dict[str, str]:
-    return {skipped.key: skipped.reason for skipped in effects.skipped}
+    return {skipped.key: skipped.problem for _, skipped in effects.list_skipped()}
 
 
 # ---- order and overrides
@@ -162,7 +158,9 @@ def test_a_provider_id_cannot_be_emptied_nor_made_of_what_is_no_id():
         effects = applied(f'- {{platformMetadata: {{ProviderID: "{text}"}}}}', machine)
         assert effects.platform == machine.platform
         assert effects.retained == {("platformMetadata", "provider_id")}
-        assert [(each.kind, each.key) for each in effects.skipped] == [("platformMetadata", "ProviderID")]
+        assert [(each.kind, each.key) for _, each in effects.list_skipped()] == [
+            ("platformMetadata", "ProviderID")
+        ]
 
 
 def test_an_override_that_becomes_a_label_must_be_a_label_value():
@@ -186,9 +184,10 @@ def test_a_bad_label_value_skips_that_key_alone_and_says_so():
     )
     assert effects.labels == {"example.com/maker": "QEMU"}
     assert effects.retained == {("label", "example.com/model")}
-    (skipped,) = effects.skipped
-    assert skipped == SkippedEntry("hardware", "label", "example.com/model", PC, skipped.reason)
-    assert "letters, digits" in skipped.reason
+    ((rule, skipped),) = effects.list_skipped()
+    assert (rule, skipped.kind, skipped.key) == ("hardware", "label", "example.com/model")
+    assert skipped.rendered == PC
+    assert "letters, digits" in skipped.problem
 
 
 def test_a_rule_that_sanitises_sets_the_nearest_label_value():
@@ -233,7 +232,7 @@ def test_keys_that_belong_to_others_are_refused_by_name():
     assert effects.labels == {"mytalos.dev/x": "y"}
     assert (effects.annotations, effects.taints) == ({}, ())
     assert not effects.retained, "what is never set needs no keeping"
-    assert len(effects.skipped) == 4
+    assert len(reasons(effects)) == 4
 
 
 def test_a_rule_about_what_nobody_asked_talos_for_is_not_judged():
@@ -252,7 +251,7 @@ def test_a_rule_about_what_nobody_asked_talos_for_is_not_judged():
         ("platformMetadata", "zone"),
         ("feature", "publicIPDiscovery"),
     }
-    assert not effects.skipped, "metadata will query it: no Event is needed"
+    assert not reasons(effects), "metadata will query it: no Event is needed"
     assert [told.is_evaluated for told in effects.results] == [True, False]
     assert effects.results[1].reason == "metadata has not queried MachineType yet"
     asked = applied(rule, a_machine(inventory=Inventory(machine_type="worker")))
@@ -261,21 +260,18 @@ def test_a_rule_about_what_nobody_asked_talos_for_is_not_judged():
     assert not asked.retained
 
 
-def test_texts_that_are_told_fit_into_an_event():
+def test_texts_that_are_told_fit_into_an_event_and_only_some_keys_are_told_one_by_one():
     text = "\x1b[31m" + "ä\n" * 40_000
-    effects = applied("- {labels: {a: '{{ .InstanceID }}'}}", make_facts(instance_id=text))
-    (skipped,) = effects.skipped
-    assert skipped.value.isprintable()
-    assert len(skipped.value) <= 100
-    assert len(skipped.reason) <= 600
-
-
-def test_only_so_many_are_told_one_by_one():
-    keys = ", ".join(f"k{n}: 'a b{{{{ .Zone }}}}'" for n in range(200))
-    effects = applied(f"- {{labels: {{{keys}}}}}")
-    assert len(effects.skipped) == 50
-    assert effects.skipped[-1].reason.endswith("; 150 more were skipped")
+    keys = ", ".join(f"k{n}: '{{{{ .InstanceID }}}}'" for n in range(200))
+    effects = applied(f"- {{labels: {{{keys}}}}}", make_facts(instance_id=text))
     assert len(effects.retained) == 200
+    *told, more = build_skipped_notices(effects)
+    assert len(told) == 6
+    for notice in told:
+        assert notice.message.isprintable()
+        assert len(notice.message) <= 1024
+        assert " is left out: " in notice.message
+    assert more.message == "194 more keys of rules are skipped"
 
 
 # ---- annotations

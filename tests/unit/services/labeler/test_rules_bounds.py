@@ -9,8 +9,10 @@ from libs.common.cloud_config.kubernetes_names import label_value_problem
 from libs.common.contract.machine import MachineFacts
 from libs.gotemplate import TemplateError, parse, record
 from libs.gotemplate.bounds import MAX_STEPS
-from services.labeler.core.rules import RuleEffects, apply_rules, compile_rules
+from services.labeler.core.rules.application import apply_rules
 from services.labeler.core.rules.bounds import MAX_NODE_STEPS, NodeBudget, NodeBudgetExceeded
+from services.labeler.core.rules.compilation import compile_rules
+from services.labeler.core.rules.effects import RuleEffects
 from services.labeler.core.rules.value_validation import sanitize_label_value
 from tests.builders import make_facts
 
@@ -76,9 +78,9 @@ def test_templates_that_each_take_all_they_may_leave_the_rest_unjudged_and_name_
     effects = applied(rules)
     count = judged(effects)
     assert 1 < count < 6
-    (skipped,) = effects.skipped
-    assert (skipped.rule, skipped.kind, skipped.key) == (f"r{count}", "selector", "")
-    assert skipped.reason == (
+    assert effects.exhausted_by is effects.results[count]
+    assert (effects.exhausted_by.rule, list(effects.list_skipped())) == (f"r{count}", [])
+    assert effects.exhausted_by.reason == (
         f"the rules together need more than MAX_NODE_STEPS = {MAX_NODE_STEPS} steps: "
         f"neither r{count} nor a later rule was evaluated"
     )

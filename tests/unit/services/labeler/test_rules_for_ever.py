@@ -18,10 +18,10 @@ from libs.common.contract.node import (
     Node,
     Taint,
 )
-from services.labeler.core.plan import ClusterConfig
 from services.labeler.core.plan.labels import BUILT_IN, REGION, ZONE
 from services.labeler.core.plan.ownership_record import ManagedFields, encode_managed_fields
-from services.labeler.core.rules import compile_rules
+from services.labeler.core.plan.plan import ClusterConfig
+from services.labeler.core.rules.compilation import compile_rules
 from tests.builders import UNINITIALIZED, make_facts, make_node
 from tests.node_plans import (
     apply_plan,

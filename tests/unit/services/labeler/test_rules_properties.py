@@ -20,7 +20,10 @@ from libs.common.contract.machine import (
     Processors,
     SystemInformation,
 )
-from services.labeler.core.rules import RuleEffects, apply_rules, compile_rules
+from services.labeler.core.plan.notices import build_skipped_notices
+from services.labeler.core.rules.application import apply_rules
+from services.labeler.core.rules.compilation import compile_rules
+from services.labeler.core.rules.effects import RuleEffects
 from tests.builders import NOW
 
 # Surrogates too: they cannot come in as UTF-8, and must not be what ends the labeler.
@@ -142,13 +145,12 @@ def check(effects: RuleEffects) -> None:
         ("annotation", key) for key in effects.annotations
     }
     assert not effects.retained & (wanted_keys | {("taint", taint.key) for taint in effects.taints})
-    for skipped in effects.skipped:
-        assert skipped.reason.isprintable()
-        assert skipped.value.isprintable()
+    for notice in build_skipped_notices(effects):
+        assert notice.message.isprintable()
     for told in effects.results:
         assert told.reason
         assert told.reason.isprintable()
-    msgspec.json.encode((effects.labels, effects.annotations, effects.taints, effects.skipped))
+    msgspec.json.encode((effects.labels, effects.annotations, effects.taints))
 
 
 @given(RULES, FACTS)

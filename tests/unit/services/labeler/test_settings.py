@@ -14,8 +14,8 @@ from libs.common.contract.subjects import subject_of
 from libs.common.settings.cloud_config_reloader import parse_config_file
 from libs.common.settings.read_settings import ParsedSettings, SettingsError, read_settings
 from services.labeler.core.compact_message import compact_message
-from services.labeler.core.plan import IN_SYNC_REASON, Plan, PlanOutcome
-from services.labeler.node_decision_publisher import NodeDecisionPublisher
+from services.labeler.core.plan.plan import IN_SYNC_REASON, Plan, PlanOutcome
+from services.labeler.service import make_decision_publisher
 from services.labeler.settings import InvalidConfigError, LabelerSettings
 from tests.builders import (
     NOW,
@@ -201,7 +201,7 @@ class Decisions:
     def __init__(self) -> None:
         self.published: list[Event] = []
         self.now = NOW
-        self.publisher = NodeDecisionPublisher(self, now=lambda: self.now, observe_only=False)  # type: ignore[arg-type]  # only publishes
+        self.publisher = make_decision_publisher(self, now=lambda: self.now, observe_only=False)  # type: ignore[arg-type]  # only publishes
 
     async def publish(self, event: Event, **_: Any) -> int:
         self.published.append(event)
@@ -209,7 +209,7 @@ class Decisions:
 
     async def is_published(self, plan: Plan, *, uid: str = WEB.uid, **times: Any) -> bool:
         before = len(self.published)
-        await self.publisher.publish(make_node(uid=uid), plan, **times)
+        await self.publisher.publish(make_node(uid=uid), plan.outcome, plan.reason_and_notices, **times)
         return len(self.published) > before
 
 

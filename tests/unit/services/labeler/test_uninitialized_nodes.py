@@ -23,7 +23,8 @@ from services.labeler.core.blocker import (
     is_reported_on,
 )
 from services.labeler.core.own_writes import select_latest_node
-from services.labeler.core.plan import ClusterConfig, Plan, plan_unreachable_node
+from services.labeler.core.plan.plan import ClusterConfig, Plan
+from services.labeler.core.plan.plan_node import plan_unreachable_node
 from services.labeler.core.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
     HANDLER_GRACE_SECONDS,

@@ -34,7 +34,7 @@ from libs.common.contract.machine import FaultKind, ForeignMachine, MachineFacts
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from libs.common.go_values import parse_duration
 from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER, block, build_condition
-from services.labeler.core.plan import plan_node
+from services.labeler.core.plan.plan_node import plan_node
 from services.lifecycle.core.decide import Delete, DeletionCase, DeletionPolicy, ReplicaStatus, decide
 from services.lifecycle.core.evidence import (
     LIFECYCLE_LABEL,

@@ -29,8 +29,9 @@ from libs.common.contract.platforms import (
 )
 from libs.common.contract.pod_cidrs import PodCidrIndex
 from libs.testbed.machine_facts import make_machine
-from services.labeler.core.plan import ClusterConfig, plan_node
 from services.labeler.core.plan.node_ownership import FOREIGN_SCHEMES
+from services.labeler.core.plan.plan import ClusterConfig
+from services.labeler.core.plan.plan_node import plan_node
 from services.metadata.core.dial_targets import order_dial_targets
 from tests import platform_cases
 from tests.builders import make_facts, make_node
