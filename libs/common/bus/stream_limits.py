@@ -42,6 +42,11 @@ def is_half_full(limit: int, used_bytes: int) -> bool:
     return 0 <= limit < 2 * used_bytes
 
 
+def has_room_again(limit: int, used_bytes: int, rejected_bytes: int) -> bool:
+    """Return whether a stream that rejected a publish is no longer full: it fits twice."""
+    return limit < 0 or used_bytes + 2 * rejected_bytes < limit
+
+
 def candidate_limits(wanted: int, present: int) -> Iterator[int]:
     """Yield the limits to try, largest first; the store may have room for only a part of the growth."""
     yield wanted

@@ -331,7 +331,7 @@ STREAM_MESSAGES: Final = OptionalGauge("talosccm_stream_messages", "Messages in 
 STREAM_BYTES: Final = OptionalGauge("talosccm_stream_bytes", "Bytes in the stream.")
 STREAM_MAX_BYTES: Final = OptionalGauge(
     "talosccm_stream_max_bytes",
-    "Maximum size of the stream in bytes; the watcher raises it as the stream fills.",
+    "Maximum size of the stream in bytes, raised by the watcher as it fills; below 0 = no limit.",
 )
 DEAD_LETTERS_STORED: Final = OptionalGauge(
     "talosccm_dead_letters_in_stream", "Dead letters in the stream now; each expires after an hour."

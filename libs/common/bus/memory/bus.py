@@ -8,7 +8,6 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from libs.common.bus.bus_problems import BusProblems
 from libs.common.bus.memory.consume_loop import ConsumeLoop
 from libs.common.bus.memory.stream import Backlog, DurableState, Stream
 from libs.common.bus.protocol import (
@@ -20,19 +19,10 @@ from libs.common.bus.protocol import (
     MessageHandler,
     NoStream,
     ServerLiveness,
-    StreamFull,
     StreamPosition,
     StreamStats,
     UnreadablePayload,
     decode_payload,
-)
-from libs.common.bus.stream_limits import (
-    HEADROOM_BYTES,
-    candidate_limits,
-    grow_limit,
-    initial_limit,
-    message_bytes,
-    subtract_headroom,
 )
 from libs.common.clocks import loop_time, utc_now
 from libs.common.contract.events import Event, encode
@@ -41,45 +31,26 @@ from libs.common.contract.subjects import DEAD_LETTERS, STREAM, subject_of
 
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _AT_ONCE: Final = 64  # messages that a follower receives before other tasks run
-_STORE_BYTES: Final = 256 * 1024 * 1024  # the chart's default for NATS; the stream does not grow further
+_NO_LIMIT: Final = -1  # all that the stream has is in the memory of its publishers, too
 
 
 class MemoryServer:
     """The stream and durables that buses share; there is no stream until one provisions it."""
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], datetime] = utc_now,
-        store_bytes: int = _STORE_BYTES,
-    ) -> None:
-        """`store_bytes` is the maximum of the stream's limit and the headroom together."""
+    def __init__(self, *, clock: Callable[[], datetime] = utc_now) -> None:
         self.clock = clock
-        self._store_bytes = store_bytes
         self.stream: Stream | None = None
         self.is_provisioned = asyncio.Event()  # set when the stream exists
         self.durables: defaultdict[str, DurableState] = defaultdict(DurableState)  # by name
 
-    def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> Stream:
-        """Create or repair stream and durables. Raises BusError without room for the smallest stream."""
+    def provision(self, durables: tuple[Durable, ...]) -> Stream:
+        """Create or repair stream and durables."""
         if self.stream is None:
-            smallest = initial_limit(max_bytes)
-            if smallest > self._store_bytes:
-                raise BusError(f"stream {STREAM}: insufficient storage: {self._store_bytes} bytes")
-            self.stream = Stream(self.clock().isoformat(), max_bytes=smallest)
-        wanted = grow_limit(max_bytes, self.stream.bytes)
-        self.stream.max_bytes = self._largest_limit(wanted, self.stream.max_bytes)
+            self.stream = Stream(self.clock().isoformat())
         for durable in durables:
             self.durables[durable.name].provision(self.stream, durable.filter)
         self.is_provisioned.set()
         return self.stream
-
-    def _largest_limit(self, wanted: int, present: int) -> int:
-        """Return the largest limit up to the wanted one for which the store has room, headroom included."""
-        if wanted <= present:
-            return wanted
-        fitting = (n for n in candidate_limits(wanted, present) if n + HEADROOM_BYTES <= self._store_bytes)
-        return next(fitting, subtract_headroom(present))
 
     def consumer_stats(self) -> tuple[ConsumerStats, ...]:
         """Return the counts of each durable."""
@@ -95,7 +66,7 @@ class MemoryBus:
     def __init__(self, server: MemoryServer, *, hooks: BusHooks | None = None) -> None:
         self._server = server
         self._hooks = hooks or BusHooks()
-        self._problems = BusProblems()
+        self._loops: list[ConsumeLoop] = []
         self._closed = False
 
     @property
@@ -125,8 +96,6 @@ class MemoryBus:
                 at=self._server.clock(),
             )
         except BusError as error:
-            if isinstance(error, StreamFull):
-                self._problems.record_full(len(subject) + len(payload))
             self._hooks.publish_failed(subject, error)
             raise
         finally:
@@ -140,22 +109,14 @@ class MemoryBus:
         return stored.build_message() if stored else None
 
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
-        """Create or repair the stream and its durables; return the stream ID."""
+        """Create or repair the stream and its durables; return the stream ID. The stream has no limit."""
         self._require_open()
-        return self._server.provision(durables, max_bytes=max_bytes).created
+        return self._server.provision(durables).created
 
     @contextlib.asynccontextmanager
     async def headroom(self, event: Event) -> AsyncIterator[int]:
-        """Return a context in which a full stream has room for this event. See `Bus.headroom`."""
-        subject, payload = subject_of(event), encode(event)
-        stream = self._stream(subject)
-        limit = subtract_headroom(stream.max_bytes)
-        opened = stream.max_bytes = max(limit, stream.bytes) + message_bytes(subject, payload)
-        try:
-            yield max(0, stream.bytes - limit)
-        finally:
-            if stream.max_bytes == opened:  # else another leader has changed it
-                stream.max_bytes = limit
+        """Return an empty context: a stream without a limit is never full."""
+        yield 0
 
     async def stats(self) -> StreamStats:
         """Return the current counts and sizes. Raises NoStream or BusError."""
@@ -164,7 +125,7 @@ class MemoryBus:
         return StreamStats(
             messages=stream.messages,
             bytes=stream.bytes,
-            max_bytes=stream.max_bytes,
+            max_bytes=_NO_LIMIT,
             dead_letters=dead,
             consumers=self._server.consumer_stats(),
         )
@@ -173,8 +134,11 @@ class MemoryBus:
         """Pass each message of the durable to `handle` until cancelled. See `Bus.consume`."""
         state = self._server.durables[durable.name]
         loop = ConsumeLoop(durable.name, state, handle, in_flight=in_flight)
-        with self._problems.during(loop):
+        self._loops.append(loop)
+        try:
             await loop.run()
+        finally:
+            self._loops.remove(loop)
 
     async def follow(
         self,
@@ -212,16 +176,10 @@ class MemoryBus:
 
     def problems(self) -> tuple[str, ...]:
         """Return why the bus is not usable now, in words for /readyz; empty if it is usable."""
-        stream = self._server.stream
-        missing = [_missing()] if stream is None else []
-        if stream is not None:
-            self._problems.record_size(stream.bytes, stream.max_bytes)
-        full = self._problems.full()
         return (
             *(["the bus is closed"] if self._closed else []),
-            *missing,
-            *([full] if full else []),
-            *self._problems.consuming(),
+            *([_missing()] if self._server.stream is None else []),
+            *(loop.problem for loop in self._loops if loop.problem),
         )
 
     async def close(self) -> None:

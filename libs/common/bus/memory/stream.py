@@ -13,7 +13,6 @@ import msgspec
 from libs.common.bus.protocol import (
     ConsumerStats,
     Message,
-    StreamFull,
     UnreadablePayload,
     WrongLastSequence,
 )
@@ -21,7 +20,7 @@ from libs.common.bus.stream_limits import MAX_MESSAGE_AGE
 from libs.common.contract.events import Event
 
 _MAX_AGE_SECONDS: Final = MAX_MESSAGE_AGE.total_seconds()
-_OVERHEAD_BYTES: Final = 30  # per message: sequence, times, sizes
+_OVERHEAD_BYTES: Final = 30  # per message: sequence and times
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +28,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     message: Message
     expires_at: float  # on the clock of `now`
-    size: int  # its part of the stream's max_bytes
+    size: int  # of subject, payload and headers
 
     @property
     def subject(self) -> str:
@@ -47,9 +46,8 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
 class Stream:
     """Stores the last message per subject for MAX_MESSAGE_AGE. `now` is monotonic, in seconds."""
 
-    def __init__(self, created: str, *, max_bytes: int) -> None:
+    def __init__(self, created: str) -> None:
         self.created = created
-        self.max_bytes = max_bytes
         self.bytes = 0
         self.last_sequence = 0
         self._messages: OrderedDict[str, StoredMessage] = OrderedDict()  # in stream order, oldest first
@@ -69,7 +67,7 @@ class Stream:
         now: float,
         at: datetime,
     ) -> int:
-        """Replace the subject's last message; return the sequence. Raises WrongLastSequence or StreamFull."""
+        """Replace the subject's last message; return the sequence. Raises WrongLastSequence."""
         self.expire(now)
         old = self._messages.get(subject)
         last = old.sequence if old else 0
@@ -89,10 +87,6 @@ class Stream:
             + payload_bytes
             + sum(map(len, (*headers, *headers.values()))),
         )
-        # A full stream accepts a message that replaces one of its size or a larger one, as JetStream does on
-        # one server (on a cluster it accepts none).
-        if self.bytes + stored.size >= self.max_bytes and (old is None or stored.size > old.size):
-            raise StreamFull(f"{subject}: maximum bytes exceeded")
         self._keep(stored, ttl_seconds)
         for backlog in self._backlogs:
             if backlog.accepts(subject):

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
-from libs.common.bus.bus_problems import BusProblems
 from libs.common.bus.nats.connection_supervisor import ConnectionSupervisor, Timeouts
 from libs.common.bus.nats.consume_loop import ConsumeLoop
 from libs.common.bus.nats.current_stream import CurrentStream, LivenessTracker
@@ -27,7 +26,7 @@ from libs.common.bus.protocol import (
     StreamStats,
     WrongLastSequence,
 )
-from libs.common.bus.stream_limits import message_bytes
+from libs.common.bus.stream_limits import has_room_again, message_bytes
 from libs.common.clocks import loop_time
 from libs.common.contract.events import Event, encode
 from libs.common.contract.services import Durable
@@ -52,7 +51,8 @@ class NatsBus:
         self._poll_now = asyncio.Event()
         self._resizing = asyncio.Lock()
         self._outstanding = asyncio.Semaphore(_OUTSTANDING)
-        self._problems = BusProblems()
+        self._loops: list[ConsumeLoop] = []
+        self._rejected_bytes = 0  # size of the publish that found the stream full; 0 while it is not full
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -127,7 +127,7 @@ class NatsBus:
             sequence = await publish(connection, subject, payload, headers, seconds=until - loop_time())
         except StreamFull:
             self._answers.record_response()
-            self._problems.record_full(len(subject) + len(payload))
+            self._rejected_bytes = len(subject) + len(payload)
             raise
         except WrongLastSequence:
             self._answers.record_response()
@@ -190,8 +190,11 @@ class NatsBus:
             bound=self._poll_now.set,
             stream=self._stream,
         )
-        with self._problems.during(loop):
+        self._loops.append(loop)
+        try:
             await loop.run()
+        finally:
+            self._loops.remove(loop)
 
     async def follow(
         self,
@@ -219,13 +222,13 @@ class NatsBus:
         """Return why the bus is not usable now, in words for /readyz; empty if it is usable."""
         unconnected = self._link.problems()
         ended = [f"a task of the bus has ended: {task}" for task in self._tasks if task.done()]
-        full = self._problems.full()
+        full = f"stream {STREAM} is full: it rejected a publish of {self._rejected_bytes} bytes (10077)"
         return (
             *ended,
             *unconnected,
             *([self._stream_problem] if self._stream_problem and not unconnected else []),
-            *([f"{full} (10077)"] if full else []),
-            *(self._problems.consuming() if not unconnected else []),
+            *([full] if self._rejected_bytes else []),
+            *(loop.problem for loop in self._loops if loop.problem and not unconnected),
         )
 
     async def close(self) -> None:
@@ -256,7 +259,8 @@ class NatsBus:
         self._stream.record(info.created)
         self._answers.record_response()
         self._stream_problem = ""
-        self._problems.record_size(info.state.bytes, info.max_bytes)
+        if has_room_again(info.max_bytes, info.state.bytes, self._rejected_bytes):
+            self._rejected_bytes = 0
 
     def _lost_stream(self, error: NoStream) -> None:
         self._answers.record_response()

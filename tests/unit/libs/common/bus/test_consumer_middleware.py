@@ -27,7 +27,6 @@ from libs.common.contract.subjects import DEAD_LETTERS
 from libs.common.observability import metrics, telemetry
 from libs.common.observability.telemetry import fields_of
 from tests.builders import NOW, make_facts, make_message, make_node, make_node_enriched, make_node_observed
-from tests.bus_actors import MAX_BYTES
 from tests.service_flow import make_dependencies
 
 
@@ -37,7 +36,7 @@ def of_node(name: str = "web-1", sequence: int = 1, *, redelivered: bool = False
 
 def a_handling(service: str = "labeler", **parts: Any) -> ConsumerMiddleware:
     ticks, server = iter(range(10_000)), MemoryServer()
-    server.provision((), max_bytes=MAX_BYTES)
+    server.provision(())
     parts = {"monotonic": lambda: float(next(ticks)), **parts}
     return ConsumerMiddleware(
         service, "node", dataclasses.replace(make_dependencies(MemoryBus(server)), **parts)

@@ -17,15 +17,14 @@ from libs.common.contract.subjects import SNAPSHOT, subject_of
 from tests.builders import NOW, make_node, make_node_observed
 from tests.bus_actors import MAX_BYTES, NODES, make_event, wait_until
 
-ROOM = 1_000_000
 MAX_AGE_SECONDS = MAX_MESSAGE_AGE.total_seconds()
 
 
 class World:
     """A stream and the time."""
 
-    def __init__(self, max_bytes: int = ROOM) -> None:
-        self.stream = Stream("created", max_bytes=max_bytes)
+    def __init__(self) -> None:
+        self.stream = Stream("created")
         self.now = 100.0
         self.wakeups = 0
 

@@ -1,7 +1,6 @@
 """What we put in place of nats-py: messages, replies, problems of a call, limits of the stream."""
 
 import inspect
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.client import Client as NatsPyClient
 
-from libs.common.bus.bus_problems import BusProblems
 from libs.common.bus.nats.client import Client, WireMessage, parse_message
 from libs.common.bus.nats.current_stream import LivenessTracker
 from libs.common.bus.nats.jetstream import parse_delivery
@@ -24,6 +22,7 @@ from libs.common.bus.stream_limits import (
     candidate_limits,
     grow_limit,
     has_expired,
+    has_room_again,
     initial_limit,
     is_half_full,
     limit_for_bytes,
@@ -133,43 +132,6 @@ def test_answers_count_from_the_first_one_after_a_gap():
     assert answers.server_liveness() == ServerLiveness(silent_seconds=0.0, responsive_seconds=0.0)
 
 
-# ---- problems
-
-
-@dataclass
-class Call:
-    problem: str
-
-
-def test_a_stream_is_full_until_twice_the_rejected_publish_fits():
-    problems = BusProblems()
-    problems.record_size(100, 100)
-    assert problems.full() == ""
-    problems.record_full(10)
-    problems.record_size(80, 100)
-    assert "rejected a publish of 10 bytes" in problems.full()
-    problems.record_size(79, 100)
-    assert problems.full() == ""
-
-
-def test_a_stream_without_a_limit_is_not_full():
-    problems = BusProblems()
-    problems.record_full(10)
-    problems.record_size(10**9, -1)
-    assert problems.full() == ""
-
-
-def test_the_problem_of_a_call_counts_while_it_runs():
-    problems = BusProblems()
-    stuck, well = Call("stuck"), Call("")
-    with problems.during(stuck), problems.during(well):
-        assert problems.consuming() == ("stuck",)
-        stuck.problem = ""
-        assert problems.consuming() == ()
-        stuck.problem = "again"
-    assert problems.consuming() == ()
-
-
 # ---- limits of the stream
 
 
@@ -184,6 +146,12 @@ def test_the_texts_name_the_times():
 def test_a_message_survives_one_failed_publish():
     assert not has_expired(NOW - 2 * MAX_REPUBLISH_INTERVAL, NOW)
     assert has_expired(NOW - MAX_MESSAGE_AGE - timedelta(seconds=1), NOW)
+
+
+def test_a_stream_is_full_until_twice_the_rejected_publish_fits():
+    assert not has_room_again(100, 80, 10)
+    assert has_room_again(100, 79, 10)
+    assert has_room_again(-1, 10**9, 10), "it has no limit"
 
 
 sizes = st.integers(0, 2**40)
