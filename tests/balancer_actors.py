@@ -24,7 +24,7 @@ from services.cloud.settings import CloudSettings
 from tests.bus_actors import run_during, wait_for_value, wait_until
 from tests.clocks import ManualClock
 from tests.service_flow import make_dependencies
-from tests.watcher_actors import make_watcher
+from tests.watcher_actors import PATIENT, make_watcher
 
 TOKEN = "a" * 64
 CLASS = "example.com/lb"
@@ -87,11 +87,9 @@ class BalancerCluster:
 
     @asynccontextmanager
     async def run_watcher(self) -> AsyncIterator[None]:
-        """A watcher that leads by its Lease."""
-        kube = self._open_client("watcher")
-        watcher = make_watcher(
-            MemoryBus(self._bus_server), kube=kube, controllers=CONTROLLERS, resync_seconds=60.0
-        )
+        """A watcher that leads by its Lease, which no busy machine lets expire."""
+        kube, bus = self._open_client("watcher"), MemoryBus(self._bus_server)
+        watcher = make_watcher(bus, kube=kube, controllers=CONTROLLERS, resync_seconds=60.0, **PATIENT)
         try:
             async with run_during(watcher.run()):
                 await wait_until(lambda: watcher.problems() == (), "the watcher leads")

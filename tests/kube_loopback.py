@@ -1,10 +1,11 @@
 """An API server that misbehaves as told, and a reflector of Nodes with what it has told so far."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 from aiohttp import web
@@ -140,6 +141,56 @@ async def respond_stream(
     if stays_open:
         await asyncio.Event().wait()
     return response
+
+
+def listing(*items: dict[str, Any], version: int = 100, token: str = "") -> Answer:
+    """Answer with that list."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return respond_list(*items, version=version, token=token)
+
+    return answer
+
+
+def refusal(status: int, reason: str = "Busy", message: str = "no", **more: Any) -> Answer:
+    """Answer with that error."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return respond_error(status, reason, message, **more)
+
+    return answer
+
+
+def stream(*lines: bytes, stays_open: bool = False) -> Answer:
+    """Answer with a watch that says these lines."""
+    return partial(respond_stream, lines=lines, stays_open=stays_open)
+
+
+async def hang(request: web.Request) -> NoReturn:
+    """Never answer."""
+    await asyncio.Event().wait()
+    raise AssertionError("unreachable")
+
+
+def get_kind(request: web.Request) -> str:
+    """Which kind of request the reflector sent: "list", "watch" or "check" (of the version)."""
+    return "watch" if "watch" in request.query else "check" if request.query["limit"] == "1" else "list"
+
+
+def script_nodes(
+    *,
+    lists: Sequence[Answer] = (listing(),),
+    watches: Sequence[Answer] = (stream(stays_open=True),),
+    checks: Sequence[Answer] = (listing(version=10**6),),
+) -> Answer:
+    """Answer the requests of each kind in turn; the last answer of a kind is repeated."""
+    answers = {"list": list(lists), "watch": list(watches), "check": list(checks)}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        left = answers[get_kind(request)]
+        return await (left.pop(0) if len(left) > 1 else left[0])(request)
+
+    return answer
 
 
 class NodeFollower:

@@ -1,8 +1,6 @@
 """A scripted Talos API client, and the metadata service on a bus of its own."""
 
 import asyncio
-import random
-import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
@@ -13,7 +11,6 @@ import msgspec
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.protocol import Bus
 from libs.common.contract.machine import FaultKind, Inventory, MachineFacts, MachineFault
-from libs.common.service.service import Dependencies
 from libs.talos.api import (
     InventoryResponse,
     MachineConfigNetworks,
@@ -26,7 +23,9 @@ from services.metadata.machines.talos_client import TalosClient
 from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.bus_actors import run_during
+from tests.clocks import ManualClock
 from tests.flow_actors import QUICK
+from tests.service_flow import make_dependencies
 
 # Within a test, metadata does nothing by itself, except that it opens watches at once.
 CALM = MetadataSettings(watches_opened_after_seconds=0.0, watches_opened_per_second=1000.0)
@@ -165,17 +164,14 @@ async def run_metadata(
 
 @asynccontextmanager
 async def run_metadata_on(
-    bus: Bus, talos: TalosClient | None, settings: MetadataSettings, *, seed: int
+    bus: Bus,
+    talos: TalosClient | None,
+    settings: MetadataSettings,
+    *,
+    seed: int,
+    clock: ManualClock | None = None,
 ) -> AsyncIterator[MetadataService]:
-    """Run a metadata service on this bus."""
-    dependencies = Dependencies(
-        bus=bus,
-        kube=None,
-        monotonic=time.monotonic,
-        now=lambda: datetime.now(UTC),
-        random=random.Random(seed),
-        identity=f"test_{seed}",
-    )
-    service = MetadataService(dependencies, settings, talos=talos)
+    """Run a metadata service on this bus; without `clock` by the real time."""
+    service = MetadataService(make_dependencies(bus, clock=clock, seed=seed), settings, talos=talos)
     async with run_during(service.run()):
         yield service

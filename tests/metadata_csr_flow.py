@@ -28,6 +28,7 @@ from services.metadata.service import MetadataService
 from services.metadata.settings import MetadataSettings
 from tests.builders import NOW, make_csr_gone, make_csr_observed
 from tests.bus_actors import MAX_BYTES, wait_for_value, wait_until
+from tests.clocks import ManualClock
 from tests.metadata_actors import run_metadata_on
 
 # No machine is watched, so metadata polls only when an event requires it.
@@ -74,11 +75,16 @@ class MetadataCsrFlow:
 
     @asynccontextmanager
     async def metadata(
-        self, talos: TalosClient | None, settings: MetadataSettings = UNWATCHED, *, seed: int = 1
+        self,
+        talos: TalosClient | None,
+        settings: MetadataSettings = UNWATCHED,
+        *,
+        seed: int = 1,
+        clock: ManualClock | None = None,
     ) -> AsyncIterator[tuple[MetadataService, FailingBus]]:
         """A metadata service on a bus of its own; `talos` None = the client that the settings describe."""
         bus = FailingBus(self.server, self.subjects)
-        async with run_metadata_on(bus, talos, settings, seed=seed) as service:
+        async with run_metadata_on(bus, talos, settings, seed=seed, clock=clock) as service:
             yield service, bus
 
     # ---- events of the watcher
