@@ -30,7 +30,8 @@ class _ConsumerProgress(msgspec.Struct, frozen=True):
     num_ack_pending: int
 
 
-QUICK = Timeouts(probe_every=0.5, probe_deadline=0.5, retry_first=0.05, retry_cap=0.3, follow_retry_cap=0.3)
+# Soon back after an outage. A busy machine, which answers a probe late, is none.
+QUICK = Timeouts(probe_every=0.5, probe_deadline=30.0, retry_first=0.05, retry_cap=0.3, follow_retry_cap=0.3)
 
 
 class FlowActor(ServiceFlow):
