@@ -345,7 +345,7 @@ def make_dependencies(bus: Bus, *, kube: KubeApi | None = None, identity: str = 
 # Quick enough for a test, in the proportions of the real ones.
 QUICK = {"lease_duration_seconds": 3.0, "renew_deadline_seconds": 2.0, "retry_period_seconds": 0.25}
 # For tests that are not about terms: a busy machine must not end one.
-PATIENT = {"lease_duration_seconds": 90.0, "renew_deadline_seconds": 60.0}
+PATIENT: dict[str, Any] = {"lease_duration_seconds": 90.0, "renew_deadline_seconds": 60.0}
 
 
 def make_watcher(
