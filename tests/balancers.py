@@ -181,7 +181,9 @@ def make_anchor_lookup(
     )
 
 
-def make_view(service: KubeService, *lookups: Lookup, **changes: Any) -> BalancerView[Any, Any]:
+def make_view(
+    service: KubeService, *lookups: Lookup, anchor_lookup: AnchorLookup | None = None, **changes: Any
+) -> BalancerView[Any, Any]:
     """A view at NOW of a process that has led for an hour, without any answer of the cloud."""
     fields: dict[str, Any] = {
         "account": ACCOUNT,
@@ -192,7 +194,7 @@ def make_view(service: KubeService, *lookups: Lookup, **changes: Any) -> Balance
         "parsed": ParsedRequest(desired=service.metadata.annotations.get("version", "v1")),
         "selection": TargetSelection(is_complete=True),
         "listing": None,
-        "anchor_lookup": None,
+        "anchor_lookups": {} if anchor_lookup is None else {anchor_lookup.anchor: anchor_lookup},
         "memory": Memory(led_since=NOW - timedelta(hours=1)),
         "lease_until": NOW + timedelta(minutes=10),
         "write_seconds": WRITE_SECONDS,

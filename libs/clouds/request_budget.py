@@ -40,13 +40,9 @@ class RequestBudget:
         """The last rate limit that the cloud reported."""
         return self._project.rate_limit
 
-    def seconds_until_allowed(self, now: float, *, is_write: bool = False) -> float:
-        """Return the time until the next request is within the number of requests per minute.
-
-        Writes leave half of them to reads, which must still notice the end of each write by its deadline.
-        """
-        most = self._sent_at.maxlen or 1
-        usable = max(1, most // 2) if is_write else most
+    def seconds_until_allowed(self, now: float, *, share: float = 1.0) -> float:
+        """Return the time until the next request is within this share of the requests per minute."""
+        usable = max(1, int((self._sent_at.maxlen or 1) * share))
         if len(self._sent_at) < usable:
             return 0.0
         return max(0.0, self._sent_at[-usable] + _MINUTE - now)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -55,6 +55,8 @@ class BalancerController:
     def __post_init__(self) -> None:
         self._services: dict[str, KubeService] = {}  # of all accounts and controllers
         self._queue = NameQueue()
+        self._urgent = NameQueue()  # with workers of their own, which no change of targets keeps busy
+        self._doubled: frozenset[str] = frozenset()  # uids of Services with more than one listed balancer
         self._waiting: WaitingObjects[WaitingObject] = WaitingObjects()
         self.outcomes: dict[str, ServiceOutcome] = {}
         self._failures: dict[str, int] = {}
@@ -91,7 +93,7 @@ class BalancerController:
     @property
     def is_idle(self) -> bool:
         """Whether no Service is reconciled, and none is due."""
-        return not (self._queue or self._busy or self._waiting.find_due(self.monotonic()))
+        return not (self._queue or self._urgent or self._busy or self._waiting.find_due(self.monotonic()))
 
     def problems(self) -> tuple[str, ...]:
         """Return why no load balancer can be reconciled, in words for /readyz."""
@@ -114,7 +116,8 @@ class BalancerController:
         self._again.clear()
         self._failures.clear()
         self._enqueue_all()
-        workers = (self._queue.work(self._work) for _ in range(CONCURRENT_SERVICES))
+        queues = (self._queue, self._urgent) * CONCURRENT_SERVICES
+        workers = (queue.work(self._work) for queue in queues)
         await run_together(*workers, run_every(_TICK_SECONDS, self._tick), self._list_periodically())
 
     async def _list_periodically(self) -> None:
@@ -151,7 +154,7 @@ class BalancerController:
             self._busy.discard(key)
         if key in self._again:
             self._again.discard(key)
-            self._queue.add([key])
+            self._add([key])
 
     async def _reconcile(self, key: str) -> None:
         self._waiting.remove(key)
@@ -197,7 +200,8 @@ class BalancerController:
         self._waiting.add(WaitingObject(name=key, uid=uid, reason=reason, retry_at=now + seconds), now)
 
     def _tick(self) -> None:
-        self._queue.add([each.name for each in self._waiting.find_due(self.monotonic())])
+        self._find_doubled()
+        self._add(each.name for each in self._waiting.find_due(self.monotonic()))
         generation = self.reader.balancers.credential.generation
         if generation != self._generation:
             self._generation = generation
@@ -219,12 +223,30 @@ class BalancerController:
 
     def _enqueue(self, key: str) -> None:
         if self.elector.leading_since() is not None:
-            self._queue.add([key])
+            self._add([key])
 
     def _enqueue_all(self) -> None:
         if self.elector.leading_since() is not None:
             ours = [key for key, service in self._services.items() if self._is_ours(service)]
-            self._queue.add([*ours, *self.outcomes])
+            self._add([*ours, *self.outcomes])
+
+    def _add(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            (self._urgent if self._is_urgent(key) else self._queue).add([key])
+
+    def _is_urgent(self, key: str) -> bool:
+        """Whether a paid object is to be deleted."""
+        service = self._services.get(key)
+        if service is None:
+            return False
+        is_ending = service.metadata.deletion_timestamp or not is_selected(service, self.account)
+        return bool(is_ending) or service.uid in self._doubled
+
+    def _find_doubled(self) -> None:
+        doubled = self.reader.find_doubled()
+        if doubled - self._doubled:
+            self._add(key for key, service in self._services.items() if service.uid in doubled)
+        self._doubled = doubled
 
     def _log_fields(self, key: str) -> dict[str, object]:
         return {"account": self.account.name, "kube_service": key}

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,6 +17,7 @@ from services.cloud.core.balancers.balancer_view import AnchorLookup, Listing, L
 log = logging.getLogger(__name__)
 
 AnswerT = TypeVar("AnswerT")
+_MAX_ANCHORS: Final = 100
 VOID_GENERATION: Final = -1  # of a request during which the credential has changed
 
 
@@ -39,7 +41,7 @@ class TermClock:
 
 @dataclass(eq=False, kw_only=True)
 class BalancerReader:
-    """The reads of one account. Services share a listing."""
+    """The reads of one account. Services share a listing, and what is found of an anchor."""
 
     account: str
     balancers: Balancers[Any, Any]
@@ -47,9 +49,14 @@ class BalancerReader:
     now: TermClock
 
     def __post_init__(self) -> None:
-        self.listing: Listing | None = None  # the last one
-        self._listing_lock = asyncio.Lock()
+        self._listing_lock, self._anchor_lock = asyncio.Lock(), asyncio.Lock()
+        self.clear()
         self._reported: set[str] = set()  # ids of balancers without a Service
+
+    def clear(self) -> None:
+        """Forget all answers: of a former term."""
+        self.listing: Listing | None = None  # the last one
+        self.anchor_lookups: dict[InstanceAnchor, AnchorLookup] = {}  # the last one of each
 
     async def list_balancers(self, cluster_uid: str) -> None:
         """List all balancers of the cluster, unless a listing has ended since this call began."""
@@ -65,20 +72,27 @@ class BalancerReader:
         answer, times = await self._ask(self.balancers.get_balancer(balancer_id))
         return Lookup(balancer_id=balancer_id, answer=answer, **times)
 
-    async def read_anchor(self, anchor: InstanceAnchor) -> AnchorLookup:
-        """Return the anchor with this id."""
-        answer, times = await self._ask(self.cloud.get_anchor(Anchor(anchor.kind, anchor.id)))
-        return AnchorLookup(anchor=anchor, answer=answer, **times)
+    async def read_anchor(self, anchor: InstanceAnchor) -> None:
+        """Look for the anchor with this id, unless such a request has ended since this call began."""
+        known = self.anchor_lookups.get(anchor)
+        async with self._anchor_lock:
+            if self.anchor_lookups.get(anchor) is not known:
+                return
+            answer, times = await self._ask(self.cloud.get_anchor(Anchor(anchor.kind, anchor.id)))
+            if len(self.anchor_lookups) >= _MAX_ANCHORS:  # a user may write any anchor into a record
+                self.anchor_lookups.clear()
+            self.anchor_lookups[anchor] = AnchorLookup(anchor=anchor, answer=answer, **times)
+
+    def find_doubled(self) -> frozenset[str]:
+        """Return the uids of Services with several listed balancers."""
+        counts = Counter(uid for _, uid in self._list_owned())
+        return frozenset(uid for uid, count in counts.items() if count > 1)
 
     def report_orphans(self, service_uids: frozenset[str]) -> None:
         """Log and count the listed balancers of Services that do not exist. Nothing deletes them."""
         if self.listing is None or isinstance(self.listing.answer, Unanswered):
             return
-        orphans = {
-            each.id
-            for each in self.listing.answer
-            if each.owner is not None and each.owner.service_uid not in service_uids
-        }
+        orphans = {balancer_id for balancer_id, uid in self._list_owned() if uid not in service_uids}
         metrics.BALANCER_ORPHANS.labels(self.account).set(len(orphans))
         for balancer_id in orphans - self._reported:
             log.warning(
@@ -86,6 +100,12 @@ class BalancerReader:
                 extra={"account": self.account, "balancer": balancer_id},
             )
         self._reported = orphans
+
+    def _list_owned(self) -> list[tuple[str, str]]:
+        """Return the ids of the listed balancers with those of their Services."""
+        if self.listing is None or isinstance(self.listing.answer, Unanswered):
+            return []
+        return [(each.id, each.owner.service_uid) for each in self.listing.answer if each.owner is not None]
 
     async def _ask(self, request: Awaitable[AnswerT]) -> tuple[AnswerT, dict[str, Any]]:
         before, began_at = self.balancers.credential.generation, self.now()

@@ -47,7 +47,6 @@ from services.cloud.core.balancers.balancer_steps import (
     WriteStatus,
 )
 from services.cloud.core.balancers.balancer_view import (
-    AnchorLookup,
     BalancerView,
     Lookup,
     Memory,
@@ -93,7 +92,6 @@ class _ServiceState:
     uid: str
     memory: Memory
     lookups: dict[str, Lookup] = field(default_factory=dict)
-    anchor_lookup: AnchorLookup | None = None
     settled: Settled | None = None
 
 
@@ -122,7 +120,7 @@ class ServiceReconciler:
     def begin_term(self, cluster_uid: str) -> None:
         """Forget everything: another process may have written meanwhile."""
         self._states.clear()
-        self.reader.listing = None
+        self.reader.clear()
         self.now.restart()
         self.cluster_uid, self._term_began_at = cluster_uid, self.now()
 
@@ -201,7 +199,7 @@ class ServiceReconciler:
             selection=self.nodes.select(selector, is_followed=self.is_followed()),
             listing=self.reader.listing,
             lookups=state.lookups,
-            anchor_lookup=state.anchor_lookup,
+            anchor_lookups=self.reader.anchor_lookups,
             memory=state.memory,
             lease_until=now + timedelta(seconds=lease_seconds),
             write_seconds=self.balancers.write_deadline_seconds,
@@ -215,7 +213,7 @@ class ServiceReconciler:
             case ReadBalancer(balancer_id=balancer_id):
                 state.lookups[balancer_id] = await self.reader.read_balancer(balancer_id)
             case ReadAnchor(anchor=anchor):
-                state.anchor_lookup = await self.reader.read_anchor(anchor)
+                await self.reader.read_anchor(anchor)
             case RecordBalancer() | ReleaseService() | WriteStatus():
                 await self._write_service(service, step)
                 state.memory = remember_confirmed(state.memory, step)

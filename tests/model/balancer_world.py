@@ -236,7 +236,7 @@ def build_view(world: World, process: Process, service: Kube) -> BalancerView[in
         selection=_SELECTION,
         listing=process.listing,
         lookups={each.balancer_id: each for each in process.lookups},
-        anchor_lookup=process.anchor_lookup,
+        anchor_lookups={each.anchor: each for each in (process.anchor_lookup,) if each is not None},
         memory=process.memory,
         lease_until=process.lease_until,
         write_seconds=WRITE_SECONDS,

@@ -1,12 +1,13 @@
 """Random schedules of faults, crashes and changes: no load balancer is lost, doubled or left."""
 
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
 
 from tests.clocks import run_virtually
-from tests.model.balancer_cluster import RandomCluster, Scale
+from tests.model.balancer_cluster import CLUSTER_LABEL, SERVICE_LABEL, RandomCluster, Scale
 from tests.model.balancer_schedule import run_in_a_folder
 
 # by hand: BALANCER_SCHEDULES=100, or more Services by `python -m tests.model.balancer_run`
@@ -21,6 +22,48 @@ def test_no_schedule_loses_doubles_or_leaves_a_load_balancer(seed: int):
     assert result.idle_others == 0
     assert result.node_requests <= 2
     assert result.counts["requests to the cloud"] > 100
+
+
+def test_a_double_goes_within_a_minute_while_changes_of_targets_use_up_the_requests(tmp_path: Path):
+    scale = Scale(services=30, nodes=25, groups=1)
+
+    async def find_age_of_double() -> float:
+        async with RandomCluster.open(0, tmp_path, scale) as world:
+            for number in range(scale.services):
+                await world.create_service(f"web-{number}", 0)
+            assert await world.wait_until(lambda: not world.list_differences(), 10)
+            world.project.actions.seconds = 1.0
+            for number in range(scale.nodes):
+                world.join(f"node-{number}", 0)
+            await asyncio.sleep(30)
+            service = world.list_services()["default.web-29"]
+            labels = {SERVICE_LABEL: service.uid, CLUSTER_LABEL: world.cluster_uid}
+            double = world.project.add_balancer("late", labels=labels)
+            began = world.clock()
+            assert await world.wait_until(lambda: double not in world.balancers, 30)
+            age = world.clock() - began
+            assert world.list_differences(), "changes of targets still wait"
+            return age
+
+    assert run_virtually(find_age_of_double(), has_servers=True) <= 65
+
+
+def test_services_whose_balancers_vanish_share_the_proof_of_the_project(tmp_path: Path):
+    scale = Scale(services=40, nodes=0, groups=1)
+
+    async def count_proofs() -> int:
+        async with RandomCluster.open(0, tmp_path, scale) as world:
+            for number in range(scale.services):
+                await world.create_service(f"web-{number}", 0)
+            assert await world.wait_until(lambda: not world.list_differences(), 10)
+            before = len(world.cloud.requests)
+            for each in world.list_own():
+                world.project.remove("load_balancers", each["id"])
+            await asyncio.sleep(120)
+            assert not world.list_differences()
+            return sum(each.path.startswith("/networks/") for each in world.cloud.requests[before:])
+
+    assert run_virtually(count_proofs(), has_servers=True) <= 20
 
 
 def test_25_targets_take_no_longer_than_their_actions(tmp_path: Path):

@@ -436,7 +436,7 @@ async def test_writes_do_not_count_among_the_requests_for_instances(account: Hcl
     await client.close()
 
 
-async def test_a_write_beyond_the_number_per_minute_is_not_sent(account: HcloudAccount):
+async def test_a_write_beyond_the_number_per_minute_is_not_sent_but_a_deletion_is(account: HcloudAccount):
     client = Client(account, requests_per_minute=4, write_deadline_seconds=1)
     for _ in range(2):  # the other two are for reads
         await client.ours.get_balancer("5")
@@ -445,6 +445,7 @@ async def test_a_write_beyond_the_number_per_minute_is_not_sent(account: HcloudA
     assert result.kind == "held_back"
     assert result.retry_after_seconds is not None
     assert client.writes() == []
+    assert await delete(client, "5") == NotFound()
     await client.close()
 
 

@@ -136,7 +136,7 @@ def prove_unsettled_create(view: View, record: BalancerRecord, listing: Listing)
 
 def _find_witness(view: View, record: BalancerRecord, absence: Answer) -> Question | None:
     """Return the next step until the credential is proven to be the recorded project's; then None."""
-    anchor, lookup = record.anchor, view.anchor_lookup
+    anchor = record.anchor
     if (
         anchor is not None
         and anchor.kind == CREDENTIAL_ANCHOR
@@ -145,9 +145,8 @@ def _find_witness(view: View, record: BalancerRecord, absence: Answer) -> Questi
         return None
     if anchor is None or anchor.kind == CREDENTIAL_ANCHOR:
         return Wait(find_next_listing(view), NoWitness(anchor=anchor))
-    if lookup is None or lookup.anchor != anchor or not is_current(view, lookup):
-        return ReadAnchor(anchor)
-    if lookup.began_at < absence.ended_at:
+    lookup = view.anchor_lookups.get(anchor)
+    if lookup is None or not is_current(view, lookup) or lookup.began_at < absence.ended_at:
         return ReadAnchor(anchor)
     if isinstance(lookup.answer, Unanswered):
         return _wait_after(view, lookup.answer, lookup) or ReadAnchor(anchor)

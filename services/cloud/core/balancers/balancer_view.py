@@ -137,7 +137,7 @@ class BalancerView(msgspec.Struct, Generic[DesiredT, ChangeT], frozen=True, kw_o
     selection: TargetSelection
     listing: Listing | None  # the last one
     lookups: Mapping[str, Lookup]  # the last one of each balancer
-    anchor_lookup: AnchorLookup | None
+    anchor_lookups: Mapping[InstanceAnchor, AnchorLookup]  # the last one of each
     memory: Memory
     lease_until: datetime  # when the Lease expires, unless it is renewed; by the clock of `now`
     write_seconds: float  # `Balancers.write_deadline_seconds`

@@ -86,12 +86,12 @@ def test_budgets_of_one_credential_share_its_rate_limit_and_pauses_but_not_their
     assert instances.why_paused(NOW) is None
 
 
-def test_writes_leave_half_of_the_requests_of_a_minute_to_reads():
+def test_a_share_leaves_the_other_requests_of_a_minute_to_requests_with_a_larger_one():
     budget = RequestBudget(requests_per_minute=4)
     budget.count_request(NOW)
-    assert budget.seconds_until_allowed(NOW + 1, is_write=True) == 0
+    assert budget.seconds_until_allowed(NOW + 1, share=0.5) == 0
     budget.count_request(NOW + 10)
-    assert budget.seconds_until_allowed(NOW + 20, is_write=True) == 40
+    assert budget.seconds_until_allowed(NOW + 20, share=0.5) == 40
     assert budget.seconds_until_allowed(NOW + 20) == 0
     budget.count_request(NOW + 20)
-    assert budget.seconds_until_allowed(NOW + 60, is_write=True) == 10
+    assert budget.seconds_until_allowed(NOW + 60, share=0.5) == 10

@@ -634,7 +634,7 @@ def test_a_balancer_that_vanished_is_replaced_after_a_witness():
     assert plan_step(view) == ReadBalancer("1")  # the listing is newer than what was found by id
     view = replace(view, lookups={"1": missing})
     assert plan_step(view) == ReadAnchor(ANCHOR)
-    proven = replace(view, anchor_lookup=make_anchor_lookup(at_second=3))
+    proven = replace(view, anchor_lookups={ANCHOR: make_anchor_lookup(at_second=3)})
     listed = replace(proven, listing=make_listing(BALANCER, at_second=1))
     assert plan_step(listed) == Wait(at(6), ListedLate())
     assert plan_step(replace(listed, now=at(6))) == ListBalancers()
