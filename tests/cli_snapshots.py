@@ -14,16 +14,7 @@ from cli.explain.node.node_evidence import NodeEvidence
 from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, LastMessage, ObjectMessages, StreamSnapshot
 from cli.lines import Line, print_lines
 from cli.render.compiled_config import compile_config
-from libs.common.contract.events import (
-    AnyInstanceEvent,
-    DeadLetter,
-    Decided,
-    Event,
-    Leading,
-    NodeEnriched,
-    NodeObserved,
-    NodeUnreachable,
-)
+from libs.common.contract.events import Event, Leading
 from libs.common.contract.node import Node
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.contract.subjects import subject_of
@@ -38,18 +29,9 @@ def make_last_message(event: Event, seconds: float = 0) -> LastMessage:
 
 def make_flow(name: str, *events: Event, unreadable: tuple[str, ...] = (), **stream: int) -> FlowSnapshot:
     """Return the flow of a leading watcher with these messages about a Node; `unreadable` are subjects."""
-    decided = [make_last_message(each) for each in events if isinstance(each, Decided)]
-    decided += [LastMessage(subject=each, published_at=NOW, unreadable="not JSON") for each in unreadable]
-    observed = [make_last_message(each) for each in events if isinstance(each, NodeObserved)]
-    machine = [each for each in events if isinstance(each, NodeEnriched | NodeUnreachable)]
-    about = ObjectMessages(
-        object=FlowObject("node", name),
-        observed=next(iter(observed), None),
-        enriched=next(map(make_last_message, machine), None),
-        decided=tuple(decided),
-        dead=tuple(make_last_message(each) for each in events if isinstance(each, DeadLetter)),
-        clouds=tuple(make_last_message(each) for each in events if isinstance(each, AnyInstanceEvent)),
-    )
+    messages = [make_last_message(each) for each in events]
+    messages += [LastMessage(subject=each, published_at=NOW, unreadable="not JSON") for each in unreadable]
+    about = ObjectMessages(object=FlowObject("node", name), messages=tuple(messages))
     return FlowSnapshot(
         at=NOW,
         stream=StreamSnapshot(stream_id="1", **stream),

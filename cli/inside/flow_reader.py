@@ -46,7 +46,6 @@ from libs.common.contract.subjects import (
     NETWORKS,
     OBSERVED_CSR,
     OBSERVED_NODE,
-    SNAPSHOT,
     STREAM,
     is_publishable_name,
 )
@@ -55,8 +54,7 @@ _SECONDS: Final = 5.0  # for the connection, and for each response
 _MAX_DEAD_LETTERS: Final = 50  # limit for dead letters that are read; there can be one per object
 _RETRY_DELAYS: Final = (0.1, 0.3)  # between queries of a consumer without waiting pulls
 _MAX_CONCURRENT: Final = 32  # requests
-_OBSERVED: Final = {"node": OBSERVED_NODE, "csr": OBSERVED_CSR}
-_ENRICHED: Final = {"node": ENRICHED_NODE, "csr": ENRICHED_CSR}
+_PREFIXES: Final = {"node": (OBSERVED_NODE, ENRICHED_NODE), "csr": (OBSERVED_CSR, ENRICHED_CSR)}
 
 
 class _State(StreamState, frozen=True):
@@ -119,23 +117,25 @@ class _FlowReader:
         except NoStream:
             return FlowSnapshot(at=utc_now())
         letters = stream.state.subjects or {}
-        queues, leading, snapshot, networks, (dead, accounts), found = await asyncio.gather(
+        queues, leading, networks, dead, accounts, found = await asyncio.gather(
             asyncio.gather(*map(self._read_queue, DURABLES)),
             self._read_last(LEADING),
-            self._read_last(SNAPSHOT),
             self._read_last(NETWORKS),
-            asyncio.gather(
-                self._read_messages(sorted(letters)[:_MAX_DEAD_LETTERS]), self._read_matching(ACCOUNT_REPORTS)
-            ),
+            self._read_messages(sorted(letters)[:_MAX_DEAD_LETTERS]),
+            self._read_matching(ACCOUNT_REPORTS),
             asyncio.gather(*map(self._read_object, objects)),
         )
         at = utc_now()
         return FlowSnapshot(
             at=at,
-            stream=_make_stream_snapshot(stream),
+            stream=StreamSnapshot(
+                stream_id=stream.created,
+                messages=stream.state.messages,
+                bytes=stream.state.bytes,
+                max_bytes=max(0, stream.max_bytes),
+            ),
             queues=tuple(queues),
             leading=leading,
-            snapshot=snapshot,
             networks=networks,
             dead=tuple(sorted(dead, key=lambda word: word.published_at, reverse=True)),
             dead_count=sum(letters.values()),
@@ -180,21 +180,16 @@ class _FlowReader:
     async def _read_object(self, about: FlowObject) -> ObjectMessages:
         if not is_publishable_name(about.name):
             return ObjectMessages(object=about)
-        kind, name = about.kind, about.name
-        observed, enriched, decided, dead, clouds = await asyncio.gather(
-            self._read_last(f"{_OBSERVED[kind]}.{name}"),
-            self._read_last(f"{_ENRICHED[kind]}.{name}"),
-            self._read_messages([f"{DECIDED}.{each.service}.{kind}.{name}" for each in SERVICES]),
-            self._read_messages([f"{DEAD_LETTERS}.{each.service}.{kind}.{name}" for each in SERVICES]),
-            self._read_clouds(name if kind == "node" else ""),
-        )
-        return ObjectMessages(
-            object=about, observed=observed, enriched=enriched, decided=decided, dead=dead, clouds=clouds
-        )
-
-    async def _read_clouds(self, name: str) -> tuple[LastMessage, ...]:
-        """Return the messages of all accounts about a Node."""
-        return await self._read_matching(f"{CLOUD_REPORTS}.*.*.{name}") if name else ()
+        subjects = [f"{prefix}.{about.name}" for prefix in _PREFIXES[about.kind]]
+        subjects += [
+            f"{prefix}.{each.service}.{about.kind}.{about.name}"
+            for prefix in (DECIDED, DEAD_LETTERS)
+            for each in SERVICES
+        ]
+        messages = await self._read_messages(subjects)
+        if about.kind == "node":
+            messages += await self._read_matching(f"{CLOUD_REPORTS}.*.*.{about.name}")
+        return ObjectMessages(object=about, messages=messages)
 
     async def _read_matching(self, pattern: str) -> tuple[LastMessage, ...]:
         """Return the last message of each subject that matches."""
@@ -213,11 +208,10 @@ class _FlowReader:
                 return None
         if message is None:
             return None
+        found = LastMessage(subject=subject, published_at=message.published_at)
         if isinstance(message.event, UnreadablePayload):
-            return LastMessage(
-                subject=subject, published_at=message.published_at, unreadable=message.event.reason
-            )  # fmt: skip
-        return LastMessage(subject=subject, published_at=message.published_at, event=message.event)
+            return msgspec.structs.replace(found, unreadable=message.event.reason)
+        return msgspec.structs.replace(found, event=message.event)
 
 
 def _list_certificates(nats: NatsAccess, connection: Connection) -> Iterator[CertificateSnapshot]:
@@ -227,13 +221,3 @@ def _list_certificates(nats: NatsAccess, connection: Connection) -> Iterator[Cer
     if nats.tls_ca_file is not None:
         for authority in x509.load_pem_x509_certificates(nats.tls_ca_file.read_bytes()):
             yield CertificateSnapshot(name="nats-authority", expires_at=authority.not_valid_after_utc)
-
-
-def _make_stream_snapshot(stream: _Stream) -> StreamSnapshot:
-    return StreamSnapshot(
-        stream_id=stream.created,
-        messages=stream.state.messages,
-        bytes=stream.state.bytes,
-        max_bytes=max(0, stream.max_bytes),
-        last_sequence=stream.state.last_seq,
-    )

@@ -5,7 +5,7 @@ Pod and caller may have different versions: fields are only added, each with a d
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from libs.common.json_errors import JSON_ERRORS
 
 NATS_SILENT: Final = "NATS does not answer"
 Kind = Literal["node", "csr"]
+E = TypeVar("E")
 RENEWED_BEFORE: Final = {
     "nats-server": timedelta(days=90),  # the keeper renews it a third of a year before its end
     "nats-authority": timedelta(days=365),  # nothing renews it automatically
@@ -56,7 +57,6 @@ class StreamSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     messages: int = 0
     bytes: int = 0
     max_bytes: int = 0  # 0: unlimited
-    last_sequence: int = 0
 
 
 class ConsumerSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,14 +93,16 @@ class CertificateSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 
 
 class ObjectMessages(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The last messages about an object; those of the services are in the order of the flow."""
+    """The last messages about an object, in the order of the flow."""
 
     object: FlowObject
-    observed: LastMessage | None = None  # from the watcher
-    enriched: LastMessage | None = None  # from metadata
-    decided: tuple[LastMessage, ...] = ()
-    dead: tuple[LastMessage, ...] = ()
-    clouds: tuple[LastMessage, ...] = ()  # from the accounts of clouds
+    messages: tuple[LastMessage, ...] = ()
+
+    def list_events(self, kind: type[E]) -> tuple[E, ...]:
+        """Return the events of this type, without those that claim to be from elsewhere."""
+        return tuple(
+            each.event for each in self.messages if isinstance(each.event, kind) and not each.is_misplaced
+        )
 
 
 class FlowSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="FlowSeen.v1"):
@@ -110,7 +112,6 @@ class FlowSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     stream: StreamSnapshot | None = None  # None: NATS answers, and the stream does not exist
     queues: tuple[ConsumerSnapshot, ...] = ()
     leading: LastMessage | None = None  # the last leader heartbeat: its event is a Leading
-    snapshot: LastMessage | None = None  # the watcher's last SnapshotComplete
     networks: LastMessage | None = None  # the cluster networks that metadata published
     dead: tuple[LastMessage, ...] = ()  # the dead letters that were read, newest first
     dead_count: int = 0  # the number of all dead letters

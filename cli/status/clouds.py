@@ -83,8 +83,5 @@ def summarize_accounts(nodes: tuple[Node, ...], flow: FlowSnapshot | None) -> tu
 def _is_limited(node: Node, flow: FlowSnapshot) -> bool:
     messages = flow.find_object("node", node.name)
     limited = (LIFECYCLE.service, node.uid, LIMITED)
-    return any(
-        isinstance(each.event, Decided)
-        and (each.event.service, each.event.uid, each.event.outcome) == limited
-        for each in (messages.decided if messages else ())
-    )
+    decisions = messages.list_events(Decided) if messages is not None else ()
+    return any((each.service, each.uid, each.outcome) == limited for each in decisions)

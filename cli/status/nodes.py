@@ -12,7 +12,7 @@ from cli.cluster.kube_objects import is_node_ready
 from cli.inside.flow_snapshot import FlowSnapshot, ObjectMessages
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
-from libs.common.contract.events import Decided, NodeUnreachable
+from libs.common.contract.events import DeadLetter, Decided, NodeEnriched, NodeObserved, NodeUnreachable
 from libs.common.contract.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node
 
 _ALL_NODES: Final = Ownership()
@@ -93,20 +93,21 @@ def _find_missing_step(
         return "it has just joined"
     if flow is None or messages is None:
         return "no condition gives the reason: run talos-ccm explain node"
-    if messages.dead:
+    if messages.list_events(DeadLetter):
         return "a message about it was rejected: see the dead letters"
-    if messages.enriched is None:
+    unreachable = messages.list_events(NodeUnreachable)
+    if not unreachable and not messages.list_events(NodeEnriched):
         missing = (
-            "the watcher has not published it"
-            if messages.observed is None
-            else "metadata has not queried its machine"
+            "metadata has not queried its machine"
+            if messages.list_events(NodeObserved)
+            else "the watcher has not published it"
         )
         return f"{missing}, according to the messages of the last hour"
-    if isinstance(messages.enriched.event, NodeUnreachable):
-        return f"its machine does not answer: {messages.enriched.event.fault.message}"
-    for word in messages.decided:
-        if isinstance(word.event, Decided) and word.event.service == "labeler":
-            return f"labeler, {word.event.outcome}: {word.event.reason}"
+    if unreachable:
+        return f"its machine does not answer: {unreachable[0].fault.message}"
+    for decided in messages.list_events(Decided):
+        if decided.service == "labeler":
+            return f"labeler, {decided.outcome}: {decided.reason}"
     return "its machine answered, and the labeler has not decided yet"
 
 
@@ -198,7 +199,7 @@ def _explain_state(
         why = "the signer in kube-controller-manager has not issued it"
         return ("not-issued", why) if request.is_awaiting_certificate else None
     about = flow.find_object("csr", request.name) if flow else None
-    for word in about.decided if about else ():
-        if isinstance(word.event, Decided) and word.event.service == "csr":
-            return "pending", f"csr, {word.event.outcome}: {word.event.reason}"
+    for decided in about.list_events(Decided) if about else ():
+        if decided.service == "csr":
+            return "pending", f"csr, {decided.outcome}: {decided.reason}"
     return "pending", "" if flow is None else "csr has not decided yet"

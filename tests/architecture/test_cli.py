@@ -64,8 +64,7 @@ def test_explain_node_uses_the_decisions_of_the_services():
     assert {
         "services.labeler.core.plan.plan_node.plan_node",
         "services.labeler.core.plan.plan_node.plan_unreachable_node",
-        "services.lifecycle.core.evidence.assess_report",
-        "services.lifecycle.core.evidence.assess_node",
+        "services.lifecycle.core.decide.SOURCES",
         "services.lifecycle.core.decide.explain_exclusion",
         "services.lifecycle.core.shutdown_taint.plan_shutdown_taint",
     } <= imported

@@ -76,13 +76,10 @@ async def test_the_last_words_about_an_object_are_seen_and_who_leads(
     found = await seen(nats, WEB, FlowObject("csr", "csr-1"))
     about = found.find_object("node", "web-1")
     assert about
-    assert about.enriched
-    assert about.enriched.event == word
-    assert [each.event for each in about.decided] == [said]
-    assert about.observed is None
+    assert [each.event for each in about.messages] == [word, said]
     nothing = found.find_object("csr", "csr-1")
     assert nothing
-    assert not nothing.decided
+    assert not nothing.messages
     assert found.leader
     assert found.leader.holder == "watcher-a"
     assert found.leader_heartbeat_seconds is not None
@@ -105,7 +102,7 @@ async def test_what_each_account_of_a_cloud_says_of_a_node_is_seen(
     found = await seen(nats, WEB, FlowObject("node", "web-2"))
     accounts = [message.event for message in found.accounts]
     assert accounts == [AccountReport(account=each, provider="hcloud") for each in ("other", "prod")]
-    reports = [[message.event for message in each.clouds] for each in found.objects]
+    reports = [[message.event for message in each.messages] for each in found.objects]
     assert reports == [[make_exists(node, account="other"), make_exists(node)], []]
 
 
@@ -156,7 +153,7 @@ async def test_dead_letters_are_seen_with_their_reason(
     }
     about = found.find_object("node", "web-1")
     assert about
-    assert [word.event for word in about.dead] == list(found.dead_letters[1:])
+    assert [word.event for word in about.messages] == list(found.dead_letters[1:])
 
 
 async def test_a_stream_that_is_not_there_is_a_finding_and_a_nats_that_is_not_there_is_unknown(

@@ -8,13 +8,12 @@ from rich.text import Text
 
 from cli.explain.csr.advice import suggest_actions
 from cli.explain.csr.request_explanation import RequestExplanation, RequestPhase, RequestVerdict
-from cli.explain.layout import format_check, format_time, quote_text
+from cli.explain.layout import format_check, format_time, format_title, quote
 from cli.layout import blank_line, format_field
 from cli.lines import Line
 from services.csr.core.request_checks import format_list
 
 _MOST_NAMES: Final = 20
-_LONGEST: Final = 1200  # maximum characters of a condition's or a decision's text
 _AS_BEFORE: Final = {("approved", "approve"), ("denied", "deny"), ("failed", "approve")}
 _STYLES: Final[dict[RequestVerdict, str]] = {
     "approve": "green",
@@ -42,7 +41,7 @@ def format_request_explanation(explanation: RequestExplanation, now: datetime) -
     yield from _format_heading(explanation, now)
     if explanation.checks:
         yield blank_line()
-        yield Line(0, Text("Checks (current state)", style="bold"))
+        yield format_title("Checks (current state)")
         yield from (format_check(check) for check in explanation.checks)
         yield from _format_machines(explanation)
     yield blank_line()
@@ -60,14 +59,14 @@ def _format_heading(explanation: RequestExplanation, now: datetime) -> Iterator[
     yield Line(0, Text.assemble((filed.name, "bold"), who))
     yield format_field("Created", format_time(filed.metadata.creation_timestamp, now))
     yield format_field(
-        "Requester", f"{quote_text(filed.spec.username)} for signer {quote_text(filed.spec.signer_name)}"
+        "Requester", f"{quote(filed.spec.username)} for signer {quote(filed.spec.signer_name)}"
     )
     if asked is not None:
         yield format_field("DNS names", _format_values(asked.dns_names))
         yield format_field("IP addresses", _format_values(asked.ips))
         if asked.other_sans:
             yield format_field("Other names", format_list(asked.other_sans))
-        usages = ", ".join(map(quote_text, filed.spec.usages[:8])) or "no usages"
+        usages = ", ".join(map(quote, filed.spec.usages[:8])) or "no usages"
         yield format_field("Key", f"{asked.key}, for {usages}")
     if filed.spec.expiration_seconds is not None:
         yield format_field("Expires after", f"{filed.spec.expiration_seconds} s, as requested")
@@ -88,7 +87,7 @@ def _format_state(explanation: RequestExplanation, now: datetime) -> Iterator[Li
     yield format_field("State", Text.assemble(*parts))
     if condition is not None:
         reason = ": ".join(filter(None, (condition.reason, condition.message)))
-        yield format_field("", quote_text(reason, _LONGEST), "dim")
+        yield format_field("", quote(reason), "dim")
 
 
 def _format_machines(explanation: RequestExplanation) -> Iterator[Line]:
@@ -106,18 +105,18 @@ def _format_decision(explanation: RequestExplanation) -> Iterator[Line]:
     if state == "pending":
         yield format_field("Decision", word, style)
         writes = "csr writes: " if verdict in ("approve", "deny") else ""
-        yield format_field("", writes + quote_text(explanation.reason, _LONGEST))
+        yield format_field("", writes + quote(explanation.reason))
     elif state == "superseded":
         yield format_field("Decision", "none: csr decides only the newest pending request of a node")
     else:
         yield format_field("Decision", Text.assemble((state, _STATES[state]), f"; {_TODAY[verdict]}"))
         if (state, verdict) not in _AS_BEFORE:
-            yield format_field("", quote_text(explanation.reason, _LONGEST))
+            yield format_field("", quote(explanation.reason))
 
 
 def _format_values(values: tuple[str, ...]) -> str:
     more = f" and {len(values) - _MOST_NAMES} more" if len(values) > _MOST_NAMES else ""
-    return ", ".join(map(quote_text, values[:_MOST_NAMES])) + more or "none"
+    return ", ".join(map(quote, values[:_MOST_NAMES])) + more or "none"
 
 
 def request_explanation_to_json(explanation: RequestExplanation) -> dict[str, Any]:

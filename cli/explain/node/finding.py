@@ -8,6 +8,7 @@ import msgspec
 
 from cli.cluster.pods import list_unready_pods
 from cli.cluster.unavailable import list_known
+from cli.explain.layout import Finding
 from cli.explain.node.fault_texts import FAULT_TEXTS, NO_INITIALIZER, WITHOUT_POD_CIDR
 from cli.explain.node.node_evidence import NodeEvidence
 from libs.common.contract.ip_addresses import parse_ip
@@ -20,14 +21,11 @@ _DIALLING: Final = 'UNAVAILABLE: connection error: desc = "transport: Error whil
 _DENIED: Final = "by Talos Cloud Controller Manager, Reason: "
 
 
-class NodeFinding(msgspec.Struct, frozen=True, kw_only=True):
+class NodeFinding(Finding, frozen=True, kw_only=True):
     """One problem of a Node."""
 
     fault: str  # a key of FAULT_TEXTS
-    what: str  # the effect on the Node: what it is, or what it lacks
     since: datetime | None
-    cause: str
-    fix: str
 
 
 class NodeCase(msgspec.Struct, frozen=True, kw_only=True):

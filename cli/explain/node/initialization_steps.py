@@ -48,12 +48,11 @@ def list_initialization_steps(evidence: NodeEvidence, *, is_foreign: bool) -> St
 
 
 def _make_observed_step(evidence: NodeEvidence) -> InitializationStep:
-    messages = evidence.last_messages
-    if messages.problem:
+    if evidence.messages_problem:
         return InitializationStep("watcher", "observed", "unknown")
-    if messages.observed is None or messages.observed.node.uid != evidence.node.uid:
+    if evidence.observed is None:
         return InitializationStep("watcher", "observed", "owed")
-    return InitializationStep("watcher", "last observed", "done", messages.observed.observed_at)
+    return InitializationStep("watcher", "last observed", "done", evidence.observed.observed_at)
 
 
 def _make_queried_step(evidence: NodeEvidence) -> InitializationStep:
@@ -65,7 +64,7 @@ def _make_queried_step(evidence: NodeEvidence) -> InitializationStep:
         note = f"attempt {event.attempt} failed at {event.enriched_at:%H:%M:%S}; metadata retries"
     elif event is not None:
         state, at = "done", event.facts.queried_at
-    elif evidence.last_messages.problem:
+    elif evidence.messages_problem:
         state = "unknown"
         if evidence.machine_result is not None:
             is_silent = isinstance(evidence.machine_result, MachineFault)

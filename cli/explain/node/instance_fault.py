@@ -104,7 +104,7 @@ def _find_fault_of_recorded(
     evidence, account = case.evidence, record.account
     view = deletion.instances.get(account)
     if view is None:
-        is_known = not evidence.last_messages.problem
+        is_known = not evidence.messages_problem
         why = "it has reported nothing for an hour, or since the start of NATS"
         return _make_finding(case, "instance-unknown", account, why) if is_known else None
     if isinstance(view.last, InstanceGone) or view.last.namesake:

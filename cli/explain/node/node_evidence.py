@@ -11,12 +11,10 @@ from cli.cluster.kept_keys import NO_MANAGERS
 from cli.cluster.kube_events import EventSummary
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable, list_known
-from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
+from cli.inside.flow_snapshot import FlowObject, FlowUnavailable, ObjectMessages
 from cli.render.compiled_config import CompiledConfig
 from libs.common.cloud_config.model import OwnershipConfig
 from libs.common.contract.events import (
-    AnyInstanceReport,
-    DeadLetter,
     Decided,
     InstanceMetadata,
     NodeEnriched,
@@ -38,19 +36,6 @@ _OWN_ACCESS: Final = frozenset({"certificate", "permission", "no_endpoint"})
 # on the way to a control plane, which a laptop may be unable to reach
 _OWN_WAY: Final = frozenset({"refused", "timeout"})
 _FRESH: Final = timedelta(minutes=15)  # metadata polls every five minutes
-
-
-class LastMessages(msgspec.Struct, frozen=True, kw_only=True):
-    """The last messages; `problem` says why they could not be read."""
-
-    observed: NodeObserved | None = None  # from the watcher
-    machine_event: NodeEnriched | NodeUnreachable | None = None  # from metadata
-    decisions: tuple[Decided, ...] = ()
-    dead_letters: tuple[DeadLetter, ...] = ()
-    instance_reports: tuple[AnyInstanceReport, ...] = ()  # from the accounts of clouds
-    instance_metadata: tuple[InstanceMetadata, ...] = ()  # also from them
-    unreadable: tuple[str, ...] = ()  # subjects
-    problem: str = ""
 
 
 class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,21 +101,41 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(f"{name}: {reason}" for name, reason in found.items())
 
     @property
-    def last_messages(self) -> LastMessages:
-        """Return the last message of each service about the Node."""
-        return select_last_messages(self.snapshot.flow, self.node.name)
+    def messages_problem(self) -> str:
+        """Return why the last messages of the services could not be read."""
+        flow = self.snapshot.flow
+        if isinstance(flow, FlowUnavailable):
+            return flow.reason
+        return "" if flow.stream else "NATS has no stream TALOSCCM; the leading watcher creates it"
+
+    @property
+    def messages(self) -> ObjectMessages:
+        """Return the last messages of the services about the Node."""
+        flow = self.snapshot.flow_snapshot
+        found = flow.find_object("node", self.node.name) if flow else None
+        return found or ObjectMessages(object=FlowObject("node", self.node.name))
+
+    @property
+    def observed(self) -> NodeObserved | None:
+        """Return the last event of the watcher about this Node, matched by UID."""
+        events = self.messages.list_events(NodeObserved)
+        return next((each for each in events if each.node.uid == self.node.uid), None)
 
     @property
     def machine_event(self) -> NodeEnriched | NodeUnreachable | None:
         """Return the last event of metadata about this Node's machine, matched by UID."""
-        event = self.last_messages.machine_event
-        return event if event is not None and event.node.uid == self.node.uid else None
+        messages = self.messages
+        events: tuple[NodeEnriched | NodeUnreachable, ...] = (
+            *messages.list_events(NodeEnriched),
+            *messages.list_events(NodeUnreachable),
+        )
+        return next((each for each in events if each.node.uid == self.node.uid), None)
 
     def find_decision(self, service: ServiceSpec) -> Decided | None:
         """Return the last decision of a service about this Node, matched by UID."""
         about = (service.service, self.node.uid)
         return next(
-            (each for each in self.last_messages.decisions if (each.service, each.uid) == about), None
+            (each for each in self.messages.list_events(Decided) if (each.service, each.uid) == about), None
         )
 
     @property
@@ -165,31 +170,6 @@ class NodeEvidence(msgspec.Struct, frozen=True, kw_only=True):
         return make_unreachable(
             self.node, self.machine_result, self.at, last_known=before, foreign_machines=self.answered_by
         )
-
-
-def select_last_messages(seen: FlowSnapshot | FlowUnavailable, name: str) -> LastMessages:
-    """Return the last messages about the Node."""
-    if isinstance(seen, FlowUnavailable):
-        return LastMessages(problem=seen.reason)
-    if seen.stream is None:
-        return LastMessages(problem="NATS has no stream TALOSCCM; the leading watcher creates it")
-    found = seen.find_object("node", name)
-    if found is None:
-        return LastMessages()
-    clouds = (message for message in found.clouds if not message.is_misplaced)
-    messages = tuple(filter(None, (found.observed, found.enriched, *found.decided, *found.dead, *clouds)))
-    events = [message.event for message in messages]
-    return LastMessages(
-        observed=next((event for event in events if isinstance(event, NodeObserved)), None),
-        machine_event=next(
-            (event for event in events if isinstance(event, NodeEnriched | NodeUnreachable)), None
-        ),
-        decisions=tuple(event for event in events if isinstance(event, Decided)),
-        dead_letters=tuple(event for event in events if isinstance(event, DeadLetter)),
-        instance_reports=tuple(event for event in events if isinstance(event, AnyInstanceReport)),
-        instance_metadata=tuple(event for event in events if isinstance(event, InstanceMetadata)),
-        unreadable=tuple(message.subject for message in messages if message.unreadable),
-    )
 
 
 def choose_machine_result(evidence: NodeEvidence) -> NodeEvidence:
@@ -231,7 +211,7 @@ def complete_by_accounts(evidence: NodeEvidence) -> NodeEvidence:
     The facts of metadata decide: the labeler knows no others.
     """
     described, event = evidence.machine_result, evidence.machine_event
-    messages = {each.account: each for each in evidence.last_messages.instance_metadata}
+    messages = {each.account: each for each in evidence.messages.list_events(InstanceMetadata)}
     if not messages or not isinstance(event, NodeEnriched) or not isinstance(described, DescribedNode):
         return evidence
     machine = NamedMachine(node=evidence.node, facts=event.facts, verified_by=event.verified_by)

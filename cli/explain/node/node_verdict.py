@@ -267,22 +267,22 @@ def _check_blocked_condition(case: NodeCase, condition: NodeCondition) -> Iterat
 def _check_services(case: NodeCase) -> Iterator[NodeFinding]:
     """Yield which service is late, if nothing blocks the Node."""
     evidence = case.evidence
-    messages, node, at = evidence.last_messages, evidence.node, evidence.at
-    age = compute_age(node.metadata.creation_timestamp, at)
+    observed, at, problem = evidence.observed, evidence.at, evidence.messages_problem
+    age = compute_age(evidence.node.metadata.creation_timestamp, at)
     if age < _WRITE_DEADLINE:
         return
-    if messages.problem:
+    if problem:
         down = [fault for fault, service in _SILENT_SERVICES.items() if _is_down(case, service)]
         if down:
             yield make_finding(case, down[0])
         elif age >= _JOIN_DEADLINE:
-            why = "; ".join(filter(None, (evidence.not_queried_reason, messages.problem)))
+            why = "; ".join(filter(None, (evidence.not_queried_reason, problem)))
             yield make_finding(case, "cause-unknown", why)
-    elif messages.observed is None or messages.observed.node.uid != node.uid:
+    elif observed is None:
         yield make_finding(case, "watcher-silent", "it is not in NATS")
     elif evidence.machine_event is None:
-        if compute_age(messages.observed.observed_at, at) >= _WRITE_DEADLINE:
-            ago = format_age((at - messages.observed.observed_at).total_seconds())
+        if compute_age(observed.observed_at, at) >= _WRITE_DEADLINE:
+            ago = format_age((at - observed.observed_at).total_seconds())
             yield make_finding(case, "metadata-silent", f"the watcher published it {ago} ago")
     elif compute_age(evidence.machine_event.enriched_at, at) >= _WRITE_DEADLINE:
         seconds = (at - evidence.machine_event.enriched_at).total_seconds()

@@ -7,19 +7,22 @@ from typing import Any, Final
 from rich.text import Text
 
 from cli.cluster.kept_keys import count_kept_keys, format_kept_key
-from cli.explain.layout import format_check, format_time, quote_text
+from cli.explain.layout import format_check, format_findings, format_time, format_title, quote
 from cli.explain.node.deletion_forecast import DeletionForecast, DeletionOutcome, EvidenceState
 from cli.explain.node.initialization_steps import InitializationStep, StepState
-from cli.explain.node.node_evidence import LastMessages
+from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import ControllerOwnership, NodeExplanation
 from cli.layout import blank_line, format_field
 from cli.lines import Line
 from libs.common.contract.events import (
-    AnyInstanceReport,
+    DeadLetter,
+    Decided,
     InstanceExists,
     InstanceGone,
+    InstanceReport,
     InstanceShutDown,
     InstanceUnknown,
+    NodeEnriched,
     NodeUnreachable,
 )
 from libs.common.contract.instances import InstanceAnchor, read_instance_record
@@ -28,7 +31,6 @@ from libs.common.contract.node import BLOCKED_CONDITION
 from services.labeler.core.plan.plan import Plan, PlanOutcome
 from services.lifecycle.core.shutdown_taint import SHUTDOWN_TAINT
 
-_LONGEST: Final = 1200  # maximum characters of a text from outside
 _MOST_LINES: Final = 40
 _COLUMN: Final = 12
 _TIME: Final = 21
@@ -63,14 +65,14 @@ def format_explanation(explanation: NodeExplanation, now: datetime) -> Iterator[
     """Yield the lines: verdict, steps, Node, ownership, checks, plan, forecast, last messages."""
     yield from format_verdict(explanation, now)
     yield blank_line()
-    yield _format_title("Initialization steps (UTC)")
+    yield format_title("Initialization steps (UTC)")
     yield from map(_format_step, explanation.steps)
     yield blank_line()
     yield from _format_heading(explanation, now)
     yield blank_line()
     yield from _format_owners(explanation)
     yield blank_line()
-    yield _format_title("Checks (current state)")
+    yield format_title("Checks (current state)")
     yield from (format_check(check) for check in explanation.checks)
     if explanation.plan is not None:
         yield from _format_plan(
@@ -79,19 +81,15 @@ def format_explanation(explanation: NodeExplanation, now: datetime) -> Iterator[
     yield blank_line()
     yield from _format_deletion(explanation.deletion)
     yield blank_line()
-    yield from _format_last_messages(explanation.evidence.last_messages, now)
+    yield from _format_last_messages(explanation.evidence)
     for each in explanation.evidence.unavailable_parts:
-        yield format_field("Unavailable", _shorten(each), "cyan")
+        yield format_field("Unavailable", quote(each), "cyan")
 
 
 def format_verdict(explanation: NodeExplanation, now: datetime) -> Iterator[Line]:
     """Yield the first lines: each problem with start, cause and fix."""
     yield Line(0, Text.assemble((explanation.node.name, "bold"), " is ", *_describe_state(explanation, now)))
-    for number, finding in enumerate(explanation.verdict.findings):
-        if number:
-            yield format_field("Also", finding.what, "red")
-        yield format_field("Cause", _shorten(finding.cause))
-        yield format_field("Fix", _shorten(finding.fix), "bold")
+    yield from format_findings(explanation.verdict.findings)
     for report in explanation.kept_keys:
         fact, fix = format_kept_key(report)
         yield format_field("Kept key", fact.text)
@@ -122,7 +120,7 @@ def _format_step(step: InitializationStep) -> Line:
     if step.at is not None:
         word, style = f"{step.at:%Y-%m-%d %H:%M:%S}", "green"
     label = Text.assemble((f"{word:<{_TIME}}", style), f"{step.who:<{_COLUMN}}")
-    return Line(2, Text(_shorten(step.what + (f": {step.note}" if step.note else ""))), label)
+    return Line(2, Text(quote(step.what + (f": {step.note}" if step.note else ""))), label)
 
 
 def _format_heading(explanation: NodeExplanation, now: datetime) -> Iterator[Line]:
@@ -141,18 +139,18 @@ def _format_heading(explanation: NodeExplanation, now: datetime) -> Iterator[Lin
         lists["Instance"] = [
             f"seen alive by account {record.account} at {record.seen_at:%Y-%m-%d %H:%M:%S} UTC"
         ]
-    yield from (format_field(name, _shorten(", ".join(texts))) for name, texts in lists.items())
+    yield from (format_field(name, quote(", ".join(texts)) or "none") for name, texts in lists.items())
     blocked = node.find_condition(BLOCKED_CONDITION)
     if blocked is not None:
         since = f" since {blocked.last_transition_time}" if blocked.last_transition_time else ""
         yield format_field("Condition", f"{BLOCKED_CONDITION}{since}")
-        yield format_field("", quote_text(f"{blocked.reason}: {blocked.message}", _LONGEST), "dim")
+        yield format_field("", quote(f"{blocked.reason}: {blocked.message}"), "dim")
 
 
 def _format_owners(explanation: NodeExplanation) -> Iterator[Line]:
     file = explanation.evidence.config_file
     source = file.source if file else "no --cloud-config given"
-    yield _format_title(f"Ownership ({source})")
+    yield format_title(f"Ownership ({source})")
     if explanation.has_ownership_config:
         yield from map(_format_owner, explanation.owners)
         return
@@ -173,58 +171,63 @@ def _format_plan(plan: Plan, *, silent: bool) -> Iterator[Line]:
     word, style = _PLAN_LABELS[plan.outcome]
     # A check already gives the reason.
     is_given = plan.outcome in ("initialized", "blocked") or (silent and plan.outcome == "unchanged")
-    why = "" if is_given else f": {_shorten(plan.reason)}"
+    why = "" if is_given else f": {quote(plan.reason)}"
     yield format_field("The labeler", Text.assemble("would ", (word, style), why))
     for each in plan.summary[:_MOST_LINES]:
-        yield format_field("", _shorten(each))
+        yield format_field("", quote(each))
     if len(plan.summary) > _MOST_LINES:
         yield format_field("", f"and {len(plan.summary) - _MOST_LINES} more")
     for notice in plan.notices:
-        yield format_field("", f"Event {notice.reason}: {_shorten(notice.message)}", "dim")
+        yield format_field("", f"Event {notice.reason}: {quote(notice.message)}", "dim")
 
 
 def _format_deletion(gone: DeletionForecast) -> Iterator[Line]:
-    yield _format_title("Evidence that the machine is gone (one query, now)")
+    yield format_title("Evidence that the machine is gone (one query, now)")
     for piece in gone.evidence:
         word, style = _EVIDENCE_LABELS[piece.state]
-        yield Line(2, Text(_shorten(piece.text)), Text(f"{word:<10}", style=style))
+        yield Line(2, Text(quote(piece.text)), Text(f"{word:<10}", style=style))
     word, style = _DELETION_LABELS[gone.outcome]
-    why = "" if gone.evidence else f": {_shorten(gone.reason)}"
+    why = "" if gone.evidence else f": {quote(gone.reason)}"
     yield Line(2, Text.assemble("Lifecycle would ", (word, style), why))
     if gone.taint is not None:
         verb = "set" if gone.taint.is_set else "remove"
         what = f"{SHUTDOWN_TAINT.key}:{SHUTDOWN_TAINT.effect}"
-        yield Line(2, Text(f"It would {verb} the taint {what}: {_shorten(gone.taint.reason)}"))
+        yield Line(2, Text(f"It would {verb} the taint {what}: {quote(gone.taint.reason)}"))
 
 
-def _format_last_messages(messages: LastMessages, now: datetime) -> Iterator[Line]:
-    yield _format_title("Last messages of the services")
-    if messages.problem:
-        yield Line(2, Text(f"unknown: {_shorten(messages.problem)}", style="cyan"))
+def _format_last_messages(evidence: NodeEvidence) -> Iterator[Line]:
+    yield format_title("Last messages of the services")
+    if evidence.messages_problem:
+        yield Line(2, Text(f"unknown: {quote(evidence.messages_problem)}", style="cyan"))
         return
-    event = messages.machine_event
-    if isinstance(event, NodeUnreachable):
-        text = f"no answer, attempt {event.attempt}, {format_time(event.enriched_at, now)}"
-        retry = f"retries at {event.retry_at:%Y-%m-%d %H:%M:%S} UTC"
-        yield _format_service("metadata", f"{text}: {event.fault.message}; {retry}")
-    elif event is not None:
-        yield _format_service("metadata", f"answered {format_time(event.facts.queried_at, now)}")
-    for decided in messages.decisions:
+    messages, now = evidence.messages, evidence.at
+    said = []
+    match evidence.machine_event:
+        case NodeUnreachable() as event:
+            text = f"no answer, attempt {event.attempt}, {format_time(event.enriched_at, now)}"
+            retry = f"retries at {event.retry_at:%Y-%m-%d %H:%M:%S} UTC"
+            said.append(("metadata", f"{text}: {event.fault.message}; {retry}"))
+        case NodeEnriched() as event:
+            said.append(("metadata", f"answered {format_time(event.facts.queried_at, now)}"))
+    for decided in messages.list_events(Decided):
         text = f"{decided.outcome}, {format_time(decided.decided_at, now)}: {decided.reason}"
-        yield _format_service(decided.service, text)
-    for report in messages.instance_reports:
+        said.append((decided.service, text))
+    for report in messages.list_events(InstanceReport):
         text = f"{describe_report(report)}, asked {format_time(report.asked_at, now)}"
-        yield _format_service(f"cloud {report.account}", text)
-    for dead in messages.dead_letters:
-        yield _format_service(dead.service, f"rejected a message, {format_time(dead.at, now)}: {dead.reason}")
-    for subject in messages.unreadable:
+        said.append((f"cloud {report.account}", text))
+    for dead in messages.list_events(DeadLetter):
+        said.append((dead.service, f"rejected a message, {format_time(dead.at, now)}: {dead.reason}"))
+    for name, text in said:
+        yield Line(2, Text(quote(text)), Text(f"{name:<{_COLUMN}}", style="bold"))
+    unreadable = [each.subject for each in messages.messages if each.unreadable]
+    for subject in unreadable:
         yield Line(2, Text(f"the message on {subject} is unreadable", style="red"))
-    if messages == LastMessages(observed=messages.observed):
+    if not said and not unreadable:
         # "hour" is MAX_MESSAGE_AGE in libs/common/bus/stream_limits.py.
         yield Line(2, Text("none within the last hour, which is the retention of NATS", style="dim"))
 
 
-def describe_report(report: AnyInstanceReport) -> str:
+def describe_report(report: InstanceReport) -> str:
     """Return what an account says about the Node's instance."""
     match report:
         case InstanceExists():
@@ -235,25 +238,15 @@ def describe_report(report: AnyInstanceReport) -> str:
             return f"no such instance any more; proof of the credential: {witness.id or witness.kind}"
         case InstanceUnknown(absent_from=InstanceAnchor()):
             return "no such instance, and none with its name"
-    return f"unknown: {report.reason}"
-
-
-def _format_service(name: str, text: str) -> Line:
-    return Line(2, Text(_shorten(text)), Text(f"{name:<{_COLUMN}}", style="bold"))
-
-
-def _format_title(text: str) -> Line:
-    return Line(0, Text(text, style="bold"))
-
-
-def _shorten(text: str) -> str:
-    return quote_text(text, _LONGEST) if text else "none"
+        case InstanceUnknown(reason=reason):
+            return f"unknown: {reason}"
+    raise TypeError(f"{type(report).__name__} is no report")
 
 
 def node_explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
     """Return the same content as the text output. Kubernetes names are as in Kubernetes."""
     evidence, node, deletion = explanation.evidence, explanation.node, explanation.deletion
-    messages, taint = evidence.last_messages, deletion.taint
+    messages, taint = evidence.messages, deletion.taint
     return {
         "name": node.name,
         "uid": node.uid,
@@ -286,13 +279,13 @@ def node_explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
             else None,
         },
         "lastWords": {  # the messages are as stored in the stream
-            "problem": messages.problem or None,
-            "observed": messages.observed,
-            "ofMachine": messages.machine_event,
-            "decided": messages.decisions,
-            "dead": messages.dead_letters,
-            "ofClouds": messages.instance_reports,
-            "unreadable": messages.unreadable,
+            "problem": evidence.messages_problem or None,
+            "observed": evidence.observed,
+            "ofMachine": evidence.machine_event,
+            "decided": messages.list_events(Decided),
+            "dead": messages.list_events(DeadLetter),
+            "ofClouds": messages.list_events(InstanceReport),
+            "unreadable": [each.subject for each in messages.messages if each.unreadable],
         },
         "notRead": evidence.unavailable_parts,
     }

@@ -6,14 +6,13 @@ from typing import Any, Final
 from rich.text import Text
 
 from cli.cluster.unavailable import Unavailable, list_known
-from cli.explain.layout import format_time, quote_text
+from cli.explain.layout import format_findings, format_time, format_title, quote
 from cli.explain.service.service_explanation import ServiceExplanation, ServiceState, group_left_out
 from cli.layout import blank_line, format_field, format_names, pluralize
 from cli.lines import Line
 from libs.common.contract.kube_service import CLASS_FINALIZER, CLEANUP_FINALIZER
 from services.cloud.core.balancers.balancer_record import BalancerRecord
 
-_LONGEST: Final = 1200  # maximum characters of a text from outside
 _MOST_EVENTS: Final = 6
 _STATES: Final[dict[ServiceState, tuple[str, str]]] = {
     "well": ("healthy", "green"),
@@ -31,11 +30,7 @@ def format_service_explanation(explanation: ServiceExplanation) -> Iterator[Line
     what = explanation.findings[0].what if explanation.findings else text
     name = f"{service.metadata.namespace}/{service.name}"
     yield Line(0, Text.assemble((name, "bold"), " is ", (what, style)))
-    for number, finding in enumerate(explanation.findings):
-        if number:
-            yield format_field("Also", finding.what, "red")
-        yield format_field("Cause", quote_text(finding.cause, _LONGEST))
-        yield format_field("Fix", quote_text(finding.fix, _LONGEST), "bold")
+    yield from format_findings(explanation.findings)
     if explanation.abandon_command:
         yield format_field(
             "Give up",
@@ -51,18 +46,18 @@ def format_service_explanation(explanation: ServiceExplanation) -> Iterator[Line
 
 def _format_fields(explanation: ServiceExplanation) -> Iterator[Line]:
     service, record, process = explanation.evidence.service, explanation.record, explanation.process
-    yield format_field("Type", quote_text(service.spec.type))
-    yield format_field("Class", quote_text(service.spec.load_balancer_class or "none"))
+    yield format_field("Type", quote(service.spec.type))
+    yield format_field("Class", quote(service.spec.load_balancer_class or "none"))
     if process is not None:
         yield format_field("Account", f"{process.account.name} ({process.provider}), {process.workload}")
     elif isinstance(explanation.evidence.accounts, Unavailable):
         yield format_field("Account", explanation.evidence.accounts.explanation, "cyan")
     else:
-        yield format_field("Account", quote_text(record.account) if record else "none of this controller")
+        yield format_field("Account", quote(record.account) if record else "none of this controller")
     if record is not None:
         yield format_field("Load balancer", _describe_record(record))
     addresses = [each.ip or each.hostname for each in service.status.load_balancer.ingress]
-    yield format_field("Addresses", ", ".join(map(quote_text, addresses)) or "none")
+    yield format_field("Addresses", ", ".join(map(quote, addresses)) or "none")
     finalizers = [
         each for each in service.metadata.finalizers if each in (CLEANUP_FINALIZER, CLASS_FINALIZER)
     ]
@@ -72,12 +67,12 @@ def _format_fields(explanation: ServiceExplanation) -> Iterator[Line]:
             "Deleted", format_time(service.metadata.deletion_timestamp, explanation.evidence.at)
         )
     for field in explanation.invalid:
-        yield format_field("Invalid", quote_text(str(field), _LONGEST), "red")
+        yield format_field("Invalid", quote(str(field)), "red")
 
 
 def _describe_record(record: BalancerRecord) -> str:
     if record.create_deadline is None:
-        return quote_text(record.id)
+        return quote(record.id)
     return f"none recorded; a create ends by {record.create_deadline:%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -95,12 +90,12 @@ def _format_targets(explanation: ServiceExplanation) -> Iterator[Line]:
 def _format_events(explanation: ServiceExplanation) -> Iterator[Line]:
     events, at = explanation.evidence.events, explanation.evidence.at
     yield blank_line()
-    yield Line(0, Text("Last Events", style="bold"))
+    yield format_title("Last Events")
     if isinstance(events, Unavailable):
         yield Line(2, Text(events.explanation, style="cyan"))
     for each in list_known(events)[:_MOST_EVENTS]:
-        text = quote_text(each.message, _LONGEST)
-        yield Line(2, Text(text), Text(f"{format_time(each.at, at)}  {quote_text(each.reason)}  "))
+        text = quote(each.message)
+        yield Line(2, Text(text), Text(f"{format_time(each.at, at)}  {quote(each.reason)}  "))
 
 
 def service_explanation_to_json(explanation: ServiceExplanation) -> dict[str, Any]:

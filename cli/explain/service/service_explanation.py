@@ -8,6 +8,7 @@ import msgspec
 
 from cli.cluster.balancer_accounts import AccountProcess
 from cli.cluster.unavailable import Unavailable, list_known
+from cli.explain.layout import Finding
 from cli.explain.service.service_evidence import ServiceEvidence
 from libs.clouds.balancers import InvalidField
 from libs.clouds.hcloud.balancers.annotations import Annotations, ParsedAnnotations, parse_annotations
@@ -41,20 +42,12 @@ _CLASS_IS_FIXED: Final = (
 )
 
 
-class ServiceFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One problem of a Service: what it lacks, why, and what ends it."""
-
-    what: str
-    cause: str
-    fix: str
-
-
 class ServiceExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """What the command shows; `findings` has the most important one first."""
 
     evidence: ServiceEvidence
     state: ServiceState
-    findings: tuple[ServiceFinding, ...]
+    findings: tuple[Finding, ...]
     process: AccountProcess | None  # of the account that has the Service
     record: BalancerRecord | None
     invalid: tuple[InvalidField, ...] = ()  # annotations
@@ -136,11 +129,11 @@ def _find_problems(
     record: BalancerRecord | None,
     process: AccountProcess | None,
     parsed: ParsedAnnotations | None,
-) -> Iterator[ServiceFinding]:
+) -> Iterator[Finding]:
     service = evidence.service
     if record is not None and process is None:
         if not isinstance(evidence.accounts, Unavailable):
-            yield ServiceFinding(
+            yield Finding(
                 what="kept by an account that does not exist here",
                 cause=f"account {record.account} has its load balancer, and no process has this account",
                 fix=f"Configure account {record.account} again, with a token of the same project. If that "
@@ -154,35 +147,33 @@ def _find_problems(
     condition = find_condition(service)
     if condition is not None:
         fix = _CONDITION_FIXES.get(condition.reason, "The message names it.")
-        yield ServiceFinding(
-            what="blocked", cause=condition.message, fix=fix.format(account=process.account.name)
-        )
+        yield Finding(what="blocked", cause=condition.message, fix=fix.format(account=process.account.name))
     elif parsed is not None and parsed.invalid:
-        yield ServiceFinding(
+        yield Finding(
             what="not as its annotations ask for",
             cause="; ".join(map(str, parsed.invalid)),
             fix=_CONDITION_FIXES["InvalidField"],
         )
     if _has_wish(evidence) and record is not None and not _is_selected(evidence, process):
-        yield ServiceFinding(
+        yield Finding(
             what="no longer of its account",
             cause=f"account {process.account.name} has its load balancer, and must delete it first",
             fix="Wait until the record is gone. Another account or controller begins after that.",
         )
     latest = next(iter(list_known(evidence.events)), None)
     if condition is None and latest is not None and latest.reason.endswith("Failed"):
-        yield ServiceFinding(
+        yield Finding(
             what="waiting for the cloud", cause=latest.message, fix="The process repeats it by itself."
         )
 
 
-def _explain_not_ours(evidence: ServiceEvidence) -> Iterator[ServiceFinding]:
+def _explain_not_ours(evidence: ServiceEvidence) -> Iterator[Finding]:
     """A Service of another controller is no problem, unless it keeps a finalizer that nobody removes."""
     service, accounts = evidence.service, list_known(evidence.accounts)
     if isinstance(evidence.accounts, Unavailable):
         return
     if service.metadata.deletion_timestamp and service.has_finalizer:
-        yield ServiceFinding(
+        yield Finding(
             what="kept by a finalizer of load balancers",
             cause="it has no record of an account, so another controller or a removed account has set it",
             fix="Start the controller that has set it. If there is none, look for the load balancer in the "
@@ -193,7 +184,7 @@ def _explain_not_ours(evidence: ServiceEvidence) -> Iterator[ServiceFinding]:
     own = service.spec.load_balancer_class
     off = next((each for each in accounts if is_selected(service, each.account)), None)
     if off is not None:
-        yield ServiceFinding(
+        yield Finding(
             what="without a controller",
             cause=f"account {off.account.name} has this class, and {off.workload} does not run "
             "service-lb-controller",
@@ -203,7 +194,7 @@ def _explain_not_ours(evidence: ServiceEvidence) -> Iterator[ServiceFinding]:
         classes = sorted(
             each.account.load_balancer_class for each in accounts if each.account.load_balancer_class
         )
-        yield ServiceFinding(
+        yield Finding(
             what="without a load balancer",
             cause="it has no spec.loadBalancerClass, and no account is the default",
             fix=f"Set spec.loadBalancerClass to {' or '.join(classes)}. {_CLASS_IS_FIXED}"
@@ -212,21 +203,21 @@ def _explain_not_ours(evidence: ServiceEvidence) -> Iterator[ServiceFinding]:
         )
 
 
-def _find_process_problems(evidence: ServiceEvidence, process: AccountProcess) -> Iterator[ServiceFinding]:
+def _find_process_problems(evidence: ServiceEvidence, process: AccountProcess) -> Iterator[Finding]:
     if not process.is_ready:
-        yield ServiceFinding(
+        yield Finding(
             what="waiting for its process",
             cause=f"{process.workload} has no ready pod",
             fix="Read its log; /readyz names the reason. talos-ccm doctor names more.",
         )
     elif process.is_dry_run:
-        yield ServiceFinding(
+        yield Finding(
             what="in a dry run",
             cause=f"{process.workload} only logs what would change",
             fix="Remove --load-balancer-dry-run and --observe-only from its flags.",
         )
     elif not isinstance(evidence.lease, Unavailable) and (why := evidence.lease.why_not_held(evidence.at)):
-        yield ServiceFinding(
+        yield Finding(
             what="waiting for its process",
             cause=f"no process leads: {why}",
             fix="After a crash, the next process leads within 90 s. If it does not, read the log of "

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition
+from cli.cluster.described_node import make_unreachable
 from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
@@ -18,16 +19,26 @@ from cli.layout import format_age
 from cli.status.cluster_status import ClusterStatus, build_status
 from cli.status.nodes import summarize_nodes, summarize_requests
 from cli.status.text import format_status
-from libs.common.contract.events import DeadLetter, Decided, Leading, NodeUnreachable
+from libs.common.contract.events import DeadLetter, Decided, Event, Leading
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, ObjectMeta
+from libs.common.contract.subjects import subject_of
 from services.ipam.core.pages import Claim, Page, encode_page, page_range_of
 from tests.architecture.sources import ROOT
-from tests.builders import NOW, STREAM_ID, make_node, make_request
+from tests.builders import (
+    NOW,
+    STREAM_ID,
+    make_facts,
+    make_node,
+    make_node_enriched,
+    make_node_observed,
+    make_request,
+)
 from tests.cli_snapshots import hold_request, read_screens, render_lines
 
 READY = (NodeCondition(type="Ready", status="True"),)
 TAKEN = "pulls from labeler-nodes"
+ANSWERED = make_node_enriched(make_node(), make_facts())
 
 
 def ago_at(seconds: float) -> Any:
@@ -80,7 +91,7 @@ def filed(
 
 
 def a_word(event: Any, seconds: float = 5) -> flow_snapshot.LastMessage:
-    return flow_snapshot.LastMessage(subject="s", published_at=ago_at(seconds), event=event)
+    return flow_snapshot.LastMessage(subject=subject_of(event), published_at=ago_at(seconds), event=event)
 
 
 def decided(service: str, kind: str, name: str, outcome: str, reason: str) -> Decided:
@@ -199,22 +210,19 @@ ILL = msgspec.structs.replace(
         objects=(
             flow_snapshot.ObjectMessages(
                 object=flow_snapshot.FlowObject("node", "web-5"),
-                enriched=a_word(
-                    NodeUnreachable(
-                        stream_id=STREAM_ID,
-                        observed_sequence=1,
-                        node=make_node("web-5"),
-                        fault=MachineFault(kind="refused", step="s", message="no route to 10.0.0.5"),
-                        attempt=3,
-                        retry_at=NOW,
-                        observed_at=NOW,
-                        enriched_at=NOW,
-                    )
+                messages=(
+                    a_word(
+                        make_unreachable(
+                            make_node("web-5"),
+                            MachineFault(kind="refused", step="s", message="no route to 10.0.0.5"),
+                            NOW,
+                        )
+                    ),
                 ),
             ),
             flow_snapshot.ObjectMessages(
                 object=flow_snapshot.FlowObject("csr", "csr-4"),
-                decided=(a_word(decided("csr", "csr", "csr-4", "waits", "its machine is not known yet")),),
+                messages=(a_word(decided("csr", "csr", "csr-4", "waits", "its machine is not known yet")),),
             ),
         ),
     ),
@@ -287,18 +295,17 @@ def test_a_node_that_joins_is_not_wrong_until_a_minute_has_passed_or_something_f
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({}, "the watcher has not published it"),
-        ({"observed": a_word(None)}, "metadata has not queried its machine"),
-        ({"enriched": a_word(None)}, "the labeler has not decided"),
-        (
-            {"enriched": a_word(None), "decided": (a_word(decided("labeler", "node", "n", "waits", "r")),)},
-            "labeler, waits: r",
-        ),
-        ({"dead": (a_word(LETTER),)}, "dead letters"),
+        ((), "the watcher has not published it"),
+        ((make_node_observed(make_node()),), "metadata has not queried its machine"),
+        ((ANSWERED,), "the labeler has not decided"),
+        ((ANSWERED, decided("labeler", "node", "web-1", "waits", "r")), "labeler, waits: r"),
+        ((LETTER,), "dead letters"),
     ],
 )
-def test_of_a_node_without_condition_the_step_that_is_missing_is_told(said: dict[str, Any], why: str):
-    seen = flow_snapshot.ObjectMessages(object=flow_snapshot.FlowObject("node", "web-1"), **said)
+def test_of_a_node_without_condition_the_step_that_is_missing_is_told(said: tuple[Event, ...], why: str):
+    seen = flow_snapshot.ObjectMessages(
+        object=flow_snapshot.FlowObject("node", "web-1"), messages=tuple(map(a_word, said))
+    )
     flow = msgspec.structs.replace(FLOW, objects=(seen,))
     [one] = summarize_nodes([stood("web-1", 100)], flow, NOW).uninitialized
     assert why in one.why

@@ -235,7 +235,7 @@ def test_a_cloud_that_explains_nothing_is_not_mentioned(node: Node, messages: tu
 def test_a_report_in_the_name_of_another_account_is_ignored():
     flow = make_flow("web-1", GONE)
     [about] = flow.objects
-    forged = msgspec.structs.replace(about.clouds[0], subject="talosccm.v1.cloud.other.instance.web-1")
-    about = msgspec.structs.replace(about, clouds=(forged,))
+    forged = msgspec.structs.replace(about.messages[0], subject="talosccm.v1.cloud.other.instance.web-1")
+    about = msgspec.structs.replace(about, messages=(forged,))
     last = explain(LOST, flow=msgspec.structs.replace(flow, objects=(about,))).verdict.findings[-1]
     assert (last.fault, "has reported nothing" in last.cause) == ("instance-unknown", True)

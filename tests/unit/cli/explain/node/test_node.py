@@ -15,7 +15,7 @@ from cli.cluster.described_node import DescribedNode
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.unavailable import AbsentObject
 from cli.explain.command import node as node_command
-from cli.explain.node.node_evidence import LastMessages, NodeEvidence, select_last_messages
+from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
 from cli.explain.node.output import format_explanation, node_explanation_to_json
 from cli.inside import flow_snapshot
@@ -32,6 +32,7 @@ from libs.common.contract.events import (
 )
 from libs.common.contract.machine import FaultKind, ForeignMachine, MachineFacts, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
+from libs.common.contract.services import IPAM
 from libs.common.go_values import parse_duration
 from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER, block, build_condition
 from services.labeler.core.plan.plan_node import plan_node
@@ -341,7 +342,7 @@ def test_with_the_flag_it_tells_what_a_spot_machine_lacks_for_it():
     told = explain_node_evidence(evidence(back, SILENCE), SPOT)
     assert told.deletion.outcome == "kept"
     assert (
-        f"with --delete-preempted-gcp-spot: it has no taint {NOT_READY_TAINT[0]}:{NOT_READY_TAINT[1]}"
+        f"for --delete-preempted-gcp-spot: it has no taint {NOT_READY_TAINT[0]}:{NOT_READY_TAINT[1]}"
         in found(told, "lacks")
     )
 
@@ -361,9 +362,11 @@ def test_a_node_whose_instance_its_account_no_longer_finds_would_be_deleted():
     elsewhere = flow(report, make_exists(gone, account="other"))
     told = explain_node_evidence(evidence(gone, SILENCE, flow=elsewhere), TERMS)
     assert told.deletion.outcome == "kept"
-    assert any(text.startswith("by its cloud: account other has shown") for text in found(told, "lacks"))
+    assert any(
+        text.startswith("for the cloud's instances: account other has shown") for text in found(told, "lacks")
+    )
     told = explain_node_evidence(evidence(gone, facts(), flow=flow(report)), TERMS)
-    assert "by its cloud: its machine answers" in found(told, "lacks")
+    assert "for the cloud's instances: its machine answers" in found(told, "lacks")
 
 
 @pytest.mark.parametrize(
@@ -464,12 +467,11 @@ def test_of_each_controller_it_tells_whose_the_node_is_by_its_own_part_of_the_fi
 
 def test_what_stands_there_is_told_and_what_is_no_event_too():
     said, subject = make_node_enriched(node(), facts()), "talosccm.v1.decided.ipam.node.web-5"
-    words = select_last_messages(
-        flow(said, OBSERVED, decided("ipam", "x", "y"), unreadable=(subject,)), "web-5"
-    )
-    assert (words.machine_event, words.observed) == (said, OBSERVED)
-    assert (words.decisions, words.unreadable) == ((decided("ipam", "x", "y"),), (subject,))
-    assert select_last_messages(flow(), "web-5") == LastMessages()
+    decision = decided("ipam", "x", "y")
+    known = evidence(node(), flow=flow(said, OBSERVED, decision, unreadable=(subject,)))
+    assert (known.machine_event, known.observed, known.find_decision(IPAM)) == (said, OBSERVED, decision)
+    told = node_explanation_to_json(explain_node_evidence(known, TERMS))["lastWords"]
+    assert told["unreadable"] == [subject]
 
 
 # ---- the command
