@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -19,22 +19,22 @@ from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery
 from cli.cluster.snapshot import ClaimPages, ClusterSnapshot, ConfigFile
 from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, Unavailable
-from libs.common.contract.node import Node
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE, LEASE_NAMESPACE, WATCHER_LEASE_NAME
 from libs.common.kube.api import NODES, SIGNING_REQUESTS, KubeApi, raise_unreadable
 from libs.common.kube.errors import KubeError, NotFound
 from libs.common.kube.event_recorder import CLUSTER_REFERENCE
-from libs.common.kube.events import ObjectReference
+from libs.common.kube.events import ObjectReference, event_namespace
 from libs.common.kube.lease import LeaseSpec
-from libs.common.kube.objects import Resource, config_map_resource, namespaced_resource
+from libs.common.kube.objects import Resource, config_map_resource, namespaced_path, namespaced_resource
 from services.ipam.core.pages import NAME_PREFIX, StoredPage
 
+T = TypeVar("T")
 Part = Literal["nodes", "requests", "lease", "pods", "events", "config", "claims"]
 
 _MANAGED_NODES: Final[Resource[ManagedNode]] = Resource(
     plural=NODES.plural, path=NODES.path, item=ManagedNode
 )
-SERVING_REQUESTS: Final[Resource[CertificateSigningRequest]] = Resource(
+_SERVING_REQUESTS: Final[Resource[CertificateSigningRequest]] = Resource(
     plural=SIGNING_REQUESTS.plural,
     path=SIGNING_REQUESTS.path,
     item=CertificateSigningRequest,
@@ -71,16 +71,11 @@ async def read_cluster(kube: KubeApi, query: ClusterQuery, *parts: Part) -> Clus
     )
 
 
-def require_nodes(snapshot: ClusterSnapshot) -> tuple[Node, ...]:
-    """Return all Nodes. Raises ClusterUnavailable if they could not be listed."""
-    if isinstance(snapshot.nodes, Unavailable):
-        raise ClusterUnavailable(f"the Kubernetes API request failed: {snapshot.nodes.reason}")
-    return snapshot.nodes
-
-
-async def list_requests(kube: KubeApi) -> tuple[CertificateSigningRequest, ...]:
-    """Return all requests for serving certificates of kubelets. Raises KubeError."""
-    return await list_all(kube, SERVING_REQUESTS)
+def require(part: tuple[T, ...] | Unavailable) -> tuple[T, ...]:
+    """Return the objects. Raises ClusterUnavailable if they could not be listed."""
+    if isinstance(part, Unavailable):
+        raise ClusterUnavailable(f"the Kubernetes API request failed: {part.reason}")
+    return part
 
 
 async def list_pods(kube: KubeApi, namespace: str, labels: Mapping[str, str]) -> tuple[Pod, ...]:
@@ -105,11 +100,20 @@ async def list_workloads(kube: KubeApi, namespace: str = "") -> tuple[Workload, 
 
 
 async def list_events(kube: KubeApi, about: ObjectReference) -> tuple[EventSummary, ...]:
-    """Return the Events about a cluster-scoped object, newest first. Raises KubeError."""
+    """Return the Events about an object, newest first. Raises KubeError."""
     query = {"fieldSelector": f"involvedObject.name={about.name}"}
-    path = "/api/v1/namespaces/default/events"  # of cluster-scoped objects
+    path = namespaced_path(event_namespace(about), "events")
     found = await list_all(kube, Resource(plural="events", path=path, item=KubeEvent, query=query))
     return summarize_events(found, about)
+
+
+async def fetch_lease_state(kube: KubeApi, namespace: str, name: str, shown_name: str) -> LeaseState:
+    """Return the state of a Lease; without a holder if it does not exist. Raises KubeError."""
+    try:
+        spec = (await kube.get_lease(namespace, name)).spec
+    except NotFound:
+        spec = LeaseSpec()
+    return read_lease_state(spec, shown_name)
 
 
 async def fetch_watcher_lease(kube: KubeApi, query: ClusterQuery) -> LeaseState | Unavailable:
@@ -122,14 +126,12 @@ async def fetch_watcher_lease(kube: KubeApi, query: ClusterQuery) -> LeaseState 
         named = await _read_lease_name(kube, query)
     place, name = _DEFAULT_LEASE if isinstance(named, Unavailable) else named
     place, name = query.lease_namespace or place, query.lease_name or name
-    try:
-        spec = (await kube.get_lease(place, name)).spec
-    except NotFound:
-        spec = LeaseSpec()
-    if isinstance(named, Unavailable) and not spec.holder_identity:
+    shown = "" if (place, name) == _DEFAULT_LEASE else f"{place}/{name}"
+    found = await fetch_lease_state(kube, place, name, shown)
+    if isinstance(named, Unavailable) and not found.holder:
         why = f"{named.reason}; set --lease-name and --lease-namespace"
         return Unavailable(reason=f"the Lease of the watcher is unknown: {why}")
-    return read_lease_state(spec, "" if (place, name) == _DEFAULT_LEASE else f"{place}/{name}")
+    return found
 
 
 async def _read_lease_name(kube: KubeApi, query: ClusterQuery) -> tuple[str, str] | Unavailable:
@@ -183,7 +185,7 @@ def _join_claims(
 _READERS: Final[Mapping[Part, tuple[Callable[[KubeApi, ClusterQuery], Awaitable[Any]], str]]] = {
     "nodes": (lambda kube, query: list_all(kube, _MANAGED_NODES, raise_unreadable), "list nodes"),
     "requests": (
-        lambda kube, query: list_requests(kube),
+        lambda kube, query: list_all(kube, _SERVING_REQUESTS, raise_unreadable),
         "list certificatesigningrequests.certificates.k8s.io",
     ),
     "lease": (fetch_watcher_lease, "get leases.coordination.k8s.io"),

@@ -8,7 +8,7 @@ from cli.cluster.described_node import DescribedNode
 from cli.cluster.kube_reader import run_gathering
 from cli.cluster.machine_query import query_machine
 from cli.cluster.query import ClusterQuery
-from cli.cluster.read_cluster import read_cluster, require_nodes
+from cli.cluster.read_cluster import read_cluster, require
 from cli.render.node_selection import GatheredNodes, NodeSelection, SkippedNode
 from libs.common.cloud_config.fact_fields import TalosResource
 from libs.common.contract.node import Node, trim_node
@@ -36,7 +36,7 @@ async def _read(
         machines = open_talos_client(cluster.talosconfig, cluster.talos_endpoints)
         try:
             snapshot = await read_cluster(kube, ClusterQuery(), "nodes")
-            nodes = [trim_node(node) for node in require_nodes(snapshot)]
+            nodes = [trim_node(node) for node in require(snapshot.nodes)]
             selected = [node for node in nodes if cluster.all_nodes or node.name in names]
             answers = await asyncio.gather(
                 *(_describe_node(machines, node, nodes, prefer_ipv6, resources) for node in selected)

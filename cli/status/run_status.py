@@ -17,7 +17,7 @@ from rich.text import Text
 from cli.cluster.access import open_kube_client
 from cli.cluster.kube_reader import ClusterUnavailable, run_gathering
 from cli.cluster.query import ClusterQuery
-from cli.cluster.read_cluster import PARTS, read_cluster, require_nodes
+from cli.cluster.read_cluster import PARTS, read_cluster, require
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable, list_known
 from cli.inside.flow_client import fetch_certificates, query_flow
@@ -70,7 +70,7 @@ def watch_status(query: ClusterQuery, *, every_seconds: float, output: str) -> i
 async def _read_status(query: ClusterQuery) -> ClusterSnapshot:
     async with open_kube_client(query.kubeconfig, query.context, command="status") as kube:
         snapshot = await read_cluster(kube, query, *PARTS)
-        require_nodes(snapshot)
+        require(snapshot.nodes)
         flow, certificates = await asyncio.gather(
             query_flow(kube, query, snapshot.pods, choose_objects(snapshot)),
             fetch_certificates(kube, query, snapshot.pods),
@@ -152,7 +152,7 @@ def show_ipam_status(
     """
     file = _read_cloud_config(cloud_config)
     snapshot = run_gathering(_read_claims(query))
-    nodes, claims = require_nodes(snapshot), snapshot.claims
+    nodes, claims = require(snapshot.nodes), snapshot.claims
     if isinstance(claims, Unavailable):
         raise ClusterUnavailable(f"the Kubernetes API request failed: {claims.reason}")
     try:

@@ -82,7 +82,15 @@ def test_explain_service_uses_the_decisions_of_the_account():
 
 def test_the_cluster_is_read_and_never_written():
     """No module calls a method of the Kubernetes client that writes; `exec` runs only `talos-ccm inside`."""
-    reads = {"close", "get_config_map", "get_lease", "list_page", "fetch_server_identity", "transport"}
+    reads = {
+        "close",
+        "fetch_server_identity",
+        "get_config_map",
+        "get_lease",
+        "get_service",
+        "list_page",
+        "transport",
+    }
     used = {
         node.attr
         for source in sources("cli")

@@ -168,7 +168,7 @@ async def test_what_the_flow_is_like_is_asked_in_the_watchers_pod(
     assert found.leader.holder == "watcher-a"
     about = found.find_object("node", "web-1")
     assert about
-    assert about.enriched
+    assert about.messages
     assert kubelet.commands[-1] == ("python", "-m", "cli", "inside", "flow", "--object", "node/web-1")
     await kubelet.delete_pod(kubelets, namespace=NAMESPACE, name="watcher-b")
     unknown = await flow(kube)

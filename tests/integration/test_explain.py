@@ -72,7 +72,7 @@ async def test_what_is_explained_is_what_csr_then_does(tmp_path: Path, requests:
     ]
     mark = requests.server.audit_mark()
     before = {name: await requests.explained(name) for name in names}
-    assert {request.verb for request in requests.server.audit_counts(mark)} == {"list"}
+    assert {request.verb for request in requests.server.audit_counts(mark)} == {"list", "get"}
     said = [(told["state"], told["decision"]["now"]) for told in before.values()]
     assert said[:4] == [
         ("pending", "approve"), ("pending", "deny"), ("pending", "deny"), ("pending", "wait")

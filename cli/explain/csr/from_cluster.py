@@ -1,7 +1,6 @@
 """Gathers the evidence that csr would use for a request, with the caller's credentials."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -9,10 +8,10 @@ import msgspec
 
 from cli.cluster.access import AccessError, open_kube_client, open_talos_client
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, find_newest
-from cli.cluster.kube_reader import ClusterUnavailable, list_all, run_gathering, suggest_name
+from cli.cluster.kube_reader import ClusterUnavailable, get_object, list_all, run_gathering, suggest_name
 from cli.cluster.machine_query import fetch_node_name_at, query_machine
 from cli.cluster.query import ClusterQuery
-from cli.cluster.read_cluster import read_cluster, require_nodes
+from cli.cluster.read_cluster import read_cluster, require
 from cli.explain.csr.request_evidence import (
     RequestEvidence,
     find_claimants,
@@ -20,9 +19,10 @@ from cli.explain.csr.request_evidence import (
 )
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.node import trim_node
-from libs.common.kube.api import SIGNING_REQUESTS, KubeApi
+from libs.common.kube.api import SIGNING_REQUESTS, KubeApi, raise_unreadable
 from libs.common.kube.errors import KubeError, NotFound
-from libs.common.kube.objects import SERVICE_CIDRS, Resource, UnreadableObject
+from libs.common.kube.objects import SERVICE_CIDRS
+from libs.common.kube.request import path_segment
 from libs.talos.api import MachineUnavailable, TalosApi
 from services.csr.core.decision import ApiEndpoint
 from services.csr.core.request_checks import find_ignore
@@ -30,9 +30,6 @@ from services.metadata.core.contested_addresses import MAX_DIALLED
 from services.metadata.machines.query_machine import QueryFailure
 
 _NETWORKS_SECONDS: Final = 5.0
-_ALL: Final = Resource(
-    plural=SIGNING_REQUESTS.plural, path=SIGNING_REQUESTS.path, item=CertificateSigningRequest
-)
 
 
 class RequestQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,32 +69,29 @@ async def _gather(source: RequestQuery) -> RequestEvidence:
 
 
 async def _gather_kubernetes(kube: KubeApi, source: RequestQuery) -> RequestEvidence:
-    if source.of_node:
-        requests = await _list_requests(kube, SIGNING_REQUESTS.query)
-        filed = find_newest(_select_node_requests(requests, source.name))
-        if filed is None:
-            meant = suggest_name(source.name, (one.signing_request.node_name for one in requests))
-            raise ClusterUnavailable(
-                f"Kubernetes has no request for a serving certificate of node {source.name}{meant} "
-                "Kubernetes deletes a decided request after an hour. Check that the kubelet requests "
-                "certificates (rotate-server-certificates)"
-            )
-    else:
-        selected = await _list_requests(kube, {"fieldSelector": f"metadata.name={source.name}"})
-        # a field selector in NAME could select more
-        filed = next((one for one in selected if one.name == source.name), None)
-        if filed is None:
+    snapshot = await read_cluster(kube, ClusterQuery(), "nodes", "requests")
+    requests = require(snapshot.requests)
+    filed = find_newest(one for one in requests if one.node_name == source.name)
+    if not source.of_node:
+        path = f"{SIGNING_REQUESTS.path}/{path_segment(source.name)}"
+        try:
+            filed = await get_object(kube, path, CertificateSigningRequest)
+        except NotFound:
             raise ClusterUnavailable(
                 f"CertificateSigningRequest {source.name} not found; Kubernetes deletes a decided request "
                 "after an hour. To explain the newest request of a node, add --node"
-            )
-        is_ours = not find_ignore(filed.signing_request)
-        requests = await _list_requests(kube, SIGNING_REQUESTS.query) if is_ours else ()
-    snapshot = await read_cluster(kube, ClusterQuery(), "nodes")
+            ) from None
+    elif filed is None:
+        meant = suggest_name(source.name, (one.node_name for one in requests))
+        raise ClusterUnavailable(
+            f"Kubernetes has no request for a serving certificate of node {source.name}{meant} "
+            "Kubernetes deletes a decided request after an hour. Check that the kubelet requests "
+            "certificates (rotate-server-certificates)"
+        )
     return RequestEvidence(
         csr=filed,
-        requests=_select_node_requests(requests, filed.signing_request.node_name),
-        nodes=tuple(map(trim_node, require_nodes(snapshot))),
+        requests=tuple(one for one in requests if one.node_name == filed.node_name),
+        nodes=tuple(map(trim_node, require(snapshot.nodes))),
         without_talos=source.without_talos,
         endpoint=await _read_endpoint(kube),
         service_cidrs=await _list_service_cidrs(kube),
@@ -108,7 +102,7 @@ async def _gather_kubernetes(kube: KubeApi, source: RequestQuery) -> RequestEvid
 async def _list_service_cidrs(kube: KubeApi) -> tuple[str, ...] | None:
     """Return the ranges of all ServiceCIDR objects; None if they cannot be listed."""
     try:
-        found = await list_all(kube, SERVICE_CIDRS, _reject_unreadable)
+        found = await list_all(kube, SERVICE_CIDRS, raise_unreadable)
     except NotFound:
         return ()
     except KubeError:
@@ -121,16 +115,6 @@ async def _read_endpoint(kube: KubeApi) -> ApiEndpoint:
         return ApiEndpoint(identities=(await kube.fetch_server_identity(),))
     except KubeError as error:
         return ApiEndpoint(fault=error.message)
-
-
-async def _list_requests(kube: KubeApi, query: Mapping[str, str]) -> tuple[CertificateSigningRequest, ...]:
-    return await list_all(kube, msgspec.structs.replace(_ALL, query=query), _reject_unreadable)
-
-
-def _select_node_requests(
-    requests: Iterable[CertificateSigningRequest], name: str
-) -> tuple[CertificateSigningRequest, ...]:
-    return tuple(one for one in requests if one.signing_request.node_name == name)
 
 
 async def _gather_machines(
@@ -161,8 +145,3 @@ async def _query_service_networks(machines: TalosApi) -> tuple[str, ...] | None:
     except MachineUnavailable:
         return None
     return networks.service_cidrs or None
-
-
-def _reject_unreadable(unreadable: UnreadableObject) -> None:
-    # A list without an unreadable request could miss the one that supersedes this request.
-    raise ClusterUnavailable(f"{unreadable.resource} {unreadable.name!r} is unreadable: {unreadable.reason}")

@@ -11,6 +11,7 @@ from cli.explain.csr.request_explanation import RequestExplanation, RequestPhase
 from cli.explain.layout import format_check, format_time, format_title, quote
 from cli.layout import blank_line, format_field
 from cli.lines import Line
+from libs.common.contract.subjects import NAME_LIMIT
 from services.csr.core.request_checks import format_list
 
 _MOST_NAMES: Final = 20
@@ -116,7 +117,7 @@ def _format_decision(explanation: RequestExplanation) -> Iterator[Line]:
 
 def _format_values(values: tuple[str, ...]) -> str:
     more = f" and {len(values) - _MOST_NAMES} more" if len(values) > _MOST_NAMES else ""
-    return ", ".join(map(quote, values[:_MOST_NAMES])) + more or "none"
+    return ", ".join(quote(each, NAME_LIMIT) for each in values[:_MOST_NAMES]) + more or "none"
 
 
 def request_explanation_to_json(explanation: RequestExplanation) -> dict[str, Any]:

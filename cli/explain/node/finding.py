@@ -38,11 +38,17 @@ class NodeCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_finding(
-    case: NodeCase, fault: str, detail: str = "", since: datetime | None = None, **of_cloud: str
+    case: NodeCase,
+    fault: str,
+    detail: str = "",
+    since: datetime | None = None,
+    *,
+    release: str = "",
+    **of_cloud: str,
 ) -> NodeFinding:
     """Return the finding with the texts of FAULT_TEXTS; `detail` is the reported detail.
 
-    `of_cloud` has the placeholders that faults of a cloud account add.
+    `release` and `of_cloud` are what faults of a cloud account add.
     """
     evidence, words = case.evidence, FAULT_TEXTS[fault]
     request, pods = evidence.request, list_known(evidence.snapshot.pods)
@@ -64,7 +70,7 @@ def make_finding(
         what=what,
         since=since,
         cause=words.cause.format(**given).replace("?.", "?"),  # the detail may end with a question
-        fix=words.fix.format(**given),
+        fix=words.fix.replace("{release}", release).format(**given),
     )
 
 

@@ -10,7 +10,7 @@ from cli.cluster.described_node import DescribedNode
 from cli.cluster.kube_reader import ClusterUnavailable, get_or_unavailable, run_gathering, suggest_name
 from cli.cluster.machine_query import find_replacement_machines, query_machine
 from cli.cluster.query import ClusterQuery
-from cli.cluster.read_cluster import list_events, read_cluster, require_nodes
+from cli.cluster.read_cluster import list_events, read_cluster, require
 from cli.cluster.snapshot import ConfigFile
 from cli.command_exit import CommandError
 from cli.explain.node.node_evidence import (
@@ -25,7 +25,7 @@ from libs.common.cloud_config.fact_fields import required_resources
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, trim_node
 from libs.common.kube.api import KubeApi
-from libs.common.kube.events import ObjectReference
+from libs.common.kube.events import node_reference
 from libs.talos.api import TalosApi
 from services.metadata.core.machine_replacement import Inconclusive
 
@@ -69,7 +69,7 @@ async def _gather(source: NodeQuery, file: CompiledConfig | None) -> NodeEvidenc
 
 async def _gather_kubernetes(kube: KubeApi, source: NodeQuery, file: CompiledConfig | None) -> NodeEvidence:
     snapshot = await read_cluster(kube, source, "nodes", "requests", "lease", "pods", "events", "config")
-    nodes = require_nodes(snapshot)
+    nodes = require(snapshot.nodes)
     node = next((node for node in nodes if node.name == source.name), None)
     if node is None:
         meant = suggest_name(source.name, (node.name for node in nodes))
@@ -77,9 +77,9 @@ async def _gather_kubernetes(kube: KubeApi, source: NodeQuery, file: CompiledCon
             f"Node {source.name} not found{meant} If its machine exists, the kubelet's log says why it "
             "has not registered (talosctl logs kubelet)"
         )
-    reference = ObjectReference(kind="Node", name=node.name, uid=node.uid)
+    about = node_reference(node.name, node.uid)
     events, flow = await asyncio.gather(
-        get_or_unavailable(list_events(kube, reference), "list events --namespace default"),
+        get_or_unavailable(list_events(kube, about), "list events --namespace default"),
         query_flow(kube, source, snapshot.pods, (FlowObject("node", node.name),)),
     )
     mistakes = ""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cli.explain.node.deletion_forecast import build_deletion_case
-from cli.explain.node.finding import NodeCase, NodeFinding, get_talosctl_address, make_finding
+from cli.explain.node.finding import NodeCase, NodeFinding, make_finding
 from cli.explain.node.node_evidence import NodeEvidence
 from libs.common.contract.controllers import NODE_LIFECYCLE
 from libs.common.contract.events import (
@@ -140,22 +140,11 @@ def _describe_wait(evidence: NodeEvidence) -> str:
 def _make_finding(
     case: NodeCase, fault: str, account: str, detail: str = "", *, release: str = ""
 ) -> NodeFinding:
-    evidence = case.evidence
-    ready = evidence.node.find_condition("Ready")
-    given = {
-        "node": evidence.node.name,
-        "ip": get_talosctl_address(evidence),
-        "namespace": evidence.snapshot.query.namespace,
-        "account": account,
-    }
+    node = case.evidence.node
+    ready = node.find_condition("Ready")
+    since = parse_time(ready.last_transition_time) if ready is not None else None
     return make_finding(
-        case,
-        fault,
-        detail,
-        parse_time(ready.last_transition_time) if ready is not None else None,
-        account=account,
-        server=evidence.node.spec.provider_id,
-        release=release.format(**given),
+        case, fault, detail, since, account=account, server=node.spec.provider_id, release=release
     )
 
 

@@ -200,31 +200,35 @@ def _format_last_messages(evidence: NodeEvidence) -> Iterator[Line]:
     if evidence.messages_problem:
         yield Line(2, Text(f"unknown: {quote(evidence.messages_problem)}", style="cyan"))
         return
-    messages, now = evidence.messages, evidence.at
-    said = []
-    match evidence.machine_event:
-        case NodeUnreachable() as event:
-            text = f"no answer, attempt {event.attempt}, {format_time(event.enriched_at, now)}"
-            retry = f"retries at {event.retry_at:%Y-%m-%d %H:%M:%S} UTC"
-            said.append(("metadata", f"{text}: {event.fault.message}; {retry}"))
-        case NodeEnriched() as event:
-            said.append(("metadata", f"answered {format_time(event.facts.queried_at, now)}"))
-    for decided in messages.list_events(Decided):
-        text = f"{decided.outcome}, {format_time(decided.decided_at, now)}: {decided.reason}"
-        said.append((decided.service, text))
-    for report in messages.list_events(InstanceReport):
-        text = f"{describe_report(report)}, asked {format_time(report.asked_at, now)}"
-        said.append((f"cloud {report.account}", text))
-    for dead in messages.list_events(DeadLetter):
-        said.append((dead.service, f"rejected a message, {format_time(dead.at, now)}: {dead.reason}"))
+    said = tuple(_list_messages(evidence))
     for name, text in said:
         yield Line(2, Text(quote(text)), Text(f"{name:<{_COLUMN}}", style="bold"))
-    unreadable = [each.subject for each in messages.messages if each.unreadable]
+    unreadable = [each.subject for each in evidence.messages.messages if each.unreadable]
     for subject in unreadable:
         yield Line(2, Text(f"the message on {subject} is unreadable", style="red"))
     if not said and not unreadable:
         # "hour" is MAX_MESSAGE_AGE in libs/common/bus/stream_limits.py.
         yield Line(2, Text("none within the last hour, which is the retention of NATS", style="dim"))
+
+
+def _list_messages(evidence: NodeEvidence) -> Iterator[tuple[str, str]]:
+    """Yield who has published each message, and what it says."""
+    messages, now = evidence.messages, evidence.at
+    match evidence.machine_event:
+        case NodeUnreachable() as event:
+            text = f"no answer, attempt {event.attempt}, {format_time(event.enriched_at, now)}"
+            retry = f"retries at {event.retry_at:%Y-%m-%d %H:%M:%S} UTC"
+            yield "metadata", f"{text}: {event.fault.message}; {retry}"
+        case NodeEnriched() as event:
+            yield "metadata", f"answered {format_time(event.facts.queried_at, now)}"
+    for decided in messages.list_events(Decided):
+        text = f"{decided.outcome}, {format_time(decided.decided_at, now)}: {decided.reason}"
+        yield decided.service, text
+    for report in messages.list_events(InstanceReport):
+        text = f"{describe_report(report)}, asked {format_time(report.asked_at, now)}"
+        yield f"cloud {report.account}", text
+    for dead in messages.list_events(DeadLetter):
+        yield dead.service, f"rejected a message, {format_time(dead.at, now)}: {dead.reason}"
 
 
 def describe_report(report: InstanceReport) -> str:

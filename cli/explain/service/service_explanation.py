@@ -2,18 +2,21 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Final, Literal
 
 import msgspec
 
 from cli.cluster.balancer_accounts import AccountProcess
-from cli.cluster.unavailable import Unavailable, list_known
+from cli.cluster.kube_events import EventSummary
+from cli.cluster.lease_state import LeaseState
+from cli.cluster.unavailable import NOT_QUERIED, Unavailable, list_known
 from cli.explain.layout import Finding
-from cli.explain.service.service_evidence import ServiceEvidence
 from libs.clouds.balancers import InvalidField
 from libs.clouds.hcloud.balancers.annotations import Annotations, ParsedAnnotations, parse_annotations
 from libs.common.contract.instances import BALANCER_PROVIDERS, get_provider
-from libs.common.contract.kube_service import ABANDON_ANNOTATION, LOAD_BALANCER
+from libs.common.contract.kube_service import ABANDON_ANNOTATION, LOAD_BALANCER, KubeService
+from libs.common.contract.node import Node
 from services.cloud.core.balancers.balancer_answers import ABANDON_UNKNOWN
 from services.cloud.core.balancers.balancer_record import (
     BalancerRecord,
@@ -40,6 +43,17 @@ _CONDITION_FIXES: Final[Mapping[str, str]] = {
 _CLASS_IS_FIXED: Final = (
     "The field is immutable: set the type to ClusterIP first, or create the Service again."
 )
+
+
+class ServiceEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """The Service as the API server has it now; other parts may be unavailable."""
+
+    service: KubeService
+    at: datetime
+    accounts: tuple[AccountProcess, ...] | Unavailable
+    events: tuple[EventSummary, ...] | Unavailable = NOT_QUERIED  # newest first
+    nodes: tuple[Node, ...] | Unavailable = NOT_QUERIED
+    lease: LeaseState | Unavailable = NOT_QUERIED  # of the account's process
 
 
 class ServiceExplanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,10 +244,8 @@ def _select_targets(
 ) -> TargetSelection | None:
     if process is None or parsed is None or isinstance(evidence.nodes, Unavailable):
         return None
-    provider, is_readable = (
-        process.provider,
-        "node-selector" not in {each.field.rpartition("/")[2] for each in parsed.invalid},
-    )
+    provider = process.provider
+    is_readable = "node-selector" not in {each.field.rpartition("/")[2] for each in parsed.invalid}
     return select_targets(
         evidence.nodes,
         deleted=(),

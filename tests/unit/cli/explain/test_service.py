@@ -11,8 +11,7 @@ from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.unavailable import Unavailable
 from cli.explain.service.output import format_service_explanation, service_explanation_to_json
-from cli.explain.service.service_evidence import ServiceEvidence
-from cli.explain.service.service_explanation import explain_service
+from cli.explain.service.service_explanation import ServiceEvidence, explain_service
 from libs.common.contract.kube_service import (
     BALANCER_ANNOTATION,
     BALANCER_BLOCKED_CONDITION,
