@@ -24,9 +24,10 @@ class Line(NamedTuple):
     is_unbroken: bool = False  # never wrapped, so that it can be copied from a terminal: a command
 
 
-def print_lines(lines: Iterable[Line], console: Console) -> None:
+def print_lines(lines: Iterable[Line], console: Console | None = None) -> None:
     """Print the lines: wrapped between words on a terminal, one line each in a pipe, for grep."""
     PROGRESS.end()
+    console = console or Console(highlight=False)
     for line in lines:
         text, label = _sanitize(line.text), _sanitize(line.label)
         hanging = len(label) or _CONTINUATION_INDENT
@@ -44,7 +45,7 @@ def print_result(output: str, lines: Iterable[Line], document: Any) -> None:
     if output == "json":
         print_json(document)
     else:
-        print_lines(lines, Console(highlight=False))
+        print_lines(lines)
 
 
 def get_width() -> int:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
 from rich.text import Text
 
 from cli.config.chart_values import check_values_file
@@ -33,10 +32,9 @@ def check_files(
             checked += check_values_file(content, source)
         else:
             checked.append(add_values_file_hint(check_config(content, source)))
-    console = Console(highlight=False)
     if as_text:
         for one in checked:
-            print_lines(format_report(one, differences=differences), console)
+            print_lines(format_report(one, differences=differences))
         for source, reason in unreadable:
             print_error(f"{source}: cannot be read: {reason}")
     else:

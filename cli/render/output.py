@@ -8,7 +8,7 @@ from rich.text import Text
 
 from cli.cluster.described_node import describe_sources
 from cli.cluster.kept_keys import format_kept_key
-from cli.layout import format_names, pluralize
+from cli.layout import blank_line, format_names, pluralize
 from cli.lines import Line
 from cli.render.compiled_config import CompiledConfig
 from cli.render.node_selection import SkippedNode
@@ -20,6 +20,17 @@ from services.labeler.core.rules.effects import EntryResult, RuleResult
 _MARKS: Final = {"+": "green", "-": "red", "~": "yellow"}
 _MOST_NAMES: Final = 8
 _LONGEST: Final = 200
+
+
+def format_previews(
+    previews: Sequence[Preview], skipped: Sequence[SkippedNode], used: CompiledConfig, *, with_summary: bool
+) -> Iterator[Line]:
+    """Yield the lines of all nodes, and the totals of several."""
+    for number, each in enumerate(previews):
+        yield from [blank_line()] if number else []
+        yield from format_preview(each, used)
+    if with_summary:
+        yield from format_summary(previews, skipped)
 
 
 def format_preview(preview: Preview, used: CompiledConfig) -> Iterator[Line]:

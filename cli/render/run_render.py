@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.text import Text
 
 from cli.cluster.kept_keys import NO_MANAGERS
 from cli.command_exit import CommandError
 from cli.layout import format_table
-from cli.lines import Line, print_json, print_lines
+from cli.lines import print_json, print_lines
 from cli.render import output
-from cli.render.compiled_config import CompiledConfig, read_config
+from cli.render.compiled_config import read_config
 from cli.render.facts_file import encode_facts, load_samples
-from cli.render.node_selection import GatheredNodes, NodeSelection, SkippedNode, gather_nodes
+from cli.render.node_selection import GatheredNodes, NodeSelection, gather_nodes
 from cli.render.preview import compare, preview_node
 from libs.common.cloud_config.fact_fields import FIELDS, TalosResource, required_resources
 
@@ -38,12 +37,29 @@ def run_render(
     )
     if save_facts:
         _save_facts(gathered, save_facts)
+    nodes, skipped = gathered.nodes, gathered.skipped
     if old:
-        is_different = _show_comparison(gathered, old, used, as_json=as_json)
+        comparison = compare(nodes, old, used)
+        is_different = bool(comparison.different)
+        if as_json:
+            print_json(output.comparison_to_json(comparison, skipped))
+        else:
+            print_lines(output.format_comparison(comparison))
     else:
-        with_summary = selection.all_nodes or len(gathered.nodes) + len(gathered.skipped) > 1
-        is_different = _show_previews(gathered, used, with_summary=with_summary, as_json=as_json)
-    return is_different, all(each.expected for each in gathered.skipped)
+        now, managers = datetime.now(UTC), gathered.managed_fields
+        previews = [
+            preview_node(each, used, now=now, managed_fields=managers.get(each.name, NO_MANAGERS))
+            for each in nodes
+        ]
+        is_different = any(each.changes for each in previews)
+        if as_json:
+            print_json(output.previews_to_json(previews, skipped, used))
+        else:
+            with_summary = selection.all_nodes or len(nodes) + len(skipped) > 1
+            print_lines(output.format_previews(previews, skipped, used, with_summary=with_summary))
+    if not as_json:
+        print_lines(output.format_skipped(skipped), Console(highlight=False, stderr=True))
+    return is_different, all(each.expected for each in skipped)
 
 
 def print_samples() -> None:
@@ -51,7 +67,7 @@ def print_samples() -> None:
     found = [(platform, node.name, node.facts.platform) for platform, node in load_samples().items()]
     rows = [(platform, name, at.region, at.zone, at.instance_type) for platform, name, at in found]
     header = ("PLATFORM", "NODE", "REGION", "ZONE", "INSTANCE TYPE")
-    print_lines(format_table(header, rows, is_last_column_prose=False), Console(highlight=False))
+    print_lines(format_table(header, rows, is_last_column_prose=False))
 
 
 def _save_facts(gathered: GatheredNodes, path: Path) -> None:
@@ -59,40 +75,3 @@ def _save_facts(gathered: GatheredNodes, path: Path) -> None:
         path.write_bytes(encode_facts(gathered.nodes))
     except OSError as error:
         raise CommandError(f"{path}: cannot be written: {error.strerror or error}") from None
-
-
-def _show_previews(
-    gathered: GatheredNodes, used: CompiledConfig, *, with_summary: bool, as_json: bool
-) -> bool:
-    now = datetime.now(UTC)
-    console = Console(highlight=False)
-    previews = [
-        preview_node(node, used, now=now, managed_fields=gathered.managed_fields.get(node.name, NO_MANAGERS))
-        for node in gathered.nodes
-    ]
-    if as_json:
-        print_json(output.previews_to_json(previews, gathered.skipped, used))
-    else:
-        for number, each in enumerate(previews):
-            print_lines([Line(0, Text())] if number else [], console)
-            print_lines(output.format_preview(each, used), console)
-        _print_skipped(gathered.skipped)
-        if with_summary:
-            print_lines(output.format_summary(previews, gathered.skipped), console)
-    return any(each.changes for each in previews)
-
-
-def _show_comparison(
-    gathered: GatheredNodes, old: CompiledConfig, new: CompiledConfig, *, as_json: bool
-) -> bool:
-    comparison = compare(gathered.nodes, old, new)
-    if as_json:
-        print_json(output.comparison_to_json(comparison, gathered.skipped))
-    else:
-        print_lines(output.format_comparison(comparison), Console(highlight=False))
-        _print_skipped(gathered.skipped)
-    return bool(comparison.different)
-
-
-def _print_skipped(skipped: tuple[SkippedNode, ...]) -> None:
-    print_lines(output.format_skipped(skipped), Console(highlight=False, stderr=True))

@@ -30,6 +30,7 @@ _OURS: Final = "Approved by TalosCloudControllerManager"
 _BY_HAND: Final = ("KubectlApprove",)
 _MANAGER: Final = "kube-controller-manager"
 _BALANCERS_ENABLED: Final = "HCLOUD_LOAD_BALANCERS_ENABLED"  # in the environment of hcloud-ccm
+_WITHOUT_CLASS: Final = "without a class"
 _SLACK: Final = timedelta(seconds=45)
 _POD_CIDRS: Final = (
     "talosctl --nodes CONTROL_PLANES patch machineconfig --patch @deploy/talos/pod-cidrs-patch.yaml"
@@ -86,7 +87,7 @@ def allocates_pod_cidrs(container: Container) -> bool:
 
 def check_cloud_controllers(seen: InstallationSnapshot) -> Check:
     """Check that no other cloud controller removes the taint, labels Nodes or deletes them."""
-    found = [*_check_lease_holder(seen), *_find_duplicate_installations(seen), *_find_other_managers(seen)]
+    found = [*_check_lease_holder(seen), *_find_other_managers(seen)]
     yield from found
     if found:
         return ""
@@ -103,19 +104,23 @@ def check_cloud_controllers(seen: InstallationSnapshot) -> Check:
 
 def check_load_balancers(seen: InstallationSnapshot) -> Check:
     """Check that only one controller has the Services of a class, and those without one."""
-    accounts = [each for each in list_accounts(seen.workloads) if each.is_switched_on]
-    accounts = [each for each in accounts if each.account.load_balancer_class or each.account.is_default]
-    if not accounts:
+    owners: dict[str, list[AccountProcess]] = {}  # by the Services that they have, in words
+    for each in list_accounts(seen.workloads):
+        if each.is_switched_on and each.account.load_balancer_class:
+            owners.setdefault(f"of class {each.account.load_balancer_class}", []).append(each)
+        if each.is_switched_on and each.account.is_default:
+            owners.setdefault(_WITHOUT_CLASS, []).append(each)
+    if not owners:
         return "no account makes load balancers; another controller may"
-    defaults = [each for each in accounts if each.account.is_default]
-    for name, having in _group_accounts(accounts).items():
+    for services, having in owners.items():
         if len(having) > 1:
-            owners = format_names(f"{each.account.name} in {each.workload}" for each in having)
+            names = format_names(f"{each.account.name} in {each.workload}" for each in having)
             yield Finding.wrong(
-                f"several accounts have the Services {name}: {owners}",
+                f"several accounts have the Services {services}: {names}",
                 "leave them to one account (loadBalancers in the chart value clouds)",
             )
-    ours = {each.workload for each in accounts}
+    accounts = [each for having in owners.values() for each in having]
+    defaults, ours = owners.get(_WITHOUT_CLASS, []), {each.workload for each in accounts}
     for workload in seen.workloads if defaults else ():
         if str(workload) not in ours and any(map(_makes_load_balancers, workload.pod.containers)):
             yield Finding.wrong(
@@ -128,17 +133,6 @@ def check_load_balancers(seen: InstallationSnapshot) -> Check:
     yield from _report_other_installations(seen)
     names = format_names({each.account.name for each in accounts})
     return f"no other controller found that makes load balancers of the Services of {names}"
-
-
-def _group_accounts(accounts: list[AccountProcess]) -> dict[str, list[AccountProcess]]:
-    """Return the accounts by the Services that they have, in words."""
-    found: dict[str, list[AccountProcess]] = {}
-    for each in accounts:
-        if each.account.load_balancer_class:
-            found.setdefault(f"of class {each.account.load_balancer_class}", []).append(each)
-        if each.account.is_default:
-            found.setdefault("without a class", []).append(each)
-    return found
 
 
 def _makes_load_balancers(container: Container) -> bool:
@@ -177,8 +171,7 @@ def _check_lease_holder(seen: InstallationSnapshot) -> Iterator[Finding]:
         )
         return
     host = holder.partition("_")[0]
-    hosts = {pod.name for pod in seen.pods} | {pod.spec.node_name for pod in _list_own_pods(seen, seen.pods)}
-    if host in hosts:
+    if host in _list_hosts(seen, seen.pods):
         return
     if not seen.lease.is_held(seen.at):
         yield Finding.unknown(
@@ -194,10 +187,11 @@ def _check_lease_holder(seen: InstallationSnapshot) -> Iterator[Finding]:
         )
 
 
-def _list_own_pods(seen: InstallationSnapshot, pods: tuple[Pod, ...]) -> list[Pod]:
-    """Return own pods on the host network: the host name of such a pod is that of its node."""
-    names = tuple(f"{process.workload.name}-" for process in seen.installation.processes)
-    return [pod for pod in pods if pod.spec.host_network and pod.name.startswith(names)]
+def _list_hosts(seen: InstallationSnapshot, pods: tuple[Pod, ...]) -> set[str]:
+    """Return the host names of the pods; that of an own pod on the host network is its node's."""
+    own = tuple(f"{process.workload.name}-" for process in seen.installation.processes)
+    nodes = {pod.spec.node_name for pod in pods if pod.spec.host_network and pod.name.startswith(own)}
+    return nodes | {pod.name for pod in pods}
 
 
 def _find_watcher(seen: InstallationSnapshot) -> str:
@@ -205,19 +199,15 @@ def _find_watcher(seen: InstallationSnapshot) -> str:
     return f"{process.workload.kind.lower()}/{process.workload.name}" if process else "deployment/watcher"
 
 
-def _find_duplicate_installations(seen: InstallationSnapshot) -> Iterator[Finding]:
-    here = seen.installation
+def _find_other_managers(seen: InstallationSnapshot) -> Iterator[Finding]:
     for other in seen.others:
-        if other.lease == here.lease:
+        if other.lease == seen.installation.lease:
             yield Finding.wrong(
                 f"a second installation, release {other.release} in {other.namespace}, uses the same Lease: "
                 "one of the two is inactive",
                 "remove one of them, or configure another Lease and disjoint ownership (docs/ownership.md):",
                 f"helm uninstall --namespace {other.namespace} {other.release}",
             )
-
-
-def _find_other_managers(seen: InstallationSnapshot) -> Iterator[Finding]:
     ours = {(w.namespace, w.name) for i in (seen.installation, *seen.others) for w in i.workloads}
     shared = seen.get_ownership(CLOUD_NODE) != Ownership()
     for workload in seen.workloads:
@@ -230,14 +220,25 @@ def _find_other_managers(seen: InstallationSnapshot) -> Iterator[Finding]:
                 "remove it (docs/migrate.md describes the migration and the way back):",
                 _format_delete_command(workload),
             )
-        elif any(_is_cloud_manager(each) for each in workload.pod.containers) and not shared:
+        elif any(map(_is_cloud_manager, workload.pod.containers)) and not shared:
             yield Finding.wrong(
                 f"{workload} is another cloud controller manager, and `ownership` is not configured",
                 "configure `ownership` in the --cloud-config file (docs/ownership.md), or remove the other "
                 "one:",
                 _format_delete_command(workload),
             )
-    yield from _find_other_leases(seen, shared=shared)
+    # A static pod or a process outside the cluster shows only by its Lease.
+    leases = seen.upstream_leases
+    for lease in () if shared or isinstance(leases, Unavailable) else leases:
+        if lease.is_held(seen.at, slack=_SLACK):
+            namespace, _, name = lease.lease_name.partition("/")
+            yield Finding.wrong(
+                f"Lease {lease.lease_name} is held by {lease.holder}: another cloud controller manager "
+                "leads beside this one",
+                "configure `ownership` in the --cloud-config file (docs/ownership.md), or remove the other "
+                "one; see the holder:",
+                f"kubectl --namespace {namespace} get lease {name} --output yaml",
+            )
 
 
 def _is_cloud_manager(container: Container) -> bool:
@@ -249,22 +250,6 @@ def _is_cloud_manager(container: Container) -> bool:
 def _get_program(container: Container) -> str:
     image = container.image.partition("@")[0].rpartition("/")[2].partition(":")[0]
     return " ".join((image, *(word.rpartition("/")[2] for word in container.command[:1])))
-
-
-def _find_other_leases(seen: InstallationSnapshot, *, shared: bool) -> Iterator[Finding]:
-    """Yield other leaders. A static pod or a process outside the cluster shows only by its Lease."""
-    if isinstance(seen.upstream_leases, Unavailable) or shared:
-        return
-    for lease in seen.upstream_leases:
-        if lease.is_held(seen.at, slack=_SLACK):
-            namespace, _, name = lease.lease_name.partition("/")
-            yield Finding.wrong(
-                f"Lease {lease.lease_name} is held by {lease.holder}: another cloud controller manager "
-                "leads beside this one",
-                "configure `ownership` in the --cloud-config file (docs/ownership.md), or remove the other "
-                "one; see the holder:",
-                f"kubectl --namespace {namespace} get lease {name} --output yaml",
-            )
 
 
 def check_approvers(seen: InstallationSnapshot) -> Check:

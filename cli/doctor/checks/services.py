@@ -1,12 +1,12 @@
 """Whether the services run, have one version, and are admitted by the namespace. Pure."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
-from cli.cluster.kube_objects import COMPONENT, INSTANCE, Workload
+from cli.cluster.kube_objects import Workload
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable
 from cli.doctor.findings import Check, Finding
@@ -78,7 +78,8 @@ def _report_unready(seen: InstallationSnapshot, workload: Workload) -> Finding:
         return Finding.wrong(
             f"{head}; the reason is unknown: {seen.pods.explanation}", seen.pods.fix, *seen.pods.commands
         )
-    pods = [pod for pod in select_pods(workload, seen.pods) if not pod.has_condition("Ready")]
+    own = (pod for pod in seen.pods if pod.name.startswith(f"{workload.name}-"))
+    pods = [pod for pod in own if not pod.has_condition("Ready")]
     if not pods:
         return Finding.wrong(
             f"{head}, and the other pods were not created",
@@ -91,18 +92,6 @@ def _report_unready(seen: InstallationSnapshot, workload: Workload) -> Finding:
         text.fix,
         text.command.format(**given, kubectl=kubectl),
     )
-
-
-def select_pods(workload: Workload, pods: Sequence[Pod]) -> list[Pod]:
-    """Return the pods of the workload: the same release and component."""
-    labels = workload.metadata.labels
-    same = (INSTANCE, COMPONENT)
-    return [
-        pod
-        for pod in pods
-        if all(pod.metadata.labels.get(key, "") == labels.get(key, "") for key in same)
-        and pod.name.startswith(f"{workload.name}-")
-    ]
 
 
 class _PodText(msgspec.Struct, frozen=True):

@@ -20,7 +20,6 @@ from cli.cluster.kube_reader import ClusterUnavailable
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import PARTS
 from cli.cluster.unavailable import NOT_QUERIED, Unavailable
-from cli.doctor.checks.services import select_pods
 from cli.doctor.command import CHECK_NAMES
 from cli.doctor.diagnosis import diagnose, list_parts
 from cli.doctor.findings import FindingState, find_worst_state, format_diagnosis
@@ -37,7 +36,6 @@ from tests.doctor_cases import (
     IMAGE,
     PREFIX,
     make_installation,
-    make_pod,
     make_probe,
     make_snapshot,
     make_workload,
@@ -164,10 +162,6 @@ def test_what_is_applied_again_keeps_the_image_that_runs():
     assert f'"{unedited}"' in (ROOT / "deploy/k8s/manifests/cloud-controller-manager.yml").read_text(), (
         "the file has it"
     )
-
-
-def test_a_workloads_pods_are_those_of_its_own_component():
-    assert select_pods(make_workload("csr"), [make_pod("csr"), make_pod("labeler")]) == [make_pod("csr")]
 
 
 @pytest.mark.parametrize(
