@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -43,21 +43,16 @@ async def run_demo(options: DemoOptions, console: Console) -> bool:
         PROGRESS.end()
         console.print(Text("Starting a cluster on this machine", style="bold"))
 
-        def print_step(what: str, took: float) -> None:
-            view.print_step(console, what, took)
-
         # Seconds pass until the services are ready: on a terminal, something moves meanwhile.
         spinner = stack.enter_context(console.status("starting the next component"))
-        async with start_cluster(run_dir, options, print_step) as parts, asyncio.TaskGroup() as group:
+        reporting = start_cluster(run_dir, options, lambda *step: console.print(view.render_step(*step)))
+        async with reporting as parts, asyncio.TaskGroup() as group:
             spinner.stop()
             deaths = group.create_task(parts.services.wait_for_exit())
             all_well, shown = await _join_nodes(options, parts, console)
             if options.exit_when_ready:
-                console.print()
-                console.print(
-                    view.render_commands("Try next", suggest_next_runs(options, all_ready=all_well)),
-                    soft_wrap=True,
-                )
+                runs = suggest_next_runs(options, all_ready=all_well)
+                _print_sections(console, view.render_commands("Try next", runs), soft_wrap=True)
             else:
                 await _keep_running(options, parts, console, run_dir, shown)
             deaths.cancel()
@@ -97,23 +92,21 @@ async def _join_nodes(options: DemoOptions, parts: DemoCluster, console: Console
         values = format_rule_values(keys, nodes) or await count_matches(
             options.cloud_config, parts.api_server.kubeconfig(), parts.machines.write_talosconfig()
         )
-        console.print()
-        console.print(view.render_list("Results of the rules", values), soft_wrap=True)
+        _print_sections(console, view.render_list("Results of the rules", values), soft_wrap=True)
     return progress.are_all_ready and not progress.without_certificate, example.name
 
 
 async def _join_all(parts: DemoCluster, machines: list[SimMachineFacts]) -> None:
+    async def join(machine: SimMachineFacts) -> None:
+        await parts.kubelets.join(make_kubelet(machine))
+        if machine.control_plane:  # Talos labels the Node: a kubelet may not
+            labels = {"metadata": {"labels": {CONTROL_PLANE_LABEL: ""}}}
+            path = f"/api/v1/nodes/{machine.name}"
+            await parts.kubelets.request("PATCH", path, body=labels, content_type=MERGE)
+
     async with asyncio.TaskGroup() as group:
         for machine in machines:
-            group.create_task(_join(parts, machine))
-
-
-async def _join(parts: DemoCluster, machine: SimMachineFacts) -> None:
-    await parts.kubelets.join(make_kubelet(machine))
-    if machine.control_plane:  # Talos labels the Node: a kubelet may not
-        labels = {"metadata": {"labels": {CONTROL_PLANE_LABEL: ""}}}
-        path = f"/api/v1/nodes/{machine.name}"
-        await parts.kubelets.request("PATCH", path, body=labels, content_type=MERGE)
+            group.create_task(join(machine))
 
 
 async def _request_certificates(
@@ -172,21 +165,21 @@ async def _print_result(
     parts: DemoCluster, progress: DemoProgress, console: Console, example: SimMachineFacts
 ) -> None:
     """Print the summary and the changes of one node, then the nodes that are stuck."""
-    console.print()
-    console.print(view.render_summary(progress))
+    _print_sections(console, view.render_summary(progress))
     if example.name in progress.ready_names:
         kubelet = make_kubelet(example)
         before = build_registered_node(kubelet, datetime.now(UTC))  # as the kubelet registered it
         after = (await parts.kubelets.request("GET", f"/api/v1/nodes/{kubelet.name}")).body
         changes = diff_nodes(msgspec.convert(before, Node), msgspec.convert(after, Node))
+        _print_sections(console, view.render_node_changes(kubelet.name, changes))
+    _print_sections(console, *view.render_problems(progress))
+
+
+def _print_sections(console: Console, *sections: RenderableType, soft_wrap: bool = False) -> None:
+    """Print each section below an empty line."""
+    for section in sections:
         console.print()
-        console.print(view.render_node_changes(kubelet.name, changes))
-    if stuck := [node for node in progress if not node.is_settled]:
-        console.print()
-        console.print(view.render_problems(stuck))
-    if progress.without_certificate:
-        console.print()
-        console.print(view.render_missing_certificates(progress.without_certificate))
+        console.print(section, soft_wrap=soft_wrap)
 
 
 async def _keep_running(
@@ -194,9 +187,9 @@ async def _keep_running(
 ) -> None:
     """Keep the cluster for manual inspection until Ctrl-C, and print each reload of --cloud-config."""
     write_environment(options, parts, run_dir)
-    console.print()
     heading = "The cluster runs until Ctrl-C. In another terminal, run the first line, then any other"
-    console.print(view.render_commands(heading, list_commands(options, parts, run_dir, node)), soft_wrap=True)
+    commands = list_commands(options, parts, run_dir, node)
+    _print_sections(console, view.render_commands(heading, commands), soft_wrap=True)
     told_to_end = asyncio.Event()
     # From here on, Ctrl-C is the announced end and does not change the exit status.
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, told_to_end.set)

@@ -1,10 +1,10 @@
 """The output of the demo: a live table on a terminal, lines in a pipe, and a summary."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -140,16 +140,13 @@ def render_commands(heading: str, rows: Sequence[tuple[str, str]]) -> Renderable
     return render_list(heading, [f"{left:<{width}}  {right}" for left, right in rows])
 
 
-def render_problems(nodes: Sequence[NodeProgress]) -> RenderableType:
-    """Return the nodes that are not ready, with the reason."""
-    rows = [(node.name, node.state, node.why_not_ready) for node in nodes]
-    return _render_reasons(("NOT READY", "STATE", "WHY"), rows)
-
-
-def render_missing_certificates(nodes: Sequence[NodeProgress]) -> RenderableType:
-    """Return the nodes without the requested certificate, with the reason."""
-    rows = [(node.name, node.certificate_trouble or "timeout") for node in nodes]
-    return _render_reasons(("NO CERTIFICATE", "WHY"), rows)
+def render_problems(progress: DemoProgress) -> Iterator[RenderableType]:
+    """Yield the nodes that are not ready, and those without the requested certificate, with the reason."""
+    if stuck := [(node.name, node.state, node.why_not_ready) for node in progress if not node.is_settled]:
+        yield _render_reasons(("NOT READY", "STATE", "WHY"), stuck)
+    without = [(node.name, node.certificate_trouble or "timeout") for node in progress.without_certificate]
+    if without:
+        yield _render_reasons(("NO CERTIFICATE", "WHY"), without)
 
 
 def _render_reasons(header: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
@@ -162,9 +159,9 @@ def _render_reasons(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Ren
     return Group(table, Text(f"... and {hidden} more")) if hidden > 0 else table
 
 
-def print_step(console: Console, what: str, seconds: float) -> None:
-    """Print one finished step of the start."""
-    console.print(Text.assemble(("  ✓ ", "green"), f"{what:<52}", (f"{seconds:5.1f} s", "dim")))
+def render_step(what: str, seconds: float) -> RenderableType:
+    """Return one finished step of the start."""
+    return Text.assemble(("  ✓ ", "green"), f"{what:<52}", (f"{seconds:5.1f} s", "dim"))
 
 
 def _format_milliseconds(seconds: float | None) -> str:
