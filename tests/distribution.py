@@ -28,7 +28,6 @@ _LONGEST: Final = (
     "integration/test_balancer_conformance",
     "integration/test_telemetry_run",
     "integration/test_process",
-    "integration/test_doctor",
     "integration/test_main_job",
     "integration/test_health_flood",
     "integration/hostile/test_hostile_service",

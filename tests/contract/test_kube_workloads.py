@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from cli.cluster.kube_reader import get_object
@@ -14,7 +15,9 @@ from cli.doctor.required_permissions import AccessReview
 from libs.common.contract.node import ApiObject
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError, NotFound
+from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.kube.pod_exec import exec_in_pod
+from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelets import MERGE, STRATEGIC, KubeletFleet
 from tests.bus_actors import wait_until
 
@@ -183,6 +186,19 @@ async def test_a_review_of_another_user_follows_the_bindings_of_that_user(admin:
         for plural in ("roles", "rolebindings"):
             await admin.request("DELETE", f"{ROLES}/{plural}/described")
     assert not before.is_allowed
+
+
+@pytest.mark.real_only
+async def test_a_service_account_that_may_not_review_others_reviews_itself(api_server: ControlPlane):
+    user = f"system:serviceaccount:{NAMESPACE}:{REVIEW.service_account}"
+    other = msgspec.structs.replace(REVIEW, service_account="another")
+    own = KubeApi(load_kube_config(api_server.kubeconfig(user), {}), user_agent="talos-ccm/test")
+    try:
+        mine, theirs = await review_access(own, NAMESPACE, [REVIEW, other])
+    finally:
+        await own.close()
+    assert (mine.is_allowed, mine.error) == (False, "")
+    assert "create subjectaccessreviews" in theirs.error
 
 
 @pytest.mark.real_only

@@ -7,17 +7,14 @@ from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from aiohttp import web
 
 from cli.cluster.kube_reader import get_bytes, get_or_absent, get_or_unavailable, list_all, read_clock
 from cli.cluster.pods import ContainerState, ContainerStatus, WaitingState
 from cli.cluster.unavailable import AbsentObject, RemoteClock, Unavailable
-from cli.doctor.access_reviews import review_access
 from cli.doctor.kubelet_queries import query_serving_certificates, read_unready_pods
 from cli.doctor.read_installation import list_visible_workloads
-from cli.doctor.required_permissions import list_access_reviews
 from cli.doctor.snapshot import CredentialProbe, UnreadyPods
 from cli.inside.talos_credential import TalosCredentialReport
 from cli.inside.talos_probe import probe_credential
@@ -29,7 +26,6 @@ from tests.builders import make_node
 from tests.doctor_cases import (
     PREFIX,
     format_observations,
-    make_installation,
     make_pod,
     make_remote_clock,
     make_snapshot,
@@ -151,25 +147,6 @@ async def test_the_last_line_is_that_of_the_run_that_crashed(loopback: LoopbackS
     assert found == UnreadyPods(last_lines={f"{PREFIX}-labeler-0": "no such flag"})
     query = loopback.requests[-1].query
     assert (query["container"], query["previous"], query["tailLines"]) == ("labeler", "true", "1")
-
-
-async def test_who_may_not_ask_about_others_asks_about_itself(loopback: LoopbackServer, kube: KubeApi):
-    me = f"system:serviceaccount:kube-system:{PREFIX}-watcher"
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        kind = request.path.rpartition("/")[2]
-        if kind == "subjectaccessreviews":
-            return refusal(403)
-        if kind == "selfsubjectreviews":
-            return web.json_response({"status": {"userInfo": {"username": me}}}, status=201)
-        asked = msgspec.json.decode(await request.read())["spec"]["resourceAttributes"]
-        return web.json_response({"status": {"allowed": asked["resource"] == "nodes"}}, status=201)
-
-    loopback.answer = answer
-    reviewed = await review_access(kube, "kube-system", list_access_reviews(make_installation()))
-    own = {one.service_account for one in reviewed if not one.error}
-    assert own == {f"{PREFIX}-watcher"}
-    assert {one.resource for one in reviewed if one.is_allowed} == {"nodes"}
 
 
 async def test_a_kubelet_that_hangs_keeps_no_other_from_answering(tmp_path: Path):
