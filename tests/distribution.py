@@ -22,7 +22,7 @@ _LONGEST: Final = (
     "integration/test_nats_cluster",
     "integration/test_migration",
     "integration/test_csr_hostile",
-    "integration/test_status",
+    "integration/test_installation",
     "integration/test_ownership",
     "integration/test_stuck_nodes",
     "integration/test_balancer_conformance",

@@ -87,6 +87,7 @@ async def test_the_last_words_about_an_object_are_seen_and_who_leads(
     assert found.stream.stream_id == watcher.stream_id
     assert found.stream.max_bytes == MAX_BYTES
     assert found.stream.messages == 3
+    assert {each.name for each in found.certificates} == {"nats-server", "nats-authority"}
 
 
 async def test_what_each_account_of_a_cloud_says_of_a_node_is_seen(
