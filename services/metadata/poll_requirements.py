@@ -3,11 +3,7 @@
 import logging
 
 from libs.common.cloud_config.document import CloudConfigError
-from libs.common.cloud_config.fact_fields import (
-    required_resources,
-    required_resources_of_pools,
-    requires_system,
-)
+from libs.common.cloud_config.fact_fields import required_resources, requires_system
 from libs.common.cloud_config.model import CloudConfig
 from libs.talos.resources import Part
 from services.metadata.settings import MetadataSettings
@@ -50,7 +46,6 @@ class PollRequirements:
         )
 
     def _select_needed_parts(self, config: CloudConfig) -> frozenset[Part]:
-        needed: frozenset[Part] = required_resources(config.rules)
-        if self._serves_ipam:
-            needed |= required_resources_of_pools(config.pools) | {"RouteStatus"}
-        return needed
+        if not self._serves_ipam:
+            return required_resources(config.rules)
+        return required_resources(config.rules, config.pools) | {"RouteStatus"}

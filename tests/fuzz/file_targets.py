@@ -10,7 +10,6 @@ from libs.common.cloud_config.document import CloudConfigError, parse_cloud_conf
 from libs.common.cloud_config.fact_fields import (
     list_queried_fields,
     required_resources,
-    required_resources_of_pools,
 )
 from libs.common.cloud_config.selectors import match_selector
 from libs.common.kube.kube_config import KubeConfigError
@@ -55,8 +54,7 @@ def _yaml(data: bytes) -> None:
 
 def _cloud_config(data: bytes) -> None:
     config = parse_cloud_config(data, "f")
-    required_resources(config.rules)
-    required_resources_of_pools(config.pools)
+    required_resources(config.rules, config.pools)
     for pool in config.pools:
         assert match_selector(pool.selector, {}).reason
     for rule in config.rules:

@@ -4,7 +4,7 @@ Names and spellings of the reference are those of Talos's PlatformMetadataSpec a
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -201,24 +201,21 @@ def list_queried_fields(rule: Rule) -> tuple[FactField, ...]:
     return tuple({field.name: field for field in found}.values())
 
 
-def required_resources(rules: Iterable[Rule]) -> frozenset[TalosResource]:
-    """Return the additional resources that metadata must query to evaluate these rules."""
-    return frozenset(
-        field.resource for rule in rules for field in list_queried_fields(rule) if field.resource
-    )
+def required_resources(rules: Iterable[Rule], pools: Iterable[Pool] = ()) -> frozenset[TalosResource]:
+    """Return the additional resources that metadata must query to evaluate these rules and pools."""
+    return frozenset(field.resource for field in _queried_fields(rules, pools) if field.resource)
 
 
 def requires_system(rules: Iterable[Rule], pools: Iterable[Pool]) -> bool:
     """Return whether metadata must query SystemInformation to evaluate these rules and pools."""
-    of_rules = any(field.is_system for rule in rules for field in list_queried_fields(rule))
-    return of_rules or any(field.is_system for pool in pools for field in _fields_in(pool.selector))
+    return any(field.is_system for field in _queried_fields(rules, pools))
 
 
-def required_resources_of_pools(pools: Iterable[Pool]) -> frozenset[TalosResource]:
-    """Return the additional resources that metadata must query to evaluate these pools."""
-    return frozenset(
-        field.resource for pool in pools for field in _fields_in(pool.selector) if field.resource
-    )
+def _queried_fields(rules: Iterable[Rule], pools: Iterable[Pool]) -> Iterator[FactField]:
+    for rule in rules:
+        yield from list_queried_fields(rule)
+    for pool in pools:
+        yield from _fields_in(pool.selector)
 
 
 def _fields_in(selector: Iterable[NodeSelectorTerm]) -> list[FactField]:

@@ -1,7 +1,7 @@
 """Evaluates selectors and their patterns (RE2), with the reason in words. Edge cases follow the reference."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -151,53 +151,30 @@ def _judge(
         return MatchResult(
             is_match=False, reason=f"{whose} has no {key}, so {requirement.operator} is not met"
         )
-    return _BY_VALUE[requirement.operator](key, text, requirement.values)
+    return _compare_value(requirement.operator, key, text, requirement.values)
 
 
-def _in(key: str, text: str, values: tuple[str, ...]) -> MatchResult:
-    found = text in values
+def _compare_value(operator: Operator, key: str, text: str, values: tuple[str, ...]) -> MatchResult:
     why = f"{key} is {_quoted(text)}"
-    return MatchResult(is_match=found, reason=why if found else f"{why}, not {_one_of(values)}")
-
-
-def _not_in(key: str, text: str, values: tuple[str, ...]) -> MatchResult:
-    found = text in values
-    why = f"{key} is {_quoted(text)}"
-    rest = "which NotIn excludes" if found else f"not {_one_of(values)}"
-    return MatchResult(is_match=not found, reason=f"{why}, {rest}")
-
-
-def _greater(key: str, text: str, values: tuple[str, ...]) -> MatchResult:
-    return _compare(key, text, values[0], lambda number, bound: number > bound, "greater")
-
-
-def _less(key: str, text: str, values: tuple[str, ...]) -> MatchResult:
-    return _compare(key, text, values[0], lambda number, bound: number < bound, "less")
-
-
-def _compare(key: str, text: str, bound: str, holds: Callable[[int, int], bool], word: str) -> MatchResult:
-    number, limit = parse_go_integer(text), parse_go_integer(bound)
-    if number is None or limit is None:
-        return MatchResult(is_match=False, reason=f"{key} is {_quoted(text)}, which is not an integer")
-    held = holds(number, limit)
-    return MatchResult(
-        is_match=held, reason=f"{key} is {number}, {'' if held else 'not '}{word} than {limit}"
-    )
-
-
-def _found(key: str, text: str, values: tuple[str, ...]) -> MatchResult:
-    found = pattern_matches(values[0], text)
-    verb = "matches" if found else "does not match"
-    return MatchResult(is_match=found, reason=f"{key} is {_quoted(text)}, which {verb} {_shown(values[0])}")
-
-
-_BY_VALUE: Final[dict[Operator, Callable[[str, str, tuple[str, ...]], MatchResult]]] = {
-    "In": _in,
-    "NotIn": _not_in,
-    "Gt": _greater,
-    "Lt": _less,
-    "Regexp": _found,
-}
+    match operator:
+        case "In":
+            found = text in values
+            return MatchResult(is_match=found, reason=why if found else f"{why}, not {_one_of(values)}")
+        case "NotIn":
+            found = text in values
+            rest = "which NotIn excludes" if found else f"not {_one_of(values)}"
+            return MatchResult(is_match=not found, reason=f"{why}, {rest}")
+        case "Regexp":
+            found = pattern_matches(values[0], text)
+            verb = "matches" if found else "does not match"
+            return MatchResult(is_match=found, reason=f"{why}, which {verb} {_shown(values[0])}")
+        case _:
+            number, limit = parse_go_integer(text), parse_go_integer(values[0])
+            if number is None or limit is None:
+                return MatchResult(is_match=False, reason=f"{why}, which is not an integer")
+            held = number > limit if operator == "Gt" else number < limit
+            comparison = f"{'' if held else 'not '}{'greater' if operator == 'Gt' else 'less'}"
+            return MatchResult(is_match=held, reason=f"{key} is {number}, {comparison} than {limit}")
 
 
 def _one_of(values: tuple[str, ...]) -> str:

@@ -326,6 +326,7 @@ class DeadLetter(
 
 # ---- all events
 
+ExistingObject = NodeObserved | CsrObserved | KubeServiceObserved
 ObservedNode = NodeObserved | NodeGone
 EnrichedNode = NodeEnriched | NodeUnreachable | EnrichedNodeGone
 ObservedCsr = CsrObserved | CsrGone
@@ -349,8 +350,8 @@ Event = (
 )
 
 
-def build_deletion(event: Event) -> Event | None:
-    """Return the deletion of the object that an event reports; None if it reports no object."""
+def build_gone(event: ExistingObject) -> NodeGone | CsrGone | KubeServiceGone:
+    """Return the deletion of an observed object, in the order of that observation."""
     match event:
         case NodeObserved(stream_id=stream_id, order=order, node=node, observed_at=at):
             return NodeGone(stream_id=stream_id, order=order, name=node.name, uid=node.uid, observed_at=at)
@@ -365,6 +366,13 @@ def build_deletion(event: Event) -> Event | None:
                 uid=service.uid,
                 observed_at=at,
             )
+
+
+def build_deletion(event: Event) -> Event | None:
+    """Return the deletion of the object that an event reports; None if it reports no object."""
+    match event:
+        case NodeObserved() | CsrObserved() | KubeServiceObserved():
+            return build_gone(event)
         case (
             NodeEnriched(stream_id=stream_id, observed_sequence=sequence, node=node)
             | NodeUnreachable(stream_id=stream_id, observed_sequence=sequence, node=node)

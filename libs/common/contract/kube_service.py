@@ -127,15 +127,5 @@ def trim_kube_service(service: KubeService) -> KubeService:
     return msgspec.structs.replace(service, metadata=metadata)
 
 
-def is_same_kube_service(one: KubeService, other: KubeService) -> bool:
-    """Return whether two published Services are equal, apart from their resourceVersion."""
-    return _without_version(one) == _without_version(other)
-
-
-def _without_version(service: KubeService) -> KubeService:
-    metadata = msgspec.structs.replace(service.metadata, resource_version="")
-    return msgspec.structs.replace(service, metadata=metadata)
-
-
 def _digest(value: str) -> str:
     return f"sha256:{hashlib.sha256(value.encode(errors='surrogatepass')).hexdigest()}"

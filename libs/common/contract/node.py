@@ -77,6 +77,12 @@ class ApiObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return parse_resource_version(self.metadata.resource_version)
 
 
+def is_same_object(one: ApiObject, other: ApiObject) -> bool:
+    """Return whether two published objects are equal, apart from their resourceVersion."""
+    metadata = replace(one.metadata, resource_version=other.metadata.resource_version)
+    return replace(one, metadata=metadata) == other
+
+
 class Taint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """One element of spec.taints; `time_added` is text, because a JSON Patch `test` compares it."""
 
@@ -178,7 +184,7 @@ def parse_resource_version(resource_version: str) -> int:
 def trim_node(node: Node) -> Node:
     """Return the Node for publishing, without unused conditions and without unused or too long annotations.
 
-    Heartbeats change nothing in the result. `is_same_node` compares two results to detect a change.
+    Heartbeats change nothing in the result. `is_same_object` compares two results to detect a change.
     """
     metadata = node.metadata
     annotations = {
@@ -188,20 +194,11 @@ def trim_node(node: Node) -> Node:
         and key not in _IGNORED_ANNOTATIONS
     }
     conditions = tuple(c for c in node.status.conditions if c.type in _CONDITIONS_READ)
-    return msgspec.structs.replace(
+    return replace(
         node,
-        metadata=msgspec.structs.replace(metadata, annotations=annotations),
-        status=msgspec.structs.replace(node.status, conditions=conditions),
+        metadata=replace(metadata, annotations=annotations),
+        status=replace(node.status, conditions=conditions),
     )
-
-
-def is_same_node(one: Node, other: Node) -> bool:
-    """Return whether two published Nodes are equal, apart from their resourceVersion."""
-    return _without_version(one) == _without_version(other)
-
-
-def _without_version(node: Node) -> Node:
-    return msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, resource_version=""))
 
 
 def share_equal_parts(node: Node, other: Node) -> Node:
@@ -212,15 +209,15 @@ def share_equal_parts(node: Node, other: Node) -> Node:
     if node is other or node == other:
         return other
     own, others = node.metadata, other.metadata
-    return msgspec.structs.replace(
+    return replace(
         node,
-        metadata=msgspec.structs.replace(
+        metadata=replace(
             own,
             labels=_select(own.labels, others.labels),
             annotations=_select(own.annotations, others.annotations),
         ),
         spec=_select(node.spec, other.spec),
-        status=msgspec.structs.replace(
+        status=replace(
             node.status,
             addresses=_select(node.status.addresses, other.status.addresses),
             conditions=_select(node.status.conditions, other.status.conditions),
@@ -263,7 +260,7 @@ def has_same_planned_fields(one: Node, other: Node) -> bool:
     """
     if one is other:
         return True
-    return is_same_node(_keep_planned_fields(one), _keep_planned_fields(other))
+    return is_same_object(_keep_planned_fields(one), _keep_planned_fields(other))
 
 
 def _keep_planned_fields(node: Node) -> Node:

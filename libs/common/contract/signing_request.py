@@ -107,13 +107,3 @@ def trim_signing_request(request: SigningRequest) -> SigningRequest:
             status, certificate="", issued=status.issued or bool(status.certificate)
         ),
     )
-
-
-def is_same_request(one: SigningRequest, other: SigningRequest) -> bool:
-    """Return whether two published requests are equal, apart from their resourceVersion."""
-    return _without_version(one) == _without_version(other)
-
-
-def _without_version(request: SigningRequest) -> SigningRequest:
-    metadata = msgspec.structs.replace(request.metadata, resource_version="")
-    return msgspec.structs.replace(request, metadata=metadata)

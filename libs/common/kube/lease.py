@@ -70,12 +70,8 @@ def new_lease_document(
     namespace: str, name: str, identity: str, duration_seconds: int, now: datetime
 ) -> dict[str, Any]:
     """Return the document that creates the Lease with `identity` as its first holder."""
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": _held(identity, duration_seconds, micro_time(now), micro_time(now), 0),
-    }
+    held = _held(identity, duration_seconds, micro_time(now), micro_time(now), 0)
+    return vacant_lease_document(namespace, name) | {"spec": held}
 
 
 def acquired_document(lease: Lease, identity: str, duration_seconds: int, now: datetime) -> dict[str, Any]:

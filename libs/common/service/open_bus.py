@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _WRITES: Final = frozenset({"create", "update", "patch", "delete"})
+# Cached: finding a series by its labels costs more than counting. The code bounds the number of label values.
+_requests = cache(metrics.KUBE_REQUESTS.labels)
+_request_durations = cache(metrics.KUBE_REQUEST_DURATION.labels)
+_node_writes = cache(metrics.NODE_WRITES.labels)
+_publishes = cache(metrics.PUBLISHED.labels)
 # Writes that a joining Node causes. Leases are left out: they are renewed all the time.
 _OF_NODES: Final = frozenset(
     {"nodes", "nodes/status", "events", "certificatesigningrequests/approval", "configmaps"}
@@ -42,8 +47,8 @@ def bus_hooks(services: Sequence[str]) -> BusHooks:
 
     usable(0)
     return BusHooks(
-        published=lambda subject: _published(subject, "published"),
-        publish_failed=lambda subject, error: _published(subject, _outcome(error)),
+        published=lambda subject: _publishes(subject_class(subject), "published").inc(),
+        publish_failed=lambda subject, error: _publishes(subject_class(subject), _outcome(error)).inc(),
         connected=lambda: usable(1),
         disconnected=lambda reason: usable(0),
         permission_violation=lambda text: metrics.NATS_PERMISSION_VIOLATIONS.inc(),
@@ -52,12 +57,12 @@ def bus_hooks(services: Sequence[str]) -> BusHooks:
 
 def observe_kubernetes(verb: str, resource: str, status: int, seconds: float) -> None:
     """Record a request to the Kubernetes API in metrics and in the trace; status 0 = no response."""
-    _count_request(verb, resource, status)()
+    _requests(verb, resource, str(status or "none")).inc()
     if verb == "watch":
         return
     if verb in _WRITES and resource in _OF_NODES and 200 <= status < 300:
-        _count_write(str(context_field("service") or "none"), resource)()
-    _observe_duration(verb, resource)(seconds)
+        _node_writes(str(context_field("service") or "none"), resource).inc()
+    _request_durations(verb, resource).observe(seconds)
     if telemetry.tracing_is_on():
         attributes: dict[str, telemetry.Attribute] = {
             "k8s.request.verb": verb,
@@ -70,33 +75,6 @@ def observe_kubernetes(verb: str, resource: str, status: int, seconds: float) ->
 def subject_class(subject: str) -> str:
     """Return the subject without root and object name: "flow.observed.node", "decided.labeler.node"."""
     return ".".join(subject.removeprefix(ROOT + ".").split(".")[:3])
-
-
-def _published(subject: str, outcome: str) -> None:
-    _count_published(subject_class(subject), outcome)()
-
-
-# Cached: finding a series by its labels costs more than counting. The code bounds the number of label values.
-
-
-@cache
-def _count_request(verb: str, resource: str, status: int) -> Callable[[], None]:
-    return metrics.KUBE_REQUESTS.labels(verb, resource, str(status or "none")).inc
-
-
-@cache
-def _count_write(service: str, resource: str) -> Callable[[], None]:
-    return metrics.NODE_WRITES.labels(service, resource).inc
-
-
-@cache
-def _observe_duration(verb: str, resource: str) -> Callable[[float], None]:
-    return metrics.KUBE_REQUEST_DURATION.labels(verb, resource).observe
-
-
-@cache
-def _count_published(subjects: str, outcome: str) -> Callable[[], None]:
-    return metrics.PUBLISHED.labels(subjects, outcome).inc
 
 
 def _outcome(error: BusError) -> str:

@@ -5,9 +5,13 @@ from typing import Final, Protocol
 RETRY_JITTER: Final = 1.2  # client-go's: a retry may be a fifth later than configured
 
 
-class LeaseTimes(Protocol):
-    """The times of the --leader-elect-... flags."""
+class LeaseSettings(Protocol):
+    """The part of the settings that all services with a Lease have in common."""
 
+    @property
+    def lease_name(self) -> str: ...
+    @property
+    def lease_namespace(self) -> str: ...
     @property
     def lease_duration_seconds(self) -> float: ...
     @property
@@ -16,16 +20,7 @@ class LeaseTimes(Protocol):
     def retry_period_seconds(self) -> float: ...
 
 
-class LeaseSettings(LeaseTimes, Protocol):
-    """The part of the settings that all services with a Lease have in common."""
-
-    @property
-    def lease_name(self) -> str: ...
-    @property
-    def lease_namespace(self) -> str: ...
-
-
-def validate_lease_times(settings: LeaseTimes) -> list[str]:
+def validate_lease_times(settings: LeaseSettings) -> list[str]:
     """Return the problems of the --leader-elect-... times."""
     duration, retry_period = settings.lease_duration_seconds, settings.retry_period_seconds
     renew_deadline, found = settings.renew_deadline_seconds, []

@@ -12,8 +12,7 @@ from libs.common.contract.events import (
     NodeUnreachable,
 )
 from libs.common.contract.machine import MachineFault, has_same_facts
-from libs.common.contract.node import Node, has_same_planned_fields, is_same_node
-from libs.common.contract.signing_request import is_same_request
+from libs.common.contract.node import Node, has_same_planned_fields, is_same_object
 
 
 def is_equivalent(one: EnrichedNode | EnrichedCsr, other: EnrichedNode | EnrichedCsr) -> bool:
@@ -24,7 +23,7 @@ def is_equivalent(one: EnrichedNode | EnrichedCsr, other: EnrichedNode | Enriche
         case CsrEnriched(), CsrEnriched():
             same = is_same_fault(one.fault, other.fault) and has_same_facts(one.facts, other.facts)
             same = same and _attested_of(one) == _attested_of(other)
-            return same and is_same_request(one.request, other.request)
+            return same and is_same_object(one.request, other.request)
         case EnrichedNodeGone(), EnrichedNodeGone():
             return one.uid == other.uid
         case EnrichedCsrGone(), EnrichedCsrGone():
@@ -74,7 +73,7 @@ def differs_only_in_pod_cidrs(one: Node, other: Node) -> bool:
     if (one.metadata.name, one.uid, one.status) != (other.metadata.name, other.uid, other.status):
         return False
     spec = replace(other.spec, pod_cidr=one.spec.pod_cidr, pod_cidrs=one.spec.pod_cidrs)
-    return is_same_node(one, replace(other, spec=spec))
+    return is_same_object(one, replace(other, spec=spec))
 
 
 def _attested_of(event: CsrEnriched) -> tuple[str, tuple[str, ...], bool]:

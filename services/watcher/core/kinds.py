@@ -7,21 +7,19 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from libs.common.contract.events import (
-    CsrGone,
     CsrObserved,
     Event,
-    KubeServiceGone,
+    ExistingObject,
     KubeServiceObserved,
-    NodeGone,
     NodeObserved,
     ObservationOrder,
     ObservedCsr,
     ObservedKubeService,
     ObservedNode,
 )
-from libs.common.contract.kube_service import KubeService, is_same_kube_service, trim_kube_service
-from libs.common.contract.node import Node, is_same_node, trim_node
-from libs.common.contract.signing_request import SigningRequest, is_same_request, trim_signing_request
+from libs.common.contract.kube_service import KubeService, trim_kube_service
+from libs.common.contract.node import Node, trim_node
+from libs.common.contract.signing_request import SigningRequest, trim_signing_request
 from libs.common.contract.subjects import NAME_LIMIT, OBSERVED_CSR, OBSERVED_NODE, OBSERVED_SERVICE
 
 ObjectT = TypeVar("ObjectT", bound=Node | SigningRequest | KubeService)
@@ -40,23 +38,17 @@ class Kind(msgspec.Struct, Generic[ObjectT], frozen=True, kw_only=True):
     resource: str  # plural, as in the Kubernetes API; also a metric label
     subject: str
     transform: Callable[[ObjectT], ObjectT]
-    is_same: Callable[[ObjectT, ObjectT], bool]
     is_relevant: Callable[[ObjectT], bool]  # other objects are never published
     queue_key: Callable[[ObjectT], str]  # queue of at most MAX_PENDING_PER_REQUESTER objects; "": none
     is_republished: Callable[[ObjectT], bool]  # whether the resync publishes it again unchanged
     is_settling: Callable[[ObjectT], bool]  # whether further changes of a controller follow at once
     max_cooldown_seconds: float  # upper limit of the pause between two messages of one object
     extract_object: Callable[[Event], ObjectT | None]  # the existing object in an event; None for a deletion
-    build_observed: Callable[[str, ObservationOrder, ObjectT, datetime], ObservedEvent]
-    build_gone: Callable[[str, ObservationOrder, ObjectT, datetime], ObservedEvent]
+    build_observed: Callable[[str, ObservationOrder, ObjectT, datetime], ExistingObject]
 
 
 def _build_node_observed(stream_id: str, order: ObservationOrder, node: Node, now: datetime) -> NodeObserved:
     return NodeObserved(stream_id=stream_id, order=order, node=node, observed_at=now)
-
-
-def _build_node_gone(stream_id: str, order: ObservationOrder, node: Node, now: datetime) -> NodeGone:
-    return NodeGone(stream_id=stream_id, order=order, name=node.name, uid=node.uid, observed_at=now)
 
 
 def _build_csr_observed(
@@ -65,25 +57,10 @@ def _build_csr_observed(
     return CsrObserved(stream_id=stream_id, order=order, request=request, observed_at=now)
 
 
-def _build_csr_gone(
-    stream_id: str, order: ObservationOrder, request: SigningRequest, now: datetime
-) -> CsrGone:
-    return CsrGone(stream_id=stream_id, order=order, name=request.name, uid=request.uid, observed_at=now)
-
-
 def _build_service_observed(
     stream_id: str, order: ObservationOrder, service: KubeService, now: datetime
 ) -> KubeServiceObserved:
     return KubeServiceObserved(stream_id=stream_id, order=order, service=service, observed_at=now)
-
-
-def _build_service_gone(
-    stream_id: str, order: ObservationOrder, service: KubeService, now: datetime
-) -> KubeServiceGone:
-    namespace, name = service.metadata.namespace, service.name
-    return KubeServiceGone(
-        stream_id=stream_id, order=order, namespace=namespace, name=name, uid=service.uid, observed_at=now
-    )
 
 
 def _queue_key(request: SigningRequest) -> str:
@@ -98,7 +75,6 @@ NODE: Final[Kind[Node]] = Kind(
     resource="nodes",
     subject=OBSERVED_NODE,
     transform=trim_node,
-    is_same=is_same_node,
     is_relevant=lambda node: True,
     queue_key=lambda node: "",
     is_republished=lambda node: True,
@@ -106,7 +82,6 @@ NODE: Final[Kind[Node]] = Kind(
     max_cooldown_seconds=8.0,
     extract_object=lambda event: event.node if isinstance(event, NodeObserved) else None,
     build_observed=_build_node_observed,
-    build_gone=_build_node_gone,
 )
 
 CSR: Final[Kind[SigningRequest]] = Kind(
@@ -116,7 +91,6 @@ CSR: Final[Kind[SigningRequest]] = Kind(
     resource="certificatesigningrequests",
     subject=OBSERVED_CSR,
     transform=trim_signing_request,
-    is_same=is_same_request,
     # A longer name cannot be published, and the watcher would remember why: up to 1 MB each.
     is_relevant=lambda request: request.is_kubelet_serving and len(request.name) <= NAME_LIMIT,
     queue_key=lambda request: _queue_key(request) if request.is_pending else "",
@@ -126,7 +100,6 @@ CSR: Final[Kind[SigningRequest]] = Kind(
     max_cooldown_seconds=3.0,
     extract_object=lambda event: event.request if isinstance(event, CsrObserved) else None,
     build_observed=_build_csr_observed,
-    build_gone=_build_csr_gone,
 )
 
 SERVICE: Final[Kind[KubeService]] = Kind(
@@ -136,7 +109,6 @@ SERVICE: Final[Kind[KubeService]] = Kind(
     resource="services",
     subject=OBSERVED_SERVICE,
     transform=trim_kube_service,
-    is_same=is_same_kube_service,
     is_relevant=lambda service: service.may_have_balancer,
     queue_key=lambda service: "",
     is_republished=lambda service: True,
@@ -144,5 +116,4 @@ SERVICE: Final[Kind[KubeService]] = Kind(
     max_cooldown_seconds=3.0,
     extract_object=lambda event: event.service if isinstance(event, KubeServiceObserved) else None,
     build_observed=_build_service_observed,
-    build_gone=_build_service_gone,
 )

@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 
 from libs.common.bus.stream_limits import limit_for_bytes
-from libs.common.contract.events import ObservationOrder
+from libs.common.contract.events import ObservationOrder, build_gone
+from libs.common.contract.node import is_same_object
 from libs.common.contract.subjects import is_publishable_name
 from services.watcher.core.kinds import Kind, ObjectT, ObservedEvent
 
@@ -114,7 +115,8 @@ def decide_absent(
     if known is None:
         gone = msgspec.structs.replace(published, stream_id=token.stream_id, order=order, observed_at=now)
         return Publish(event=gone, reason=FENCED_REASON)
-    return Publish(event=kind.build_gone(token.stream_id, order, known, now), reason="deleted")
+    gone = build_gone(kind.build_observed(token.stream_id, order, known, now))
+    return Publish(event=gone, reason="deleted")
 
 
 def compute_next_epoch(*, highest_seen: int, lease_transitions: int) -> int:
@@ -158,7 +160,7 @@ def _publish_reason(
     known = kind.extract_object(published)
     if known is None:
         return "exists again"
-    if not kind.is_same(known, obj):
+    if not is_same_object(known, obj):
         return CHANGED_REASON
     if is_fenced:
         return FENCED_REASON

@@ -7,7 +7,7 @@ from typing import Final, Generic
 
 from msgspec.structs import replace
 
-from libs.common.contract.node import ObjectMeta, parse_resource_version
+from libs.common.contract.node import ObjectMeta, is_same_object, parse_resource_version
 from services.watcher.core.kinds import MAX_PENDING_PER_REQUESTER, Kind, ObjectT
 
 _MIN_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
@@ -145,7 +145,7 @@ class Store(Generic[ObjectT]):
             del self._objects[evicted]
         if evicted == name:
             return set() if known is None else {name}
-        changed = set() if known is not None and kind.is_same(known, trimmed) else {name}
+        changed = set() if known is not None and is_same_object(known, trimmed) else {name}
         return changed if evicted is None else changed | {evicted}
 
     def _discard(self, name: str) -> ObjectT | None:

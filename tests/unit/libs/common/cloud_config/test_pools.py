@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import parse_cloud_config
-from libs.common.cloud_config.fact_fields import required_resources, required_resources_of_pools
+from libs.common.cloud_config.fact_fields import required_resources
 from libs.common.cloud_config.model import Pool
 from libs.common.cloud_config.read_sections import MAX_POOLS
 from libs.common.cloud_config.selectors import match_selector
@@ -68,7 +68,7 @@ def test_a_machine_is_asked_for_what_the_selector_of_a_pool_names_and_rules_do_n
         " [{key: cpuCores, operator: Gt, values: ['8']}, {key: zone, operator: Exists}]}]}]}"
     )
     config = parse_cloud_config(text, "f")
-    assert required_resources_of_pools(config.pools) == {"Processor"}
+    assert required_resources((), config.pools) == {"Processor"}
     assert required_resources(config.rules) == frozenset()
 
 

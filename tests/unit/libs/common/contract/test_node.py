@@ -11,7 +11,7 @@ from libs.common.contract.node import (
     NodeAddress,
     NodeCondition,
     Taint,
-    is_same_node,
+    is_same_object,
     trim_node,
 )
 from libs.common.contract.node_patch import NodeChanges, build_node_patch, build_status_patch
@@ -19,7 +19,6 @@ from libs.common.contract.signing_request import (
     REQUEST_LIMIT,
     SigningRequest,
     SigningRequestCondition,
-    is_same_request,
     trim_signing_request,
 )
 from libs.common.contract.subjects import OBSERVED_NODE, is_publishable_name, object_name_in
@@ -63,7 +62,7 @@ def test_a_heartbeat_is_no_news():
     later = later.replace(b'"resourceVersion":"7"', b'"resourceVersion":"8"').replace(
         b'"cpu":"4"', b'"cpu":"5"'
     )
-    assert is_same_node(before, trim_node(msgspec.json.decode(later, type=Node)))
+    assert is_same_object(before, trim_node(msgspec.json.decode(later, type=Node)))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +76,7 @@ def test_a_heartbeat_is_no_news():
     ],
 )
 def test_what_we_act_on_is_news(before, after):
-    assert not is_same_node(trim_node(before), trim_node(after))
+    assert not is_same_object(trim_node(before), trim_node(after))
 
 
 def test_other_peoples_large_state_is_not_carried_along():
@@ -303,5 +302,5 @@ def test_a_request_is_pending_until_somebody_has_decided_it(kind: str):
 
 
 def test_only_the_version_apart_is_the_same_to_us():
-    assert is_same_request(make_request(resource_version="1"), make_request(resource_version="2"))
-    assert not is_same_request(make_request(), make_request(uid="another"))
+    assert is_same_object(make_request(resource_version="1"), make_request(resource_version="2"))
+    assert not is_same_object(make_request(), make_request(uid="another"))

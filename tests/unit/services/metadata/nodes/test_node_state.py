@@ -12,7 +12,14 @@ from msgspec.structs import replace
 
 from libs.common.contract import events
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault, has_same_facts
-from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint, is_same_node
+from libs.common.contract.node import (
+    BLOCKED_CONDITION,
+    Node,
+    NodeAddress,
+    NodeCondition,
+    Taint,
+    is_same_object,
+)
 from libs.talos.machine_events import WatchSnapshot
 from services.metadata.core.node_state import NodeState, create_state
 from services.metadata.core.node_step import NodeStep, PollMachine, decide_node_step
@@ -523,7 +530,7 @@ def test_after_any_events_the_state_settles_and_the_facts_are_published(history,
         ):
             assert isinstance(known.publication.event, events.NodeEnriched)
             assert has_same_facts(known.publication.event.facts, known.facts)
-            assert is_same_node(known.publication.event.node, known.node)
+            assert is_same_object(known.publication.event.node, known.node)
 
 
 ANOTHER = ForeignMachine(address="10.0.0.5", node_name="web-9", uuid=UUID, queried_at=NOW)
