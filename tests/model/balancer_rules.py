@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.clouds.balancers import Balancer
-from services.cloud.core.balancers import balancer_answers, plan_step
+from services.cloud.core.balancers import balancer_answers, plan_end, plan_step, step_parts
 from services.cloud.core.balancers.balancer_answers import ANSWER_AGE, get_own_attempt
 from services.cloud.core.balancers.balancer_steps import RecordBalancer
 from tests.model.balancer_moves import build_model
@@ -63,7 +63,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         """Yield the model to search without the rule."""
         with ExitStack() as stack:
             for name, value in self.patches.items():
-                for module in (plan_step, balancer_answers):
+                for module in (plan_step, plan_end, step_parts, balancer_answers):
                     if hasattr(module, name):
                         stack.enter_context(patch.object(module, name, value))
             yield Search(faults=self.faults, script=self.script).build_model(self.physics)
@@ -71,7 +71,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 # ---- the clauses without their rule
 
-_plan_absent, _plan_removal = plan_step._plan_absent, plan_step._plan_removal
+_plan_absent, _plan_removal = plan_step._plan_absent, plan_end.plan_removal
 _get_balancer = balancer_answers.get_balancer
 
 
@@ -82,12 +82,12 @@ def _create_without_record(view: Any, record: Any) -> Any:
 
 
 def _create_by_any_deadline(view: Any, record: Any) -> bool:
-    return record.create_deadline is not None and plan_step._has_finalizer(view)
+    return record.create_deadline is not None and step_parts.has_needed_finalizer(view)
 
 
 def _create_at_any_time(view: Any, record: Any) -> bool:
     attempt = get_own_attempt(view, record)
-    return attempt is not None and attempt.state == "unsent" and plan_step._has_finalizer(view)
+    return attempt is not None and attempt.state == "unsent" and step_parts.has_needed_finalizer(view)
 
 
 def _find_owned(view: Any, balancer_id: str) -> Any:
@@ -172,7 +172,7 @@ RULES: Final[Mapping[str, Rule]] = {
         patches={"list_own": _list_all, "get_balancer": _find_owned},
     ),
     "a protected balancer is released": Rule(
-        faults=Faults(protections=1), violation=_ENDLESS, patches={"_plan_removal": _ignore_protection}
+        faults=Faults(protections=1), violation=_ENDLESS, patches={"plan_removal": _ignore_protection}
     ),
     "answers from before a write are void": Rule(
         faults=Faults(forgeries=1), violation=_ORPHAN, patches={"is_current": _is_current_before_writes}
@@ -181,7 +181,7 @@ RULES: Final[Mapping[str, Rule]] = {
         faults=Faults(swaps=1), violation=_ENDLESS, patches={"is_current": _is_current_for_any_credential}
     ),
     "a write begins only if the Lease outlives it": Rule(
-        faults=Faults(handovers=1), violation="the other one leads", patches={"_allow": _allow_all}
+        faults=Faults(handovers=1), violation="the other one leads", patches={"allow_write": _allow_all}
     ),
     "patches are fenced by the resourceVersion": Rule(
         faults=Faults(handovers=1, stale_reads=1),

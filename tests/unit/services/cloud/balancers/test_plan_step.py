@@ -679,11 +679,13 @@ def test_the_addresses_are_written_and_repaired():
     assert plan_step(replace(view, service=proxy)) == WriteStatus(ingress=(ADDRESS,), condition=None)
 
 
-def test_a_status_that_another_controller_overwrites_stops_this_one():
+def test_a_status_that_another_controller_overwrites_stays_and_targets_follow_the_nodes():
     written = remember_confirmed(Memory(led_since=LONG_AGO), WriteStatus(ingress=(ADDRESS,), condition=None))
     other = make_service(record=RECORDED, ingress=(replace(ADDRESS, ip="192.0.2.9"),))
     view = make_view(other, FOUND, listing=make_listing(BALANCER), memory=written)
     assert blocked_reason(plan_step(view)) == "OtherController"
+    left = make_lookup("1", make_balancer(targets=(NODE,)))
+    assert plan_step(replace(view, lookups={"1": left})) == ChangeBalancer(balancer_id="1", change="remove 1")
     emptied = replace(view, service=make_service(record=RECORDED))
     assert plan_step(emptied) == WriteStatus(ingress=(ADDRESS,), condition=None)
 

@@ -1,0 +1,143 @@
+"""Decides the next step of a Service that loses its load balancer, or that a user took the record from."""
+
+from datetime import timedelta
+from typing import Final
+
+from libs.clouds.balancers import Balancer
+from libs.clouds.instances import NotFound
+from libs.common.contract.kube_service import CLASS_FINALIZER, LOAD_BALANCER
+from services.cloud.core.balancers.balancer_answers import (
+    ABANDON_UNKNOWN,
+    View,
+    find_next_listing,
+    get_balancer,
+    get_listing,
+    is_abandoned,
+    list_own,
+    prove_gone,
+    prove_unsettled_create,
+)
+from services.cloud.core.balancers.balancer_record import BalancerRecord
+from services.cloud.core.balancers.balancer_status import find_condition
+from services.cloud.core.balancers.balancer_steps import (
+    ChangeBalancer,
+    DeleteBalancer,
+    ForeignController,
+    ListBalancers,
+    ListedLate,
+    NotSelected,
+    ReleaseService,
+    Wait,
+    WriteStatus,
+)
+from services.cloud.core.balancers.balancer_view import Listing
+from services.cloud.core.balancers.step_parts import (
+    AnyStep,
+    has_needed_finalizer,
+    is_known,
+    is_own_status,
+    make_first,
+    recall_record,
+    wait_for_other,
+)
+
+_LIST_AGAIN: Final = timedelta(seconds=5)  # while the list shows what is gone
+_LOST: Final = (
+    "the record of the load balancer is removed, and none with the tags of this Service is listed: "
+    f"if no account has one, remove the finalizer {CLASS_FINALIZER}"
+)
+
+
+def plan_lost(view: View) -> AnyStep:
+    """Plan the end of a Service without record that has our finalizer: a user removed the record.
+
+    That this account lists nothing does not prove that another account has nothing.
+    """
+    if CLASS_FINALIZER not in view.service.metadata.finalizers:
+        return Wait(None, NotSelected())
+    listing = get_listing(view)
+    if isinstance(listing, Wait):
+        return Wait(listing.until, NotSelected())
+    if not isinstance(listing, Listing):
+        return listing
+    told = find_condition(view.service)  # another account's process may have told something else
+    is_ending = view.service.metadata.deletion_timestamp and view.service.spec.type != LOAD_BALANCER
+    is_told = is_ending and (told is None or told.message == _LOST)
+    return Wait(find_next_listing(view), ForeignController(_LOST) if is_told else NotSelected())
+
+
+def plan_end(view: View, record: BalancerRecord | None) -> AnyStep:
+    """Return the next step until nothing in the cloud is left of a Service that loses its balancer."""
+    if record is None and not view.service.has_finalizer:
+        return Wait(None, NotSelected())
+    is_of_class = view.service.spec.load_balancer_class is not None and has_needed_finalizer(view)
+    if record is None and not is_of_class and not is_known(view):
+        return Wait(
+            None, ForeignController("the finalizer has no record: another controller may have set it")
+        )
+    if record is not None and is_abandoned(view, record):
+        return _release(view, abandoned=record.id or ABANDON_UNKNOWN)
+    known = recall_record(view, record)
+    if known is not None and known.id and (step := _end_recorded(view, known)):
+        return step
+    return _end_listed(view, known) or _release(view, kept=_find_kept(view, known))
+
+
+def _end_recorded(view: View, record: BalancerRecord) -> AnyStep | None:
+    """Return the next step until the recorded balancer is gone, or has no tag of ours; then None."""
+    found = get_balancer(view, record.id)
+    if isinstance(found, NotFound):
+        return prove_gone(view, record)
+    if not isinstance(found, Balancer):
+        return found
+    if found.owner != view.owner:
+        return None
+    if is_own_status(view, found):
+        return WriteStatus(ingress=(), condition=find_condition(view.service))
+    return plan_removal(view, found)
+
+
+def _end_listed(view: View, record: BalancerRecord | None) -> AnyStep | None:
+    """Return the next step until a complete listing shows nothing that is ours; then None."""
+    listing = get_listing(view)
+    if not isinstance(listing, Listing):
+        return listing
+    for each in list_own(view, listing):
+        found = get_balancer(view, each.id)
+        if isinstance(found, Balancer) and found.owner == view.owner:
+            return plan_removal(view, found)
+        return list_again(view, listing) if isinstance(found, Balancer | NotFound) else found
+    return None if record is None else prove_unsettled_create(view, record, listing)
+
+
+def list_again(view: View, listing: Listing) -> AnyStep:
+    """Return the step after a listing that shows what is not found by id any more."""
+    until = listing.began_at + _LIST_AGAIN
+    return Wait(until, ListedLate()) if view.now < until else ListBalancers()
+
+
+def _find_kept(view: View, record: BalancerRecord | None) -> str:
+    """Return the id of the recorded balancer if it has other tags: it is not deleted."""
+    if record is None or not record.id:
+        return ""
+    return record.id if isinstance(get_balancer(view, record.id), Balancer) else ""
+
+
+def _release(view: View, *, abandoned: str = "", kept: str = "") -> AnyStep:
+    if is_own_status(view, None) or find_condition(view.service) is not None:
+        return WriteStatus(ingress=() if is_own_status(view, None) else None, condition=None)
+    return ReleaseService(abandoned=abandoned, kept=kept)
+
+
+def plan_removal(view: View, found: Balancer, *, is_double: bool = False) -> AnyStep:
+    """Delete a balancer of ours, or release it if the cloud refuses to delete it."""
+    if found.has_foreign_tags:
+        return wait_for_other(view, found)
+    if not found.is_protected:
+        return make_first(view, found, [DeleteBalancer(balancer_id=found.id, is_double=is_double)])
+    changes = view.planner.plan_release(found)
+    return make_first(
+        view,
+        found,
+        [ChangeBalancer(balancer_id=found.id, change=change, is_release=True) for change in changes],
+    )

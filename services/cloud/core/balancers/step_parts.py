@@ -1,0 +1,119 @@
+"""What the steps of a Service that has a load balancer, and of one that loses it, have in common."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from libs.clouds.balancers import Balancer, Ingress
+from libs.clouds.instances import Unanswered
+from libs.common.contract.kube_service import CLASS_FINALIZER
+from services.cloud.core.balancers.balancer_answers import (
+    View,
+    find_next_listing,
+    is_current,
+    list_own,
+)
+from services.cloud.core.balancers.balancer_record import BalancerRecord
+from services.cloud.core.balancers.balancer_status import read_ingress
+from services.cloud.core.balancers.balancer_steps import (
+    Busy,
+    CloudWrite,
+    ForeignController,
+    LeaseTooShort,
+    ReadBalancer,
+    Rejected,
+    Step,
+    Wait,
+)
+
+_WRITE_AGE: Final = timedelta(seconds=10)  # of the look at a balancer before it is written
+_BUSY_RETRY: Final = timedelta(seconds=10)
+_LEASE_RETRY: Final = timedelta(seconds=2)
+
+AnyStep = Step[Any, Any]
+AnyWrite = CloudWrite[Any, Any]
+
+
+def make_first(view: View, found: Balancer, steps: Sequence[AnyWrite]) -> AnyStep:
+    """Return the first write that was not rejected a moment ago, right after a look at the balancer."""
+    lookup = view.lookups.get(found.id)
+    if not steps or found.is_busy:
+        return Wait(view.now + _BUSY_RETRY, Busy(found.id))
+    pauses = []
+    for step in steps:
+        pause = view.memory.find_pause(step, view.now, view.credential.generation)
+        if pause is not None:
+            pauses.append(pause)
+        elif lookup is None or not is_current(view, lookup, _WRITE_AGE):
+            return ReadBalancer(found.id)
+        else:
+            return allow_write(view, step)
+    until = min(find_next_listing(view), *(pause.until for pause in pauses))
+    return Wait(until, Rejected(pauses[0].kind, pauses[0].reason))
+
+
+def allow_write(view: View, step: AnyWrite) -> AnyStep:
+    """A write of a process that has lost its Lease may meet one of the next leader."""
+    pause = view.memory.find_pause(step, view.now, view.credential.generation)
+    if pause is not None:
+        return Wait(pause.until, Rejected(pause.kind, pause.reason))
+    if view.now + timedelta(seconds=view.write_seconds) > view.lease_until:
+        return Wait(view.now + _LEASE_RETRY, LeaseTooShort())
+    return step
+
+
+def wait_for_other(view: View, found: Balancer) -> Wait:
+    """Return the wait for a balancer that another controller or Service has."""
+    text = f"load balancer {found.id} has tags of another controller, or not those of this Service"
+    return Wait(find_next_listing(view), ForeignController(text))
+
+
+def has_needed_finalizer(view: View) -> bool:
+    """Return whether the Service has the finalizer that it needs."""
+    return view.service.needed_finalizer in view.service.metadata.finalizers
+
+
+def build_record(view: View, *, id: str = "", create_deadline: datetime | None = None) -> BalancerRecord:  # noqa: A002
+    """Return a record of this account, with the anchor of the current credential."""
+    return BalancerRecord(
+        account=view.account.name, anchor=view.anchor, id=id, create_deadline=create_deadline
+    )
+
+
+def recall_record(view: View, record: BalancerRecord | None) -> BalancerRecord | None:
+    """Return the record with what this process knows of its create, even if a user removed the record."""
+    attempt = view.memory.attempt
+    if attempt is None or attempt.state not in ("created", "unknown"):
+        return record
+    if record is None:
+        record = build_record(view, create_deadline=attempt.deadline)
+    if record.create_deadline != attempt.deadline or attempt.state == "unknown":
+        return record
+    return replace(record, id=attempt.balancer_id, create_deadline=None)
+
+
+def build_ingress(view: View, found: Balancer) -> tuple[Ingress, ...] | None:
+    """Return the entries of the status; None while names are unknown, or to leave it unchanged."""
+    if isinstance(view.parsed, Unanswered):
+        return None
+    ingress: tuple[Ingress, ...] | None = view.planner.build_ingress(view.parsed.desired, found)
+    return ingress
+
+
+def is_own_status(view: View, found: Balancer | None) -> bool:
+    """Return whether the addresses in the status are those of the balancer, or of this process."""
+    status = read_ingress(view.service)
+    expected = (view.memory.ingress, None if found is None else build_ingress(view, found))
+    return bool(status) and status in expected
+
+
+def is_known(view: View) -> bool:
+    """Whether a balancer has our tags, or had them when this process deleted it.
+
+    It is ours even if a user has removed the record.
+    """
+    is_deleted = any(number == view.credential.generation for _, number in view.memory.deleted)
+    is_own_end = is_deleted and CLASS_FINALIZER in view.service.metadata.finalizers
+    return is_own_end or bool(list_own(view, view.listing))
