@@ -283,7 +283,7 @@ class ObservationPublisher(Generic[ObjectT]):
     def _is_urgent(self, name: str) -> bool:
         """Whether the object is deleted, replaced by another uid, or followers ignore its last message."""
         found, published = self.store.get(name), self.published.get(self.kind, name)
-        known = self.kind.extract_object(published) if published is not None else None
+        known = self.kind.extract_object(published)
         is_fenced = self.published.is_fenced(self.kind, name)
         return is_fenced or found is None or known is None or known.uid != found.uid
 

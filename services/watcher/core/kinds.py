@@ -1,7 +1,6 @@
 """The differences between Nodes, CSRs and Services; the code to list, watch and publish them is shared."""
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -12,7 +11,6 @@ from libs.common.contract.events import (
     ExistingObject,
     KubeServiceObserved,
     NodeObserved,
-    ObservationOrder,
     ObservedCsr,
     ObservedKubeService,
     ObservedNode,
@@ -30,7 +28,7 @@ MAX_PENDING_PER_REQUESTER: Final = 16
 
 
 class Kind(msgspec.Struct, Generic[ObjectT], frozen=True, kw_only=True):
-    """Describes one kind of object: names, relevant fields and constructors of its events."""
+    """Describes one kind of object: names, relevant fields and events."""
 
     log_field: str  # name of the field with the object's key in log lines
     log_message: str  # message of the log line after a publish
@@ -38,29 +36,16 @@ class Kind(msgspec.Struct, Generic[ObjectT], frozen=True, kw_only=True):
     resource: str  # plural, as in the Kubernetes API; also a metric label
     subject: str
     transform: Callable[[ObjectT], ObjectT]
-    is_relevant: Callable[[ObjectT], bool]  # other objects are never published
-    queue_key: Callable[[ObjectT], str]  # queue of at most MAX_PENDING_PER_REQUESTER objects; "": none
-    is_republished: Callable[[ObjectT], bool]  # whether the resync publishes it again unchanged
-    is_settling: Callable[[ObjectT], bool]  # whether further changes of a controller follow at once
+    is_relevant: Callable[[ObjectT], bool] = lambda each: True  # other objects are never published
+    # queue of at most MAX_PENDING_PER_REQUESTER objects; "": none
+    queue_key: Callable[[ObjectT], str] = lambda each: ""
+    # whether the resync publishes it again unchanged
+    is_republished: Callable[[ObjectT], bool] = lambda each: True
+    # whether further changes of a controller follow at once
+    is_settling: Callable[[ObjectT], bool] = lambda each: False
     max_cooldown_seconds: float  # upper limit of the pause between two messages of one object
-    extract_object: Callable[[Event], ObjectT | None]  # the existing object in an event; None for a deletion
-    build_observed: Callable[[str, ObservationOrder, ObjectT, datetime], ExistingObject]
-
-
-def _build_node_observed(stream_id: str, order: ObservationOrder, node: Node, now: datetime) -> NodeObserved:
-    return NodeObserved(stream_id=stream_id, order=order, node=node, observed_at=now)
-
-
-def _build_csr_observed(
-    stream_id: str, order: ObservationOrder, request: SigningRequest, now: datetime
-) -> CsrObserved:
-    return CsrObserved(stream_id=stream_id, order=order, request=request, observed_at=now)
-
-
-def _build_service_observed(
-    stream_id: str, order: ObservationOrder, service: KubeService, now: datetime
-) -> KubeServiceObserved:
-    return KubeServiceObserved(stream_id=stream_id, order=order, service=service, observed_at=now)
+    extract_object: Callable[[Event | None], ObjectT | None]  # the existing object in an event, if it has one
+    build_observed: Callable[..., ExistingObject]  # from an object and the other fields of the event
 
 
 def _queue_key(request: SigningRequest) -> str:
@@ -75,13 +60,10 @@ NODE: Final[Kind[Node]] = Kind(
     resource="nodes",
     subject=OBSERVED_NODE,
     transform=trim_node,
-    is_relevant=lambda node: True,
-    queue_key=lambda node: "",
-    is_republished=lambda node: True,
     is_settling=lambda node: not node.is_initialized,
     max_cooldown_seconds=8.0,
     extract_object=lambda event: event.node if isinstance(event, NodeObserved) else None,
-    build_observed=_build_node_observed,
+    build_observed=lambda node, **fields: NodeObserved(node=node, **fields),
 )
 
 CSR: Final[Kind[SigningRequest]] = Kind(
@@ -99,7 +81,7 @@ CSR: Final[Kind[SigningRequest]] = Kind(
     # csr reads nothing from the API server, and expects the outcome of a request within 5 s.
     max_cooldown_seconds=3.0,
     extract_object=lambda event: event.request if isinstance(event, CsrObserved) else None,
-    build_observed=_build_csr_observed,
+    build_observed=lambda request, **fields: CsrObserved(request=request, **fields),
 )
 
 SERVICE: Final[Kind[KubeService]] = Kind(
@@ -110,10 +92,7 @@ SERVICE: Final[Kind[KubeService]] = Kind(
     subject=OBSERVED_SERVICE,
     transform=trim_kube_service,
     is_relevant=lambda service: service.may_have_balancer,
-    queue_key=lambda service: "",
-    is_republished=lambda service: True,
-    is_settling=lambda service: False,
     max_cooldown_seconds=3.0,
     extract_object=lambda event: event.service if isinstance(event, KubeServiceObserved) else None,
-    build_observed=_build_service_observed,
+    build_observed=lambda service, **fields: KubeServiceObserved(service=service, **fields),
 )

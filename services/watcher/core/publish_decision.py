@@ -84,7 +84,8 @@ def decide_present(
     why = _publish_reason(kind, obj, published, order, force=force, is_fenced=is_fenced)
     if why is None:
         return NoChange(reason="the stream contains it, or a newer observation")
-    return Publish(event=kind.build_observed(token.stream_id, order, obj, now), reason=why)
+    event = kind.build_observed(obj, stream_id=token.stream_id, order=order, observed_at=now)
+    return Publish(event=event, reason=why)
 
 
 def decide_absent(
@@ -105,7 +106,7 @@ def decide_absent(
     and may still have the object although `published` is a deletion.
     """
     order = ObservationOrder(epoch=token.epoch, resource_version=last_resource_version)
-    known = kind.extract_object(published) if published is not None else None
+    known = kind.extract_object(published)
     if published is None or (known is None and not is_fenced):
         return NoChange(reason="the stream contains no object of that name")
     if published.order > order:
@@ -115,8 +116,8 @@ def decide_absent(
     if known is None:
         gone = msgspec.structs.replace(published, stream_id=token.stream_id, order=order, observed_at=now)
         return Publish(event=gone, reason=FENCED_REASON)
-    gone = build_gone(kind.build_observed(token.stream_id, order, known, now))
-    return Publish(event=gone, reason="deleted")
+    last = kind.build_observed(known, stream_id=token.stream_id, order=order, observed_at=now)
+    return Publish(event=build_gone(last), reason="deleted")
 
 
 def compute_next_epoch(*, highest_seen: int, lease_transitions: int) -> int:

@@ -56,7 +56,6 @@ def test_a_network_is_what_ipaddress_says(text: str):
         ("2001:db8::5", "2001:db8::5/128"),
         ("2001:DB8::/32", "2001:db8::/32"),
         ("2001:db8:0:0:0:0:0:0/32", "2001:db8::/32"),
-        ("10.0.1.0/255.255.255.0", "10.0.1.0/24"),
         ("::ffff:10.0.1.0/120", "10.0.1.0/24"),
         ("::ffff:a00:100/120", "10.0.1.0/24"),
     ],
@@ -69,7 +68,7 @@ def test_what_anybody_wrote_is_the_network_that_it_means(text: str, same_as: str
     "text",
     ["", "/", "web-1", "10.0.0.0/33", "10.0.0.256/24", "010.0.0.0/8", "10.0.0/8", "10.0.0.0/-1",
      "2001:db8::/129", "2001:db8::1::/64", "1:2:3:4:5:6:7:8::/64", "g::/64", "10.0.0.0/2 4",
-     "x" * 5000, "１0.0.0.0/8"],
+     "x" * 5000, "１0.0.0.0/8", "10.0.1.0/255.255.255.0", "fe80::1%eth0/64"],
 )  # fmt: skip
 def test_what_is_no_network_is_refused_in_short_words(text: str):
     with pytest.raises(ValueError, match="is not a network") as refused:
@@ -124,10 +123,6 @@ def test_zeros_before_a_number_change_nothing(text: str, zeros: int):
     assert parse_foreign_network(f"{written}/{'0' * zeros}{length}") == parse_network(text)
 
 
-def test_seven_groups_and_a_double_colon_are_eight():
-    assert str(parse_network("1:2:3:4:5:6:7::/112")) == "1:2:3:4:5:6:7:0/112"
-
-
 @pytest.mark.parametrize(
     ("cidr", "mask", "words"),
     [
@@ -140,10 +135,6 @@ def test_seven_groups_and_a_double_colon_are_eight():
 )
 def test_a_mask_that_yields_no_block_is_reported(cidr: str, mask: int, words: str):
     assert explain_no_blocks(parse_network(cidr), mask) == words
-
-
-def test_networks_are_values():
-    assert parse_network("10.0.0.0/8") == Network(4, 10 << 24, 8)
 
 
 # ---- the next free block
