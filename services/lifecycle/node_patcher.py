@@ -24,26 +24,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class NodePatcher:
-    """Plans on the newest known state of a Node, and patches that state only."""
+    """Plans on the observed state of a Node, and patches that state only; else on what Kubernetes has."""
 
     kube: KubeApi
     _: KW_ONLY
     ownership: Callable[[], Ownership]
 
-    def __post_init__(self) -> None:
-        self._written: dict[str, Node] = {}  # the API server's answers; the watcher observes them later
-
     async def apply(
         self, node: Node, plan: Callable[[Node], Change | None], *, is_dry_run: bool
     ) -> Change | None:
         """Apply and return the change, None if there is none. Raises KubeError; FenceFailed: failed twice."""
-        written = self._written.get(node.name)
-        if (
-            written is not None
-            and written.uid == node.uid
-            and written.resource_version_number > node.resource_version_number
-        ):
-            node = written
         change = self._plan_change(node, plan)
         if change is None or is_dry_run:
             return change
@@ -55,10 +45,6 @@ class NodePatcher:
         except NotFound:
             return None
         return change
-
-    def forget(self, name: str) -> None:
-        """Forget a deleted Node."""
-        self._written.pop(name, None)
 
     async def _retry_on_latest(self, observed: Node, plan: Callable[[Node], Change | None]) -> Change | None:
         node = await self.kube.get_node(observed.name)
@@ -78,5 +64,5 @@ class NodePatcher:
             # The record names the systemUUID, which a kubelet may change meanwhile.
             version = node.metadata.resource_version
             operations = [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *operations]
-        self._written[node.name] = await self.kube.patch_node(node.name, operations)
+        await self.kube.patch_node(node.name, operations)
         log.info(change.summary, extra={"node": node.name, "reason": change.reason})

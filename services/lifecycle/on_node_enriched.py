@@ -166,7 +166,6 @@ class NodeReconciler:
         self._attempts.pop(name, None)
         self._outcomes.pop(name, None)
         self.node_deleter.forget(name)
-        self.node_patcher.forget(name)
         self.decision_publisher.forget(name)
 
     def forget_all(self) -> None:

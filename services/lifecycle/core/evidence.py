@@ -3,7 +3,7 @@
 Silence and errors prove nothing.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -43,20 +43,6 @@ class MachineIndex(msgspec.Struct, frozen=True, kw_only=True):
     nodes_by_uuid: Mapping[str, Collection[str]] = {}  # canonical systemUUID -> Nodes that claim it
     # node name of a machine -> Nodes at whose addresses that machine answers
     nodes_by_machine_name: Mapping[str, Collection[str]] = {}
-
-
-def build_machine_index(nodes: Iterable[Node], reports: Iterable[MachineReport]) -> MachineIndex:
-    """Build the index of all Nodes and the last report about each; the service updates its own instead."""
-    by_uuid: dict[str, set[str]] = {}
-    by_machine_name: dict[str, set[str]] = {}
-    for node in nodes:
-        uuid = normalize_uuid(node.status.node_info.system_uuid)
-        if uuid:
-            by_uuid.setdefault(uuid, set()).add(node.name)
-    for report in reports:
-        for name in collect_machine_names(report):
-            by_machine_name.setdefault(name, set()).add(report.node.name)
-    return MachineIndex(nodes_by_uuid=by_uuid, nodes_by_machine_name=by_machine_name)
 
 
 def collect_machine_names(report: MachineReport) -> frozenset[str]:

@@ -1,5 +1,6 @@
 """What one look proves, and what a Node must be for it to be deleted."""
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 import msgspec
@@ -10,12 +11,8 @@ from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import ForeignMachine, MachineFault
 from libs.common.contract.node import Node, NodeAddress
 from libs.common.contract.timestamp import parse_time
-from services.lifecycle.core.evidence import (
-    Assessment,
-    assess_node,
-    assess_report,
-    build_machine_index,
-)
+from services.lifecycle.core.evidence import Assessment, MachineIndex, assess_node, assess_report
+from services.lifecycle.core.node_index import NodeIndex
 from tests.builders import NOW, UNINITIALIZED, make_node
 from tests.lifecycle_actors import (
     LONG_AGO,
@@ -46,6 +43,17 @@ NO_TIMES = (
 JUNK = ("", "00000000-0000-0000-0000-000000000000", "03000200-0400-0500-0006-000700080009", "nonsense")
 
 
+def machines_of(
+    nodes: Iterable[Node] = (NODE,), words: Iterable[NodeEnriched | NodeUnreachable] = ()
+) -> MachineIndex:
+    index = NodeIndex()
+    for node in nodes:
+        index.upsert_node(node)
+    for word in words:
+        index.upsert_report(word, 0.0)
+    return index.machines
+
+
 def look(
     *machines: ForeignMachine,
     node: Node = NODE,
@@ -54,7 +62,7 @@ def look(
 ) -> Assessment:
     """Judged with all Nodes known, and what else metadata said."""
     word = make_unreachable(node, foreign_machines=machines)
-    return assess_report(node, word, build_machine_index(nodes, (word, *words)))
+    return assess_report(node, word, machines_of(nodes, (word, *words)))
 
 
 def test_another_machine_with_another_name_and_uuid_at_each_address_is_proof():
@@ -71,9 +79,7 @@ def test_another_machine_with_another_name_and_uuid_at_each_address_is_proof():
                                   "no_endpoint", "bad_node_ip", "internal", "wrong_machine"])  # fmt: skip
 def test_a_look_that_failed_proves_nothing_whatever_the_failure(kind: str):
     fault = msgspec.convert({"kind": kind, "step": "connect", "message": "it failed"}, MachineFault)
-    (lack,) = assess_report(
-        NODE, make_unreachable(NODE, fault=fault), build_machine_index([NODE], [])
-    ).missing
+    (lack,) = assess_report(NODE, make_unreachable(NODE, fault=fault), machines_of()).missing
     assert "silence and errors prove nothing" in lack
     assert f"it failed ({kind})" in lack
 
@@ -83,7 +89,7 @@ def test_a_fault_of_another_kind_takes_the_proof_from_who_answered():
     assert assess_report(
         NODE,
         make_unreachable(NODE, foreign_machines=(make_foreign_machine(),), fault=fault),
-        build_machine_index([NODE], []),
+        machines_of(),
     ).missing
 
 
@@ -92,12 +98,10 @@ def test_a_word_about_another_node_of_that_name_proves_nothing():
     assert assess_report(
         NODE,
         make_unreachable(former, foreign_machines=(make_foreign_machine(),)),
-        build_machine_index([NODE], []),
+        machines_of(),
     ).missing
-    assert assess_report(NODE, None, build_machine_index([NODE], [])).missing
-    assert assess_report(NODE, make_answering(NODE), build_machine_index([NODE], [])).missing == (
-        "its machine answers",
-    )
+    assert assess_report(NODE, None, machines_of()).missing
+    assert assess_report(NODE, make_answering(NODE), machines_of()).missing == ("its machine answers",)
 
 
 @pytest.mark.parametrize("uuid", [*JUNK, OWN_UUID, OWN_UUID.upper(), UUID_BYTES_SWAPPED])
@@ -147,8 +151,8 @@ def test_a_node_whose_own_uuid_another_one_claims_may_live_on_under_that_name():
 )
 def test_a_look_at_the_node_as_it_was_proves_nothing_of_it_as_it_is(now: Node):
     word = make_unreachable(NODE, foreign_machines=(make_foreign_machine(),))
-    assert assess_report(NODE, word, build_machine_index([NODE, NEW], [word])).missing == ()
-    (lack,) = assess_report(now, word, build_machine_index([now, NEW], [word])).missing
+    assert assess_report(NODE, word, machines_of([NODE, NEW], [word])).missing == ()
+    (lack,) = assess_report(now, word, machines_of([now, NEW], [word])).missing
     assert lack.startswith("a poll after the last change of its addresses")
 
 

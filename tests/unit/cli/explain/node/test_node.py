@@ -41,7 +41,6 @@ from services.lifecycle.core.evidence import (
     LIFECYCLE_LABEL,
     NOT_READY_TAINT,
     PLATFORM_LABEL,
-    build_machine_index,
 )
 from services.lifecycle.core.query_history import QueryHistory, QueryResult
 from services.lifecycle.core.shutdown_taint import SHUTTING_DOWN_STAGE
@@ -439,7 +438,7 @@ def test_it_tells_that_a_node_would_be_deleted_exactly_if_lifecycle_with_all_its
         node=of,
         report=looked.machine_report,
         history=history,
-        machines=build_machine_index((of,), (looked.machine_report,)),
+        machines=build_deletion_case(looked).machines,
     )
     settled = ReplicaStatus(uptime=timedelta(days=1), leading_for=timedelta(days=1))
     would = isinstance(decide(case, TERMS, settled, now=NOW, monotonic_now=3600.0), Delete)
