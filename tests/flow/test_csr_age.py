@@ -9,7 +9,7 @@ import pytest
 from libs.common.contract.machine import AddressStatus
 from libs.common.contract.subjects import ENRICHED_CSR
 from services.csr.on_csr_enriched import RETRY_SECONDS
-from tests.builders import NOW, make_facts, make_node
+from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.clocks import ManualClock
 from tests.csr_actors import CsrServiceFlow, make_serving_request
@@ -80,20 +80,6 @@ async def test_the_limit_is_twice_the_period_at_which_metadata_publishes_again(
         else:
             await waits_for_metadata(flow)
             assert flow.kube.patched == []
-
-
-async def test_a_csr_that_starts_later_reads_the_age_from_the_stream_whatever_its_own_clock_says(
-    flow: CsrServiceFlow, clock: ManualClock
-):
-    async with flow.run_csr(clock=clock):
-        await waits_on_a_rival(flow)
-    clock.advance(55 * 60)
-    await flow.publish_node_gone(RIVAL)
-    an_hour_behind = ManualClock(NOW - timedelta(hours=1))
-    async with flow.run_csr(clock=an_hour_behind, seed=2):
-        await flow.publish_leading()
-        await waits_for_metadata(flow)
-        assert flow.kube.patched == []
 
 
 async def test_over_nats_a_csr_that_starts_later_reads_the_age_from_the_stream(tmp_path: Path):

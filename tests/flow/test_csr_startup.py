@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from libs.common.contract.machine import AddressStatus, MachineFacts, MachineFault
+from libs.common.contract.machine import AddressStatus, MachineFacts
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until, wait_until_led
 from tests.bus_server import make_flow_fixture
@@ -80,41 +80,6 @@ async def wait_with_contested(flow: CsrServiceFlow) -> None:
     await flow.enrich(WEB, WEBS)
     await flow.file_and_enrich(CONTESTED, facts=WEBS, node_uid="uid-1")
     await flow.wait_for_decision("csr-1", "waiting")
-
-
-async def test_while_metadata_cannot_query_talos_no_machine_counts_as_reported(flow: CsrServiceFlow):
-    no_endpoint = MachineFault(kind="no_endpoint", step="credentials", message="no talosconfig")
-    await there_at_the_start(flow, "web-1", "db-1")
-    async with flow.run_csr(ready=False) as csr:
-        await flow.publish_unreachable(WEB, fault=no_endpoint)
-        await flow.publish_unreachable(DB, fault=no_endpoint)
-        cause = "such as db-1; metadata cannot query Talos: no talosconfig"
-        waits = f"waits for metadata's first report on 2 machines, {cause}"
-        await wait_until(lambda: csr.problems() == (waits,), "readiness gives the cause")
-        await wait_with_contested(flow)
-        assert flow.kube.patched == []
-        await flow.publish_unreachable(DB)
-        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
-
-
-async def test_a_kubelet_that_keeps_changing_its_node_ip_keeps_nobody_waiting(flow: CsrServiceFlow):
-    await there_at_the_start(flow, "web-1")
-    await flow.publish_node(make_node("evil-1", uid="uid-evil", ip="10.9.0.1"))
-    async with flow.run_csr(ready=False) as csr:
-        await wait_with_contested(flow)
-        await flow.publish_node(make_node("evil-1", uid="uid-evil", ip="10.9.0.2"))
-        await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
-        assert csr.problems() == ()
-
-
-async def test_a_kubelet_that_changes_its_node_ip_releases_no_rival(flow: CsrServiceFlow):
-    await there_at_the_start(flow, "web-1", "db-1")
-    await flow.publish_node(make_node("evil-1", uid="uid-evil", ip="10.9.0.1"))
-    async with flow.run_csr(ready=False) as csr:
-        await flow.publish_node(make_node("evil-1", uid="uid-evil", ip="10.0.0.9"))
-        await wait_with_contested(flow)
-        assert csr.problems() == ("waits for metadata's first report on 1 machine, such as db-1",)
-        assert flow.kube.patched == []
 
 
 async def test_what_can_never_be_valid_is_denied_at_once(flow: CsrServiceFlow):

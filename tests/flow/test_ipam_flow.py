@@ -95,18 +95,6 @@ async def test_no_block_is_in_a_range_that_was_added_and_none_is_given_while_ran
         assert given == {"web-1": ("10.244.2.0/24",)}
 
 
-async def test_cloud_allocator_waits_until_the_node_is_initialized(flow: IpamFlow):
-    async with flow.run_ipam(cidr_allocator_type="CloudAllocator"):
-        await flow.join_nodes(1)
-        assert "not initialized" in (await flow.wait_for_decision("web-1", "waiting")).reason
-        assert flow.kube.page_writes == 0
-        ready = flow.kube.put(
-            msgspec.structs.replace(make_numbered_node(1), spec=make_numbered_node(1, taints=()).spec)
-        )
-        await flow.enrich(ready, make_numbered_facts(1))
-        await flow.wait_for_pod_cidrs(1, seconds=SOON)
-
-
 async def test_a_node_that_has_pod_cidrs_keeps_them_and_nobody_else_gets_them(flow: IpamFlow):
     own = ("10.244.0.0/24", "fd00:10:244::/80")
     await flow.join_nodes(1, pod_cidrs=own)
@@ -470,33 +458,6 @@ async def test_after_a_wiped_stream_nothing_is_claimed_before_every_machine_that
     assert flow.kube.list_event_reasons("web-3") == []
 
 
-async def test_a_replica_that_starts_waits_for_a_machine_of_which_nothing_was_said_until_its_node_is_gone(
-    flow: IpamFlow,
-):
-    await flow.publish_node(flow.kube.put(make_numbered_node(1)))
-    # metadata does not poll it and publishes nothing about it
-    await flow.publish_node(flow.kube.put(make_numbered_node(2, ip="")))
-    async with flow.run_ipam(ready=False) as service:
-        await flow.join_nodes(3)
-        await flow.wait_for_decision("web-3", "waiting")
-        assert service.problems() == ("waits for metadata's first report on 1 machine, such as web-1",)
-        await flow.delete_node(1)
-        await flow.wait_for_pod_cidrs(3, seconds=SOON)
-
-
-async def test_a_node_whose_node_ip_changes_before_its_first_report_waits_itself_and_stops_nobody(
-    flow: IpamFlow,
-):
-    await flow.publish_node(flow.kube.put(make_numbered_node(1)))
-    async with flow.run_ipam(ready=False) as service:
-        await flow.join_nodes(3)
-        await flow.wait_for_decision("web-3", "waiting")
-        await flow.publish_node(flow.kube.put(make_numbered_node(1, ip="10.9.0.1")))
-        await flow.wait_for_pod_cidrs(3, seconds=SOON)
-        assert service.problems() == ()
-        assert flow.kube.node("web-1").spec.pod_cidrs == ()
-
-
 async def test_when_all_that_the_stream_held_has_grown_too_old_machines_are_waited_for_anew(flow: IpamFlow):
     async with flow.run_ipam() as service:
         await flow.join_nodes(1)
@@ -507,14 +468,6 @@ async def test_when_all_that_the_stream_held_has_grown_too_old_machines_are_wait
         await flow.publish_snapshot()
         waits = ("waits for metadata's first report on 1 machine, such as web-1",)
         await wait_until(lambda: service.problems() == waits, "waited for")
-
-
-async def test_who_joins_later_and_is_never_spoken_of_keeps_nobody_waiting(flow: IpamFlow):
-    async with flow.run_ipam() as service:
-        await flow.publish_node(flow.kube.put(make_numbered_node(1)))
-        await flow.join_nodes(2)
-        await flow.wait_for_pod_cidrs(2)
-        assert service.problems() == ()
 
 
 async def test_who_gathered_before_a_machine_became_unknown_is_given_no_block(flow: IpamFlow):

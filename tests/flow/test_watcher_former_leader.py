@@ -8,10 +8,10 @@ from typing import Any, cast
 
 from libs.common.bus.protocol import Bus, Follower
 from libs.common.bus.stream_cache import StreamCache
-from libs.common.contract.events import CsrGone, Event, Leading, NodeGone, NodeObserved, ObservationOrder
+from libs.common.contract.events import Event, Leading, NodeGone, NodeObserved, ObservationOrder
 from libs.common.contract.subjects import FLOW, OBSERVED_NODE, subject_of
 from libs.common.kube.watch_events import Changed
-from tests.builders import NOW, make_node, make_request
+from tests.builders import NOW, make_node
 from tests.bus_actors import run_during, wait_until
 from tests.faulty_bus import HeldFollower
 from tests.watcher_actors import ScriptedNodes, ScriptedRequests, WatcherFlow, make_watcher
@@ -212,29 +212,6 @@ async def test_what_a_former_leader_publishes_first_is_published_again_at_once(c
             script._tell(Changed(late))
             await wait_until(lambda: table.get(f"{OBSERVED_NODE}.{heard}") is not None, "followers have it")
             assert flow.epoch(heard) == 2
-
-
-async def test_a_deletion_of_a_request_that_a_former_leader_publishes_is_published_again(connect: Connect):
-    script, requests, flow = ScriptedNodes(*nodes(1)), ScriptedRequests(), WatcherFlow()
-    former, request = await connect(), make_request("late", uid="uid-request")
-    async with flow.follow(await connect("flow")):
-        async with run_during(make_watcher(await connect(), script.source, identity="a").run()):
-            await flow.wait_for(lambda f: f.snapshots())
-        watcher = make_watcher(await connect(), script.source, requests=requests.source, identity="b")
-        async with run_during(watcher.run()):
-            await flow.wait_for(lambda f: f.snapshots()[-1].epoch == 2)
-            message = CsrGone(
-                stream_id=flow.observed("n-0.example").stream_id,
-                order=ObservationOrder(epoch=1, resource_version=requests.version),
-                name=request.name,
-                uid=request.uid,
-                observed_at=NOW,
-            )
-            await former.publish(message, expected_sequence=0)
-            await flow.wait_for(lambda f: len(f.list_request_events("late")) == 2)
-            last = flow.last_request("late")
-            assert isinstance(last, CsrGone)
-            assert (last.uid, last.order.epoch) == (request.uid, 2)
 
 
 class LagsBehind:

@@ -11,7 +11,6 @@ from libs.common.contract.events import CsrGone, CsrObserved
 from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition
 from libs.common.contract.subjects import OBSERVED_CSR, SNAPSHOT
 from libs.common.kube.errors import Forbidden
-from libs.common.observability import metrics
 from services.csr.on_csr_enriched import FENCE_RETRY_SECONDS
 from services.watcher.core.kinds import CSR, MAX_PENDING_PER_REQUESTER
 from services.watcher.core.work_queue import compute_cooldown
@@ -204,55 +203,3 @@ async def test_the_resync_says_again_what_somebody_owes_an_answer_and_counts_it_
         assert len(flow.list_request_events("csr-web-1-1")) >= 3
         assert len(flow.list_request_events(owed.name)) >= 3
         assert len(flow.list_request_events(issued.name)) == 1
-
-
-async def test_a_new_leader_says_which_requests_went_while_nobody_watched_and_the_others_anew():
-    script = ScriptedRequests(*(the_nth(number) for number in range(5)))
-    nodes, bus, flow = ScriptedNodes(), MemoryBus(MemoryServer()), WatcherFlow()
-    async with flow.follow(bus):
-        async with run_during(make_watcher(bus, nodes.source, requests=script.source, identity="a").run()):
-            await flow.wait_for(lambda f: f.snapshots())
-        script.delete("csr-web-1-3")
-        async with run_during(make_watcher(bus, nodes.source, requests=script.source, identity="b").run()):
-            await flow.wait_for(lambda f: len(f.snapshots()) == 2)
-            assert flow.existing_requests() == set(script.objects)
-            assert isinstance(flow.last_request("csr-web-1-3"), CsrGone)
-            assert {said.order.epoch for said in flow.requests()[-5:]} == {2}
-
-
-@pytest.mark.parametrize("version", [500, 500_000], ids=["versions went back", "only those of objects did"])
-async def test_requests_of_an_api_server_restored_from_a_backup_are_believed(version: int):
-    script = ScriptedRequests(the_nth(1))
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    watcher = make_watcher(bus, ScriptedNodes().source, requests=script.source)
-    async with run_during(watcher.run()), flow.follow(bus):
-        script.put(the_nth(1, conditions=(APPROVED,)))
-        await flow.wait_for(lambda f: f.snapshots() and f.last_request("csr-web-1-1"))
-        script.version = version
-        script.objects = {"csr-web-1-1": the_nth(1)}
-        script.list_again()
-        await flow.wait_for(lambda f: _is_pending_in_epoch(f, "csr-web-1-1", 2))
-
-
-def _is_pending_in_epoch(flow: WatcherFlow, name: str, epoch: int) -> bool:
-    said = flow.last_request(name)
-    return isinstance(said, CsrObserved) and said.request.is_pending and said.order.epoch == epoch
-
-
-async def test_a_request_that_is_too_large_stops_no_other():
-    huge = make_request("huge", groups=tuple(f"group-{i}-{'x' * 1000}" for i in range(300)))
-    script = ScriptedRequests(huge, the_nth(1))
-    skipped = _skipped()
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    async with (
-        run_during(make_watcher(bus, ScriptedNodes().source, requests=script.source).run()),
-        flow.follow(bus),
-    ):
-        await flow.wait_for(lambda f: f.snapshots())
-        assert flow.existing_requests() == {"csr-web-1-1"}
-    assert _skipped() == skipped + 1
-
-
-def _skipped() -> float:
-    labels = {"event": "flow.observed.csr", "outcome": "skipped"}
-    return metrics.REGISTRY.get_sample_value("talosccm_published_total", labels) or 0.0

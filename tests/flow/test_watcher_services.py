@@ -6,17 +6,9 @@ from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.contract.events import KubeServiceGone, KubeServiceObserved
 from libs.common.contract.kube_service import CLEANUP_FINALIZER
 from libs.common.contract.subjects import OBSERVED_SERVICE, SNAPSHOT
-from libs.common.kube.errors import Forbidden
 from tests.builders import make_kube_service, make_node
 from tests.bus_actors import run_during, wait_until
 from tests.watcher_actors import ScriptedNodes, ScriptedServices, WatcherFlow, make_watcher
-
-REFUSAL = Forbidden(
-    'services is forbidden: User "talos-ccm" cannot list resource "services"',
-    request="list services",
-    status=403,
-    reason="Forbidden",
-)
 
 
 def existing(flow: WatcherFlow) -> set[str]:
@@ -63,28 +55,6 @@ async def test_a_service_that_is_no_longer_of_interest_is_gone_and_may_return():
     assert not flow.list_services("shop.plain")
 
 
-async def test_a_new_leader_publishes_services_again_and_those_that_went_meanwhile():
-    script = ScriptedServices(make_kube_service("stays"), make_kube_service("goes", uid="uid-2"))
-    nodes, bus, flow = ScriptedNodes(), MemoryBus(MemoryServer()), WatcherFlow()
-    async with flow.follow(bus):
-        async with run_during(make_watcher(bus, nodes.source, services=script.source, identity="a").run()):
-            await flow.wait_for(lambda f: f.snapshots())
-        script.delete("shop.goes")
-        async with run_during(make_watcher(bus, nodes.source, services=script.source, identity="b").run()):
-            await flow.wait_for(lambda f: len(f.snapshots()) == 2)
-        assert existing(flow) == {"shop.stays"}
-        assert flow.list_services("shop.stays")[-1].order.epoch == 2
-        assert isinstance(flow.list_services("shop.goes")[-1], KubeServiceGone)
-
-
-async def test_the_resync_publishes_services_again():
-    script = ScriptedServices(make_kube_service())
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    watcher = make_watcher(bus, ScriptedNodes().source, services=script.source, resync_seconds=1.0)
-    async with run_during(watcher.run()), flow.follow(bus):
-        await flow.wait_for(lambda f: len(f.list_services("shop.web")) >= 3, "two resyncs")
-
-
 async def test_without_the_controller_services_are_not_even_listed():
     script = ScriptedServices(make_kube_service())
     bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
@@ -93,21 +63,6 @@ async def test_without_the_controller_services_are_not_even_listed():
         await flow.wait_for(lambda f: f.snapshots())
         assert flow.snapshots()[0].services is None
         assert (script.lists, flow.list_services()) == (0, [])
-
-
-async def test_nodes_are_published_while_services_cannot_be_listed():
-    script = ScriptedServices(make_kube_service())
-    script.refusal = REFUSAL
-    bus, flow = MemoryBus(MemoryServer()), WatcherFlow()
-    watcher = make_watcher(bus, ScriptedNodes(make_node("web-1")).source, services=script.source)
-    async with run_during(watcher.run()), flow.follow(bus):
-        await flow.wait_for(lambda f: f.snapshots())
-        assert [(each.nodes, each.services) for each in flow.snapshots()] == [(1, None)]
-        rule = "missing RBAC rule: apiGroups [''], resources [services], verbs [list, watch]"
-        assert rule in "; ".join(watcher.problems())
-        script.grant()
-        await flow.wait_for(lambda f: len(f.snapshots()) == 2, "a snapshot of all")
-        assert (flow.snapshots()[-1].services, existing(flow)) == (1, {"shop.web"})
 
 
 @pytest.mark.parametrize("broken", ["shop.broken", "other.web"])

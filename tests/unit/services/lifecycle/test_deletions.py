@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.node import Node
@@ -18,13 +17,12 @@ from libs.common.kube.lease import Lease, LeaseSpec, get_annotation
 from services.lifecycle.core import deletion_limit
 from services.lifecycle.core.decide import REPLACED, Delete, DeletionCase, Keep
 from services.lifecycle.core.deletion_limit import ANNOTATION, DeletionLimit, decode_deletions
-from services.lifecycle.core.evidence import Assessment
 from services.lifecycle.core.node_index import NodeIndex
 from services.lifecycle.deletion_budget import DeletionBudget
 from services.lifecycle.node_deleter import BUDGET_BACKOFF_SECONDS, DeletionResult, NodeDeleter
 from tests.builders import NOW
 from tests.clocks import ManualClock
-from tests.lifecycle_actors import make_lost_node, make_ready_condition
+from tests.lifecycle_actors import make_lost_node
 
 NODE = make_lost_node()
 EVERY_NODE = Ownership()
@@ -103,18 +101,6 @@ async def test_what_is_found_at_that_moment_is_judged_before_anything_is_counted
     done = await deletions_of(api, clock=ManualClock(), ownership=ownership).delete(NODE, PROOF)
     assert (done.outcome, api.asked) == (outcome, ["get"])
     assert reason in done.reason
-
-
-async def test_what_is_found_is_given_to_the_judge():
-    found = replace(NODE, status=replace(NODE.status, conditions=(make_ready_condition("True"),)))
-    api, seen = Api(found), []
-
-    def judge(case: DeletionCase) -> Delete | Keep:
-        seen.append(case.node)
-        return Keep(assessment=Assessment(missing=("it is Ready",)))
-
-    done = await deletions_of(api, clock=ManualClock(), judge=judge).delete(NODE, PROOF)
-    assert (done.outcome, api.asked, seen) == ("kept", ["get"], [found])
 
 
 async def test_while_there_is_no_room_nobody_is_asked_and_then_again():
@@ -226,12 +212,6 @@ def test_a_deletion_counts_for_an_hour_and_one_that_is_yet_to_come_as_well():
     assert later == deletion_limit.BudgetGrant(
         deletions=(to_come, deletion_limit.Deletion(node="c", at=NOW + timedelta(minutes=1)))
     )
-
-
-def test_with_a_cap_of_nothing_nothing_is_ever_deleted():
-    limit = deletion_limit.DeletionLimit(per_hour=0)
-    judged = deletion_limit.grant_deletion((), "a", limit=limit, now=NOW)
-    assert isinstance(judged, deletion_limit.BudgetDenial)
 
 
 def test_the_pools_do_not_count_for_each_other():

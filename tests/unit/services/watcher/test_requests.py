@@ -2,28 +2,18 @@
 
 from datetime import UTC, datetime, timedelta
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.contract.events import CsrGone, CsrObserved, ObservationOrder
 from libs.common.contract.signing_request import SigningRequest, SigningRequestCondition
-from services.watcher.core.kinds import CSR, MAX_PENDING_PER_REQUESTER, NODE
-from services.watcher.core.leader_epoch import LeaderEpoch
+from services.watcher.core.kinds import CSR, MAX_PENDING_PER_REQUESTER
 from services.watcher.core.publish_decision import (
     FencingToken,
-    NoChange,
-    Publish,
-    Skip,
-    decide_absent,
-    decide_present,
 )
-from services.watcher.core.published_state import PublishedState
 from services.watcher.core.store import Store
 from services.watcher.settings import WatcherSettings
 from tests import builders
-from tests.clocks import ManualClock
 
 LATER = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
 STAMP = FencingToken(stream_id=builders.STREAM_ID, epoch=3)
@@ -153,104 +143,10 @@ def test_whatever_happens_at_most_the_newest_of_each_wait_and_news_name_what_cha
         }
 
 
-def test_only_what_somebody_owes_an_answer_has_turns_in_the_resync():
-    answered = the_nth(3, conditions=(APPROVED,), certificate="Y2VydA==")
-    assert [
-        CSR.is_republished(each) for each in (the_nth(1), the_nth(2, conditions=(APPROVED,)), answered)
-    ] == [
-        True,
-        True,
-        False,
-    ]
-
-
 # ---- publishing
 
 
-def test_a_request_is_said_in_the_order_of_its_own_version_and_what_becomes_of_it_is_news():
-    found = decide_present(CSR, the_nth(1), None, STAMP, now=LATER)
-    assert found == Publish(
-        event=CsrObserved(
-            stream_id=builders.STREAM_ID,
-            order=ObservationOrder(epoch=3, resource_version=2001),
-            request=the_nth(1),
-            observed_at=LATER,
-        ),
-        reason="new to the stream",
-    )
-    said = builders.make_csr_observed(the_nth(1), epoch=3)
-    again = msgspec.structs.replace(
-        the_nth(1), metadata=msgspec.structs.replace(the_nth(1).metadata, resource_version="2500")
-    )
-    assert isinstance(decide_present(CSR, again, said, STAMP, now=LATER), NoChange)
-    for change in ({"conditions": (APPROVED,)}, {"certificate": "Y2VydA=="}, {"uid": "another"}):
-        store = a_store(
-            msgspec.structs.replace(builders.make_request(the_nth(1).name, resource_version="2500", **change))
-        )
-        now = store.get(the_nth(1).name)
-        assert now is not None
-        assert not now.status.certificate
-        news = decide_present(CSR, now, said, STAMP, now=LATER)
-        assert isinstance(news, Publish)
-        assert news.reason == "changed"
-
-
-def test_a_request_that_is_missing_is_said_to_be_gone_once():
-    said = builders.make_csr_observed(the_nth(1), epoch=2)
-    found = decide_absent(CSR, said, STAMP, last_resource_version=4000, now=LATER)
-    assert isinstance(found, Publish)
-    assert found.event == CsrGone(
-        stream_id=builders.STREAM_ID,
-        order=ObservationOrder(epoch=3, resource_version=4000),
-        name=the_nth(1).name,
-        uid="noisy-1",
-        observed_at=LATER,
-    )
-    assert isinstance(decide_absent(CSR, found.event, STAMP, last_resource_version=4000, now=LATER), NoChange)
-
-
-def test_a_request_without_a_place_in_the_order_is_skipped_and_logged():
-    assert isinstance(
-        decide_present(CSR, builders.make_request(resource_version=""), None, STAMP, now=LATER), Skip
-    )
-
-
 # ---- what the stream holds of them
-
-
-def test_a_node_and_a_request_of_one_name_are_two():
-    held = PublishedState(clock=ManualClock())
-    held.start_replay(builders.make_position())
-    held.finish_replay()
-    node, request = (
-        builders.make_node_observed(builders.make_node("same")),
-        builders.make_csr_observed(builders.make_request("same"), epoch=5),
-    )
-    held.apply(builders.make_message(node, sequence=1))
-    held.apply(builders.make_message(request, sequence=2))
-    assert (held.get(NODE, "same"), held.get(CSR, "same")) == (node, request)
-    assert held.greatest_epoch == 5
-    held.apply(
-        builders.make_message(builders.make_csr_gone(builders.make_request("same"), epoch=6), sequence=3)
-    )
-    assert (held.names(NODE), held.names(CSR)) == ({"same"}, set())
-    assert held.greatest_epoch == 6
-    held.apply(
-        builders.make_message(builders.make_node_gone(builders.make_node("same"), epoch=6), sequence=4)
-    )
-    assert held.names(NODE) == set()
-
-
-def test_a_snapshot_says_how_many_requests_there_are_or_that_nobody_knows():
-    held = PublishedState(clock=ManualClock())
-    held.start_replay(builders.make_position())
-    held.finish_replay()
-    reign = LeaderEpoch(held, identity="us", has_lease=True)
-    reign.next_token()
-    assert reign.build_snapshot(3, None, ()) == builders.make_snapshot(nodes=3)
-    assert reign.build_snapshot(3, 0, ()) == msgspec.structs.replace(
-        builders.make_snapshot(nodes=3), requests=0
-    )
 
 
 @pytest.mark.parametrize(

@@ -240,17 +240,6 @@ def test_controllers_that_are_switched_off_are_not_expected():
 # ---- flags
 
 
-def test_the_defaults_are_those_of_the_reference():
-    settings = WatcherSettings()
-    assert settings.problems() == ()
-    assert (settings.lease_duration_seconds, settings.renew_deadline_seconds) == (15.0, 10.0)
-    assert (settings.lease_namespace, settings.lease_name) == (
-        "kube-system",
-        "cloud-controller-manager-talos",
-    )
-    assert (settings.retry_period_seconds, settings.resync_seconds) == (2.0, 300.0)
-
-
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
