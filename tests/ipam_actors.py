@@ -88,7 +88,7 @@ class InMemoryCluster(InMemoryEvents):
         if error is not None:
             raise error
 
-    # ---- claims_api.Kubernetes
+    # ---- allocator.Kubernetes
 
     async def list_config_maps(
         self, namespace: str, labels: Mapping[str, str]

@@ -1,7 +1,7 @@
 """An API server for ipam in memory, where a test controls every request: when it arrives there,
 when its answer comes back, and whether."""
 
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +10,7 @@ import msgspec
 from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.node import Node
 from libs.common.kube.errors import AlreadyExists, Conflict, FenceFailed, KubeError, NotFound, Unreachable
-from services.ipam.core.pages import StoredPage
+from libs.common.kube.objects import ConfigMap, Page
 from tests.builders import NOW
 from tests.in_memory_api import PatchFailed, apply_json_patch
 
@@ -91,11 +91,11 @@ class IpamServer:
 
     def __init__(
         self,
-        on_write: Callable[["SimulatedTask", StoredPage | None, StoredPage], None],
+        on_write: Callable[["SimulatedTask", ConfigMap | None, ConfigMap], None],
         on_patch: Callable[["SimulatedTask", Node, tuple[str, ...]], None],
     ):
         self.nodes: dict[str, Node] = {}
-        self.pages: dict[str, StoredPage] = {}
+        self.pages: dict[str, ConfigMap] = {}
         self.page_writes = 0
         self.now: Callable[[], datetime] = lambda: NOW
         self._version = 0
@@ -106,29 +106,35 @@ class IpamServer:
         self._version += 1
         return str(self._version)
 
-    def save(self) -> "tuple[dict[str, Node], dict[str, StoredPage], int]":
+    def save(self) -> "tuple[dict[str, Node], dict[str, ConfigMap], int]":
         """A backup of all Nodes and pages."""
         return dict(self.nodes), dict(self.pages), self._version
 
-    def restore(self, backup: "tuple[dict[str, Node], dict[str, StoredPage], int]") -> None:
+    def restore(self, backup: "tuple[dict[str, Node], dict[str, ConfigMap], int]") -> None:
         """Replace everything by the backup, as a restore of etcd does: resourceVersions come again."""
         nodes, pages, self._version = backup
         self.nodes, self.pages = dict(nodes), dict(pages)
 
-    def put_page(self, task: SimulatedTask, page: StoredPage) -> str:
-        there = self.pages.get(page.name)
-        if there is None and page.resource_version:
-            raise NotFound(page.name)
-        if there is not None and not page.resource_version:
-            raise AlreadyExists(page.name)
-        if there is not None and there.resource_version != page.resource_version:
-            raise Conflict(page.name)
+    def put_page(self, task: SimulatedTask, page: ConfigMap) -> ConfigMap:
+        name, version = page.metadata.name, page.metadata.resource_version
+        there = self.pages.get(name)
+        if there is None and version:
+            raise NotFound(name)
+        if there is not None and not version:
+            raise AlreadyExists(name)
+        if there is not None and there.metadata.resource_version != version:
+            raise Conflict(name)
         self._on_write(task, there, page)
-        self.pages[page.name] = msgspec.structs.replace(
-            page, resource_version=self.version(), created=there.created if there else self.now()
-        )
         self.page_writes += 1
-        return self.pages[page.name].resource_version
+        return self.store_page(page, there.metadata.creation_timestamp if there else self.now())
+
+    def store_page(self, page: ConfigMap, created: datetime | None) -> ConfigMap:
+        """Store a page at a new resourceVersion, without a judge."""
+        metadata = msgspec.structs.replace(
+            page.metadata, resource_version=self.version(), creation_timestamp=created
+        )
+        self.pages[metadata.name] = msgspec.structs.replace(page, metadata=metadata)
+        return self.pages[metadata.name]
 
     def patch(self, task: SimulatedTask, name: str, patch: Sequence[dict[str, Any]]) -> Node:
         node = self.nodes.get(name)
@@ -152,24 +158,30 @@ class IpamServer:
 
 
 class CallRecordingApi:
-    """ClaimsApi whose every request is a `Call`."""
+    """`allocator.Kubernetes`, whose every request is a `PendingCall`."""
 
     def __init__(self, server: IpamServer):
         self._server = server
 
-    async def list_pages(self) -> Sequence[StoredPage]:
-        return await PendingCall(lambda _: list(self._server.pages.values()))  # type: ignore[no-any-return]
+    async def list_config_maps(
+        self, namespace: str, labels: Mapping[str, str]
+    ) -> AsyncIterator[Page[ConfigMap]]:
+        items = await PendingCall(lambda _: tuple(self._server.pages.values()))
+        yield Page(items=items, resource_version="")
 
-    async def write_page(self, page: StoredPage) -> str:
-        return await PendingCall(lambda task: self._server.put_page(task, page))  # type: ignore[no-any-return]
+    async def create_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap:
+        return await PendingCall(lambda task: self._server.put_page(task, config_map))  # type: ignore[no-any-return]
+
+    async def update_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap:
+        return await self.create_config_map(namespace, config_map)
 
     async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node:
         return await PendingCall(lambda task: self._server.patch(task, name, json_patch))  # type: ignore[no-any-return]
 
-    async def list_nodes(self) -> Sequence[Node]:
-        return await PendingCall(self._list_nodes)  # type: ignore[no-any-return]
+    async def list_nodes(self) -> AsyncIterator[Page[Node]]:
+        yield Page(items=await PendingCall(self._list_nodes), resource_version="")
 
-    def _list_nodes(self, task: SimulatedTask) -> Sequence[Node]:
-        nodes = list(self._server.nodes.values())
+    def _list_nodes(self, task: SimulatedTask) -> tuple[Node, ...]:
+        nodes = tuple(self._server.nodes.values())
         task.arguments["listed"] = {node.uid: node.spec.pod_cidrs for node in nodes}
         return nodes

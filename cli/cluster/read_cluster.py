@@ -25,8 +25,14 @@ from libs.common.kube.errors import KubeError, NotFound
 from libs.common.kube.event_recorder import CLUSTER_REFERENCE
 from libs.common.kube.events import ObjectReference, event_namespace
 from libs.common.kube.lease import LeaseSpec
-from libs.common.kube.objects import Resource, config_map_resource, namespaced_path, namespaced_resource
-from services.ipam.core.pages import NAME_PREFIX, StoredPage
+from libs.common.kube.objects import (
+    ConfigMap,
+    Resource,
+    config_map_resource,
+    namespaced_path,
+    namespaced_resource,
+)
+from services.ipam.core.pages import is_page
 
 T = TypeVar("T")
 Part = Literal["nodes", "requests", "lease", "pods", "events", "config", "claims"]
@@ -163,18 +169,14 @@ async def _read_config(kube: KubeApi, query: ClusterQuery) -> ConfigFile | Absen
     return ConfigFile(text=found[0].data[_CONFIG_KEY], source=place)
 
 
-async def _list_claim_pages(kube: KubeApi, _: ClusterQuery) -> tuple[StoredPage, ...]:
+async def _list_claim_pages(kube: KubeApi, _: ClusterQuery) -> tuple[ConfigMap, ...]:
     """Return all pages, selected by name: another client may have removed their labels."""
     maps = await list_all(kube, config_map_resource(CLAIM_PAGES_NAMESPACE, {}), raise_unreadable)
-    return tuple(
-        StoredPage(name=each.metadata.name, resource_version=each.metadata.resource_version, data=each.data)
-        for each in maps
-        if each.metadata.name.startswith(NAME_PREFIX)
-    )
+    return tuple(filter(is_page, maps))
 
 
 def _join_claims(
-    before: tuple[StoredPage, ...] | Unavailable, after: tuple[StoredPage, ...] | Unavailable
+    before: tuple[ConfigMap, ...] | Unavailable, after: tuple[ConfigMap, ...] | Unavailable
 ) -> ClaimPages | Unavailable:
     if isinstance(before, Unavailable):
         return before

@@ -15,7 +15,7 @@ from cli.inside.flow_snapshot import CertificateSnapshot, FlowSnapshot, FlowUnav
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
 from libs.common.cloud_config.model import CloudConfig, Ownership
 from libs.common.contract.node import Node
-from services.ipam.core.pages import StoredPage
+from libs.common.kube.objects import ConfigMap
 
 
 class ClaimPages(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,8 +25,8 @@ class ClaimPages(msgspec.Struct, frozen=True, kw_only=True):
     a listed Node, its claim is in `after`.
     """
 
-    before: tuple[StoredPage, ...] = ()
-    after: tuple[StoredPage, ...] = ()
+    before: tuple[ConfigMap, ...] = ()
+    after: tuple[ConfigMap, ...] = ()
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):

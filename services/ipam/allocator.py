@@ -6,7 +6,7 @@ So this needs no leader. It also need not know whether an error occurred before 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
@@ -16,7 +16,10 @@ import msgspec
 from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.node import Node
 from libs.common.contract.node_patch import NodeChanges, build_node_patch
+from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.common.kube.errors import Conflict, KubeError, NotFound
+from libs.common.kube.objects import ConfigMap
+from libs.common.kube.objects import Page as ListPage
 from services.ipam.core.allocation import (
     AllocationPlan,
     AllocationRequest,
@@ -29,9 +32,9 @@ from services.ipam.core.pages import (
     PAGE_BYTES,
     Page,
     Pages,
-    StoredPage,
     decode_pages,
     encode_page,
+    is_page,
     page_name,
     page_range_of,
 )
@@ -39,26 +42,23 @@ from services.ipam.core.pools import Pool
 from services.ipam.core.release_plan import AbsenceTimer, PresentNode, SweepResult, plan_sweep
 
 _LIST_INTERVAL_SECONDS: Final = 10.0  # between two lists because of podCIDRs that are not observed
+_MAX_CONCURRENT_PATCHES: Final = 16  # the labeler needs connections too if it runs in the same process
 _MAX_ATTEMPTS: Final = 8  # each failed one means that another replica wrote a page between a read and a write
 
 
-class ClaimsApi(Protocol):
-    """The requests of ipam to Kubernetes. After a KubeError, a write may still have happened."""
+class Kubernetes(Protocol):
+    """The quorum reads and the writes of ipam; implemented by `libs.common.kube.api.KubeApi`.
 
-    async def list_pages(self) -> Sequence[StoredPage]:
-        """List all pages, with a quorum read."""
+    After a KubeError, a write may still have happened.
+    """
 
-    async def write_page(self, page: StoredPage) -> str:
-        """Replace the page at its resourceVersion, or create it; return the new resourceVersion.
-
-        Raises Conflict if the version differs or the page already exists, NotFound if the page was deleted.
-        """
-
-    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node:
-        """Patch a Node, as KubeApi does. FenceFailed: its uid differs, or it has podCIDRs."""
-
-    async def list_nodes(self) -> Sequence[Node]:
-        """List all Nodes at one moment after the start of the call, with a quorum read."""
+    def list_config_maps(
+        self, namespace: str, labels: Mapping[str, str]
+    ) -> AsyncIterator[ListPage[ConfigMap]]: ...
+    async def create_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap: ...
+    async def update_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap: ...
+    def list_nodes(self) -> AsyncIterator[ListPage[Node]]: ...
+    async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node: ...
 
 
 class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ class _NodeList(msgspec.Struct, frozen=True):
 class Allocator:
     """Reads all pages before each plan and writes the changed ones, one operation at a time."""
 
-    api: ClaimsApi
+    kube: Kubernetes
     _: KW_ONLY
     now: Callable[[], datetime]  # for readers of the claims
     clock: Callable[[], float]  # monotonic, in seconds
@@ -95,6 +95,7 @@ class Allocator:
         self._node_list: _NodeList | None = None  # None: list the Nodes before the next claim
         self._refused: set[str] = set()  # ranges of pages whose last write by a sweep failed
         self._cursors: Cursors = {}
+        self._write_slots = asyncio.Semaphore(_MAX_CONCURRENT_PATCHES)
         # A list of Nodes judges the claims of the pages that were read before it. No claim may come between.
         self._lock = asyncio.Lock()
 
@@ -144,7 +145,10 @@ class Allocator:
         operations = build_node_patch(
             node, NodeChanges(pod_cidrs=assignment.pod_cidrs, guarded_labels=fenced_labels)
         )
-        return await self.api.patch_node(node.name, operations) if operations else node
+        if not operations:
+            return node
+        async with self._write_slots:
+            return await self.kube.patch_node(node.name, operations)
 
     async def sweep(self) -> SweepResult:
         """End claims that are due, and adopt podCIDRs of Nodes without a claim. Raises KubeError."""
@@ -170,7 +174,8 @@ class Allocator:
     async def _list_nodes(self) -> Mapping[str, PresentNode]:
         """List all Nodes, for this plan and later ones; return them by uid."""
         began = self.clock()
-        present = {node.uid: self._make_present_node(node) for node in await self.api.list_nodes()}
+        nodes = [node async for page in self.kube.list_nodes() for node in page.items]
+        present = {node.uid: self._make_present_node(node) for node in nodes}
         self._node_list = _NodeList(
             began,
             {uid: node.pod_cidrs for uid, node in present.items() if node.pod_cidrs},
@@ -213,7 +218,9 @@ class Allocator:
 
     async def _read_pages(self) -> None:
         """Read all pages. The claims of a deleted one protect no block: the Nodes must be listed again."""
-        pages = decode_pages(await self.api.list_pages(), self.pages)
+        listed = self.kube.list_config_maps(CLAIM_PAGES_NAMESPACE, {})
+        stored = [found async for page in listed for found in page.items if is_page(found)]
+        pages = decode_pages(stored, self.pages)
         if not self.pages.names <= pages.names:
             self._node_list = None
         self.pages = pages
@@ -226,13 +233,12 @@ class Allocator:
         """
         written: list[str] = []
         for page in pages:
-            stored = encode_page(page)
+            write = self.kube.update_config_map if page.resource_version else self.kube.create_config_map
             try:
-                version = await self.api.write_page(stored)
+                stored = await write(CLAIM_PAGES_NAMESPACE, encode_page(page))
             except KubeError as error:
                 return written, error
-            written_page = msgspec.structs.replace(stored, resource_version=version)
-            self.pages = self.pages.replace(page, written_page)
+            self.pages = self.pages.replace(page, stored)
             written.append(page.range)
         return written, None
 

@@ -15,7 +15,6 @@ from libs.common.kube.event_recorder import EventRecorder
 from libs.common.service.service import Dependencies, ServiceDefinition, run_every, run_together
 from services.ipam.allocator import Allocator
 from services.ipam.batcher import Batcher
-from services.ipam.claims_api import KubernetesClaims
 from services.ipam.config_reloader import ConfigReloader
 from services.ipam.core.allocation import AllocationRequest, AllocationResult
 from services.ipam.core.cluster_view import ClusterView
@@ -86,7 +85,7 @@ class IpamService:
         )
         # Claims, writes and releases.
         self._allocator = Allocator(
-            KubernetesClaims(kube),
+            kube,
             now=now,
             clock=clock,
             quarantine=settings.quarantine,

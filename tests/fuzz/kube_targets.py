@@ -7,21 +7,20 @@ import msgspec
 
 from libs.common.contract.ip_addresses import InvalidNodeIP, parse_node_ips, pick_one_per_family
 from libs.common.contract.kube_service import BALANCER_ANNOTATION, CLEANUP_FINALIZER, KubeService
-from libs.common.contract.node import Node
+from libs.common.contract.node import Node, ObjectMeta
 from libs.common.contract.protected_annotation import compute_digest
 from libs.common.contract.signing_request import SigningRequest
 from libs.common.json_errors import JSON_ERRORS
 from libs.common.kube.api import NODES, SERVICES, SIGNING_REQUESTS
 from libs.common.kube.errors import KubeError, error_from
 from libs.common.kube.lease import read_lease
-from libs.common.kube.objects import Resource, UnreadableObject, read_page
+from libs.common.kube.objects import ConfigMap, Resource, UnreadableObject, read_page
 from libs.common.kube.request import Request
 from libs.common.kube.watch_events import Bookmark, ListAgain, decode_watch_event
 from services.cloud.core.balancers.balancer_record import encode_balancer_record, read_balancer_record
 from services.ipam.core.pages import (
     DATA_KEY,
     Page,
-    StoredPage,
     UnreadablePage,
     decode_page,
     encode_page,
@@ -95,7 +94,7 @@ def _node_ips(data: bytes) -> None:
 
 
 def _claims(data: bytes) -> None:
-    read = decode_page(StoredPage(name=page_name(_RANGE), data={DATA_KEY: _text(data)}))
+    read = decode_page(ConfigMap(metadata=ObjectMeta(name=page_name(_RANGE)), data={DATA_KEY: _text(data)}))
     if isinstance(read, UnreadablePage):
         assert read.reason
         return

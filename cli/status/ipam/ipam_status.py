@@ -20,6 +20,7 @@ from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.node import Node
+from libs.common.kube.objects import ConfigMap
 from services.ipam.core.effective_networks import NetworkFlags
 from services.ipam.core.networks import (
     Family,
@@ -34,7 +35,6 @@ from services.ipam.core.networks import (
 from services.ipam.core.pages import (
     Claim,
     Page,
-    StoredPage,
     UnreadablePage,
     decode_page,
     page_name,
@@ -93,7 +93,7 @@ class IpamStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return 1 if self.conflicts else 0
 
 
-def read_pages(stored: Iterable[StoredPage]) -> tuple[Page, ...]:
+def read_pages(stored: Iterable[ConfigMap]) -> tuple[Page, ...]:
     """Return the readable pages."""
     return tuple(page for page in map(decode_page, stored) if isinstance(page, Page))
 

@@ -12,11 +12,17 @@ from typing import Final
 
 import msgspec
 
+from libs.common.contract.node import ObjectMeta
+from libs.common.kube.objects import ConfigMap
 from services.ipam.core.networks import Network, contains, overlaps, parse_cached_network
 
 PAGE_LENGTHS: Final = {4: 12, 6: 48}  # never change it: existing clusters have pages with these names
 PAGE_BYTES: Final = 1_000_000  # a ConfigMap may have 1 MiB
 NAME_PREFIX: Final = "talos-ccm-pod-cidrs-"
+LABELS: Final = {
+    "app.kubernetes.io/managed-by": "talos-ccm",
+    "app.kubernetes.io/component": "pod-cidrs",
+}
 DATA_KEY: Final = "claims.json"
 _FORMAT: Final = 1
 _GONE_SINCE_BYTES: Final = 48  # reserved per claim, so that a full page can still record `gone_since`
@@ -72,9 +78,9 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
         """Return by name why ipam claims nothing in a page."""
         return {page.name: f"{page.name} is unreadable: {page.reason}" for page in self.unreadable}
 
-    def replace(self, page: Page, written: "StoredPage") -> "Pages":
+    def replace(self, page: Page, written: ConfigMap) -> "Pages":
         """Return these pages with one that was written, and its new resourceVersion."""
-        page = msgspec.structs.replace(page, resource_version=written.resource_version)
+        page = msgspec.structs.replace(page, resource_version=written.metadata.resource_version)
         return msgspec.structs.replace(
             self,
             by_range={**self.by_range, page.range: page},
@@ -89,15 +95,6 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
             for block, claim in page.claims.items()
             if claim.uid not in uids
         }
-
-
-class StoredPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The ConfigMap of a page. resourceVersion "" creates it; Kubernetes sets `created`."""
-
-    name: str
-    resource_version: str = ""
-    data: Mapping[str, str] = {}
-    created: datetime | None = None
 
 
 class _StoredClaim(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -138,49 +135,57 @@ def claim_size(claim: Claim) -> int:
     return len(claim.block) + len(claim.uid) + len(claim.node) + 32 + _GONE_SINCE_BYTES
 
 
-def encode_page(page: Page) -> StoredPage:
-    """Encode a page; it replaces exactly the version that was read."""
+def encode_page(page: Page) -> ConfigMap:
+    """Encode a page; it replaces exactly the version that was read. resourceVersion "" creates it."""
     claims = {
         block: _StoredClaim(claim.uid, claim.node, claim.gone_since)
         for block, claim in sorted(page.claims.items())
     }
     text = msgspec.json.encode(_StoredClaims(_FORMAT, page.range, claims)).decode()
-    return StoredPage(
-        name=page_name(page.range), resource_version=page.resource_version, data={DATA_KEY: text}
+    name, version = page_name(page.range), page.resource_version
+    return ConfigMap(
+        metadata=ObjectMeta(name=name, resource_version=version, labels=LABELS), data={DATA_KEY: text}
     )
 
 
-def decode_page(stored_page: StoredPage) -> Page | UnreadablePage:
+def decode_page(config_map: ConfigMap) -> Page | UnreadablePage:
     """Decode a ConfigMap; UnreadablePage unless version, range and blocks are valid and disjoint."""
+    metadata = config_map.metadata
     try:
-        stored = msgspec.json.decode(stored_page.data.get(DATA_KEY, ""), type=_StoredClaims)
-        reason = _explain_unreadable(stored_page.name, stored)
+        stored = msgspec.json.decode(config_map.data.get(DATA_KEY, ""), type=_StoredClaims)
+        reason = _explain_unreadable(metadata.name, stored)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         reason = str(error)
     if reason:
-        return UnreadablePage(name=stored_page.name, reason=reason)
+        return UnreadablePage(name=metadata.name, reason=reason)
     claims = {
         block: Claim(block=block, uid=claim.uid, node=claim.node, gone_since=claim.gone_since)
         for block, claim in stored.claims.items()
     }
     return Page(
         range=stored.range,
-        resource_version=stored_page.resource_version,
+        resource_version=metadata.resource_version,
         claims=claims,
-        created=stored_page.created,
+        created=metadata.creation_timestamp,
     )
 
 
-def decode_pages(stored: Iterable[StoredPage], before: Pages) -> Pages:
+def is_page(config_map: ConfigMap) -> bool:
+    """Whether it is a page, by its name: one that lost its labels counts, too."""
+    return config_map.metadata.name.startswith(NAME_PREFIX)
+
+
+def decode_pages(stored: Iterable[ConfigMap], before: Pages) -> Pages:
     """Decode all pages; those with the same data as before are not decoded again: 2000 claims take 20 ms."""
     known = {page_name(page.range): page for page in before.by_range.values()}
     by_range: dict[str, Page] = {}
     unreadable: list[UnreadablePage] = []
     data: dict[str, Mapping[str, str]] = {}
     for one in stored:
-        page: Page | UnreadablePage | None = known.get(one.name)
+        page: Page | UnreadablePage | None = known.get(one.metadata.name)
         if isinstance(page, Page) and before.data[page.range] == one.data:
-            page = msgspec.structs.replace(page, resource_version=one.resource_version, created=one.created)
+            version, created = one.metadata.resource_version, one.metadata.creation_timestamp
+            page = msgspec.structs.replace(page, resource_version=version, created=created)
         else:
             page = decode_page(one)
         if isinstance(page, Page):

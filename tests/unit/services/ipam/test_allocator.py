@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import msgspec
 import pytest
 
 from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.node import Node, NodeSpec, ObjectMeta
 from libs.common.kube.errors import Conflict, Forbidden, KubeError
+from libs.common.kube.objects import ConfigMap
 from services.ipam.allocator import Allocator, ClaimResult
 from services.ipam.core.allocation import (
     AllocationRequest,
@@ -18,7 +18,6 @@ from services.ipam.core.allocation import (
     NoBlock,
 )
 from services.ipam.core.ledger import Exclusions
-from services.ipam.core.pages import StoredPage
 from services.ipam.core.pools import Pool
 from tests.builders import NOW
 from tests.ipam_server import CallRecordingApi, IpamServer, SimulatedTask, make_unreachable_error
@@ -36,27 +35,27 @@ class Cluster:
         self.server = IpamServer(lambda *_: None, lambda *_: None)
         self.seconds = 0.0
         self.asked: list[str] = []
-        self.refuse: Callable[[StoredPage], KubeError | None] = lambda page: None
+        self.refuse: Callable[[ConfigMap], KubeError | None] = lambda page: None
         self.allocator = self.replica()
 
     def replica(self) -> Allocator:
         cluster = self
 
         class Counting(CallRecordingApi):
-            async def list_nodes(self):
+            def list_nodes(self):
                 cluster.asked.append("list nodes")
-                return await super().list_nodes()
+                return super().list_nodes()
 
-            async def list_pages(self):
+            def list_config_maps(self, namespace, labels):
                 cluster.asked.append("list pages")
-                return await super().list_pages()
+                return super().list_config_maps(namespace, labels)
 
-            async def write_page(self, page):
+            async def create_config_map(self, namespace, config_map):
                 cluster.asked.append("write")
-                refusal = cluster.refuse(page)
+                refusal = cluster.refuse(config_map)
                 if refusal is not None:
                     raise refusal
-                return await super().write_page(page)
+                return await super().create_config_map(namespace, config_map)
 
         return Allocator(Counting(self.server), now=lambda: NOW, clock=lambda: self.seconds)
 
@@ -197,7 +196,7 @@ def test_a_write_that_succeeded_though_an_error_was_reported_is_found_and_not_re
 
 
 def test_a_page_that_takes_no_writes_stops_only_the_nodes_that_need_it(cluster):
-    cluster.refuse = lambda page: Forbidden("no right") if page.name == PAGE else None
+    cluster.refuse = lambda page: Forbidden("no right") if page.metadata.name == PAGE else None
     wants = [
         AllocationRequest(uid="a", node="a", pools=(IPV4,)),
         AllocationRequest(uid="b", node="b", pools=(IPV4, OTHER)),
@@ -212,11 +211,8 @@ def test_a_page_that_takes_no_writes_stops_only_the_nodes_that_need_it(cluster):
 def test_endless_conflicts_end_in_a_temporary_error(cluster):
     cluster.claim("a")
 
-    def somebody_was_quicker(page: StoredPage) -> KubeError:
-        there = cluster.server.pages[page.name]
-        cluster.server.pages[page.name] = msgspec.structs.replace(
-            there, resource_version=cluster.server.version()
-        )
+    def somebody_was_quicker(page: ConfigMap) -> KubeError:
+        cluster.server.store_page(cluster.server.pages[page.metadata.name], NOW)
         return Conflict("another version")
 
     cluster.refuse = somebody_was_quicker
@@ -298,7 +294,8 @@ def test_odd_pod_cidrs_are_reported_and_everybody_else_is_served(cluster):
 
 def test_an_unreadable_page_is_left_alone_and_named(cluster):
     cluster.claim("a")
-    spoilt = StoredPage(name=PAGE, resource_version="77", data={"claims.json": "{"})
+    metadata = ObjectMeta(name=PAGE, resource_version="77")
+    spoilt = ConfigMap(metadata=metadata, data={"claims.json": "{"})
     cluster.server.pages[PAGE] = spoilt
     second = cluster.replica()
     answer = cluster.claim("b", by=second).results["uid-b"]

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from libs.common.contract.node import Node, NodeSpec, ObjectMeta
+from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
 from libs.common.kube.errors import Forbidden, KubeError
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.observability import metrics
 from services.ipam.allocator import Allocator
-from services.ipam.claims_api import KubernetesClaims
 from services.ipam.core.pages import Claim, Page, encode_page
 from services.ipam.garbage_collector import GarbageCollector
 from services.ipam.reports import OTHER_ALLOCATOR, NodeEvents, PoolMetrics, SweepReporter
@@ -34,7 +34,7 @@ class Watching:
         self.kube.now = self.clock.now
         self.events = EventRecorder(self.kube, component="", now=self.clock.now)
         self.allocator = Allocator(
-            KubernetesClaims(self.kube),
+            self.kube,
             now=self.clock.now,
             clock=self.clock,
             quarantine=QUARANTINE,
@@ -51,7 +51,7 @@ class Watching:
 
     async def holds(self, page_range: str, *claims: Claim) -> None:
         page = Page(range=page_range, claims={claim.block: claim for claim in claims})
-        await KubernetesClaims(self.kube).write_page(encode_page(page))
+        await self.kube.create_config_map(CLAIM_PAGES_NAMESPACE, encode_page(page))
 
     async def joins(self, name: str, pod_cidr: str, *, after: timedelta) -> None:
         """It carries that, and so long after now it was made."""

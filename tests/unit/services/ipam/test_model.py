@@ -22,11 +22,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.node import Node, NodeAddress, NodeSpec, NodeStatus, ObjectMeta
 from libs.common.kube.errors import Conflict, KubeError
+from libs.common.kube.objects import ConfigMap
 from services.ipam.allocator import Allocator, ClaimResult
 from services.ipam.core.allocation import AllocationRequest, Assignment
 from services.ipam.core.ledger import Exclusions
 from services.ipam.core.networks import Network, overlaps, parse_foreign_network, parse_network
-from services.ipam.core.pages import Claim, Page, StoredPage, decode_page, page_name, page_range_of
+from services.ipam.core.pages import Claim, Page, decode_page, page_name, page_range_of
 from services.ipam.core.pools import Pool
 from services.ipam.core.release_plan import SweepResult
 from tests.builders import NOW
@@ -181,7 +182,7 @@ class NeverTwice(RuleBasedStateMachine):
         self.first_left: dict[str, datetime] = {}  # also of those that a restore of etcd has brought back
         self.backup: dict[str, Any] = {}
         self.claimed: set[tuple[str, str]] = set()  # (block, uid) that ever stood in a page
-        self.mendable: dict[str, StoredPage] = {}
+        self.mendable: dict[str, ConfigMap] = {}
         self.foreign: set[str] = set()  # names of Nodes that the file has be another's by now
         self.late: list[SimulatedTask] = []  # requests of the dead, and such as were given up
         self.replicas = [self.started(0, 0), self.started(1, 0), self.started(2, 1)]
@@ -192,7 +193,7 @@ class NeverTwice(RuleBasedStateMachine):
 
     # ---- what is judged before it is done
 
-    def on_write(self, task: SimulatedTask, before: StoredPage | None, after: StoredPage) -> None:
+    def on_write(self, task: SimulatedTask, before: ConfigMap | None, after: ConfigMap) -> None:
         was = decode_page(before) if before is not None else Page(range="")
         becomes = decode_page(after)
         assert isinstance(was, Page), "an unreadable page is overwritten"
@@ -242,9 +243,10 @@ class NeverTwice(RuleBasedStateMachine):
             page = stored.get(page_name(page_range_of(claim.block)))
             if page is None:
                 continue  # etcd was restored to a state before the sweep
-            assert page.created is not None
-            is_late = self.joined[claim.uid] - page.created > timedelta(minutes=1)
-            assert (claim in swept.unexpected) == is_late, (claim, self.joined[claim.uid], page.created)
+            created = page.metadata.creation_timestamp
+            assert created is not None
+            is_late = self.joined[claim.uid] - created > timedelta(minutes=1)
+            assert (claim in swept.unexpected) == is_late, (claim, self.joined[claim.uid], created)
 
     def is_unpatchable(self, uid: str) -> bool:
         return uid in self.left or bool(self.carried.get(uid))
@@ -307,17 +309,15 @@ class NeverTwice(RuleBasedStateMachine):
         names = sorted(set(self.server.pages) - set(self.mendable))
         if names:
             page = self.server.pages[names[which % len(names)]]
-            self.mendable[page.name] = page
-            self.server.pages[page.name] = msgspec.structs.replace(
-                page, resource_version=self.server.version(), data={"claims.json": text}
-            )
+            self.mendable[page.metadata.name] = page
+            spoilt = msgspec.structs.replace(page, data={"claims.json": text})
+            self.server.store_page(spoilt, page.metadata.creation_timestamp)
 
     @precondition(lambda self: self.mendable)
     @rule()
     def mend_the_pages(self):
-        for name, page in self.mendable.items():
-            version = self.server.version()
-            self.server.pages[name] = msgspec.structs.replace(page, resource_version=version)
+        for page in self.mendable.values():
+            self.server.store_page(page, page.metadata.creation_timestamp)
         self.mendable.clear()
 
     @rule()

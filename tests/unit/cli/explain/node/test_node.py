@@ -15,6 +15,7 @@ from cli.cluster.described_node import DescribedNode
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.unavailable import AbsentObject
 from cli.explain.command import node as node_command
+from cli.explain.node.deletion_forecast import build_deletion_case
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
 from cli.explain.node.output import format_explanation, node_explanation_to_json

@@ -18,8 +18,9 @@ from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.contract.node import Node, NodeSpec, ObjectMeta
+from libs.common.kube.objects import ConfigMap
 from services.ipam.core.effective_networks import NetworkFlags
-from services.ipam.core.pages import PAGE_BYTES, Claim, Page, StoredPage, encode_page, page_range_of
+from services.ipam.core.pages import PAGE_BYTES, Claim, Page, encode_page, page_range_of
 from services.ipam.core.pools import Pool
 from services.ipam.core.release_plan import (
     PresentNode,
@@ -45,7 +46,7 @@ def claim(block: str, name: str, *, gone_minutes: int | None = None) -> Claim:
     return Claim(block=block, uid=f"uid-{name}", node=name, gone_since=since)
 
 
-def pages(*claims: Claim) -> tuple[StoredPage, ...]:
+def pages(*claims: Claim) -> tuple[ConfigMap, ...]:
     found: dict[str, dict[str, Claim]] = {}
     for one in claims:
         found.setdefault(page_range_of(one.block), {})[one.block] = one
@@ -53,10 +54,10 @@ def pages(*claims: Claim) -> tuple[StoredPage, ...]:
 
 
 def judged(
-    there: tuple[StoredPage, ...],
+    there: tuple[ConfigMap, ...],
     *nodes: Node,
     pools: tuple[Pool, ...] = BOTH,
-    before: tuple[StoredPage, ...] | None = None,
+    before: tuple[ConfigMap, ...] | None = None,
     ownership: Ownership = EVERY_NODE,
 ) -> IpamStatus:
     stored = ClaimPages(before=there if before is None else before, after=there)
@@ -95,7 +96,7 @@ ILL = judged(
             claim("10.244.6.0/24", "web-7"),
             claim("10.244.9.0/24", "web-1"),
         ),
-        StoredPage(name="talos-ccm-pod-cidrs-10.16.0.0-12", data={}),
+        ConfigMap(metadata=ObjectMeta(name="talos-ccm-pod-cidrs-10.16.0.0-12")),
     ),
     node("web-1", "10.244.0.0/24"),
     node("web-2", "10.244.0.128/25"),

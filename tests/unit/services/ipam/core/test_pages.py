@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.common.contract.node import ObjectMeta
+from libs.common.kube.objects import ConfigMap
 from services.ipam.core.pages import (
+    LABELS,
     Claim,
     Page,
-    StoredPage,
     UnreadablePage,
     decode_page,
     encode_page,
@@ -37,6 +39,11 @@ NAME = "talos-ccm-pod-cidrs-10.240.0.0-12"
 
 def claim(block: str, uid: str, gone_since: datetime | None = None) -> Claim:
     return Claim(block=block, uid=uid, node=f"node-{uid}", gone_since=gone_since)
+
+
+def stored(text: str, name: str = NAME, created: datetime | None = NOW) -> ConfigMap:
+    metadata = ObjectMeta(name=name, resource_version="9", creation_timestamp=created, labels=LABELS)
+    return ConfigMap(metadata=metadata, data={"claims.json": text})
 
 
 def page(*claims: Claim, page_range: str = "10.240.0.0/12") -> Page:
@@ -78,9 +85,9 @@ def test_a_block_wider_than_a_page_has_none(block):
 )
 def test_a_page_is_read_as_it_was_written_and_no_larger_than_it_said(claims):
     before = page(*(Claim(block=b, uid=u, node=n, gone_since=g) for b, (u, n, g) in claims.items()))
-    stored = encode_page(before)
-    assert decode_page(stored) == before
-    assert sum(map(len, stored.data["claims.json"].encode().splitlines())) <= before.size
+    written = encode_page(before)
+    assert decode_page(written) == before
+    assert sum(map(len, written.data["claims.json"].encode().splitlines())) <= before.size
 
 
 def test_this_is_what_stands_in_a_page():
@@ -89,10 +96,10 @@ def test_this_is_what_stands_in_a_page():
         '{"version":1,"range":"10.240.0.0/12","claims":{"10.244.0.0/24":{"uid":"u1","node":"web-1"},'
         '"10.244.1.0/24":{"uid":"u2","node":"web-2","goneSince":"2026-01-01T00:00:00Z"}}}'
     )
-    read = decode_page(StoredPage(name=NAME, resource_version="9", data={"claims.json": text}))
+    read = decode_page(stored(text))
     assert isinstance(read, Page)
     assert read.claims["10.244.0.0/24"] == Claim(block="10.244.0.0/24", uid="u1", node="web-1")
-    assert encode_page(read) == StoredPage(name=NAME, resource_version="9", data={"claims.json": text})
+    assert encode_page(read) == stored(text, created=None)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +126,7 @@ def test_this_is_what_stands_in_a_page():
     ],
 )
 def test_what_cannot_be_a_page_is_unreadable_and_says_why(text, reason):
-    read = decode_page(StoredPage(name=NAME, resource_version="9", data={"claims.json": text}))
+    read = decode_page(stored(text))
     assert isinstance(read, UnreadablePage)
     assert read.name == NAME
     assert re.search(reason, read.reason, re.IGNORECASE), read.reason
@@ -135,13 +142,14 @@ def test_what_cannot_be_a_page_is_unreadable_and_says_why(text, reason):
 )
 def test_a_range_that_somebody_wrote_otherwise_than_we_do_is_no_page_beside_ours(name, page_range):
     text = f'{{"version":1,"range":"{page_range}","claims":{{}}}}'
-    read = decode_page(StoredPage(name=name, resource_version="9", data={"claims.json": text}))
+    read = decode_page(stored(text, name))
     assert isinstance(read, UnreadablePage)
     assert f"its range is {page_range}" in read.reason
 
 
 def test_a_config_map_without_claims_is_unreadable():
-    assert isinstance(decode_page(StoredPage(name=NAME, resource_version="9")), UnreadablePage)
+    without = msgspec.structs.replace(stored(""), data={})
+    assert isinstance(decode_page(without), UnreadablePage)
 
 
 # ---- the end of claims
@@ -254,11 +262,10 @@ def test_in_a_page_that_is_not_there_yet_everything_is_from_before_us():
 
 
 def test_when_a_page_was_made_is_known_once_it_was_read_and_never_written():
-    stored = StoredPage(name=NAME, resource_version="9", data={"claims.json": HEAD + "{}}"}, created=NOW)
-    read = decode_page(stored)
+    read = decode_page(stored(HEAD + "{}}"))
     assert isinstance(read, Page)
     assert read.created == NOW
-    assert encode_page(read).created is None
+    assert encode_page(read).metadata.creation_timestamp is None
 
 
 def test_what_overlaps_a_claim_of_another_is_reported_and_changes_nothing():
