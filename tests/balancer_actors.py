@@ -147,6 +147,12 @@ class BalancerCluster:
         created = await self.admin.request("POST", SERVICES, body=body)
         assert created.status == 201, created
 
+    async def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
+        """Set annotations of the Service."""
+        body = {"metadata": {"annotations": dict(annotations)}}
+        content_type = "application/merge-patch+json"
+        await self.admin.request("PATCH", f"{SERVICES}/{name}", body=body, content_type=content_type)
+
     async def delete_service(self, name: str) -> None:
         """Delete it; it stays while it has finalizers."""
         await self.admin.request("DELETE", f"{SERVICES}/{name}")

@@ -71,6 +71,14 @@ class VersionPlanner:
     def plan_release(self, balancer: Balancer) -> tuple[str, ...]:
         return ("untag",) if balancer.owner is not None else ()
 
+    def plan_adoption(
+        self, desired: str, targets: tuple[Target, ...], balancer: Balancer, owner: Owner
+    ) -> str:
+        return "tag"
+
+    def plan_hand_back(self, balancer: Balancer, service_uid: str) -> str:
+        return "hand back"
+
     def build_ingress(self, desired: str, balancer: Balancer) -> tuple[Ingress, ...] | None:
         return (Ingress(ip=f"192.0.2.{balancer.id}"),)
 

@@ -42,6 +42,7 @@ class BalancerRequest(msgspec.Struct, frozen=True, kw_only=True):
     load_balancer_ip: str = ""
     # of externalTrafficPolicy Local; 0 = traffic may go to every Node
     health_check_node_port: int = 0
+    creates_balancer: bool = True  # False: the Service names one that exists
 
 
 class InvalidField(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,11 +93,12 @@ class Balancer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     created_at: datetime
     owner: Owner | None  # None: no tag of this project
-    has_foreign_tags: bool  # of another controller of load balancers
+    has_foreign_tags: bool  # of another controller of load balancers, or a part of ours
     is_busy: bool  # a change runs: the cloud refuses another one
-    is_protected: bool  # the cloud refuses to delete it
+    is_protected: bool  # the cloud refuses to delete it, or it existed before the Service
     targets: tuple[Target, ...]
     details: object
+    native_uid: str = ""  # of the Service for which the cloud's own controller has it
 
 
 class Ingress(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +168,20 @@ class BalancerPlanner(Protocol[DesiredT, PlannedT_co]):
 
         For a protected balancer, which has to stay. Nothing else of it is changed.
         """
+        ...
+
+    def plan_adoption(
+        self, desired: DesiredT, targets: tuple[Target, ...], balancer: Balancer, owner: Owner
+    ) -> PlannedT_co | InvalidField:
+        """Return the change that gives the balancer our tags, and takes those of the cloud's own controller.
+
+        Without the latter, the balancer was prepared: it is protected from then on. An invalid field names
+        why the Service cannot use it.
+        """
+        ...
+
+    def plan_hand_back(self, balancer: Balancer, service_uid: str) -> PlannedT_co:
+        """Return the change that replaces our tags by those of the cloud's own controller."""
         ...
 
     def build_ingress(self, desired: DesiredT, balancer: Balancer) -> tuple[Ingress, ...] | None:

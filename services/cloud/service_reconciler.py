@@ -229,10 +229,11 @@ class ServiceReconciler:
                     finalizers=build_finalizers(service),
                     annotations={BALANCER_ANNOTATION: encode_balancer_record(record)},
                 )
-            case ReleaseService():
+            case ReleaseService(handed_back=handed_back):
+                finalizers = service.metadata.finalizers
                 await self.kube.patch_service(
                     service,
-                    finalizers=build_released_finalizers(service),
+                    finalizers=finalizers if handed_back else build_released_finalizers(service),
                     annotations={BALANCER_ANNOTATION: None},
                 )
             case WriteStatus(ingress=ingress, condition=condition):

@@ -10,7 +10,12 @@ import pytest
 from libs.clouds.hcloud.balancers.hcloud_balancers import HcloudBalancers
 from libs.common.bus.memory.bus import MemoryServer
 from libs.common.contract.events import KubeServiceGone, NodeGone, ObservationOrder
-from libs.common.contract.kube_service import BALANCER_ANNOTATION, KubeService
+from libs.common.contract.kube_service import (
+    BALANCER_ANNOTATION,
+    HAND_BACK_ANNOTATION,
+    USE_ANNOTATION,
+    KubeService,
+)
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Invalid
 from libs.common.observability import metrics
@@ -112,6 +117,63 @@ async def test_an_account_that_is_the_default_has_services_without_a_class(clust
     async with cluster.run_account(balancer_classes=(), default_balancer_account="prod"):
         await cluster.create_service("web", loadBalancerClass=None)
         await cluster.wait_for_address("web")
+
+
+async def test_a_prepared_load_balancer_is_used_and_stays_after_its_service(cluster: BalancerCluster):
+    number = cluster.project.add_balancer("edge", labels={"team": "edge"})
+    server_id = await cluster.join("web-1")
+    async with cluster.run_account():
+        await cluster.create_service("web", annotations={USE_ANNOTATION: str(number)})
+        service = await cluster.wait_for_address("web")
+        (balancer,) = cluster.balancers
+        assert balancer["public_net"]["ipv4"]["ip"] in {
+            each.ip for each in service.status.load_balancer.ingress
+        }
+        await wait_until(lambda: cluster.list_targets() == {server_id}, "the Node is a target")
+        await cluster.delete_service("web")
+
+        async def is_gone() -> bool:
+            return await cluster.find_service("web") is None
+
+        await wait_until(is_gone, "the Service is gone")
+        await cluster.wait_for_event("web", "LoadBalancerReleased")
+    (left,) = cluster.balancers
+    assert (left["id"], left["labels"], left["targets"], left["services"]) == (
+        number,
+        {"team": "edge"},
+        [],
+        [],
+    )
+
+
+async def test_a_load_balancer_of_hcloud_ccm_is_taken_over_in_place_and_handed_back(
+    cluster: BalancerCluster,
+):
+    await cluster.create_service("web", loadBalancerClass=None)
+    service = await cluster.find_service("web")
+    assert service is not None
+    native = {"hcloud-ccm/service-uid": service.uid}
+    number = cluster.project.add_balancer("native", labels=native)
+    async with cluster.run_account(balancer_classes=(), default_balancer_account="prod"):
+        await cluster.annotate("web", {USE_ANNOTATION: str(number)})
+        service = await cluster.wait_for_address("web")
+        assert f'"id":"{number}"' in service.metadata.annotations[BALANCER_ANNOTATION]
+        await wait_until(lambda: bool(cluster.balancers[0]["services"]), "the port is open")
+        ports = cluster.balancers[0]["services"]
+        assert native.items().isdisjoint(cluster.balancers[0]["labels"].items())
+        await cluster.annotate("web", {HAND_BACK_ANNOTATION: str(number)})
+        handed_back = await wait_for_value(
+            lambda: cluster.find_service("web"),
+            lambda found: BALANCER_ANNOTATION not in found.metadata.annotations,
+            "the record is gone",
+        )
+        await cluster.wait_for_event("web", "LoadBalancerReleased")
+    assert (handed_back.metadata.finalizers, handed_back.status) == (
+        service.metadata.finalizers,
+        service.status,
+    )
+    (balancer,) = cluster.balancers
+    assert (balancer["id"], balancer["labels"], balancer["services"]) == (number, native, ports)
 
 
 async def test_a_service_that_is_no_longer_a_load_balancer_loses_it(cluster: BalancerCluster):

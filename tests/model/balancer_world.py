@@ -153,6 +153,14 @@ class _Planner:
     def plan_release(self, balancer: Balancer) -> tuple[Any, ...]:
         return ("untag",) if balancer.owner is not None else ()
 
+    def plan_adoption(
+        self, desired: int, targets: tuple[Target, ...], balancer: Balancer, owner: Owner
+    ) -> Any:
+        raise NotImplementedError
+
+    def plan_hand_back(self, balancer: Balancer, service_uid: str) -> Any:
+        raise NotImplementedError
+
     def build_ingress(self, desired: int, balancer: Balancer) -> tuple[Ingress, ...] | None:
         return None
 

@@ -38,7 +38,8 @@ _CONDITION_FIXES: Final[Mapping[str, str]] = {
     "ProjectNotProven": "Put a token of the project that has the load balancer into the Secret of account "
     "{account}.",
     "OtherController": "Decide which controller has the Service, and stop the other one. Then remove what it "
-    "has left: addresses in the status, or its tags at the load balancer.",
+    "has left: addresses in the status, or its tags at the load balancer. docs/clouds.md describes how to "
+    "take a load balancer over.",
 }
 _CLASS_IS_FIXED: Final = (
     "The field is immutable: set the type to ClusterIP first, or create the Service again."

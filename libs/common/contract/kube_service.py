@@ -17,6 +17,10 @@ CLASS_FINALIZER: Final = "service.cloudprovider.kubernetes.io/talos-ccm-cleanup"
 BALANCER_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-balancer"
 # Set by an operator: the id of a balancer that is given up, because no credential for it returns.
 ABANDON_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-abandon"
+# Set by users: the id of a balancer that exists. It gets the tags of this Service if no other Service has it.
+USE_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-use"
+# Set by an operator: the id of a balancer that the cloud's own controller takes over.
+HAND_BACK_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-hand-back"
 # Condition of the account's process, with negative polarity: absent on Services that are never blocked.
 BALANCER_BLOCKED_CONDITION: Final = "TalosLoadBalancerBlocked"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"  # the whole object again

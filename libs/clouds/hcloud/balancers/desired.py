@@ -174,7 +174,7 @@ def _check_values(
     elif values.disable_public_network and not values.use_private_ip:
         reason = "it needs use-private-ip, as no other way to targets is left"
         yield "public_interface", invalid_annotation("disable_public_network", reason)
-    if not values.location and not values.network_zone:
+    if request.creates_balancer and not values.location and not values.network_zone:
         yield (
             None,
             invalid_annotation("location", "it is not set, nor is network-zone, and there is no default"),

@@ -9,6 +9,7 @@ from libs.clouds.balancers import (
     Balancer,
     BalancerRequest,
     Ingress,
+    InvalidField,
     Owner,
     ParsedRequest,
     Target,
@@ -94,6 +95,16 @@ class HcloudBalancers:
     def plan_release(self, balancer: Balancer) -> tuple[Change, ...]:
         """Return the changes that remove our targets, ports and tags."""
         return plan.plan_release(balancer)
+
+    def plan_adoption(
+        self, desired: DesiredBalancer, targets: tuple[Target, ...], balancer: Balancer, owner: Owner
+    ) -> Change | InvalidField:
+        """Return the change of tags, or why the Service cannot use the balancer."""
+        return plan.plan_adoption(desired, targets, balancer, owner)
+
+    def plan_hand_back(self, balancer: Balancer, service_uid: str) -> Change:
+        """Return the change of tags."""
+        return plan.plan_hand_back(balancer, service_uid)
 
     def build_ingress(self, desired: DesiredBalancer, balancer: Balancer) -> tuple[Ingress, ...] | None:
         """Return the entries of the status, None to leave it unchanged."""

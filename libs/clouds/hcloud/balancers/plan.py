@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.clouds.balancers import Balancer, Ingress, Owner, Target
+from libs.clouds.balancers import Balancer, Ingress, InvalidField, Owner, Target
 from libs.clouds.hcloud.balancers.annotations import Part
 from libs.clouds.hcloud.balancers.desired import DesiredBalancer
 from libs.clouds.hcloud.balancers.documents import (
@@ -21,7 +21,9 @@ from libs.clouds.instances import Unanswered
 
 SERVICE_LABEL: Final = "talos-ccm/service-uid"
 CLUSTER_LABEL: Final = "talos-ccm/cluster"
-_OUR_LABELS: Final = frozenset({SERVICE_LABEL, CLUSTER_LABEL})
+PREPARED_LABEL: Final = "talos-ccm/prepared"  # it existed before the Service, and stays
+_OUR_LABELS: Final = frozenset({SERVICE_LABEL, CLUSTER_LABEL, PREPARED_LABEL})
+_NATIVE_LABEL: Final = "hcloud-ccm/service-uid"
 _FOREIGN_LABELS: Final = ("hcloud-ccm/",)
 _DEFAULT_TYPE: Final = "lb11"
 _TARGETS_AT_CREATION: Final = 25  # as many as the smallest type has
@@ -43,6 +45,7 @@ def build_balancer(observed: LoadBalancer) -> Balancer | Unanswered:
     """Return the balancer; the API does not name running actions, so it is never busy."""
     labels = observed.labels
     service_uid, cluster_uid = labels.get(SERVICE_LABEL), labels.get(CLUSTER_LABEL)
+    is_incomplete = not (service_uid and cluster_uid) and not _OUR_LABELS.isdisjoint(labels)
     targets = []
     for target in observed.targets:
         if target.server is not None:
@@ -58,11 +61,12 @@ def build_balancer(observed: LoadBalancer) -> Balancer | Unanswered:
         owner=Owner(cluster_uid=cluster_uid, service_uid=service_uid)
         if service_uid and cluster_uid
         else None,
-        has_foreign_tags=any(label.startswith(_FOREIGN_LABELS) for label in labels),
+        has_foreign_tags=is_incomplete or any(label.startswith(_FOREIGN_LABELS) for label in labels),
         is_busy=False,
-        is_protected=observed.protection.delete,
+        is_protected=observed.protection.delete or PREPARED_LABEL in labels,
         targets=tuple(targets),
         details=observed,
+        native_uid=labels.get(_NATIVE_LABEL, ""),
     )
 
 
@@ -138,6 +142,32 @@ def plan_release(balancer: Balancer) -> tuple[Change, ...]:
     if labels != observed.labels:
         changes.append(_change("update", labels=labels))
     return tuple(changes)
+
+
+def plan_adoption(
+    desired: DesiredBalancer, targets: tuple[Target, ...], balancer: Balancer, owner: Owner
+) -> Change | InvalidField:
+    """Return the change of labels, or why the Service cannot use the load balancer."""
+    observed = _details_of(balancer)
+    labels = {SERVICE_LABEL: owner.service_uid, CLUSTER_LABEL: owner.cluster_uid}
+    if balancer.native_uid:
+        return _replace_labels(observed, labels)
+    ports = {each.listen_port for each in observed.services} - {each.listen_port for each in desired.services}
+    if ports or any(True for _ in _plan_removals(desired, targets, observed)):
+        reason = "it has other ports or targets, and at Hetzner all ports share all targets: remove them"
+        return InvalidField(field=f"load balancer {balancer.id}", reason=reason)
+    return _replace_labels(observed, labels | {PREPARED_LABEL: "true"})
+
+
+def plan_hand_back(balancer: Balancer, service_uid: str) -> Change:
+    """Return the change of labels; a prepared load balancer is still one if it comes back."""
+    return _replace_labels(_details_of(balancer), {_NATIVE_LABEL: service_uid})
+
+
+def _replace_labels(observed: LoadBalancer, labels: dict[str, str]) -> Change:
+    replaced = {SERVICE_LABEL, CLUSTER_LABEL, _NATIVE_LABEL}
+    kept = {name: text for name, text in observed.labels.items() if name not in replaced}
+    return _change("update", labels=kept | labels)
 
 
 def _details_of(balancer: Balancer) -> LoadBalancer:

@@ -132,12 +132,16 @@ def _describe_success(step: CloudWrite[Any, Any] | KubeWrite) -> ServiceEvent | 
             return _DELETING
         case ChangeBalancer(balancer_id=balancer_id, is_release=True):
             text = (
-                f"load balancer {balancer_id} is protected: it stays, without ports, targets and tags of ours"
+                f"load balancer {balancer_id} is protected, or existed before: it stays, without ports, "
+                "targets and tags of ours"
             )
             return ServiceEvent(reason="LoadBalancerReleased", message=text, is_warning=True)
         case ReleaseService(kept=kept) if kept:
             text = f"load balancer {kept} has no tags of this Service: it stays, and costs money"
             return ServiceEvent(reason="LoadBalancerReleased", message=text, is_warning=True)
+        case ReleaseService(handed_back=handed_back) if handed_back:
+            text = f"load balancer {handed_back} is handed back to the cloud's own controller"
+            return ServiceEvent(reason="LoadBalancerReleased", message=text)
         case ReleaseService(abandoned=""):
             return ServiceEvent(reason="DeletedLoadBalancer", message="Deleted load balancer")
         case ReleaseService(abandoned=abandoned):

@@ -196,6 +196,7 @@ class ReleaseService(msgspec.Struct, frozen=True):
 
     abandoned: str = ""  # the id that an operator gave up: the balancer may still exist
     kept: str = ""  # the recorded id, if that balancer has other tags: it stays
+    handed_back: str = ""  # the id that the cloud's own controller has again: the finalizer is its own, too
 
 
 class WriteStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,8 +36,15 @@ from services.cloud.core.balancers.balancer_steps import (
     WriteStatus,
 )
 from services.cloud.core.balancers.balancer_view import Listing
+from services.cloud.core.balancers.plan_adoption import (
+    get_named,
+    plan_adoption,
+    plan_hand_back,
+    plan_use,
+)
 from services.cloud.core.balancers.plan_end import list_again, plan_end, plan_lost, plan_removal
 from services.cloud.core.balancers.step_parts import (
+    FOREIGN_ADDRESSES,
     AnyStep,
     allow_write,
     build_ingress,
@@ -50,7 +57,6 @@ from services.cloud.core.balancers.step_parts import (
 )
 
 _RESERVE: Final = timedelta(seconds=30)  # for the patch before the create
-_FOREIGN_ADDRESSES: Final = "the status has addresses of another controller"
 
 
 def plan_step(view: View) -> AnyStep:
@@ -66,6 +72,8 @@ def _plan(view: View) -> AnyStep:
         if is_wanted and is_abandoned(view, record):
             return ReleaseService(abandoned=record.id or ABANDON_UNKNOWN)
         return Wait(None, OtherAccount(record.account) if is_wanted else NotSelected())
+    if (handing_back := plan_hand_back(view, record)) is not None:
+        return handing_back
     if record is None and not is_selected(view.service, view.account) and not is_known(view):
         return plan_lost(view)
     return _plan_present(view, record) if is_wanted else plan_end(view, record)
@@ -86,7 +94,7 @@ def _plan_present(view: View, record: BalancerRecord | None) -> AnyStep:
 def _plan_absent(view: View, record: BalancerRecord | None) -> AnyStep:
     """No balancer is recorded, or the recorded one is gone. The oldest one with our tags is recorded."""
     if record is not None and _may_create(view, record):
-        return _explain_foreign_status(view) or _plan_create(view)
+        return _plan_create(view)
     listing = get_listing(view)
     if not isinstance(listing, Listing):
         return listing
@@ -102,7 +110,7 @@ def _plan_absent(view: View, record: BalancerRecord | None) -> AnyStep:
         return step
     if record is not None and record.id and read_ingress(view.service):
         return WriteStatus(ingress=(), condition=find_condition(view.service))
-    create = _explain_foreign_status(view) or _plan_create(view)
+    create = _plan_create(view)
     if not isinstance(create, CreateBalancer):
         return create
     deadline = view.now + timedelta(seconds=view.write_seconds) + _RESERVE
@@ -117,12 +125,15 @@ def _may_create(view: View, record: BalancerRecord) -> bool:
     return view.now + timedelta(seconds=view.write_seconds) <= attempt.deadline
 
 
-def _explain_foreign_status(view: View) -> Wait | None:
-    """Without a balancer of ours, addresses in the status are another controller's."""
-    return Wait(None, ForeignController(_FOREIGN_ADDRESSES)) if read_ingress(view.service) else None
-
-
 def _plan_create(view: View) -> AnyStep:
+    """Return the create, the step to the balancer that the Service names instead, or why there is none.
+
+    Without a balancer of ours, addresses in the status are another controller's.
+    """
+    if get_named(view):
+        return plan_use(view)
+    if read_ingress(view.service):
+        return Wait(None, ForeignController(FOREIGN_ADDRESSES))
     parsed = view.parsed
     if isinstance(parsed, Unanswered):
         return Wait(view.now + get_pause(parsed), Unready(parsed))
@@ -133,7 +144,7 @@ def _plan_create(view: View) -> AnyStep:
 
 def _plan_existing(view: View, record: BalancerRecord, found: Balancer) -> AnyStep:
     if found.owner != view.owner or found.has_foreign_tags:
-        return wait_for_other(view, found)
+        return plan_adoption(view, found)
     if view.anchor not in (None, record.anchor):
         return RecordBalancer(build_record(view, id=record.id))
     double = _end_doubles(view, record)
@@ -162,15 +173,21 @@ def _plan_fields(view: View, found: Balancer) -> AnyStep:
             view, found, [ChangeBalancer(balancer_id=found.id, change=change) for change in changes]
         )
     if is_overwritten:
-        return Wait(find_next_listing(view), ForeignController(_FOREIGN_ADDRESSES))
+        return Wait(find_next_listing(view), ForeignController(FOREIGN_ADDRESSES))
     settled = Settled(
         balancer_id=found.id,
         desired=parsed.desired,
         targets=targets,
-        warnings=parsed.warnings,
+        warnings=parsed.warnings + _explain_unused(view, found),
         invalid=parsed.invalid,
     )
     return Wait(find_next_listing(view), settled)
+
+
+def _explain_unused(view: View, found: Balancer) -> tuple[str, ...]:
+    named = get_named(view)
+    text = f"load balancer {named} is not used: the Service has load balancer {found.id}"
+    return (text,) if named not in ("", found.id) else ()
 
 
 def _end_doubles(view: View, record: BalancerRecord) -> AnyStep | None:

@@ -10,6 +10,7 @@ from libs.common.contract.kube_service import (
     BALANCER_BLOCKED_CONDITION,
     CLASS_FINALIZER,
     CLEANUP_FINALIZER,
+    USE_ANNOTATION,
     KubeService,
     KubeServiceCondition,
     LoadBalancerIngress,
@@ -40,6 +41,7 @@ def build_request(service: KubeService) -> BalancerRequest:
         ip_families=spec.ip_families,
         load_balancer_ip=spec.load_balancer_ip,
         health_check_node_port=spec.health_check_node_port if is_local else 0,
+        creates_balancer=not service.metadata.annotations.get(USE_ANNOTATION),
     )
 
 

@@ -31,6 +31,7 @@ from services.cloud.core.balancers.balancer_steps import (
 _WRITE_AGE: Final = timedelta(seconds=10)  # of the look at a balancer before it is written
 _BUSY_RETRY: Final = timedelta(seconds=10)
 _LEASE_RETRY: Final = timedelta(seconds=2)
+FOREIGN_ADDRESSES: Final = "the status has addresses of another controller"
 
 AnyStep = Step[Any, Any]
 AnyWrite = CloudWrite[Any, Any]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from libs.clouds.balancers import Balancer, BalancerRequest, Ingress, Owner, Port, Target
+from libs.clouds.balancers import Balancer, BalancerRequest, Ingress, InvalidField, Owner, Port, Target
 from libs.clouds.hcloud.balancers.annotations import Annotations
 from libs.clouds.hcloud.balancers.desired import BalancerOptions, DesiredBalancer, read_request
 from libs.clouds.hcloud.balancers.documents import (
@@ -30,7 +30,9 @@ from libs.clouds.hcloud.balancers.plan import (
     build_balancer,
     build_creation,
     build_ingress,
+    plan_adoption,
     plan_changes,
+    plan_hand_back,
     plan_release,
 )
 from libs.clouds.instances import Unanswered
@@ -493,7 +495,7 @@ def test_a_hostname_takes_the_place_of_the_addresses_and_an_invalid_field_keeps_
     ("labels", "owner", "is_foreign"),
     [
         (LABELS, OWNER, False),
-        ({"talos-ccm/service-uid": "service-1"}, None, False),
+        ({"talos-ccm/service-uid": "service-1"}, None, True),
         ({}, None, False),
         ({**LABELS, "hcloud-ccm/service-uid": "service-1"}, OWNER, True),
     ],
@@ -501,6 +503,46 @@ def test_a_hostname_takes_the_place_of_the_addresses_and_an_invalid_field_keeps_
 def test_the_owner_is_in_two_labels(labels: dict[str, str], owner: Owner | None, is_foreign: bool):
     balancer = built(a_balancer(labels=labels, protection=Protection(delete=True)))
     assert (balancer.owner, balancer.has_foreign_tags, balancer.is_protected) == (owner, is_foreign, True)
+
+
+def labels_of(change: Change | InvalidField) -> dict[str, str]:
+    assert isinstance(change, Change)
+    assert change.action == "update"
+    found: dict[str, str] = msgspec.json.decode(change.body)["labels"]
+    return found
+
+
+def test_a_prepared_balancer_is_tagged_as_one_that_stays_and_keeps_the_labels_of_others():
+    desired = a_desired({80: 30080})
+    empty = a_balancer(labels={"team": "edge"}, services=desired.services)
+    labels = labels_of(plan_adoption(desired, (SERVER,), built(empty), OWNER))
+    assert labels == {"team": "edge", "talos-ccm/prepared": "true"} | LABELS
+    tagged = built(msgspec.structs.replace(empty, labels=labels))
+    assert (tagged.owner, tagged.is_protected, tagged.has_foreign_tags) == (OWNER, True, False)
+    *_, release = plan_release(tagged)
+    assert labels_of(release) == {"team": "edge"}
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        {"services": a_desired({443: 1}).services},
+        {"targets": (LoadBalancerTarget(type="ip", ip=TargetIp("192.0.2.9")),)},
+    ],
+)
+def test_a_prepared_balancer_with_ports_or_targets_of_others_is_not_used(used: dict[str, Any]):
+    step = plan_adoption(a_desired({80: 30080}), (SERVER,), built(a_balancer(labels={}, **used)), OWNER)
+    assert isinstance(step, InvalidField)
+
+
+def test_a_balancer_of_hcloud_ccm_is_taken_over_and_handed_back():
+    native = {"hcloud-ccm/service-uid": "service-1", "team": "edge"}
+    used = a_balancer(labels=native, services=a_desired({443: 1}).services)
+    assert built(used).native_uid == "service-1"
+    taken = labels_of(plan_adoption(a_desired({80: 30080}), (SERVER,), built(used), OWNER))
+    assert taken == {"team": "edge"} | LABELS
+    ours = msgspec.structs.replace(used, labels=taken)
+    assert labels_of(plan_hand_back(built(ours), "service-1")) == native
 
 
 def test_a_target_without_its_reference_is_no_answer():
