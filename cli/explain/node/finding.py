@@ -9,8 +9,8 @@ import msgspec
 from cli.cluster.pods import list_unready_pods
 from cli.cluster.unavailable import list_known
 from cli.explain.layout import Finding
-from cli.explain.node.fault_texts import FAULT_TEXTS, NO_INITIALIZER, WITHOUT_POD_CIDR
 from cli.explain.node.node_evidence import NodeEvidence
+from libs.common.contract.fault_texts import FAULT_TEXTS, NO_INITIALIZER, WITHOUT_POD_CIDR
 from libs.common.contract.ip_addresses import parse_ip
 from services.labeler.core.plan.plan import Plan
 

@@ -11,12 +11,12 @@ from cli.cluster.kube_objects import COMPONENT
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import list_unready_pods
 from cli.cluster.unavailable import list_known
-from cli.explain.node.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND
 from cli.explain.node.finding import NodeCase, NodeFinding, compute_age, make_finding
 from cli.explain.node.instance_fault import find_instance_fault, get_effects
 from cli.explain.node.node_evidence import NodeEvidence, describe_fault
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapshot
 from cli.layout import format_age
+from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
 from libs.common.contract.services import IPAM, LABELER

@@ -11,8 +11,8 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from cli.__main__ import main
 from cli.doctor.command import CHECK_NAMES as CHECKS
-from cli.explain.node.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND, FAULT_TEXTS
 from cli.explain.node.instance_fault import RELEASES
+from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND, FAULT_TEXTS
 from libs.common.contract.machine import FaultKind
 from libs.common.contract.services import SERVICES
 from libs.common.observability import metrics
