@@ -48,6 +48,12 @@ talos-samples: ## write the samples of Talos's bytes again (needs Go)
 	@cd $(TALOS_SAMPLES)/generate && go run . -talos 1.13.5 > ../talos-1.13.json
 	@cd $(TALOS_SAMPLES)/generate && go run -modfile=talos-1.11.mod -tags talos111 . -talos 1.11.6 > ../talos-1.11.json
 
+CONSOLE_WEB := services/console/web
+
+.PHONY: console-bundle
+console-bundle: ## bundle the page of the live console again from services/console/web (needs Node.js)
+	@cd $(CONSOLE_WEB) && npm ci --silent --ignore-scripts --no-audit --no-fund && npm run --silent check && npm run --silent build
+
 # Only a change of the .proto file needs the compiler. It runs in an environment of its own, pinned here.
 PROTO_DIR := libs/talos/proto
 PROTO_OUT := $(PROTO_DIR)/generated

@@ -23,7 +23,7 @@ from libs.common.contract.controllers import is_service_selected
 from libs.common.contract.services import (
     DEFAULT_SERVICES,
     LEASE_NAMESPACE,
-    SERVICES,
+    NAMED_SERVICES,
     WATCHER,
     WATCHER_LEASE,
     ElectionLease,
@@ -66,7 +66,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     def services(self) -> tuple[str, ...]:
         """Return the names of the running services, in the order of the flow."""
         running = {wiring.service for process in self.processes for wiring in process.services}
-        return tuple(wiring.service for wiring in SERVICES if wiring.service in running)
+        return tuple(wiring.service for wiring in NAMED_SERVICES if wiring.service in running)
 
     def runs_service(self, service: str) -> bool:
         """Whether that service is part of the installation."""
@@ -229,7 +229,7 @@ def _parse_process(workload: Workload) -> Process | None:
             return Process(
                 workload=workload, container=container, services=_list_all_in_one_services(container)
             )
-        if (wiring := next((w for w in SERVICES if w.service == name), None)) is not None:
+        if (wiring := next((w for w in NAMED_SERVICES if w.service == name), None)) is not None:
             return Process(workload=workload, container=container, services=(wiring,))
     return None
 
@@ -238,7 +238,7 @@ def _list_all_in_one_services(container: Container) -> tuple[ServiceSpec, ...]:
     """Return the services of an all-in-one process, by its flags."""
     return tuple(
         spec
-        for spec in SERVICES
+        for spec in NAMED_SERVICES
         if is_service_selected(
             container.controllers, spec.controller, is_switched_on=container.is_switched_on
         )
@@ -252,4 +252,4 @@ def _is_nats(workload: Workload) -> bool:
 
 
 def _order(process: Process) -> int:
-    return SERVICES.index(process.services[0]) if process.services else 0
+    return NAMED_SERVICES.index(process.services[0]) if process.services else 0

@@ -13,11 +13,11 @@ from cli.cluster.pods import Pod
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable
 from cli.inside.flow_snapshot import ConsumerSnapshot, FlowSnapshot, ServicePresence
-from libs.common.contract.services import DEFAULT_SERVICES, METADATA, SERVICES, WATCHER
+from libs.common.contract.services import DEFAULT_SERVICES, METADATA, NAMED_SERVICES, WATCHER
 
 ComponentState = Literal["well", "wrong", "unknown", "absent"]
 ALL_IN_ONE: Final = "all-in-one"
-_ORDER: Final = ("nats", *(wiring.service for wiring in SERVICES), ALL_IN_ONE)
+_ORDER: Final = ("nats", *(wiring.service for wiring in NAMED_SERVICES), ALL_IN_ONE)
 _NEEDED: Final = (WATCHER.service, METADATA.service)  # in every profile
 _DEFAULT: Final = frozenset(wiring.service for wiring in DEFAULT_SERVICES)
 _STALLED_SECONDS: Final = 60.0

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.contract.services import READER_USER, SERVICES, PolicyRule, expand_cloud
+from libs.common.contract.services import NAMED_SERVICES, READER_USER, PolicyRule, expand_cloud
 
 SEED: Final = "seed.nk"
 CERTIFICATE, KEY, CA = "tls.crt", "tls.key", "ca.crt"
@@ -34,8 +34,8 @@ class ResourceNames(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def users(self) -> tuple[str, ...]:
-        """The NATS users with a key: each service, each cloud account, and one that only reads."""
-        specs = (*SERVICES, *map(expand_cloud, self.cloud_accounts))
+        """The NATS users with a key: each service, each cloud account, and two that only read."""
+        specs = (*NAMED_SERVICES, *map(expand_cloud, self.cloud_accounts))
         return (*(spec.service for spec in specs), READER_USER)
 
     @property

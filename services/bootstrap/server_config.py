@@ -6,8 +6,15 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.common.contract.services import DURABLES, READER_USER, SERVICES, ServiceSpec, expand_cloud
-from libs.common.contract.subjects import FLOW, ROOT, STREAM
+from libs.common.contract.services import (
+    CONSOLE,
+    DURABLES,
+    READER_USER,
+    SERVICES,
+    ServiceSpec,
+    expand_cloud,
+)
+from libs.common.contract.subjects import ALL_SUBJECTS, FLOW, ROOT, STREAM
 
 SYSTEM_USER: Final = "system"  # requests that a server reloads its configuration
 _API: Final = "$JS.API"
@@ -54,17 +61,21 @@ def build_service_permissions(wiring: ServiceSpec) -> NatsPermissions:
     )
 
 
-def build_reader_permissions() -> NatsPermissions:
-    """Return the permissions of the read-only user: it reads the whole stream and publishes nothing."""
+def build_reader_permissions(user: str) -> NatsPermissions:
+    """Return the permissions of a read-only user, which publishes nothing.
+
+    The console follows the whole stream. The reader gets single messages of all subjects.
+    """
+    followed, read = (ALL_SUBJECTS, FLOW) if user == CONSOLE.service else (f"{FLOW}.>", ROOT)
     return NatsPermissions(
         allow_publish=(
             f"{_API}.STREAM.INFO.{STREAM}",
-            f"{_API}.DIRECT.GET.{STREAM}.{ROOT}.>",
-            *_ordered_consumer_subjects((f"{FLOW}.>",)),
+            f"{_API}.DIRECT.GET.{STREAM}.{read}.>",
+            *_ordered_consumer_subjects((followed,)),
             *(f"{_CONSUMER}.INFO.{STREAM}.{durable.name}" for durable in DURABLES),  # for pending counts
         ),
         deny_publish=_foreign_durable_subjects([]),
-        allow_subscribe=_inbox_subjects(READER_USER),
+        allow_subscribe=_inbox_subjects(user),
     )
 
 
@@ -163,7 +174,7 @@ def build_permissions_by_user(cloud_accounts: Iterable[str]) -> dict[str, NatsPe
     """Return the permissions of every user except the system user."""
     specs = (*SERVICES, *map(expand_cloud, cloud_accounts))
     return {spec.service: build_service_permissions(spec) for spec in specs} | {
-        READER_USER: build_reader_permissions()
+        user: build_reader_permissions(user) for user in (CONSOLE.service, READER_USER)
     }
 
 

@@ -32,7 +32,7 @@ SHELL = (
     # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",
     r"services\.\w+\.(service|settings|on_\w+|\w+_api)",
-    r"services\.(cloud|csr|ipam|labeler|lifecycle|metadata|watcher)\.(?!core\b)\w+",
+    r"services\.(cloud|console|csr|ipam|labeler|lifecycle|metadata|watcher)\.(?!core\b)\w+",
     r"services\.metadata\.machines\.\w+",
     r"services\.bootstrap\.(key_stores|run|server_reconciler)",
     # the simulated machines: process, connections, calls
@@ -105,6 +105,7 @@ ADAPTERS = {
     "nats": r"libs\.common\.bus\.nats\.\w+",
     "nkeys": r"libs\.common\.bus\.nats\.nats_access",
     "aiohttp": r"libs\.common\.(kube\.\w+|service\.health)|libs\.clouds\.http_reader"  # health is a server
+    r"|services\.console\.web_server"
     r"|libs\.testbed\..+",
     "kubernetes_asyncio": r"libs\.common\.kube\.kubeconfig_library",
     "grpclib": r"libs\.talos\.(bounded_protocol|channel|connection)"

@@ -10,7 +10,7 @@ import pytest
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.protocol import BusError, BusHooks, UnreadablePayload
 from libs.common.contract.events import encode
-from libs.common.contract.services import DURABLES, SERVICES, expand_cloud
+from libs.common.contract.services import CONSOLE, DURABLES, NAMED_SERVICES, SERVICES, expand_cloud
 from libs.common.contract.subjects import (
     ENRICHED_NODE,
     FLOW,
@@ -63,8 +63,14 @@ async def test_every_service_does_its_work_with_its_own_key_and_is_refused_nothi
     services = await cluster.serve(
         nats_url=nats_as_installed.url,
         flags=POD_CIDRS,
-        own_flags={wiring.service: nats_as_installed.nats_flags(wiring.service) for wiring in SERVICES},
-        wirings=SERVICES,
+        own_flags={
+            spec.service: [
+                *nats_as_installed.nats_flags(spec.service),
+                *(["--console-port=0"] if spec == CONSOLE else []),
+            ]
+            for spec in NAMED_SERVICES
+        },
+        wirings=NAMED_SERVICES,
     )
     await join_with_certificates(cluster, first=1)
     await wait_for_pod_cidrs(cluster, COUNT)
@@ -75,7 +81,7 @@ async def test_every_service_does_its_work_with_its_own_key_and_is_refused_nothi
     await services.wait_until_ready()
     metrics_page = await services.fetch_page("watcher", "/metrics")
     assert 'talosccm_queue_pending{durable="labeler-nodes"}' in metrics_page
-    for wiring in SERVICES:
+    for wiring in NAMED_SERVICES:
         page = await services.fetch_page(wiring.service, "/metrics")
         assert "talosccm_nats_permission_violations_total 0.0" in page, wiring.service
         assert f'talosccm_nats_connected{{service="{wiring.service}"}} 1.0' in page
@@ -124,7 +130,7 @@ async def test_the_watcher_and_who_only_looks_see_how_the_queues_stand(
 ):
     watcher = await connect_bus("watcher", **nats_as_installed.bus_options("watcher"))
     await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    for user in ("watcher", "reader"):
+    for user in ("watcher", "reader", "console"):
         bus = await connect_bus(user, **nats_as_installed.bus_options(user))
         looked = await bus.stats()
         assert [queue.name for queue in looked.consumers] == [durable.name for durable in DURABLES], user
@@ -234,6 +240,9 @@ def _granted(user: str) -> set[str]:
     if user == "reader":
         looks = {f"{api}.INFO.{STREAM}.{d.name}" for d in DURABLES}
         return looks | {f"$JS.API.DIRECT.GET.{STREAM}.talosccm.v1.decided.x.node.x"}
+    if user == "console":  # it follows everything, decisions included
+        followed = {f"{api}.CREATE.{STREAM}.x.talosccm.v1.{each}>" for each in ("", "decided.")}
+        return followed | {f"{api}.INFO.{STREAM}.{d.name}" for d in DURABLES}
     if user == "system":
         return {"$SYS.REQ.SERVER.X.RELOAD"}
     own = [durable.name for durable in DURABLES if durable.service == user]

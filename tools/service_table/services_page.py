@@ -3,7 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from libs.common.contract.services import LEASE_NAMESPACE, SERVICES, PolicyRule, ServiceSpec, expand_cloud
+from libs.common.contract.services import (
+    CONSOLE,
+    LEASE_NAMESPACE,
+    SERVICES,
+    PolicyRule,
+    ServiceSpec,
+    expand_cloud,
+)
 from libs.common.contract.subjects import ROOT
 
 _HEAD: Final = """\
@@ -14,7 +21,7 @@ Each service runs in a process of its own, or all of them run in one process. [D
 how they work together. The port serves health and metrics. One process of all services uses the port of the
 watcher.
 """
-_SPECS: Final = (*SERVICES, expand_cloud("<account>"))
+_SPECS: Final = (*SERVICES, expand_cloud("<account>"), CONSOLE)
 _COLUMNS: Final = ("service", "port", "controller", "Lease", "consumes")
 
 
@@ -47,7 +54,7 @@ def _describe_controller(spec: ServiceSpec) -> str:
 def _render_section(spec: ServiceSpec) -> str:
     lines = [
         f"Input: {spec.input_description}.",
-        f"Publishes: {_quote(subject.removeprefix(f'{ROOT}.') for subject in spec.publishes)}.",
+        f"Publishes: {_quote(subject.removeprefix(f'{ROOT}.') for subject in spec.publishes) or 'nothing'}.",
         f"Owns: {_quote(spec.owns) or 'nothing'}.",
         f"Kubernetes permissions: {'; '.join(_describe_rules(spec.policy_rules)) or 'none'}.",
         *([f"Secrets: {_quote(spec.secrets)}."] if spec.secrets else []),

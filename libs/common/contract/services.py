@@ -11,6 +11,7 @@ from libs.common.contract.instances import RECORD_ANNOTATION, RECORD_DIGEST_LABE
 from libs.common.contract.kube_service import BALANCER_ANNOTATION, CLASS_FINALIZER, CLEANUP_FINALIZER
 from libs.common.contract.signing_request import KUBELET_SERVING
 from libs.common.contract.subjects import (
+    ALL_SUBJECTS,
     CLOUD_REPORTS,
     DEAD_LETTERS,
     DECIDED,
@@ -365,6 +366,19 @@ def expand_cloud(account: str, *, has_balancers: bool = False) -> ServiceSpec:
     )
 
 
+CONSOLE_PORT = 10467  # of the page
+# It is in no list of services that do work: nothing depends on it.
+CONSOLE = ServiceSpec(
+    service="console",
+    description="serves a read-only web page about the flow",
+    input_description="follows the whole stream",
+    port=10466,
+    peak_mebibytes=96,
+    controller=Controller(flag="console"),
+    single_replica=True,
+    follows=(ALL_SUBJECTS,),
+)
+
 READER_USER = "reader"  # the NATS user with read access, for `talos-ccm` and consoles
 SERVICES: tuple[ServiceSpec, ...] = (
     WATCHER,
@@ -374,7 +388,8 @@ SERVICES: tuple[ServiceSpec, ...] = (
     IPAM,
     LIFECYCLE,
 )
-SERVICE_TABLE: tuple[ServiceSpec, ...] = (*SERVICES, CLOUD)
+NAMED_SERVICES: tuple[ServiceSpec, ...] = (*SERVICES, CONSOLE)  # all but those of cloud accounts
+SERVICE_TABLE: tuple[ServiceSpec, ...] = (*SERVICES, CLOUD, CONSOLE)
 # The chart installs services that need no machine after those that do.
 CHART_ORDER: tuple[ServiceSpec, ...] = tuple(
     sorted(SERVICE_TABLE, key=lambda spec: bool(spec.controller.name) and not spec.needs_talos)

@@ -38,6 +38,7 @@ SERVICE_NETWORKS: Final = "Service networks (for pod CIDRs and kubelet serving c
 LIFECYCLE: Final = "Nodes of machines that are gone"
 CLOUD: Final = "Cloud account"
 LOAD_BALANCERS: Final = "Load balancers of a cloud account"
+CONSOLE: Final = "Live console"
 TALOS: Final = "Talos"
 LEADER_ELECTION: Final = "Leader election"
 KUBERNETES: Final = "Kubernetes"

@@ -153,7 +153,8 @@
 {{- end -}}
 {{- range .Files.Get "files/services.yaml" | fromYamlArray -}}
 {{- if .perAccount -}}
-{{- else if not .controller -}}{{- $names = append $names .name -}}
+{{- else if not .controller -}}
+{{- if or (not .flag) (get $.Values .flag | default dict).enabled -}}{{- $names = append $names .name -}}{{- end -}}
 {{- else -}}
 {{- $choices = append $choices .displayName -}}
 {{- if not .needsTalos -}}{{- $choicesWithoutTalos = append $choicesWithoutTalos .displayName -}}{{- end -}}
@@ -236,6 +237,14 @@
 - --cloud-credential-file=/etc/clouds/{account}/credential
 {{- end }}
 {{- include "talos-ccm.metadataArgs" . }}
+{{- end }}
+
+{{/* Flags of the process that serves the live console. */}}
+{{- define "talos-ccm.consoleArgs" -}}
+- --console-namespace={{ .Release.Namespace }}
+{{- with .Values.console.traceUrlTemplate }}
+- {{ printf "--trace-url-template=%s" . | quote }}
+{{- end }}
 {{- end }}
 
 {{/* Flags for the metadata of these entries of `clouds`, also of a process that has no account. */}}

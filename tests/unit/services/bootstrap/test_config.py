@@ -6,9 +6,11 @@ import msgspec
 import pytest
 
 from libs.common.contract.services import (
+    CONSOLE,
     DURABLES,
     LABELER,
     METADATA,
+    READER_USER,
     SERVICES,
     Durable,
     ServiceSpec,
@@ -92,7 +94,8 @@ def test_the_key_of_an_account_publishes_about_that_account_alone():
 
 
 def test_who_only_looks_says_nothing():
-    assert all(subject.startswith("$JS.API.") for subject in build_reader_permissions().allow_publish)
+    for user in (CONSOLE.service, READER_USER):
+        assert all(subject.startswith("$JS.API.") for subject in build_reader_permissions(user).allow_publish)
 
 
 def test_the_system_key_can_do_one_thing():

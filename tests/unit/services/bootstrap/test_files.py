@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.bus.nats.nats_access import generate_seed, public_key_of
-from libs.common.contract.services import SERVICES
+from libs.common.contract.services import NAMED_SERVICES
 from libs.common.settings.read_settings import SettingsError, read_settings
 from services.bootstrap import certificates
 from services.bootstrap.key_stores import DirectoryKeyStore, write_file
@@ -90,7 +90,7 @@ def test_no_secret_is_ever_changed_and_each_that_is_read_is_named():
         ("configmaps", "create")
     }  # fmt: skip
     assert set(granted["secrets", "get"]) == {
-        *(f"ccm-nats-{wiring.service}" for wiring in SERVICES), "ccm-nats-reader", "ccm-nats-ca"
+        *(f"ccm-nats-{each.service}" for each in NAMED_SERVICES), "ccm-nats-reader", "ccm-nats-ca"
     }  # fmt: skip
     assert granted["configmaps", "update"] == ("ccm-nats-ca",)
     assert {right.namespace for right in list_policy_rules(NAMES)} == {"kube-system"}

@@ -1,0 +1,1 @@
+"""console: a read-only web page about the flow."""

@@ -1,0 +1,1 @@
+"""What the console shows: records of Nodes and requests, findings, the overview and the history."""

@@ -1,0 +1,548 @@
+"""The state that the page shows: applies messages, and returns what changed since a version. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from libs.common.bus.protocol import Message, StreamStats, UnreadablePayload
+from libs.common.contract import events
+from libs.common.contract.node import Node
+from libs.common.contract.services import CSR, IPAM, LABELER, METADATA
+from services.console.core import node_record, request_record
+from services.console.core.findings import Finding, list_findings
+from services.console.core.history import History, HistoryStep
+from services.console.core.node_record import NodeRecord, seconds_of
+from services.console.core.overview import (
+    Backlog,
+    FlowState,
+    ServiceStatus,
+    list_service_statuses,
+)
+from services.console.core.request_record import RequestRecord, RequestRow
+
+_MAX_REMOVED: Final = 5000  # names of removed objects that are kept for clients
+_MAX_DECIDED_REQUESTS: Final = 1000  # approved and issued requests; all others are kept
+_MAX_DEAD_LETTERS: Final = 100  # that are shown
+_DEAD_LETTER_SECONDS: Final = 3600.0  # the stream drops them then
+_KINDS: Final[dict[type, str]] = {
+    events.NodeObserved: "observed",
+    events.CsrObserved: "observed",
+    events.NodeEnriched: "enriched",
+    events.NodeUnreachable: "enriched",
+    events.CsrEnriched: "enriched_csr",
+    events.Decided: "decided",
+}
+_encode = msgspec.json.Encoder().encode
+
+
+class NodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A row of the table of Nodes."""
+
+    name: str
+    state: str  # "stuck", "joining", "ready", "foreign"
+    created: float
+    step: str = ""
+    what: str = ""
+    fault: str = ""
+    why: str = ""
+    platform: str = ""
+    zone: str = ""
+    region: str = ""
+    type: str = ""
+    role: str = ""
+    addresses: tuple[str, ...] = ()
+    cidrs: tuple[str, ...] = ()
+    certificate: str = ""
+    decided_by: str = ""
+    outcome: str = ""
+    decided_at: float = 0.0
+    took: float = 0.0  # seconds from the registration to the initialization
+
+
+class DeadLetterRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead letter."""
+
+    service: str
+    kind: str
+    name: str
+    reason: str
+    at: float
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything of the first view, and what the page needs in every view."""
+
+    services: tuple[ServiceStatus, ...]
+    states: dict[str, int]  # state -> number of Nodes
+    requests: dict[str, int]
+    totals: dict[str, int]  # kind of message -> number of received ones
+    problems: tuple[str, ...]  # why the state may be outdated
+    messages: int = 0
+    bytes: int = 0
+    max_bytes: int = 0
+    pod_networks: tuple[str, ...] = ()
+    service_networks: tuple[str, ...] = ()
+    mask_sizes: tuple[int | None, int | None] = (None, None)
+    dead_letters: tuple[DeadLetterRow, ...] = ()
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client gets: everything, or the changes since the version that it has."""
+
+    version: int
+    now: float
+    is_complete: bool
+    overview: Overview
+    nodes: list[msgspec.Raw]
+    removed_nodes: list[str]
+    requests: list[RequestRow]
+    removed_requests: list[str]
+    history: list[HistoryStep]
+
+
+class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about one Node."""
+
+    row: msgspec.Raw
+    hops: dict[str, float]
+    findings: tuple[Finding, ...]
+    decisions: list[events.Decided]
+    dead_letters: dict[str, str]
+    requests: list[RequestRow]
+    before: msgspec.Raw | None
+    after: Node | None = None
+    machine: events.NodeEnriched | events.NodeUnreachable | None = None
+
+
+class ConsoleState:
+    """All Nodes and requests of the stream, the overview and the history."""
+
+    def __init__(self, *, now: float, namespace: str) -> None:
+        self._namespace = namespace
+        self._history = History(now)
+        self._version = 1
+        self._complete_since = 1  # clients with an older version get everything
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything but the history: the stream was replaced."""
+        self._version += 1
+        self._complete_since = self._version
+        self._nodes: dict[str, NodeRecord] = {}
+        self._requests: dict[str, RequestRecord] = {}
+        self._newest_request: dict[str, str] = {}  # Node -> name
+        self._unsettled: set[str] = set()  # Nodes whose state may change without a message
+        self._removed: dict[tuple[str, str], int] = {}  # (kind, name) -> version, oldest first
+        self._totals: Counter[str] = Counter()
+        self._dead: dict[tuple[str, str, str], DeadLetterRow] = {}
+        self._last: dict[type, dict[str, Any]] = {}  # by type and account
+        self._replayed: set[str] = set()
+
+    @property
+    def version(self) -> int:
+        """Grows with each change of a row."""
+        return self._version
+
+    # ---- messages
+
+    def start_replay(self) -> None:
+        """Expect each message of the stream once more."""
+        self._replayed = set()
+
+    def finish_replay(self) -> None:
+        """Remove what the stream no longer has."""
+        for name in [name for name in self._nodes if f"node/{name}" not in self._replayed]:
+            self._remove_node(name)
+        for name in [name for name in self._requests if f"csr/{name}" not in self._replayed]:
+            self._remove_request(name)
+        self._replayed = set()
+
+    def apply(self, message: Message, now: float, *, live: bool) -> None:
+        """Apply one valid message; `live`: it was published while we followed."""
+        event = message.event
+        if isinstance(event, UnreadablePayload):
+            return
+        published_at = seconds_of(message.published_at)
+        match event:
+            case events.NodeObserved() | events.NodeGone():
+                self._apply_node(event, published_at, now, live=live)
+            case events.CsrObserved() | events.CsrGone():
+                self._apply_request(event, published_at, now, live=live)
+            case events.NodeEnriched() | events.NodeUnreachable():
+                self._apply_enriched(event, now, live=live)
+            case events.CsrEnriched():
+                self._apply_enriched_request(event, now)
+            case events.Decided():
+                self._apply_decided(event, now, live=live)
+            case events.DeadLetter():
+                self._apply_dead_letter(event, now)
+            case _:
+                self._last.setdefault(type(event), {})[getattr(event, "account", "")] = event
+        if live:
+            self._count(event)
+
+    def _count(self, event: events.Event) -> None:
+        kind = _KINDS.get(type(event), "")
+        if isinstance(event, events.Decided):
+            self._totals[f"decided_{event.service}"] += 1
+        elif isinstance(event, events.InstanceEvent):
+            kind = "cloud"
+        if kind:
+            self._totals[kind] += 1
+            self._history.count(kind)
+
+    def _apply_node(
+        self, event: events.NodeObserved | events.NodeGone, published_at: float, now: float, *, live: bool
+    ) -> None:
+        if isinstance(event, events.NodeGone):
+            self._remove_node(event.name)
+            return
+        name = event.node.name
+        self._replayed.add(f"node/{name}")
+        record = self._node(name)
+        if record.is_observed and record.uid != event.node.uid:
+            self._remove_node(name)
+            record = self._node(name)
+        node_record.apply_observed(record, event, published_at, live=live)
+        self._update_node(name, now)
+
+    def _apply_enriched(
+        self, event: events.NodeEnriched | events.NodeUnreachable, now: float, *, live: bool
+    ) -> None:
+        name = event.node.name
+        if live and name not in self._nodes:
+            return  # the Node is gone
+        node_record.apply_enriched(self._node(name), event, live=live)
+        self._update_node(name, now)
+
+    def _apply_request(
+        self, event: events.CsrObserved | events.CsrGone, published_at: float, now: float, *, live: bool
+    ) -> None:
+        if isinstance(event, events.CsrGone):
+            self._remove_request(event.name)
+            return
+        name = event.request.name
+        self._replayed.add(f"csr/{name}")
+        record = self._requests.setdefault(name, RequestRecord(name=name))
+        request_record.apply_observed(record, event.request, published_at, live=live)
+        newest = self._requests.get(self._newest_request.get(record.node, ""))
+        if newest is None or newest.created <= record.created:
+            self._newest_request[record.node] = name
+        self._update_request(record, now)
+
+    def _apply_enriched_request(self, event: events.CsrEnriched, now: float) -> None:
+        record = self._requests.setdefault(event.request.name, RequestRecord(name=event.request.name))
+        record.has_facts = event.facts is not None
+        record.fault = f"{event.fault.step}: {event.fault.message}" if event.fault is not None else ""
+        self._update_request(record, now)
+
+    def _apply_decided(self, event: events.Decided, now: float, *, live: bool) -> None:
+        if event.kind == "csr":
+            request = self._requests.get(event.name)
+            if request is None and live:
+                return  # the request is gone
+            request = request or self._requests.setdefault(event.name, RequestRecord(name=event.name))
+            request.decided = event
+            self._update_request(request, now)
+            return
+        if live and event.name not in self._nodes:
+            return
+        record = self._node(event.name)
+        if event.uid and record.uid and event.uid != record.uid:
+            return
+        was_initialized = "initialized" in record.hops
+        node_record.apply_decided(record, event)
+        if live and not was_initialized and "initialized" in record.hops and record.created:
+            self._history.add_latency(record.hops["initialized"] - record.created)
+        self._update_node(event.name, now)
+
+    def _apply_dead_letter(self, letter: events.DeadLetter, now: float) -> None:
+        key = (letter.service, letter.kind, letter.name)
+        self._dead[key] = DeadLetterRow(
+            service=letter.service,
+            kind=letter.kind,
+            name=letter.name,
+            reason=letter.reason,
+            at=seconds_of(letter.at),
+        )
+        if letter.kind == "node" and letter.name in self._nodes:
+            record = self._nodes[letter.name]
+            record.dead_letters = {**record.dead_letters, letter.service: letter.reason}
+            self._update_node(letter.name, now)
+
+    def _node(self, name: str) -> NodeRecord:
+        record = self._nodes.get(name)
+        if record is None:
+            record = self._nodes[name] = NodeRecord(name=name)
+        return record
+
+    def _remove_node(self, name: str) -> None:
+        if self._nodes.pop(name, None) is not None:
+            self._unsettled.discard(name)
+            self._mark_removed("node", name)
+
+    def _remove_request(self, name: str) -> None:
+        record = self._requests.pop(name, None)
+        if record is not None:
+            if self._newest_request.get(record.node) == name:
+                del self._newest_request[record.node]
+            self._mark_removed("csr", name)
+
+    def _mark_removed(self, kind: str, name: str) -> None:
+        self._version += 1
+        self._removed.pop((kind, name), None)
+        self._removed[kind, name] = self._version
+        if len(self._removed) > _MAX_REMOVED:
+            oldest = next(iter(self._removed))
+            self._complete_since = max(self._complete_since, self._removed.pop(oldest))
+
+    # ---- rows
+
+    def _update_node(self, name: str, now: float) -> None:
+        record = self._nodes[name]
+        if not record.is_observed:
+            return
+        request = self._request_of(name)
+        findings = list_findings(record, request, now=now, namespace=self._namespace)
+        record.state = _find_state(record, findings)
+        may_wait = request is not None and request.state in ("pending", "approved")
+        is_settled = record.state != "joining" and not (may_wait and record.state == "ready")
+        (self._unsettled.discard if is_settled else self._unsettled.add)(name)
+        row = _encode(_build_node_row(record, request, findings))
+        if row != record.row:
+            self._version += 1
+            record.row, record.version = row, self._version
+            self._removed.pop(("node", name), None)
+
+    def _update_request(self, record: RequestRecord, now: float) -> None:
+        if not record.is_observed:
+            return
+        self._version += 1
+        record.version = self._version
+        self._removed.pop(("csr", record.name), None)
+        if record.node in self._nodes:
+            node = self._nodes[record.node]
+            self._record_certificate_hops(node, record)
+            self._update_node(record.node, now)
+
+    def _record_certificate_hops(self, node: NodeRecord, request: RequestRecord) -> None:
+        node.hops["requested"] = request.created
+        decided = request.decided
+        if decided is not None and decided.outcome == "approved":
+            node.hops["approved"] = seconds_of(decided.decided_at)
+        if request.issued_at:
+            node.hops["issued"] = request.issued_at
+
+    def _request_of(self, node: str) -> RequestRecord | None:
+        return self._requests.get(self._newest_request.get(node, ""))
+
+    # ---- what time changes
+
+    def advance(self, now: float) -> None:
+        """Update the Nodes whose state follows from their age, and the history."""
+        for name in tuple(self._unsettled):
+            self._update_node(name, now)
+        for key in [key for key, letter in self._dead.items() if letter.at < now - _DEAD_LETTER_SECONDS]:
+            del self._dead[key]
+        counts = self._count_states()
+        self._history.advance(
+            now,
+            stuck=counts["stuck"],
+            unreachable=sum(1 for record in self._nodes.values() if record.fault is not None),
+            dead=len(self._dead),
+        )
+
+    # ---- what clients get
+
+    def build_frame(
+        self,
+        since: int,
+        now: float,
+        *,
+        heartbeat_seconds: float | None,
+        stats: StreamStats | None,
+        problems: tuple[str, ...],
+        history_after: float,
+    ) -> Frame:
+        """Return everything if `since` is 0 or too old, else the changes since that version."""
+        if since < self._complete_since or since > self._version:
+            since = 0
+        removed = [key for key, version in self._removed.items() if version > since] if since else []
+        return Frame(
+            version=self._version,
+            now=now,
+            is_complete=since == 0,
+            overview=self._build_overview(
+                now, heartbeat_seconds=heartbeat_seconds, stats=stats, problems=problems
+            ),
+            nodes=[
+                msgspec.Raw(record.row)
+                for record in self._nodes.values()
+                if record.is_observed and record.version > since
+            ],
+            removed_nodes=[name for kind, name in removed if kind == "node"],
+            requests=[request_record.build_row(each) for each in self._list_requests(since)],
+            removed_requests=[name for kind, name in removed if kind == "csr"],
+            history=list(self._history.list_after(history_after if since else 0.0)),
+        )
+
+    def build_detail(
+        self,
+        name: str,
+        now: float,
+        *,
+        observed: events.Event | None,
+        machine: events.Event | None,
+    ) -> NodeDetail | None:
+        """Return everything about one Node, None if the stream does not have it.
+
+        `observed` and `machine` are the last messages of the watcher and of metadata.
+        """
+        record = self._nodes.get(name)
+        if record is None or not record.is_observed:
+            return None
+        requests = [each for each in self._requests.values() if each.node == name and each.is_observed]
+        requests.sort(key=lambda each: each.created, reverse=True)
+        decisions = sorted(record.decisions.values(), key=lambda each: each.decided_at, reverse=True)
+        return NodeDetail(
+            row=msgspec.Raw(record.row),
+            hops={str(hop): at for hop, at in record.hops.items()},
+            findings=list_findings(record, self._request_of(name), now=now, namespace=self._namespace),
+            decisions=decisions,
+            dead_letters=record.dead_letters,
+            requests=[request_record.build_row(each) for each in requests],
+            before=msgspec.Raw(record.before) if record.before else None,
+            after=observed.node if isinstance(observed, events.NodeObserved) else None,
+            machine=machine if isinstance(machine, events.NodeEnriched | events.NodeUnreachable) else None,
+        )
+
+    def _list_requests(self, since: int) -> Iterator[RequestRecord]:
+        changed = [each for each in self._requests.values() if each.is_observed and each.version > since]
+        decided = [each for each in changed if each.state in ("approved", "issued")]
+        decided.sort(key=lambda each: each.created)
+        yield from (each for each in changed if each.state not in ("approved", "issued"))
+        yield from decided[-_MAX_DECIDED_REQUESTS:]
+
+    def _count_states(self) -> Counter[str]:
+        return Counter(record.state for record in self._nodes.values() if record.is_observed)
+
+    def _build_overview(
+        self,
+        now: float,
+        *,
+        heartbeat_seconds: float | None,
+        stats: StreamStats | None,
+        problems: tuple[str, ...],
+    ) -> Overview:
+        requests = Counter(each.state for each in self._requests.values() if each.is_observed)
+        networks: events.ClusterNetworksObserved | None = self._get_last(events.ClusterNetworksObserved)
+        flow = FlowState(
+            now=now,
+            leading=self._get_last(events.Leading),
+            heartbeat_seconds=heartbeat_seconds,
+            snapshot=self._get_last(events.SnapshotComplete),
+            networks=networks,
+            stats=stats,
+            backlogs=self._measure_backlogs(),
+            dead_letters=Counter(letter.service for letter in self._dead.values()),
+            decisions=self._count_decisions(),
+            unreachable=sum(1 for each in self._nodes.values() if each.fault is not None),
+            blocked=sum(1 for each in self._nodes.values() if each.blocked is not None),
+            denied=requests["denied"],
+            accounts=tuple(self._last.get(events.AccountReport, {}).values()),
+        )
+        return Overview(
+            services=list_service_statuses(flow),
+            states=dict(self._count_states()),
+            requests={str(state): count for state, count in requests.items()},
+            totals=dict(self._totals),
+            problems=problems,
+            messages=stats.messages if stats is not None else 0,
+            bytes=stats.bytes if stats is not None else 0,
+            max_bytes=stats.max_bytes if stats is not None else 0,
+            pod_networks=networks.pod_cidrs if networks is not None else (),
+            service_networks=networks.service_cidrs if networks is not None else (),
+            mask_sizes=(networks.node_cidr_mask_size_ipv4, networks.node_cidr_mask_size_ipv6)
+            if networks is not None
+            else (None, None),
+            dead_letters=tuple(self._dead.values())[-_MAX_DEAD_LETTERS:],
+        )
+
+    def _get_last(self, kind: type) -> Any:
+        return self._last.get(kind, {}).get("")
+
+    def _count_decisions(self) -> Counter[str]:
+        return Counter(service for record in self._nodes.values() for service in record.decisions)
+
+    def _measure_backlogs(self) -> dict[str, Backlog]:
+        nodes = self._nodes.values()
+        waiting = [each for each in nodes if each.is_observed and not each.is_initialized]
+        pending = [each.created for each in self._requests.values() if each.state == "pending"]
+        return {
+            METADATA.service: _measure(each.observed_at for each in waiting if not each.enriched_at),
+            LABELER.service: _measure(
+                each.enriched_at
+                for each in waiting
+                if each.enriched_at and each.fault is None and each.blocked is None
+            ),
+            CSR.service: _measure(pending),
+            IPAM.service: Backlog(),
+        }
+
+
+def _measure(times: Iterable[float]) -> Backlog:
+    known = list(times)
+    return Backlog(count=len(known), oldest=min(known, default=0.0))
+
+
+def _find_state(record: NodeRecord, findings: tuple[Finding, ...]) -> str:
+    decided = record.decisions.get(LABELER.service)
+    if decided is not None and decided.outcome == "not-ours":
+        return "foreign"
+    if findings:
+        return "stuck"
+    return "ready" if record.is_initialized and node_record.is_ready(record) else "joining"
+
+
+def _build_node_row(
+    record: NodeRecord, request: RequestRecord | None, findings: tuple[Finding, ...]
+) -> NodeRow:
+    decided = record.last_decision()
+    finding = findings[0] if findings else None
+    took = record.hops.get("initialized", 0.0) - record.created
+    return NodeRow(
+        name=record.name,
+        state=record.state,
+        created=record.created,
+        step=_find_step(record, request),
+        what=finding.what if finding is not None else "",
+        fault=finding.fault if finding is not None else "",
+        why=finding.cause if finding is not None else (decided.reason if decided is not None else ""),
+        platform=record.platform,
+        zone=record.zone,
+        region=record.region,
+        type=record.instance_type,
+        role="control plane" if record.is_control_plane else "",
+        addresses=record.addresses or tuple(filter(None, record.provided_ip.split(","))),
+        cidrs=record.pod_cidrs,
+        certificate=request.state if request is not None else "",
+        decided_by=decided.service if decided is not None else "",
+        outcome=decided.outcome if decided is not None else "",
+        decided_at=seconds_of(decided.decided_at) if decided is not None else 0.0,
+        took=round(took, 3) if took > 0 else 0.0,
+    )
+
+
+def _find_step(record: NodeRecord, request: RequestRecord | None) -> str:
+    """Return the step that the Node waits for, "" if it waits for none."""
+    if not record.is_initialized:
+        return "initialization" if record.enriched_at and record.fault is None else "facts of the machine"
+    if not node_record.is_ready(record):
+        return "kubelet"
+    if request is not None and request.state == "pending":
+        return "approval of the certificate"
+    if request is not None and request.state == "approved":
+        return "certificate"
+    return ""

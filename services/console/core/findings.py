@@ -1,0 +1,124 @@
+"""Why a Node is not usable, as far as the stream shows it, in the texts of `talos-ccm explain node`. Pure."""
+
+import shlex
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND, FAULT_TEXTS
+from libs.common.contract.services import IPAM, LABELER, METADATA
+from services.console.core.node_record import NodeRecord, is_ready, transition_of
+from services.console.core.request_record import RequestRecord, strip_prefix
+
+JOIN_SECONDS: Final = 30.0  # the labeler reports a blocked Node within this time
+_KUBELET_SECONDS: Final = 60.0  # a kubelet becomes ready within this time
+_UNINITIALIZED: Final = "not initialized"
+_UNCONFIRMED: Final = "initialized, but its machine does not confirm it"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One problem of a Node."""
+
+    fault: str  # a key of FAULT_TEXTS
+    what: str  # the effect on the Node: what it is, or what it lacks
+    cause: str
+    fix: str  # with a command to copy
+
+
+def list_findings(
+    record: NodeRecord, request: RequestRecord | None, *, now: float, namespace: str
+) -> tuple[Finding, ...]:
+    """Return the problems of the Node in the order in which to fix them."""
+    if record.deleted_at:
+        details: Iterator[tuple[str, str]] = iter((("being-deleted", "its deletion has begun"),))
+    else:
+        details = _list_faults(record, request, now)
+    return tuple(_make_finding(record, request, fault, detail, namespace) for fault, detail in details)
+
+
+def _make_finding(
+    record: NodeRecord, request: RequestRecord | None, fault: str, detail: str, namespace: str
+) -> Finding:
+    words = FAULT_TEXTS[fault]
+    given = {
+        # quoted: the owner of an object chooses its name, and people copy the command
+        "node": shlex.quote(record.name),
+        "ip": shlex.quote(record.talosctl_address),
+        "detail": strip_prefix(detail).strip().rstrip("."),
+        "namespace": namespace,
+        "service": words.service,
+        "csr": shlex.quote(request.name) if request is not None else "",
+    }
+    return Finding(
+        fault=fault,
+        what=words.what or (_UNCONFIRMED if record.is_initialized else _UNINITIALIZED),
+        cause=words.cause.format(**given).replace("?.", "?"),
+        fix=words.fix.format(**given),
+    )
+
+
+def _list_faults(record: NodeRecord, request: RequestRecord | None, now: float) -> Iterator[tuple[str, str]]:
+    """Yield the key of each fault, and the detail."""
+    yield from _list_initialization_faults(record, now)
+    yield from _list_kubelet_faults(record, now)
+    ipam = record.decisions.get(IPAM.service)
+    if ipam is not None and ipam.outcome == "unserved" and not record.pod_cidrs:
+        yield "no-pod-cidr", ipam.reason
+    if request is not None:
+        yield from _list_certificate_faults(request, now)
+
+
+def _list_initialization_faults(record: NodeRecord, now: float) -> Iterator[tuple[str, str]]:
+    age = now - record.created
+    for service in (METADATA.service, LABELER.service):
+        if service in record.dead_letters:
+            yield "defect", f"{service} could not process its message: {record.dead_letters[service]}"
+            return
+    if record.fault is not None and (record.is_initialized or record.blocked or age >= JOIN_SECONDS):
+        yield FAULT_BY_KIND[record.fault.kind], f"{record.fault.step}: {record.fault.message}"
+    elif not record.is_initialized:
+        yield from _list_blockers(record, age)
+    elif not record.provider_id and not record.provided_ip:
+        yield "kubelet-not-external", ""
+
+
+def _list_blockers(record: NodeRecord, age: float) -> Iterator[tuple[str, str]]:
+    blocked, decided = record.blocked, record.decisions.get(LABELER.service)
+    if blocked is not None and blocked.reason in FAULT_BY_BLOCK_REASON:
+        yield FAULT_BY_BLOCK_REASON[blocked.reason], blocked.message
+    elif not record.provided_ip:
+        yield "no-node-ip", ""
+    elif age < JOIN_SECONDS:
+        return
+    elif not record.enriched_at:
+        yield "metadata-silent", f"the watcher published it {age:.0f} s after its registration or earlier"
+    elif decided is not None:
+        yield "write-refused", decided.reason
+    else:
+        yield "labeler-silent", "no decision of the labeler is in the stream"
+
+
+def _list_kubelet_faults(record: NodeRecord, now: float) -> Iterator[tuple[str, str]]:
+    ready = record.ready
+    if now - record.created < _KUBELET_SECONDS and (ready is None or ready.status == "False"):
+        return  # it usually waits for the network plugin
+    if ready is None:
+        yield "not-ready", "its kubelet has not reported yet"
+    elif not is_ready(record):
+        detail = ": ".join(filter(None, (ready.reason, ready.message))) or f"Ready is {ready.status}"
+        yield "kubelet-silent" if ready.status == "Unknown" else "not-ready", detail
+    elif record.has_not_ready_taint and now - transition_of(ready) >= _KUBELET_SECONDS:
+        yield "not-ready-taint", "node.kubernetes.io/not-ready"
+
+
+def _list_certificate_faults(request: RequestRecord, now: float) -> Iterator[tuple[str, str]]:
+    decided = request.decided.reason if request.decided is not None else ""
+    if request.state in ("denied", "failed"):
+        yield "certificate-denied", request.reason or decided
+    elif now - request.created < JOIN_SECONDS:
+        return
+    elif request.state == "approved":
+        yield "certificate-not-signed", ""
+    elif request.state == "pending":
+        yield "certificate-waits", decided or "csr has not decided yet"

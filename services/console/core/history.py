@@ -1,0 +1,76 @@
+"""The last hour of counts and latencies, in steps of ten seconds. Pure."""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+STEP_SECONDS: Final = 10
+_MAX_STEPS: Final = 3600 // STEP_SECONDS
+_MAX_LATENCIES: Final = 10_000  # of one step
+
+
+class HistoryStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Ten seconds: messages per second by kind, joins and their latency, and what was wrong."""
+
+    at: float  # end of the step
+    observed: float = 0.0
+    enriched: float = 0.0
+    decided: float = 0.0
+    joined: int = 0
+    p50: float = 0.0  # seconds from the registration of a Node to its initialization
+    p99: float = 0.0
+    stuck: int = 0
+    unreachable: int = 0
+    dead: int = 0
+
+
+class History:
+    """Collects the current step, and keeps the finished ones."""
+
+    def __init__(self, now: float) -> None:
+        self._steps: deque[HistoryStep] = deque(maxlen=_MAX_STEPS)
+        self._counts: Counter[str] = Counter()
+        self._latencies: list[float] = []
+        self._end = now + STEP_SECONDS
+
+    def count(self, kind: str) -> None:
+        """Count one message of this kind."""
+        self._counts[kind] += 1
+
+    def add_latency(self, seconds: float) -> None:
+        """Add the latency of one Node."""
+        self._counts["joined"] += 1
+        if len(self._latencies) < _MAX_LATENCIES:
+            self._latencies.append(max(0.0, seconds))
+
+    def advance(self, now: float, *, stuck: int, unreachable: int, dead: int) -> None:
+        """Finish the current step if its time is over."""
+        if now < self._end:
+            return
+        counts, latencies = self._counts, sorted(self._latencies)
+        self._steps.append(
+            HistoryStep(
+                at=now,
+                observed=counts["observed"] / STEP_SECONDS,
+                enriched=counts["enriched"] / STEP_SECONDS,
+                decided=counts["decided"] / STEP_SECONDS,
+                joined=counts["joined"],
+                p50=_find_percentile(latencies, 0.5),
+                p99=_find_percentile(latencies, 0.99),
+                stuck=stuck,
+                unreachable=unreachable,
+                dead=dead,
+            )
+        )
+        self._counts, self._latencies = Counter(), []
+        self._end = max(self._end + STEP_SECONDS, now)
+
+    def list_after(self, at: float) -> Iterable[HistoryStep]:
+        """Return the finished steps that ended after that time."""
+        return [step for step in self._steps if step.at > at]
+
+
+def _find_percentile(ordered: list[float], share: float) -> float:
+    return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 3) if ordered else 0.0

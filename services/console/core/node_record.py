@@ -1,0 +1,169 @@
+"""What the console keeps of one Node: the fields of its row, its hops, and the last decisions. Pure."""
+
+from datetime import datetime
+from typing import Final, Literal
+
+import msgspec
+
+from libs.common.contract import events
+from libs.common.contract.ip_addresses import parse_ip
+from libs.common.contract.machine import MachineFacts, MachineFault
+from libs.common.contract.node import BLOCKED_CONDITION, CONTROL_PLANE_LABEL, Node, NodeCondition
+from libs.common.contract.services import IPAM, LABELER
+from libs.common.contract.timestamp import parse_time
+
+HopName = Literal[
+    "registered",
+    "observed",
+    "queried",
+    "enriched",
+    "initialized",
+    "untainted",
+    "allocated",
+    "ready",
+    "requested",
+    "approved",
+    "issued",
+]
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+REGION_LABEL: Final = "topology.kubernetes.io/region"
+TYPE_LABEL: Final = "node.kubernetes.io/instance-type"
+_PLATFORM_LABEL: Final = "node.cloudprovider.kubernetes.io/platform"
+_HOP_OF_OUTCOME: Final[dict[tuple[str, str], HopName]] = {
+    (LABELER.service, "initialized"): "initialized",
+    (IPAM.service, "allocated"): "allocated",
+}
+_encode = msgspec.json.Encoder().encode
+
+
+class NodeRecord(msgspec.Struct, kw_only=True):
+    """One Node. Times are seconds since 1970; 0 = unknown."""
+
+    name: str
+    uid: str = ""
+    version: int = 0  # of the state at the last change of the row
+    is_observed: bool = False  # the watcher has published it
+    created: float = 0.0
+    is_initialized: bool = False
+    deleted_at: float = 0.0
+    ready: NodeCondition | None = None
+    blocked: NodeCondition | None = None
+    has_not_ready_taint: bool = False
+    provider_id: str = ""
+    platform: str = ""
+    zone: str = ""
+    region: str = ""
+    instance_type: str = ""
+    is_control_plane: bool = False
+    addresses: tuple[str, ...] = ()
+    provided_ip: str = ""
+    pod_cidrs: tuple[str, ...] = ()
+    observed_at: float = 0.0
+    enriched_at: float = 0.0
+    fault: MachineFault | None = None
+    attempt: int = 0
+    decisions: dict[str, events.Decided] = {}  # by service
+    dead_letters: dict[str, str] = {}  # service -> reason
+    hops: dict[HopName, float] = {}
+    before: bytes = b""  # JSON of the Node as first observed, while it was not initialized
+    state: str = "joining"
+    row: bytes = b""  # JSON
+
+    @property
+    def talosctl_address(self) -> str:
+        """The address for a talosctl command that people run: only a valid address, else the Node name."""
+        candidates = (*self.addresses, self.provided_ip.partition(",")[0])
+        return next((text for text in candidates if parse_ip(text) and "%" not in text), self.name)
+
+    def last_decision(self) -> events.Decided | None:
+        """Return the newest decision of any service."""
+        return max(self.decisions.values(), key=lambda decided: decided.decided_at, default=None)
+
+
+def seconds_of(at: datetime | None) -> float:
+    """Return the time as seconds since 1970, 0 for none."""
+    return at.timestamp() if at is not None else 0.0
+
+
+def transition_of(condition: NodeCondition | None) -> float:
+    """Return when a condition last changed, 0 if that is unknown."""
+    return seconds_of(parse_time(condition.last_transition_time)) if condition is not None else 0.0
+
+
+def apply_observed(
+    record: NodeRecord, event: events.NodeObserved, published_at: float, *, live: bool
+) -> None:
+    """Apply the state of the Node in Kubernetes; `live`: the message was published while we followed."""
+    node = event.node
+    was_initialized, was_ready = record.is_initialized, is_ready(record)
+    is_first = not record.is_observed
+    _set_fields(record, node)
+    record.is_observed, record.observed_at = True, seconds_of(event.observed_at)
+    record.hops.setdefault("registered", record.created)
+    if is_first and not record.is_initialized:
+        record.before = _encode(node)
+    if not live:
+        return
+    if is_first:
+        record.hops.setdefault("observed", published_at)
+    elif record.is_initialized and not was_initialized:
+        record.hops["untainted"] = published_at
+    if is_ready(record) and not was_ready:
+        record.hops.setdefault("ready", published_at)
+
+
+def _set_fields(record: NodeRecord, node: Node) -> None:
+    labels = node.labels
+    record.uid = node.uid
+    record.created = seconds_of(node.metadata.creation_timestamp)
+    record.deleted_at = seconds_of(node.metadata.deletion_timestamp)
+    record.is_initialized = node.is_initialized
+    record.ready = node.find_condition("Ready")
+    record.blocked = node.find_condition(BLOCKED_CONDITION)
+    record.has_not_ready_taint = any(t.key == "node.kubernetes.io/not-ready" for t in node.spec.taints)
+    record.provider_id = node.spec.provider_id
+    record.platform = labels.get(_PLATFORM_LABEL, "") or record.platform
+    record.zone = labels.get(ZONE_LABEL, "")
+    record.region = labels.get(REGION_LABEL, "")
+    record.instance_type = labels.get(TYPE_LABEL, "")
+    record.is_control_plane = CONTROL_PLANE_LABEL in labels
+    record.addresses = tuple(a.address for a in node.status.addresses if a.type.endswith("IP"))
+    record.provided_ip = node.provided_node_ip
+    record.pod_cidrs = node.spec.pod_cidrs
+
+
+def is_ready(record: NodeRecord) -> bool:
+    """Return whether the kubelet of the Node reports that it is ready."""
+    return record.ready is not None and record.ready.status == "True"
+
+
+def apply_enriched(
+    record: NodeRecord, event: events.NodeEnriched | events.NodeUnreachable, *, live: bool
+) -> None:
+    """Apply what metadata knows of the machine."""
+    record.enriched_at = seconds_of(event.enriched_at)
+    if isinstance(event, events.NodeUnreachable):
+        record.fault, record.attempt = event.fault, event.attempt
+        _set_platform(record, event.last_known)
+        return
+    record.fault, record.attempt = None, 0
+    _set_platform(record, event.facts)
+    if live and "initialized" not in record.hops:
+        record.hops.setdefault("queried", seconds_of(event.facts.queried_at))
+        record.hops.setdefault("enriched", record.enriched_at)
+
+
+def _set_platform(record: NodeRecord, facts: MachineFacts | None) -> None:
+    if facts is not None and facts.platform.platform:
+        record.platform = facts.platform.platform
+
+
+def apply_decided(record: NodeRecord, decided: events.Decided) -> None:
+    """Apply the decision of a service; its time is exact even if it was published before we followed."""
+    record.decisions = {**record.decisions, decided.service: decided}
+    if decided.service in record.dead_letters:  # it has processed a later message
+        others = {key: why for key, why in record.dead_letters.items() if key != decided.service}
+        record.dead_letters = others
+    hop = _HOP_OF_OUTCOME.get((decided.service, decided.outcome))
+    if hop is not None:
+        record.hops.setdefault(hop, seconds_of(decided.decided_at))

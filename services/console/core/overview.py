@@ -1,0 +1,147 @@
+"""How each service is, by the messages and consumers of the stream. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from libs.common.bus.protocol import ConsumerStats, StreamStats
+from libs.common.contract.events import AccountReport, ClusterNetworksObserved, Leading, SnapshotComplete
+from libs.common.contract.services import CSR, IPAM, LABELER, LIFECYCLE, METADATA, SERVICES, WATCHER
+
+Health = Literal["ok", "busy", "warning", "bad", "off"]
+_MAX_HEARTBEAT_SECONDS: Final = 10.0
+_LATE_SECONDS: Final = 15.0
+
+
+class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One service: its health in a word and in a sentence, and what waits for it."""
+
+    service: str
+    health: Health
+    text: str
+    waiting: int = 0
+    oldest: float = 0.0  # since when the oldest object waits, in seconds since 1970
+    errors: int = 0  # dead letters
+    leader: str = ""
+
+
+class Backlog(msgspec.Struct, frozen=True, kw_only=True):
+    """Objects that wait for a service."""
+
+    count: int = 0
+    oldest: float = 0.0
+
+
+class FlowState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the overview follows from."""
+
+    now: float
+    leading: Leading | None
+    heartbeat_seconds: float | None  # age of the last live heartbeat
+    snapshot: SnapshotComplete | None
+    networks: ClusterNetworksObserved | None
+    stats: StreamStats | None
+    backlogs: Mapping[str, Backlog]  # by service
+    dead_letters: Mapping[str, int]  # by service
+    decisions: Mapping[str, int]  # by service: how many have been received
+    unreachable: int  # Nodes whose machines do not answer
+    blocked: int
+    denied: int
+    accounts: tuple[AccountReport, ...]
+
+
+def list_service_statuses(flow: FlowState) -> tuple[ServiceStatus, ...]:
+    """Return the status of each service, in the order of the flow, and of each cloud account."""
+    return (
+        _judge_watcher(flow),
+        _judge_metadata(flow),
+        *(_judge_consumer(flow, service) for service in (LABELER.service, CSR.service, IPAM.service)),
+        _judge_lifecycle(flow),
+        *_list_accounts(flow),
+    )
+
+
+def _judge_watcher(flow: FlowState) -> ServiceStatus:
+    age, leading = flow.heartbeat_seconds, flow.leading
+    holder = leading.holder if leading is not None else ""
+    if age is None or age > _MAX_HEARTBEAT_SECONDS:
+        silence = "no leader heartbeat yet" if age is None else f"no leader heartbeat for {age:.0f} s"
+        return ServiceStatus(service=WATCHER.service, health="bad", text=silence)
+    if flow.snapshot is None:
+        text = "it lists the objects of Kubernetes"
+        return ServiceStatus(service=WATCHER.service, health="busy", text=text, leader=holder)
+    text = f"leads, epoch {leading.epoch if leading is not None else 0}; {flow.snapshot.nodes} Nodes listed"
+    return ServiceStatus(service=WATCHER.service, health="ok", text=text, leader=holder)
+
+
+def _judge_metadata(flow: FlowState) -> ServiceStatus:
+    backlog = flow.backlogs.get(METADATA.service, Backlog())
+    health, text = _judge_backlog(flow, backlog, "wait for facts of their machines")
+    if health == "ok" and flow.unreachable:
+        health, text = "warning", f"{flow.unreachable} machines do not answer"
+    return _make_status(flow, METADATA.service, health, text, backlog)
+
+
+def _judge_consumer(flow: FlowState, service: str) -> ServiceStatus:
+    backlog = flow.backlogs.get(service, Backlog())
+    consumer = _find_consumer(flow, service)
+    if consumer is not None and not _is_consumed(consumer):
+        if not consumer.delivered:
+            return _make_status(flow, service, "off", "no process consumes its messages", Backlog())
+        text = f"no process pulls its messages; {consumer.pending} are pending"
+        return _make_status(flow, service, "bad" if consumer.pending else "warning", text, backlog)
+    health, text = _judge_backlog(flow, backlog, "wait for a decision")
+    if health == "ok" and service == LABELER.service and flow.blocked:
+        health, text = "warning", f"{flow.blocked} Nodes are blocked"
+    elif health == "ok" and service == CSR.service and flow.denied:
+        health, text = "warning", f"{flow.denied} requests are denied"
+    return _make_status(flow, service, health, text, backlog)
+
+
+def _judge_lifecycle(flow: FlowState) -> ServiceStatus:
+    if not flow.decisions.get(LIFECYCLE.service):
+        return _make_status(flow, LIFECYCLE.service, "off", "it has published no decision", Backlog())
+    return _make_status(flow, LIFECYCLE.service, "ok", "follows the evidence about machines", Backlog())
+
+
+def _list_accounts(flow: FlowState) -> Iterator[ServiceStatus]:
+    for report in flow.accounts:
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(report.instances.items()) if count)
+        yield ServiceStatus(
+            service=f"cloud-{report.account}",
+            health="bad" if report.failure else "ok",
+            text=report.failure or f"{report.provider}: {counts or 'no instances'}",
+        )
+
+
+def _judge_backlog(flow: FlowState, backlog: Backlog, what: str) -> tuple[Health, str]:
+    if not backlog.count:
+        return "ok", "nothing waits"
+    is_late = flow.now - backlog.oldest > _LATE_SECONDS
+    return "warning" if is_late else "busy", f"{backlog.count} {what}"
+
+
+def _make_status(flow: FlowState, service: str, health: Health, text: str, backlog: Backlog) -> ServiceStatus:
+    errors = flow.dead_letters.get(service, 0)
+    if errors:
+        health, text = "bad", f"{errors} dead letters; {text}"
+    return ServiceStatus(
+        service=service,
+        health=health,
+        text=text,
+        waiting=backlog.count,
+        oldest=backlog.oldest,
+        errors=errors,
+    )
+
+
+def _find_consumer(flow: FlowState, service: str) -> ConsumerStats | None:
+    names = {durable.name for spec in SERVICES if spec.service == service for durable in spec.durables}
+    consumers = flow.stats.consumers if flow.stats is not None else ()
+    return next((each for each in consumers if each.name in names), None)
+
+
+def _is_consumed(consumer: ConsumerStats) -> bool:
+    """Whether a process pulls from the consumer, or has messages in work."""
+    return bool(consumer.waiting or consumer.unacknowledged)

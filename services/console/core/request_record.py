@@ -1,0 +1,90 @@
+"""What the console keeps of one request for a serving certificate. Pure."""
+
+import re
+from typing import Final, Literal
+
+import msgspec
+
+from libs.common.contract import events
+from libs.common.contract.signing_request import SigningRequest
+from services.console.core.node_record import seconds_of
+
+# csr begins its messages so, for readers of Kubernetes; here the sentence after it is enough.
+_PREFIXES: Final = re.compile(r"This CSR was \w+ by Talos Cloud Controller Manager(?:, Reason)?: ")
+RequestState = Literal["pending", "denied", "failed", "approved", "issued"]
+
+
+class RequestRecord(msgspec.Struct, kw_only=True):
+    """One CertificateSigningRequest of a kubelet. Times are seconds since 1970; 0 = unknown."""
+
+    name: str
+    uid: str = ""
+    node: str = ""
+    version: int = 0
+    is_observed: bool = False
+    created: float = 0.0
+    state: RequestState = "pending"
+    reason: str = ""  # of the condition in Kubernetes
+    has_facts: bool = False  # metadata has published what the machine attests
+    fault: str = ""  # why the machine attests nothing
+    decided: events.Decided | None = None
+    issued_at: float = 0.0
+
+
+class RequestRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A row of the certificates view."""
+
+    name: str
+    node: str
+    created: float
+    state: RequestState
+    outcome: str = ""
+    reason: str = ""
+    decided_at: float = 0.0
+    fault: str = ""
+    has_facts: bool = False
+
+
+def apply_observed(
+    record: RequestRecord, request: SigningRequest, published_at: float, *, live: bool
+) -> None:
+    """Apply the state of the request in Kubernetes."""
+    record.uid, record.node = request.uid, request.node_name
+    record.is_observed = True
+    record.created = seconds_of(request.metadata.creation_timestamp)
+    record.state = _find_state(request)
+    condition = request.find_condition("Denied") or request.find_condition("Failed")
+    record.reason = (condition.message or condition.reason) if condition is not None else ""
+    if record.state == "issued" and live and not record.issued_at:
+        record.issued_at = published_at
+
+
+def _find_state(request: SigningRequest) -> RequestState:
+    if request.find_condition("Denied") is not None:
+        return "denied"
+    if request.find_condition("Failed") is not None:
+        return "failed"
+    if request.status.issued or request.status.certificate:
+        return "issued"
+    return "approved" if request.find_condition("Approved") is not None else "pending"
+
+
+def strip_prefix(reason: str) -> str:
+    """Return the part of a message of csr that differs from request to request."""
+    return _PREFIXES.sub("", reason)
+
+
+def build_row(record: RequestRecord) -> RequestRow:
+    """Return the row of a request."""
+    decided = record.decided
+    return RequestRow(
+        name=record.name,
+        node=record.node,
+        created=record.created,
+        state=record.state,
+        outcome=decided.outcome if decided is not None else "",
+        reason=strip_prefix(decided.reason if decided is not None else record.reason),
+        decided_at=seconds_of(decided.decided_at) if decided is not None else 0.0,
+        fault=record.fault,
+        has_facts=record.has_facts,
+    )

@@ -1,0 +1,111 @@
+// The state of the page: follows the server's events, and survives its restarts.
+import { computed, signal } from "@preact/signals";
+import type { Frame, HistoryStep, NodeRow, Overview, RequestRow } from "./model";
+
+const STALE_MS = 5_000; // the server sends something every second
+const RETRY_MS = 1_000;
+const HISTORY_STEPS = 360;
+const RATE_SECONDS = 5;
+
+const EMPTY: Overview = {
+  services: [],
+  states: {},
+  requests: {},
+  totals: {},
+  problems: [],
+  messages: 0,
+  bytes: 0,
+  max_bytes: 0,
+  pod_networks: [],
+  service_networks: [],
+  mask_sizes: [null, null],
+  dead_letters: [],
+};
+
+export const nodes = new Map<string, NodeRow>();
+export const requests = new Map<string, RequestRow>();
+export const revision = signal(0); // grows when a row of `nodes` or `requests` changes
+export const overview = signal<Overview>(EMPTY);
+export const history = signal<HistoryStep[]>([]);
+export const rates = signal<Record<string, number>>({}); // messages per second, by kind
+export const clock = signal(Date.now() / 1000); // of the server, in seconds
+export const hasData = signal(false);
+export const isConnected = signal(false);
+export const settings = signal<{ namespace: string; traces: string }>({ namespace: "kube-system", traces: "" });
+
+export const staleReasons = computed<string[]>(() => {
+  if (!isConnected.value) return [hasData.value ? "The console does not answer. It reconnects by itself." : ""];
+  return overview.value.problems;
+});
+
+let source: EventSource | undefined;
+let lastFrameAt = performance.now();
+let clockOffset = 0;
+const samples: { now: number; totals: Record<string, number> }[] = [];
+
+export function start(): void {
+  connect();
+  loadSettings();
+  setInterval(tick, 1_000);
+}
+
+function loadSettings(): void {
+  fetch("api/settings")
+    .then((answer) => (answer.ok ? answer.json() : Promise.reject()))
+    .then((got) => (settings.value = got))
+    .catch(() => setTimeout(loadSettings, RETRY_MS));
+}
+
+function connect(): void {
+  source?.close();
+  source = new EventSource("api/events");
+  source.onmessage = (message) => apply(JSON.parse(message.data) as Frame);
+  source.onerror = () => {
+    isConnected.value = false;
+    // The browser retries a broken connection, but not a refused one.
+    if (source?.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS);
+  };
+}
+
+function tick(): void {
+  clock.value = Date.now() / 1000 + clockOffset;
+  if (performance.now() - lastFrameAt > STALE_MS && isConnected.value) {
+    isConnected.value = false;
+    connect();
+  }
+}
+
+export function apply(frame: Frame): void {
+  lastFrameAt = performance.now();
+  clockOffset = frame.now - Date.now() / 1000;
+  if (frame.is_complete) {
+    nodes.clear();
+    requests.clear();
+  }
+  for (const row of frame.nodes) nodes.set(row.name, row);
+  for (const name of frame.removed_nodes) nodes.delete(name);
+  for (const row of frame.requests) requests.set(row.name, row);
+  for (const name of frame.removed_requests) requests.delete(name);
+  const changed = frame.nodes.length + frame.removed_nodes.length + frame.requests.length + frame.removed_requests.length;
+  if (frame.is_complete || changed) revision.value++;
+  overview.value = frame.overview;
+  if (frame.is_complete) history.value = frame.history;
+  else if (frame.history.length) history.value = [...history.value, ...frame.history].slice(-HISTORY_STEPS);
+  measureRates(frame);
+  clock.value = frame.now;
+  isConnected.value = true;
+  hasData.value = true;
+}
+
+function measureRates(frame: Frame): void {
+  const last = samples.at(-1);
+  const isReset = last && Object.entries(last.totals).some(([kind, count]) => (frame.overview.totals[kind] ?? 0) < count);
+  if (isReset || (frame.is_complete && last && frame.now < last.now)) samples.length = 0;
+  samples.push({ now: frame.now, totals: frame.overview.totals });
+  while (samples.length > 2 && frame.now - samples[0]!.now > RATE_SECONDS) samples.shift();
+  const first = samples[0]!;
+  const seconds = Math.max(1, frame.now - first.now);
+  rates.value = Object.fromEntries(
+    Object.entries(frame.overview.totals).map(([kind, count]) => [kind, (count - (first.totals[kind] ?? 0)) / seconds]),
+  );
+}

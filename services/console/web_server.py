@@ -1,0 +1,161 @@
+"""Serves the page, the state as JSON, and its changes as server-sent events."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Final, Protocol
+
+import msgspec
+from aiohttp import web
+
+from libs.common.service.listener import bind_sockets
+from libs.common.settings.read_settings import SettingsError
+from services.console.core.console_state import Frame, NodeDetail
+from services.console.core.request_guard import RESPONSE_HEADERS, explain_refusal
+
+log = logging.getLogger(__name__)
+
+_MAX_STREAMS: Final = 64  # open event streams
+_CHANGE_SECONDS: Final = 0.25  # between two messages of a stream that has changes
+_HEARTBEAT_SECONDS: Final = 1.0  # between two messages of a stream without changes
+_WRITE_SECONDS: Final = 30.0  # a client that reads nothing for that long is disconnected
+_ASSETS: Final = {
+    "/": ("index.html", "text/html"),
+    "/app.js": ("app.js", "text/javascript"),
+    "/app.css": ("app.css", "text/css"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+_encode = msgspec.json.Encoder().encode
+
+
+class StateReader(Protocol):
+    """What the server shows."""
+
+    @property
+    def version(self) -> int:
+        """Grows with each change."""
+
+    def build_frame(self, since: int, history_after: float) -> Frame:
+        """Return the changes since a version; 0 = everything."""
+
+    async def fetch_detail(self, name: str) -> NodeDetail | None:
+        """Return everything about one Node."""
+
+    def page_settings(self) -> dict[str, str]:
+        """Return the settings that the page needs."""
+
+
+class WebServer:
+    """Serves until `stop`."""
+
+    def __init__(self, reader: StateReader) -> None:
+        self._reader = reader
+        self._streams: set[asyncio.Task[object]] = set()
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, address: str, port: int) -> int:
+        """Listen; return the port. Raises SettingsError if the server cannot listen."""
+        application = web.Application(middlewares=[_guard])
+        assets = files("services.console") / "assets"
+        for path, (name, content_type) in _ASSETS.items():
+            application.router.add_get(path, _serve_asset((assets / name).read_bytes(), content_type))
+        application.router.add_get("/api/state", self._serve_state)
+        application.router.add_get("/api/settings", self._serve_settings)
+        application.router.add_get("/api/events", self._serve_events)
+        application.router.add_get("/api/nodes/{name}", self._serve_node)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        try:
+            sockets = await bind_sockets(address, port)
+            for each in sockets:
+                await web.SockSite(self._runner, each).start()
+        except OSError as error:
+            await self.stop()
+            raise SettingsError(
+                f"--console-port: cannot listen on {address}:{port}: {error.strerror}"
+            ) from error
+        listening: int = sockets[0].getsockname()[1]
+        log.info("serving console", extra={"url": f"http://{address}:{listening}/"})
+        return listening
+
+    async def stop(self) -> None:
+        """Stop the server and close its connections."""
+        for task in tuple(self._streams):
+            task.cancel()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _serve_state(self, request: web.Request) -> web.Response:
+        return _respond(self._reader.build_frame(0, 0.0))
+
+    async def _serve_settings(self, request: web.Request) -> web.Response:
+        return _respond(self._reader.page_settings())
+
+    async def _serve_node(self, request: web.Request) -> web.Response:
+        detail = await self._reader.fetch_detail(request.match_info["name"])
+        if detail is None:
+            return web.Response(status=404, text="The stream has no Node of this name.\n")
+        return _respond(detail)
+
+    async def _serve_events(self, request: web.Request) -> web.StreamResponse:
+        if len(self._streams) >= _MAX_STREAMS:
+            return web.Response(status=503, text="Too many open pages.\n")
+        task = asyncio.current_task()
+        assert task is not None
+        self._streams.add(task)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **RESPONSE_HEADERS})
+        try:
+            await response.prepare(request)
+            await self._send_frames(response)
+        except (ConnectionError, TimeoutError):
+            log.debug("client of console is gone")
+        finally:
+            self._streams.discard(task)
+        return response
+
+    async def _send_frames(self, response: web.StreamResponse) -> None:
+        """Send everything, then the changes, at the pace of the client."""
+        version, history_after, silent = 0, 0.0, _HEARTBEAT_SECONDS
+        while True:
+            if silent >= _HEARTBEAT_SECONDS or self._reader.version != version:
+                frame = self._reader.build_frame(version, history_after)
+                version, silent = frame.version, 0.0
+                history_after = frame.history[-1].at if frame.history else history_after
+                async with asyncio.timeout(_WRITE_SECONDS):
+                    await response.write(b"data: " + _encode(frame) + b"\n\n")
+            await asyncio.sleep(_CHANGE_SECONDS)
+            silent += _CHANGE_SECONDS
+
+
+def _respond(content: object) -> web.Response:
+    return web.Response(body=_encode(content), content_type="application/json")
+
+
+def _serve_asset(body: bytes, content_type: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def serve(request: web.Request) -> web.Response:
+        return web.Response(body=body, content_type=content_type, charset="utf-8")
+
+    return serve
+
+
+@web.middleware
+async def _guard(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Refuse foreign requests; add the security headers to every response."""
+    why = explain_refusal(
+        request.headers.get("Host", ""),
+        request.headers.get("Sec-Fetch-Site", ""),
+        is_data=request.path.startswith("/api/"),
+    )
+    if why:
+        response: web.StreamResponse = web.Response(status=403, text=f"{why}\n")
+    else:
+        try:
+            response = await handler(request)
+        except web.HTTPException as error:
+            response = web.Response(status=error.status, text=f"{error.reason}\n")
+    if not response.prepared:
+        response.headers.update(RESPONSE_HEADERS)
+    return response

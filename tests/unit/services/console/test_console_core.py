@@ -1,0 +1,251 @@
+"""What the console concludes from messages, for tables of cases."""
+
+from datetime import timedelta
+from typing import Any, get_args
+
+import pytest
+
+from libs.common.contract.events import CsrObserved, Event, NodeEnriched
+from libs.common.contract.fault_texts import FAULT_TEXTS
+from libs.common.contract.machine import FaultKind, MachineFault
+from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition
+from libs.common.contract.signing_request import SigningRequestCondition
+from libs.common.settings.read_settings import SettingsError, read_settings
+from services.console.core.console_state import ConsoleState, Frame
+from services.console.core.findings import JOIN_SECONDS
+from services.console.core.history import STEP_SECONDS, History
+from services.console.core.request_guard import explain_refusal
+from services.console.settings import ConsoleSettings
+from tests.builders import (
+    NOW,
+    make_csr_observed,
+    make_dead_letter,
+    make_decided,
+    make_facts,
+    make_message,
+    make_node,
+    make_node_enriched,
+    make_node_gone,
+    make_node_observed,
+    make_request,
+    make_unreachable,
+)
+
+START = NOW.timestamp()
+LATE = START + 120
+READY = NodeCondition(type="Ready", status="True")
+DONE: dict[str, Any] = {"taints": (), "provider_id": "talos://x", "conditions": (READY,)}
+
+
+def make_state(*events: Event, now: float = START, live: bool = True) -> ConsoleState:
+    """The state after these messages."""
+    state = ConsoleState(now=START, namespace="talos")
+    for event in events:
+        state.apply(make_message(event), now, live=live)
+    return state
+
+
+def build_frame(state: ConsoleState, since: int = 0, now: float = START) -> Frame:
+    return state.build_frame(since, now, heartbeat_seconds=1.0, stats=None, problems=(), history_after=0.0)
+
+
+def find_faults(*events: Event, now: float = LATE) -> list[str]:
+    """The faults of web-1."""
+    state = make_state(*events, now=now)
+    detail = state.build_detail("web-1", now, observed=None, machine=None)
+    assert detail is not None
+    return [finding.fault for finding in detail.findings]
+
+
+def block(reason: str) -> Node:
+    condition = NodeCondition(type=BLOCKED_CONDITION, status="True", reason=reason, message="why")
+    return make_node(conditions=(condition,))
+
+
+def observe_request(**fields: Any) -> CsrObserved:
+    return make_csr_observed(make_request(**fields))
+
+
+def condition(kind: str) -> tuple[SigningRequestCondition, ...]:
+    return (SigningRequestCondition(type=kind, message="no such address"),)
+
+
+@pytest.mark.parametrize(
+    ("events", "faults"),
+    [
+        ([make_node_observed(make_node(**DONE))], []),
+        ([make_node_observed(block("ProviderIDRuleFailed"))], ["rule-fails", "not-ready"]),
+        ([make_node_observed(make_node(ip="", conditions=(READY,)))], ["no-node-ip"]),
+        (
+            [make_node_observed(make_node(conditions=(READY,)))],
+            ["metadata-silent"],
+        ),
+        (
+            [
+                make_node_observed(make_node(conditions=(READY,))),
+                make_node_enriched(make_node(), make_facts()),
+            ],
+            ["labeler-silent"],
+        ),
+        (
+            [make_node_observed(make_node(conditions=(READY,))), make_unreachable()],
+            ["talos-silent"],
+        ),
+        ([make_node_observed(make_node(**DONE)), make_dead_letter("web-1", reason="KeyError")], ["defect"]),
+        ([make_node_observed(make_node(ip="", taints=(), conditions=(READY,)))], ["kubelet-not-external"]),
+        (
+            [
+                make_node_observed(
+                    make_node(**DONE | {"conditions": (NodeCondition(type="Ready", status="Unknown"),)})
+                )
+            ],
+            ["kubelet-silent"],
+        ),
+        (
+            [
+                make_node_observed(make_node(**DONE)),
+                make_decided("ipam", outcome="unserved", reason="the pool is full"),
+            ],
+            ["no-pod-cidr"],
+        ),
+        (
+            [make_node_observed(make_node(**DONE)), observe_request(conditions=condition("Denied"))],
+            ["certificate-denied"],
+        ),
+        (
+            [make_node_observed(make_node(**DONE)), observe_request(conditions=condition("Approved"))],
+            ["certificate-not-signed"],
+        ),
+        ([make_node_observed(make_node(**DONE)), observe_request()], ["certificate-waits"]),
+    ],
+)
+def test_the_faults_of_a_node(events: list[Event], faults: list[str]):
+    assert find_faults(*events) == faults
+
+
+def test_a_node_that_joins_has_no_fault_before_its_time():
+    observed = make_node_observed(make_node())
+    assert find_faults(observed, make_unreachable(), now=START + JOIN_SECONDS - 1) == []
+    state = make_state(observed)
+    assert build_frame(state).overview.states == {"joining": 1}
+    state.advance(LATE)
+    assert build_frame(state).overview.states == {"stuck": 1}
+
+
+def test_every_text_of_a_finding_can_be_filled():
+    for kind in get_args(FaultKind):
+        fault = MachineFault(kind=kind, step="connect", message="{node} {0}")
+        [first, *_] = find_faults(make_node_observed(make_node()), make_unreachable(fault=fault))
+        assert first in FAULT_TEXTS
+
+
+def test_a_command_to_copy_quotes_what_others_name():
+    state = make_state(
+        make_node_observed(make_node(**DONE)),
+        observe_request(name="x;reboot", conditions=condition("Denied")),
+        now=LATE,
+    )
+    detail = state.build_detail("web-1", LATE, observed=None, machine=None)
+    assert detail is not None
+    assert "talos-ccm explain csr 'x;reboot'" in detail.findings[0].fix
+
+
+def test_a_decision_after_a_dead_letter_ends_the_defect():
+    letter = make_dead_letter("web-1", reason="KeyError")
+    decided = make_decided(outcome="updated", reason="r")
+    assert find_faults(make_node_observed(make_node(**DONE)), letter, decided) == []
+
+
+def test_a_new_node_of_the_same_name_has_nothing_of_the_former_one():
+    state = make_state(
+        make_node_observed(make_node()),
+        make_decided(outcome="blocked", uid="uid-1"),
+        make_node_observed(make_node(uid="uid-2", resource_version="200")),
+        make_decided(outcome="initialized", uid="uid-1"),
+    )
+    detail = state.build_detail("web-1", START, observed=None, machine=None)
+    assert detail is not None
+    assert (detail.decisions, "initialized" in detail.hops) == ([], False)
+
+
+def test_a_frame_has_the_changes_since_a_version_and_everything_after_a_replaced_stream():
+    state = make_state(make_node_observed(make_node()))
+    before = build_frame(state)
+    assert (before.is_complete, len(before.nodes)) == (True, 1)
+    state.apply(make_message(make_node_gone(make_node())), START, live=True)
+    after = build_frame(state, before.version)
+    assert (after.is_complete, after.nodes, after.removed_nodes) == (False, [], ["web-1"])
+    state.clear()
+    assert build_frame(state, after.version).is_complete
+    assert build_frame(state, 10_000).is_complete, "the version of a former process"
+
+
+def test_a_replay_removes_what_the_stream_lost():
+    state = make_state(make_node_observed(make_node()), make_node_observed(make_node("web-2", uid="uid-2")))
+    state.start_replay()
+    state.apply(make_message(make_node_observed(make_node())), START, live=False)
+    state.finish_replay()
+    assert build_frame(state).overview.states == {"joining": 1}
+
+
+def test_late_messages_about_a_deleted_node_bring_nothing_back():
+    late: list[Event] = [make_decided(), make_node_enriched(make_node(), make_facts())]
+    state = make_state(make_node_observed(make_node()), make_node_gone(make_node()), *late)
+    assert build_frame(state).nodes == []
+    assert not state.build_detail("web-1", START, observed=None, machine=None)
+
+
+def test_a_hop_that_was_replayed_is_not_shown_as_seen_but_a_decision_has_its_time():
+    enriched: NodeEnriched = make_node_enriched(make_node(), make_facts())
+    decided = make_decided(outcome="initialized", decided_at=NOW + timedelta(seconds=2))
+    state = make_state(make_node_observed(make_node()), enriched, decided, live=False)
+    detail = state.build_detail("web-1", START, observed=None, machine=None)
+    assert detail is not None
+    assert detail.hops == {"registered": START, "initialized": START + 2}
+
+
+def test_a_step_of_the_history_has_rates_and_percentiles():
+    history = History(START)
+    for seconds in range(100):
+        history.count("observed")
+        history.add_latency(seconds / 10)
+    history.advance(START + STEP_SECONDS - 1, stuck=0, unreachable=0, dead=0)
+    assert not list(history.list_after(0))
+    history.advance(START + STEP_SECONDS, stuck=1, unreachable=2, dead=3)
+    [step] = history.list_after(0)
+    assert (step.observed, step.joined, step.p50, step.p99) == (10.0, 100, 5.0, 9.9)
+    assert (step.stuck, step.unreachable, step.dead) == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "localhost:1", "LOCALHOST:80", "127.0.0.1:10467", "[::1]:10467", "[::1]"]
+)
+def test_a_loopback_host_is_answered(host: str):
+    assert not explain_refusal(host, "", is_data=True)
+
+
+@pytest.mark.parametrize(
+    "host", ["", "10.0.0.1", "localhost.", "evil@localhost", "[::2]:1", "localhost:", "::1"]
+)
+def test_any_other_host_is_refused(host: str):
+    assert explain_refusal(host, "same-origin", is_data=False)
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--console-address=0.0.0.0",
+        "--console-address=10.0.0.1",
+        "--console-address=console.example",
+        "--trace-url-template=javascript:alert({node})",
+        "--trace-url-template=https://traces.example/",
+    ],
+)
+def test_an_exposed_console_or_a_template_that_leads_nowhere_is_invalid(flag: str):
+    with pytest.raises(SettingsError):
+        read_settings([ConsoleSettings], [flag], {})
+
+
+def test_the_loopback_and_a_template_with_the_node_are_valid():
+    flags = ["--console-address=::1", "--trace-url-template=https://traces.example/?node={node}"]
+    assert read_settings([ConsoleSettings], flags, {}).get(ConsoleSettings).address == "::1"
