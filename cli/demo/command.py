@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cli.demo.demo_options import MAX_NODES, MAX_REAL_TALOS_NODES, DemoOptions
+from cli.demo.demo_options import DEFAULT_RATE, MAX_NODES, MAX_REAL_TALOS_NODES, DemoOptions
 from cli.demo.rule_values import read_rule_keys
 from cli.progress import PROGRESS
 
@@ -65,13 +65,21 @@ _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     "otherwise exit 1, after --patience at the latest. Without this flag, the cluster runs until Ctrl-C.",
 )
 @click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="NODES",
+    help=f"Number of nodes that join per second. Default: {DEFAULT_RATE:g}; with --exit-when-ready, as many "
+    "as this computer can start.",
+)
+@click.option(
     "--patience",
     "patience_seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=120,
     show_default=True,
     metavar="SECONDS",
-    help="Time limit for each of two steps: all nodes ready, all certificates issued.",
+    help="Time limit for each of two steps, after the last node has joined: all nodes ready, all "
+    "certificates issued.",
 )
 @click.option(
     "--keep-logs",

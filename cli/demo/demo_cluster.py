@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -13,6 +14,7 @@ import msgspec
 from cli.demo.demo_options import DemoOptions
 from cli.demo.progress_sources import LOG_FLAGS
 from libs.common.contract.node import CONTROL_PLANE_LABEL
+from libs.common.contract.services import CONSOLE, CONSOLE_PORT, DEFAULT_SERVICES
 from libs.testbed import talos_front
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelet_node import SimKubelet
@@ -20,14 +22,15 @@ from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.machine_facts import make_mixed_fleet
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts
 from libs.testbed.nats_server import NatsServer
+from libs.testbed.ports import allocate_port
 from libs.testbed.service_pods import ServicePods
-from libs.testbed.service_processes import PATIENT_LEASE_FLAGS, ServiceProcesses
+from libs.testbed.service_processes import PATIENT_LEASE, PATIENT_LEASE_FLAGS, ServiceProcesses
 from libs.testbed.sim_apiserver.server import SimApiServer
 
 ProgressCallback = Callable[[str, float], None]  # a started component, and the seconds that this took
 ComponentT = TypeVar("ComponentT")
 ApiServer = ControlPlane | SimApiServer
-_SERVICES: Final = "services: watcher, metadata, labeler, csr"
+_SERVICES: Final = "services: watcher, metadata, labeler, csr, console"
 
 
 class DemoCluster(NamedTuple):
@@ -43,7 +46,7 @@ class DemoCluster(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def start_cluster(
-    run_dir: Path, options: DemoOptions, on_started: ProgressCallback
+    run_dir: Path, options: DemoOptions, on_started: ProgressCallback, console_port: int = 0
 ) -> AsyncIterator[DemoCluster]:
     """Start the independent components concurrently, then the services; stop in reverse order.
 
@@ -84,7 +87,8 @@ async def start_cluster(
                     *LOG_FLAGS,
                     *([f"--cloud-config={options.cloud_config}"] if options.cloud_config else []),
                 ),
-                own_flags=PATIENT_LEASE_FLAGS,
+                own_flags=_build_own_flags(console_port),
+                wirings=(*DEFAULT_SERVICES, CONSOLE),
             )
         )
         pods: ServicePods | None = None
@@ -104,6 +108,22 @@ async def start_cluster(
         names = "services in one process" if options.is_single_process else _SERVICES
         on_started(names, time.monotonic() - begun)
         yield DemoCluster(api_server, nats, machines, kubelets, services, pods)
+
+
+def choose_console_port() -> int:
+    """Return the usual port of the console, or another one if it is in use."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", CONSOLE_PORT))
+        except OSError:
+            return allocate_port()
+    return CONSOLE_PORT
+
+
+def _build_own_flags(console_port: int) -> dict[str, Sequence[str]]:
+    port = f"--console-port={console_port}"
+    shared = {**PATIENT_LEASE_FLAGS, "all-in-one": (*PATIENT_LEASE, "--console", port)}
+    return {**shared, CONSOLE.service: (port,)}
 
 
 def _choose_api_server(

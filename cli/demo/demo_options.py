@@ -6,6 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 MAX_NODES: Final = 5000  # make_machines has addresses for more, but this computer is too slow
+DEFAULT_RATE: Final = 8.0  # nodes per second: slow enough to watch
 MAX_REAL_TALOS_NODES: Final = 50  # each has an apid of its own, with 25 MB of memory
 
 
@@ -18,6 +19,7 @@ class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
     bus: Literal["nats", "memory"] = "nats"
     all_in_one: bool | None = None  # None = by the bus
     exit_when_ready: bool = False
+    rate: float | None = None  # nodes per second; None = by exit_when_ready
     patience_seconds: float = 120
     keep_logs: Path | None = None
     cloud_config: Path | None = None
@@ -26,6 +28,18 @@ class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
     def is_single_process(self) -> bool:
         """Whether all services share a process, which the memory bus requires."""
         return self.bus == "memory" if self.all_in_one is None else self.all_in_one
+
+    @property
+    def pause_seconds(self) -> float:
+        """The time between two nodes that join; 0 = none."""
+        if self.rate is None:
+            return 0.0 if self.exit_when_ready else 1 / DEFAULT_RATE
+        return 1 / self.rate
+
+    @property
+    def ready_timeout_seconds(self) -> float:
+        """How long all nodes may take to become ready: the patience begins when the last one joins."""
+        return self.patience_seconds + self.nodes * self.pause_seconds
 
     @property
     def option_conflict(self) -> str:

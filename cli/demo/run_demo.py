@@ -13,7 +13,13 @@ from rich.live import Live
 from rich.text import Text
 
 from cli.demo import view
-from cli.demo.demo_cluster import DemoCluster, make_kubelet, make_machines, start_cluster
+from cli.demo.demo_cluster import (
+    DemoCluster,
+    choose_console_port,
+    make_kubelet,
+    make_machines,
+    start_cluster,
+)
 from cli.demo.demo_environment import list_commands, write_environment
 from cli.demo.demo_options import DemoOptions, suggest_next_runs
 from cli.demo.node_progress import DemoProgress
@@ -41,11 +47,18 @@ async def run_demo(options: DemoOptions, console: Console) -> bool:
     """
     with open_run_directory("demo", options.keep_logs) as run_dir, contextlib.ExitStack() as stack:
         PROGRESS.end()
+        port = choose_console_port()
+        address = f"http://127.0.0.1:{port}/"
+        console.print(
+            Text.assemble(("Live console  ", "bold"), (address, "cyan"), "  (once its service runs)")
+        )
         console.print(Text("Starting a cluster on this machine", style="bold"))
 
         # Seconds pass until the services are ready: on a terminal, something moves meanwhile.
         spinner = stack.enter_context(console.status("starting the next component"))
-        reporting = start_cluster(run_dir, options, lambda *step: console.print(view.render_step(*step)))
+        reporting = start_cluster(
+            run_dir, options, lambda *step: console.print(view.render_step(*step)), port
+        )
         async with reporting as parts, asyncio.TaskGroup() as group:
             spinner.stop()
             deaths = group.create_task(parts.services.wait_for_exit())
@@ -67,24 +80,36 @@ async def _join_nodes(options: DemoOptions, parts: DemoCluster, console: Console
     paths = [child.log for child in parts.services.children.values()]
     await parts.machines.put_machines(*machines)
     with follow_logs(paths, progress) as logs:
-        kubeconfig = parts.api_server.kubeconfig()
-        async with watch_objects(kubeconfig, NODES, progress.apply_node), asyncio.TaskGroup() as group:
+        kubeconfig, settled = parts.api_server.kubeconfig(), asyncio.Event()
+
+        def see_request(request: SigningRequest, at: datetime) -> None:
+            progress.apply_certificate_request(request, at)
+            if progress.are_certificates_settled:
+                settled.set()
+
+        async with (
+            watch_objects(kubeconfig, NODES, progress.apply_node),
+            watch_objects(kubeconfig, SIGNING_REQUESTS, see_request),
+            asyncio.TaskGroup() as group,
+        ):
             heading = "1 node joins" if options.nodes == 1 else f"{options.nodes} nodes join"
             console.print(Text(f"\n{heading}", style="bold"))
             begun = time.monotonic()
             for machine in machines:
                 platform = machine.platform.platform if machine.platform else ""
                 progress.add_node(machine.name, platform, datetime.now(UTC))
-            joining = group.create_task(_join_all(parts, machines))
+            joining = group.create_task(_join_all(parts, machines, progress, options.pause_seconds))
             await _show_progress(options, progress, logs, console, begun)
             took = time.monotonic() - begun
             if not progress.are_all_ready:
                 joining.cancel()  # the timeout also limits joins
-        logs.read_new_lines()
-    console.print(view.format_progress(progress, seconds=took), highlight=False)
-    ready = [machine for machine in machines if machine.name in progress.ready_names]
-    if ready:
-        await _request_certificates(options, parts, progress, ready, console)
+            logs.read_new_lines()
+            console.print(view.format_progress(progress, seconds=took), highlight=False)
+            ready = [machine for machine in machines if machine.name in progress.ready_names]
+            if ready:
+                await _request_certificates(options, parts, progress, ready, settled)
+                text = f"{time.monotonic() - begun - took:6.1f} s later: {view.format_certificates(progress)}"
+                console.print(text, highlight=False)
     example = min(ready or machines, key=lambda machine: machine.control_plane)  # a worker, if any
     await _print_result(parts, progress, console, example)
     if keys is not None and options.cloud_config is not None:
@@ -96,17 +121,32 @@ async def _join_nodes(options: DemoOptions, parts: DemoCluster, console: Console
     return progress.are_all_ready and not progress.without_certificate, example.name
 
 
-async def _join_all(parts: DemoCluster, machines: list[SimMachineFacts]) -> None:
-    async def join(machine: SimMachineFacts) -> None:
-        await parts.kubelets.join(make_kubelet(machine))
-        if machine.control_plane:  # Talos labels the Node: a kubelet may not
-            labels = {"metadata": {"labels": {CONTROL_PLANE_LABEL: ""}}}
-            path = f"/api/v1/nodes/{machine.name}"
-            await parts.kubelets.request("PATCH", path, body=labels, content_type=MERGE)
+async def _join_all(
+    parts: DemoCluster, machines: list[SimMachineFacts], progress: DemoProgress, pause_seconds: float
+) -> None:
+    """Let all nodes join. With a pause, each one requests its certificate at once, as real kubelets do.
 
+    Without a pause they wait until all nodes are ready, so that the times of joins are not distorted.
+    """
     async with asyncio.TaskGroup() as group:
         for machine in machines:
-            group.create_task(join(machine))
+            if pause_seconds:
+                platform = machine.platform.platform if machine.platform else ""
+                progress.add_node(machine.name, platform, datetime.now(UTC))
+            group.create_task(_join(parts, machine, progress if pause_seconds else None))
+            await asyncio.sleep(pause_seconds)
+
+
+async def _join(parts: DemoCluster, machine: SimMachineFacts, requesters: DemoProgress | None) -> None:
+    kubelet = make_kubelet(machine)
+    await parts.kubelets.join(kubelet)
+    if machine.control_plane:  # Talos labels the Node: a kubelet may not
+        labels = {"metadata": {"labels": {CONTROL_PLANE_LABEL: ""}}}
+        path = f"/api/v1/nodes/{machine.name}"
+        await parts.kubelets.request("PATCH", path, body=labels, content_type=MERGE)
+    if requesters is not None:
+        requesters.add_certificate_request(machine.name, datetime.now(UTC))
+        await parts.kubelets.request_certificate(kubelet)
 
 
 async def _request_certificates(
@@ -114,30 +154,19 @@ async def _request_certificates(
     parts: DemoCluster,
     progress: DemoProgress,
     ready: list[SimMachineFacts],
-    console: Console,
+    settled: asyncio.Event,
 ) -> None:
-    """Request a certificate for each ready node; wait until all are settled, or until the timeout.
-
-    Real kubelets request certificates while they join. Here they wait until all nodes are ready, so that the
-    times of joins are not distorted.
-    """
-    begun, settled = time.monotonic(), asyncio.Event()
-
-    def see(request: SigningRequest, at: datetime) -> None:
-        progress.apply_certificate_request(request, at)
-        if progress.are_certificates_settled:
-            settled.set()
-
-    for machine in ready:
-        progress.add_certificate_request(machine.name, datetime.now(UTC))
-    async with watch_objects(parts.api_server.kubeconfig(), SIGNING_REQUESTS, see):
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(options.patience_seconds), asyncio.TaskGroup() as asking:
-                for machine in ready:
+    """Request the missing certificates of ready nodes; wait until all are settled, or until the timeout."""
+    asked = {node.name for node in progress if node.certificate_requested_at}
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(options.patience_seconds), asyncio.TaskGroup() as asking:
+            for machine in ready:
+                if machine.name not in asked:
+                    progress.add_certificate_request(machine.name, datetime.now(UTC))
                     asking.create_task(parts.kubelets.request_certificate(make_kubelet(machine)))
-                await settled.wait()
-    text = f"{time.monotonic() - begun:6.1f} s later: {view.format_certificates(progress)}"
-    console.print(text, highlight=False)
+            if not progress.are_certificates_settled:
+                settled.clear()
+            await settled.wait()
 
 
 async def _show_progress(
@@ -146,10 +175,10 @@ async def _show_progress(
     """Show the progress until every node is ready or the timeout: live on a terminal, lines in a pipe."""
     on_terminal = console.is_terminal and not console.is_dumb_terminal
     screen = Live(console=console, auto_refresh=False, transient=True) if on_terminal else None
-    next_line = _SECONDS_BETWEEN_LINES
+    next_line, timeout = _SECONDS_BETWEEN_LINES, options.ready_timeout_seconds
     with screen or contextlib.nullcontext():
-        while not progress.are_all_ready and (seconds := time.monotonic() - begun) < options.patience_seconds:
-            await asyncio.sleep(min(_TICK_SECONDS, options.patience_seconds - seconds))
+        while not progress.are_all_ready and (seconds := time.monotonic() - begun) < timeout:
+            await asyncio.sleep(min(_TICK_SECONDS, timeout - seconds))
             logs.read_new_lines()
             if screen:
                 picture = view.render_progress(

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, NoReturn, Protocol, Self
 import aiohttp
 import msgspec
 
-from libs.common.contract.services import DEFAULT_SERVICES, SERVICES, WATCHER, ServiceSpec
+from libs.common.contract.services import DEFAULT_SERVICES, SERVICE_TABLE, SERVICES, WATCHER, ServiceSpec
 from libs.testbed.child_process import ChildExited, ChildProcess, make_directory, wait_until
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.ports import allocate_port
@@ -177,7 +177,7 @@ def _build_credential_flags(name: str, user: str, api_server: ApiServer, talosco
     metadata gets no Kubernetes credential.
     """
     spec = next(
-        (spec for spec in SERVICES if spec.service == name), None
+        (spec for spec in SERVICE_TABLE if spec.service == name), None
     )  # None: all services in one process
     of_kubernetes = [f"--kubeconfig={api_server.kubeconfig(user)}"] if not spec or spec.policy_rules else []
     of_talos = [f"--talosconfig={talosconfig}"] if not spec or "talosconfig" in spec.secrets else []
