@@ -17,7 +17,7 @@ from cli.demo.demo_cluster import DemoCluster, make_kubelet, make_machines, star
 from cli.demo.demo_options import DemoOptions
 from cli.doctor.command import CHECK_NAMES
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION
-from libs.common.contract.services import DEFAULT_SERVICES, IPAM
+from libs.common.contract.services import CONSOLE, DEFAULT_SERVICES, IPAM
 from libs.testbed.kubelets import MERGE, SimKubelet
 from libs.testbed.machine_fleet import make_machine
 from libs.testbed.service_permissions import RBAC, get_collection_path
@@ -185,7 +185,7 @@ async def test_what_keeps_nodes_from_being_usable_is_told_and_the_services_are_t
     assert why.keys() == {silent, plain}
     assert "TalosUnreachable" in why[silent]
     assert "provided-node-ip" in why[plain]
-    names = [wiring.service for wiring in DEFAULT_SERVICES]
+    names = [wiring.service for wiring in (*DEFAULT_SERVICES, CONSOLE)]
     assert {one["name"]: one["state"] for one in found["services"]} == dict.fromkeys(names, "well")
     assert found["leader"]["state"] == "well"
     assert found["leader"]["heartbeatSeconds"] is not None
