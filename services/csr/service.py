@@ -17,6 +17,7 @@ from libs.common.contract.subjects import NETWORKS, SNAPSHOT, is_service_subject
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.service.config_reload import OwnershipReloader
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
+from libs.common.service.startup_gate import StartupGate
 from services.csr.api_endpoint_watcher import ApiEndpointWatcher
 from services.csr.approval_writer import ApprovalWriter
 from services.csr.core.evaluation import RequestEvaluator
@@ -46,8 +47,9 @@ class CsrService:
         self._was_paused = False  # a message was requeued because csr may not decide now
         # State from the flow.
         self._state = FlowState(settings.service_cluster_ip_range)
+        gate = StartupGate()
         self._reports = MetadataReports(
-            republish_seconds=settings.republish_interval_seconds, without_talos=settings.without_talos
+            gate, republish_seconds=settings.republish_interval_seconds, without_talos=settings.without_talos
         )
         self._flow = Flow(
             parts=dependencies,
@@ -57,13 +59,16 @@ class CsrService:
             apply=self._apply_event,
             consequence="claims may be missing",
             find_problems=_find_cache_problems,
+            gate=gate,
+            on_gate_open=self._enqueue_all,
             exclude=is_service_subject,
             should_keep=_is_cacheable,
             compact=compact_message,
             on_message=self._on_message,
             on_expired=self._on_expired,
             on_stream_replaced=self._on_stream_replaced,
-            on_caught_up=self._on_caught_up,
+            # old messages may not be redelivered
+            on_caught_up=self._enqueue_all,
         )
         # Configuration, and the identity of the API server.
         self._ownership_reloader = OwnershipReloader(
@@ -161,12 +166,7 @@ class CsrService:
     # ---- messages of the flow
 
     def _on_message(self, message: Message) -> None:
-        self._reports.record_receipt(
-            message,
-            now=self._clock(),
-            is_live=not self._flow.cache.is_replaying,
-            is_complete=self._flow.cache.is_complete,
-        )
+        self._reports.apply(message, now=self._clock(), is_live=not self._flow.cache.is_replaying)
         if self._was_paused and not self._flow.list_pause_reasons():
             self._enqueue_all()  # the bus may deliver requeued messages only after a minute
 
@@ -179,21 +179,14 @@ class CsrService:
                 self._node_events.forget_reasons(request.node_name)
             case CsrGone(name=name):
                 self._decision_publisher.forget(name)
-        if self._reports.apply(event):
-            self._enqueue_all()
 
     def _on_expired(self, message: Message) -> None:
         self._reports.ages.forget(message.subject)
         if message.subject == NETWORKS:
             self._enqueue(self._state.forget_networks())
 
-    def _on_caught_up(self) -> None:
-        """End the replay: evaluate all pending requests, since the old messages may not be redelivered."""
-        self._reports.handle_caught_up(is_complete=self._flow.cache.is_complete)
-        self._enqueue_all()
-
     def _on_stream_replaced(self) -> None:
-        self._reports.clear()
+        self._reports.ages.clear()
         self._state.clear()
         self._decision_publisher.forget_all()
 

@@ -7,12 +7,13 @@ from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Message
-from libs.common.contract.events import NodeObserved, SnapshotComplete
+from libs.common.contract.events import NodeObserved
 from libs.common.contract.node import Node
 from libs.common.contract.services import IPAM
 from libs.common.contract.subjects import is_csr_or_service_subject
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.service.service import Dependencies, ServiceDefinition, run_every, run_together
+from libs.common.service.startup_gate import StartupGate
 from services.ipam.allocator import Allocator
 from services.ipam.batcher import Batcher
 from services.ipam.config_reloader import ConfigReloader
@@ -43,9 +44,11 @@ class IpamService:
         kube, now, clock = dependencies.require_kube(), dependencies.now, dependencies.monotonic
         self._bus, self._settings = dependencies.bus, settings
         # State from the flow.
+        gate = StartupGate()
         self._cluster_view = ClusterView(
             settings.network_flags,
             settings.cidr_allocator_type,
+            gate,
             on_node_deleted=self._on_node_deleted,
             on_pod_cidrs_removed=self._on_pod_cidrs_removed,
             on_change=self._on_view_change,
@@ -57,6 +60,8 @@ class IpamService:
             observe_only=settings.observe_only,
             apply=self._cluster_view.apply,
             consequence="addresses may be missing",
+            gate=gate,
+            on_gate_open=self._on_view_change,
             exclude=is_csr_or_service_subject,
             on_message=self._on_message,
             on_stream_replaced=self._on_stream_replaced,
@@ -212,17 +217,11 @@ class IpamService:
     # ---- messages of the flow
 
     def _on_message(self, message: Message) -> None:
-        if isinstance(message.event, SnapshotComplete) and not self._flow.problems():
-            self._cluster_view.on_snapshot_complete()
         if isinstance(message.event, NodeObserved):
             # a change of podCIDRs alone causes no enrichment
             self._on_node_enriched.on_node_observed(message.event.node)
 
     def _on_caught_up(self) -> None:
-        if self._flow.problems():
-            self._cluster_view.on_incomplete()
-        else:
-            self._cluster_view.on_caught_up()
         self._waiting_nodes.enqueue_all()
 
     def _on_stream_replaced(self) -> None:

@@ -11,10 +11,11 @@ from typing import Final, Protocol
 from libs.common.bus.delivery import TemporaryError
 from libs.common.bus.protocol import Bus, Follower, Message, UnreadablePayload
 from libs.common.bus.stream_cache import FORMER_STREAM, StreamCache
-from libs.common.contract.events import Leading, build_deletion
+from libs.common.contract.events import Leading, SnapshotComplete, build_deletion
 from libs.common.contract.subjects import FLOW
 from libs.common.observability import metrics
 from libs.common.service.service import Dependencies
+from libs.common.service.startup_gate import StartupGate
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ class Flow:
     consequence: str = "its state may be incomplete"  # completes "so ..." when `apply` has failed
     # why the cache cannot be used now, in words; empty if it can
     find_problems: Callable[[StreamCache], tuple[str, ...]] = StreamCache.problems
+    gate: StartupGate | None = None  # awaits the Nodes that exist each time the cache becomes complete
+    on_gate_open: Callable[[], None] = lambda: None
     exclude: Callable[[str], bool] = lambda subject: False
     should_keep: Callable[[Message], bool] = lambda message: True
     compact: Callable[[Message], Message] = lambda message: message
@@ -157,6 +160,8 @@ class Flow:
     def _apply(self, subject: str, event: object) -> None:
         try:
             self.apply(event)
+            if self.gate is not None and self.gate.apply(event):
+                self.on_gate_open()
             self._failed_subjects.discard(subject)
         except Exception:
             # Any message may trigger a defect. It must neither end the process nor hide an object.
@@ -165,6 +170,8 @@ class Flow:
 
     def _on_message(self, message: Message) -> None:
         self._apply(message.subject, message.event)
+        if isinstance(message.event, SnapshotComplete) and self.gate is not None and not self.gate.is_set:
+            self._update_gate()
         if self.observe_only or (isinstance(message.event, Leading) and not self.cache.is_replaying):
             self._has_leader.set()
         self.on_message(message)
@@ -177,8 +184,15 @@ class Flow:
 
     def _on_stream_replaced(self) -> None:
         self._failed_subjects.clear()
+        if self.gate is not None:
+            self.gate.clear()
         self.on_stream_replaced()
 
     def _on_caught_up(self) -> None:
+        self._update_gate()
         self.on_caught_up()
         self._wake_waiters()
+
+    def _update_gate(self) -> None:
+        if self.gate is not None:
+            (self.gate.set if self.cache.is_complete else self.gate.unset)()

@@ -7,7 +7,7 @@ small.
 from typing import Final, NamedTuple
 
 from libs.common.bus.protocol import Message
-from libs.common.contract.events import CsrEnriched, SnapshotComplete
+from libs.common.contract.events import CsrEnriched
 from libs.common.service.startup_gate import StartupGate
 from services.csr.core.decision import Wait
 
@@ -77,12 +77,12 @@ class EnrichmentAges:
 class MetadataReports:
     """Follows every message of the flow. `now` is monotonic time in seconds."""
 
-    def __init__(self, *, republish_seconds: float, without_talos: bool) -> None:
+    def __init__(self, gate: StartupGate, *, republish_seconds: float, without_talos: bool) -> None:
         """`republish_seconds`: the interval at which metadata publishes unchanged enrichments.
 
         `without_talos`: whether metadata queries no machine; each enriched request updates it.
         """
-        self._gate = StartupGate()
+        self._gate = gate
         self.ages = EnrichmentAges()
         self._max_age_seconds = _MAX_AGE_IN_INTERVALS * republish_seconds
         self.without_talos = without_talos
@@ -107,23 +107,8 @@ class MetadataReports:
         text = f"metadata has not published facts about this request {since}: csr waits until it does"
         return Wait(reason="age", message=text)
 
-    def apply(self, event: object) -> bool:
-        """Apply an event of the flow; return whether it opened the startup gate."""
-        if isinstance(event, CsrEnriched):
-            self.without_talos = event.without_talos
-        return self._gate.apply(event)
-
-    def record_receipt(self, message: Message, *, now: float, is_live: bool, is_complete: bool) -> None:
-        """Record that a message was received, after its event; `is_complete`: now the cache is complete."""
+    def apply(self, message: Message, *, now: float, is_live: bool) -> None:
+        """Record that a message of the flow was received."""
+        if isinstance(message.event, CsrEnriched):
+            self.without_talos = message.event.without_talos
         self.ages.apply(message, now=now, is_live=is_live)
-        if isinstance(message.event, SnapshotComplete) and is_complete and not self._gate.is_set:
-            self._gate.set()
-
-    def handle_caught_up(self, *, is_complete: bool) -> None:
-        """Handle the end of the replay; `is_complete`: the cache contains all Nodes."""
-        (self._gate.set if is_complete else self._gate.unset)()
-
-    def clear(self) -> None:
-        """Drop everything, after the stream was replaced."""
-        self._gate.clear()
-        self.ages.clear()

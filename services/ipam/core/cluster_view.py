@@ -37,6 +37,7 @@ class ClusterView:
 
     network_flags: NetworkFlags
     allocator: AllocatorType
+    gate: StartupGate
     _: KW_ONLY
     on_node_deleted: Callable[[str], None]  # receives a deleted Node's name
     on_pod_cidrs_removed: Callable[[Node], None]
@@ -49,11 +50,10 @@ class ClusterView:
         )
         self._observed: ClusterNetworksObserved | None = None
         self._service_cidrs: tuple[str, ...] | None = None
-        self._gate = StartupGate()
 
     def problems(self) -> tuple[str, ...]:
         """Return why ipam can serve no Node, in words for /readyz."""
-        networks, closed = self._networks, self._gate.why_closed()
+        networks, closed = self._networks, self.gate.why_closed()
         unknown = (networks.reason,) if isinstance(networks, NotReady | CannotAllocate) else ()
         return (*unknown, *((closed,) if closed else ()))
 
@@ -70,7 +70,7 @@ class ClusterView:
         networks = self._networks
         if isinstance(networks, NotReady | CannotAllocate):
             return networks
-        if self._gate.is_waiting:
+        if self.gate.is_waiting:
             return NotReady(_METADATA_INCOMPLETE)
         facts = self.nodes.get_facts(node.name, node.uid)
         if facts is None:
@@ -82,24 +82,11 @@ class ClusterView:
         networks = self._networks
         if not isinstance(networks, EffectiveNetworks):
             raise TemporaryError("ipam cannot claim blocks now", networks.reason)
-        if why := self._gate.why_closed():
+        if why := self.gate.why_closed():
             raise TemporaryError("ipam cannot claim blocks now", f"ipam {why}")
         return self.nodes.build_exclusions(networks.services)
 
     # ---- messages of the flow
-
-    def on_caught_up(self) -> None:
-        """Handle that the whole stream has been applied, initially or again."""
-        self._gate.set()
-
-    def on_snapshot_complete(self) -> None:
-        """Handle that the watcher has published all Nodes; only the first time per stream counts."""
-        if not self._gate.is_set:
-            self._gate.set()
-
-    def on_incomplete(self) -> None:
-        """Handle that the stream has been applied and is incomplete: the next snapshot counts."""
-        self._gate.unset()
 
     def on_stream_replaced(self) -> None:
         """Drop everything except the networks: metadata soon publishes them to the new stream.
@@ -107,7 +94,6 @@ class ClusterView:
         The first snapshot of the new stream replaces the ranges of ServiceCIDRs, and ipam waits for it.
         """
         self.nodes.clear()
-        self._gate.clear()
 
     def apply(self, event: object) -> None:
         """Apply an event of the flow."""
@@ -130,8 +116,6 @@ class ClusterView:
                 self._update_networks(event, self._service_cidrs)
             case SnapshotComplete(service_cidrs=added):
                 self._update_networks(self._observed, added)
-        if self._gate.apply(event):
-            self.on_change()
 
     def _update_networks(
         self, observed: ClusterNetworksObserved | None, service_cidrs: tuple[str, ...] | None
