@@ -168,8 +168,7 @@ class Allocator:
             self._refused -= set(written)
             postponed = [plan.page.range for plan in changing[len(written) :]]
             self._refused.update(postponed[:1])
-        done = [plan for plan in plans if plan.page.range not in postponed]
-        return SweepResult.merge(done, present, [(page, str(error)) for page in postponed])
+        return SweepResult.merge(plans, present, dict.fromkeys(postponed, str(error)))
 
     async def _list_nodes(self) -> Mapping[str, PresentNode]:
         """List all Nodes, for this plan and later ones; return them by uid."""

@@ -5,9 +5,10 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from math import inf
 from typing import Final
 
-from libs.common.bus.delivery import PermanentError, TemporaryError, backoff_seconds, exponential_step
+from libs.common.bus.delivery import PermanentError, TemporaryError, backoff_seconds
 from services.ipam.allocator import Allocator
 from services.ipam.core.release_plan import SweepResult
 
@@ -16,7 +17,6 @@ log = logging.getLogger(__name__)
 PASS_SECONDS: Final = 0.5
 REQUESTED_SWEEP_DELAY_SECONDS: Final = 2.0  # one sweep covers Nodes that are deleted together
 MIN_INTERVAL_SECONDS: Final = 10.0  # between two requested sweeps: each one lists all Nodes
-_POSTPONED_CAP_SECONDS: Final = 60.0  # if a page accepts no writes: each sweep lists all Nodes
 
 
 @dataclass(eq=False)
@@ -33,10 +33,9 @@ class GarbageCollector:
     random: random.Random
 
     def __post_init__(self) -> None:
-        self._next_sweep_at = float("-inf")
-        self._last_sweep_at = float("-inf")
-        self._failures = 0
-        self._postponed = 0  # number of sweeps in a row that postponed a page
+        self._next_sweep_at = -inf
+        self._last_sweep_at = -inf
+        self._failures = 0  # number of sweeps in a row that failed or postponed a page
 
     def request_sweep(self) -> None:
         """Request a sweep, because a Node was deleted."""
@@ -45,7 +44,7 @@ class GarbageCollector:
 
     def restart(self) -> None:
         """Sweep at once, after the stream was replaced."""
-        self._next_sweep_at = float("-inf")
+        self._next_sweep_at = -inf
 
     async def run(self) -> None:
         """Run sweeps until cancelled."""
@@ -55,7 +54,7 @@ class GarbageCollector:
             await asyncio.sleep(PASS_SECONDS)
 
     async def _sweep(self) -> None:
-        self._next_sweep_at = float("inf")  # a request during this sweep causes another one
+        self._next_sweep_at = inf  # a request during this sweep causes another one
         try:
             result = await self.allocator.sweep()
         except (TemporaryError, PermanentError) as error:
@@ -66,8 +65,7 @@ class GarbageCollector:
             log.exception("sweep failed")
             self._handle_failure(error)
             return
-        self._failures = 0
-        self._postponed = self._postponed + 1 if result.postponed else 0
+        self._failures = self._failures + 1 if result.postponed else 0
         self._last_sweep_at = self.clock()
         self._next_sweep_at = min(self._next_sweep_at, self._last_sweep_at + self._seconds_until_next())
         self.report(result)
@@ -76,7 +74,7 @@ class GarbageCollector:
 
     def _handle_failure(self, error: Exception) -> None:
         self._failures += 1
-        self._next_sweep_at = self.clock() + backoff_seconds(self._failures, self.random.random())
+        self._next_sweep_at = self.clock() + self._backoff_seconds()
         if self._failures == 1:
             log.warning("sweep failed, will retry", extra={"error": str(error)})
 
@@ -84,6 +82,8 @@ class GarbageCollector:
         """Return the resync period, or less until the end of a quarantine or a retry of postponed pages."""
         resync = self.resync_seconds * (0.8 + 0.2 * self.random.random())
         rest = self.allocator.absences.seconds_left(self.clock()) + 1.5 * self.random.random()
-        if self._postponed:
-            rest = min(rest, exponential_step(self._postponed, first=1.0, cap=_POSTPONED_CAP_SECONDS))
-        return max(1.0, min(resync, rest))
+        retry = self._backoff_seconds() if self._failures else inf
+        return max(1.0, min(resync, rest, retry))
+
+    def _backoff_seconds(self) -> float:
+        return backoff_seconds(self._failures, self.random.random())

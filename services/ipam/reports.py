@@ -25,7 +25,6 @@ CONFLICT: Final = "CIDRConflict"
 ADDRESSES_IGNORED: Final = "NodeAddressesIgnored"
 METRICS_INTERVAL_SECONDS: Final = 10.0  # counting ten thousand claims takes 0.1 s
 _MAX_REPORTED: Final = 20  # by name, per sweep; the others are only counted
-_MAX_REMEMBERED_INVALID: Final = 50_000
 
 
 @dataclass(eq=False)
@@ -109,9 +108,9 @@ class SweepReporter:
         for outcome, claims in (("freed", collected.freed), ("dropped", collected.dropped)):
             if claims:
                 log.info("blocks released", extra={"why": outcome, **_log_fields(claims)})
-        for page_range, why in collected.postponed:
+        for page_range, why in collected.postponed.items():
             log.info("page of claims postponed to the next sweep", extra={"page": page_range, "why": why})
-        self._report_invalid(collected.invalid, is_complete=not collected.postponed)
+        self._report_invalid(collected.invalid)
         # The first sweep finds podCIDRs from before ipam was installed, which are expected.
         foreign = collected.adopted if self._has_imported else collected.unexpected
         if foreign:
@@ -136,16 +135,10 @@ class SweepReporter:
         for claim in claims[:_MAX_REPORTED]:
             self.node_events.record(claim.node, claim.uid, OTHER_ALLOCATOR, f"it {text.format(claim.block)}")
 
-    def _report_invalid(self, found: Sequence[InvalidPodCidr], *, is_complete: bool) -> None:
-        """Report new invalid podCIDRs; keep the earlier ones of pages that an incomplete sweep skipped."""
+    def _report_invalid(self, found: Sequence[InvalidPodCidr]) -> None:
         new = [invalid for invalid in found if (invalid.uid, invalid.cidr) not in self._reported_invalid]
-        now = {(invalid.uid, invalid.cidr) for invalid in found[:_MAX_REMEMBERED_INVALID]}
-        self._reported_invalid = (
-            now
-            if is_complete or len(self._reported_invalid) > _MAX_REMEMBERED_INVALID
-            else self._reported_invalid | now
-        )
-        metrics.IPAM_CONFLICTS.set(max(len(found), len(self._reported_invalid)))
+        self._reported_invalid = {(invalid.uid, invalid.cidr) for invalid in found}
+        metrics.IPAM_CONFLICTS.set(len(found))
         if not new:
             return
         shown = "; ".join(

@@ -76,22 +76,23 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     # the adopted claims that another allocator assigned while ipam was running
     unexpected: tuple[Claim, ...] = ()
     invalid: tuple[InvalidPodCidr, ...] = ()
-    postponed: tuple[tuple[str, str], ...] = ()  # ranges left to the next sweep, with the reason
+    postponed: Mapping[str, str] = {}  # ranges left to the next sweep, with the reason
 
     @staticmethod
     def merge(
         plans: Sequence[ReleasePlan],
         present: Mapping[str, PresentNode],
-        postponed: Sequence[tuple[str, str]],
+        postponed: Mapping[str, str],
     ) -> "SweepResult":
-        """Merge the plans of pages that needed no write or were written."""
+        """Merge the plans of all pages; the changes of postponed ones, by range, have not happened."""
+        done = [plan for plan in plans if plan.page.range not in postponed]
         return SweepResult(
-            freed=tuple(claim for plan in plans for claim in plan.freed),
-            dropped=tuple(claim for plan in plans for claim in plan.dropped),
-            adopted=tuple(claim for plan in plans for claim in plan.adopted),
-            unexpected=tuple(claim for plan in plans for claim in plan.unexpected),
+            freed=tuple(claim for plan in done for claim in plan.freed),
+            dropped=tuple(claim for plan in done for claim in plan.dropped),
+            adopted=tuple(claim for plan in done for claim in plan.adopted),
+            unexpected=tuple(claim for plan in done for claim in plan.unexpected),
             invalid=(*find_invalid_pod_cidrs(present), *(found for plan in plans for found in plan.invalid)),
-            postponed=tuple(postponed),
+            postponed=postponed,
         )
 
 
