@@ -189,29 +189,6 @@ async def test_an_older_request_whose_facts_were_dropped_is_answered_with_those_
 # ---- what is not approved
 
 
-async def test_a_forged_message_of_a_request_that_is_not_there_leads_to_nothing(flow: CsrServiceFlow):
-    async with flow.run_csr():
-        await flow.enrich(make_node(), HONEST)
-        await flow.enrich_request(make_serving_request("forged"), facts=HONEST, node_uid="uid-1")
-        await flow.file_and_enrich(make_serving_request(), facts=HONEST, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "approved")
-    assert flow.kube.patched == ["csr-1"]
-    assert await flow.get_decision("forged") is None
-
-
-async def test_a_forged_message_cannot_get_approved_what_kubernetes_does_not_hold(flow: CsrServiceFlow):
-    hostile = make_serving_request(ips=("10.0.0.5", "10.96.0.1"), dns=("web-1", "kubernetes.default"))
-    honest = make_serving_request()
-    async with flow.run_csr():
-        await flow.enrich(make_node(), HONEST)
-        place = await flow.file_request(hostile)
-        await flow.enrich_request(honest, observed=place, facts=HONEST, node_uid="uid-1")
-        await wait_until(lambda: flow.kube.patched == ["csr-1"], "it was tried")
-        await flow.enrich_request(hostile, observed=place, facts=HONEST, node_uid="uid-1")
-        await flow.wait_for_decision("csr-1", "denied")
-    assert flow.kube.get_decision("csr-1") == "Denied"
-
-
 async def test_a_denial_is_counted_and_told_on_the_node_once(flow: CsrServiceFlow):
     hostile = make_serving_request(dns=("web-1", "kubernetes"))
     denied = metrics.CSR_APPROVALS.value("deny")

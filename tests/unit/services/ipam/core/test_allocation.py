@@ -248,18 +248,6 @@ def test_a_block_is_hit_exactly_if_something_overlaps_it(at_first, later, block)
     assert (hit.prefix if hit else None) == min((n.prefix for n in overlapping), default=None)
 
 
-def test_a_thousand_nodes_of_both_families_are_planned_at_once():
-    pools = (
-        Pool(name="default", family=4, cidr="10.240.0.0/13", mask=24),
-        Pool(name="default", family=6, cidr="fd00:10::/56", mask=80),
-    )
-    addresses = tuple(f"192.168.{i >> 8}.{i & 255}" for i in range(1000))
-    wants = [want(f"{i:036d}", *pools) for i in range(1000)]
-
-    plan = planned(*wants, occupied=Exclusions(networks=(*addresses, "10.96.0.0/12")))
-    assert len(plan.new_blocks) == 2000
-
-
 # ---- machines that report many addresses
 
 WIDE = Pool(name="default", family=4, cidr="10.0.0.0/16", mask=24)

@@ -193,12 +193,6 @@ def test_a_claim_that_is_wider_than_pools_counts_in_all_that_it_touches():
     assert found.pools == {"10.244.0.0/22": PoolUsage(4, 4), "10.245.0.0/16": PoolUsage(256, 256)}
 
 
-def test_without_pools_what_rests_is_counted_all_the_same():
-    assert (
-        measure_usage([], [a_page("10.240.0.0/12", "10.244.0.0/24", gone="10.244.0.0/24")]).quarantined == 1
-    )
-
-
 # ---- blocks in use that a new configuration removes
 
 

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.cloud_config.model import NodeSelectorRequirement, NodeSelectorTerm, Operator
 from libs.common.cloud_config.model import Pool as PoolSpec
 from libs.common.contract.machine import AddressStatus, Inventory, MachineFacts
@@ -138,21 +137,6 @@ def test_the_first_pool_that_selects_the_machine_and_has_the_family_serves_it(
     zone: str, served_from: list[str]
 ):
     assert names(asked(make_facts(zone=zone), specs=POOLS)) == served_from
-
-
-def test_pools_are_those_of_the_cloud_config_file():
-    text = """
-    ipam:
-      pools:
-        - name: gpu
-          cidrs: [10.1.0.0/16, "fd01::/56"]
-          maskSizeIPv4: 26
-          nodeSelector: [{matchExpressions: [{key: Zone, operator: In, values: [a]}]}]
-        - {name: rest, cidrs: [10.9.0.0/16, "fd09::/56"]}
-    """
-    specs = parse_cloud_config(text, "file").pools
-    assert names(asked(make_facts(zone="a"), specs=specs)) == ["gpu 10.1.0.0/16 /26", "gpu fd01::/56 /80"]
-    assert names(asked(make_facts(zone="b"), specs=specs)) == ["rest 10.9.0.0/16 /24", "rest fd09::/56 /80"]
 
 
 def test_cloud_allocator_takes_the_nodes_own_subnet_before_any_pool_of_the_configuration():
