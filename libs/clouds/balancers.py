@@ -74,6 +74,9 @@ class ParsedRequest(msgspec.Struct, Generic[DesiredT], frozen=True, kw_only=True
     # Which Nodes are targets, in the form of `match_selector`: () = all, None = unreadable. Then no Node
     # becomes a target, and no Node stops being one by its labels.
     node_selector: tuple[NodeSelectorTerm, ...] | None = ()
+    # A change of no balancer, which the desired one needs first: a free object with a unique name, which a
+    # repeated request cannot create twice, and which stays.
+    needed: Hashable | None = None
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,7 +243,7 @@ class Balancers(BalancerPlanner[DesiredT, ChangeT], Protocol[DesiredT, ChangeT])
         ...
 
     async def change_balancer(self, balancer_id: str, change: ChangeT) -> WriteResult:
-        """Make one change, and return when the cloud has finished it."""
+        """Make one change, and return when the cloud has finished it. "" is for `ParsedRequest.needed`."""
         ...
 
     async def delete_balancer(self, balancer_id: str) -> WriteResult | NotFound:

@@ -57,11 +57,13 @@ def _read_hcloud_options(texts: Mapping[str, str]) -> BalancerOptions:
     if unknown:
         raise ValueError(f"the options of load balancers have an unknown name {min(unknown)}")
     network = texts.get(_NETWORK, "")
-    if network and not ID.fullmatch(network):
-        raise ValueError(f"{_NETWORK} is {network!r}, and not the id of a network")
+    if not network.isprintable() or (network.isdecimal() and not ID.fullmatch(network)):
+        raise ValueError(f"{_NETWORK} is {network!r}, and not the id or name of a network")
     defaults = read_defaults(texts)
     if isinstance(defaults, Annotations):
-        return BalancerOptions(network=int(network) if network else None, defaults=defaults)
+        return BalancerOptions(
+            network=int(network) if network.isdecimal() else network or None, defaults=defaults
+        )
     raise ValueError("; ".join(map(str, defaults)))
 
 

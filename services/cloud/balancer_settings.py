@@ -72,7 +72,7 @@ class BalancerSettings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         flags.Flag(
             "",
-            "Id of the network of load balancers, for accounts at hcloud.",
+            "Id or name of the network of load balancers, for accounts at hcloud.",
             flags.LOAD_BALANCERS,
             env="HCLOUD_NETWORK",
         ),

@@ -241,6 +241,50 @@ async def test_certificates_are_found_by_name_and_asked_for_once(client: Client)
     assert list(stored["services"][0]["http"]["certificates"]) == [number]
 
 
+async def test_a_managed_certificate_is_created_once_and_used(client: Client):
+    annotations = {"certificate_type": "managed", "http_managed_certificate_domains": "example.com"}
+    parsed = client.parse((443,), protocol="https", **annotations)
+    needing = await client.ours.resolve_names(parsed)
+    assert isinstance(needing, ParsedRequest)
+    assert isinstance(needing.needed, Change)
+    assert isinstance(await client.ours.create_balancer(needing.desired, (), OWNER), WriteRejection)
+    assert await client.ours.change_balancer("", needing.needed) == WriteSuccess()
+    again = await client.ours.change_balancer("", needing.needed)
+    assert isinstance(again, WriteRejection)
+    client.project.actions.settle()
+    resolved = await client.ours.resolve_names(parsed)
+    assert isinstance(resolved, ParsedRequest)
+    assert resolved.needed is None
+    assert isinstance(await client.ours.create_balancer(resolved.desired, (), OWNER), WriteSuccess)
+    [certificate] = client.project.tables["certificates"].values()
+    assert (certificate["type"], list(certificate["domain_names"])) == ("managed", ["example.com"])
+    assert certificate["labels"] == {"hcloud-ccm/service-uid": OWNER.service_uid}
+    [stored] = client.balancers()
+    assert list(stored["services"][0]["http"]["certificates"]) == [certificate["id"]]
+    other = client.parse(
+        (443,), protocol="https", **annotations | {"http_managed_certificate_domains": "example.org"}
+    )
+    rejected = await client.ours.resolve_names(other)
+    assert isinstance(rejected, ParsedRequest)
+    assert [type(each) for each in rejected.invalid] == [InvalidField]
+
+
+async def test_a_network_is_found_by_name_and_an_unknown_one_is_an_invalid_field(account: HcloudAccount):
+    for name, is_known in (("net", True), ("other", False)):
+        client = Client(account)
+        client.project.tables["networks"][client.network]["name"] = "net"
+        options = BalancerOptions(network=name, defaults=Annotations(location="fsn1"))
+        client.ours = HcloudBalancers(client.api, options)
+        parsed = client.parse(use_private_ip="true")
+        assert isinstance(await client.ours.create_balancer(parsed.desired, (), OWNER), WriteRejection)
+        resolved = await client.ours.resolve_names(parsed)
+        assert isinstance(resolved, ParsedRequest)
+        assert (resolved.invalid == ()) is is_known
+        assert resolved.desired.network == (client.network if is_known else None)
+        del client.project.tables["networks"][client.network]
+        await client.close()
+
+
 async def test_an_unknown_certificate_is_an_invalid_field_and_an_outage_no_answer(client: Client):
     parsed = client.parse((443,), protocol="https", http_certificates="www,api,shop")
     resolved = await client.ours.resolve_names(parsed)

@@ -68,6 +68,8 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     http_redirect_http: bool = False
     certificate_type: str = "uploaded"
     http_certificates: tuple[str, ...] = ()
+    http_managed_certificate_name: str = ""
+    http_managed_certificate_domains: tuple[str, ...] = ()
     health_check_protocol: str | None = None
     health_check_port: int | None = None
     health_check_interval: int | None = None
@@ -176,10 +178,17 @@ def _is_certificate(item: str) -> bool:
     return len(item) <= _MAX_CERTIFICATE_NAME
 
 
-def _parse_certificate_type(text: str) -> str:
-    if text.lower() != "uploaded":
-        raise ValueError("uploaded, and managed certificates are not supported")
-    return "uploaded"
+def _parse_certificate_name(text: str) -> str:
+    if not text or not text.isprintable() or text.isdecimal() or len(text) > _MAX_CERTIFICATE_NAME:
+        raise ValueError("a name, and not a number")
+    return text
+
+
+def _parse_domains(text: str) -> tuple[str, ...]:
+    items = _parse_list(text)
+    for item in items:
+        _parse_hostname(item.removeprefix("*."))
+    return tuple(sorted(set(items)))
 
 
 # ---- the table
@@ -217,8 +226,10 @@ ROWS: Final[Mapping[str, Row]] = {
     "http_timeout_idle": Row(_parse_seconds(30, 300), ("services",), _HTTP),
     "http_sticky_sessions": Row(parse_bool, ("services",), _HTTP),
     "http_redirect_http": Row(parse_bool, ("services",), ("https",)),
-    "certificate_type": Row(_parse_certificate_type, ("services",), ("https",)),
+    "certificate_type": Row(_parse_choice("uploaded", "managed"), ("services",), ("https",)),
     "http_certificates": Row(_parse_certificates, ("services",), ("https",)),
+    "http_managed_certificate_name": Row(_parse_certificate_name, ("services",), ("https",)),
+    "http_managed_certificate_domains": Row(_parse_domains, ("services",), ("https",)),
     "health_check_protocol": Row(_parse_choice("tcp", "http", "https"), ("services",)),
     "health_check_port": Row(_parse_whole(1, 65535), ("services",)),
     "health_check_interval": Row(_parse_seconds(1, 3600), ("services",)),

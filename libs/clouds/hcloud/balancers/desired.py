@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_network
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -15,13 +15,21 @@ from libs.clouds.hcloud.balancers.annotations import (
     invalid_annotation,
     parse_annotations,
 )
-from libs.clouds.hcloud.balancers.documents import HealthCheck, HealthCheckHttp, Service, ServiceHttp
+from libs.clouds.hcloud.balancers.documents import (
+    HealthCheck,
+    HealthCheckHttp,
+    ManagedCertificate,
+    Service,
+    ServiceHttp,
+)
 
 # The API's own defaults. They are always sent, so that another value is a difference.
 _INTERVAL_SECONDS: Final = 15
 _TIMEOUT_SECONDS: Final = 10
 _RETRIES: Final = 3
 _MAX_NAME: Final = 32
+NATIVE_LABEL: Final = "hcloud-ccm/service-uid"  # of Hetzner's own controller
+_MANAGED: Final = frozenset({"http_managed_certificate_name", "http_managed_certificate_domains"})
 _CHECK: Final = (
     "health_check_port",
     "health_check_interval",
@@ -41,9 +49,9 @@ _NODE_HEALTH: Final = HealthCheckHttp(path="/healthz", status_codes=("200",))
 
 
 class BalancerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of all balancers of an account: their network's id, and defaults of the annotations."""
+    """Options of all balancers of an account: their network's id or name, and defaults of the annotations."""
 
-    network: int | None = None
+    network: int | str | None = None
     defaults: Annotations = Annotations()
 
 
@@ -52,9 +60,10 @@ class DesiredBalancer(msgspec.Struct, frozen=True, kw_only=True):
 
     default_name: str
     annotations: Annotations
-    network: int | None
+    network: int | str | None
     services: tuple[Service, ...]
     certificate_names: tuple[str, ...] = ()  # without ids so far
+    managed_certificate: ManagedCertificate | None = None  # its name is one of them
     frozen: frozenset[Part] = frozenset()
     may_open_ports: bool = True
 
@@ -68,14 +77,16 @@ def read_request(request: BalancerRequest, options: BalancerOptions) -> ParsedRe
         invalid.append(field)
         frozen |= {part} if part else set()
     values = parsed.values
+    managed = _build_managed_certificate(values, request.uid)
     given = values.http_certificates if values.protocol == "https" else ()
-    names = tuple(name for name in given if not name.isdecimal())
+    names = (managed.name,) if managed else tuple(name for name in given if not name.isdecimal())
     desired = DesiredBalancer(
         default_name=_build_name(request.uid),
         annotations=values,
         network=options.network,
         services=tuple(_build_service(port, parsed, request) for port in _usable_ports(request)),
         certificate_names=names,
+        managed_certificate=managed,
         frozen=frozenset(frozen),
         may_open_ports=not invalid,
     )
@@ -104,15 +115,10 @@ def set_certificates(
         field = invalid_annotation(
             "http_certificates", f"the project has no certificate {', '.join(missing)}"
         )
-        frozen = desired.frozen | {"services"}
-        return msgspec.structs.replace(
-            parsed,
-            invalid=(*parsed.invalid, field),
-            desired=msgspec.structs.replace(
-                desired, certificate_names=(), frozen=frozen, may_open_ports=False
-            ),
-        )
-    given = [ids.get(name) or int(name) for name in desired.annotations.http_certificates]
+        return reject_services(parsed, field)
+    managed = desired.managed_certificate
+    names = desired.annotations.http_certificates if managed is None else (managed.name,)
+    given = [ids.get(name) or int(name) for name in names]
     services = tuple(
         msgspec.structs.replace(
             service, http=msgspec.structs.replace(service.http, certificates=tuple(sorted(given)))
@@ -123,6 +129,34 @@ def set_certificates(
     )
     desired = msgspec.structs.replace(desired, certificate_names=(), services=services)
     return msgspec.structs.replace(parsed, desired=desired)
+
+
+def reject_services(
+    parsed: ParsedRequest[DesiredBalancer], field: InvalidField
+) -> ParsedRequest[DesiredBalancer]:
+    """Return the request with another invalid field that describes the services."""
+    return _freeze(parsed, field, "services", certificate_names=())
+
+
+def set_network(
+    parsed: ParsedRequest[DesiredBalancer], network: int | None
+) -> ParsedRequest[DesiredBalancer]:
+    """Replace the name of the network; None: the project has none of this name."""
+    if network is not None:
+        desired = msgspec.structs.replace(parsed.desired, network=network)
+        return msgspec.structs.replace(parsed, desired=desired)
+    field = InvalidField(
+        field="HCLOUD_NETWORK", reason=f"the project has no network {parsed.desired.network}"
+    )
+    return _freeze(parsed, field, "network", "new_targets", "public_interface", "status", network=None)
+
+
+def _freeze(
+    parsed: ParsedRequest[DesiredBalancer], field: InvalidField, *parts: Part, **changes: Any
+) -> ParsedRequest[DesiredBalancer]:
+    frozen = parsed.desired.frozen | set(parts)
+    desired = msgspec.structs.replace(parsed.desired, frozen=frozen, may_open_ports=False, **changes)
+    return msgspec.structs.replace(parsed, invalid=(*parsed.invalid, field), desired=desired)
 
 
 # ---- invalid fields, each with the part that plans do not change
@@ -179,9 +213,21 @@ def _check_values(
             None,
             invalid_annotation("location", "it is not set, nor is network-zone, and there is no default"),
         )
+    if values.protocol == "https":
+        yield from _check_certificates(parsed)
     if _select_check_protocol(parsed, request) == "tcp":
         for field in sorted(_HTTP_CHECK & parsed.names):
             yield "services", invalid_annotation(field, "it needs health-check-protocol http or https")
+
+
+def _check_certificates(parsed: ParsedAnnotations) -> Iterator[tuple[Part | None, InvalidField]]:
+    kind = parsed.values.certificate_type
+    if kind == "managed" and not parsed.values.http_managed_certificate_domains:
+        reason = "it is not set, and certificate-type is managed"
+        yield "services", invalid_annotation("http_managed_certificate_domains", reason)
+    unused = {"http_certificates"} if kind == "managed" else _MANAGED
+    for field in sorted(unused & parsed.names):
+        yield "services", invalid_annotation(field, f"it has no effect, as certificate-type is {kind}")
 
 
 def _is_everywhere(source_range: str) -> bool:
@@ -201,6 +247,19 @@ def _is_unreadable(field: str, parsed: ParsedAnnotations) -> bool:
 def _build_name(service_uid: str) -> str:
     """Return the name that cloud-provider gives to balancers."""
     return ("a" + service_uid.replace("-", ""))[:_MAX_NAME]
+
+
+def _build_managed_certificate(values: Annotations, service_uid: str) -> ManagedCertificate | None:
+    """Return the certificate with the name and label of Hetzner's own controller."""
+    if (values.protocol, values.certificate_type) != ("https", "managed"):
+        return None
+    if not values.http_managed_certificate_domains:
+        return None
+    return ManagedCertificate(
+        name=values.http_managed_certificate_name or f"ccm-managed-certificate-{service_uid}",
+        domain_names=values.http_managed_certificate_domains,
+        labels={NATIVE_LABEL: service_uid},
+    )
 
 
 def _usable_ports(request: BalancerRequest) -> Iterator[Port]:

@@ -137,11 +137,21 @@ class LoadBalancer(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[LoadBalancerTarget, ...]
 
 
-class Certificate(msgspec.Struct, frozen=True):
-    """A certificate of the project; names are unique."""
+class NamedObject(msgspec.Struct, frozen=True):
+    """A certificate or network of the project; names are unique. A network has no domain names."""
 
     id: ObjectId
     name: str
+    domain_names: tuple[str, ...] = ()
+
+
+class ManagedCertificate(msgspec.Struct, frozen=True, kw_only=True):
+    """The body that creates a certificate, which the cloud issues and renews."""
+
+    name: str
+    domain_names: tuple[str, ...]
+    labels: dict[str, str]
+    type: Literal["managed"] = "managed"
 
 
 class ActionError(msgspec.Struct, frozen=True):

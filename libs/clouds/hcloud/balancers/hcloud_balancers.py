@@ -22,16 +22,20 @@ from libs.clouds.error_responses import collect_all
 from libs.clouds.hcloud.balancers import plan
 from libs.clouds.hcloud.balancers.action_times import FIRST_POLL_SECONDS
 from libs.clouds.hcloud.balancers.action_waiter import ActionWaiter
+from libs.clouds.hcloud.balancers.annotations import invalid_annotation
 from libs.clouds.hcloud.balancers.desired import (
     BalancerOptions,
     DesiredBalancer,
     read_request,
+    reject_services,
     set_certificates,
+    set_network,
 )
-from libs.clouds.hcloud.balancers.documents import Action, Certificate, LoadBalancer
+from libs.clouds.hcloud.balancers.documents import Action, LoadBalancer, NamedObject
 from libs.clouds.hcloud.balancers.plan import CLUSTER_LABEL, Change, build_balancer, build_creation
 from libs.clouds.hcloud.balancers.write_responses import (
     ApiRejection,
+    CreatedCertificate,
     StartedAction,
     StartedCreation,
     UpdatedBalancer,
@@ -64,7 +68,7 @@ class HcloudBalancers:
         self._api = api.open_beside(requests_per_minute=requests_per_minute, max_concurrent=MAX_CONCURRENT)
         self._options = options
         self._actions = ActionWaiter(self._api, first_poll_seconds=first_poll_seconds)
-        self._certificates: dict[tuple[int, str], int] = {}  # by generation of the credential, and name
+        self._named: dict[tuple[int, str, str], NamedObject] = {}  # by generation, path and name
 
     @property
     def credential(self) -> Credential:
@@ -115,22 +119,39 @@ class HcloudBalancers:
     async def resolve_names(
         self, parsed: ParsedRequest[DesiredBalancer]
     ) -> ParsedRequest[DesiredBalancer] | Unanswered:
-        """Replace the names of certificates by ids. A found one is not requested again.
+        """Replace the names of the network and of certificates by ids. A found one is not requested again.
 
-        The first unknown name ends the requests: more of them would change nothing.
+        The first unknown name of a certificate ends the requests: more of them would change nothing.
         """
+        if isinstance(parsed.desired.network, str):
+            network = await self._find_named("/networks", parsed.desired.network)
+            if isinstance(network, Unanswered):
+                return network
+            parsed = set_network(parsed, None if network is None else network.id)
         ids: dict[str, int | None] = {}
         for name in parsed.desired.certificate_names:
-            known = (self.credential.generation, name)
-            if known not in self._certificates:
-                found = await self._api.list_items("/certificates", {"name": name}, Certificate)
-                if isinstance(found, Unanswered):
-                    return found
-                self._certificates |= {(known[0], each.name): each.id for each in found}
-            ids[name] = self._certificates.get(known)
-            if ids[name] is None:
+            found = await self._find_named("/certificates", name)
+            if isinstance(found, Unanswered):
+                return found
+            managed = parsed.desired.managed_certificate
+            if managed is not None and found is None:
+                body = msgspec.json.encode(managed, order="deterministic")
+                return msgspec.structs.replace(parsed, needed=plan.Change(plan.CREATE_CERTIFICATE, body))
+            if managed is not None and found is not None and {*found.domain_names} != {*managed.domain_names}:
+                return reject_services(parsed, _explain_other_domains(found))
+            ids[name] = None if found is None else found.id
+            if found is None:
                 break
         return set_certificates(parsed, ids) if ids else parsed
+
+    async def _find_named(self, path: str, name: str) -> NamedObject | Unanswered | None:
+        known = (self.credential.generation, path, name)
+        if known not in self._named:
+            found = await self._api.list_items(path, {"name": name}, NamedObject)
+            if isinstance(found, Unanswered):
+                return found
+            self._named |= {(known[0], path, each.name): each for each in found}
+        return self._named.get(known)
 
     async def list_balancers(self, cluster_uid: str) -> tuple[Balancer, ...] | Unanswered:
         """Return all balancers with both tags of this cluster."""
@@ -152,7 +173,7 @@ class HcloudBalancers:
         self, desired: DesiredBalancer, targets: tuple[Target, ...], owner: Owner
     ) -> WriteResult:
         """Create the balancer; without its targets, if the cloud rejects one of them."""
-        if desired.certificate_names or not desired.may_open_ports:
+        if desired.certificate_names or isinstance(desired.network, str) or not desired.may_open_ports:
             return WriteRejection(kind="invalid", reason="a field of the Service is invalid")
         deadline = self._begin_write()
         result = await self._create(desired, targets, owner, deadline)
@@ -164,6 +185,8 @@ class HcloudBalancers:
 
     async def change_balancer(self, balancer_id: str, change: Change) -> WriteResult:
         """Make one change; the outcome of an action that fails is unknown."""
+        if change.action == plan.CREATE_CERTIFICATE:
+            return await self._create_certificate(change)
         if not ID.fullmatch(balancer_id):
             return WriteRejection(kind="invalid", reason=f"{balancer_id!r} is not an id")
         deadline = self._begin_write()
@@ -208,6 +231,16 @@ class HcloudBalancers:
             "POST", _PATH, body, lambda each: read_write(each, StartedCreation), deadline=deadline
         )
 
+    async def _create_certificate(self, change: Change) -> WriteResult:
+        created = await self._api.write(
+            "POST",
+            "/certificates",
+            change.body,
+            lambda each: read_write(each, CreatedCertificate),
+            deadline=self._begin_write(),
+        )
+        return WriteSuccess() if isinstance(created, CreatedCertificate) else _without_answer(created)
+
     def _begin_write(self) -> float:
         """Return the deadline."""
         return asyncio.get_running_loop().time() + self.write_deadline_seconds
@@ -220,6 +253,12 @@ class HcloudBalancers:
             return UnknownOutcome(reason=f"{action.command} does not end by the deadline")
         code = ended.error.code if ended.error else "without a code"
         return UnknownOutcome(reason=f"{action.command} failed: {code}")
+
+
+def _explain_other_domains(found: NamedObject) -> InvalidField:
+    domains = ", ".join(found.domain_names)
+    reason = f"certificate {found.name} is of {domains}, which cannot change: use another name"
+    return invalid_annotation("http_managed_certificate_domains", reason)
 
 
 def _without_answer(result: WriteRejection | Unanswered) -> WriteRejection | UnknownOutcome:

@@ -8,7 +8,7 @@ import msgspec
 
 from libs.clouds.balancers import Balancer, Ingress, InvalidField, Owner, Target
 from libs.clouds.hcloud.balancers.annotations import Part
-from libs.clouds.hcloud.balancers.desired import DesiredBalancer
+from libs.clouds.hcloud.balancers.desired import NATIVE_LABEL, DesiredBalancer
 from libs.clouds.hcloud.balancers.documents import (
     LoadBalancer,
     LoadBalancerTarget,
@@ -23,8 +23,8 @@ SERVICE_LABEL: Final = "talos-ccm/service-uid"
 CLUSTER_LABEL: Final = "talos-ccm/cluster"
 PREPARED_LABEL: Final = "talos-ccm/prepared"  # it existed before the Service, and stays
 _OUR_LABELS: Final = frozenset({SERVICE_LABEL, CLUSTER_LABEL, PREPARED_LABEL})
-_NATIVE_LABEL: Final = "hcloud-ccm/service-uid"
 _FOREIGN_LABELS: Final = ("hcloud-ccm/",)
+CREATE_CERTIFICATE: Final = "create_certificate"
 _DEFAULT_TYPE: Final = "lb11"
 _TARGETS_AT_CREATION: Final = 25  # as many as the smallest type has
 
@@ -32,7 +32,10 @@ Document = Mapping[str, Any]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One action of a load balancer by its name in the API; "update" changes name and labels."""
+    """One action of a load balancer by its name in the API; "update" changes name and labels.
+
+    CREATE_CERTIFICATE is one of the project.
+    """
 
     action: str
     body: bytes  # JSON
@@ -66,7 +69,7 @@ def build_balancer(observed: LoadBalancer) -> Balancer | Unanswered:
         is_protected=observed.protection.delete or PREPARED_LABEL in labels,
         targets=tuple(targets),
         details=observed,
-        native_uid=labels.get(_NATIVE_LABEL, ""),
+        native_uid=labels.get(NATIVE_LABEL, ""),
     )
 
 
@@ -110,7 +113,8 @@ def build_ingress(desired: DesiredBalancer, balancer: Balancer) -> tuple[Ingress
         addresses.append(observed.public_net.ipv4.ip)
         addresses += [] if values.ipv6_disabled else [observed.public_net.ipv6.ip]
     if not values.disable_private_ingress:
-        addresses += [each.ip for each in observed.private_net if desired.network in {None, each.network}]
+        is_any = not isinstance(desired.network, int)  # a balancer is in one network at most
+        addresses += [each.ip for each in observed.private_net if is_any or desired.network == each.network]
     return tuple(Ingress(ip=ip, is_proxy=values.uses_proxyprotocol) for ip in addresses if ip)
 
 
@@ -161,11 +165,11 @@ def plan_adoption(
 
 def plan_hand_back(balancer: Balancer, service_uid: str) -> Change:
     """Return the change of labels; a prepared load balancer is still one if it comes back."""
-    return _replace_labels(_details_of(balancer), {_NATIVE_LABEL: service_uid})
+    return _replace_labels(_details_of(balancer), {NATIVE_LABEL: service_uid})
 
 
 def _replace_labels(observed: LoadBalancer, labels: dict[str, str]) -> Change:
-    replaced = {SERVICE_LABEL, CLUSTER_LABEL, _NATIVE_LABEL}
+    replaced = {SERVICE_LABEL, CLUSTER_LABEL, NATIVE_LABEL}
     kept = {name: text for name, text in observed.labels.items() if name not in replaced}
     return _change("update", labels=kept | labels)
 

@@ -70,6 +70,12 @@ class StartedAction(msgspec.Struct, frozen=True):
     action: Action
 
 
+class CreatedCertificate(msgspec.Struct, frozen=True):
+    """The response to the creation of a certificate; the cloud issues it later."""
+
+    certificate: Resource
+
+
 class UpdatedBalancer(msgspec.Struct, frozen=True):
     """The response to another name or labels; there is no action."""
 

@@ -139,6 +139,8 @@ def _plan_create(view: View) -> AnyStep:
         return Wait(view.now + get_pause(parsed), Unready(parsed))
     if parsed.invalid:
         return Wait(None, InvalidFields(parsed.invalid))
+    if parsed.needed is not None:
+        return allow_write(view, ChangeBalancer(balancer_id="", change=parsed.needed))
     return allow_write(view, CreateBalancer(desired=parsed.desired, targets=view.selection.plan(())))
 
 
@@ -168,10 +170,11 @@ def _plan_fields(view: View, found: Balancer) -> AnyStep:
         return Wait(view.now + get_pause(parsed), Unready(parsed))
     targets = view.selection.plan(found.targets)
     changes = view.planner.plan_changes(parsed.desired, targets, found)
-    if changes:
-        return make_first(
-            view, found, [ChangeBalancer(balancer_id=found.id, change=change) for change in changes]
-        )
+    writes = [ChangeBalancer(balancer_id=found.id, change=change) for change in changes]
+    if parsed.needed is not None:
+        writes.append(ChangeBalancer(balancer_id="", change=parsed.needed))
+    if writes:
+        return make_first(view, found, writes)
     if is_overwritten:
         return Wait(find_next_listing(view), ForeignController(FOREIGN_ADDRESSES))
     settled = Settled(

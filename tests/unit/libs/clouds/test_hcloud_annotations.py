@@ -20,7 +20,13 @@ from libs.clouds.hcloud.balancers.desired import (
     read_request,
     set_certificates,
 )
-from libs.clouds.hcloud.balancers.documents import HealthCheck, HealthCheckHttp, Service, ServiceHttp
+from libs.clouds.hcloud.balancers.documents import (
+    HealthCheck,
+    HealthCheckHttp,
+    ManagedCertificate,
+    Service,
+    ServiceHttp,
+)
 from tests.architecture.sources import ROOT
 
 PREFIX = "load-balancer.hetzner.cloud/"
@@ -126,7 +132,9 @@ def test_a_value_is_read(name: str, text: str, field: str, value: object):
             "2xx",
             "a list of HTTP status codes such as 200 or 2??, with commas between them",
         ),
-        ("certificate-type", "managed", "uploaded, and managed certificates are not supported"),
+        ("certificate-type", "own", "one of uploaded, managed"),
+        ("http-managed-certificate-name", "7", "a name, and not a number"),
+        ("http-managed-certificate-domains", "a.example,*", "a DNS name in lower case"),
     ],
 )
 def test_an_unreadable_value_is_named_with_the_valid_ones(name: str, text: str, expected: str):
@@ -342,6 +350,53 @@ def test_an_unknown_name_of_a_certificate_is_an_invalid_field():
     assert invalid_in(resolved) == ["http-certificates: the project has no certificate www"]
     assert resolved.desired.frozen == {"services"}
     assert not resolved.desired.may_open_ports
+
+
+MANAGED = {
+    "protocol": "https",
+    "certificate-type": "managed",
+    "http-managed-certificate-domains": "example.com,*.example.com",
+}
+
+
+def test_a_managed_certificate_has_the_name_and_label_of_hcloud_ccm():
+    parsed = parsed_by(MANAGED)
+    assert parsed.invalid == ()
+    uid = a_request({}).uid
+    assert parsed.desired.managed_certificate == ManagedCertificate(
+        name=f"ccm-managed-certificate-{uid}",
+        domain_names=("*.example.com", "example.com"),
+        labels={"hcloud-ccm/service-uid": uid},
+    )
+    assert parsed.desired.certificate_names == (f"ccm-managed-certificate-{uid}",)
+    named = parsed_by(MANAGED | {"http-managed-certificate-name": "www"})
+    assert named.desired.certificate_names == ("www",)
+    http = service_of(set_certificates(named, {"www": 9})).http
+    assert http is not None
+    assert http.certificates == (9,)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        (
+            {"protocol": "https", "certificate-type": "managed"},
+            "http-managed-certificate-domains: it is not set, and certificate-type is managed",
+        ),
+        (
+            MANAGED | {"http-certificates": "7"},
+            "http-certificates: it has no effect, as certificate-type is managed",
+        ),
+        (
+            {"protocol": "https", "http-managed-certificate-name": "www"},
+            "http-managed-certificate-name: it has no effect, as certificate-type is uploaded",
+        ),
+    ],
+)
+def test_annotations_of_the_other_kind_of_certificate_are_invalid(annotations: dict[str, str], expected: str):
+    parsed = parsed_by(annotations)
+    assert invalid_in(parsed) == [expected]
+    assert "services" in parsed.desired.frozen
 
 
 def test_defaults_come_from_the_environment_and_annotations_win():

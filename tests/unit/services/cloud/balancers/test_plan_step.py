@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.clouds.balancers import UnknownOutcome, WriteRejection, WriteSuccess
+from libs.clouds.balancers import ParsedRequest, UnknownOutcome, WriteRejection, WriteSuccess
 from libs.clouds.instances import CREDENTIAL_ANCHOR, Credential, NotFound, Unanswered
 from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.kube_service import CLASS_FINALIZER, CLEANUP_FINALIZER
@@ -341,6 +341,19 @@ def test_nothing_is_created_before_all_names_are_known():
     for service in (make_service(), make_service(record=RESERVED)):
         view = make_view(service, memory=UNSENT, listing=EMPTY, parsed=SILENCE)
         assert plan_step(view) == Wait(at(10), Unready(SILENCE))
+
+
+def test_what_a_balancer_needs_first_is_made_before_it_and_after_all_other_changes():
+    needing = ParsedRequest(desired="v1", needed="a certificate")
+    step = ChangeBalancer(balancer_id="", change="a certificate")
+    for service in (make_service(), make_service(record=RESERVED)):
+        assert plan_step(make_view(service, memory=UNSENT, listing=EMPTY, parsed=needing)) == step
+    listing = make_listing(BALANCER)
+    view = make_view(make_recorded(), FOUND, listing=listing, parsed=needing)
+    assert plan_step(view) == step
+    drifted = make_lookup("1", make_balancer(details="v0"))
+    view = make_view(make_recorded(), drifted, listing=listing, parsed=needing)
+    assert plan_step(view) == ChangeBalancer(balancer_id="1", change="set v1")
 
 
 def test_a_create_of_before_says_nothing_about_a_later_record():
