@@ -69,7 +69,9 @@ CHECKS: Final = (
     CheckDefinition(
         "pod-security", "Does the namespace admit the pods?", ("namespace_labels",), check_pod_security
     ),
-    CheckDefinition("load-balancers", "Does one controller have each Service?", (), check_load_balancers),
+    CheckDefinition(
+        "load-balancers", "Does one controller have each Service?", ("services",), check_load_balancers
+    ),
     CheckDefinition("clouds", "Have cloud accounts seen their Nodes' instances?", ("nodes",), check_clouds),
 )
 

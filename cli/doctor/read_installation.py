@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from cli.cluster.access import open_kube_client
+from cli.cluster.balancer_accounts import list_accounts
 from cli.cluster.installation import (
     Installation,
     assume_installation,
@@ -21,6 +22,7 @@ from cli.cluster.kube_reader import (
     get_object,
     get_or_absent,
     get_or_unavailable,
+    list_all,
     own_connections,
     read_clock,
 )
@@ -43,8 +45,9 @@ from cli.doctor.snapshot import (
 )
 from cli.inside.flow_client import query_flow
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
+from libs.common.contract.kube_service import KubeService
 from libs.common.contract.node import ApiObject
-from libs.common.kube.api import KubeApi
+from libs.common.kube.api import SERVICES, KubeApi
 from libs.common.kube.errors import Forbidden, KubeError, NotFound
 from libs.common.kube.objects import ConfigMap
 
@@ -226,6 +229,12 @@ async def _query_flow(kube: KubeApi, seen: InstallationSnapshot) -> FlowSnapshot
     return flow
 
 
+async def _list_services(kube: KubeApi, seen: InstallationSnapshot) -> tuple[KubeService, ...] | Unavailable:
+    if not any(each.is_switched_on for each in list_accounts(seen.workloads)):
+        return ()
+    return await get_or_unavailable(list_all(kube, SERVICES), "list services --all-namespaces")
+
+
 async def _read_labels(kube: KubeApi, seen: InstallationSnapshot) -> Mapping[str, str] | Unavailable:
     path = f"/api/v1/namespaces/{seen.installation.namespace}"
     right = f"get namespaces/{seen.installation.namespace}"
@@ -251,4 +260,5 @@ READERS: Final[Mapping[str, _Reader]] = {
         kube, seen, f"{seen.installation.prefix}-nats-ca", "ca.crt"
     ),
     "namespace_labels": _read_labels,
+    "services": _list_services,
 }

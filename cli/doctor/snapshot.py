@@ -13,6 +13,7 @@ from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import NOT_QUERIED, AbsentObject, RemoteClock, Unavailable
 from cli.doctor.required_permissions import AccessReview
 from cli.inside.talos_credential import TalosCredentialReport
+from libs.common.contract.kube_service import KubeService
 
 
 class AccessReviews(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +56,7 @@ class InstallationSnapshot(ClusterSnapshot, frozen=True, kw_only=True):
     unready: UnreadyPods = UnreadyPods()
     system_pods: tuple[Pod, ...] | Unavailable = NOT_QUERIED  # in kube-system
     upstream_leases: tuple[LeaseState, ...] | Unavailable = NOT_QUERIED  # of other cloud controllers
+    services: tuple[KubeService, ...] | Unavailable = ()  # () also where no account makes load balancers
     # by Node without a request: whether its kubelet requests serving certificates
     serving: Mapping[str, bool | Unavailable] = {}
     reviews: AccessReviews | Unavailable = NOT_QUERIED

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from cli.cluster.balancer_accounts import AccountProcess, list_accounts
@@ -16,6 +16,13 @@ from cli.layout import format_names
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.controllers import CLOUD_NODE, CSR_APPROVAL, is_controller_selected
+from libs.common.contract.kube_service import (
+    CLASS_FINALIZER,
+    CLEANUP_FINALIZER,
+    HAND_BACK_ANNOTATION,
+    KubeService,
+)
+from services.cloud.core.balancers.balancer_record import read_balancer_record
 
 _REFERENCE: Final = re.compile(r"siderolabs/talos-cloud-controller-manager([:@]|$)")
 _CLOUD: Final = re.compile(
@@ -130,9 +137,39 @@ def check_load_balancers(seen: InstallationSnapshot) -> Check:
                 "HCLOUD_LOAD_BALANCERS_ENABLED=false), or use loadBalancers.class instead of "
                 "loadBalancers.default",
             )
+    yield from _find_lost_finalizers(seen, has_default=bool(defaults))
     yield from _report_other_installations(seen)
     names = format_names({each.account.name for each in accounts})
     return f"no other controller found that makes load balancers of the Services of {names}"
+
+
+def _find_lost_finalizers(seen: InstallationSnapshot, *, has_default: bool) -> Iterator[Finding]:
+    if isinstance(seen.services, Unavailable):
+        yield Finding.unavailable("finalizers without a record are unknown", seen.services)
+    for service in list_known(seen.services):
+        finalizer = _find_lost_finalizer(service, seen.at, has_default=has_default)
+        if finalizer:
+            yield Finding.wrong(
+                f"Service {service.metadata.namespace}/{service.name} has the finalizer {finalizer}, and no "
+                "record of a load balancer",
+                f"look in all accounts for a load balancer with the tag talos-ccm/service-uid={service.uid}, "
+                "and delete it; then remove the finalizer:",
+                f"kubectl --namespace {service.metadata.namespace} edit service {service.name}",
+            )
+
+
+def _find_lost_finalizer(service: KubeService, at: datetime, *, has_default: bool) -> str:
+    """Return the finalizer that no process removes, as a user removed the record; "" without one.
+
+    Kubernetes' own may belong to another controller, which has the Services without a class.
+    """
+    metadata = service.metadata
+    if read_balancer_record(service, at) is not None or HAND_BACK_ANNOTATION in metadata.annotations:
+        return ""
+    if CLASS_FINALIZER in metadata.finalizers:
+        return CLASS_FINALIZER
+    is_lost = has_default and service.spec.load_balancer_class is None and metadata.deletion_timestamp
+    return CLEANUP_FINALIZER if is_lost and CLEANUP_FINALIZER in metadata.finalizers else ""
 
 
 def _makes_load_balancers(container: Container) -> bool:

@@ -5,7 +5,7 @@ from typing import Final
 
 from libs.clouds.balancers import Balancer
 from libs.clouds.instances import NotFound
-from libs.common.contract.kube_service import CLASS_FINALIZER, LOAD_BALANCER
+from libs.common.contract.kube_service import CLASS_FINALIZER, CLEANUP_FINALIZER, LOAD_BALANCER
 from services.cloud.core.balancers.balancer_answers import (
     ABANDON_UNKNOWN,
     View,
@@ -43,8 +43,8 @@ from services.cloud.core.balancers.step_parts import (
 
 _LIST_AGAIN: Final = timedelta(seconds=5)  # while the list shows what is gone
 _LOST: Final = (
-    "the record of the load balancer is removed, and none with the tags of this Service is listed: "
-    f"if no account has one, remove the finalizer {CLASS_FINALIZER}"
+    "the record of the load balancer is removed, and none with the tags of this Service is listed: if no "
+    "account and no other controller has one, remove the finalizer "
 )
 
 
@@ -62,8 +62,9 @@ def plan_lost(view: View) -> AnyStep:
         return listing
     told = find_condition(view.service)  # another account's process may have told something else
     is_ending = view.service.metadata.deletion_timestamp and view.service.spec.type != LOAD_BALANCER
-    is_told = is_ending and (told is None or told.message == _LOST)
-    return Wait(find_next_listing(view), ForeignController(_LOST) if is_told else NotSelected())
+    lost = _LOST + CLASS_FINALIZER
+    is_told = is_ending and (told is None or told.message == lost)
+    return Wait(find_next_listing(view), ForeignController(lost) if is_told else NotSelected())
 
 
 def plan_end(view: View, record: BalancerRecord | None) -> AnyStep:
@@ -72,9 +73,13 @@ def plan_end(view: View, record: BalancerRecord | None) -> AnyStep:
         return Wait(None, NotSelected())
     is_of_class = view.service.spec.load_balancer_class is not None and has_needed_finalizer(view)
     if record is None and not is_of_class and not is_known(view):
-        return Wait(
-            None, ForeignController("the finalizer has no record: another controller may have set it")
+        listing = get_listing(view)
+        if not isinstance(listing, Listing):
+            return listing
+        finalizers = sorted(
+            {CLASS_FINALIZER, CLEANUP_FINALIZER}.intersection(view.service.metadata.finalizers)
         )
+        return Wait(find_next_listing(view), ForeignController(_LOST + " and ".join(finalizers)))
     if record is not None and is_abandoned(view, record):
         return _release(view, abandoned=record.id or ABANDON_UNKNOWN)
     known = recall_record(view, record)

@@ -28,9 +28,16 @@ from cli.doctor.snapshot import AccessReviews, UnreadyPods
 from cli.inside.flow_snapshot import CertificateSnapshot, FlowUnavailable
 from cli.inside.talos_credential import ProbeResult
 from libs.common.contract.instances import InstanceAnchor
+from libs.common.contract.kube_service import (
+    BALANCER_ANNOTATION,
+    CLASS_FINALIZER,
+    CLEANUP_FINALIZER,
+    HAND_BACK_ANNOTATION,
+)
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, ObjectMeta
 from libs.testbed.pki import CertificateAuthority
-from tests.builders import NOW, make_node
+from services.cloud.core.balancers.balancer_record import BalancerRecord, encode_balancer_record
+from tests.builders import NOW, make_kube_service, make_node
 from tests.cli_snapshots import hold_request
 from tests.csr_actors import make_serving_request
 from tests.doctor_cases import (
@@ -370,6 +377,32 @@ def balancer_cases() -> Iterator[Case]:
         ((classed, account("dev", "--load-balancer-class=dev=example.com/lb")), "wrong", ("of class",)),
     ):
         yield "load-balancers", state, {"workloads": workloads}, words
+    class_lost = make_kube_service(type="ClusterIP", finalizers=(CLASS_FINALIZER,))
+    native_lost = make_kube_service(finalizers=(CLEANUP_FINALIZER,), deleted_at=NOW)
+    record = encode_balancer_record(BalancerRecord(account="prod", id="7"))
+    told = ("Service shop/web has the finalizer", "talos-ccm/service-uid=service-uid-1")
+    for having, service, state in (
+        (classed, class_lost, "wrong"),
+        (classed, make_kube_service(), "ok"),
+        (classed, native_lost, "ok"),
+        (default, native_lost, "wrong"),
+        (default, make_kube_service(finalizers=(CLEANUP_FINALIZER,)), "ok"),
+        (
+            default,
+            make_kube_service(finalizers=(CLASS_FINALIZER,), annotations={BALANCER_ANNOTATION: record}),
+            "ok",
+        ),
+        (
+            default,
+            make_kube_service(
+                finalizers=(CLEANUP_FINALIZER,), deleted_at=NOW, annotations={HAND_BACK_ANNOTATION: "7"}
+            ),
+            "ok",
+        ),
+    ):
+        words = told if state == "wrong" else ()
+        yield "load-balancers", state, {"workloads": (having,), "services": (service,)}, words
+    yield "load-balancers", "unknown", {"workloads": (default,), "services": NOT_ALLOWED}, ("list things",)
 
 
 def controller_cases() -> Iterator[Case]:

@@ -175,6 +175,8 @@ def test_a_finalizer_without_a_record_stays_where_another_controller_may_have_se
     service = make_service(own_class=None, finalizer=True, is_deleting=True)
     view = make_view(service, account=account, listing=EMPTY)
     assert blocked_reason(plan_step(view)) == "OtherController"
+    assert f"remove the finalizer {CLEANUP_FINALIZER}" in plan_step(view).condition.message  # type: ignore[union-attr]
+    assert plan_step(replace(view, listing=None)) == ListBalancers()
     own = make_service(finalizer=True, is_deleting=True)
     foreign = replace(own, metadata=replace(own.metadata, finalizers=(CLEANUP_FINALIZER,)))
     assert blocked_reason(plan_step(make_view(foreign, listing=EMPTY))) == "OtherController"
