@@ -63,8 +63,11 @@ class OnCsrEnriched:
                 request, action, lambda: self.evaluator.evaluate(message, event)
             )
         except (FenceFailed, NotFound) as error:
+            # Decided, another one, or the message is wrong: the watcher will publish the current state.
             self.state.rate_limiter.record_write(request.node_name, self.clock())
-            self._raise_fence_failure(message, request, error)
+            self.state.waiting.remove(request.name)
+            reason = "fence failed: the request in Kubernetes differs or is decided"
+            raise RequeueAfter(reason, str(error), retry_after_seconds=FENCE_RETRY_SECONDS) from error
         if isinstance(action, Approve | Deny):
             self.state.rate_limiter.record_write(request.node_name, self.clock())
             # otherwise the watcher has already reported it
@@ -124,23 +127,6 @@ class OnCsrEnriched:
     ) -> None:
         telemetry.annotate(node=request.node_name)
         await self.decision_publisher.publish(request, outcome, reason, changes=changes)
-
-    def _raise_fence_failure(
-        self, message: Message, request: SigningRequest, error: FenceFailed | NotFound
-    ) -> NoReturn:
-        """Raise for a failed fence: the request is decided, another one, or the message is wrong.
-
-        The watcher will publish the current state. Raises RequeueAfter at first, and TemporaryError if the
-        request still seems pending then.
-        """
-        self.state.waiting.remove(request.name)
-        pending = self.state.requests.by_name.get(request.name)
-        if pending is not None and pending.fence_failed_sequence == message.sequence:
-            raise TemporaryError("the fence failed repeatedly: the request in Kubernetes differs", str(error))
-        if pending is not None:
-            pending.fence_failed_sequence = message.sequence
-        reason = "fence failed: the request in Kubernetes differs or is decided"
-        raise RequeueAfter(reason, str(error), retry_after_seconds=FENCE_RETRY_SECONDS) from error
 
 
 def _limit_nodes(nodes: frozenset[str], requester: str) -> frozenset[str]:

@@ -42,7 +42,6 @@ class PendingRequest(msgspec.Struct, kw_only=True):
     node: str  # the requester
     order: RequestOrder
     written_at: float = -math.inf  # own write, which the watcher has not reported yet
-    fence_failed_sequence: int = 0  # of the message for which a write failed; 0: of none
     retry_at: float = math.inf  # next evaluation, if the bus will not redeliver the message
 
 
