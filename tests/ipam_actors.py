@@ -3,24 +3,20 @@
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import datetime
 from ipaddress import ip_network
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from libs.common.bus.protocol import Bus
 from libs.common.contract.machine import AddressStatus, MachineFacts
 from libs.common.contract.node import Node
 from libs.common.contract.services import CLAIM_PAGES_NAMESPACE
-from libs.common.kube.errors import AlreadyExists, Conflict, FenceFailed, KubeError, NotFound
+from libs.common.kube.errors import KubeError
 from libs.common.kube.objects import ConfigMap, Page
 from services.ipam.service import IpamService
 from services.ipam.settings import IpamSettings
 from tests.builders import (
-    NOW,
     make_cluster_networks,
     make_facts,
     make_node,
@@ -28,8 +24,8 @@ from tests.builders import (
 from tests.bus_actors import wait_until
 from tests.bus_server import BusServer, run_service
 from tests.clocks import ManualClock
-from tests.in_memory_api import InMemoryEvents, PatchFailed
-from tests.in_memory_api import apply_json_patch as apply_json
+from tests.in_memory_api import InMemoryEvents
+from tests.ipam_server import IpamServer
 from tests.service_flow import ServiceFlow
 
 PODS = ("10.244.0.0/16", "fd00:10:244::/48")
@@ -42,46 +38,39 @@ class InMemoryCluster(InMemoryEvents):
     def __init__(self) -> None:
         super().__init__()
         self.patched: list[str] = []  # names of Nodes, of patches that failed too
-        self.page_writes = 0  # that succeeded
         self.lists: Counter[str] = Counter()  # of "nodes" and "configmaps", that succeeded
         self.fails_before: Failing = lambda verb, name: None
         self.fails_after: Failing = lambda verb, name: None  # the write is done, its answer lost
         self.watchers: Callable[[Node], Awaitable[object]] | None = None
-        self.now: Callable[[], datetime] = lambda: NOW
-        self._nodes: dict[str, dict[str, Any]] = {}
-        self._config_maps: dict[str, ConfigMap] = {}
-        self._version = 1000
+        self.server = IpamServer()
 
     # ---- writes and reads of the test
 
     def put(self, node: Node) -> Node:
         """Create or replace a Node, as another client does."""
-        metadata = msgspec.structs.replace(node.metadata, resource_version=self._next())
-        node = msgspec.structs.replace(node, metadata=metadata)
-        self._nodes[node.name] = msgspec.json.decode(msgspec.json.encode(node))
-        return node
+        return self.server.put_node(node)
 
     def delete(self, name: str) -> None:
-        del self._nodes[name]
+        del self.server.nodes[name]
 
     def node(self, name: str) -> Node:
-        return msgspec.convert(self._nodes[name], Node)
+        return self.server.nodes[name]
 
     def pod_cidrs(self) -> dict[str, tuple[str, ...]]:
         """Pod CIDRs by Node name; Nodes without pod CIDRs are left out."""
-        nodes = [msgspec.convert(document, Node) for document in self._nodes.values()]
+        nodes = self.server.nodes.values()
         return {node.name: node.spec.pod_cidrs for node in nodes if node.spec.pod_cidrs}
 
     def delete_pages(self) -> None:
-        self._config_maps.clear()
+        self.server.pages.clear()
 
     @property
     def pages(self) -> Mapping[str, ConfigMap]:
-        return self._config_maps
+        return self.server.pages
 
-    def _next(self) -> str:
-        self._version += 1
-        return str(self._version)
+    @property
+    def page_writes(self) -> int:
+        return self.server.page_writes
 
     def _fail(self, judge: Failing, verb: str, name: str) -> None:
         error = judge(verb, name)
@@ -95,58 +84,30 @@ class InMemoryCluster(InMemoryEvents):
     ) -> AsyncIterator[Page[ConfigMap]]:
         assert namespace == CLAIM_PAGES_NAMESPACE
         self._fail(self.fails_before, "list", "configmaps")
-        found = [
-            page for page in self._config_maps.values() if labels.items() <= page.metadata.labels.items()
-        ]
         self.lists["configmaps"] += 1
-        yield Page(items=tuple(found), resource_version=str(self._version))
+        yield Page(items=tuple(self.pages.values()), resource_version="")
 
     async def create_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap:
-        name = config_map.metadata.name
-        self._fail(self.fails_before, "create", name)
-        if name in self._config_maps:
-            raise AlreadyExists(name, status=409)
-        return self._write(config_map, "create")
+        return self._write("create", config_map)
 
     async def update_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap:
-        name = config_map.metadata.name
-        self._fail(self.fails_before, "update", name)
-        if name not in self._config_maps:
-            raise NotFound(name, status=404)
-        if self._config_maps[name].metadata.resource_version != config_map.metadata.resource_version:
-            raise Conflict(name, status=409)
-        return self._write(config_map, "update")
+        return self._write("update", config_map)
 
-    def _write(self, config_map: ConfigMap, verb: str) -> ConfigMap:
-        there = self._config_maps.get(config_map.metadata.name)
-        created = there.metadata.creation_timestamp if there else self.now()
-        metadata = msgspec.structs.replace(
-            config_map.metadata, resource_version=self._next(), creation_timestamp=created
-        )
-        written = msgspec.structs.replace(config_map, metadata=metadata)
-        self._config_maps[metadata.name] = written
-        self.page_writes += 1
-        self._fail(self.fails_after, verb, metadata.name)
+    def _write(self, verb: str, config_map: ConfigMap) -> ConfigMap:
+        self._fail(self.fails_before, verb, config_map.metadata.name)
+        written = self.server.put_page(None, config_map)
+        self._fail(self.fails_after, verb, config_map.metadata.name)
         return written
 
     async def list_nodes(self) -> AsyncIterator[Page[Node]]:
         self._fail(self.fails_before, "list", "nodes")
-        nodes = tuple(msgspec.convert(document, Node) for document in self._nodes.values())
         self.lists["nodes"] += 1
-        yield Page(items=nodes, resource_version=str(self._version))
+        yield Page(items=tuple(self.server.nodes.values()), resource_version="")
 
     async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node:
         self.patched.append(name)
         self._fail(self.fails_before, "patch", name)
-        if name not in self._nodes:
-            raise NotFound(name, status=404)
-        try:
-            document = apply_json({"spec": {}} | self._nodes[name], list(json_patch))
-        except PatchFailed as error:
-            raise FenceFailed(str(error), status=422) from error
-        document["metadata"]["resourceVersion"] = self._next()
-        self._nodes[name] = document
-        node = self.node(name)
+        node = self.server.patch(None, name, json_patch)
         if self.watchers is not None:
             await self.watchers(node)
         self._fail(self.fails_after, "patch", name)

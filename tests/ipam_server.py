@@ -91,8 +91,8 @@ class IpamServer:
 
     def __init__(
         self,
-        on_write: Callable[["SimulatedTask", ConfigMap | None, ConfigMap], None],
-        on_patch: Callable[["SimulatedTask", Node, tuple[str, ...]], None],
+        on_write: Callable[[Any, ConfigMap | None, ConfigMap], None] = lambda *_: None,
+        on_patch: Callable[[Any, Node, tuple[str, ...]], None] = lambda *_: None,
     ):
         self.nodes: dict[str, Node] = {}
         self.pages: dict[str, ConfigMap] = {}
@@ -115,15 +115,15 @@ class IpamServer:
         nodes, pages, self._version = backup
         self.nodes, self.pages = dict(nodes), dict(pages)
 
-    def put_page(self, task: SimulatedTask, page: ConfigMap) -> ConfigMap:
+    def put_page(self, task: SimulatedTask | None, page: ConfigMap) -> ConfigMap:
         name, version = page.metadata.name, page.metadata.resource_version
         there = self.pages.get(name)
         if there is None and version:
-            raise NotFound(name)
+            raise NotFound(name, status=404)
         if there is not None and not version:
-            raise AlreadyExists(name)
+            raise AlreadyExists(name, status=409)
         if there is not None and there.metadata.resource_version != version:
-            raise Conflict(name)
+            raise Conflict(name, status=409)
         self._on_write(task, there, page)
         self.page_writes += 1
         return self.store_page(page, there.metadata.creation_timestamp if there else self.now())
@@ -136,16 +136,16 @@ class IpamServer:
         self.pages[metadata.name] = msgspec.structs.replace(page, metadata=metadata)
         return self.pages[metadata.name]
 
-    def patch(self, task: SimulatedTask, name: str, patch: Sequence[dict[str, Any]]) -> Node:
+    def patch(self, task: SimulatedTask | None, name: str, patch: Sequence[dict[str, Any]]) -> Node:
         node = self.nodes.get(name)
         if node is None:
-            raise NotFound(name)
+            raise NotFound(name, status=404)
         document = msgspec.to_builtins(node)
         document.setdefault("spec", {})
         try:
             after = msgspec.convert(apply_json_patch(document, list(patch)), Node)
         except PatchFailed as failed:
-            raise FenceFailed(str(failed)) from failed
+            raise FenceFailed(str(failed), status=422) from failed
         if node.spec.pod_cidrs and after.spec.pod_cidrs != node.spec.pod_cidrs:
             raise FenceFailed("podCIDRs is immutable")
         self._on_patch(task, after, after.spec.pod_cidrs)

@@ -32,7 +32,7 @@ class Cluster:
     """A server whose requests arrive at once and are counted; `refuse` may answer a write instead of it."""
 
     def __init__(self) -> None:
-        self.server = IpamServer(lambda *_: None, lambda *_: None)
+        self.server = IpamServer()
         self.seconds = 0.0
         self.asked: list[str] = []
         self.refuse: Callable[[ConfigMap], KubeError | None] = lambda page: None

@@ -31,7 +31,7 @@ class Watching:
         """`ahead`: how wrong its time of day is."""
         self.kube = kube or InMemoryCluster()
         self.clock = ManualClock(NOW + ahead)
-        self.kube.now = self.clock.now
+        self.kube.server.now = self.clock.now
         self.events = EventRecorder(self.kube, component="", now=self.clock.now)
         self.allocator = Allocator(
             self.kube,
