@@ -131,7 +131,7 @@ class NetworkSet:
 
     def __init__(self, cidrs: Iterable[str] = ()) -> None:
         """Invalid texts are ignored."""
-        self._starts: dict[tuple[int, int], list[int]] = {}  # by family and prefix length, ascending
+        self._starts: dict[tuple[Family, int], list[int]] = {}  # by family and prefix length, ascending
         for network in {network for cidr in cidrs if (network := parse_foreign_network(cidr)) is not None}:
             self._starts.setdefault((network.family, network.prefix), []).append(network.first)
         self._starts = {key: sorted(starts) for key, starts in sorted(self._starts.items())}
@@ -152,6 +152,17 @@ class NetworkSet:
                 inside = starts[bisect_left(starts, outer.first) : bisect_left(starts, outer.end)]
                 found.update([first >> host_bits << host_bits for first in inside])
         return found
+
+    def count_blocks(self, outer: Network, mask: int) -> int:
+        """Return the number of blocks of that mask inside `outer` that overlap a network."""
+        wide, count = NetworkSet(), 0
+        for (family, prefix), starts in self._starts.items():  # the widest first
+            for network in (Network(family, first, prefix) for first in starts if prefix < mask):
+                if overlaps(network, outer) and wide.find_overlap(network) is None:
+                    wide.add(network)
+                    count += 1 << mask - max(prefix, outer.prefix)
+        narrow = (Network(outer.family, first, mask) for first in self.find_blocks(outer, mask))
+        return count + sum(wide.find_overlap(block) is None for block in narrow)
 
     def find_overlap(self, block: Network) -> Network | None:
         """Return the widest network that overlaps the block; None if there is none."""

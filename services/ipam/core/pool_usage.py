@@ -1,6 +1,5 @@
 """Measures how much of each pool is in use, and finds blocks in use that a new configuration removes."""
 
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -9,6 +8,7 @@ import msgspec
 from libs.common.cloud_config.model import Pool as PoolSpec
 from services.ipam.core.networks import (
     Network,
+    NetworkSet,
     contains,
     parse_cached_network,
     parse_foreign_network,
@@ -37,41 +37,12 @@ class UsageReport(msgspec.Struct, frozen=True):
 def measure_usage(pools: Iterable[Pool], pages: Iterable[Page]) -> UsageReport:
     """Measure pools that do not overlap; pools with the same network count as one."""
     claims = [claim for page in pages for claim in page.claims.values()]
-    blocks: list[Network] = []
-    for block in sorted(
-        (parse_cached_network(claim.block) for claim in claims),
-        key=lambda block: (block.family, block.first, block.prefix),
-    ):
-        if not blocks or not contains(blocks[-1], block):  # Nodes in conflict may have nested networks
-            blocks.append(block)
-    positions = [(block.family, block.first) for block in blocks]
-    return UsageReport(
-        {
-            pool.cidr: PoolUsage(
-                _count_blocks(parse_cached_network(pool.cidr), pool.mask, blocks, positions),
-                1 << pool.mask - parse_cached_network(pool.cidr).prefix,
-            )
-            for pool in pools
-        },
-        sum(claim.gone_since is not None for claim in claims),
-    )
-
-
-def _count_blocks(
-    pool: Network, mask: int, networks: Sequence[Network], positions: Sequence[tuple[int, int]]
-) -> int:
-    """Count the blocks of a pool that overlap one of these networks, which are disjoint and sorted."""
-    host_bits = pool.bits - mask
-    low = bisect_right(positions, (pool.family, pool.first))
-    high = bisect_right(positions, (pool.family, pool.end - 1))
-    used, counted_to = 0, pool.first >> host_bits  # narrow networks may share a block
-    for network in networks[max(0, low - 1) : high]:
-        if network.family != pool.family or network.end <= pool.first:
-            continue
-        first = max(network.first >> host_bits, counted_to)
-        counted_to = max(counted_to, (min(network.end, pool.end) - 1 >> host_bits) + 1)
-        used += max(0, counted_to - first)
-    return used
+    taken = NetworkSet(claim.block for claim in claims)
+    used = {}
+    for pool in pools:
+        network = parse_cached_network(pool.cidr)
+        used[pool.cidr] = PoolUsage(taken.count_blocks(network, pool.mask), 1 << pool.mask - network.prefix)
+    return UsageReport(used, sum(claim.gone_since is not None for claim in claims))
 
 
 def find_refused_shrinks(
