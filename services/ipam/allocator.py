@@ -23,7 +23,6 @@ from libs.common.kube.objects import Page as ListPage
 from services.ipam.core.allocation import (
     AllocationPlan,
     AllocationRequest,
-    AllocationResult,
     Assignment,
     plan_claims,
 )
@@ -61,15 +60,6 @@ class Kubernetes(Protocol):
     async def patch_node(self, name: str, json_patch: Sequence[dict[str, Any]], /) -> Node: ...
 
 
-class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Results by uid; new blocks, each with its pool."""
-
-    results: Mapping[str, AllocationResult]
-    new_blocks: tuple[tuple[str, Pool], ...]
-    tries: Mapping[str, int]  # by new block, number of candidate blocks examined
-    ignored_addresses: Mapping[str, str]  # by Node, which of its many addresses are ignored, in words
-
-
 class _NodeList(msgspec.Struct, frozen=True):
     began: float
     pod_cidrs_by_uid: Mapping[str, tuple[str, ...]]
@@ -101,7 +91,7 @@ class Allocator:
 
     async def claim(
         self, requests: Sequence[AllocationRequest], get_exclusions: Callable[[], Exclusions]
-    ) -> ClaimResult:
+    ) -> AllocationPlan:
         """Claim for many Nodes with one write per page; the results are valid permanently.
 
         Each plan follows a read of all pages, so claims of other replicas and a restored etcd count, and a
@@ -123,12 +113,7 @@ class Allocator:
                 tries |= plan.tries
                 if error is None:
                     self._cursors = plan.cursors
-                    return ClaimResult(
-                        results=plan.mark_new({block for block, _ in new_blocks}),
-                        new_blocks=tuple(new_blocks),
-                        tries=tries,
-                        ignored_addresses=plan.ignored_addresses,
-                    )
+                    return plan.complete(new_blocks, tries)
                 if not isinstance(error, Conflict | NotFound):
                     name = page_name(plan.changed_pages[len(written)].range)
                     closed[name] = f"{name} was not written: {error}"

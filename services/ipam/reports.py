@@ -8,7 +8,7 @@ from typing import Final
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import node_reference
 from libs.common.observability import metrics
-from services.ipam.allocator import ClaimResult
+from services.ipam.core.allocation import AllocationPlan
 from services.ipam.core.networks import contains, parse_cached_network
 from services.ipam.core.pages import Claim, Page
 from services.ipam.core.pool_usage import measure_usage
@@ -58,7 +58,7 @@ class PoolMetrics:
         """Add pools from which a Node may get a block."""
         self._pools.update({pool.cidr: pool for pool in pools if pool.name != NODE_SUBNET_POOL})
 
-    def record_claimed(self, result: ClaimResult) -> None:
+    def record_claimed(self, result: AllocationPlan) -> None:
         """Count the new blocks of a claim."""
         for block, pool in result.new_blocks:
             metrics.IPAM_ALLOCATIONS.labels(_series_name(pool)).inc()

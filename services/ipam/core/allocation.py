@@ -1,7 +1,6 @@
 """Plans which blocks to claim for many Nodes at once, by the pages as last read."""
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from itertools import groupby
 
 import msgspec
@@ -54,14 +53,16 @@ class AllocationPlan(msgspec.Struct, frozen=True, kw_only=True):
     tries: Mapping[str, int] = {}  # by new block, number of candidate blocks examined
     ignored_addresses: Mapping[str, str] = {}  # by Node, which of its many addresses are ignored, in words
 
-    def mark_new(self, new_blocks: AbstractSet[str]) -> dict[str, AllocationResult]:
-        """Return the results; an assignment with one of these blocks is new."""
-        return {
+    def complete(self, new_blocks: Sequence[tuple[str, Pool]], tries: Mapping[str, int]) -> "AllocationPlan":
+        """Return the plan once its pages are written, with the new blocks of this and earlier attempts."""
+        blocks = {block for block, _ in new_blocks}
+        results = {
             uid: msgspec.structs.replace(result, is_new=True)
-            if isinstance(result, Assignment) and not new_blocks.isdisjoint(result.pod_cidrs)
+            if isinstance(result, Assignment) and not blocks.isdisjoint(result.pod_cidrs)
             else result
             for uid, result in self.results.items()
         }
+        return msgspec.structs.replace(self, results=results, new_blocks=tuple(new_blocks), tries=tries)
 
 
 def plan_claims(

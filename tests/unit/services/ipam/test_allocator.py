@@ -10,8 +10,9 @@ from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.node import Node, NodeSpec, ObjectMeta
 from libs.common.kube.errors import Conflict, Forbidden, KubeError
 from libs.common.kube.objects import ConfigMap
-from services.ipam.allocator import Allocator, ClaimResult
+from services.ipam.allocator import Allocator
 from services.ipam.core.allocation import (
+    AllocationPlan,
     AllocationRequest,
     Assignment,
     ExistingAssignment,
@@ -65,10 +66,10 @@ class Cluster:
 
     def claim(
         self, *names: str, pools: tuple[Pool, ...] = (IPV4,), by: Allocator | None = None
-    ) -> ClaimResult:
+    ) -> AllocationPlan:
         wants = [AllocationRequest(uid=f"uid-{name}", node=name, pools=pools) for name in names]
         claimed = finished((by or self.allocator).claim(wants, Exclusions))
-        assert isinstance(claimed, ClaimResult)
+        assert isinstance(claimed, AllocationPlan)
         return claimed
 
 
@@ -148,7 +149,9 @@ def test_the_claim_of_another_replica_is_found_and_is_not_new(cluster):
     )
 
 
-def overtaken_claim(cluster: Cluster, get_exclusions: Callable[[], Exclusions] = Exclusions) -> ClaimResult:
+def overtaken_claim(
+    cluster: Cluster, get_exclusions: Callable[[], Exclusions] = Exclusions
+) -> AllocationPlan:
     """A claim for c in both families; another replica writes the IPv4 page between its read and its write."""
     task = SimulatedTask(
         cluster.allocator.claim(
@@ -162,7 +165,7 @@ def overtaken_claim(cluster: Cluster, get_exclusions: Callable[[], Exclusions] =
     cluster.asked.clear()
     while not task.done:
         task.deliver_response()
-    assert isinstance(task.result, ClaimResult)
+    assert isinstance(task.result, AllocationPlan)
     return task.result
 
 

@@ -23,8 +23,8 @@ from libs.common.bus.delivery import TemporaryError
 from libs.common.contract.node import Node, NodeAddress, NodeSpec, NodeStatus, ObjectMeta
 from libs.common.kube.errors import Conflict
 from libs.common.kube.objects import ConfigMap
-from services.ipam.allocator import Allocator, ClaimResult
-from services.ipam.core.allocation import AllocationRequest, Assignment
+from services.ipam.allocator import Allocator
+from services.ipam.core.allocation import AllocationPlan, AllocationRequest, Assignment
 from services.ipam.core.ledger import Exclusions
 from services.ipam.core.networks import Network, overlaps, parse_foreign_network, parse_network
 from services.ipam.core.pages import Claim, Page, decode_page, page_name, page_range_of
@@ -156,7 +156,7 @@ class Replica:
         done = [task for task in self.tasks if task.done]
         self.tasks = [task for task in self.tasks if not task.done]
         for task in done:
-            if isinstance(task.result, ClaimResult):
+            if isinstance(task.result, AllocationPlan):
                 for node in task.arguments["nodes"]:
                     answer = task.result.results[node.uid]
                     if isinstance(answer, Assignment):
