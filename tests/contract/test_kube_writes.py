@@ -4,17 +4,15 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 import pytest
 
-from cli.cluster.kept_keys import FieldManager
 from libs.common.contract.node import Node, NodeAddress, NodeCondition, Taint
 from libs.common.contract.node_patch import NodeChanges, build_node_patch, build_status_patch
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import FenceFailed, Forbidden, Invalid, KubeError, NotFound
 from libs.common.kube.events import ObjectEvent, node_reference
 from libs.common.kube.load_kube_config import load_kube_config
-from libs.testbed.kubelets import STRATEGIC, KubeletFleet
+from libs.testbed.kubelets import KubeletFleet
 from tests.contract.conftest import ApiServer
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -347,59 +345,3 @@ async def test_a_list_comes_in_pages_of_one_version(api: KubeApi, admin: Kubelet
     assert max(len(page.items) for page in pages) == 3
     for name in names:
         await admin.delete_node(name)
-
-
-# ---- managedFields: the client that set a key
-
-
-async def test_the_client_that_set_a_key_is_recorded_until_another_client_changes_it(
-    admin: KubeletFleet, api: KubeApi, node: Node
-):
-    zone, note, taints = (
-        ("f:metadata", "f:labels", "f:example.com/zone"),
-        ("f:metadata", "f:annotations", "f:note"),
-        ("f:spec", "f:taints"),
-    )
-
-    async def patch(client: str, body: Any, part: str = "") -> None:
-        path = f"/api/v1/nodes/{node.name}{part}?fieldManager={client}"
-        answer = await admin.request("PATCH", path, body=body, content_type=STRATEGIC)
-        assert answer.status == 200, answer
-
-    async def managers(path: tuple[str, ...]) -> list[FieldManager]:
-        found = (await admin.request("GET", f"/api/v1/nodes/{node.name}")).body
-        every = msgspec.convert(found["metadata"]["managedFields"], list[FieldManager])
-        return [one for one in every if has_field(one.fields, path)]
-
-    async def names(path: tuple[str, ...]) -> list[str]:
-        return [one.manager for one in await managers(path)]
-
-    asked_at = datetime.now(UTC).replace(microsecond=0)
-    await patch("kubectl-label", {"metadata": {"labels": {"example.com/zone": "a"}}})
-    await patch("kubectl-taint", {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}})
-    await patch("kubectl-annotate", {"metadata": {"annotations": {"note": "a"}}}, "/status")
-    assert [await names(path) for path in (zone, taints, note)] == [
-        ["kubectl-label"],
-        ["kubectl-taint"],
-        ["kubectl-annotate"],
-    ]
-    [labelled] = await managers(zone)
-    assert labelled.time is not None
-    assert asked_at <= labelled.time <= datetime.now(UTC)
-
-    await patch("kubectl-annotate", {"metadata": {"labels": {"example.com/zone": "a"}}})  # changes nothing
-    assert await names(zone) == ["kubectl-label"]
-    await api.patch_node(node.name, [op("add", "/metadata/labels/example.com~1zone", "b")])
-    assert await names(zone) == ["talos-ccm"], "the first part of the User-Agent"
-    assert await names(taints) == ["kubectl-taint"]
-    await patch("kubectl-label", {"metadata": {"labels": {"example.com/zone": None, "more": "x"}}})
-    assert await names(zone) == []
-    assert await names(("f:metadata", "f:labels", "f:more")) == ["kubectl-label"]
-
-
-def has_field(fields: Any, path: Sequence[str]) -> bool:
-    for name in path:
-        if name not in fields:
-            return False
-        fields = fields[name]
-    return True

@@ -14,7 +14,7 @@ Rejected as "not simulated" (422 with a cause): unknown query parameters, select
 and copy of JSON Patch, strategic merge of lists other than taints, conditions and addresses. Missing (404):
 every other resource. Users have certificates: a token counts as none.
 
-Unlike the real server, a list has one page, and managedFields only the labels, annotations and taints of
-Nodes. It serves no protobuf, has no controller except that signer and, if selected, the one that removes the
-not-ready taint, sends no bookmarks, and reports one cause of a rejection.
+Unlike the real server, a list has one page, and objects have no managedFields. It serves no protobuf, has no
+controller except that signer and, if selected, the one that removes the not-ready taint, sends no bookmarks,
+and reports one cause of a rejection.
 """

@@ -15,7 +15,7 @@ from libs.testbed.sim_apiserver.authorization import Identity, admit_approval, a
 from libs.testbed.sim_apiserver.certificates import SIGNING_REQUESTS, sign_request
 from libs.testbed.sim_apiserver.discovery import DOCUMENTS, HEALTH, has_table, render_table
 from libs.testbed.sim_apiserver.kinds import KINDS, NAMESPACES, make_namespace
-from libs.testbed.sim_apiserver.nodes import NODES, record_manager, remove_not_ready_taint
+from libs.testbed.sim_apiserver.nodes import NODES, remove_not_ready_taint
 from libs.testbed.sim_apiserver.object_store import Key, ObjectStore, StoredObject
 from libs.testbed.sim_apiserver.refusals import (
     already_exists,
@@ -151,8 +151,6 @@ class SimApi:
         own = {"name": name, "namespace": asked.namespace, "uid": self._new_uid()}
         meta = {**meta, **own, "creationTimestamp": caller.now}
         new = omit_empty(kind.on_create({**new, "metadata": meta}, caller))
-        if kind == NODES:
-            new = record_manager({}, new, asked.manager, asked.subresource, caller.now)
         key = Key(asked.namespace, name)
         if key in self.store.table(kind.plural).objects:
             raise already_exists(kind.make_reference(name))
@@ -211,7 +209,7 @@ class SimApi:
         _check_same_name(new, asked)
         if new["metadata"].get("resourceVersion") not in {None, "", old["metadata"]["resourceVersion"]}:
             raise conflict(about)
-        kept = ("namespace", "creationTimestamp", "resourceVersion", "deletionTimestamp", "managedFields")
+        kept = ("namespace", "creationTimestamp", "resourceVersion", "deletionTimestamp")
         meta = new["metadata"] | {field: old["metadata"].get(field) for field in kept}
         caller = self._make_caller(identity)
         new = omit_empty(kind.on_update(old, {**new, "metadata": meta}, asked.subresource, caller))
@@ -220,10 +218,8 @@ class SimApi:
         if new["metadata"]["uid"] != old["metadata"]["uid"]:
             raise invalid(about, "metadata.uid", "Invalid", "field is immutable")
         kind.check_update(old, new)
-        if kind == NODES:
-            new = record_manager(old, new, asked.manager, asked.subresource, caller.now)
-            if self._has_node_lifecycle:
-                new = omit_empty(remove_not_ready_taint(new))
+        if kind == NODES and self._has_node_lifecycle:
+            new = omit_empty(remove_not_ready_taint(new))
         if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
             raw = self._remove(kind, stored.key, new)
         else:

@@ -22,7 +22,7 @@ _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patc
 # As of servers that do not support them: a list ignores `limit`, and a watch sends no bookmarks.
 _LIST: Final = {"limit", "fieldSelector", "labelSelector", "resourceVersion", "watch"}
 _WATCH: Final = {"watch", "resourceVersion", "timeoutSeconds", "allowWatchBookmarks", "fieldSelector"}
-_COMMON: Final = {"fieldManager", "pretty", "fieldValidation", "timeout"}  # only the first has an effect
+_COMMON: Final = {"fieldManager", "pretty", "fieldValidation", "timeout"}  # without effect
 
 
 class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,12 +36,6 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     subresource: str = ""
     query: Mapping[str, str] = {}
     as_table: bool = False  # for kubectl; kinds without a table ignore it
-    user_agent: str = ""
-
-    @property
-    def manager(self) -> str:
-        """The name of the client in managedFields."""
-        return self.query.get("fieldManager") or self.user_agent.partition("/")[0]
 
     @property
     def resource(self) -> str:
@@ -51,13 +45,9 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
 
 
-def parse_request(
-    method: str, path: str, query: Mapping[str, str], *, as_table: bool = False, user_agent: str = ""
-) -> ApiRequest:
+def parse_request(method: str, path: str, query: Mapping[str, str], *, as_table: bool = False) -> ApiRequest:
     """Parse a request; an unknown resource or verb stays empty, and `check_request` rejects it."""
-    request = ApiRequest(
-        verb=method.lower(), path=path, query=query, as_table=as_table, user_agent=user_agent
-    )
+    request = ApiRequest(verb=method.lower(), path=path, query=query, as_table=as_table)
     version, parts = _split(path)
     namespace = ""
     if len(parts) > 2 and parts[0] == "namespaces":

@@ -126,7 +126,6 @@ class SimApiServer:
             request.path,
             request.query,
             as_table=wants_table(request.headers.get("Accept", "")),
-            user_agent=request.headers.get("User-Agent", ""),
         )
         identity = _certified(request)
         try:
