@@ -9,14 +9,12 @@ import sysconfig
 import time
 import urllib.request
 import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from cli.__main__ import main
 from cli.doctor.command import CHECK_NAMES
 
 _SECONDS = 90
@@ -280,36 +278,3 @@ def test_without_the_nats_server_of_the_lock_file_it_says_so_and_what_goes_witho
 
     assert "nats-server is missing" in said
     assert "--bus memory" in said
-
-
-def _an_earlier_run(directory: Path) -> str:
-    (directory / "kubernetes").mkdir()
-    return f"--keep-logs={directory}"
-
-
-def _mistaken_rules(directory: Path) -> str:
-    (directory / "rules.yaml").write_text("transformation: []\n")
-    return f"--cloud-config={directory / 'rules.yaml'}"
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (lambda _: ["--nodes=0"], "0 is not in the range 1<=x<=5000"),
-        (lambda _: ["--nodes=abc"], "'abc' is not a valid integer"),
-        (lambda _: ["--nodes=100000"], "100000 is not in the range"),
-        (lambda _: ["--patience=0"], "0.0 is not in the range"),
-        (lambda _: ["--bus=kafka"], "'kafka' is not one of 'nats', 'memory'"),
-        (lambda _: ["--bus=memory", "--separate"], "--bus memory conflicts with --separate"),
-        (lambda _: ["--real-talos", "--nodes=51"], "--real-talos conflicts with --nodes 51"),
-        (lambda directory: [_an_earlier_run(directory)], "not empty; use a new directory"),
-        (lambda directory: [_mistaken_rules(directory)], 'line 1: the file has no key "transformation"'),
-    ],
-    ids=lambda case: case if isinstance(case, str) else "",
-)
-def test_what_cannot_be_had_is_refused_in_words(
-    tmp_path: Path, flags: Callable[[Path], list[str]], words: str
-):
-    refused = CliRunner().invoke(main, ["demo", *flags(tmp_path)])
-    assert refused.exit_code == 2
-    assert words in " ".join(refused.output.split())

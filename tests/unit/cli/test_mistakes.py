@@ -149,10 +149,19 @@ def test_the_output_of_a_command_in_place_of_a_file_is_read():
             "render FILE --from-cluster --all-nodes",
             "--from-cluster needs the name of a Node, not --all-nodes",
         ),
+        ("demo --nodes=0", "0 is not in the range 1<=x<=5000"),
+        ("demo --nodes=100000", "100000 is not in the range"),
+        ("demo --patience=0", "0.0 is not in the range"),
+        ("demo --bus=kafka", "'kafka' is not one of 'nats', 'memory'"),
+        ("demo --bus=memory --separate", "--bus memory conflicts with --separate"),
+        ("demo --real-talos --nodes=51", "--real-talos conflicts with --nodes 51"),
+        ("demo --keep-logs FOLDER", "not empty; use a new directory"),
+        ("demo --cloud-config FOLDER/mistaken.yaml", 'line 11: transformations[1] has no key "nodeSelectr"'),
     ],
 )
 def test_a_wrong_command_line_is_refused_in_words(command: str, words: str):
-    refused = CliRunner().invoke(main, command.replace("FILE", str(TEXTS / "rules.yaml")).split())
+    command = command.replace("FILE", str(TEXTS / "rules.yaml")).replace("FOLDER", str(TEXTS))
+    refused = CliRunner().invoke(main, command.split())
     assert refused.exit_code == 2
     assert words in " ".join(refused.stderr.split())
 
