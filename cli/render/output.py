@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+import msgspec
 from rich.text import Text
 
 from cli.cluster.described_node import describe_sources
@@ -36,9 +37,8 @@ def format_previews(
 def format_preview(preview: Preview, used: CompiledConfig) -> Iterator[Line]:
     """Yield the lines of one node: each rule with its result, then the changes."""
     metadata = preview.described.facts.platform
-    place = ", ".join(
-        filter(None, (metadata.platform, metadata.zone or metadata.region, metadata.instance_type))
-    )
+    parts = (metadata.platform, metadata.zone or metadata.region, metadata.instance_type)
+    place = ", ".join(filter(None, parts))
     yield Line(0, Text.assemble((preview.described.name, "bold"), f"  {place}"))
     if sources := describe_sources(preview.described.facts):
         yield Line(2, Text(sources))
@@ -216,7 +216,7 @@ def previews_to_json(
             "rules": [_rule_to_json(result, used) for result in preview.effects.results],
             "changes": preview.changes,
             "keptKeys": preview.kept_keys,
-            "events": _events_to_json(preview.plan.notices),
+            "events": [_event_to_json(notice) for notice in preview.plan.notices],
             "patch": preview.node_patch,
             "statusPatch": preview.status_patch,
         }
@@ -232,7 +232,7 @@ def comparison_to_json(comparison: Comparison, skipped: Sequence[SkippedNode]) -
             "name": each.name,
             "platform": each.platform,
             "changes": each.changes,
-            "events": _events_to_json(each.notices),
+            "events": [_event_to_json(notice) for notice in each.notices],
         }
         for each in comparison.different
     ]
@@ -253,18 +253,12 @@ def _rule_to_json(result: RuleResult, used: CompiledConfig) -> dict[str, Any]:
         "matched": result.is_matched,
         "why": result.reason,
         "entries": [
-            {
-                "kind": entry.kind,
-                "key": entry.key,
-                "template": used.get_template(result.index, entry.kind, entry.key),
-                "rendered": entry.rendered,
-                "value": entry.value,
-                "problem": entry.problem,
-            }
+            msgspec.structs.asdict(entry)
+            | {"template": used.get_template(result.index, entry.kind, entry.key)}
             for entry in result.entries
         ],
     }
 
 
-def _events_to_json(notices: Iterable[Notice]) -> list[dict[str, str]]:
-    return [{"reason": notice.reason, "message": notice.message} for notice in notices]
+def _event_to_json(notice: Notice) -> dict[str, str]:
+    return {"reason": notice.reason, "message": notice.message}

@@ -29,7 +29,6 @@ from tests.doctor_cases import (
     make_pod,
     make_remote_clock,
     make_snapshot,
-    run_check,
 )
 from tests.kube_loopback import LoopbackServer, open_api
 
@@ -197,20 +196,6 @@ def told(talos: TalosCredentialReport, state: str = "wrong") -> str:
     """What the check makes of it."""
     return format_observations(
         "talos", make_snapshot(talos=CredentialProbe(report=talos, clock=make_remote_clock())), state
-    )
-
-
-async def test_a_good_credential_is_answered(
-    fleet: MachineFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    talos = await looked(monkeypatch, fleet.write_talosconfig(tmp_path / "config"), FIRST, WORKER)
-    assert (talos.problem, talos.roles) == ("", ("os:reader",))
-    assert [machine.name for machine in talos.machines] == ["doctor-cp", "doctor-worker"]
-    assert (
-        run_check(
-            "talos", make_snapshot(talos=CredentialProbe(report=talos, clock=make_remote_clock()))
-        ).state
-        == "ok"
     )
 
 

@@ -37,7 +37,6 @@ from services.ipam.core.pages import (
     Page,
     UnreadablePage,
     decode_page,
-    page_name,
     page_range_of,
 )
 from services.ipam.core.pool_usage import measure_usage
@@ -110,7 +109,6 @@ def build_ipam_status(
     """Return the status at one moment. `quarantine` is ipam's quarantine period."""
     pages = read_pages(stored.after)
     unreadable = [page for page in map(decode_page, stored.after) if isinstance(page, UnreadablePage)]
-    names = sorted([*(page_name(page.range) for page in pages), *(page.name for page in unreadable)])
     foreign = {node.uid for node in nodes if why_not_owned(ownership, node)}
     claims = {claim.block: claim for page in pages for claim in page.claims.values()}
     present = {node.uid for node in nodes}
@@ -126,7 +124,7 @@ def build_ipam_status(
     rests = {claim.block for claim in resting}
     return IpamStatus(
         at=at,
-        claim_pages=tuple(names),
+        claim_pages=tuple(sorted(page.name for page in stored.after)),
         claims=len(claims),
         nodes=NodeCounts(
             count=len(nodes),
@@ -134,21 +132,21 @@ def build_ipam_status(
         ),
         pools=tuple(_count_pools(pools, {*(claims.keys() - rests), *carried}, rests)),
         pod_cidrs=held,
-        quarantined=tuple(
-            sorted(_list_quarantined(resting, quarantine), key=lambda one: (one.until, one.block))
-        ),
-        conflicts=find_conflicts(held, orphans, unreadable, took_over=bool(names)),
+        quarantined=_list_quarantined(resting, quarantine),
+        conflicts=find_conflicts(held, orphans, unreadable, took_over=bool(stored.after)),
     )
 
 
-def _list_quarantined(claims: Iterable[Claim], rest: timedelta) -> Iterator[QuarantinedBlock]:
+def _list_quarantined(claims: Iterable[Claim], rest: timedelta) -> tuple[QuarantinedBlock, ...]:
     latest = datetime.max.replace(tzinfo=UTC) - rest
-    for claim in claims:
-        if claim.gone_since is not None:
-            until = min(claim.gone_since, latest) + rest
-            yield QuarantinedBlock(
-                block=claim.block, node=claim.node, uid=claim.uid, since=claim.gone_since, until=until
-            )
+    found = [
+        QuarantinedBlock(
+            block=claim.block, node=claim.node, uid=claim.uid, since=since, until=min(since, latest) + rest
+        )
+        for claim in claims
+        if (since := claim.gone_since) is not None
+    ]
+    return tuple(sorted(found, key=lambda one: (one.until, one.block)))
 
 
 def _count_pools(

@@ -93,9 +93,8 @@ def test_the_words_have_each_fix_and_can_be_read_in_a_pipe():
     assert text.endswith("\n15 ok, 1 wrong, 0 unknown\n")
 
 
-def test_json_has_every_check_in_the_order_of_importance():
+def test_json_has_the_findings_of_every_check():
     document = json.loads(msgspec.json.encode(diagnose(make_snapshot(config=FLAW))))
-    assert [check["name"] for check in document["checks"]] == list(CHECK_NAMES)
     assert (document["namespace"], document["release"]) == ("kube-system", PREFIX)
     assert set(document["checks"][1]["findings"][0]) == {"state", "seen", "fix", "commands"}
 
@@ -244,12 +243,8 @@ def test_a_profile_is_read_for_what_it_is(profile: str):
     assert here.lease == ("kube-system", "cloud-controller-manager-talos")
     assert not here.is_helm_release
     assert here.is_all_in_one is not has_nats
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_what_is_applied_again_is_the_file_of_the_profile(profile: str):
     file = f"deploy/k8s/manifests/cloud-controller-manager{profile}.yml"
-    assert file in installed(profile).reapply_command
+    assert file in here.reapply_command
 
 
 @pytest.mark.parametrize("profile", PROFILES)
