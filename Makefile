@@ -59,7 +59,7 @@ demo: $(if $(findstring --real,$(ARGS)),testbed,$(DEMO_ENV)) ## simulated Talos 
 	@$(BIN)/talos-ccm demo $(ARGS)
 
 PYTEST := $(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
-LEFT_OUT = tests/deploy tests/observe tests/real_talos
+LEFT_OUT = tests/browser tests/deploy tests/observe tests/real_talos
 # In a fresh checkout, one process compiles the sources and reads hypothesis' constants; otherwise each worker would.
 COLLECTED := .hypothesis/constants
 
@@ -67,7 +67,7 @@ $(COLLECTED): | $(STAMP)
 	-@$(BIN)/pytest --collect-only --quiet >/dev/null  # the tests report its errors
 
 # Types and walls are checked while tests wait for their servers. Their output comes after that of the tests.
-test: testbed lint ## lint, types, walls, all tests but those of test-deploy, test-observe and test-real-talos
+test: testbed lint ## lint, types, walls, all tests but those of test-browser, -deploy, -observe and -real-talos
 	@$(BIN)/python -m libs.testbed.control_plane.build
 	@checked=$$(mktemp); $(MAKE) --no-print-directory --keep-going imports types >$$checked 2>&1 & checks=$$!; \
 	trap 'kill $$checks 2>/dev/null; rm -f $$checked' EXIT; \
@@ -76,9 +76,10 @@ test: testbed lint ## lint, types, walls, all tests but those of test-deploy, te
 	wait $$checks; types=$$?; cat $$checked; exit $$((tests ? tests : types))
 
 # The alerts wait for their timers most of the time, and the other tests fill that time.
-test-all: testbed ## test, test-deploy, test-observe and test-real-talos at once, as CI runs them
+test-all: testbed ## test, test-browser, test-deploy, test-observe and test-real-talos at once, as CI runs them
 	@$(BIN)/python -m libs.testbed.control_plane.build --talos-front >/dev/null
 	@$(BIN)/python -m libs.testbed.prometheus >/dev/null
+	@$(BIN)/python -m libs.testbed.browser
 	@$(MAKE) --no-print-directory test LEFT_OUT=
 
 test-fast: env $(COLLECTED) ## tests that need no real server, with fewer examples; no lint, no types

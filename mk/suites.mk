@@ -5,6 +5,11 @@ test-deploy: testbed ## the chart: lint, schemas of every Kubernetes, rights, a 
 	@$(BIN)/python -m libs.testbed.control_plane.build
 	@$(BIN)/pytest -q --numprocesses=auto --dist=loadfile --no-loadscope-reorder tests/deploy $(ARGS)
 
+.PHONY: test-browser
+test-browser: testbed ## the page of the live console in a real Chromium, which is Debian's or CHROMIUM=/path
+	@$(BIN)/python -m libs.testbed.browser
+	@$(BIN)/pytest -q --numprocesses=auto --dist=loadfile --no-loadscope-reorder tests/browser $(ARGS)
+
 .PHONY: test-observe
 test-observe: testbed ## alerts and dashboards by a real Prometheus, which is Debian's or PROMETHEUS=/path
 	@$(BIN)/python -m libs.testbed.prometheus >/dev/null

@@ -64,7 +64,7 @@ class ConsoleClient:
 @asynccontextmanager
 async def run_console(bus: Bus, **settings: Any) -> AsyncIterator[ConsoleClient]:
     """A console on this bus, once it listens."""
-    service = ConsoleService(make_dependencies(bus), ConsoleSettings(port=0, **settings))
+    service = ConsoleService(make_dependencies(bus), ConsoleSettings(**({"port": 0} | settings)))
     timeout = aiohttp.ClientTimeout(total=20)
     async with (
         run_during(service.run()),

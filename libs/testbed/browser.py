@@ -76,9 +76,12 @@ class Page:
         return answer["result"].get("value")
 
     async def wait_for(self, expression: str, seconds: float = 20.0) -> Any:
-        """Return the value of an expression once it is true. Raises TimeoutError with the last value."""
+        """Return the value of an expression once it is true. Raises TimeoutError with the last value.
+
+        An element counts as true. Its value is an empty dict.
+        """
         until = time.monotonic() + seconds
-        while not (value := await self.evaluate(expression)):
+        while (value := await self.evaluate(expression)) in (None, False, 0, ""):
             if time.monotonic() > until:
                 text = await self.evaluate("document.body.innerText.slice(0, 2000)")
                 raise TimeoutError(f"{expression} is {value!r}; {self.errors}; the page: {text}")

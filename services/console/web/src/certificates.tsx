@@ -99,6 +99,7 @@ export function Certificates() {
         rows={rows}
         columns={COLUMNS}
         keyOf={(row) => row.name}
+        filter={`${state} ${search}`}
         sort={query.get("sort") ?? ""}
         onSort={(sort) => setQuery({ sort })}
         tone={(row) => (row.state === "denied" || row.state === "failed" ? "stuck" : "")}

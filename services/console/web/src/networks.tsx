@@ -117,7 +117,7 @@ function NetworkCard({ network }: { network: Network }) {
         most={total}
         note={`${format.count(network.blocks.length)} of ${format.count(total)} belong to Nodes`}
       />
-      <div class="blocks" role="img" aria-label={`Map of ${network.text}: ${network.blocks.length} of ${total} blocks belong to Nodes`}>
+      <div class="blocks" role="group" aria-label={`Map of ${network.text}: ${network.blocks.length} of ${total} blocks belong to Nodes`}>
         {Array.from({ length: cells }, (_, cell) => {
           const own = filled.get(cell);
           if (!own) return <span key={cell} />;

@@ -155,6 +155,7 @@ export function Nodes() {
         rows={shown}
         columns={columns}
         keyOf={(row) => row.name}
+        filter={`${state} ${search}`}
         sort={query.get("sort") ?? ""}
         onSort={(sort) => setQuery({ sort })}
         onOpen={(row) => (location.hash = nodeHref(row.name))}

@@ -119,7 +119,7 @@ function statusOf(name: string): ServiceStatus {
 function Picture() {
   const at = new Map(PLACES.map((place) => [place.name, place]));
   return (
-    <svg class="picture" viewBox="-4 2 1052 292" aria-hidden="true">
+    <svg class="picture" viewBox="-4 2 1052 292" role="group" aria-label="Services and the messages between them">
       {EDGES.map((edge) => (
         <EdgeLine key={edge.from + edge.to} edge={edge} from={at.get(edge.from)!} to={at.get(edge.to)!} />
       ))}
@@ -154,9 +154,10 @@ function EdgeLine({ edge, from, to }: { edge: Edge; from: Place; to: Place }) {
 }
 
 function PlaceBox({ place, status }: { place: Place; status: ServiceStatus }) {
+  const label = `${place.title ?? place.name}, ${status.health}: ${status.text}`;
   const box = (
-    <g class={`place ${status.health}`} transform={`translate(${place.x} ${place.y})`}>
-      <title>{`${place.title ?? place.name}: ${status.text}`}</title>
+    <g class={`place ${status.health}`} transform={`translate(${place.x} ${place.y})`} role="img" aria-label={label}>
+      <title>{label}</title>
       <rect class="box" width={WIDTH} height={HEIGHT} rx="10" />
       <circle class="light" cx="18" cy="21" r="5" />
       <text class="place-name" x="32" y="26">
@@ -168,7 +169,7 @@ function PlaceBox({ place, status }: { place: Place; status: ServiceStatus }) {
     </g>
   );
   return place.href ? (
-    <a href={place.href} tabIndex={-1}>
+    <a href={place.href} aria-label={label}>
       {box}
     </a>
   ) : (
@@ -186,7 +187,7 @@ function shorten(status: ServiceStatus): string {
   return text.length > 25 ? `${text.slice(0, 24)}…` : text;
 }
 
-/** The same as the picture: for screen readers, and shown on a phone. */
+/** The same as the picture, on a phone. */
 function ServiceList() {
   return (
     <ul class="services">

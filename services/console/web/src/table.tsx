@@ -23,6 +23,7 @@ interface Props<T> {
   rows: T[];
   columns: Column<T>[];
   keyOf: (row: T) => string;
+  filter: string; // the rows begin at the top when it changes
   sort: string; // key of a column, with "-" for the opposite order; "" = as given
   onSort: (sort: string) => void;
   onOpen?: (row: T) => void;
@@ -47,6 +48,7 @@ export function Table<T>(props: Props<T>) {
     estimateSize: () => height,
     overscan: 8,
   });
+  useLayoutEffect(() => void (scroller.current!.scrollTop = 0), [props.filter, props.sort]);
   const grid = { gridTemplateColumns: columns.map((column) => column.width).join(" ") };
   const activeIndex = Math.max(0, ordered.findIndex((row) => keyOf(row) === active));
 
@@ -114,7 +116,7 @@ export function Table<T>(props: Props<T>) {
                 }}
               >
                 {columns.map((column) => (
-                  <div role="cell" class={`cell ${column.key} ${column.narrow ? "narrow" : ""}`}>
+                  <div role="cell" class={`cell at-${column.key} ${column.narrow ? "narrow" : ""}`}>
                     {column.cell(row)}
                   </div>
                 ))}

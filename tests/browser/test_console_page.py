@@ -1,0 +1,261 @@
+"""The page of the console in a real Chromium, with thousands of Nodes: what it shows, and how it behaves."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import pytest
+
+from libs.common.bus.memory.bus import MemoryBus, MemoryServer
+from libs.testbed.browser import Browser, Page
+from tests.bus_actors import run_during, wait_until
+from tests.console_actors import ConsoleClient, run_console
+from tests.console_fleet import ConsoleFleet
+
+pytestmark = pytest.mark.real_servers
+
+COUNT = 5000
+VIEWS = ("overview", "nodes", "node/stuck-hostile", "node/aws-0001", "certificates", "networks", "history")
+SIZES = {"desktop": (1360, 860), "phone": (390, 844)}
+# The names of all rows that the table shows, top to bottom, while it is scrolled.
+READ_TABLE = """(async () => {
+  const body = document.querySelector(".table-body"), seen = new Set();
+  for (let top = 0; ; top += body.clientHeight * 0.9) {
+    body.scrollTop = top;
+    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+    for (const name of document.querySelectorAll(".row a.name")) seen.add(name.textContent);
+    if (top > body.scrollHeight) return [...seen];
+  }
+})()"""
+LONGEST_FRAME = """(async () => {
+  const body = document.querySelector(".table-body");
+  let last = 0, longest = 0;
+  for (let frame = 0; frame < 90; frame++) {
+    const now = await new Promise((done) => requestAnimationFrame(done));
+    if (frame > 2) longest = Math.max(longest, now - last);
+    last = now;
+    body.scrollTop += 700;
+  }
+  return longest;
+})()"""
+FIRST_ROW = """document.querySelector('.row') ? performance.now() : 0"""
+
+
+class Opened(NamedTuple):
+    """A console with a fleet, and a browser."""
+
+    fleet: ConsoleFleet
+    console: ConsoleClient
+    browser: Browser
+
+    async def open(self, page: Page, view: str, size: str = "desktop", colours: str = "light") -> None:
+        """Open a view, with data."""
+        await page.resize(*SIZES[size])
+        await page.set_colours(colours)
+        await page.open(f"{self.console.url}/#/{view}")
+        await page.wait_for("document.querySelector('h1') && !/Waiting for/.test(document.body.innerText)")
+
+
+@pytest.fixture(scope="module")
+async def opened() -> AsyncIterator[Opened]:
+    async with AsyncExitStack() as stack:
+        browser = await stack.enter_async_context(Browser.start())
+        bus = MemoryBus(MemoryServer())
+        fleet = ConsoleFleet(bus)
+        await fleet.start()
+        console = await stack.enter_async_context(run_console(bus))
+        await fleet.fill(COUNT)
+        await wait_until(lambda: _has_all(console), "the console has all Nodes")
+        await stack.enter_async_context(keep_leading(fleet))
+        yield Opened(fleet, console, browser)
+
+
+async def _has_all(console: ConsoleClient) -> bool:
+    return len(await console.read_rows()) == COUNT + 3
+
+
+@asynccontextmanager
+async def keep_leading(fleet: ConsoleFleet) -> AsyncIterator[None]:
+    """A leader whose heartbeat goes on during the block."""
+
+    async def beat() -> None:
+        while True:
+            await fleet.publish_leading()
+            await asyncio.sleep(1)
+
+    async with run_during(beat()):
+        yield
+
+
+@pytest.fixture
+async def page(opened: Opened) -> AsyncIterator[Page]:
+    async with opened.browser.open_page() as page:
+        yield page
+        assert page.errors == []
+
+
+async def try_thrice(measure: Callable[[], Awaitable[float]], limit: float) -> None:
+    """One of three measurements must keep the limit: other processes of this machine may disturb one."""
+    measured: list[float] = []
+    while len(measured) < 3 and (not measured or measured[-1] > limit):
+        measured.append(await measure())
+    assert min(measured) <= limit, measured
+
+
+async def test_the_table_shows_every_node_and_stuck_ones_first(opened: Opened, page: Page):
+    await opened.open(page, "nodes?q=zone-3")
+    names = await page.evaluate(READ_TABLE)
+    rows = await opened.console.read_rows()
+    assert set(names) == {name for name, row in rows.items() if row["zone"] == "zone-3"}
+    await opened.open(page, "nodes")
+    rowcount = await page.evaluate("document.querySelector('[role=table]').getAttribute('aria-rowcount')")
+    assert int(rowcount) == COUNT + 4
+    shown = await page.evaluate(
+        "[...document.querySelectorAll('.row a.name')].map((each) => each.textContent)"
+    )
+    assert shown[:3] == ["stuck-silent", "stuck-hostile", "stuck-write"]
+    assert len(shown) < 100, "only the visible rows are in the document"
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+async def test_axe_reports_nothing_serious(opened: Opened, page: Page, size: str, colours: str):
+    axe = (files("axe_core_python") / "axe.min.js").read_text()
+    serious = {}
+    for view in VIEWS:
+        await opened.open(page, view, size, colours)
+        if view.startswith("node/"):
+            await page.wait_for("document.querySelector('.waterfall')")
+        await page.evaluate(f"{axe}; 0")
+        found: Any = await page.evaluate("axe.run().then((result) => result.violations)")
+        serious |= {
+            f"{view}: {each['id']}": [node["html"] for node in each["nodes"][:3]]
+            for each in found
+            if each["impact"] in ("serious", "critical")
+        }
+    assert serious == {}
+
+
+async def test_no_view_is_wider_than_a_phone(opened: Opened, page: Page):
+    for view in VIEWS:
+        await opened.open(page, view, "phone")
+        wide = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, view
+
+
+async def test_names_and_messages_are_text_and_never_markup(opened: Opened, page: Page):
+    for view in VIEWS:
+        await opened.open(page, view)
+        if view == "node/stuck-hostile":
+            await page.wait_for("document.body.innerText.includes('<img src=x onerror')")
+        assert (
+            await page.evaluate("document.querySelectorAll('main img, main script, main iframe').length") == 0
+        )
+        assert await page.evaluate("document.title") == "Talos CCM console"
+
+
+async def test_search_filter_and_sort_are_in_the_address(opened: Opened, page: Page):
+    await opened.open(page, "nodes?q=metal+zone-3&sort=name")
+    await page.wait_for("/^[0-9,]+ of 5,003 Nodes$/.test(document.querySelector('.summary').innerText)")
+    names = await page.evaluate(
+        "[...document.querySelectorAll('.row a.name')].map((each) => each.textContent)"
+    )
+    assert names == sorted(names)
+    assert all(name.startswith("metal-") for name in names)
+    await page.evaluate(
+        "[...document.querySelectorAll('.chip')].find((each) => /Stuck/.test(each.innerText)).click()"
+    )
+    await page.wait_for("document.body.innerText.includes('No Node matches')")
+    assert await page.evaluate("location.hash") == "#/nodes?q=metal+zone-3&sort=name&state=stuck"
+
+
+async def test_a_stuck_node_shows_its_cause_its_fix_and_its_hops(opened: Opened, page: Page):
+    await opened.open(page, "node/stuck-silent")
+    text = await page.wait_for("document.querySelector('.finding') && document.body.innerText")
+    assert "Its machine does not answer the Talos API: connect: no answer within 5 s." in text
+    assert "talosctl -n 10.0.36.3 version" in text
+    assert "attempt 7" in text
+    assert "talos-ccm explain node stuck-silent" in text
+
+
+async def test_rows_can_be_reached_and_opened_with_the_keyboard(opened: Opened, page: Page):
+    await opened.open(page, "nodes?sort=name")
+    await page.evaluate("document.querySelector('.row[tabindex=\"0\"]').focus()")
+    for index in range(1, 4):
+        await page.press("ArrowDown")
+        await page.wait_for(f"document.activeElement.dataset.index === '{index}'")
+    name = await page.evaluate("document.activeElement.querySelector('.name').textContent")
+    await page.press("Enter")
+    await page.wait_for(f"location.hash === '#/node/{name}'")
+
+
+async def test_no_row_moves_under_the_pointer_and_pause_keeps_the_table(opened: Opened, page: Page):
+    await opened.open(page, "nodes")
+    first = await page.evaluate("document.querySelector('.row a.name').textContent")
+    await page.move_pointer(600, 500)
+    await opened.fleet.block(9100, "stuck-later", "403", age=5)
+    await page.wait_for("/of 5,004 Nodes/.test(document.querySelector('.summary').innerText)")
+    assert await page.evaluate("document.querySelector('.row a.name').textContent") == first
+    await page.move_pointer(600, 20)
+    await page.wait_for("document.querySelector('.row a.name').textContent === 'stuck-later'")
+    await page.evaluate(
+        "[...document.querySelectorAll('button')].find((each) => each.innerText === 'Pause').click()"
+    )
+    node = opened.fleet.make(9100, "stuck-later", 600, ready=False)
+    await opened.fleet.publish_node_gone(node)
+    await page.wait_for("document.querySelector('.chip').innerText.includes('5,003')")
+    assert "5,004" in await page.evaluate("document.querySelector('.summary').innerText")
+    assert await page.evaluate("document.querySelector('.row a.name').textContent") == "stuck-later"
+
+
+async def test_with_5000_nodes_the_page_is_quick(opened: Opened, page: Page):
+    async def measure_paint() -> float:
+        await opened.open(page, "history")
+        await opened.open(page, "nodes")
+        await page.call("Page.reload")
+        await page.wait_for(FIRST_ROW)
+        paint: float = await page.evaluate(
+            "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 9999"
+        )
+        return paint
+
+    async def measure_change() -> float:
+        number = int(time.time() * 1000) % 100_000
+        begun = time.monotonic()
+        await opened.fleet.block(9200, f"stuck-{number}", "403", age=2)
+        await page.wait_for(f"document.querySelector('.row a.name').textContent === 'stuck-{number}'")
+        took = time.monotonic() - begun
+        await opened.fleet.publish_node_gone(opened.fleet.make(9200, f"stuck-{number}", 600, ready=False))
+        return took
+
+    async def measure_scrolling() -> float:
+        longest: float = await page.evaluate(LONGEST_FRAME)
+        return longest
+
+    await try_thrice(measure_paint, 1000)
+    await try_thrice(measure_change, 1.0)
+    await try_thrice(measure_scrolling, 100)
+
+
+async def test_a_restarted_console_and_stale_data_need_no_reload(opened: Opened):
+    bus = MemoryBus(MemoryServer())
+    fleet = ConsoleFleet(bus)
+    await fleet.start()
+    await fleet.join(1)
+    async with opened.browser.open_page() as page:
+        async with run_console(bus) as console:
+            port = int(console.url.rpartition(":")[2])
+            await page.resize(1360, 860)
+            await page.open(f"{console.url}/#/nodes")
+            await page.wait_for("document.querySelector('.row')")
+            await page.evaluate("window.isSamePage = true")
+        await page.wait_for("document.querySelector('.banner')?.innerText.includes('does not answer')")
+        assert await page.evaluate("document.querySelectorAll('.row').length") == 1, "the last state stays"
+        await fleet.join(2)
+        async with run_console(bus, port=port):
+            await page.wait_for("document.querySelectorAll('.row').length === 2")
+            await page.wait_for("!document.querySelector('.banner')")
+        assert await page.evaluate("window.isSamePage")

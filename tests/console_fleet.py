@@ -1,0 +1,178 @@
+"""A flow with thousands of Nodes in memory, as the services would publish it, for the page of the console."""
+
+from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
+
+from libs.common.bus.protocol import Bus
+from libs.common.contract.events import (
+    CsrObserved,
+    Decided,
+    Leading,
+    NodeEnriched,
+    NodeObserved,
+    NodeUnreachable,
+    ObservationOrder,
+)
+from libs.common.contract.machine import MachineFault
+from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
+from libs.common.contract.signing_request import SigningRequestCondition, SigningRequestStatus
+from tests.builders import (
+    UNINITIALIZED,
+    make_cluster_networks,
+    make_dead_letter,
+    make_facts,
+    make_node,
+    make_request,
+)
+from tests.service_flow import ServiceFlow
+
+READY = NodeCondition(type="Ready", status="True", last_transition_time="2026-03-01T12:00:00Z")
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+PLATFORMS = ("hcloud", "aws", "metal", "openstack", "azure")
+
+
+class ConsoleFleet(ServiceFlow):
+    """Publishes Nodes, facts, decisions and requests with the present time."""
+
+    def __init__(self, bus: Bus) -> None:
+        super().__init__(bus)
+        self._version = 100
+
+    async def publish_leading(self) -> None:
+        """A leader that stays: its heartbeat is one in time only at its publication."""
+        await self.publish(Leading(stream_id=self.stream_id, epoch=1, holder="watcher-7d9f_1"))
+
+    async def observe(self, node: Node) -> int:
+        """The Node as it is now."""
+        self._version += 1
+        order = ObservationOrder(epoch=1, resource_version=self._version)
+        event = NodeObserved(stream_id=self.stream_id, order=order, node=node, observed_at=_now())
+        return await self.publish(event)
+
+    async def join(self, number: int, *, ready: bool = True, age: float = 3600.0) -> str:
+        """Let a Node join, with its facts, decision and certificate; return its name."""
+        name = f"{PLATFORMS[number % 5]}-{number:04}"
+        node = self.make(number, name, age, ready=ready)
+        sequence = await self.observe(node)
+        platform, zone = PLATFORMS[number % 5], f"zone-{number % 7}"
+        facts = make_facts(platform=platform, node_name=name, zone=zone, queried_at=_now())
+        enriched = NodeEnriched(
+            stream_id=self.stream_id,
+            observed_sequence=sequence,
+            node=node,
+            facts=facts,
+            verified_by="nodename",
+            observed_at=_now(),
+            enriched_at=_now(),
+        )
+        await self.publish(enriched)
+        await self.decide(name, "initialized", f"{platform} machine at 10.0.0.5, recognised by nodename")
+        await self.request(name, issued=True)
+        return name
+
+    def make(self, number: int, name: str, age: float, *, ready: bool) -> Node:
+        """A Node with the fields that the page shows."""
+        address = f"10.{number // 62500}.{number // 250 % 250}.{number % 250}"
+        labels = {
+            "topology.kubernetes.io/zone": f"zone-{number % 7}",
+            "node.kubernetes.io/instance-type": "cx32",
+        }
+        node = make_node(
+            name,
+            uid=f"uid-{number}",
+            ip=address,
+            labels=labels,
+            taints=() if ready else (UNINITIALIZED,),
+            provider_id=f"talos://metal/{address}" if ready else "",
+            pod_cidrs=(f"10.244.{number}.0/24",) if number < 256 else (),
+            addresses=(NodeAddress(type="InternalIP", address=address),),
+            conditions=(READY,),
+        )
+        return _created(node, age)
+
+    async def block(self, number: int, name: str, message: str, age: float = 600.0) -> None:
+        """Let a Node be stuck with that message."""
+        blocked = NodeCondition(
+            type=BLOCKED_CONDITION, status="True", reason="NodeWriteFailed", message=message
+        )
+        node = self.make(number, name, age, ready=False)
+        conditions = (READY, blocked)
+        await self.observe(_with_conditions(node, conditions))
+        await self.decide(name, "blocked", message)
+
+    async def silence(self, number: int, name: str) -> None:
+        """Let the machine of a Node be silent."""
+        fault = MachineFault(
+            kind="timeout", step="connect", endpoint="10.0.0.1:50000", message="no answer within 5 s"
+        )
+        node = self.make(number, name, 300, ready=False)
+        sequence = await self.observe(node)
+        await self.publish(
+            NodeUnreachable(
+                stream_id=self.stream_id,
+                observed_sequence=sequence,
+                node=node,
+                fault=fault,
+                attempt=7,
+                retry_at=_now() + timedelta(seconds=30),
+                observed_at=_now(),
+                enriched_at=_now(),
+            )
+        )
+
+    async def decide(
+        self, name: str, outcome: str, reason: str, *, service: str = "labeler", kind: str = "node"
+    ) -> None:
+        """A decision of a service."""
+        changes = ("label topology.kubernetes.io/zone=zone-1",) if outcome == "initialized" else ()
+        await self.publish(
+            Decided(
+                service=service,
+                kind=kind,
+                name=name,
+                outcome=outcome,
+                reason=reason,
+                decided_at=_now(),
+                changes=changes,
+            )
+        )
+
+    async def request(self, node: str, *, issued: bool = False, denied: str = "") -> None:
+        """A request for a certificate, and its decision."""
+        conditions = (SigningRequestCondition(type="Denied", message=denied),) if denied else ()
+        request = make_request(f"csr-{node}", uid=f"csr-{node}", node=node, created=_now())
+        request = replace(request, status=SigningRequestStatus(conditions=conditions, issued=issued))
+        self._version += 1
+        order = ObservationOrder(epoch=1, resource_version=self._version)
+        await self.publish(
+            CsrObserved(stream_id=self.stream_id, order=order, request=request, observed_at=_now())
+        )
+        if denied:
+            await self.decide(f"csr-{node}", "denied", denied, service="csr", kind="csr")
+
+    async def fill(self, count: int) -> None:
+        """A cluster of that many Nodes, of which some are in trouble."""
+        await self.publish(make_cluster_networks(stream_id=self.stream_id))
+        for number in range(count):
+            await self.join(number, age=7200 - number)
+        await self.block(9001, "stuck-write", "writing the Node: 403 Forbidden: nodes is forbidden")
+        await self.block(9002, "stuck-hostile", HOSTILE)
+        await self.silence(9003, "stuck-silent")
+        await self.request(
+            "hcloud-0000", denied=f"requests 10.9.9.9, which the machine does not have {HOSTILE}"
+        )
+        await self.publish(make_dead_letter("aws-0001", reason=f"KeyError {HOSTILE}"))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _created(node: Node, age: float) -> Node:
+    created = _now() - timedelta(seconds=age)
+    return replace(node, metadata=replace(node.metadata, creation_timestamp=created))
+
+
+def _with_conditions(node: Node, conditions: tuple[NodeCondition, ...]) -> Node:
+    return replace(node, status=replace(node.status, conditions=conditions))
