@@ -124,7 +124,7 @@ def build_ipam_status(
     rests = {claim.block for claim in resting}
     return IpamStatus(
         at=at,
-        claim_pages=tuple(sorted(page.name for page in stored.after)),
+        claim_pages=tuple(sorted(page.metadata.name for page in stored.after)),
         claims=len(claims),
         nodes=NodeCounts(
             count=len(nodes),
