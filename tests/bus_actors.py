@@ -93,14 +93,16 @@ async def wait_until(
 ) -> None:
     """Poll until the condition holds; AssertionError at the deadline, which is generous for busy machines.
 
-    An awaitable condition queries a server or a process: it is polled less often the longer it takes.
+    A condition that takes long, such as one that reads a log, is polled less often. So is an awaitable one,
+    which queries a server or a process, the longer it is waited for.
     """
     clock = asyncio.get_running_loop().time
     began = clock()
     while True:
-        answer, asked, pause = condition(), clock(), _POLL_SECONDS
+        started, answer = clock(), condition()
+        pause = max(_POLL_SECONDS, min(20 * (clock() - started), 0.2))
         if inspect.isawaitable(answer):
-            answer = await answer
+            asked, answer = clock(), await answer
             pause = max(pause, min((asked - began) / 20, 0.2), min(clock() - asked, 1.0))
         if answer:
             return

@@ -7,29 +7,34 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-# The files that take longest, as last measured. Other files follow suite by suite. The files of tests/unit
-# come last: they only compute.
+# The files that take longest, as last measured, each with all that is run together with it. Other files
+# follow suite by suite. The files of tests/unit come last: they only compute.
 _LONGEST: Final = (
-    "integration/test_bench",
-    "integration/test_lifecycle_kubernetes",
-    "integration/test_cloud_schedules",
     "observe/test_alerts_fire",
     "observe/test_alerts_fire_of_the_flow",
-    "integration/hostile/test_hostile_machine",
-    "integration/test_demo",
+    "integration/test_lifecycle_kubernetes",
     "integration/test_kube_reflector",
+    "integration/test_migration",
+    "integration/test_bench",
+    "integration/test_cloud_schedules",
+    "contract/test_kube_watch",
     "integration/test_chaos_run",
     "integration/test_nats_cluster",
-    "integration/test_migration",
-    "integration/test_csr_hostile",
-    "integration/test_installation",
+    "integration/test_demo",
     "integration/test_ownership",
+    "deploy/test_chart_install",
+    "deploy/test_talos_patches",
+    "contract/test_bus_conformance",
+    "flow/test_balancer_flow",
     "integration/test_stuck_nodes",
     "integration/test_balancer_conformance",
-    "integration/test_telemetry_run",
-    "integration/test_process",
-    "integration/test_main_job",
-    "integration/test_health_flood",
+    "integration/hostile/test_hostile_machine",
+    "flow/test_watcher_publishing",
+    "observe/test_dashboards",
+    "flow/test_ipam_flow",
+    "flow/test_watcher_flow",
+    "flow/test_metadata_rules",
+    "deploy/test_permissions",
     "integration/hostile/test_hostile_service",
 )
 _SUITES: Final = (
