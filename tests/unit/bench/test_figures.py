@@ -3,9 +3,9 @@
 import importlib
 import inspect
 import math
+import re
 import struct
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -38,11 +38,7 @@ from tests.bench.joins import (
 )
 from tests.bench.metrics import read_message_counts
 from tests.bench.options import BenchOptions, Mode, Scenario
-from tests.bench.results import (
-    BenchResults,
-    HostInfo,
-)
-from tests.bench.run_bench import plan_runs
+from tests.bench.run_bench import find_first_join_problem, plan_runs
 
 PAGE = """\
 # TYPE talosccm_event_loop_lag_seconds histogram
@@ -214,14 +210,6 @@ def test_the_counted_followers_exist_and_apply_one_message_at_a_time():
 # ---- runs
 
 
-HOST = HostInfo(processor="P", cores=2, memory_gb=8, python="3.11", kubernetes="v1", load_before=0.1)
-WANTED = BenchOptions()
-
-
-def results(*runs: BenchRun, host: HostInfo = HOST, wanted: BenchOptions = WANTED) -> BenchResults:
-    return BenchResults(begun_at=datetime(2026, 1, 2, tzinfo=UTC), host=host, wanted=wanted, runs=runs)
-
-
 def test_modes_alternate_within_a_scenario_and_every_second_round_is_reversed():
     wanted = BenchOptions(scenarios=("burst",), modes=("separate", "all-in-one-memory"), runs=2)
     assert [(mode, number) for _, mode, number in plan_runs(wanted)] == [
@@ -230,3 +218,21 @@ def test_modes_alternate_within_a_scenario_and_every_second_round_is_reversed():
         ("all-in-one-memory", 2),
         ("separate", 2),
     ]
+
+
+@pytest.mark.parametrize(
+    ("untainted", "steps", "problem"),
+    [
+        (2.0, {"approved": 2.0, "issued": 3.0}, ""),
+        (0.0, {"approved": 2.0, "issued": 3.0}, r"left the taint on .*controller cloud-node"),
+        (2.0, {}, r"not approved and not issued .*controller node-csr-approval"),
+        (2.0, {"denied": 2.0}, r"denied and not issued"),
+        (2.0, {"approved": 2.0}, r"approved and not issued"),
+    ],
+)
+def test_a_program_that_does_not_serve_the_first_node_is_told_which_controller_it_lacks(
+    untainted: float, steps: dict[str, float], problem: str
+):
+    node = msgspec.structs.replace(joined("a", 0.0, 1.0, untainted), request=asked("a", 1.0, **steps))
+    found = find_first_join_problem(node)
+    assert re.search(problem, found) if problem else not found
