@@ -54,12 +54,10 @@ class ExecKubelet:
         *,
         namespace: str,
         name: str,
-        labels: Mapping[str, str],
         container: str,
         env: Mapping[str, str],
-        ready: bool = True,
     ) -> None:
-        """Create a Pod on this node and report it as ready, or not."""
+        """Create a Pod on this node and report it as running."""
         path = f"/api/v1/namespaces/{namespace}/pods"
         spec = {
             "nodeName": self.node,
@@ -67,24 +65,10 @@ class ExecKubelet:
             "terminationGracePeriodSeconds": 0,
             "containers": [{"name": container, "image": "none"}],
         }
-        pod = {"metadata": {"name": name, "labels": dict(labels)}, "spec": spec}
+        pod = {"metadata": {"name": name}, "spec": spec}
         await admin.send("POST", path, body={"apiVersion": "v1", "kind": "Pod", **pod})
         self._containers.add(namespace, name, container, env)
-        word = "True" if ready else "False"
-        waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting"}}
-        running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
-        statuses = [
-            {
-                "name": container,
-                "ready": ready,
-                "restartCount": 0 if ready else 7,
-                "image": "none",
-                "imageID": "",
-                "state": running if ready else waiting,
-            }
-        ]
-        conditions = [{"type": "Ready", "status": word}, {"type": "PodScheduled", "status": "True"}]
-        status = {"phase": "Running", "conditions": conditions, "containerStatuses": statuses}
+        status = {"phase": "Running", "conditions": [{"type": "PodScheduled", "status": "True"}]}
         await admin.send("PATCH", f"{path}/{name}/status", body={"status": status}, content_type=STRATEGIC)
 
     async def delete_pod(self, admin: KubeletFleet, *, namespace: str, name: str) -> None:

@@ -6,13 +6,6 @@ from typing import Any
 
 import pytest
 
-from cli.cluster.pod_commands import build_label_selector
-from cli.cluster.query import ClusterQuery
-from cli.cluster.read_cluster import list_pods
-from cli.inside.flow_client import query_flow
-from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable
-from libs.common.contract.events import Leading
-from libs.common.contract.services import DURABLES
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, NotFound, ServerError, Unreachable
 from libs.common.kube.load_kube_config import load_kube_config
@@ -20,13 +13,9 @@ from libs.common.kube.pod_exec import exec_in_pod
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.exec_kubelet import ExecKubelet
 from libs.testbed.kubelets import KubeletFleet
-from libs.testbed.nats_server import NatsServer
-from tests.bus_actors import MAX_BYTES, make_event, wait_until
-from tests.integration.conftest import ConnectBus
+from tests.bus_actors import wait_until
 
 NAMESPACE = "exec-tests"
-CHART = {"app.kubernetes.io/name": "talos-cloud-controller-manager", "app.kubernetes.io/instance": "ccm"}
-WATCHER = CHART | {"app.kubernetes.io/component": "watcher"}
 ENV = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path.cwd())}
 
 
@@ -43,9 +32,7 @@ async def kubelet(control_plane: ControlPlane, kubelets: KubeletFleet) -> AsyncI
     await wait_until(has_account, "the controller manager has made the service account", 60)
     certificate, key = control_plane.issue_serving_certificate("exec-kubelet", ["127.0.0.1"])
     async with ExecKubelet.start("exec-kubelet", certificate, key, kubelets) as running:
-        await running.run_pod(
-            kubelets, namespace=NAMESPACE, name="shell", labels={}, container="shell", env=ENV
-        )
+        await running.run_pod(kubelets, namespace=NAMESPACE, name="shell", container="shell", env=ENV)
         yield running
         await running.delete_pod(kubelets, namespace=NAMESPACE, name="shell")
 
@@ -56,12 +43,6 @@ async def kube(control_plane: ControlPlane) -> AsyncIterator[KubeApi]:
     api = KubeApi(load_kube_config(control_plane.kubeconfig(), {}), user_agent="test-exec")
     yield api
     await api.close()
-
-
-async def flow(kube: KubeApi, *objects: FlowObject) -> FlowSnapshot | FlowUnavailable:
-    """Return the flow as a command gets it from the watcher's pod."""
-    pods = await list_pods(kube, NAMESPACE, build_label_selector(""))
-    return await query_flow(kube, ClusterQuery(namespace=NAMESPACE), pods, objects)
 
 
 async def test_a_command_runs_and_what_it_says_and_how_it_ends_comes_back(
@@ -139,56 +120,3 @@ async def grant(kubelets: KubeletFleet, user: str, rule: dict[str, Any]) -> None
     made = [("roles", {"metadata": {"name": user}, "rules": [rule]}), ("rolebindings", binding)]
     for plural, body in made:
         assert (await kubelets.request("POST", f"{rbac}/{plural}", body=body)).status == 201
-
-
-async def test_what_the_flow_is_like_is_asked_in_the_watchers_pod(
-    kube: KubeApi,
-    kubelets: KubeletFleet,
-    kubelet: ExecKubelet,
-    nats_server: NatsServer,
-    connect_bus: ConnectBus,
-):
-    watcher = await connect_bus("watcher")
-    await watcher.provision(DURABLES, max_bytes=MAX_BYTES)
-    await watcher.publish(Leading(stream_id=watcher.stream_id, epoch=3, holder="watcher-a"))
-    await watcher.publish(make_event("web-1"))
-    for name, ready in (("watcher-a", False), ("watcher-b", True)):
-        await kubelet.run_pod(
-            kubelets,
-            namespace=NAMESPACE,
-            name=name,
-            labels=WATCHER,
-            container="watcher",
-            env=ENV | {"NATS_URL": nats_server.url},
-            ready=ready,
-        )
-    found = await flow(kube, FlowObject("node", "web-1"))
-    assert isinstance(found, FlowSnapshot), found
-    assert found.leader
-    assert found.leader.holder == "watcher-a"
-    about = found.find_object("node", "web-1")
-    assert about
-    assert about.messages
-    assert kubelet.commands[-1] == ("python", "-m", "cli", "inside", "flow", "--object", "node/web-1")
-    await kubelet.delete_pod(kubelets, namespace=NAMESPACE, name="watcher-b")
-    unknown = await flow(kube)
-    assert isinstance(unknown, FlowUnavailable)
-    assert "no pod of watcher is ready" in unknown.reason
-    assert "watcher: CrashLoopBackOff" in unknown.reason
-    await kubelet.delete_pod(kubelets, namespace=NAMESPACE, name="watcher-a")
-
-
-async def test_without_a_pod_of_the_watcher_it_is_told_whether_all_is_in_one(
-    kube: KubeApi, kubelets: KubeletFleet, kubelet: ExecKubelet
-):
-    nothing = await flow(kube)
-    assert isinstance(nothing, FlowUnavailable)
-    assert "--namespace and --release" in nothing.reason
-    assert not nothing.is_all_in_one
-    await kubelet.run_pod(
-        kubelets, namespace=NAMESPACE, name="all", labels=CHART, container="ccm", env=ENV
-    )  # fmt: skip
-    unknown = await flow(kube)
-    assert isinstance(unknown, FlowUnavailable)
-    assert unknown.is_all_in_one
-    await kubelet.delete_pod(kubelets, namespace=NAMESPACE, name="all")
