@@ -9,7 +9,9 @@ from typing import Any, Final
 from rich.console import Console
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, CsrCondition, CsrStatus
+from cli.cluster.lease_state import LeaseState
 from cli.cluster.snapshot import ClusterSnapshot
+from cli.cluster.unavailable import AbsentObject
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, LastMessage, ObjectMessages, StreamSnapshot
 from cli.lines import Line, print_lines
@@ -41,8 +43,10 @@ def make_flow(name: str, *events: Event, unreadable: tuple[str, ...] = (), **str
 
 
 def make_evidence(node: Node, *, file: str = "", **known: Any) -> NodeEvidence:
-    """Return the evidence about a Node; parts of the snapshot may be given by their names."""
-    parts: dict[str, Any] = {"at": NOW, "nodes": (node,)}
+    """Return the evidence about a Node; parts of the snapshot have their names, and are empty by default."""
+    lease = LeaseState(holder="watcher-1", renewed_at=NOW)
+    parts: dict[str, Any] = {"at": NOW, "nodes": (node,), "lease": lease, "config": AbsentObject()}
+    parts |= dict.fromkeys(("events", "requests", "pods"), ())
     parts |= {name: known.pop(name) for name in [*known] if name in ClusterSnapshot.__struct_fields__}
     return NodeEvidence(
         node=node,
