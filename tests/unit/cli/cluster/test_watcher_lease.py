@@ -2,13 +2,11 @@
 
 import json
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 
-from cli.__main__ import main
 from cli.cluster.described_node import DescribedNode
 from cli.cluster.installation import get_lease_name
 from cli.cluster.kept_keys import ManagedNode, format_kept_key, report_kept_keys
@@ -21,9 +19,7 @@ from cli.explain.node.node_explanation import explain_node_evidence
 from cli.explain.node.output import node_explanation_to_json
 from cli.lines import format_json
 from cli.render.compiled_config import compile_config
-from cli.render.facts_file import encode_facts
 from cli.render.preview import preview_node
-from cli.status.cluster_status import build_status
 from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, Node, NodeCondition, Taint
 from libs.common.contract.services import (
     LIFECYCLE_LEASE,
@@ -39,7 +35,6 @@ from services.lifecycle.core.decide import DeletionPolicy
 from tests.builders import NOW, make_facts, make_node
 from tests.cli_snapshots import make_evidence, render_lines
 from tests.node_plans import change_metadata, compile_one_rule, plan_and_apply
-from tests.unit.cli.status.test_flow import WELL
 
 DEFAULT, MINE, FAR = ("kube-system", WATCHER_LEASE_NAME), ("talos", "mine"), ("talos", WATCHER_LEASE_NAME)
 
@@ -95,52 +90,39 @@ async def read(kube: FakeKube, **said: str) -> tuple[str, str]:
     return found.lease_name or "/".join(DEFAULT), found.holder
 
 
-async def test_the_lease_is_the_one_that_the_watchers_workload_is_told():
-    kube = FakeKube(RENAMED, held=(DEFAULT, MINE))
-    assert await read(kube) == ("talos/mine", "holder of mine")
-    assert set(kube.lists) == {
-        f"/apis/apps/v1/namespaces/ccm/{kind}" for kind in ("deployments", "daemonsets", "statefulsets")
-    }
+TWO: Final = (RENAMED, a_deployment("b"))
+NO_API: Final = NotFound("no such API", status=404)
+NO_RIGHT: Final = Forbidden("no right to list deployments", status=403)
 
 
-async def test_what_the_caller_says_wins_each_for_itself():
-    kube = FakeKube(RENAMED, held=(DEFAULT, MINE, FAR))
-    assert await read(kube, lease_name=WATCHER_LEASE_NAME) == (
-        f"talos/{WATCHER_LEASE_NAME}",
-        f"holder of {WATCHER_LEASE_NAME}",
-    )
-    kube.lists.clear()
-    assert await read(kube, lease_name=WATCHER_LEASE_NAME, lease_namespace="kube-system") == (
-        f"kube-system/{WATCHER_LEASE_NAME}",
-        f"holder of {WATCHER_LEASE_NAME}",
-    )
-    assert kube.lists == [], "nothing is left to be read"
+@pytest.mark.parametrize(
+    ("kube", "said", "place", "holder"),
+    [
+        (FakeKube(RENAMED, held=(DEFAULT, MINE)), {}, "talos/mine", "holder of mine"),
+        (FakeKube(RENAMED, held=(DEFAULT,)), {}, "talos/mine", ""),
+        (FakeKube(RENAMED, held=(FAR,)), {"lease_name": FAR[1]}, "/".join(FAR), f"holder of {FAR[1]}"),
+        (FakeKube(*TWO, held=(MINE,)), {"release": "a"}, "talos/mine", "holder of mine"),
+        (FakeKube(*TWO), {}, "unknown", "several releases: select one with --release"),
+        (FakeKube(), {}, "/".join(DEFAULT), ""),
+        (FakeKube(refusal=NO_API), {}, "/".join(DEFAULT), ""),
+        (FakeKube(held=(DEFAULT,), refusal=NO_RIGHT), {}, "/".join(DEFAULT), f"holder of {DEFAULT[1]}"),
+        (FakeKube(refusal=NO_RIGHT), {}, "unknown", "no right to list deployments; set --lease-name and"),
+    ],
+)
+async def test_the_lease_is_the_one_that_the_watchers_workload_or_the_caller_names(
+    kube: FakeKube, said: dict[str, str], place: str, holder: str
+):
+    found = await read(kube, **said)
+    assert found[0] == place
+    assert holder in found[1]
+    assert bool(holder) == bool(found[1])
 
 
-async def test_a_lease_that_nobody_has_made_is_told_with_its_place():
-    assert await read(FakeKube(RENAMED, held=(DEFAULT,))) == ("talos/mine", "")
-
-
-async def test_of_several_releases_the_one_that_is_named_counts():
-    two = (RENAMED, a_deployment("b"))
-    assert await read(FakeKube(*two, held=(MINE,)), release="a") == ("talos/mine", "holder of mine")
-    state, why = await read(FakeKube(*two))
-    assert state == "unknown"
-    assert "several releases: select one with --release" in why
-
-
-@pytest.mark.parametrize("kube", [FakeKube(), FakeKube(refusal=NotFound("no such API", status=404))])
-async def test_where_nothing_of_ours_is_installed_the_default_counts(kube: FakeKube):
-    assert await read(kube) == ("/".join(DEFAULT), "")
-
-
-async def test_who_may_not_read_the_workload_hears_of_the_default_lease_only_what_is_there():
-    refusal = Forbidden("no right to list deployments", status=403)
-    kube = FakeKube(RENAMED, held=(DEFAULT,), refusal=refusal)
-    assert await read(kube) == ("/".join(DEFAULT), f"holder of {WATCHER_LEASE_NAME}")
-    state, why = await read(FakeKube(RENAMED, refusal=refusal))
-    assert state == "unknown"
-    assert why.endswith("no right to list deployments; set --lease-name and --lease-namespace")
+async def test_if_the_caller_names_all_of_it_nothing_is_left_to_be_read():
+    kube = FakeKube(RENAMED, held=(DEFAULT,))
+    found = await read(kube, lease_name=DEFAULT[1], lease_namespace=DEFAULT[0])
+    assert found == ("/".join(DEFAULT), f"holder of {DEFAULT[1]}")
+    assert kube.lists == []
 
 
 def test_each_service_that_leads_has_a_lease_of_its_own_in_the_same_namespace():
@@ -168,7 +150,6 @@ def test_a_renew_time_without_a_zone_is_in_utc(text: str):
 @pytest.mark.parametrize("text", [None, "", "yesterday"])
 def test_without_a_valid_renew_time_nothing_holds_the_lease(text: str | None):
     lease = read_lease_state(LeaseSpec(holder_identity="w", renew_time=text), "talos/mine")
-    assert not lease.is_held(NOW)
     assert lease.why_not_held(NOW) == "talos/mine of w has no renew time"
 
 
@@ -177,10 +158,11 @@ def test_a_lease_without_a_duration_lasts_15_seconds(seconds: int, is_held: bool
     lease = LeaseState(holder="w", renewed_at=NOW - timedelta(seconds=seconds))
     assert lease.is_held(NOW) == is_held
     assert lease.is_held(NOW, slack=timedelta(seconds=1))
+    assert (lease.why_not_held(NOW) == "was last renewed 16 s ago by w, for 15 s") != is_held
     assert read_lease_state(LeaseSpec()).why_not_held(NOW) == "has no holder"
 
 
-# ---- kept keys
+# ---- kept keys; that explain, render and status tell them: test_kept_keys
 
 
 ZONE = "topology.kubernetes.io/zone"
@@ -230,8 +212,12 @@ def text_of(node: Node, managed_fields: msgspec.Raw = MANAGED) -> str:
     return render_lines([line for each in reports for line in format_kept_key(each)], None)
 
 
-@pytest.mark.parametrize("node", NODES, ids=["just changed", "recorded"])
-def test_explain_tells_it_and_calls_the_node_not_healthy(node: Node):
+def test_whether_just_changed_or_recorded_it_is_the_same():
+    assert text_of(NODES[0]) == text_of(NODES[1])
+
+
+def test_explain_tells_it_and_calls_the_node_not_healthy():
+    node = NODES[1]
     described = DescribedNode(node=node, facts=FACTS)
     found = make_evidence(node, machine_result=described, managed_fields={node.name: MANAGED})
     explanation = explain_node_evidence(found, DeletionPolicy())
@@ -246,27 +232,6 @@ def test_explain_tells_it_and_calls_the_node_not_healthy(node: Node):
     )
     assert ZONE in said["labeler"]["reason"]
     assert explanation.exit_status == 0, "an operator may have set it on purpose"
-
-
-@pytest.mark.parametrize("node", NODES, ids=["just changed", "recorded"])
-def test_status_tells_it_without_a_machine_to_ask(node: Node):
-    status = build_status(msgspec.structs.replace(WELL, nodes=(node,), managed_fields={node.name: MANAGED}))
-    [told] = msgspec.to_builtins(status)["keptKeys"]
-    assert (told["node"], told["manager"], told["fix"]) == ("web-1", "kubectl-label", FIX)
-    assert (status.wrong, status.exit_status) == ((), 0)
-
-
-@pytest.mark.parametrize("node", NODES, ids=["just changed", "recorded"])
-def test_render_tells_it(node: Node, tmp_path: Any):
-    facts, rules = tmp_path / "facts", tmp_path / "rules.yaml"
-    facts.write_bytes(encode_facts([DescribedNode(node=node, facts=FACTS)]))
-    rules.write_text("global: {}\n")
-    result = CliRunner().invoke(main, ["render", str(rules), "--facts", str(facts)])
-    assert f"label {ZONE} is foo instead of fsn1-dc14: set by an unknown client" in result.stdout
-    assert f"to get it back: {FIX}" in result.stdout
-    assert "No changes\n" not in result.stdout
-    result = CliRunner().invoke(main, ["render", str(rules), "--facts", str(facts), "-o", "json"])
-    assert json.loads(result.stdout)["nodes"][0]["keptKeys"][0]["fix"] == FIX
 
 
 def test_a_withheld_taint_is_told_with_its_opt_in():

@@ -11,20 +11,15 @@ from cli.cluster.described_node import DescribedNode
 from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.pods import Pod
-from cli.cluster.unavailable import AbsentObject
 from cli.explain.node.node_evidence import choose_machine_result
 from cli.explain.node.node_explanation import NodeExplanation, explain_node_evidence
 from cli.explain.node.output import format_explanation
-from cli.inside.flow_snapshot import (
-    FlowResult,
-    FlowSnapshot,
-    FlowUnavailable,
-)
-from libs.common.contract.events import Decided, Event, NodeObserved, ObservationOrder
+from cli.inside.flow_snapshot import FlowResult, FlowSnapshot, FlowUnavailable
+from libs.common.contract.events import Event
 from libs.common.contract.machine import FaultKind, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from services.lifecycle.core.decide import DeletionPolicy
-from tests.builders import NOW, make_facts, make_node, make_node_enriched
+from tests.builders import NOW, make_decided, make_facts, make_node, make_node_enriched, make_node_observed
 from tests.cli_snapshots import hold_request, make_evidence, make_flow, render_lines
 from tests.csr_actors import make_serving_request
 from tests.node_plans import set_ownership_record
@@ -67,11 +62,10 @@ def still_tainted(ready_for: timedelta) -> Node:
 
 def flow(node: Node | None = None, *events: Event, **stream: int) -> FlowSnapshot:
     """Return the flow of a leading watcher, with the messages about web-1."""
-    order = ObservationOrder(epoch=1, resource_version=7)
     if node is not None:
-        observed = NodeObserved(stream_id="1", order=order, node=node, observed_at=NOW - MINUTE)
+        observed = msgspec.structs.replace(make_node_observed(node), observed_at=NOW - MINUTE)
         events = (observed, *events)
-    return make_flow("web-1", *events, unreadable=(), **stream)
+    return make_flow("web-1", *events, **stream)
 
 
 def filed(*conditions: str, age: timedelta = 2 * MINUTE) -> CertificateSigningRequest:
@@ -131,9 +125,7 @@ def fresh(age: timedelta, *conditions: NodeCondition, **fields: Any) -> Node:
     return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, conditions=conditions))
 
 
-UNSERVED: Final = Decided(
-    service="ipam", kind="node", name="web-1", uid="uid-1", outcome="unserved", reason="full", decided_at=NOW
-)
+UNSERVED: Final = make_decided("ipam", uid="uid-1", outcome="unserved", reason="full")
 WAITS, DONE = registered(), initialized()
 NOT_OURS: Final = registered(provider_id="aws:///z/i-1")
 OF_AWS: Final = set_ownership_record(initialized(provider_id="aws:///z/i-1"), '{"v":1}')
@@ -142,20 +134,15 @@ FACTS: Final = make_facts(node_name="web-1")
 ANSWERS: Final = DescribedNode(node=WAITS, facts=FACTS)
 ENRICHED: Final = msgspec.structs.replace(make_node_enriched(WAITS, FACTS), enriched_at=NOW - MINUTE)
 RELEASED: Final = LeaseState(holder="", renewed_at=NOW)
-LED: Final = LeaseState(holder="watcher-1", renewed_at=NOW - 3 * SECOND)
 NO_RIGHT: Final = FlowUnavailable(reason="no right")
 NO_NATS: Final = FlowUnavailable(reason="NATS does not answer: refused")
-# what was read beside the Node and the flow
-WHOLE: Final[dict[str, Any]] = {
-    "events": (), "requests": (), "lease": LED, "pods": (), "config": AbsentObject(),
-}  # fmt: skip
 BARE: Final[dict[str, Any]] = {"annotations": {}, "taints": ()}
 CASES: Final = {
     "no watcher leads": case(WAITS, "no-leader", machine_result=ANSWERS, lease=RELEASED),
     "a watcher leads according to its messages": case(
         WAITS, "watcher-silent", machine_result=ANSWERS, flow=flow(), lease=RELEASED
     ),
-    "no stream": case(WAITS, "no-stream", flow=FlowSnapshot(at=NOW), lease=LED),
+    "no stream": case(WAITS, "no-stream", flow=FlowSnapshot(at=NOW)),
     "a full stream": case(WAITS, "stream-full", flow=flow(WAITS, bytes=995, max_bytes=1000)),
     "NATS is silent": case(WAITS, "nats-silent", flow=NO_NATS),
     # What is wrong for every Node stands before what was published last.
@@ -228,38 +215,28 @@ def test_these_faults_are_found_and_no_others(name: str):
 
 
 @pytest.mark.parametrize(
-    ("node", "evidence", "state", "status"),
+    ("node", "evidence", "state", "status", "text"),
     [
-        (DONE, {"machine_result": ANSWERS}, "well", 0),
-        (still_tainted(SECOND), {"machine_result": ANSWERS}, "moving", 0),
-        (still_tainted(10 * MINUTE), {"machine_result": ANSWERS}, "stuck", 1),
-        (fresh(5 * SECOND), {"machine_result": ANSWERS}, "moving", 0),
-        (registered(5 * SECOND, WITHOUT_CNI), {"machine_result": ANSWERS}, "moving", 0),
-        (initialized(WITHOUT_CNI, age=20 * SECOND), {"machine_result": ANSWERS}, "moving", 0),
-        (registered(HOUR, taints=()), {"machine_result": ANSWERS}, "moving", 0),
-        (registered(**BARE), {"file": OF_TEAM_A, "is_query_skipped": True}, "another's", 0),
+        (DONE, {"machine_result": ANSWERS}, "well", 0, "healthy: initialized and ready"),
+        (still_tainted(SECOND), {"machine_result": ANSWERS}, "moving", 0, "starting since "),
+        (still_tainted(10 * MINUTE), {"machine_result": ANSWERS}, "stuck", 1, "not schedulable since "),
+        (fresh(5 * SECOND), {"machine_result": ANSWERS}, "moving", 0, "being initialized since "),
+        (registered(5 * SECOND, WITHOUT_CNI), {"machine_result": ANSWERS}, "moving", 0, "being initialized"),
+        (initialized(WITHOUT_CNI, age=20 * SECOND), {"machine_result": ANSWERS}, "moving", 0, "starting"),
+        # Without a providerID, it is not called initialized.
+        (registered(HOUR, taints=()), {"machine_result": ANSWERS}, "moving", 0, "being initialized since "),
+        (registered(**BARE), {"file": OF_TEAM_A, "is_query_skipped": True}, "another's", 0, "managed by an"),
         # A machine that was not to be queried does not fail.
-        (fresh(5 * SECOND), {"is_query_skipped": True}, "moving", 2),
-        (fresh(5 * SECOND, annotations={}), {"is_query_skipped": True}, "stuck", 1),
+        (fresh(5 * SECOND), {"is_query_skipped": True}, "moving", 2, "being initialized since "),
+        (fresh(5 * SECOND, annotations={}), {"is_query_skipped": True}, "stuck", 1, "not initialized since "),
     ],
 )
 def test_a_node_that_may_still_become_ready_is_not_stuck(
-    node: Node, evidence: dict[str, Any], state: str, status: int
+    node: Node, evidence: dict[str, Any], state: str, status: int, text: str
 ):
     explanation = explained(node, **evidence)
     assert (explanation.verdict.state, explanation.exit_status) == (state, status)
-
-
-@pytest.mark.parametrize(
-    ("node", "text"),
-    [
-        (initialized(WITHOUT_CNI, age=20 * SECOND), "web-1 is starting since "),
-        (registered(HOUR, taints=()), "web-1 is being initialized since "),
-    ],
-)
-def test_a_node_without_its_provider_id_is_not_called_initialized(node: Node, text: str):
-    explanation = explained(node, machine_result=ANSWERS)
-    assert render_lines(format_explanation(explanation, NOW)).startswith(text)
+    assert render_lines(format_explanation(explanation, NOW)).startswith(f"web-1 is {text}")
 
 
 def test_a_rejected_file_is_corrected_where_helm_keeps_it_and_a_question_ends_its_sentence():
@@ -284,16 +261,10 @@ def test_no_command_that_is_told_holds_what_a_node_has_made_up():
     named = msgspec.structs.replace(
         request, metadata=msgspec.structs.replace(request.metadata, name="csr $(reboot)")
     )
-    verdict = explained(node, machine_result=ANSWERS, flow=flow(), requests=(named,), lease=LED).verdict
+    verdict = explained(node, machine_result=ANSWERS, flow=flow(), requests=(named,)).verdict
     told = " ".join(finding.fix for finding in verdict.findings)
     assert "talosctl -n 10.0.0.5 service kubelet" in told
     assert "talos-ccm explain csr 'csr $(reboot)'. Then" in told
-
-
-def test_a_lease_counts_for_as_long_as_it_says():
-    late = LeaseState(holder="watcher-1", renewed_at=NOW - MINUTE, duration_seconds=15)
-    assert late.why_not_held(NOW) == "was last renewed 60 s ago by watcher-1, for 15 s"
-    assert LED.why_not_held(NOW) == ""
 
 
 # ---- what the caller lacks is no fault of the machine or of metadata
@@ -305,7 +276,7 @@ def failed(kind: FaultKind, node: Node = DONE, known: FlowResult | None = None) 
     `known` is the flow; by default, metadata has queried the machine a minute ago.
     """
     fault = MachineFault(kind=kind, step="PlatformMetadata", endpoint="cp for 10.0.0.5", message="no way")
-    evidence = make_evidence(node, machine_result=fault, flow=known or answered(node, MINUTE), **WHOLE)
+    evidence = make_evidence(node, machine_result=fault, flow=known or answered(node, MINUTE))
     return explain_node_evidence(choose_machine_result(evidence), DeletionPolicy())
 
 
