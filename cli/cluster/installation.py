@@ -10,18 +10,10 @@ from cli.cluster.kube_objects import (
     CHART,
     INSTANCE,
     Container,
-    Meta,
-    NameReference,
-    PodSpec,
-    PodTemplate,
-    SecretVolume,
-    Volume,
     Workload,
-    WorkloadSpec,
 )
 from libs.common.contract.controllers import is_service_selected
 from libs.common.contract.services import (
-    DEFAULT_SERVICES,
     LEASE_NAMESPACE,
     NAMED_SERVICES,
     WATCHER,
@@ -55,7 +47,6 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     release: str
     processes: tuple[Process, ...]
     nats: Workload | None = None
-    assumed_reason: str = ""  # why this is the chart's default instead of the actual installation
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
@@ -175,37 +166,6 @@ def find_installations(workloads: Iterable[Workload]) -> tuple[Installation, ...
             nats=of_nats.get((namespace, release)),
         )
         for (namespace, release), found in sorted(processes.items())
-    )
-
-
-def assume_installation(namespace: str, release: str, why: str) -> Installation:
-    """Return the chart's default installation, for a caller that may not list workloads."""
-    prefix = release if CHART in release else f"{release}-{CHART}" if release else CHART
-
-    def workload(kind: str, component: str, pod: PodSpec) -> Workload:
-        meta = Meta(name=f"{prefix}-{component}", namespace=namespace)
-        return Workload(kind=kind, metadata=meta, spec=WorkloadSpec(template=PodTemplate(spec=pod)))
-
-    processes = []
-    for wiring in DEFAULT_SERVICES:
-        container = Container(name=wiring.service, args=("--cloud-config=/etc/talos/ccm-config.yaml",))
-        volumes = [Volume(name="cloud-config", config_map=NameReference(name=prefix))]
-        if "talosconfig" in wiring.secrets:
-            secret = SecretVolume(secret_name=f"{prefix}-talos-secrets")
-            volumes.append(Volume(name=TALOS_VOLUME, secret=secret))
-        pod = PodSpec(
-            service_account_name=f"{prefix}-{wiring.service}",
-            containers=(container,),
-            volumes=tuple(volumes),
-        )
-        processes.append(
-            Process(
-                workload=workload("Deployment", wiring.service, pod), container=container, services=(wiring,)
-            )
-        )
-    nats = workload("Deployment", "nats", PodSpec(service_account_name=f"{prefix}-nats"))
-    return Installation(
-        namespace=namespace, release=release, processes=tuple(processes), nats=nats, assumed_reason=why
     )
 
 

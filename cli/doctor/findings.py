@@ -111,8 +111,6 @@ def format_location(seen: InstallationSnapshot) -> str:
     """Return the installation and its services, as the heading."""
     installation = seen.installation
     services = ", ".join(installation.services)
-    if installation.assumed_reason:
-        return f"Namespace {installation.namespace}, assumed from the chart: {services}"
     beside = "".join(
         f"; other installations: --namespace {other.namespace} --release {other.release}"
         for other in seen.others

@@ -11,7 +11,6 @@ from cli.cluster.access import open_kube_client
 from cli.cluster.balancer_accounts import list_accounts
 from cli.cluster.installation import (
     Installation,
-    assume_installation,
     choose_installation,
     find_installations,
 )
@@ -73,8 +72,8 @@ async def read_installation(query: ClusterQuery, parts: Collection[str]) -> Inst
 
 async def _read_parts(kube: KubeApi, query: ClusterQuery, parts: Collection[str]) -> InstallationSnapshot:
     workloads, is_cluster_wide = await list_visible_workloads(kube, query.namespace or SYSTEM)
-    found = find_installations(workloads) if not isinstance(workloads, Unavailable) else ()
-    here = select_installation(query, workloads, found, is_cluster_wide=is_cluster_wide)
+    found = find_installations(workloads)
+    here = select_installation(query, found, is_cluster_wide=is_cluster_wide)
     place, name = here.lease
     own = msgspec.structs.replace(
         query, namespace=here.namespace, release=here.release, lease_namespace=place, lease_name=name
@@ -86,7 +85,7 @@ async def _read_parts(kube: KubeApi, query: ClusterQuery, parts: Collection[str]
         version=importlib.metadata.version("talos-ccm"),
         installation=here,
         others=tuple(one for one in found if one is not here),
-        workloads=() if isinstance(workloads, Unavailable) else workloads,
+        workloads=workloads,
         is_cluster_wide=is_cluster_wide,
     )
     wanted = [part for part in READERS if part in parts]
@@ -94,38 +93,21 @@ async def _read_parts(kube: KubeApi, query: ClusterQuery, parts: Collection[str]
     return msgspec.structs.replace(seen, **dict(zip(wanted, values, strict=True)))
 
 
-async def list_visible_workloads(
-    kube: KubeApi, namespace: str
-) -> tuple[tuple[Workload, ...] | Unavailable, bool]:
+async def list_visible_workloads(kube: KubeApi, namespace: str) -> tuple[tuple[Workload, ...], bool]:
     """Return the workloads, and whether they are those of the whole cluster.
 
-    Without the permission to list them cluster-wide, they are those of the namespace. Raises KubeError,
-    except Forbidden.
+    Without the permission to list them cluster-wide, they are those of the namespace. Raises KubeError.
     """
     try:
         return await list_workloads(kube), True
     except Forbidden:
-        pass
-    try:
         return await list_workloads(kube, namespace), False
-    except Forbidden as error:
-        right = f"list deployments.apps --namespace {namespace}"
-        return Unavailable(reason=str(error), required_permission=right), False
 
 
 def select_installation(
-    query: ClusterQuery,
-    workloads: tuple[Workload, ...] | Unavailable,
-    found: Sequence[Installation],
-    *,
-    is_cluster_wide: bool,
+    query: ClusterQuery, found: Sequence[Installation], *, is_cluster_wide: bool
 ) -> Installation:
-    """Return the requested installation, or an assumed one if workloads may not be listed.
-
-    Raises ClusterUnavailable if none matches.
-    """
-    if isinstance(workloads, Unavailable):
-        return assume_installation(query.namespace or SYSTEM, query.release, workloads.explanation)
+    """Return the requested installation. Raises ClusterUnavailable if none matches."""
     here = choose_installation(found, query.namespace, query.release)
     if here is not None:
         return here

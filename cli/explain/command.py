@@ -75,8 +75,6 @@ def explain() -> None:
 @_service_flag("csr", "csr-allowed-networks", "NETWORK,...")
 @click.option(
     "--service-cluster-ip-range",
-    "--service-networks",
-    "service_cluster_ip_range",
     default="",
     metavar="NETWORK,...",
     help="Service networks of the cluster, in which no node may have an address: the value of the same "

@@ -9,7 +9,6 @@ from cli.cluster.balancer_accounts import AccountProcess, list_accounts
 from cli.cluster.kube_objects import Container, Workload
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable, list_known
-from cli.doctor.checks.services import report_assumed_installation
 from cli.doctor.findings import APPROVAL_OFF, Check, Finding
 from cli.doctor.snapshot import InstallationSnapshot
 from cli.layout import format_names
@@ -46,9 +45,6 @@ _POD_CIDRS: Final = (
 
 def check_pod_cidr_allocators(seen: InstallationSnapshot) -> Check:
     """Check that only one controller allocates pod CIDRs; two would allocate different ones."""
-    if seen.installation.assumed_reason:
-        yield report_assumed_installation(seen)
-        return ""
     if not seen.installation.runs_service("ipam"):
         return "ipam is not installed: another controller allocates pod CIDRs, as intended"
     if isinstance(seen.system_pods, Unavailable):

@@ -23,9 +23,6 @@ _NEEDED: Final = ("watcher", "metadata")
 
 def check_services(seen: InstallationSnapshot) -> Check:
     """Check that every pod is ready; otherwise report the reason."""
-    if seen.installation.assumed_reason:
-        yield report_assumed_installation(seen)
-        return ""
     for workload in seen.installation.workloads:
         if workload.ready_pods < max(workload.desired_pods, 1):
             yield _report_unready(seen, workload)
@@ -39,16 +36,6 @@ def check_services(seen: InstallationSnapshot) -> Check:
     prefix = f"{seen.installation.prefix}-"
     names = [(w.name.removeprefix(prefix), w) for w in seen.installation.workloads]
     return f"ready: {', '.join(f'{name} {w.ready_pods}/{w.desired_pods}' for name, w in names)}"
-
-
-def report_assumed_installation(seen: InstallationSnapshot) -> Finding:
-    """Return an unknown finding, because the actual installation could not be read."""
-    installation = seen.installation
-    return Finding.unknown(
-        f"the installed workloads are unknown: {installation.assumed_reason}",
-        "use credentials that may list deployments, daemonsets and statefulsets there:",
-        f"{installation.kubectl} auth can-i list deployments.apps",
-    )
 
 
 def _report_unready(seen: InstallationSnapshot, workload: Workload) -> Finding:
@@ -178,9 +165,6 @@ def _explain_pod(pod: Pod, unready: UnreadyPods) -> tuple[_PodText, dict[str, An
 
 def check_versions(seen: InstallationSnapshot) -> Check:
     """Check that all workloads and this command have the same version."""
-    if seen.installation.assumed_reason:
-        yield report_assumed_installation(seen)
-        return ""
     here = seen.installation
     images = {process.workload.name: process.container.image for process in here.processes}
     charts = {each.workload.name: each.workload.metadata.labels.get(_VERSION, "") for each in here.processes}
@@ -237,9 +221,6 @@ def check_pod_security(seen: InstallationSnapshot) -> Check:
     All comply with `restricted`, except those on the host network.
     """
     name, labels = seen.installation.namespace, seen.namespace_labels
-    if seen.installation.assumed_reason:
-        yield report_assumed_installation(seen)
-        return ""
     if isinstance(labels, Unavailable):
         yield Finding.unavailable(f"the labels of namespace {name} are unknown", labels)
         return ""

@@ -117,7 +117,7 @@ def test_the_output_of_a_command_in_place_of_a_file_is_read():
             "explain csr x --csr-allowed-networks=10.0.0.0/8,home",
             '"home" is not a network such as 10.0.0.0/8',
         ),
-        ("explain csr x --service-networks=10.0.0.0/33", 'range: "10.0.0.0/33" is not a network'),
+        ("explain csr x --service-cluster-ip-range=10.0.0.0/33", 'range: "10.0.0.0/33" is not a network'),
         ("explain csr x --csr-max-expiration=soon", '"soon" is not a duration such as'),
         ("explain csr x --csr-min-expiration=-5m", '"-5m" is not at least 10m0s'),
         (
