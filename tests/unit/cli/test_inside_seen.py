@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.cluster.access import AccessError
-from cli.cluster.pod_commands import AllInOneError, build_label_selector, choose_pod
+from cli.cluster.pod_commands import build_label_selector, choose_pod
 from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery, resolve_nats_access
 from cli.cluster.unavailable import Unavailable
 from cli.inside import flow_snapshot
+from cli.inside.flow_client import query_flow
 from libs.common.contract.services import READER_USER, SERVICES
 from tests.builders import NOW, make_leading, make_node, make_node_observed
 
@@ -43,13 +43,10 @@ def test_what_is_seen_comes_back_as_it_was():
         at=NOW, leading=LEADING, dead=(word,), queues=(a_queue("csr", pending=3),)
     )
     assert flow_snapshot.decode_result(msgspec.json.encode(seen)) == seen
+    newer = msgspec.json.encode(seen).replace(b'"at"', b'"shoe_size":43,"at"', 1)
+    assert flow_snapshot.decode_result(newer) == seen
     unknown = flow_snapshot.FlowUnavailable(reason="no NATS", is_all_in_one=True)
     assert flow_snapshot.decode_result(msgspec.json.encode(unknown)) == unknown
-
-
-def test_fields_of_a_newer_version_are_passed_over():
-    text = msgspec.json.encode(flow_snapshot.FlowSnapshot(at=NOW)).replace(b'"at"', b'"shoe_size":43,"at"')
-    assert flow_snapshot.decode_result(text) == flow_snapshot.FlowSnapshot(at=NOW)
 
 
 @given(st.binary())
@@ -129,44 +126,45 @@ def test_nats_is_found_where_the_watchers_pod_names_it():
 # ---- which pod
 
 
-def chosen(*pods: Pod, release: str = "") -> str:
-    return choose_pod(pods, "watcher", "kube-system", release)
-
-
 def test_a_ready_pod_is_chosen():
     pod = a_pod("w-0", **READY)
     leaving = msgspec.structs.replace(pod.metadata, deletion_timestamp=NOW)
     gone = msgspec.structs.replace(pod, metadata=leaving)
-    assert chosen(gone, a_pod("w-1", phase="Pending"), a_pod("w-2", **READY), a_pod("w-3", **READY)) == "w-2"
+    pods = (gone, a_pod("w-1", phase="Pending"), a_pod("w-2", **READY), a_pod("w-3", **READY))
+    assert choose_pod(pods, "watcher", "kube-system", "") == "w-2"
 
 
-def test_why_there_is_none_is_said():
-    waiting = {"name": "watcher", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
-    with pytest.raises(AccessError, match=r"no pod of watcher is ready.*w-1 watcher: ImagePullBackOff"):
-        chosen(a_pod("w-1", phase="Pending", containerStatuses=[waiting]))
-    pending = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
-    with pytest.raises(AccessError, match="w-1 Unschedulable: 0/3 nodes"):
-        chosen(a_pod("w-1", phase="Pending", conditions=[pending]))
-    with pytest.raises(AccessError, match="--namespace and --release"):
-        chosen()
-    with pytest.raises(AccessError, match="--namespace and --release"):
-        chosen(a_pod("l-1", component="labeler", **READY))
+IMAGE: Any = {"name": "watcher", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+PENDING: Any = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+FORBIDDEN = Unavailable(reason="list pods: 403", required_permission="list pods --namespace kube-system")
 
 
-def test_of_several_releases_one_must_be_named():
-    with pytest.raises(AccessError, match=r"several releases \(a, b\): select one with --release"):
-        chosen(a_pod("w-1", release="a", **READY), a_pod("w-2", release="b", **READY))
+@pytest.mark.parametrize(
+    ("pods", "why"),
+    [
+        (
+            (a_pod("w-1", phase="Pending", containerStatuses=[IMAGE]),),
+            "no pod of watcher is ready in namespace kube-system: w-1 watcher: ImagePullBackOff",
+        ),
+        ((a_pod("w-1", phase="Pending", conditions=[PENDING]),), "w-1 Unschedulable: 0/3 nodes"),
+        ((), "--namespace and --release"),
+        ((a_pod("l-1", component="labeler", **READY),), "--namespace and --release"),
+        (
+            (a_pod("w-1", release="a", **READY), a_pod("w-2", release="b", **READY)),
+            "several releases (a, b): select one with --release",
+        ),
+        ((a_pod("ccm-x", component="", **READY),), "all services run in one process"),
+        (FORBIDDEN, "403: this requires permission to list pods in kube-system"),
+        (Unavailable(reason="timeout"), "the Kubernetes API request failed: timeout"),
+    ],
+)
+async def test_why_there_is_none_is_said(pods: tuple[Pod, ...] | Unavailable, why: str):
+    kube: Any = None  # no request is sent
+    flow = await query_flow(kube, ClusterQuery(), pods)
+    assert isinstance(flow, flow_snapshot.FlowUnavailable)
+    assert why in flow.reason
+    assert flow.is_all_in_one == ("one process" in why)
+
+
+def test_a_release_is_selected_by_its_label():
     assert build_label_selector("b") == {"app.kubernetes.io/instance": "b"}
-
-
-def test_pods_that_may_not_be_listed_are_told_with_the_right():
-    forbidden = Unavailable(reason="list pods: 403", required_permission="list pods --namespace kube-system")
-    with pytest.raises(AccessError, match="403: this requires permission to list pods in kube-system"):
-        choose_pod(forbidden, "watcher", "kube-system", "")
-    with pytest.raises(AccessError, match="the Kubernetes API request failed: timeout"):
-        choose_pod(Unavailable(reason="timeout"), "watcher", "kube-system", "")
-
-
-def test_a_daemon_set_has_all_in_one():
-    with pytest.raises(AllInOneError):
-        chosen(a_pod("ccm-x", component="", **READY))

@@ -65,7 +65,7 @@ def flow(node: Node | None = None, *events: Event, **stream: int) -> FlowSnapsho
     if node is not None:
         observed = msgspec.structs.replace(make_node_observed(node), observed_at=NOW - MINUTE)
         events = (observed, *events)
-    return make_flow("web-1", *events, **stream)
+    return make_flow("web-1", *events, unreadable=(), **stream)
 
 
 def filed(*conditions: str, age: timedelta = 2 * MINUTE) -> CertificateSigningRequest:
