@@ -166,7 +166,7 @@ def test_the_example_of_pools_is_a_good_file_in_which_every_pool_is_used():
 def test_the_examples_of_lifecycle_are_what_explain_says():
     replaced, silent = re.findall(r"```text\n(.*?)```", section("lifecycle", "What you see"), re.DOTALL)
     assert replaced in shown(explained("replaced"))
-    assert silent in shown(explained("silent"))
+    assert silent in shown(explained("shut-down"))
 
 
 def test_the_example_of_lifecycle_beside_another_controller_is_a_file_without_mistakes():
