@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.contract.node import ApiObject, Node, ObjectMeta
+from libs.common.contract.node import ApiObject, ObjectMeta
 
 CHART: Final = "talos-cloud-controller-manager"  # the name label, unless nameOverride changes it
 NAME: Final = "app.kubernetes.io/name"
@@ -175,9 +175,3 @@ class TalosAccount(ApiObject, frozen=True, kw_only=True):
 
     spec: TalosAccountSpec = TalosAccountSpec()
     status: TalosAccountStatus = TalosAccountStatus()
-
-
-def is_node_ready(node: Node) -> bool:
-    """Whether the kubelet reports the Node as ready."""
-    condition = node.find_condition("Ready")
-    return condition is not None and condition.status == "True"

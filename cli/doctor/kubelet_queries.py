@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 
 from cli.cluster.kube_events import KubeEvent
-from cli.cluster.kube_objects import is_node_ready
 from cli.cluster.kube_reader import get_bytes, get_or_unavailable, list_all, own_connections
 from cli.cluster.pod_commands import run_inside
 from cli.cluster.pods import Pod
@@ -22,6 +21,7 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import KubeError
 from libs.common.kube.objects import namespaced_resource
 from libs.talos.talosconfig import SERVICE_ACCOUNT_FILE
+from services.lifecycle.core.evidence import is_ready
 
 _REQUEST_SECONDS: Final = 5.0  # for a kubelet, which may hang
 _MAX_UNREADY: Final = 10  # limit for pods whose last log line is read
@@ -79,7 +79,7 @@ async def query_serving_certificates(
     if isinstance(seen.requests, Unavailable) or not seen.installation.runs_service("csr"):
         return {}
     filed = {one.node_name for one in seen.requests}
-    silent = [node.name for node in list_known(seen.nodes) if node.name not in filed and is_node_ready(node)]
+    silent = [node.name for node in list_known(seen.nodes) if node.name not in filed and is_ready(node)]
     silent = silent[:_MAX_KUBELETS]
     async with own_connections(kube, max(1, len(silent))) as own:
         queries = (_query_server_tls_bootstrap(own, name) for name in silent)

@@ -198,17 +198,9 @@ async def _read_talos_objects(kube: KubeApi, seen: InstallationSnapshot) -> Talo
 
 
 async def _query_flow(kube: KubeApi, seen: InstallationSnapshot) -> FlowSnapshot | FlowUnavailable:
-    """Query the flow; repeat once if a service seems absent, because a consumer may be between two pulls."""
-    here = seen.installation
-    if here.is_all_in_one:
+    if seen.installation.is_all_in_one:
         return FlowUnavailable(reason="not queried")
-    flow = await query_flow(kube, seen.query, seen.pods)
-    if isinstance(flow, FlowSnapshot) and any(
-        one.is_present is False for one in flow.services if here.runs_service(one.service)
-    ):
-        await asyncio.sleep(1.0)
-        return await query_flow(kube, seen.query, seen.pods)
-    return flow
+    return await query_flow(kube, seen.query, seen.pods)
 
 
 async def _list_services(kube: KubeApi, seen: InstallationSnapshot) -> tuple[KubeService, ...] | Unavailable:

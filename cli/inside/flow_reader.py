@@ -52,7 +52,7 @@ from libs.common.contract.subjects import (
 
 _SECONDS: Final = 5.0  # for the connection, and for each response
 _MAX_DEAD_LETTERS: Final = 50  # limit for dead letters that are read; there can be one per object
-_RETRY_DELAYS: Final = (0.1, 0.3)  # between queries of a consumer without waiting pulls
+_RETRY_DELAYS: Final = (0.1, 0.3, 1.0)  # between queries of a consumer without waiting pulls
 _MAX_CONCURRENT: Final = 32  # requests
 _PREFIXES: Final = {"node": (OBSERVED_NODE, ENRICHED_NODE), "csr": (OBSERVED_CSR, ENRICHED_CSR)}
 

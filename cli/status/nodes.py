@@ -8,12 +8,12 @@ from typing import Final, Literal
 import msgspec
 
 from cli.cluster.certificate_signing_request import CertificateSigningRequest, get_filing_order
-from cli.cluster.kube_objects import is_node_ready
 from cli.inside.flow_snapshot import FlowSnapshot, ObjectMessages
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
 from libs.common.contract.events import DeadLetter, Decided, NodeEnriched, NodeObserved, NodeUnreachable
 from libs.common.contract.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node
+from services.lifecycle.core.evidence import is_ready
 
 _ALL_NODES: Final = Ownership()
 JOINING_SECONDS: Final = 60.0  # a Node may take this long to join before it counts as stuck
@@ -62,7 +62,7 @@ def summarize_nodes(
         count=len(everything),
         usable=len(usable),
         excluded=sum(bool(why_not_owned(ownership, node)) for node in usable),
-        not_ready=sum(not is_node_ready(node) for node in usable),
+        not_ready=sum(not is_ready(node) for node in usable),
         uninitialized=tuple(sorted(stuck, key=lambda one: (-(one.seconds or 0.0), one.name))),
     )
 

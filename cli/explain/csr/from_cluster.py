@@ -15,7 +15,7 @@ from cli.cluster.read_cluster import read_cluster, require
 from cli.explain.csr.request_evidence import (
     RequestEvidence,
     find_claimants,
-    find_contested_addresses,
+    list_contested_addresses,
 )
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.node import trim_node
@@ -26,7 +26,6 @@ from libs.common.kube.request import path_segment
 from libs.talos.api import MachineUnavailable, TalosApi
 from services.csr.core.decision import ApiEndpoint
 from services.csr.core.request_checks import find_ignore
-from services.metadata.core.contested_addresses import MAX_DIALLED
 from services.metadata.machines.query_machine import QueryFailure
 
 _NETWORKS_SECONDS: Final = 5.0
@@ -133,7 +132,7 @@ async def _gather_machines(
         for node, answer in zip(asked, answers, strict=True)
     }
     evidence = msgspec.structs.replace(evidence, machine_results=results, service_networks=networks)
-    addresses = tuple(find_contested_addresses(evidence))[:MAX_DIALLED]
+    addresses = list_contested_addresses(evidence)
     found = await asyncio.gather(*(fetch_node_name_at(machines, address) for address in addresses))
     answered = tuple(ip for ip, name in zip(addresses, found, strict=True) if name == own)
     return msgspec.structs.replace(evidence, answered_at=answered)

@@ -1,6 +1,6 @@
 """The evidence about a request, its node, and the Nodes with the same claims. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -9,19 +9,20 @@ from cli.cluster.certificate_signing_request import CertificateSigningRequest
 from cli.cluster.described_node import DescribedNode, make_unreachable
 from libs.common.cloud_config.model import Ownership
 from libs.common.contract.events import CsrEnriched, NodeEnriched, NodeUnreachable
-from libs.common.contract.ip_addresses import canonical_ip
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from services.csr.core.certificate_request import CertificateRequest, parse_request
-from services.csr.core.claim_index import (
-    ClaimIndex,
-    collect_answered_ips,
-    collect_attested_ips,
-    parse_provided_ips,
-)
+from services.csr.core.claim_index import ClaimIndex
 from services.csr.core.decision import ApiEndpoint, ApprovalPolicy
+from services.metadata.core.contested_addresses import AddressClaimIndex, find_contested_addresses
 
 FactsResult = MachineFacts | MachineFault
+
+
+class _KnownNode(msgspec.Struct, frozen=True):
+    node: Node
+    facts: MachineFacts | None
+    last_known: MachineFacts | None = None
 
 
 class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +79,7 @@ class RequestEvidence(msgspec.Struct, frozen=True, kw_only=True):
         """Return the event that metadata would publish about the request."""
         node = self.node
         result = self.machine_results.get(node.name) if node else None
-        facts = result if isinstance(result, MachineFacts) else None
+        facts = _get_facts(result)
         own = (facts.node_ip,) if facts and node and facts.node_name == node.name else ()
         return CsrEnriched(
             stream_id="",
@@ -104,20 +105,21 @@ def find_claimants(evidence: RequestEvidence) -> frozenset[str]:
     return frozenset(found) - {evidence.csr.signing_request.node_name}
 
 
-def find_contested_addresses(evidence: RequestEvidence) -> Iterator[str]:
-    """Yield requested addresses of the node's machine that csr approves only where the machine answers."""
-    asked, facts = evidence.certificate_request, evidence.enriched.facts
-    name = evidence.csr.signing_request.node_name
-    if asked is None or facts is None or facts.node_name != name:
-        return
-    claims, attested = evidence.claims, collect_attested_ips(facts)
-    listed = {canonical_ip(status.address) for status in facts.addresses} - collect_answered_ips(facts)
-    node_ips = parse_provided_ips(evidence.node.provided_node_ip if evidence.node is not None else "")
-    for ip in asked.ips:
-        others = [claim for claim in claims.find_by_address(ip) if claim.node != name]
-        is_doubtful = ip not in attested or claims.find_pod_cidr_owner(ip, name)
-        if ip in listed and ((others and ip in attested) or (ip in node_ips and is_doubtful)):
-            yield ip
+def list_contested_addresses(evidence: RequestEvidence) -> tuple[str, ...]:
+    """Return the requested addresses at which metadata would dial the node's machine before csr decides."""
+    request, facts = evidence.csr.signing_request, evidence.enriched.facts
+    if facts is None or facts.node_name != request.node_name:
+        return ()
+    results = evidence.machine_results
+    known = {node.name: _KnownNode(node, _get_facts(results.get(node.name))) for node in evidence.nodes}
+    claims = AddressClaimIndex(known)
+    for name in known:
+        claims.update(name)
+    return find_contested_addresses(request, facts, claims)
+
+
+def _get_facts(result: FactsResult | None) -> MachineFacts | None:
+    return result if isinstance(result, MachineFacts) else None
 
 
 def _make_machine_event(node: Node, result: FactsResult, at: datetime) -> NodeEnriched | NodeUnreachable:

@@ -4,7 +4,7 @@ import ipaddress
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Final, Protocol
 
 from cryptography import x509
 
@@ -15,9 +15,21 @@ from libs.common.contract.pod_cidrs import PodCidrIndex
 from libs.common.contract.public_addresses import counts, iterate_machine_addresses
 from libs.common.contract.signing_request import SigningRequest
 from services.metadata.core.dial_targets import order_dial_targets
-from services.metadata.core.node_state import NodeState
 
 MAX_DIALLED: Final = 4  # per request
+
+
+class ClaimingNode(Protocol):
+    """A Node with the facts of its machine, as metadata or a command knows them."""
+
+    @property
+    def node(self) -> Node | None: ...
+
+    @property
+    def facts(self) -> MachineFacts | None: ...
+
+    @property
+    def last_known(self) -> MachineFacts | None: ...
 
 
 class AddressClaimIndex:
@@ -26,7 +38,7 @@ class AddressClaimIndex:
     A lookup updates the index for the Nodes that changed since the last lookup.
     """
 
-    def __init__(self, nodes: Mapping[str, NodeState]) -> None:
+    def __init__(self, nodes: Mapping[str, ClaimingNode]) -> None:
         self._nodes = nodes
         self._changed: set[str] = set()
         self._addresses: dict[str, frozenset[str]] = {}  # by Node name
@@ -120,7 +132,7 @@ def find_contested_addresses(
     return tuple(address for address in found if address in requested)[:MAX_DIALLED]
 
 
-def _collect_claimed_addresses(state: NodeState) -> frozenset[str]:
+def _collect_claimed_addresses(state: ClaimingNode) -> frozenset[str]:
     if state.node is None:
         return frozenset()
     texts = [written.address for written in state.node.status.addresses]

@@ -14,7 +14,7 @@ from cli.cluster.certificate_signing_request import (
 )
 from cli.explain.csr.advice import suggest_actions
 from cli.explain.csr.output import format_request_explanation, request_explanation_to_json
-from cli.explain.csr.request_evidence import RequestEvidence, find_claimants, find_contested_addresses
+from cli.explain.csr.request_evidence import RequestEvidence, find_claimants, list_contested_addresses
 from cli.explain.csr.request_explanation import RequestExplanation, explain_request
 from cli.lines import format_json
 from libs.common.cloud_config.model import Ownership
@@ -203,8 +203,8 @@ def test_who_claims_the_same_is_asked_too_and_only_contested_addresses_are_diall
     request = mine(ips=("10.0.0.5", "10.0.0.9"), dns=("web-5", "web-7"))
     asking = evidence(request, web(5, "10.0.0.9"), web(6, "10.0.0.9"), web(7), web(8))
     assert find_claimants(asking) == {"web-6", "web-7"}
-    assert list(find_contested_addresses(asking)) == ["10.0.0.9"]
-    assert list(find_contested_addresses(evidence(request, web(5, "10.0.0.9"), web(8)))) == []
+    assert list_contested_addresses(asking) == ("10.0.0.9",)
+    assert list_contested_addresses(evidence(request, web(5, "10.0.0.9"), web(8))) == ()
 
 
 def test_where_its_own_machine_answers_at_a_contested_address_it_has_it():
