@@ -54,6 +54,11 @@ CONSOLE_WEB := services/console/web
 console-bundle: ## bundle the page of the live console again from services/console/web (needs Node.js)
 	@cd $(CONSOLE_WEB) && npm ci --silent --ignore-scripts --no-audit --no-fund && npm run --silent check && npm run --silent build
 
+.PHONY: console-screenshots
+console-screenshots: env ## take the screenshots of the live console in docs/images again (ARGS="--help")
+	@$(BIN)/python -m libs.testbed.browser
+	@$(BIN)/python -m tests.browser.screenshots $(ARGS)
+
 # Only a change of the .proto file needs the compiler. It runs in an environment of its own, pinned here.
 PROTO_DIR := libs/talos/proto
 PROTO_OUT := $(PROTO_DIR)/generated

@@ -11,6 +11,7 @@ from libs.common.bus.protocol import Bus
 from services.console.service import ConsoleService
 from services.console.settings import ConsoleSettings
 from tests.bus_actors import run_during, wait_until
+from tests.clocks import ManualClock
 from tests.service_flow import make_dependencies
 
 
@@ -62,9 +63,11 @@ class ConsoleClient:
 
 
 @asynccontextmanager
-async def run_console(bus: Bus, **settings: Any) -> AsyncIterator[ConsoleClient]:
+async def run_console(
+    bus: Bus, *, clock: ManualClock | None = None, **settings: Any
+) -> AsyncIterator[ConsoleClient]:
     """A console on this bus, once it listens."""
-    service = ConsoleService(make_dependencies(bus), ConsoleSettings(**({"port": 0} | settings)))
+    service = ConsoleService(make_dependencies(bus, clock=clock), ConsoleSettings(**({"port": 0} | settings)))
     timeout = aiohttp.ClientTimeout(total=20)
     async with (
         run_during(service.run()),

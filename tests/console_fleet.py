@@ -1,10 +1,12 @@
 """A flow with thousands of Nodes in memory, as the services would publish it, for the page of the console."""
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
 from libs.common.bus.protocol import Bus
+from libs.common.clocks import utc_now
 from libs.common.contract.events import (
     CsrObserved,
     Decided,
@@ -35,8 +37,16 @@ PLATFORMS = ("hcloud", "aws", "metal", "openstack", "azure")
 class ConsoleFleet(ServiceFlow):
     """Publishes Nodes, facts, decisions and requests with the present time."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        now: Callable[[], datetime] = utc_now,
+        spend: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        """`spend` advances the clock by the time that a hop takes."""
         super().__init__(bus)
+        self._now = now
+        self._spend = spend
         self._version = 100
 
     async def publish_leading(self) -> None:
@@ -47,27 +57,38 @@ class ConsoleFleet(ServiceFlow):
         """The Node as it is now."""
         self._version += 1
         order = ObservationOrder(epoch=1, resource_version=self._version)
-        event = NodeObserved(stream_id=self.stream_id, order=order, node=node, observed_at=_now())
+        event = NodeObserved(stream_id=self.stream_id, order=order, node=node, observed_at=self._now())
         return await self.publish(event)
 
-    async def join(self, number: int, *, ready: bool = True, age: float = 3600.0) -> str:
+    async def join(self, number: int, *, age: float = 3600.0) -> str:
         """Let a Node join, with its facts, decision and certificate; return its name."""
         name = f"{PLATFORMS[number % 5]}-{number:04}"
-        node = self.make(number, name, age, ready=ready)
-        sequence = await self.observe(node)
+        node = self.make(number, name, age, ready=True)
+        joining = replace(self.make(number, name, age, ready=False), metadata=node.metadata)
+        sequence = await self.observe(joining)
+        self._spend(0.02)
         platform, zone = PLATFORMS[number % 5], f"zone-{number % 7}"
-        facts = make_facts(platform=platform, node_name=name, zone=zone, queried_at=_now())
+        facts = make_facts(platform=platform, node_name=name, zone=zone, queried_at=self._now())
         enriched = NodeEnriched(
             stream_id=self.stream_id,
             observed_sequence=sequence,
-            node=node,
+            node=joining,
             facts=facts,
             verified_by="nodename",
-            observed_at=_now(),
-            enriched_at=_now(),
+            observed_at=self._now(),
+            enriched_at=self._now(),
         )
+        self._spend(0.09)
         await self.publish(enriched)
+        self._spend(0.14)
         await self.decide(name, "initialized", f"{platform} machine at 10.0.0.5, recognised by nodename")
+        self._spend(0.05)
+        await self.observe(node)
+        await self.request(name)
+        self._spend(0.11)
+        decided = "This CSR was approved by Talos Cloud Controller Manager: every name is attested"
+        await self.decide(f"csr-{name}", "approved", decided, service="csr", kind="csr")
+        self._spend(0.04)
         await self.request(name, issued=True)
         return name
 
@@ -89,7 +110,8 @@ class ConsoleFleet(ServiceFlow):
             addresses=(NodeAddress(type="InternalIP", address=address),),
             conditions=(READY,),
         )
-        return _created(node, age)
+        created = self._now() - timedelta(seconds=age)
+        return replace(node, metadata=replace(node.metadata, creation_timestamp=created))
 
     async def block(self, number: int, name: str, message: str, age: float = 600.0) -> None:
         """Let a Node be stuck with that message."""
@@ -115,9 +137,9 @@ class ConsoleFleet(ServiceFlow):
                 node=node,
                 fault=fault,
                 attempt=7,
-                retry_at=_now() + timedelta(seconds=30),
-                observed_at=_now(),
-                enriched_at=_now(),
+                retry_at=self._now() + timedelta(seconds=30),
+                observed_at=self._now(),
+                enriched_at=self._now(),
             )
         )
 
@@ -133,7 +155,7 @@ class ConsoleFleet(ServiceFlow):
                 name=name,
                 outcome=outcome,
                 reason=reason,
-                decided_at=_now(),
+                decided_at=self._now(),
                 changes=changes,
             )
         )
@@ -141,37 +163,26 @@ class ConsoleFleet(ServiceFlow):
     async def request(self, node: str, *, issued: bool = False, denied: str = "") -> None:
         """A request for a certificate, and its decision."""
         conditions = (SigningRequestCondition(type="Denied", message=denied),) if denied else ()
-        request = make_request(f"csr-{node}", uid=f"csr-{node}", node=node, created=_now())
+        request = make_request(f"csr-{node}", uid=f"csr-{node}", node=node, created=self._now())
         request = replace(request, status=SigningRequestStatus(conditions=conditions, issued=issued))
         self._version += 1
         order = ObservationOrder(epoch=1, resource_version=self._version)
         await self.publish(
-            CsrObserved(stream_id=self.stream_id, order=order, request=request, observed_at=_now())
+            CsrObserved(stream_id=self.stream_id, order=order, request=request, observed_at=self._now())
         )
         if denied:
             await self.decide(f"csr-{node}", "denied", denied, service="csr", kind="csr")
 
     async def fill(self, count: int) -> None:
-        """A cluster of that many Nodes, of which some are in trouble."""
+        """A cluster of that many Nodes, and some in trouble, whose messages are hostile."""
         await self.publish(make_cluster_networks(stream_id=self.stream_id))
         for number in range(count):
-            await self.join(number, age=7200 - number)
+            await self.join(number)
         await self.block(9001, "stuck-write", "writing the Node: 403 Forbidden: nodes is forbidden")
         await self.block(9002, "stuck-hostile", HOSTILE)
         await self.silence(9003, "stuck-silent")
-        await self.request(
-            "hcloud-0000", denied=f"requests 10.9.9.9, which the machine does not have {HOSTILE}"
-        )
-        await self.publish(make_dead_letter("aws-0001", reason=f"KeyError {HOSTILE}"))
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _created(node: Node, age: float) -> Node:
-    created = _now() - timedelta(seconds=age)
-    return replace(node, metadata=replace(node.metadata, creation_timestamp=created))
+        await self.request("hcloud-0000", denied=f"requests 10.9.9.9, which it does not have {HOSTILE}")
+        await self.publish(make_dead_letter("aws-0001", reason=f"KeyError {HOSTILE}", at=self._now()))
 
 
 def _with_conditions(node: Node, conditions: tuple[NodeCondition, ...]) -> Node:

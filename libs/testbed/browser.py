@@ -118,8 +118,8 @@ class Page:
         await self.call("Emulation.setEmulatedMedia", features=features)
 
     async def take_screenshot(self) -> bytes:
-        """Return what the page shows as PNG."""
-        answer = await self.call("Page.captureScreenshot", format="png")
+        """Return what the page shows as WebP."""
+        answer = await self.call("Page.captureScreenshot", format="webp", quality=85)
         return base64.b64decode(answer["data"])
 
     def record(self, method: str, parameters: dict[str, Any]) -> None:

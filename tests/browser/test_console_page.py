@@ -124,7 +124,7 @@ async def test_the_table_shows_every_node_and_stuck_ones_first(opened: Opened, p
 @pytest.mark.parametrize("size", SIZES)
 async def test_axe_reports_nothing_serious(opened: Opened, page: Page, size: str, colours: str):
     axe = (files("axe_core_python") / "axe.min.js").read_text()
-    serious = {}
+    serious: dict[str, list[str]] = {}
     for view in VIEWS:
         await opened.open(page, view, size, colours)
         if view.startswith("node/"):

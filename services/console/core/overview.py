@@ -77,9 +77,9 @@ def _judge_watcher(flow: FlowState) -> ServiceStatus:
 
 def _judge_metadata(flow: FlowState) -> ServiceStatus:
     backlog = flow.backlogs.get(METADATA.service, Backlog())
-    health, text = _judge_backlog(flow, backlog, "wait for facts of their machines")
+    health, text = _judge_backlog(flow, backlog, "waiting for facts of a machine")
     if health == "ok" and flow.unreachable:
-        health, text = "warning", f"{flow.unreachable} machines do not answer"
+        health, text = "warning", f"machines that do not answer: {flow.unreachable}"
     return _make_status(flow, METADATA.service, health, text, backlog)
 
 
@@ -91,11 +91,11 @@ def _judge_consumer(flow: FlowState, service: str) -> ServiceStatus:
             return _make_status(flow, service, "off", "no process consumes its messages", Backlog())
         text = f"no process pulls its messages; {consumer.pending} are pending"
         return _make_status(flow, service, "bad" if consumer.pending else "warning", text, backlog)
-    health, text = _judge_backlog(flow, backlog, "wait for a decision")
+    health, text = _judge_backlog(flow, backlog, "waiting for a decision")
     if health == "ok" and service == LABELER.service and flow.blocked:
-        health, text = "warning", f"{flow.blocked} Nodes are blocked"
+        health, text = "warning", f"blocked Nodes: {flow.blocked}"
     elif health == "ok" and service == CSR.service and flow.denied:
-        health, text = "warning", f"{flow.denied} requests are denied"
+        health, text = "warning", f"denied requests: {flow.denied}"
     return _make_status(flow, service, health, text, backlog)
 
 
@@ -125,7 +125,8 @@ def _judge_backlog(flow: FlowState, backlog: Backlog, what: str) -> tuple[Health
 def _make_status(flow: FlowState, service: str, health: Health, text: str, backlog: Backlog) -> ServiceStatus:
     errors = flow.dead_letters.get(service, 0)
     if errors:
-        health, text = "bad", f"{errors} dead letters; {text}"
+        letters = "1 dead letter" if errors == 1 else f"{errors} dead letters"
+        health, text = "bad", f"{letters}; {text}"
     return ServiceStatus(
         service=service,
         health=health,

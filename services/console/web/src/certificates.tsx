@@ -39,7 +39,7 @@ const COLUMNS: Column<RequestRow>[] = [
     cell: (row) => (
       <span class="clamp" title={row.reason}>
         {row.outcome && row.outcome !== row.state && <b>{row.outcome}. </b>}
-        {row.reason || (row.fault ? `The machine attests nothing: ${row.fault}` : "csr has not decided yet")}
+        {row.reason || (row.state === "pending" && (row.fault ? `The machine attests nothing: ${row.fault}` : "csr has not decided yet"))}
       </span>
     ),
   },

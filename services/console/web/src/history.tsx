@@ -75,13 +75,14 @@ function PlotCard({ plot }: { plot: Plot }) {
     const options: uPlot.Options = {
       width: element.clientWidth,
       height: 180,
+      padding: [8, 28, 0, 0],
       cursor: { sync: { key: "history" } },
       scales: { y: { range: (_self, _low, high) => [0, Math.max(1, high * 1.1)] } },
       series: [
         { label: "Time", value: (_self: uPlot, at: number | null) => (at === null ? "" : format.time(at)) },
         ...plot.lines.map((line) => ({
           label: line.label,
-          value: (_self: uPlot, value: number | null) => (value === null ? "none" : String(Math.round(value * 100) / 100)),
+          value: (_self: uPlot, value: number | null) => (value === null ? "" : String(Math.round(value * 100) / 100)),
           stroke: color(line.color),
           width: 2,
           points: { show: false },

@@ -40,7 +40,7 @@ function App() {
           ))}
         </nav>
         <button type="button" class="button theme" onClick={nextTheme} aria-label={`Colours: ${theme.value}. Change`}>
-          {theme.value === "auto" ? "Auto" : theme.value === "dark" ? "Dark" : "Light"}
+          ◐ {theme.value === "auto" ? "Auto" : theme.value === "dark" ? "Dark" : "Light"}
         </button>
       </header>
       <Banner />

@@ -19,6 +19,8 @@ const HOPS: [string, string, string, string][] = [
   ["approved", "csr", "approves the request", "requested"],
   ["issued", "signer", "issues the certificate", "approved"],
 ];
+const NEXT: Record<string, string> = { observed: "enriched", queried: "enriched", enriched: "initialized" };
+const UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized";
 const OPTIONAL = new Set(["allocated", "ready", "requested", "approved", "issued"]);
 const REFRESH_MS = 1_000;
 
@@ -128,7 +130,7 @@ function Details({ detail, name }: { detail: NodeDetail; name: string }) {
       ))}
       <div class="columns">
         <Card title="Hops" note={traces && <TraceLink template={traces} name={name} />}>
-          <Waterfall hops={detail.hops} />
+          <Waterfall hops={detail.hops} isInitialized={!detail.after?.spec?.taints?.some((taint) => taint.key === UNINITIALIZED)} />
         </Card>
         <Card title="Decisions">
           {detail.decisions.length === 0 && <Empty title="No decision yet" />}
@@ -180,7 +182,7 @@ function TraceLink({ template, name }: { template: string; name: string }) {
   );
 }
 
-function Waterfall({ hops }: { hops: Record<string, number> }) {
+function Waterfall({ hops, isInitialized }: { hops: Record<string, number>; isInitialized: boolean }) {
   const start = hops.registered ?? 0;
   const end = Math.max(...Object.values(hops), start + 0.001);
   const percent = (seconds: number) => (seconds / (end - start)) * 100;
@@ -200,7 +202,7 @@ function Waterfall({ hops }: { hops: Record<string, number> }) {
             <span class="track">
               {at && <span class="span" style={{ left: `${left}%`, width: `${Math.min(100 - left, percent(at - from))}%` }} />}
             </span>
-            <span class="lapse">{!at ? "not seen" : after ? `+${format.duration(at - from)}` : format.time(at)}</span>
+            <span class="lapse">{!at ? (isInitialized || hops[NEXT[key]!] ? "not seen" : "not yet") : after ? `+${format.duration(at - from)}` : format.time(at)}</span>
           </li>
         );
       })}

@@ -11,6 +11,10 @@ const STATES: NodeState[] = ["stuck", "joining", "ready", "foreign"];
 const RANK: Record<NodeState, number> = { stuck: 0, joining: 1, foreign: 2, ready: 3 };
 const LABELS: Record<NodeState, string> = { stuck: "Stuck", joining: "Joining", ready: "Ready", foreign: "Not managed" };
 
+const wide = matchMedia("(min-width: 1400px)");
+
+const capitalize = (text: string) => text[0]!.toUpperCase() + text.slice(1);
+
 const byText = (get: (row: NodeRow) => string | undefined) => (a: NodeRow, b: NodeRow) =>
   (get(a) ?? "").localeCompare(get(b) ?? "", "en", { numeric: true });
 
@@ -38,10 +42,10 @@ const COLUMNS: Column<NodeRow>[] = [
   {
     key: "state",
     title: "State",
-    width: "minmax(116px, .9fr)",
+    width: "100px",
     narrow: true,
     compare: (a, b) => RANK[a.state] - RANK[b.state],
-    cell: (row) => <StateBadge state={row.state} what={row.what} />,
+    cell: (row) => <StateBadge state={row.state} />,
   },
   {
     key: "why",
@@ -50,6 +54,7 @@ const COLUMNS: Column<NodeRow>[] = [
     narrow: true,
     cell: (row) => (
       <span class="clamp" title={row.why}>
+        {row.what && <b>{capitalize(row.what)}. </b>}
         {row.step && !row.what && <b>Waits for {row.step}. </b>}
         {row.decided_by && !row.what && <b>{`${row.decided_by}: ${row.outcome}. `}</b>}
         {row.why}
@@ -60,6 +65,7 @@ const COLUMNS: Column<NodeRow>[] = [
   {
     key: "took",
     title: "Took",
+    isWide: true,
     width: "68px",
     compare: (a, b) => (a.took ?? Infinity) - (b.took ?? Infinity),
     cell: (row) => <span title="From its registration, a whole second, to its initialization">{row.took ? format.duration(row.took) : ""}</span>,
@@ -118,7 +124,7 @@ export function Nodes() {
   }, [all, state, search]);
   const counts = overview.value.states;
   const hasBlocks = all.some((row) => row.cidrs?.length);
-  const columns = useMemo(() => COLUMNS.filter((column) => column.key !== "cidrs" || hasBlocks), [hasBlocks]);
+  const columns = useMemo(() => COLUMNS.filter((column) => (column.key !== "cidrs" || hasBlocks) && (!column.isWide || wide.matches)), [hasBlocks, wide.matches]);
 
   return (
     <div class="view fill">

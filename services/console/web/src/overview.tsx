@@ -2,7 +2,7 @@
 import { useMemo } from "preact/hooks";
 import * as format from "./format";
 import type { Health, ServiceStatus } from "./model";
-import { Age, Card, Empty, Mark, StateBadge } from "./parts";
+import { Age, Card, Empty, Mark } from "./parts";
 import { nodeHref } from "./router";
 import { clock, hasData, isConnected, nodes, overview, rates, revision } from "./store";
 import { compareByUrgency } from "./nodes";
@@ -233,7 +233,7 @@ function Attention() {
           <li key={row.name}>
             <Mark tone="bad" />
             <div>
-              <a href={nodeHref(row.name)}>{row.name}</a> <StateBadge state={row.state} what={row.what} />
+              <a href={nodeHref(row.name)}>{row.name}</a> <span class="muted">{row.what}</span>
               <p>{row.why}</p>
             </div>
           </li>

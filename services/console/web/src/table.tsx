@@ -16,6 +16,7 @@ export interface Column<T> {
   compare?: (a: T, b: T) => number; // without it, the column does not sort
   cell: (row: T) => ComponentChildren;
   narrow?: boolean; // also shown on a phone
+  isWide?: boolean; // only shown on a wide page
 }
 
 interface Props<T> {
