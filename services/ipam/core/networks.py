@@ -39,8 +39,12 @@ class Network(msgspec.Struct, frozen=True):
         return self.first + (1 << self.bits - self.prefix)
 
     def __str__(self) -> str:
-        address = IPv4Address(self.first) if self.family == 4 else IPv6Address(self.first)
-        return f"{address}/{self.prefix}"
+        return f"{_format_address(self.family, self.first)}/{self.prefix}"
+
+
+@lru_cache(maxsize=1 << 16)  # a plan needs the text of each block several times
+def _format_address(family: Family, number: int) -> str:
+    return str(IPv4Address(number) if family == 4 else IPv6Address(number))
 
 
 def parse_network(text: str) -> Network:
