@@ -130,8 +130,6 @@ class Allocator:
         operations = build_node_patch(
             node, NodeChanges(pod_cidrs=assignment.pod_cidrs, guarded_labels=fenced_labels)
         )
-        if not operations:
-            return node
         async with self._write_slots:
             return await self.kube.patch_node(node.name, operations)
 

@@ -53,15 +53,16 @@ class ClusterView:
 
     def problems(self) -> tuple[str, ...]:
         """Return why ipam can serve no Node, in words for /readyz."""
-        networks, closed = self._networks, self.gate.why_closed()
-        unknown = (networks.reason,) if isinstance(networks, NotReady | CannotAllocate) else ()
-        return (*unknown, *((closed,) if closed else ()))
+        closed = self.gate.why_closed()
+        return (*self._list_unknown(), *((closed,) if closed else ()))
 
     def cluster_wide_reasons(self) -> tuple[str, ...]:
         """Return the reasons without an Event on Nodes: /readyz or the labeler already reports them."""
+        return (_NO_FACTS, _METADATA_INCOMPLETE, *self._list_unknown())
+
+    def _list_unknown(self) -> tuple[str, ...]:
         networks = self._networks
-        unknown = (networks.reason,) if isinstance(networks, NotReady | CannotAllocate) else ()
-        return (_NO_FACTS, _METADATA_INCOMPLETE, *unknown)
+        return () if isinstance(networks, EffectiveNetworks) else (networks.reason,)
 
     def select_pools(
         self, node: Node, configured: Sequence[ConfiguredPool]

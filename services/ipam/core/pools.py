@@ -69,18 +69,15 @@ class PodNetworks(msgspec.Struct, frozen=True, kw_only=True):
 
 def select_pools(
     node: Node,
-    facts: MachineFacts | None,
-    networks: PodNetworks | None,
+    facts: MachineFacts,
+    networks: PodNetworks,
     specs: Sequence[PoolSpec],
     allocator: Allocator,
 ) -> tuple[Pool, ...] | NotReady | CannotAllocate:
     """Return the pools in order: the Node gets one block per family, from that family's first free pool.
 
-    `facts` is None if Talos has never reported any, `networks` while the cluster's networks are unknown.
     `specs` replace the cluster's CIDRs, which then decide only the required families.
     """
-    if networks is None:
-        return NotReady("the cluster's networks are not known yet")
     if allocator == "CloudAllocator" and not node.is_initialized:
         return NotReady("it is not initialized yet, and CloudAllocator serves initialized nodes only")
     why = validate_cluster_cidrs(networks.cidrs)
@@ -114,11 +111,11 @@ def validate_cluster_cidrs(cidrs: Sequence[str]) -> str:
 
 
 def _choose_pools(
-    facts: MachineFacts | None, networks: PodNetworks, specs: Sequence[PoolSpec]
+    facts: MachineFacts, networks: PodNetworks, specs: Sequence[PoolSpec]
 ) -> dict[Family, tuple[Pool, ...]] | NotReady | CannotAllocate:
     """Return by family, the primary one first, the pools of the first spec that selects the machine.
 
-    Returns NotReady only if missing facts matter: specs after the first match are not evaluated.
+    Returns NotReady only if a missing fact matters: specs after the first match are not evaluated.
     """
     found: dict[Family, tuple[Pool, ...]] = {}
     try:
@@ -167,11 +164,9 @@ def _select_mask(family: Family, spec: PoolSpec, networks: PodNetworks) -> int:
     return networks.mask_size_ipv6 if spec.mask_size_ipv6 is None else spec.mask_size_ipv6
 
 
-def _spec_matches(spec: PoolSpec, facts: MachineFacts | None) -> bool | NotReady:
+def _spec_matches(spec: PoolSpec, facts: MachineFacts) -> bool | NotReady:
     if not spec.selector:
         return True
-    if facts is None:
-        return NotReady(f"pool {spec.name} selects by facts of the machine, and Talos reported none yet")
     why = why_metadata_incomplete(facts.platform)
     if why:
         return NotReady(f"pool {spec.name} selects by facts of the machine: {why}")
@@ -190,15 +185,13 @@ def _list_missing_fields(spec: PoolSpec, fields: FactValues) -> list[str]:
 
 
 def find_node_subnet_pool(
-    node: Node, facts: MachineFacts | None
+    node: Node, facts: MachineFacts
 ) -> tuple[str, int] | NotReady | CannotAllocate | None:
     """Return CIDR and node mask of its first subnet for pods; None if it has only single addresses.
 
-    Returns NotReady while Talos does not answer, or reports addresses without the kubelet's own. A Node that
-    got a block of the cluster's CIDR meanwhile would keep it permanently.
+    Returns NotReady while Talos reports addresses without the kubelet's own. A Node that got
+    a block of the cluster's CIDR meanwhile would keep it permanently.
     """
-    if facts is None:
-        return NotReady("Talos has not reported the machine's addresses yet, and they decide its IPv6 pool")
     ips = parse_node_ips(node.provided_node_ip) if node.provided_node_ip else ()
     if isinstance(ips, InvalidNodeIP):
         return NotReady(

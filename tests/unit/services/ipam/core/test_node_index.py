@@ -195,10 +195,6 @@ def test_a_node_that_is_known_by_private_addresses_only_has_the_choice_of_all():
     assert find_node_subnet_pool(node, facts) == POOL
 
 
-def test_a_machine_that_talos_does_not_tell_of_waits():
-    assert isinstance(find_node_subnet_pool(make_node(), None), NotReady)
-
-
 @pytest.mark.parametrize(
     "listed", [(), (IPV4,), (on("2001:db8:0:9::5/64"),), (IPV4, on("2001:db8::5/128", "external"))]
 )

@@ -17,6 +17,7 @@ DEFAULT_V4 = Pool("default", 4, V4, 24)
 DEFAULT_V6 = Pool("default", 6, V6, 80)
 OWN_V6 = Pool("node-subnet", 6, "2001:db8:0:1::/64", 80)
 INITIALIZED = make_node(taints=())
+FACTS = make_facts()
 IN_A_SUBNET = make_facts(
     addresses=(
         AddressStatus(address="10.0.0.5/24", link="eth0", flags=128),
@@ -32,8 +33,8 @@ def on(key: str, *values: str, operator: Operator = "In") -> tuple[NodeSelectorT
 
 
 def asked(
-    facts: MachineFacts | None = None,
-    networks: PodNetworks | None = DUAL,
+    facts: MachineFacts = FACTS,
+    networks: PodNetworks = DUAL,
     specs: tuple[PoolSpec, ...] = (),
     allocator: Allocator = "RangeAllocator",
 ):
@@ -60,8 +61,8 @@ def test_range_allocator_takes_a_block_of_each_cluster_cidr_in_their_order(netwo
     assert asked(networks=networks) == pools
 
 
-def test_range_allocator_needs_neither_talos_nor_an_initialized_node():
-    assert select_pools(make_node(), None, DUAL, (), "RangeAllocator") == (DEFAULT_V4, DEFAULT_V6)
+def test_range_allocator_needs_no_initialized_node():
+    assert select_pools(make_node(), FACTS, DUAL, (), "RangeAllocator") == (DEFAULT_V4, DEFAULT_V6)
 
 
 def test_cloud_allocator_takes_ipv6_of_the_nodes_own_subnet_and_ipv4_of_the_clusters():
@@ -83,14 +84,9 @@ def test_a_machine_with_single_or_private_addresses_only_gets_a_block_of_the_clu
     assert asked(make_facts(addresses=listed), allocator="CloudAllocator") == (DEFAULT_V4, DEFAULT_V6)
 
 
-def test_a_cluster_without_ipv6_asks_nothing_of_talos():
-    assert asked(None, PodNetworks(cidrs=(V4,)), allocator="CloudAllocator") == (DEFAULT_V4,)
-
-
-@pytest.mark.parametrize("allocator", ["RangeAllocator", "CloudAllocator"])
-def test_networks_that_are_not_known_yet_are_waited_for(allocator: Allocator):
-    specs = (PoolSpec(index=0, name="web", cidrs=("10.1.0.0/16",)),)  # service CIDRs are unknown then, too
-    assert isinstance(asked(IN_A_SUBNET, None, specs, allocator), NotReady)
+def test_a_cluster_without_ipv6_needs_no_subnet():
+    unlisted = make_facts(addresses=())
+    assert asked(unlisted, PodNetworks(cidrs=(V4,)), allocator="CloudAllocator") == (DEFAULT_V4,)
 
 
 @pytest.mark.parametrize(
@@ -144,20 +140,11 @@ def test_cloud_allocator_takes_the_nodes_own_subnet_before_any_pool_of_the_confi
     assert names(answer) == ["rest 10.9.0.0/16 /24", "node-subnet 2001:db8:0:1::/64 /80"]
 
 
-def test_facts_are_waited_for_where_a_pool_selects_by_them():
-    answer = asked(None, specs=POOLS)
-    assert isinstance(answer, NotReady)
-    assert answer.reason == "pool gpu selects by facts of the machine, and Talos reported none yet"
-
-
-def test_facts_are_not_waited_for_where_pools_in_front_serve_the_node():
-    assert names(asked(None, specs=(POOLS[2], *POOLS[:2]))) == ["rest 10.9.0.0/16 /24", "rest fd09::/56 /80"]
-
-
 def test_metadata_that_the_cloud_has_not_reported_yet_selects_no_pool():
     """The machine's zone comes seconds after its platform: what does not match yet is no answer."""
     early = make_facts(platform="aws")
     assert isinstance(asked(early, specs=POOLS), NotReady)
+    assert names(asked(early, specs=(POOLS[2], *POOLS[:2])))[0] == "rest 10.9.0.0/16 /24", "not asked for"
     late = make_facts(platform="aws", zone="b", provider_id="aws:///b/i-1")
     assert names(asked(late, specs=POOLS))[0] == "edge 10.2.0.0/16 /24"
 
@@ -219,24 +206,23 @@ SPECS = st.builds(
     name=st.sampled_from("ab"), cidrs=CIDRS, selector=st.sampled_from([(), on("zone", "a"), on("zone", "z")]),
     mask_size_ipv4=st.none() | st.integers(8, 33), mask_size_ipv6=st.none() | st.integers(40, 129),
 )  # fmt: skip
-FACTS = st.sampled_from([None, IN_A_SUBNET, make_facts(zone="a"), make_facts(zone="z", addresses=())])
+SOME_FACTS = st.sampled_from([IN_A_SUBNET, make_facts(zone="a"), make_facts(zone="z", addresses=())])
 
 
 @given(
-    FACTS,
-    st.none() | CIDRS,
+    SOME_FACTS,
+    CIDRS,
     st.lists(SPECS, max_size=3),
     st.sampled_from(["RangeAllocator", "CloudAllocator"]),
 )
 def test_whatever_is_configured_the_answer_is_pools_that_hold_blocks_of_every_family_or_a_reason(
     facts, cidrs, specs, allocator
 ):
-    networks = None if cidrs is None else PodNetworks(cidrs=cidrs)
+    networks = PodNetworks(cidrs=cidrs)
     answer = select_pools(INITIALIZED, facts, networks, specs, allocator)
     if isinstance(answer, NotReady | CannotAllocate):
         assert answer.reason
         return
-    assert networks is not None
     families = list(dict.fromkeys(pool.family for pool in answer))
     assert [pool.family for pool in answer] == sorted((p.family for p in answer), key=families.index)
     wanted = [6 if ":" in cidr else 4 for cidr in networks.cidrs]
