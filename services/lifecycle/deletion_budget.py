@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from libs.common.kube.api import KubeApi
-from libs.common.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from libs.common.kube.errors import Conflict, KubeError, NotFound
 from libs.common.kube.lease import Lease, get_annotation, set_annotation, vacant_lease_document
 from services.lifecycle.core.deletion_limit import (
     ANNOTATION,
@@ -86,8 +86,5 @@ class DeletionBudget:
         except NotFound:
             if self.holder:
                 raise
-        try:
-            document = vacant_lease_document(where, self.name)
-            return await self.kube.create_lease(where, document, deadline_seconds=deadline)
-        except AlreadyExists:
-            return await self.kube.get_lease(where, self.name, deadline_seconds=deadline)
+        document = vacant_lease_document(where, self.name)
+        return await self.kube.create_lease(where, document, deadline_seconds=deadline)

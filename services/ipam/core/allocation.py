@@ -102,8 +102,6 @@ def plan_claims(
 def _allocate(request: AllocationRequest, ledger: Ledger, exclusions: Exclusions) -> AllocationResult:
     if pod_cidrs := exclusions.pod_cidrs_by_uid.get(request.uid):
         return ExistingAssignment(pod_cidrs=pod_cidrs)
-    if not request.pools:
-        return NoBlock(reason="no pool is for this node")
     found: list[tuple[str, Pool | None]] = []  # pool None: claimed earlier
     for family, grouped in groupby(request.pools, key=lambda pool: pool.family):
         pools = tuple(grouped)

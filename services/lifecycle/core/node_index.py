@@ -70,10 +70,6 @@ class NodeIndex:
                     anchors.setdefault(scope.account, set()).add(seen.anchor)
         return anchors
 
-    def get_history(self, name: str) -> QueryHistory | None:
-        """Return the polls that no event has contradicted; None if there are none."""
-        return self._histories.get(name)
-
     def count_histories(self) -> int:
         """Return the number of Nodes at whose addresses other machines answer."""
         return len(self._histories)

@@ -128,6 +128,10 @@ def test_a_look_at_two_addresses_lasts_from_the_first_to_the_last():
 # ---- what is heard ends it
 
 
+def history_in(known: NodeIndex) -> QueryHistory | None:
+    return known.build_case(NODE, 0.0).history
+
+
 @pytest.fixture
 def known() -> NodeIndex:
     """A Node in whose place another machine answered twice."""
@@ -138,7 +142,7 @@ def known() -> NodeIndex:
         known.upsert_report(
             make_unreachable(NODE, foreign_machines=(machine,), attempt=minute + 1), 60.0 * minute
         )
-    history = known.get_history("web-1")
+    history = history_in(known)
     assert history is not None
     assert history.count == 2
     return known
@@ -146,17 +150,17 @@ def known() -> NodeIndex:
 
 def test_any_contrary_word_ends_the_history(known: NodeIndex):
     known.upsert_report(make_unreachable(NODE, attempt=3), 120.0)
-    assert known.get_history("web-1") is None
+    assert history_in(known) is None
     known.upsert_report(make_unreachable(NODE, foreign_machines=(make_foreign_machine(),), attempt=4), 180.0)
     known.upsert_report(make_answering(NODE), 240.0)
-    assert known.get_history("web-1") is None
+    assert history_in(known) is None
 
 
 def test_a_node_that_is_ready_again_or_another_one_has_no_history(known: NodeIndex):
     known.upsert_node(make_lost_node(labels={"team": "a"}))
-    assert known.get_history("web-1") is not None
+    assert history_in(known) is not None
     known.upsert_node(make_lost_node(conditions=(make_ready_condition("True"),)))
-    assert known.get_history("web-1") is None
+    assert history_in(known) is None
 
 
 @pytest.mark.parametrize(
@@ -172,7 +176,7 @@ def test_a_node_that_is_ready_again_or_another_one_has_no_history(known: NodeInd
 )
 def test_what_only_a_living_kubelet_writes_ends_the_history(known: NodeIndex, written: dict[str, Any]):
     known.upsert_node(make_lost_node(**written))
-    assert known.get_history("web-1") is None
+    assert history_in(known) is None
 
 
 @pytest.mark.parametrize("what", ["gone", "another uid", "void", "enriched gone", "restarted"])
@@ -188,14 +192,14 @@ def test_what_is_gone_or_void_has_no_history(known: NodeIndex, what: str):
             known.remove_report("web-1")
         case _:
             known.forget_histories()
-    assert known.get_history("web-1") is None
+    assert history_in(known) is None
 
 
 def test_a_machine_that_bears_its_name_elsewhere_ends_the_history(known: NodeIndex):
     other = make_lost_node("web-2", uid="uid-2", system_uuid="")
     known.upsert_node(other)
     known.upsert_report(make_answering(other, node_name="web-1"), 90.0)
-    assert known.get_history("web-1") is None
+    assert history_in(known) is None
 
 
 def test_a_word_about_a_former_node_is_no_look_at_this_one():
@@ -204,7 +208,7 @@ def test_a_word_about_a_former_node_is_no_look_at_this_one():
     known.upsert_report(
         make_unreachable(make_lost_node(uid="uid-0"), foreign_machines=(make_foreign_machine(),)), 0.0
     )
-    assert known.get_history("web-1") is None
+    assert history_in(known) is None
 
 
 def test_what_was_claimed_is_forgotten_with_who_claimed_it(known: NodeIndex):
@@ -226,7 +230,7 @@ def test_a_look_while_the_node_is_ready_is_none():
     known = NodeIndex()
     known.upsert_node(make_lost_node(conditions=(make_ready_condition("True"),)))
     known.upsert_report(make_unreachable(NODE, foreign_machines=(make_foreign_machine(),)), 0.0)
-    assert known.get_history("web-1") is None
+    assert history_in(known) is None
 
 
 def test_the_history_of_a_former_node_says_nothing_of_this_one():

@@ -209,11 +209,6 @@ def test_a_full_page_takes_no_more():
     assert not refused.is_exhausted
 
 
-def test_a_node_for_which_there_is_no_pool_is_reported():
-    none = AllocationRequest(uid="u", node="n", pools=())
-    assert planned(none).results["u"] == NoBlock(reason="no pool is for this node")
-
-
 blocks = st.builds(
     lambda number, mask: str(parse_network(f"10.0.{number // 256}.{number % 256}/{mask}")),
     st.integers(0, 1023),
