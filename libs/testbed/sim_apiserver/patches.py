@@ -148,7 +148,7 @@ def _merge_list(current: list[Any], patch: list[Any], path: str) -> list[Any]:
 
 
 def _merge_by_key(current: list[Any], items: list[Any], merge_key: str) -> list[Any]:
-    """Merge in the real server's order: patched elements in the patch's order, the others at their place."""
+    """Change elements at their place and append new ones; the real server may order them otherwise."""
     result = list(current)
     for item in items:
         if not isinstance(item, dict) or merge_key not in item:
@@ -162,18 +162,4 @@ def _merge_by_key(current: list[Any], items: list[Any], merge_key: str) -> list[
             result.append(item)
         else:
             result[at] = {key: value for key, value in (result[at] | item).items() if value is not None}
-    named = [item[merge_key] for item in items]
-    left = sorted(
-        (one for one in result if one[merge_key] in named), key=lambda one: named.index(one[merge_key])
-    )
-    right = [one for one in result if one[merge_key] not in named]
-    return _interleave(left, right, [old[merge_key] for old in current], merge_key)
-
-
-def _interleave(left: list[Any], right: list[Any], server: list[str], merge_key: str) -> list[Any]:
-    result: list[Any] = []
-    while left and right:
-        mine, theirs = left[0][merge_key], right[0][merge_key]
-        after = mine in server and theirs in server and server.index(theirs) < server.index(mine)
-        result.append((right if after else left).pop(0))
-    return [*result, *left, *right]
+    return result
