@@ -67,19 +67,6 @@ PUBLIC_PATHS: Final = {"/version", *HEALTH}  # also for anonymous users; the oth
 
 _WANTED: Final = {"as=Table", "v=v1", "g=meta.k8s.io"}
 _ROLE: Final = "node-role.kubernetes.io/"
-# `kubectl -o wide` adds the columns of priority 1.
-_OF_NODES: Final = {
-    "Name": 0,
-    "Status": 0,
-    "Roles": 0,
-    "Age": 0,
-    "Version": 0,
-    "Internal-IP": 1,
-    "External-IP": 1,
-    "OS-Image": 1,
-    "Kernel-Version": 1,
-    "Container-Runtime": 1,
-}
 
 
 def wants_table(accept: str) -> bool:
@@ -102,16 +89,16 @@ def render_table(
     kind: ResourceKind, items: Iterable[Document], metadata: Mapping[str, Any], now: datetime
 ) -> bytes:
     """Return the Table; `metadata` is that of the list, or the version of a single object."""
-    priorities, cells = _KINDS[kind.plural]
+    names, cells = _KINDS[kind.plural]
     columns = [
         {
             "name": name,
             "type": "string",
             "format": "name" if name == "Name" else "",
             "description": name,
-            "priority": priority,
+            "priority": 0,
         }
-        for name, priority in priorities.items()
+        for name in names
     ]
     about = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
     table = {
@@ -127,19 +114,12 @@ def render_table(
 
 
 def _format_node(node: Document, now: datetime) -> list[str]:
-    info = node["status"]["nodeInfo"]
-    kernel = info["kernelVersion"] or "<unknown>"
     return [
         node["metadata"]["name"],
         _format_status(node),
         _format_roles(node),
         _format_age(node, now),
-        info["kubeletVersion"],
-        _get_address(node, "InternalIP"),
-        _get_address(node, "ExternalIP"),
-        info["osImage"] or "<unknown>",
-        f"{kernel} ({info['architecture']})" if info["architecture"] else kernel,
-        info["containerRuntimeVersion"] or "<unknown>",
+        node["status"]["nodeInfo"]["kubeletVersion"],
     ]
 
 
@@ -170,11 +150,6 @@ def _format_roles(node: Document) -> str:
     return ",".join(sorted(roles | {labels.get("kubernetes.io/role", "")} - {""})) or "<none>"
 
 
-def _get_address(node: Document, kind: str) -> str:
-    addresses = node["status"].get("addresses", [])
-    return next((one["address"] for one in addresses if one["type"] == kind), "<none>")
-
-
 def _format_age(item: Document, now: datetime) -> str:
     created = datetime.fromisoformat(item["metadata"]["creationTimestamp"])
     return _format_duration(max(0, int((now - created).total_seconds())))
@@ -198,10 +173,10 @@ def _format_duration(seconds: int) -> str:
     return f"{days}d"  # simulated clusters live for hours, and requests have at most a year
 
 
-_OF_REQUESTS: Final = dict.fromkeys(
-    ("Name", "Age", "SignerName", "Requestor", "RequestedDuration", "Condition"), 0
-)
-_KINDS: Final[dict[str, tuple[dict[str, int], Callable[[Document, datetime], list[str]]]]] = {
+# The columns, without those that `kubectl -o wide` adds.
+_OF_NODES: Final = ("Name", "Status", "Roles", "Age", "Version")
+_OF_REQUESTS: Final = ("Name", "Age", "SignerName", "Requestor", "RequestedDuration", "Condition")
+_KINDS: Final[dict[str, tuple[tuple[str, ...], Callable[[Document, datetime], list[str]]]]] = {
     "nodes": (_OF_NODES, _format_node),
     "certificatesigningrequests": (_OF_REQUESTS, _format_request),
 }
