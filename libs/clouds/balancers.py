@@ -6,7 +6,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
-from libs.clouds.instances import Credential, NotFound, RateLimit, Unanswered
+from libs.clouds.instances import Credential, NotFound, Unanswered
 from libs.common.cloud_config.model import NodeSelectorTerm
 
 # ---- the desired state, in plain data: adapters import neither Kubernetes' types nor messages
@@ -206,9 +206,6 @@ class Balancers(BalancerPlanner[DesiredT, ChangeT], Protocol[DesiredT, ChangeT])
 
     @property
     def credential(self) -> Credential: ...
-
-    @property
-    def rate_limit(self) -> RateLimit | None: ...
 
     # ---- reads
 

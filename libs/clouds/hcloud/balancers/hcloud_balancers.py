@@ -43,7 +43,7 @@ from libs.clouds.hcloud.balancers.write_responses import (
     read_write,
 )
 from libs.clouds.hcloud.hcloud_api import ID, HcloudApi
-from libs.clouds.instances import Credential, NotFound, RateLimit, Unanswered
+from libs.clouds.instances import Credential, NotFound, Unanswered
 
 WRITE_DEADLINE_SECONDS: Final = 30.0
 # A change is about four requests: a look at the balancer, the write, and one or two for its end.
@@ -74,11 +74,6 @@ class HcloudBalancers:
     def credential(self) -> Credential:
         """The last reading of the token."""
         return self._api.session.credential
-
-    @property
-    def rate_limit(self) -> RateLimit | None:
-        """The last rate limit that the cloud reported for this token."""
-        return self._api.session.budget.rate_limit
 
     async def close(self) -> None:
         """Close all connections."""
