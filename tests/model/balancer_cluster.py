@@ -21,7 +21,7 @@ from libs.clouds.hcloud.hcloud_api import HcloudApi
 from libs.clouds.hcloud.hcloud_instances import HcloudInstances
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.contract.instances import InstanceAnchor
-from libs.common.contract.kube_service import KubeService
+from libs.common.contract.kube_service import USE_ANNOTATION, KubeService
 from libs.common.contract.node import Node
 from libs.common.contract.services import LEASE_NAMESPACE
 from libs.common.kube.api import KubeApi
@@ -176,6 +176,7 @@ class RandomCluster:
         self.nodes: dict[str, Node] = {}
         self.deleted_nodes: list[Node] = []
         self.foreign: dict[int, Any] = {}
+        self.prepared: set[int] = set()  # they existed before their Services, and stay
         self.wrong: list[str] = []
         self.story: list[str] = []
         self.counts: Counter[str] = Counter()
@@ -322,12 +323,17 @@ class RandomCluster:
                     return
             await asyncio.sleep(0.1)
 
-    async def create_service(self, name: str, group: int) -> None:
+    async def create_service(self, name: str, group: int, *, is_prepared: bool = False) -> None:
         self._number += 1
         annotations = {
             f"{PREFIX}location": "fsn1",
             f"{PREFIX}node-selector": f"{GROUP}={group}",
         }
+        if is_prepared:
+            self.project.quotas.clear()
+            number = self.project.add_balancer(f"prepared-{self._number}", labels={"team": "edge"})
+            self.prepared.add(number)
+            annotations[USE_ANNOTATION] = str(number)
         body = {
             "metadata": {"name": name, "annotations": annotations},
             "spec": {
@@ -453,6 +459,8 @@ class RandomCluster:
         if balancer is None:
             return None
         uid = balancer["labels"].get(SERVICE_LABEL, "")
+        if balancer["id"] in self.prepared:
+            return self._judge_prepared(request)
         if balancer["id"] in self.foreign or (uid not in self._ever and not is_late):
             last = [
                 f"{each.method} {each.headers['User-Agent']}"
@@ -469,6 +477,13 @@ class RandomCluster:
         if len(self.list_own(uid)) == 1 or (record is not None and record.id == str(balancer["id"])):
             self.blame(f"{service.name} loses its load balancer {balancer['id']}")
         return None
+
+    def _judge_prepared(self, request: SimRequest) -> None:
+        if request.method == "DELETE":
+            self.blame(f"a prepared load balancer is deleted: {request.path}")
+        if request.method == "PUT":
+            labels = msgspec.json.decode(request.body).get("labels", {})
+            self._ever.add(labels.get(SERVICE_LABEL, ""))
 
     def _judge_create(self, labels: dict[str, str]) -> None:
         uid = labels.get(SERVICE_LABEL, "")

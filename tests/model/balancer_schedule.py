@@ -49,6 +49,12 @@ async def create(world: RandomCluster) -> None:
     await world.create_service(run_name(world), world.random.randrange(world.scale.groups))
 
 
+async def prepare(world: RandomCluster) -> None:
+    """A Service names a load balancer that an operator has made."""
+    name = f"prepared-{len(world.prepared)}"
+    await world.create_service(name, world.random.randrange(world.scale.groups), is_prepared=True)
+
+
 async def delete(world: RandomCluster) -> None:
     if service := _pick(world):
         await world.write("DELETE", service.name)
@@ -171,7 +177,8 @@ async def protect(world: RandomCluster) -> None:
 
 
 async def delete_in_console(world: RandomCluster) -> None:
-    if own := world.list_own():
+    own = [each for each in world.list_own() if each["id"] not in world.prepared]
+    if own:
         world.project.remove("load_balancers", world.random.choice(own)["id"])
 
 
@@ -205,6 +212,7 @@ async def duplicate(world: RandomCluster) -> None:
 Happening = Callable[[RandomCluster], Awaitable[None]]
 CHANGES: Final[tuple[Happening, ...]] = (
     *(create,) * 5,
+    prepare,
     *(delete,) * 2,
     recreate,
     change_ports,
@@ -340,7 +348,8 @@ async def _end_all(world: RandomCluster) -> None:
 
     await _expect(world, "gone", is_over, 30, explain)
     for number, each in world.balancers.items():
-        is_released = each["protection"]["delete"] and not each["labels"] and not each["targets"]
+        is_kept = number in world.prepared or each["protection"]["delete"]
+        is_released = is_kept and each["labels"] in ({}, {"team": "edge"}) and not each["targets"]
         if number not in world.foreign and not is_released:
             world.blame(f"load balancer {number} is left: {each}")
 
