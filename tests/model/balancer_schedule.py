@@ -283,6 +283,8 @@ async def run_schedule(seed: int, scale: Scale, folder: Path) -> Result:
             await _run_round(world)
         await _expect(world, "settled", lambda: not world.list_differences(), 30, world.list_differences)
         idle = await _count_idle_hour(world)
+        if idle[1]:
+            world.blame(f"{idle[1]} requests beside listings in an idle hour")
         node_requests = await _count_requests_of_a_node(world)
         await _end_all(world)
         world.look()

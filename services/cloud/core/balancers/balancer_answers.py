@@ -8,13 +8,13 @@ from libs.clouds.instances import CREDENTIAL_ANCHOR, NotFound, Unanswered
 from libs.common.contract.kube_service import ABANDON_ANNOTATION
 from services.cloud.core.balancers.balancer_record import BalancerRecord
 from services.cloud.core.balancers.balancer_steps import (
-    CreateUnsettled,
     ListBalancers,
     NoWitness,
     ReadAnchor,
     ReadBalancer,
     Unready,
     Wait,
+    WriteUnsettled,
 )
 from services.cloud.core.balancers.balancer_view import (
     MAX_LATENESS,
@@ -128,7 +128,7 @@ def prove_unsettled_create(view: View, record: BalancerRecord, listing: Listing)
     settled_at = ended_at + MAX_LATENESS
     if listing.began_at < settled_at:
         until = min(settled_at, find_next_listing(view))
-        return Wait(until, CreateUnsettled()) if view.now < until else ListBalancers()
+        return Wait(until, WriteUnsettled()) if view.now < until else ListBalancers()
     if attempt is not None and attempt.generation == view.credential.generation:
         return None
     return _find_witness(view, record, listing)

@@ -44,8 +44,8 @@ class LeaseTooShort(WaitReason, frozen=True):
     """The Lease may expire before a write ends."""
 
 
-class CreateUnsettled(WaitReason, frozen=True):
-    """A create whose result is unknown may still take effect."""
+class WriteUnsettled(WaitReason, frozen=True):
+    """A write whose result is unknown may still take effect."""
 
 
 class Settled(WaitReason, frozen=True, kw_only=True):

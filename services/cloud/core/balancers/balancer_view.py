@@ -115,6 +115,11 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         """Earlier answers of the cloud are void."""
         return self.written_at or self.led_since
 
+    def find_settled(self, balancer_id: str) -> datetime:
+        """Return when no change of the balancer can take effect any more, also none of a former leader."""
+        unknown = (each.until for each in self.pauses if each.kind is None and each.key[:1] == (balancer_id,))
+        return max((self.led_since + MAX_LATENESS, *unknown))
+
     def find_pause(self, step: CloudWrite[Any, Any], now: datetime, generation: int) -> Pause | None:
         """Return the pause of this write, if it is not over. A new credential ends that of a rejection."""
         key = _pause_key(step)

@@ -29,6 +29,7 @@ from services.cloud.core.balancers.balancer_steps import (
     ReleaseService,
     Wait,
     WriteStatus,
+    WriteUnsettled,
 )
 from services.cloud.core.balancers.balancer_view import Listing
 from services.cloud.core.balancers.step_parts import (
@@ -141,6 +142,10 @@ def plan_removal(view: View, found: Balancer, *, is_double: bool = False) -> Any
     if not found.is_protected:
         return make_first(view, found, [DeleteBalancer(balancer_id=found.id, is_double=is_double)])
     changes = view.planner.plan_release(found)
+    # The tags go last: a change that takes effect after that would stay for ever.
+    until = view.memory.find_settled(found.id)
+    if len(changes) == 1 and view.now < until:
+        return Wait(until, WriteUnsettled())
     return make_first(
         view,
         found,

@@ -111,6 +111,8 @@ def _plan_absent(view: View, record: BalancerRecord | None) -> AnyStep:
     if record is not None and record.id and read_ingress(view.service):
         return WriteStatus(ingress=(), condition=find_condition(view.service))
     create = _plan_create(view)
+    if record is not None and isinstance(create, Wait) and isinstance(create.reason, InvalidFields):
+        return ReleaseService()  # nothing is there: what the record names needs no more questions
     if not isinstance(create, CreateBalancer):
         return create
     deadline = view.now + timedelta(seconds=view.write_seconds) + _RESERVE

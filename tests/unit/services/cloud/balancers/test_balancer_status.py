@@ -14,7 +14,6 @@ from services.cloud.core.balancers.balancer_steps import (
     Busy,
     ChangeBalancer,
     CreateBalancer,
-    CreateUnsettled,
     DeleteBalancer,
     ForeignController,
     InvalidFields,
@@ -30,6 +29,7 @@ from services.cloud.core.balancers.balancer_steps import (
     Unready,
     Wait,
     WriteStatus,
+    WriteUnsettled,
 )
 from tests.balancers import ANCHOR, NODE, SILENCE, make_service
 from tests.builders import NOW
@@ -45,7 +45,7 @@ LOST = UnknownOutcome(reason="no answer")
 INVALID = (InvalidField(field="ports", reason="has no NodePort"),)
 SETTLED = Settled(balancer_id="1", desired="v1", targets=(NODE,))
 SERVICE = make_service()
-QUIET = [Busy("1"), LeaseTooShort(), CreateUnsettled(), ListedLate(), NotSelected(), Rejected("busy", "x")]
+QUIET = [Busy("1"), LeaseTooShort(), WriteUnsettled(), ListedLate(), NotSelected(), Rejected("busy", "x")]
 # reasons to wait, the reason of the condition ("" = it stays as it is), and a word of the Event
 WAITS: list[tuple[Any, str, str]] = [
     (InvalidFields(INVALID), "InvalidField", "no load balancer is created"),

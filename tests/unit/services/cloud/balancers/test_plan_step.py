@@ -16,7 +16,6 @@ from services.cloud.core.balancers.balancer_steps import (
     Busy,
     ChangeBalancer,
     CreateBalancer,
-    CreateUnsettled,
     DeleteBalancer,
     ForeignController,
     InvalidFields,
@@ -35,6 +34,7 @@ from services.cloud.core.balancers.balancer_steps import (
     Unready,
     Wait,
     WriteStatus,
+    WriteUnsettled,
 )
 from services.cloud.core.balancers.balancer_view import (
     CreateAttempt,
@@ -226,9 +226,9 @@ def test_a_create_of_unknown_result_is_repeated_only_after_a_late_listing_shows_
     settled_at = 60 + 60
     fields: dict[str, Any] = {"memory": memory, "lease_until": at(1000)}
     early = make_view(service, now=at(20), listing=make_listing(at_second=5), **fields)
-    assert plan_step(early) == Wait(at(65), CreateUnsettled())
+    assert plan_step(early) == Wait(at(65), WriteUnsettled())
     before = make_view(service, now=at(119), listing=make_listing(at_second=100), **fields)
-    assert plan_step(before) == Wait(at(settled_at), CreateUnsettled())
+    assert plan_step(before) == Wait(at(settled_at), WriteUnsettled())
     after = make_view(service, now=at(121), listing=make_listing(at_second=119), **fields)
     assert plan_step(after) == ListBalancers()
     witness = make_anchor_lookup(at_second=122)
@@ -244,7 +244,7 @@ def test_a_create_of_a_process_whose_clock_is_behind_may_take_effect_a_minute_af
     memory = Memory(led_since=at(100))
     service = make_service(record=RESERVED)
     view = make_view(service, now=at(150), memory=memory, listing=make_listing(at_second=149))
-    assert plan_step(view) == Wait(at(160), CreateUnsettled())
+    assert plan_step(view) == Wait(at(160), WriteUnsettled())
     late = replace(view, now=at(161), listing=make_listing(at_second=160))
     assert plan_step(late) == ReadAnchor(ANCHOR)
 
@@ -655,6 +655,7 @@ def test_a_balancer_that_vanished_is_replaced_after_a_witness():
     assert plan_step(replace(listed, now=at(6))) == ListBalancers()
     assert plan_step(proven) == WriteStatus(ingress=(), condition=None)
     without_address = replace(proven, service=make_recorded(ingress=()))
+    assert plan_step(replace(without_address, parsed=make_invalid())) == ReleaseService()
     assert plan_step(without_address) == RecordBalancer(replace(RESERVED, create_deadline=at(63)))
 
 
@@ -662,7 +663,7 @@ def test_a_balancer_that_vanished_is_replaced_after_a_witness():
     ("result", "expected"),
     [
         (WriteSuccess(balancer_id="1"), RecordBalancer(RECORDED)),
-        (UnknownOutcome(reason="lost"), Wait(at(61), CreateUnsettled())),
+        (UnknownOutcome(reason="lost"), Wait(at(61), WriteUnsettled())),
         (WriteRejection(kind="limit", reason="quota", retry_after_seconds=0), RecordBalancer(RESERVED)),
     ],
 )
@@ -830,7 +831,7 @@ def test_without_our_delete_not_found_needs_a_witness(record: Any, changes: dict
 def test_a_create_that_may_take_effect_keeps_the_finalizer(memory: Memory):
     service = make_service(record=RESERVED, is_deleting=True)
     view = make_view(service, now=at(100), memory=memory, listing=make_listing(at_second=90))
-    assert plan_step(view) == Wait(at(120), CreateUnsettled())
+    assert plan_step(view) == Wait(at(120), WriteUnsettled())
     witness = make_anchor_lookup(at_second=121)
     late = make_view(
         service, now=at(122), memory=memory, listing=make_listing(at_second=121), anchor_lookup=witness
@@ -868,6 +869,23 @@ def test_a_protected_balancer_is_released_and_stays():
     assert plan_step(make_view(service, make_lookup("1", protected))) == release
     released = make_lookup("1", replace(protected, owner=None))
     assert plan_step(make_view(service, released, listing=EMPTY)) == ReleaseService(kept="1")
+
+
+def test_the_tags_stay_until_no_change_can_take_effect_any_more():
+    lookup = make_lookup("1", make_balancer(is_protected=True))
+    lost = remember_write(
+        Memory(led_since=LONG_AGO),
+        ChangeBalancer(balancer_id="1", change="add 7"),
+        UnknownOutcome(reason="lost"),
+        deadline=at(20),
+        ended_at=at(-1),
+        generation=1,
+    )
+    wait = Wait(at(80), WriteUnsettled())
+    assert plan_step(make_view(ENDINGS["deleted"], lookup, memory=lost)) == wait
+    leader = Memory(led_since=at(-5))
+    wait = Wait(at(55), WriteUnsettled())
+    assert plan_step(make_view(ENDINGS["deleted"], lookup, memory=leader)) == wait
 
 
 class _NoRelease(VersionPlanner):
