@@ -12,7 +12,8 @@ from libs.common.contract.services import LABELER
 from libs.common.kube.event_recorder import LATEST_ONLY, EventRecorder, EventWriter
 from libs.common.service.config_reload import CloudConfigStatus, ConfigEvents
 from services.labeler.core.plan.plan import ClusterConfig
-from services.labeler.settings import InvalidConfigError, LabelerSettings
+from services.labeler.core.rules.compilation import RulesError
+from services.labeler.settings import LabelerSettings
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +56,9 @@ class ConfigReloader:
 
     async def _load(self, found: CloudConfig | CloudConfigError) -> None:
         try:
-            config, warnings = await asyncio.to_thread(self._settings.evaluate, found)
-        except InvalidConfigError as error:
-            self._status.reject(error.mistakes)
+            config = await asyncio.to_thread(self._settings.build_config, found)
+        except RulesError as error:
+            self._status.reject(self._settings.format_findings(error.findings))
         except Exception as error:
             # Operators write the file: a defect that it triggers must not replace the current config.
             log.exception("cloud-config evaluation failed")
@@ -65,7 +66,8 @@ class ConfigReloader:
                 (f"{self._settings.cloud_config} cannot be evaluated: {type(error).__name__}: {error}",)
             )
         else:
-            self._accept(config, warnings=warnings)
+            warnings = () if isinstance(found, CloudConfigError) else found.warnings
+            self._accept(config, warnings=self._settings.format_findings(warnings + config.rules.warnings))
 
     def _accept(self, config: ClusterConfig, *, warnings: tuple[str, ...]) -> None:
         self._current = config

@@ -21,14 +21,6 @@ _UNUSED_NAME: Final = (
 )
 
 
-class InvalidConfigError(Exception):
-    """The --cloud-config file and the flags contain mistakes."""
-
-    def __init__(self, mistakes: tuple[str, ...]) -> None:
-        self.mistakes = mistakes  # one sentence each
-        super().__init__("; ".join(mistakes))
-
-
 class LabelerSettings(CloudConfigSettings, frozen=True, kw_only=True):
     """The settings of the labeler."""
 
@@ -57,8 +49,8 @@ class LabelerSettings(CloudConfigSettings, frozen=True, kw_only=True):
         )
         try:
             self.build_config(self.file)
-        except InvalidConfigError as error:
-            return problems + error.mistakes
+        except RulesError as error:
+            return problems + self.format_findings(error.findings)
         return problems
 
     def warnings(self) -> tuple[str, ...]:
@@ -76,31 +68,21 @@ class LabelerSettings(CloudConfigSettings, frozen=True, kw_only=True):
 
     @property
     def config(self) -> ClusterConfig:
-        """The cluster config at the start. Raises InvalidConfigError."""
+        """The cluster config at the start. Raises RulesError."""
         return self.build_config(self.file)
 
-    def evaluate(self, found: CloudConfig | CloudConfigError) -> tuple[ClusterConfig, tuple[str, ...]]:
-        """Return the cluster config of a file content, and warnings. Raises InvalidConfigError.
+    def build_config(self, file: CloudConfig | CloudConfigError) -> ClusterConfig:
+        """Build the cluster config of a file. Raises RulesError with all mistakes of the file.
 
-        The error contains all mistakes. A megabyte of templates takes a second.
+        A megabyte of templates takes a second.
         """
-        if isinstance(found, CloudConfigError):
-            raise InvalidConfigError(self.format_findings(collect_findings(found)))
-        config = self.build_config(found)
-        return config, self.format_findings(found.warnings + config.rules.warnings)
-
-    def build_config(self, file: CloudConfig) -> ClusterConfig:
-        """Build the cluster config from a parsed file. Raises InvalidConfigError."""
-        try:
-            rules = compile_rules(file)
-        except RulesError as error:
-            raise InvalidConfigError(self.format_findings(error.findings)) from None
-        cluster_name = self._fallback_cluster_name if file.cluster_name is None else file.cluster_name
+        if isinstance(file, CloudConfigError):
+            raise RulesError(collect_findings(file))
         return ClusterConfig(
-            cluster_name=cluster_name,
+            cluster_name=self._fallback_cluster_name if file.cluster_name is None else file.cluster_name,
             prefer_ipv6=bool(file.prefer_ipv6),
             external_ips=file.external_ips,
-            rules=rules,
+            rules=compile_rules(file),
             ownership=file.ownership.for_controller(CLOUD_NODE),
         )
 

@@ -6,6 +6,11 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from libs.common.contract.node import Node
+from libs.common.contract.platforms import (
+    PLATFORMS,
+    PLATFORMS_THAT_IGNORE_CASE,
+    PLATFORMS_WITH_OPTIONAL_SCHEME,
+)
 from libs.common.contract.protected_annotation import has_digest
 from libs.common.contract.timestamp import Timestamp
 from libs.common.json_errors import JSON_ERRORS
@@ -20,6 +25,9 @@ CLOUD_PROVIDERS: Final[Mapping[str, str]] = {
 }
 BALANCER_PROVIDERS: Final = ("hcloud",)  # the clouds of which an account may have load balancers
 _PROVIDER_OF: Final = {scheme: provider for provider, scheme in CLOUD_PROVIDERS.items()}
+_OPENSTACK: Final = CLOUD_PROVIDERS["openstack"]
+_SCHEMES_WITHOUT_CASE: Final = frozenset(PLATFORMS[name].scheme for name in PLATFORMS_THAT_IGNORE_CASE)
+_OPTIONAL_SCHEMES: Final = frozenset(PLATFORMS[name].scheme for name in PLATFORMS_WITH_OPTIONAL_SCHEME)
 _MAX_RECORD_LENGTH: Final = 4096  # characters; a record has some hundred
 
 # "instance": of another Node of the account. "anchor": the recorded anchor of this Node. "cloud": none was
@@ -64,11 +72,18 @@ def get_provider(provider_id: str) -> str:
 
 def is_same_instance(one: str, other: str) -> bool:
     """Return whether two providerIDs name one instance. Those of OpenStack may name the region or not."""
-    if one == other:
-        return True
-    (scheme, region, server), (other_scheme, other_region, other_server) = map(_split, (one, other))
-    is_openstack = scheme == other_scheme == CLOUD_PROVIDERS["openstack"]
-    return is_openstack and bool(server) and server == other_server and "" in {region, other_region}
+    regions = {_split(each)[1] for each in (one, other)} if _split(one)[0] == _OPENSTACK else {""}
+    return make_instance_key(one) == make_instance_key(other) and ("" in regions or len(regions) == 1)
+
+
+def make_instance_key(provider_id: str) -> str:
+    """Return the text that is equal for all providerIDs of one instance."""
+    scheme, _, server = _split(provider_id)
+    if scheme in _OPTIONAL_SCHEMES:
+        return provider_id.removeprefix(f"{scheme}://")
+    if scheme == _OPENSTACK and server:  # an empty region is any: the id is unique
+        return f"{scheme}:///{server}"
+    return provider_id.lower() if scheme in _SCHEMES_WITHOUT_CASE else provider_id
 
 
 def _split(provider_id: str) -> tuple[str, str, str]:

@@ -9,14 +9,10 @@ import msgspec
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.cloud_config.ownership import parse_scheme
 from libs.common.contract.events import NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
+from libs.common.contract.instances import make_instance_key
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
-from libs.common.contract.platforms import (
-    OUR_SCHEME,
-    PLATFORMS,
-    PLATFORMS_THAT_IGNORE_CASE,
-    PLATFORMS_WITH_OPTIONAL_SCHEME,
-)
+from libs.common.contract.platforms import OUR_SCHEME
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.core.plan.provider_id import derive_future_provider_id
@@ -26,8 +22,6 @@ from services.labeler.core.rules.compilation import Rules, select_provider_id_ru
 # The longest time from a plan to its result in the flow: 5 s in the queue of requests, 15 s for the request,
 # and 9 s until the watcher publishes the Node.
 SETTLE_SECONDS: Final = 30.0
-_SCHEMES_WITHOUT_CASE: Final = frozenset(PLATFORMS[name].scheme for name in PLATFORMS_THAT_IGNORE_CASE)
-_OPTIONAL_SCHEMES: Final = frozenset(PLATFORMS[name].scheme for name in PLATFORMS_WITH_OPTIONAL_SCHEME)
 
 
 class _JoiningNode(msgspec.Struct, frozen=True):
@@ -73,7 +67,7 @@ class ProviderIDIndex:
         """Apply an event of the flow."""
         match event:
             case NodeObserved(node=node):
-                self._store(node.name, _key(node.spec.provider_id))
+                self._store(node.name, make_instance_key(node.spec.provider_id))
             case NodeEnriched(node=node) | NodeUnreachable(node=node) if node.name not in self._keys:
                 self._arrivals += not self._stream_cache.is_replaying
                 self._changed[node.name] = self._arrivals
@@ -85,10 +79,10 @@ class ProviderIDIndex:
 
     def find_conflict(self, node: Node, facts: MachineFacts, provider_id: str) -> ProviderIDConflict | None:
         """Return a Node that keeps this one from getting the providerID, else a stale one, else None."""
-        key, stale = _key(provider_id), None
+        key, stale = make_instance_key(provider_id), None
         for name in sorted(self._names.get(key, ())):
             holder = self._observed(name)
-            if name == node.name or holder is None or _key(holder.spec.provider_id) != key:
+            if name == node.name or holder is None or make_instance_key(holder.spec.provider_id) != key:
                 continue
             report = self._stream_cache.get_event(f"{ENRICHED_NODE}.{name}")
             found = ProviderIDConflict(other=name, why_withheld=judge_holder(node, facts, holder, report))
@@ -152,7 +146,7 @@ class ProviderIDIndex:
             if is_native and claim.uid == planned.uid and event.facts == facts:
                 key = planned_key
             else:
-                key = _key(derive_future_provider_id(event.node, event.facts, self._rules))
+                key = make_instance_key(derive_future_provider_id(event.node, event.facts, self._rules))
             is_same = before is not None and (before.claim, before.key) == (claim, key)
             self._joining[name] = before if before and is_same else _JoiningNode(claim, key, arrival)
             if key:
@@ -181,13 +175,3 @@ class ProviderIDIndex:
     def _observed(self, name: str) -> Node | None:
         event = self._stream_cache.get_event(f"{OBSERVED_NODE}.{name}")
         return event.node if isinstance(event, NodeObserved) else None
-
-
-def _key(provider_id: str) -> str:
-    """Return the text by which providerIDs are compared."""
-    scheme = parse_scheme(provider_id)
-    if scheme in _OPTIONAL_SCHEMES:
-        return provider_id.removeprefix(f"{scheme}://")
-    if scheme == "openstack":  # an empty region is any: the id is unique
-        return f"openstack:///{provider_id.rpartition('/')[2]}"
-    return provider_id.lower() if scheme in _SCHEMES_WITHOUT_CASE else provider_id

@@ -8,12 +8,7 @@ from libs.common.contract.instances import is_same_instance
 from libs.common.contract.machine import MachineFacts, PlatformMetadata, why_metadata_incomplete
 from libs.common.contract.node import Node
 from libs.common.contract.node_patch import NodeChanges
-from libs.common.contract.platforms import (
-    OUR_SCHEME,
-    PLATFORMS_THAT_IGNORE_CASE,
-    PLATFORMS_WITH_OPTIONAL_SCHEME,
-    PLATFORMS_WITH_PROVIDER_ID,
-)
+from libs.common.contract.platforms import OUR_SCHEME, PLATFORMS_WITH_PROVIDER_ID
 from libs.gotemplate import Template
 from services.labeler.core.blocker import PROVIDER_ID_OF_ANOTHER, WAITING_FOR_INSTANCE, block
 from services.labeler.core.native_provider_id import build_provider_id, derive_native_provider_id
@@ -109,10 +104,6 @@ def describe_mismatch(node: Node, platform: PlatformMetadata, *, source: str = "
     """Describe how the Node's providerID differs from the one that `source` gives; "" if it does not."""
     existing, reported = node.spec.provider_id, derive_native_provider_id(platform)
     if not existing or not reported or is_same_instance(existing, reported):
-        return ""
-    if platform.platform in PLATFORMS_THAT_IGNORE_CASE and existing.lower() == reported.lower():
-        return ""
-    if platform.platform in PLATFORMS_WITH_OPTIONAL_SCHEME and existing == reported.partition("://")[2]:
         return ""
     return (
         f"providerID is {existing!r}, but {source} {reported!r}; Kubernetes cannot change it: "

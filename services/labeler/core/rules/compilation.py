@@ -71,10 +71,7 @@ class RulesError(Exception):
 
     def __init__(self, findings: tuple[Finding, ...]) -> None:
         self.findings: Final = findings
-        self.mistakes: Final = [
-            _format_finding(finding) for finding in findings
-        ]  # one sentence each, with its line
-        super().__init__("; ".join(self.mistakes))
+        super().__init__("; ".join(f"line {each.line}: {each.path} {each.problem}" for each in findings))
 
 
 def compile_rules(config: CloudConfig) -> Rules:
@@ -176,8 +173,3 @@ def _find_rejection(kind: Kind, key: str) -> str:
     if kind == "platformMetadata":
         return "" if key in _GO_NAME_BY_FIELD else "there is no such metadata to override"
     return why_reserved(kind, key) or key_problem(key)
-
-
-def _format_finding(finding: Finding) -> str:
-    where = f"line {finding.line}: " if finding.line else ""
-    return f"{where}{finding.path} {finding.problem}"

@@ -348,7 +348,7 @@ def test_all_templates_that_are_none_are_told_with_their_lines():
     )
     with pytest.raises(RulesError) as caught:
         compile_rules(config)
-    broken, unknown = caught.value.mistakes
+    broken, unknown = (f"line {each.line}: {each.path} {each.problem}" for each in caught.value.findings)
     at = 'line 4: transformations[0].labels["x"]'
     assert broken == f"{at} is not a valid template: 1:11: unclosed action"
     assert unknown.startswith('line 7: transformations[1].annotations["z"] is not a valid template: 1:')

@@ -15,8 +15,9 @@ from libs.common.settings.cloud_config_reloader import parse_config_file
 from libs.common.settings.read_settings import ParsedSettings, SettingsError, read_settings
 from services.labeler.core.compact_message import compact_message
 from services.labeler.core.plan.plan import IN_SYNC_REASON, Plan, PlanOutcome
+from services.labeler.core.rules.compilation import RulesError
 from services.labeler.service import make_decision_publisher
-from services.labeler.settings import InvalidConfigError, LabelerSettings
+from services.labeler.settings import LabelerSettings
 from tests.builders import (
     NOW,
     make_facts,
@@ -68,9 +69,10 @@ def test_what_the_reader_finds_and_what_is_wrong_with_templates_is_told_at_once(
         mistakes = str(caught.value).splitlines()
     else:
         found = parse_config_file(text.encode(), file)
-        with pytest.raises(InvalidConfigError) as refused:
-            LabelerSettings(cloud_config=file).evaluate(found)
-        mistakes = list(refused.value.mistakes)
+        settings = LabelerSettings(cloud_config=file)
+        with pytest.raises(RulesError) as refused:
+            settings.build_config(found)
+        mistakes = list(settings.format_findings(refused.value.findings))
         assert mistakes == sorted(mistakes), "in the order of the lines"
     told = {mistake.partition("ccm.yaml, ")[2][:40] for mistake in mistakes}
     assert told == {
