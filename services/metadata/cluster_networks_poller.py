@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -22,7 +23,6 @@ from services.metadata.machines.talos_client import TalosClient
 
 log = logging.getLogger(__name__)
 
-_IMMEDIATELY: Final = 0.0
 _MIN_STEP: Final = timedelta(microseconds=1)
 _NO_STREAM_ID: Final = ""
 
@@ -31,7 +31,7 @@ _NO_STREAM_ID: Final = ""
 class ClusterNetworksPoller:
     """Keeps the ClusterNetworksObserved event in the stream current. After a failed poll it stays unchanged.
 
-    Polls and publishes repeat at the republish interval, because messages expire from the stream.
+    It polls and publishes at the republish interval, because messages expire from the stream.
     """
 
     stream_cache: StreamCache
@@ -44,81 +44,63 @@ class ClusterNetworksPoller:
     def __post_init__(self) -> None:
         self._networks: ClusterNetworksObserved | None = None
         self._fault: MachineFault | None = None
-        self._failed_polls = 0
-        self._publish_failures = 0  # in a row
-        self._poll_at = self._publish_at = _IMMEDIATELY  # monotonic
         self._wakeup = asyncio.Event()
 
     def on_caught_up(self) -> None:
         """Publish now: the stream cache has all messages, and the bus is connected."""
-        self._publish_at = _IMMEDIATELY
         self._wakeup.set()
 
     async def run(self) -> None:
         """Poll and publish until cancelled."""
+        failures = 0  # in a row
         while True:
-            now = self.clock.monotonic()
+            self._wakeup.clear()
             if self.stream_cache.is_replaying:
-                await self._wait(None)
+                await self._wakeup.wait()
                 continue
-            if now >= self._poll_at:
-                await self._poll()
-            if self.clock.monotonic() >= self._publish_at:
-                await self._publish()
-            await self._wait(min(self._poll_at, self._publish_at) - self.clock.monotonic())
+            is_current = await self._poll()
+            is_published = await self._publish()
+            failures = 0 if is_current and is_published else failures + 1
+            delay = backoff_seconds(failures, self.clock.random()) if failures else self._republish_delay()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._wakeup.wait()
 
-    async def _poll(self) -> None:
+    async def _poll(self) -> bool:
+        """Return whether a control plane has answered."""
         queried_at = self.clock.now()
         known = self._networks = select_later(self._networks, self._get_stored())
         try:
             networks = await self.talos.fetch_cluster_networks(deadline_seconds=self.deadline_seconds)
         except MachineUnavailable as unavailable:
-            self._failed_polls += 1
-            self._poll_at = self._next_retry_time(self._failed_polls)
             self._log_fault(unavailable.fault)
-            return
-        self._failed_polls, self._fault = 0, None
-        self._poll_at = self._next_regular_time()
+            return False
+        self._fault = None
         self._networks = build_observed(networks, queried_at=queried_at, known=known)
-        self._publish_at = _IMMEDIATELY
         self._log_change(known, self._networks)
+        return True
 
-    async def _publish(self) -> None:
-        self._publish_at = self._next_regular_time()
-        event = build_publication(
-            select_later(self._networks, self._get_stored()), self.stream_cache.stream_id
-        )
-        if event is None:
-            return
+    async def _publish(self) -> bool:
+        """Return whether the stream has the networks, as far as they are known."""
+        event = select_later(self._networks, self._get_stored())
+        if event is None or not self.stream_cache.stream_id:
+            return True
         try:
-            outcome = await self.publisher.publish(event)
+            outcome = await self.publisher.publish(
+                msgspec.structs.replace(event, stream_id=self.stream_cache.stream_id)
+            )
         except (BusError, TemporaryError) as error:
-            self._publish_failures += 1
-            self._publish_at = self._next_retry_time(self._publish_failures)
             log.debug("publish of cluster networks failed, will retry", extra={"reason": str(error)})
-            return
-        self._publish_failures = 0
-        if outcome is PublishOutcome.TIED:
-            self._poll_at = _IMMEDIATELY  # another replica polled at the same time and got another response
+            return False
+        # If tied, another replica polled at the same time and got another response: the next poll decides.
+        return outcome is not PublishOutcome.TIED
 
-    def _next_regular_time(self) -> float:
-        timing = self.clock.timing()
-        return timing.now + timing.until_republish()
-
-    def _next_retry_time(self, failures: int) -> float:
-        return self.clock.monotonic() + backoff_seconds(failures, self.clock.random())
+    def _republish_delay(self) -> float:
+        return self.clock.timing().until_republish()
 
     def _get_stored(self) -> ClusterNetworksObserved | None:
         event = self.stream_cache.get_event(NETWORKS)
         return event if isinstance(event, ClusterNetworksObserved) else None
-
-    async def _wait(self, seconds: float | None) -> None:
-        try:
-            async with asyncio.timeout(None if seconds is None else max(0.0, seconds)):
-                await self._wakeup.wait()
-        except TimeoutError:
-            return
-        self._wakeup.clear()
 
     def _log_fault(self, fault: MachineFault) -> None:
         before, self._fault = self._fault, fault
@@ -159,15 +141,6 @@ def select_later(
     if known is None or stored is None:
         return known or stored
     return stored if stored.observed_at > known.observed_at else known
-
-
-def build_publication(
-    known: ClusterNetworksObserved | None, stream_id: str
-) -> ClusterNetworksObserved | None:
-    """Return the event for the present stream; None without networks or without a stream."""
-    if known is None or not stream_id:
-        return None
-    return msgspec.structs.replace(known, stream_id=stream_id)
 
 
 def has_same_networks(one: ClusterNetworksObserved, other: ClusterNetworksObserved) -> bool:

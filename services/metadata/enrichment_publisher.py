@@ -1,10 +1,9 @@
 """Finds and publishes the enriched messages of one object, in the trace of its observation."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, Generic
 
 from libs.common.bus.delivery import TemporaryError
@@ -27,81 +26,54 @@ _MAX_LINKS: Final = 8  # to observations that got no answer before the next one 
 Headers = Mapping[str, str]
 
 
-class LatencyRecorder:
-    """Records the age of each live observation of one object once, when the first work on it starts."""
+class EnrichmentPublisher(Generic[EnrichedT]):
+    """Publishes the enrichments of one object in the trace of its observation, and logs a line for each."""
 
-    def __init__(self, now: Callable[[], datetime]) -> None:
-        self._now = now
-        self._message: Message | None = None
+    __slots__ = ("_clock", "_publisher", "_received", "_unanswered")  # there are thousands
+
+    def __init__(self, publisher: OrderedPublisher, clock: Clock) -> None:
+        self._publisher = publisher
+        self._clock = clock
+        self._received: Message | None = None  # the newest live observation, until work on it starts
+        self._unanswered: tuple[Headers, ...] = ()  # of observations without an answer before the next one
 
     def record_received(self, message: Message) -> None:
-        """Set the newest observation."""
-        self._message = message
+        """Start the latency of a live observation."""
+        self._received = message
 
     def record_started(self) -> None:
-        """Record the age of the observation, unless it is already recorded."""
-        if self._message is None:
+        """End the latency of the observation: work on it starts, or it needs none."""
+        if self._received is None:
             return
-        age = (self._now() - self._message.published_at).total_seconds()
-        event = event_name(self._message.event)
+        age = (self._clock.now() - self._received.published_at).total_seconds()
+        event = event_name(self._received.event)
         metrics.HOP_LATENCY.labels(METADATA.service, event).observe(max(0.0, age), telemetry.exemplar())
-        self._message = None
+        self._received = None
 
-
-class TraceContext:
-    """Selects the trace of an answer: the trace of the observation, or a link to it once it is answered."""
-
-    def __init__(self) -> None:
-        self._unanswered: tuple[Headers, ...] = ()
-
-    def observe(self, before: Observation[Any]) -> None:
-        """Handle a new observation. If the previous one has no answer yet, the next answer links to it."""
+    def record_replaced(self, before: Observation[Any]) -> None:
+        """Link the next message to this observation too, if it has no answer yet."""
         if before.is_answered or not before.trace_headers:
             self._unanswered = ()
         elif before.trace_headers not in self._unanswered:
             self._unanswered = (*self._unanswered, before.trace_headers)[-_MAX_LINKS:]
 
-    def parent_and_links(self, current: Observation[Any]) -> tuple[Headers | None, tuple[Headers, ...]]:
-        """Return the parent headers, and the headers to link to."""
-        if current.is_answered:
-            return None, (current.trace_headers,) if current.trace_headers else ()
-        return current.trace_headers, tuple(
-            each for each in self._unanswered if each != current.trace_headers
-        )
-
-
-class EnrichmentPublisher(Generic[EnrichedT]):
-    """Publishes the enrichments of one object and logs a line for each."""
-
-    __slots__ = ("_latency", "_publisher", "_trace")  # there are thousands
-
-    def __init__(self, publisher: OrderedPublisher, clock: Clock) -> None:
-        self._publisher = publisher
-        self._latency = LatencyRecorder(clock.now)
-        self._trace = TraceContext()
-
-    def record_received(self, message: Message) -> None:
-        """Start the latency of a live observation."""
-        self._latency.record_received(message)
-
-    def record_started(self) -> None:
-        """End the latency of the observation: work on it starts, or it needs none."""
-        self._latency.record_started()
-
-    def record_replaced(self, before: Observation[Any]) -> None:
-        """Link the next message to this observation too, if it has no answer yet."""
-        self._trace.observe(before)
+    def find_trace(self, observation: Observation[Any]) -> tuple[Headers | None, tuple[Headers, ...]]:
+        """Return the parent headers, and those to link to: once it is answered, of the observation itself."""
+        headers = observation.trace_headers
+        if observation.is_answered:
+            return None, (headers,) if headers else ()
+        return headers, tuple(each for each in self._unanswered if each != headers)
 
     def span(
         self, name: str, observation: Observation[Any], attributes: Mapping[str, Attribute], *, kind: SpanKind
     ) -> AbstractContextManager[Span]:
         """Start a span in the trace of the observation, or linked to it once that is answered."""
-        parent, links = self._trace.parent_and_links(observation)
+        parent, links = self.find_trace(observation)
         return span(name, kind=kind, parent_headers=parent, links=links, attributes=attributes)
 
     async def publish(self, event: EnrichedT, observation: Observation[Any]) -> PublishOutcome | Exception:
         """Publish the answer to the observation. Return the error if the bus or the contract refuses it."""
-        parent, links = self._trace.parent_and_links(observation)
+        parent, links = self.find_trace(observation)
         with self._publisher.publish_span(event, parent_headers=parent, links=links):
             self.record_started()
             try:

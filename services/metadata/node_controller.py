@@ -26,7 +26,6 @@ from services.metadata.clock import Clock
 from services.metadata.core.node_state import NodeState, create_state
 from services.metadata.core.object_state import make_observation
 from services.metadata.enrichment_publisher import EnrichedMessages
-from services.metadata.machines.machine_poller import MachinePoller
 from services.metadata.machines.machine_watcher import MachineWatcher
 from services.metadata.machines.query_machine import QuerySlots
 from services.metadata.machines.replacement_detector import ReplacementDetector
@@ -60,6 +59,8 @@ class NodeController:
         self._stream_cache = stream_cache
         self._settings = settings
         self._clock = clock
+        self._talos = talos
+        self._slots = slots
         self.reconcilers = ReconcilerPool[NodeReconciler]("node", dependencies.random)
         self.nodes = NodeRegistry(self.reconcilers, stream_cache)
         types = (NodeEnriched, NodeUnreachable, EnrichedNodeGone)
@@ -78,16 +79,12 @@ class NodeController:
             slots=slots,
             random=dependencies.random,
         )
-        deadline_seconds = settings.query_timeout_seconds
         self._replacements = ReplacementDetector(
             talos,
             get_reachable_nodes=self.nodes.list_reachable,
             is_enabled=settings.serves_lifecycle,
-            deadline_seconds=deadline_seconds,
+            deadline_seconds=settings.query_timeout_seconds,
             monotonic=dependencies.monotonic,
-        )
-        self._poller = MachinePoller(
-            talos, self.nodes, self._replacements, slots, deadline_seconds=deadline_seconds
         )
 
     async def run(self) -> None:
@@ -168,15 +165,18 @@ class NodeController:
             prefer_ipv6=self._requirements.prefer_ipv6,
         )
         reconciler = NodeReconciler(
-            name,
-            state,
+            name=name,
+            state=state,
             clock=self._clock,
             messages=self._messages,
             nodes=self.nodes,
             outage=self._outage,
-            poller=self._poller,
             requirements=self._requirements,
             watcher=self._watcher,
+            talos=self._talos,
+            slots=self._slots,
+            deadline_seconds=self._settings.query_timeout_seconds,
+            replacements=self._replacements,
             is_known_new=is_known_new,
         )
         self.reconcilers.start(name, reconciler)

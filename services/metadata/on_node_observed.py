@@ -2,15 +2,18 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass
 
 from msgspec.structs import replace
 
 from libs.common.bus.ordered_publisher import PublishOutcome
 from libs.common.bus.protocol import Message
 from libs.common.contract.events import EnrichedNode, EnrichedNodeGone, EventError, NodeGone, NodeObserved
+from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.observability.telemetry import log_fields
 from services.metadata.clock import Clock, Wakeup
 from services.metadata.core.event_equivalence import is_same_fault
+from services.metadata.core.identity import verify
 from services.metadata.core.inventory_state import InventoryPoll
 from services.metadata.core.node_state import NodeState
 from services.metadata.core.node_step import PollMachine, decide_node_step
@@ -18,9 +21,10 @@ from services.metadata.core.object_state import ForgetObject, Publish, Wait
 from services.metadata.core.poll_schedule import Timing
 from services.metadata.core.shown_addresses import ShownAddresses
 from services.metadata.enrichment_publisher import EnrichedMessages, EnrichmentPublisher
-from services.metadata.machines.machine_poller import MachinePoller
 from services.metadata.machines.machine_watcher import MachineWatcher
-from services.metadata.machines.query_machine import QueryFailure
+from services.metadata.machines.query_machine import QueryFailure, QueryResult, QuerySlots, query_in_turn
+from services.metadata.machines.replacement_detector import ReplacementDetector
+from services.metadata.machines.talos_client import TalosClient
 from services.metadata.node_registry import NodeRegistry
 from services.metadata.outage_prober import OutageProber
 from services.metadata.poll_requirements import PollRequirements
@@ -28,37 +32,29 @@ from services.metadata.poll_requirements import PollRequirements
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, kw_only=True)
 class NodeReconciler:
     """Owns the state of one Node and takes its steps one by one: never two polls at once."""
 
-    def __init__(
-        self,
-        name: str,
-        state: NodeState,
-        *,
-        clock: Clock,
-        messages: EnrichedMessages[EnrichedNode],
-        nodes: NodeRegistry,
-        outage: OutageProber,
-        poller: MachinePoller,
-        requirements: PollRequirements,
-        watcher: MachineWatcher,
-        is_known_new: bool,
-    ) -> None:
-        """`is_known_new`: the Node appeared while this replica followed the complete stream."""
-        self.state = state
-        self.publisher = EnrichmentPublisher[EnrichedNode](messages.publisher, clock)
-        self._name = name
-        self._clock = clock
-        self._messages = messages
-        self._nodes = nodes
-        self._outage = outage
-        self._poller = poller
-        self._requirements = requirements
-        self._watcher = watcher
-        self._wakeup = Wakeup(clock)
+    name: str
+    state: NodeState
+    clock: Clock
+    messages: EnrichedMessages[EnrichedNode]
+    nodes: NodeRegistry
+    outage: OutageProber
+    requirements: PollRequirements
+    watcher: MachineWatcher
+    talos: TalosClient
+    slots: QuerySlots
+    deadline_seconds: float  # of each query
+    replacements: ReplacementDetector
+    is_known_new: InitVar[bool]  # the Node appeared while this replica followed the complete stream
+
+    def __post_init__(self, is_known_new: bool) -> None:
+        self.publisher = EnrichmentPublisher[EnrichedNode](self.messages.publisher, self.clock)
+        self._wakeup = Wakeup(self.clock)
         self._shown_addresses = ShownAddresses(is_up_to_date=is_known_new)
-        self._shown_addresses.receive(*messages.get_last(name))
+        self._shown_addresses.receive(*self.messages.get_last(self.name))
         self._discarded_polls = 0  # in a row; the uid or dial targets changed during each
         self._poll_began: float | None = None  # start of the poll whose result is not published yet
 
@@ -70,9 +66,9 @@ class NodeReconciler:
             self.state.observed(
                 message,
                 event,
-                all_nodes=self._nodes.list_nodes(),
-                prefer_ipv6=self._requirements.prefer_ipv6,
-                timing=self._clock.timing(),
+                all_nodes=self.nodes.list_nodes(),
+                prefer_ipv6=self.requirements.prefer_ipv6,
+                timing=self.clock.timing(),
             )
         )
         if self.state.uid != uid:
@@ -80,13 +76,13 @@ class NodeReconciler:
 
     async def run(self) -> None:
         """Run until the Node is gone and EnrichedNodeGone is published."""
-        with log_fields(node=self._name):
+        with log_fields(node=self.name):
             while await self._step():
                 pass
 
     async def _step(self) -> bool:
         self._wakeup.clear()
-        match decide_node_step(self.state, now=self._clock.monotonic(), wall_time=self._clock.now()):
+        match decide_node_step(self.state, now=self.clock.monotonic(), wall_time=self.clock.now()):
             case PollMachine(addresses=addresses):
                 await self._poll(addresses)
             case Publish(event=event):
@@ -101,33 +97,39 @@ class NodeReconciler:
 
     async def _poll(self, addresses: tuple[str, ...]) -> None:
         uid = self.state.uid
-        attributes = {"k8s.node.name": self._name, "k8s.node.uid": uid}
-        async with self._poller.acquire_slot():
-            began = self._poll_began = self._clock.monotonic()
-            needed, intervals = self._requirements.needed_parts, self._clock.intervals
+        attributes = {"k8s.node.name": self.name, "k8s.node.uid": uid}
+        async with self.slots.acquire():
+            began = self._poll_began = self.clock.monotonic()
+            needed, intervals = self.requirements.needed_parts, self.clock.intervals
             parts = self.state.select_parts(needed, now=began, intervals=intervals)
             with self.publisher.span("look at machine", self.state.observation, attributes, kind="client"):
                 self.publisher.record_started()
-                found, foreign_machines = await self._poller.poll(
-                    self._name, addresses, parts, with_system=self._requirements.needs_system
+                found = await query_in_turn(
+                    self.talos,
+                    addresses,
+                    parts=parts,
+                    deadline_seconds=self.deadline_seconds,
+                    reject=self._reject,
+                    with_system=self.requirements.needs_system,
                 )
+                foreign_machines = await self._detect_replacements(found)
         if self.state.dial_targets != addresses or self.state.uid != uid:
             self._discarded_polls += 1  # the observation that caused the poll is outdated
             self._set_state(self.state.poll_discarded(self._discarded_polls))
             return
         self._discarded_polls = 0
-        before, timing = self.state, self._clock.timing()
-        self._shown_addresses.receive(*self._messages.get_last(self._name))
+        before, timing = self.state, self.clock.timing()
+        self._shown_addresses.receive(*self.messages.get_last(self.name))
         if isinstance(found, QueryFailure):
             after = before.poll_failed(
                 found.fault, began=began, timing=timing, foreign_machines=foreign_machines
             )
         else:
-            needed = self._requirements.needed_parts
+            needed = self.requirements.needed_parts
             after = before.polled(
                 found.facts,
-                self._messages.get_stored(self._name),
-                all_nodes=self._nodes.list_nodes(),
+                self.messages.get_stored(self.name),
+                all_nodes=self.nodes.list_nodes(),
                 began=began,
                 timing=timing,
                 inventory_poll=InventoryPoll(
@@ -136,13 +138,30 @@ class NodeReconciler:
             )
         _log_poll(before, after)
         self._set_state(after)
-        self._outage.record_poll(self._name, after.fault, began=began)
+        self.outage.record_poll(self.name, after.fault, began=began)
+
+    def _reject(self, facts: MachineFacts) -> MachineFault | None:
+        node = self.state.node
+        identity = verify(node, facts, self.nodes.list_nodes()) if node is not None else None
+        if not isinstance(identity, MachineFault):
+            return None
+        self.replacements.record_sighting(facts)
+        return identity
+
+    async def _detect_replacements(self, found: QueryResult | QueryFailure) -> tuple[ForeignMachine, ...]:
+        node = self.state.node
+        if isinstance(found, QueryResult) or not found.rejected or node is None:
+            return ()
+        foreign_machines = await self.replacements.detect(node, found.rejected)
+        after = self.state.node
+        # The queried addresses are those of the old status: with another status, the result proves nothing.
+        return foreign_machines if after is not None and after.status == node.status else ()
 
     async def _publish(self, event: EnrichedNode) -> None:
-        self._shown_addresses.receive(*self._messages.get_last(self._name))
+        self._shown_addresses.receive(*self.messages.get_last(self.name))
         event = self._shown_addresses.add_history(event)
         outcome = await self.publisher.publish(event, self.state.observation)
-        state, timing = self.state, self._clock.timing()
+        state, timing = self.state, self.clock.timing()
         if not state.observation.is_current(event):
             return  # it was published to a stream that no longer exists
         self._log_published(event, outcome, timing.now)
@@ -157,8 +176,8 @@ class NodeReconciler:
             case _:
                 self._set_state(state.published(event, timing))
                 if outcome is PublishOutcome.PUBLISHED:
-                    self._shown_addresses.published(event, self._messages.get_last_sequence(self._name))
-                self._messages.drop_echo(self._name, event)
+                    self._shown_addresses.published(event, self.messages.get_last_sequence(self.name))
+                self.messages.drop_echo(self.name, event)
 
     def _log_published(self, event: EnrichedNode, outcome: PublishOutcome | Exception, now: float) -> None:
         began, self._poll_began = self._poll_began, None
@@ -174,11 +193,11 @@ class NodeReconciler:
         if state is self.state:
             return
         if state.watch_address != self.state.watch_address:
-            self._watcher.set_target(self._name, state.watch_address)
+            self.watcher.set_target(self.name, state.watch_address)
             state = replace(state, is_watched=False)  # the previous watch was on another machine
         self.state = state
         self._wakeup.set()
-        self._nodes.notify(self._name)
+        self.nodes.notify(self.name)
 
     # ---- other events
 
@@ -189,18 +208,18 @@ class NodeReconciler:
 
     def apply(self, change: Callable[[NodeState, Timing], NodeState]) -> None:
         """Apply a change of the state that another part of metadata observed."""
-        self._set_state(change(self.state, self._clock.timing()))
+        self._set_state(change(self.state, self.clock.timing()))
 
     def on_bus_reconnect(self) -> None:
         """Publish within a second what the bus rejected before."""
         if (publication := self.state.publication).failures:
-            self._set_state(replace(self.state, publication=publication.reconnected(self._clock.timing())))
+            self._set_state(replace(self.state, publication=publication.reconnected(self.clock.timing())))
 
     def on_forgotten(self) -> None:
         """End the watch and the probes of the machine."""
-        self._outage.forget(self._name)
-        self._watcher.set_target(self._name, "")
-        self._nodes.notify(self._name)
+        self.outage.forget(self.name)
+        self.watcher.set_target(self.name, "")
+        self.nodes.notify(self.name)
 
 
 def _log_poll(before: NodeState, after: NodeState) -> None:

@@ -4,8 +4,10 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,9 +24,9 @@ from libs.common.observability import metrics
 from libs.common.settings.read_settings import SettingsError, read_settings
 from libs.talos.machine_reading import MachineConfigNetworks
 from services.ipam.settings import IpamSettings
+from services.metadata.clock import Clock
 from services.metadata.cluster_networks_poller import (
     build_observed,
-    build_publication,
     has_same_networks,
     select_later,
 )
@@ -32,7 +34,7 @@ from services.metadata.core import poll_schedule
 from services.metadata.core.event_equivalence import is_news
 from services.metadata.core.object_state import Observation
 from services.metadata.core.poll_schedule import PollIntervals, Timing
-from services.metadata.enrichment_publisher import LatencyRecorder, TraceContext
+from services.metadata.enrichment_publisher import EnrichmentPublisher
 from services.metadata.settings import MetadataSettings
 from tests.builders import (
     NOW,
@@ -57,32 +59,35 @@ def newest(trace_headers: Mapping[str, str] | None = None, *, is_answered: bool 
 FIRST, SECOND, THIRD = ({"traceparent": f"00-{n}-1-01"} for n in "123")
 
 
-def test_an_answer_belongs_to_the_trace_of_its_observation():
-    assert TraceContext().parent_and_links(newest(FIRST)) == (FIRST, ())
-    assert TraceContext().parent_and_links(newest()) == ({}, ()), "without a trace the answer starts one"
+def a_publisher() -> EnrichmentPublisher[events.EnrichedNode]:
+    """A publisher two seconds after NOW, that publishes nothing."""
+    parts: Any = SimpleNamespace(now=lambda: NOW + timedelta(seconds=2))
+    return EnrichmentPublisher(parts, Clock(parts, PollIntervals()))
 
 
-def test_a_later_message_is_linked_to_the_answered_observation():
-    assert TraceContext().parent_and_links(newest(FIRST, is_answered=True)) == (None, (FIRST,))
-    assert TraceContext().parent_and_links(newest(is_answered=True)) == (None, ())
+@pytest.mark.parametrize(
+    ("observation", "trace"),
+    [
+        (newest(FIRST), (FIRST, ())),
+        (newest(), ({}, ())),  # without a trace, the answer starts one
+        (newest(FIRST, is_answered=True), (None, (FIRST,))),
+        (newest(is_answered=True), (None, ())),
+    ],
+)
+def test_an_answer_belongs_to_the_trace_of_its_observation_and_a_later_message_is_linked(observation, trace):
+    assert a_publisher().find_trace(observation) == trace
 
 
-def test_an_answer_to_several_observations_is_linked_to_the_older_ones():
-    journey = TraceContext()
-    journey.observe(newest(FIRST))
-    journey.observe(newest(SECOND))
-    journey.observe(newest(SECOND))
-    assert journey.parent_and_links(newest(THIRD)) == (THIRD, (FIRST, SECOND))
-    journey.observe(newest(THIRD, is_answered=True))
-    assert journey.parent_and_links(newest(FIRST)) == (FIRST, ())
-
-
-def test_the_number_of_links_is_limited():
-    journey = TraceContext()
+def test_an_answer_to_several_observations_is_linked_to_a_limited_number_of_older_ones():
+    publisher = a_publisher()
+    for observation in (newest(FIRST), newest(SECOND), newest(SECOND)):
+        publisher.record_replaced(observation)
+    assert publisher.find_trace(newest(THIRD)) == (THIRD, (FIRST, SECOND))
+    publisher.record_replaced(newest(THIRD, is_answered=True))
+    assert publisher.find_trace(newest(FIRST)) == (FIRST, ())
     for n in range(100):
-        journey.observe(newest({"traceparent": str(n)}))
-    parent, links = journey.parent_and_links(newest(THIRD))
-    assert parent == THIRD
+        publisher.record_replaced(newest({"traceparent": str(n)}))
+    _, links = publisher.find_trace(newest(THIRD))
     assert [link["traceparent"] for link in links] == [str(n) for n in range(92, 100)]
 
 
@@ -91,12 +96,12 @@ def test_only_live_observations_are_measured_and_each_once():
         labels = {"service": "metadata", "event": "NodeObserved"}
         return metrics.REGISTRY.get_sample_value("talosccm_hop_latency_seconds_count", labels) or 0.0
 
-    hop, before = LatencyRecorder(lambda: NOW + timedelta(seconds=2)), count()
-    hop.record_started()
+    publisher, before = a_publisher(), count()
+    publisher.record_started()
     assert count() == before
-    hop.record_received(make_message(make_node_observed(make_node())))
-    hop.record_started()
-    hop.record_started()
+    publisher.record_received(make_message(make_node_observed(make_node())))
+    publisher.record_started()
+    publisher.record_started()
     assert count() == before + 1
 
 
@@ -163,24 +168,18 @@ ANSWER = MachineConfigNetworks(
 A_SECOND = timedelta(seconds=1)
 
 
-def test_the_networks_are_published_to_the_present_stream_in_full():
-    event = build_publication(build_observed(ANSWER, queried_at=NOW, known=None), STREAM_ID)
-    assert event is not None
-    assert (event.stream_id, event.observed_at) == (STREAM_ID, NOW)
+def test_the_networks_are_published_in_full():
+    event = build_observed(ANSWER, queried_at=NOW, known=None)
+    assert event.observed_at == NOW
     assert (event.pod_cidrs, event.service_cidrs) == (ANSWER.pod_cidrs, ANSWER.service_cidrs)
     assert (event.node_cidr_mask_size_ipv4, event.node_cidr_mask_size_ipv6) == (25, None)
-
-
-def test_nothing_is_published_without_networks_or_without_a_stream():
-    assert build_publication(None, STREAM_ID) is None
-    assert build_publication(make_cluster_networks(), "") is None
 
 
 def test_a_new_response_is_later_than_the_known_one_even_if_the_clock_was_set_back():
     known = make_cluster_networks(observed_at=NOW)
     for asked_at in (NOW - 9 * A_SECOND, NOW, NOW + A_SECOND):
-        event = build_publication(build_observed(ANSWER, queried_at=asked_at, known=known), STREAM_ID)
-        assert event is not None
+        event = build_observed(ANSWER, queried_at=asked_at, known=known)
+        event = msgspec.structs.replace(event, stream_id=STREAM_ID)
         assert compare_events(event, known, STREAM_ID) is Recency.NEWER
 
 
