@@ -7,7 +7,6 @@ import pytest
 
 from libs.common.cloud_config.document import parse_cloud_config
 from libs.common.contract.machine import AddressStatus, MachineFacts
-from libs.common.contract.node import Node
 from tests.builders import make_facts, make_node
 from tests.bus_actors import wait_until
 from tests.bus_server import make_flow_fixture
@@ -16,7 +15,6 @@ from tests.csr_actors import CsrServiceFlow, make_serving_request
 from tests.service_flow import REFUSED
 
 TEAM_A: Final = "ownership: {nodeSelector: [{matchExpressions: [{key: team, operator: In, values: [a]}]}]}"
-TALOS_ONLY: Final = "ownership: {providerIDSchemes: [talos]}"
 OURS, THEIRS = make_node(labels={"team": "a"}), make_node(labels={"team": "b"})
 HONEST: Final = make_facts()
 EVIL: Final = make_serving_request(ips=("127.0.0.1",))  # denied wherever it is ours
@@ -66,31 +64,6 @@ async def test_a_request_is_answered_when_its_node_becomes_ours(flow: CsrService
         await flow.enrich(OURS, HONEST)
         await flow.wait_for_decision("csr-1", "approved")
     assert flow.kube.patched == ["csr-1"]
-
-
-async def test_by_schemes_a_request_is_answered_when_its_node_has_a_provider_id_of_ours(flow: CsrServiceFlow):
-    def joined(name: str, provider_id: str = "") -> tuple[Node, MachineFacts]:
-        node = make_node(name, uid=f"uid-{name}", provider_id=provider_id)
-        return node, make_facts(node_name=name)
-
-    async with flow.run_csr(**by(TALOS_ONLY)):
-        for name in ("web-1", "db-1"):
-            node, facts = joined(name)
-            await flow.enrich(node, facts)
-            await flow.file_and_enrich(
-                make_serving_request(f"csr-{name}", node=name, ips=()), facts=facts, node_uid=node.uid
-            )
-            assert "no providerID yet" in (await flow.wait_for_decision(f"csr-{name}", "not-ours")).reason
-        await flow.enrich(*joined("db-1", "hcloud://7"))
-        await flow.enrich(*joined("web-1", "talos://metal/10.0.0.5"))
-        await flow.wait_for_decision("csr-web-1", "approved")
-
-        async def says_whose() -> bool:
-            decided = await flow.get_decision("csr-db-1")
-            return decided is not None and "'hcloud://7'" in decided.reason
-
-        await wait_until(says_whose, "the owner of db-1 is reported")
-    assert flow.kube.patched == ["csr-web-1"]
 
 
 async def test_nothing_is_denied_before_its_node_says_whose_it_is(flow: CsrServiceFlow):
