@@ -56,7 +56,10 @@ class Batcher:
             await asyncio.sleep(max(0.0, self._next_claim_at - self.clock()))
             batch, self._pending = list(self._pending.values()), {}
             began = self.clock()
-            await self._resolve(batch)
+            try:
+                await self._resolve(batch)
+            finally:  # all are resolved, unless the task is cancelled
+                _fail(batch, TemporaryError("ipam stops"))
             ended = self.clock()
             pause = min(_MAX_PAUSE_SECONDS, max(_MIN_PAUSE_SECONDS, _PAUSES_PER_CLAIM * (ended - began)))
             self._next_claim_at = ended + pause * self.random.uniform(1 - _JITTER, 1 + _JITTER)
@@ -70,22 +73,12 @@ class Batcher:
             if len(batch) == 1:
                 _fail(batch, error)
             else:
-                await self._resolve_individually(batch)
-        except BaseException:
-            _fail(batch, TemporaryError("ipam stops"))
-            raise
+                for alone in batch:
+                    await self._resolve([alone])
         else:
             for request, future in batch:
                 if not future.done():  # the caller may have been cancelled
                     future.set_result(results[request.uid])
-
-    async def _resolve_individually(self, batch: Sequence[_Pending]) -> None:
-        try:
-            for alone in batch:
-                await self._resolve([alone])
-        except BaseException:
-            _fail(batch, TemporaryError("ipam stops"))
-            raise
 
 
 def _fail(batch: Iterable[_Pending], error: Exception) -> None:
