@@ -203,12 +203,6 @@ async def test_an_invalid_file_in_the_configmap_of_the_chart_is_told(nodes: Clus
     assert "The --cloud-config file is invalid and has no effect: ConfigMap default/explained" in said.out
 
 
-async def test_a_stream_that_is_not_there_is_told(nodes: Cluster, nats_server: NatsServer):
-    await nodes.join(ONE)
-    told = await nodes.explained("asks-1", f"--nats-url={nats_server.url}")
-    assert "no stream TALOSCCM" in told["lastWords"]["problem"]
-
-
 async def test_what_is_explained_of_nodes_is_what_the_services_then_do_and_say(
     tmp_path: Path, nodes: Cluster, nats_server: NatsServer
 ):

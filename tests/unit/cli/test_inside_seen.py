@@ -55,23 +55,14 @@ def test_whatever_else_a_pod_says_is_refused_in_words(data: bytes):
         flow_snapshot.decode_result(b"[" + data)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"at": "2026-01-01T00:00:00"},
-        {"leading": {"subject": "x", "published_at": "2026-01-01T00:00:00"}},
-        {"queues": [{"name": "q", "service": "s", "delivered_at": "2026-01-01T00:00:00"}]},
-        {"queues": [{"name": "q", "service": "s", "acknowledged_at": "2026-01-01T00:00:00"}]},
-        {"certificates": [{"name": "nats-server", "expires_at": "2026-01-01T00:00:00"}]},
-    ],
-    ids=lambda more: next(iter(more)),
-)
-def test_a_time_without_an_offset_is_refused_where_it_is_read(more: dict[str, Any]):
+def test_a_time_without_an_offset_is_refused_where_it_is_read():
     """A time without a zone could not be compared later."""
     said: dict[str, Any] = {"type": "FlowSeen.v1", "at": "2026-01-01T00:00:00Z"}
     assert isinstance(flow_snapshot.decode_result(msgspec.json.encode(said)), flow_snapshot.FlowSnapshot)
-    with pytest.raises(ValueError, match="inside"):
-        flow_snapshot.decode_result(msgspec.json.encode(said | more))
+    queue = {"name": "q", "service": "s", "delivered_at": "2026-01-01T00:00:00"}
+    for more in ({"at": "2026-01-01T00:00:00"}, {"queues": [queue]}):
+        with pytest.raises(ValueError, match="inside"):
+            flow_snapshot.decode_result(msgspec.json.encode(said | more))
 
 
 def test_objects_are_named_by_kind_and_name():
