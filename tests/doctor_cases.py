@@ -34,7 +34,6 @@ from cli.inside.flow_snapshot import (
     ConsumerSnapshot,
     FlowSnapshot,
     LastMessage,
-    ServicePresence,
     StreamSnapshot,
 )
 from cli.inside.talos_credential import ProbeResult, TalosCredentialReport
@@ -160,9 +159,6 @@ def make_flow_snapshot(**changed: Any) -> FlowSnapshot:
         "stream": StreamSnapshot(stream_id=STREAM_ID, messages=7, bytes=10, max_bytes=1000),
         "queues": tuple(ConsumerSnapshot(name=d.name, service=d.service, waiting=1) for d in DURABLES),
         "leading": LastMessage(subject="leading", published_at=NOW - SECOND, event=leading),
-        "services": tuple(
-            ServicePresence(service=s, is_present=None if s == "metadata" else True) for s in RUNNING
-        ),
     }
     return FlowSnapshot(**{**well, **changed})
 

@@ -19,7 +19,6 @@ from cli.inside.flow_snapshot import (
     LastMessage,
     ObjectMessages,
     StreamSnapshot,
-    list_service_presence,
 )
 from libs.common.bus.nats.connection import Connection
 from libs.common.bus.nats.jetstream import (
@@ -125,9 +124,8 @@ class _FlowReader:
             self._read_matching(ACCOUNT_REPORTS),
             asyncio.gather(*map(self._read_object, objects)),
         )
-        at = utc_now()
         return FlowSnapshot(
-            at=at,
+            at=utc_now(),
             stream=StreamSnapshot(
                 stream_id=stream.created,
                 messages=stream.state.messages,
@@ -139,7 +137,6 @@ class _FlowReader:
             networks=networks,
             dead=tuple(sorted(dead, key=lambda word: word.published_at, reverse=True)),
             dead_count=sum(letters.values()),
-            services=list_service_presence(tuple(queues), leading, at),
             objects=tuple(found),
             accounts=accounts,
         )

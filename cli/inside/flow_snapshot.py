@@ -3,7 +3,6 @@
 Pod and caller may have different versions: fields are only added, each with a default.
 """
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeVar
 
@@ -73,12 +72,12 @@ class ConsumerSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     acknowledged_at: Timestamp | None = None
 
 
-class ServicePresence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ServicePresence(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a service is running; None if its messages and consumers do not show it."""
 
     service: str
-    is_present: bool | None = msgspec.field(default=None, name="here")
-    why: str = ""
+    is_present: bool | None
+    why: str
 
 
 class CertificateSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -115,7 +114,6 @@ class FlowSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     networks: LastMessage | None = None  # the cluster networks that metadata published
     dead: tuple[LastMessage, ...] = ()  # the dead letters that were read, newest first
     dead_count: int = 0  # the number of all dead letters
-    services: tuple[ServicePresence, ...] = ()
     objects: tuple[ObjectMessages, ...] = ()
     accounts: tuple[LastMessage, ...] = ()  # of clouds: their events are AccountReports
     certificates: tuple[CertificateSnapshot, ...] = ()  # of NATS, if it uses TLS
@@ -134,6 +132,19 @@ class FlowSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def dead_letters(self) -> tuple[DeadLetter, ...]:
         """Return the readable ones of `dead`."""
         return tuple(word.event for word in self.dead if isinstance(word.event, DeadLetter))
+
+    @property
+    def services(self) -> tuple[ServicePresence, ...]:
+        """Return for each known service, installed or not, whether its consumer or its heartbeat shows it."""
+        queues = {queue.service: queue for queue in self.queues}
+        found = []
+        for spec in SERVICES if self.stream else ():
+            if spec.provisions_stream:
+                is_present, why = _check_leader(self.leader_heartbeat_seconds)
+            else:
+                is_present, why = _check_consumer(queues.get(spec.service))
+            found.append(ServicePresence(service=spec.service, is_present=is_present, why=why))
+        return tuple(found)
 
     def find_object(self, kind: Kind, name: str) -> ObjectMessages | None:
         """Return the messages about an object; None if it was not queried."""
@@ -176,19 +187,6 @@ def decode_result(data: bytes) -> FlowResult:
         raise ValueError(f"not the output of `inside flow`: {error}") from error
 
 
-def list_service_presence(
-    queues: Iterable[ConsumerSnapshot], leading: LastMessage | None, at: datetime
-) -> tuple[ServicePresence, ...]:
-    """Return for each known service, installed or not, whether its consumer or its heartbeat shows it."""
-    by_service = {queue.service: queue for queue in queues}
-    found = []
-    for spec in SERVICES:
-        queue = by_service.get(spec.service)
-        is_present, why = _check_leader(leading, at) if spec.provisions_stream else _check_consumer(queue)
-        found.append(ServicePresence(service=spec.service, is_present=is_present, why=why))
-    return tuple(found)
-
-
 def _check_consumer(queue: ConsumerSnapshot | None) -> tuple[bool | None, str]:
     if queue is None:  # a follower's consumers have names that the reader does not know
         return None, "unknown: it has no durable consumer"
@@ -201,7 +199,7 @@ def _check_consumer(queue: ConsumerSnapshot | None) -> tuple[bool | None, str]:
     return False, f"no client pulls from {queue.name}"
 
 
-def _check_leader(leading: LastMessage | None, at: datetime) -> tuple[bool, str]:
-    if leading is None:
+def _check_leader(heartbeat_seconds: float | None) -> tuple[bool | None, str]:
+    if heartbeat_seconds is None:
         return False, "no leader heartbeat"
-    return True, f"leader heartbeat {max(0, (at - leading.published_at).total_seconds()):.0f} s ago"
+    return True, f"leader heartbeat {max(0, heartbeat_seconds):.0f} s ago"

@@ -92,10 +92,13 @@ def test_how_old_the_leaders_word_is_and_who_they_are():
     ],
 )
 def test_a_service_is_there_if_it_asks_for_more(queue: dict[str, Any], here: bool | None):
-    found = {
-        one.service: one.is_present
-        for one in flow_snapshot.list_service_presence([a_queue("labeler", **queue)], LEADING, NOW)
-    }
+    seen = flow_snapshot.FlowSnapshot(
+        at=NOW,
+        stream=flow_snapshot.StreamSnapshot(stream_id="1"),
+        queues=(a_queue("labeler", **queue),),
+        leading=LEADING,
+    )
+    found = {one.service: one.is_present for one in seen.services}
     assert found["labeler"] is here
     assert found["watcher"] is True
     assert found["metadata"] is None

@@ -318,12 +318,12 @@ def nats_cases() -> Iterator[Case]:
     assert FLOW.stream
     old = msgspec.structs.replace(FLOW.leading, published_at=NOW - timedelta(minutes=2))
     yield "nats", "wrong", flow(leading=old), ("no leader heartbeat for 120 s",)
-    services = tuple(
-        msgspec.structs.replace(s, is_present=False, why="no client") if s.service == "labeler" else s
-        for s in FLOW.services
+    queues = tuple(
+        msgspec.structs.replace(each, waiting=0) if each.service == "labeler" else each
+        for each in FLOW.queues
     )
-    yield "nats", "wrong", flow(services=services), ("labeler is not active: no client",)
-    yield "nats", "ok", flow(services=services) | {"here": make_installation(without=("labeler",))}, ()
+    yield "nats", "wrong", flow(queues=queues), ("labeler is not active: no client",)
+    yield "nats", "ok", flow(queues=queues) | {"here": make_installation(without=("labeler",))}, ()
     full = msgspec.structs.replace(FLOW.stream, bytes=950)
     yield "nats", "wrong", flow(stream=full), ("95 % full",)
     yield "nats", "wrong", flow(dead_count=3), ("3 dead letters",)

@@ -37,7 +37,6 @@ from tests.builders import (
 from tests.cli_snapshots import hold_request, read_screens, render_lines
 
 READY = (NodeCondition(type="Ready", status="True"),)
-TAKEN = "pulls from labeler-nodes"
 ANSWERED = make_node_enriched(make_node(), make_facts())
 
 
@@ -117,16 +116,6 @@ FLOW = flow_snapshot.FlowSnapshot(
         a_queue("ipam-nodes", "ipam", waiting=0, pending=50),
     ),
     leading=a_word(Leading(stream_id=STREAM_ID, epoch=4, holder="ccm-watcher-1"), 2),
-    services=(
-        flow_snapshot.ServicePresence(service="watcher", is_present=True, why="leader heartbeat 2 s ago"),
-        flow_snapshot.ServicePresence(service="metadata", why="unknown: it has no durable consumer"),
-        flow_snapshot.ServicePresence(service="labeler", is_present=True, why=TAKEN),
-        flow_snapshot.ServicePresence(service="csr", is_present=True, why="pulls from csr-requests"),
-        flow_snapshot.ServicePresence(
-            service="ipam", is_present=False, why="no client pulls from ipam-nodes"
-        ),
-        flow_snapshot.ServicePresence(service="lifecycle", why="unknown: it has no durable consumer"),
-    ),
     certificates=(
         flow_snapshot.CertificateSnapshot(name="nats-server", expires_at=NOW + timedelta(days=300)),
         flow_snapshot.CertificateSnapshot(name="nats-authority", expires_at=NOW + timedelta(days=3000)),
@@ -197,14 +186,6 @@ ILL = msgspec.structs.replace(
             FLOW.queues[2],
         ),
         leading=None,
-        services=(
-            flow_snapshot.ServicePresence(service="watcher", is_present=False, why="no leader heartbeat"),
-            FLOW.services[1],
-            flow_snapshot.ServicePresence(
-                service="labeler", is_present=False, why="no client pulls from labeler-nodes"
-            ),
-            *FLOW.services[3:],
-        ),
         dead=(a_word(LETTER, 600),),
         dead_count=1,
         objects=(
@@ -386,15 +367,11 @@ def test_without_the_right_to_list_pods_the_consumers_tell_who_is_there():
 
 
 def test_a_service_that_runs_by_default_and_takes_from_no_queue_is_missed():
-    services = tuple(
-        msgspec.structs.replace(one, is_present=False, why="no client pulls")
-        if one.service == "labeler"
-        else one
-        for one in FLOW.services
+    flow = msgspec.structs.replace(FLOW, queues=(a_queue("labeler-nodes", "labeler", waiting=0),))
+    assert judged(WELL, pods=(), flow=flow).wrong == ("labeler: no client pulls from labeler-nodes",)
+    assert judged(WELL, flow=flow).wrong == (
+        "labeler: 1 of 1 pods ready, no client pulls from labeler-nodes",
     )
-    flow = msgspec.structs.replace(FLOW, services=services)
-    assert judged(WELL, pods=(), flow=flow).wrong == ("labeler: no client pulls",)
-    assert judged(WELL, flow=flow).wrong == ("labeler: 1 of 1 pods ready, no client pulls",)
 
 
 @pytest.mark.parametrize(
@@ -519,7 +496,7 @@ def test_a_rejected_configuration_is_a_problem_until_a_newer_one_is_accepted():
 
 def installed(*components: str, labeler: flow_snapshot.ConsumerSnapshot | None = None) -> ClusterStatus:
     """Return the status with one ready pod for each component, and at most one consumer."""
-    flow = msgspec.structs.replace(FLOW, queues=(labeler,) if labeler else (), services=())
+    flow = msgspec.structs.replace(FLOW, queues=(labeler,) if labeler else ())
     return judged(WELL, nodes=(), requests=(), pods=tuple(map(a_pod, components)), flow=flow)
 
 
