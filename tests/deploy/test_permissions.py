@@ -210,10 +210,10 @@ async def test_talos_ccm_in_the_watchers_pod_explains_a_node_without_arguments(
     nats = {"NATS_URL": f"tls://{IP}:{installed.pods['nats'].port('nats', 'client')}"}
     words = ("explain", "node", CONTROL_PLANE, "-o", "json")
     output = await installed.pods["watcher"].execute("watcher", "talos-ccm", *words, env=nats)
-    messages = msgspec.json.decode(output)["lastWords"]
+    messages = msgspec.json.decode(output)["lastMessages"]
     assert messages["problem"] is None
-    assert messages["ofMachine"]["node"]["metadata"]["name"] == CONTROL_PLANE
-    assert "labeler" in {decided["service"] for decided in messages["decided"]}
+    assert messages["machine"]["node"]["metadata"]["name"] == CONTROL_PLANE
+    assert "labeler" in {decided["service"] for decided in messages["decisions"]}
     assert_nothing_was_forbidden(installed)
 
 

@@ -165,7 +165,7 @@ async def replace(nodes: Cluster, old: SimMachineFacts, new: SimMachineFacts) ->
 
 
 def texts(told: Any, kind: str) -> list[str]:
-    return [piece["text"] for piece in told["lifecycle"]["evidence"] if piece["found"] == kind]
+    return [piece["text"] for piece in told["lifecycle"]["evidence"] if piece["state"] == kind]
 
 
 async def replace_first_of_three(nodes: Cluster) -> None:
@@ -235,16 +235,16 @@ async def test_what_is_explained_of_nodes_is_what_the_services_then_do_and_say(
         ):
 
             async def has_decided(name: str = name, service: str = service, outcome: str = outcome) -> bool:
-                words = (await nodes.explained(name, nats))["lastWords"]
-                return (service, outcome) in [(each["service"], each["outcome"]) for each in words["decided"]]
+                decisions = (await nodes.explained(name, nats))["lastMessages"]["decisions"]
+                return (service, outcome) in [(each["service"], each["outcome"]) for each in decisions]
 
             await wait_until(has_decided, f"{service} says {outcome}", _LIFECYCLE_SECONDS)
         told = await nodes.explained("asks-1", nats, NOW_SUFFICES)
         words = await nodes.explain("asks-1", nats)
-    [decided] = [each for each in told["lastWords"]["decided"] if each["service"] == "lifecycle"]
+    [decided] = [each for each in told["lastMessages"]["decisions"] if each["service"] == "lifecycle"]
     for proof in texts(before["asks-1"], "has"):
         assert proof in decided["reason"]
-    assert told["lastWords"]["ofMachine"]["foreign_machines"][0]["node_name"] == "newcomer"
+    assert told["lastMessages"]["machine"]["foreign_machines"][0]["node_name"] == "newcomer"
     assert "\n  lifecycle   would-delete, " in words.out
     after = await nodes.explained("newcomer")
     assert (after["state"], after["providerID"]) == ("initialized", "talos://metal/10.231.0.1")

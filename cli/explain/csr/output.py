@@ -139,8 +139,8 @@ def request_explanation_to_json(explanation: RequestExplanation) -> dict[str, An
         "issued": filed.is_issued,
         "state": explanation.state,
         "supersededBy": explanation.superseded_by or None,
-        "machinesAsked": explanation.machines,
-        "machinesNotAsked": explanation.unqueried_machines,
+        "queriedMachines": explanation.machines,
+        "unqueriedMachines": explanation.unqueried_machines,
         "checks": explanation.checks,
         "decision": {
             "now": explanation.verdict,

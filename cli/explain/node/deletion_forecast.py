@@ -22,7 +22,7 @@ DeletionOutcome = Literal["not-owned", "kept", "deletable", "unknown"]
 class EvidenceItem(msgspec.Struct, frozen=True):
     """One piece of evidence that exists, is missing, or is unknown."""
 
-    state: EvidenceState = msgspec.field(name="found")
+    state: EvidenceState
     text: str
 
 

@@ -20,7 +20,7 @@ class InitializationStep(msgspec.Struct, frozen=True):
 
     who: str  # the component that does the step
     what: str
-    state: StepState = msgspec.field(name="standing")
+    state: StepState
     at: datetime | None = None
     note: str = ""
 

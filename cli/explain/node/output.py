@@ -256,7 +256,7 @@ def node_explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
         "uid": node.uid,
         "creationTimestamp": node.metadata.creation_timestamp,
         "verdict": explanation.verdict,
-        "journey": explanation.steps,
+        "steps": explanation.steps,
         "state": explanation.state,
         "providerID": node.spec.provider_id or None,
         "addresses": node.status.addresses,
@@ -268,7 +268,7 @@ def node_explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
             {"controller": each.controller, "owned": not each.why_not, "why": each.why_not or None}
             for each in explanation.owners
         ],
-        "machineAsked": evidence.machine_result is not None and not evidence.is_from_bus,
+        "machineQueried": evidence.machine_result is not None and not evidence.is_from_bus,
         "checks": [
             {"name": check.name, "result": check.result, "text": check.text} for check in explanation.checks
         ],
@@ -282,16 +282,16 @@ def node_explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
             if taint
             else None,
         },
-        "lastWords": {  # the messages are as stored in the stream
+        "lastMessages": {  # the messages are as stored in the stream
             "problem": evidence.messages_problem or None,
             "observed": evidence.observed,
-            "ofMachine": evidence.machine_event,
-            "decided": messages.list_events(Decided),
-            "dead": messages.list_events(DeadLetter),
-            "ofClouds": messages.list_events(InstanceReport),
+            "machine": evidence.machine_event,
+            "decisions": messages.list_events(Decided),
+            "deadLetters": messages.list_events(DeadLetter),
+            "instances": messages.list_events(InstanceReport),
             "unreadable": [each.subject for each in messages.messages if each.unreadable],
         },
-        "notRead": evidence.unavailable_parts,
+        "unavailable": evidence.unavailable_parts,
     }
 
 

@@ -254,7 +254,7 @@ def test_the_exit_status_says_whether_all_is_well_and_json_says_the_same(name: s
     assert [check["result"] for check in told["checks"]] == [check.result for check in explanation.checks]
     assert told["lifecycle"]["outcome"] == explanation.deletion.outcome
     assert [each["fault"] for each in told["verdict"]["findings"]] == [each.fault for each in findings]
-    assert [step["what"] for step in told["journey"]] == [step.what for step in explanation.steps]
+    assert [step["what"] for step in told["steps"]] == [step.what for step in explanation.steps]
     assert len(told["owners"]) == 4
 
 
@@ -395,7 +395,7 @@ def test_what_stands_there_is_told_and_what_is_no_event_too():
     decision = decided("ipam", "x", "y")
     known = evidence(node(), flow=flow(said, OBSERVED, decision, unreadable=(subject,)))
     assert (known.machine_event, known.observed, known.find_decision(IPAM)) == (said, OBSERVED, decision)
-    assert node_explanation_to_json(explain_node_evidence(known, TERMS))["lastWords"]["unreadable"] == [
+    assert node_explanation_to_json(explain_node_evidence(known, TERMS))["lastMessages"]["unreadable"] == [
         subject
     ]
 
