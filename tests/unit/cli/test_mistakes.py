@@ -216,7 +216,7 @@ def test_nothing_in_a_line_steers_a_terminal(lines: list[Line], width: int | Non
 
 def test_what_the_watchers_pod_says_of_queues_steers_none_either():
     """It comes by way of a kubelet."""
-    flow = msgspec.structs.replace(FLOW, queues=(a_queue(f"labeler-nodes{HOSTILE}", HOSTILE),))
+    flow = msgspec.structs.replace(FLOW, queues=(a_queue(f"labeler-nodes{HOSTILE}", "labeler"),))
     text = render_lines(format_status(build_status(msgspec.structs.replace(WELL, flow=flow)), width=0))
     assert "labeler-nodes" in text
     assert all(each.isprintable() for each in text.replace("\n", ""))
