@@ -50,21 +50,6 @@ async def test_foreign_machines_are_published_with_each_poll(nats_server, stream
         assert again.attempt <= later.attempt, "counted from 1 after a success"
 
 
-async def test_a_mass_replacement_queries_discovery_once(nats_server, stream, talos):
-    nodes = [make_node(f"web-1{i}", uid=f"uid-1{i}", ip=f"10.0.1.{i}") for i in range(10)]
-    for i in range(10):
-        talos.put(make_facts(node_name="web-9", node_ip=f"10.0.1.{i}", uuid=UUID))
-    async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
-        await join(stream, WEB_9)
-        for node in nodes:
-            await stream.publish_node(node)
-        for node in nodes:
-            await stream.wait_for_enriched(
-                node.name, NodeUnreachable, lambda event: bool(event.foreign_machines)
-            )
-    assert talos.questions_for_members <= 2
-
-
 @pytest.mark.parametrize(
     "members",
     [

@@ -62,46 +62,35 @@ async def told(stream: FlowActor, networks: MachineConfigNetworks) -> ClusterNet
     return found[-1]
 
 
-async def test_without_ipam_and_csr_no_networks_are_queried(nats_server, stream, talos):
-    neither = msgspec.structs.replace(CALM, controllers=("cloud-node",))
-    async with run_metadata(nats_server.url, talos, neither):
-        await stream.publish_node(make_node())
-        event = await stream.wait_for_enriched("web-1", NodeEnriched)
-    assert (event.facts.inventory, event.facts.gateways) == (None, ())
-    assert (talos.questions, talos.asked) == (0, [])
-    assert await said(stream) is None
+NEITHER = msgspec.structs.replace(CALM, controllers=("cloud-node",))
+PARTS = frozenset({"RouteStatus"})
 
 
-async def test_with_csr_alone_networks_are_published_and_gateways_are_not_queried(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos):
-        await stream.publish_node(make_node())
-        event = await stream.wait_for_enriched("web-1", NodeEnriched)
-        networks = await told(stream, NETWORK)
-    assert (event.facts.inventory, talos.asked) == (None, [])
-    assert networks.service_cidrs == NETWORK.service_cidrs
+# by the controllers that are selected: settings, file, networks, gateways, requested parts
+NEEDS = {
+    "neither": (NEITHER, "{}", None, (), []),
+    "csr": (CALM, "{}", NETWORK, (), []),
+    "csr with pools": (CALM, POOLS, NETWORK, (), []),
+    "ipam": (ALLOCATING, "{}", NETWORK, ("10.0.0.1",), [PARTS]),
+    "ipam with pools": (ALLOCATING, POOLS, NETWORK, ("10.0.0.1",), [PARTS | {"Processor"}]),
+}
 
 
-async def test_with_ipam_networks_and_gateways_are_published(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos, ALLOCATING):
-        await stream.publish_node(make_node())
-        event = await stream.wait_for_enriched("web-1", NodeEnriched)
-        networks = await told(stream, NETWORK)
-    assert event.facts.gateways == ("10.0.0.1",)
-    assert networks.stream_id == stream.stream_id
-
-
-@pytest.mark.parametrize(
-    ("settings", "asked"), [(CALM, []), (ALLOCATING, [frozenset({"Processor", "RouteStatus"})])]
-)
-async def test_the_parts_that_pools_select_by_are_queried_only_with_ipam(
-    nats_server, stream, talos, settings, asked
+@pytest.mark.parametrize("need", NEEDS)
+async def test_networks_gateways_and_the_parts_of_pools_are_queried_where_they_are_needed(
+    nats_server, stream, talos, need
 ):
-    config = parse_cloud_config(POOLS, "f")
-    settings = msgspec.structs.replace(settings, cloud_config=config)
+    settings, config, networks, gateways, asked = NEEDS[need]
+    settings = msgspec.structs.replace(settings, cloud_config=parse_cloud_config(config, "f"))
     async with run_metadata(nats_server.url, talos, settings):
         await stream.publish_node(make_node())
-        await stream.wait_for_enriched("web-1", NodeEnriched)
+        event = await stream.wait_for_enriched("web-1", NodeEnriched)
+        if networks is not None:
+            assert (await told(stream, networks)).stream_id == stream.stream_id
+    assert event.facts.gateways == gateways
     assert [parts for _, parts in talos.asked][:1] == asked
+    assert (talos.questions == 0) == (networks is None)
+    assert (await said(stream) is None) == (networks is None)
 
 
 async def test_a_machine_with_unknown_routes_differs_from_one_without_gateways(nats_server, stream, talos):

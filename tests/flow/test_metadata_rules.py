@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.contract.events import NodeEnriched, NodeUnreachable
+from libs.common.contract.events import NodeEnriched
 from libs.common.contract.machine import AddressStatus, Inventory, MachineFault, Processors
 from libs.common.settings.read_settings import read_settings
 from services.metadata.service import MetadataService
@@ -141,16 +141,3 @@ async def test_a_part_that_the_talos_role_may_not_read_delays_no_node(
         await stream.wait_for_enriched("web-1", NodeEnriched, lambda event: event.facts.platform.zone == "b")
     said = [record for record in caplog.records if "inventory part missing" in record.message]
     assert len(said) == 1
-
-
-async def test_a_permanently_failing_part_delays_a_node_only_briefly(nats_server, stream, talos, tmp_path):
-    talos.part_faults["Processor"] = MachineFault(kind="timeout", step="Processor", message="no answer")
-    async with running(nats_server.url, talos, tmp_path / "config", BY_CPU):
-        await stream.publish_node(make_node())
-        waiting = await stream.wait_for_enriched("web-1", NodeUnreachable)
-        assert waiting.fault.step == "Processor"
-        event = await stream.wait_for_enriched("web-1", NodeEnriched, seconds=10.0)
-        assert event.facts.inventory == TOLD
-        del talos.part_faults["Processor"]
-        more = msgspec.structs.replace(TOLD, processors=Processors(cores=16))
-        await stream.wait_for_enriched("web-1", NodeEnriched, tells(more), 10.0)
