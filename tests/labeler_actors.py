@@ -1,6 +1,5 @@
 """Test actors around the labeler: an API server in memory, and a labeler with its own bus connection."""
 
-import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -12,7 +11,6 @@ from libs.common.bus.nats.bus import NatsBus
 from libs.common.contract.node import Node
 from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.kube.events import ObjectEvent
-from libs.common.service.service import Dependencies
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
 from tests.bus_actors import run_during, wait_until, wait_until_led, wait_until_ready
@@ -20,6 +18,7 @@ from tests.clocks import ManualClock
 from tests.flow_actors import QUICK
 from tests.in_memory_api import InMemoryEvents, PatchFailed, apply_status_patch
 from tests.in_memory_api import apply_json_patch as apply_json
+from tests.service_flow import make_dependencies
 
 
 class InMemoryNodes(InMemoryEvents):
@@ -127,20 +126,12 @@ async def run_labeler(
     Its first rollout is over before the test goes on, unless the test sets the delay of rollouts: otherwise
     it could reconcile a Node once more at any time in the first seconds.
     """
-    clock = clock or ManualClock()
     waits_for_rollout = ready and "rollout_spread_seconds" not in settings
     if waits_for_rollout:
         settings["rollout_spread_seconds"] = 0.0
     bus = await NatsBus.connect((url,), service="labeler", timing=QUICK)
     try:
-        parts = Dependencies(
-            bus=bus,
-            kube=kube,
-            monotonic=clock,
-            now=clock.now,
-            random=random.Random(seed),
-            identity=f"test_{seed}",
-        )
+        parts = make_dependencies(bus, kube=kube, clock=clock or ManualClock(), seed=seed)
         service = LabelerService(parts, LabelerSettings(**settings))
         async with run_during(service.run()):
             await (wait_until_ready if ready else wait_until_led)(service, bus)

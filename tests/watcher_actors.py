@@ -36,7 +36,6 @@ from libs.common.kube.errors import KubeError
 from libs.common.kube.objects import ServiceCidr, ServiceCidrSpec, UnreadableObject
 from libs.common.kube.watch_events import Bookmark, Changed, Deleted, ListSnapshot, WatchEvent
 from libs.common.service.leader_elector import LeaderElector
-from libs.common.service.service import Dependencies
 from services.watcher.core.kinds import Kind
 from services.watcher.core.leader_epoch import LeaderEpoch
 from services.watcher.core.publish_decision import FencingToken
@@ -48,6 +47,7 @@ from services.watcher.resync_requests import ResyncRequests
 from services.watcher.service import WatcherService
 from services.watcher.settings import WatcherSettings
 from tests.bus_actors import MAX_BYTES, Recorder, run_during, wait_until
+from tests.service_flow import make_dependencies
 
 StoredT = TypeVar("StoredT", bound=Node | SigningRequest | KubeService | ServiceCidr)
 
@@ -329,17 +329,6 @@ def _csr_name(event: ObservedCsr) -> str:
 
 def _service_key(event: ObservedKubeService) -> str:
     return event.key if isinstance(event, KubeServiceGone) else event.service.key
-
-
-def make_dependencies(bus: Bus, *, kube: KubeApi | None = None, identity: str = "host-a_1") -> Dependencies:
-    return Dependencies(
-        bus=bus,
-        kube=kube,
-        monotonic=time.monotonic,
-        now=utc_now,
-        random=random.Random(1),
-        identity=identity,
-    )
 
 
 # Quick enough for a test, in the proportions of the real ones.

@@ -18,7 +18,6 @@ from libs.testbed.helm.chart import (
     lint_chart,
     render_manifests,
     render_text,
-    select_kind,
     select_service_deployments,
 )
 from libs.testbed.helm.renders import (
@@ -34,6 +33,8 @@ from tests.deploy.profiles import CLOUDS, CLUSTER_WIDE, PROFILES, PUSHED, prefix
 from tests.deploy.profiles import rendered as objects_of
 
 CLOUD = CLOUDS[0]
+CHART_FILE = yaml.safe_load((CHART / "Chart.yaml").read_text())
+APP_VERSION = CHART_FILE["appVersion"]
 STALE = "run `make manifests`, check the difference, and commit it"
 
 
@@ -226,8 +227,15 @@ def test_an_old_value_equal_to_the_default_is_ignored():
 
 def test_the_chart_has_the_version_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert (chart["version"], chart["appVersion"]) == (project, f"v{project}")
+    assert (CHART_FILE["version"], APP_VERSION) == (project, f"v{project}")
+
+
+def images_of_services(manifests: list[dict[str, Any]]) -> set[str]:
+    return {
+        container["image"]
+        for deployment in select_service_deployments(manifests).values()
+        for container in deployment["spec"]["template"]["spec"]["containers"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -238,13 +246,7 @@ def test_the_chart_has_the_version_of_the_project():
     ],
 )
 def test_the_image_has_the_configured_repository_and_the_charts_version(profile: str, repository: str):
-    images = {
-        container["image"]
-        for deployment in select_service_deployments(objects_of(profile)).values()
-        for container in deployment["spec"]["template"]["spec"]["containers"]
-    }
-    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
-    assert images == {f"{repository}:{version}"}
+    assert images_of_services(objects_of(profile)) == {f"{repository}:{APP_VERSION}"}
 
 
 @pytest.mark.parametrize(
@@ -335,16 +337,11 @@ def get_nats_image(overrides: dict[str, Any]) -> str:
 
 def test_a_digest_overrides_the_tag():
     digest = "sha256:" + "0" * 64
-    found = render_manifests(
-        ChartValues(overrides={"image.digest": digest, "image.tag": "edge", "nats.image.digest": digest})
-    )
-    images = {
-        container["image"]
-        for kind in ("Deployment", "StatefulSet")
-        for workload in select_kind(found, kind).values()
-        for container in workload["spec"]["template"]["spec"]["containers"]
+    overrides = {"image.digest": digest, "image.tag": "edge", "nats.image.digest": digest}
+    assert images_of_services(render_manifests(ChartValues(overrides=overrides))) == {
+        f"{PLACEHOLDER}@{digest}"
     }
-    assert images == {f"{PLACEHOLDER}@{digest}", f"nats@{digest}"}
+    assert get_nats_image(overrides) == f"nats@{digest}"
 
 
 @pytest.mark.parametrize(
@@ -353,14 +350,8 @@ def test_a_digest_overrides_the_tag():
     ids=str,
 )
 def test_a_key_without_a_value_means_the_default(overrides: dict[str, Any]):
-    found = select_service_deployments(render_manifests(ChartValues(overrides=overrides)))
-    images = {
-        container["image"]
-        for deployment in found.values()
-        for container in deployment["spec"]["template"]["spec"]["containers"]
-    }
-    assert len(images) == 1
-    assert images.pop().startswith(f"{PLACEHOLDER}:v")
+    images = images_of_services(render_manifests(ChartValues(overrides=overrides)))
+    assert images == {f"{PLACEHOLDER}:{APP_VERSION}"}
 
 
 @pytest.mark.parametrize(
@@ -369,11 +360,5 @@ def test_a_key_without_a_value_means_the_default(overrides: dict[str, Any]):
 def test_a_migration_as_documented_names_an_image_that_exists(command: str):
     flags = dict(re.findall(r"--set (\S+?)=(\S+)", command))
     old = {"image.repository": "ghcr.io/siderolabs/talos-cloud-controller-manager", "image.tag": "v1.9.0"}
-    found = select_service_deployments(render_manifests(ChartValues(overrides=old | flags)))
-    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
-    images = {
-        container["image"]
-        for deployment in found.values()
-        for container in deployment["spec"]["template"]["spec"]["containers"]
-    }
-    assert images == {f"{flags['image.repository']}:{version}"}
+    images = images_of_services(render_manifests(ChartValues(overrides=old | flags)))
+    assert images == {f"{flags['image.repository']}:{APP_VERSION}"}

@@ -19,6 +19,7 @@ from libs.testbed.nats_server import NatsServer
 from libs.testbed.service_processes import ServiceProcesses
 from tests.bus_actors import close_at_end, provisioned
 from tests.integration.service_cluster import ServiceCluster, open_separate, open_simulated
+from tests.kube_loopback import LoopbackServer
 
 ConnectBus = Callable[..., Awaitable[NatsBus]]
 StartServices = Callable[..., Awaitable[ServiceProcesses]]
@@ -64,6 +65,13 @@ async def connect_bus(nats_server: NatsServer) -> AsyncIterator[ConnectBus]:
             )
 
         yield close_at_end(stack, connect)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[LoopbackServer]:
+    """An API server that answers as a test says."""
+    async with LoopbackServer.start() as running:
+        yield running
 
 
 @pytest.fixture

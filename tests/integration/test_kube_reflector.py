@@ -136,12 +136,6 @@ def added(name: str, version: int) -> bytes:
     return encode_event("ADDED", make_node_object(name, version))
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[LoopbackServer]:
-    async with LoopbackServer.start() as running:
-        yield running
-
-
 Follow = Callable[..., AbstractAsyncContextManager[tuple[NodeFollower, Reflector[Node]]]]
 
 

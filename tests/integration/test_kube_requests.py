@@ -16,7 +16,6 @@ from libs.common.kube.api import KubeApi
 from libs.common.kube.credentials import CHECK_SECONDS, Credentials
 from libs.common.kube.errors import (
     Forbidden,
-    KubeError,
     NotFound,
     ServerError,
     TooManyRequests,
@@ -34,14 +33,16 @@ from libs.testbed.pki import CertificateAuthority
 from libs.testbed.ports import allocate_port
 from tests.builders import NOW
 from tests.bus_actors import wait_until
-from tests.kube_loopback import LoopbackServer, make_node_object, open_api, respond_error
+from tests.kube_loopback import (
+    Answer,
+    LoopbackServer,
+    hang,
+    listing,
+    make_node_object,
+    open_api,
+    respond_error,
+)
 from tests.tcp_server import serve_tcp
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[LoopbackServer]:
-    async with LoopbackServer.start() as running:
-        yield running
 
 
 async def ask(api: KubeApi) -> None:
@@ -53,13 +54,11 @@ async def a_node(request: web.Request) -> web.StreamResponse:
     return web.json_response(make_node_object("web-1"))
 
 
-def first_then_a_node(refused: web.Response, times: int = 1):
-    left = times
+def first_then_a_node(refused: web.Response) -> Answer:
+    refusals = [refused]
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        nonlocal left
-        left -= 1
-        return refused if left >= 0 else await a_node(request)
+        return refusals.pop() if refusals else await a_node(request)
 
     return answer
 
@@ -505,32 +504,10 @@ async def test_many_requests_share_a_bounded_number_of_connections(server: Loopb
     assert len({id(request.transport) for request in server.requests}) <= 4
 
 
-async def test_a_request_in_flight_ends_when_the_api_is_closed(server: LoopbackServer, tmp_path: Path):
-    arrived = asyncio.Event()
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        arrived.set()
-        await asyncio.Event().wait()
-        return web.Response()
-
-    server.answer = answer
-    async with open_api(server.url, tmp_path) as api:
-        waiting = asyncio.create_task(api.get_node("web-1"))
-        await arrived.wait()
-        await api.close()
-        with pytest.raises(KubeError):
-            async with asyncio.timeout(30):
-                await waiting
-
-
-async def test_a_request_that_waits_for_a_connection_ends_when_the_api_is_closed(
+async def test_requests_in_flight_and_those_that_wait_for_a_connection_end_when_the_api_is_closed(
     server: LoopbackServer, tmp_path: Path
 ):
-    async def answer(request: web.Request) -> web.StreamResponse:
-        await asyncio.Event().wait()
-        return web.Response()
-
-    server.answer = answer
+    server.answer = hang
     async with open_api(server.url, tmp_path, connections=1) as api:
         asking = [asyncio.create_task(api.get_node("web-1")) for _ in range(2)]
         await wait_until(lambda: len(server.requests) == 1)
@@ -541,10 +518,7 @@ async def test_a_request_that_waits_for_a_connection_ends_when_the_api_is_closed
 
 
 async def test_a_list_with_a_node_that_cannot_be_read_is_no_answer(server: LoopbackServer, tmp_path: Path):
-    async def answer(request: web.Request) -> web.StreamResponse:
-        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": 7}}]})
-
-    server.answer = answer
+    server.answer = listing({"metadata": {"name": 7}})
     async with open_api(server.url, tmp_path) as api:
         with pytest.raises(ServerError, match="cannot be parsed"):
             _ = [page async for page in api.list_nodes()]

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -108,47 +108,39 @@ def has_taint(node: dict[str, Any]) -> str:
 
 
 DISLIKES: dict[str, tuple[tuple[DenialReason, ...], set[str]]] = {  # and which keys of the rule are kept
-    "webhook-note": ((has_note,), {"example.com/team"}),
-    "webhook-team": ((has_team,), {"example.com/note"}),
-    "webhook-both": ((has_note, has_team), set()),
+    "note": ((has_note,), {"example.com/team"}),
+    "team": ((has_team,), {"example.com/note"}),
+    "both": ((has_note, has_team), set()),
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "code"),
-    [("webhook-note", 403), ("webhook-note", 409), ("webhook-team", 404), ("webhook-both", 422)],
+    ("disliked", "code"),
+    [("note", 403), ("note", 409), ("team", 404), ("both", 422), ("note", None)],
+    ids=["note-403", "note-409", "team-404", "both-422", "note-by-a-policy"],
 )
-async def test_a_webhook_that_denies_labels_or_annotations_costs_no_node_its_taint(
-    kube: KubeApi, kubelets: KubeletFleet, tmp_path: Path, name: str, code: int
+async def test_a_denial_of_labels_or_annotations_costs_no_node_its_taint(
+    kube: KubeApi, kubelets: KubeletFleet, tmp_path: Path, disliked: str, code: int | None
 ):
-    dislikes, kept = DISLIKES[name]
+    """`code`: that of a webhook; None = by a policy."""
+    name, (dislikes, kept) = f"denied-{disliked}-{code or 'policy'}", DISLIKES[disliked]
     await kubelets.join(SimKubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"}))
-    async with run_node_webhook(kubelets, tmp_path, node=name) as webhook:
-        await denies(kubelets, webhook, name)
-        webhook.code = code
-        webhook.find_denial_reason = lambda node: next((why for each in dislikes if (why := each(node))), "")
+    async with AsyncExitStack() as stack:
+        if code is None:
+            await stack.enter_async_context(policy_against_notes(kubelets, name))
+        else:
+            webhook = await stack.enter_async_context(run_node_webhook(kubelets, tmp_path, node=name))
+            webhook.code = code
+            webhook.find_denial_reason = lambda node: next(
+                (why for each in dislikes if (why := each(node))), ""
+            )
         done = (await node_api(kube).apply(await kube.get_node(name), planner(name, GUARDED))).plan
         node = await kube.get_node(name)
         assert (done.outcome, node.is_initialized, apart(node)) == ("initialized", True, True)
         assert {"example.com/team", "example.com/note"} & {*node.labels, *node.annotations} == kept
-        assert [each.reason for each in done.notices] == ["RulesRefused"]
-    await kubelets.delete_node(name)
-
-
-async def test_a_policy_that_denies_an_annotation_costs_no_node_its_taint(
-    kube: KubeApi, kubelets: KubeletFleet
-):
-    name = "policy-note"
-    await kubelets.join(SimKubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"}))
-    async with policy_against_notes(kubelets, name):
-        done = (await node_api(kube).apply(await kube.get_node(name), planner(name, GUARDED))).plan
-        node = await kube.get_node(name)
-        assert (done.outcome, node.is_initialized, apart(node)) == ("initialized", True, True)
-        assert {"example.com/team", "example.com/note"} & {*node.labels, *node.annotations} == {
-            "example.com/team"
-        }
         [told] = done.notices
-        assert "ValidatingAdmissionPolicy" in told.message
+        assert told.reason == "RulesRefused"
+        assert ("ValidatingAdmissionPolicy" in told.message) == (code is None)
     await kubelets.delete_node(name)
 
 
@@ -158,7 +150,6 @@ async def test_a_node_stays_uninitialized_while_a_webhook_denies_the_taint_of_a_
     name, nodes = "webhook-taint", node_api(kube)
     await kubelets.join(SimKubelet(name=name, annotations={PROVIDED_NODE_IP_ANNOTATION: "10.0.0.5"}))
     async with run_node_webhook(kubelets, tmp_path, node=name) as webhook:
-        await denies(kubelets, webhook, name)
         webhook.find_denial_reason = has_taint
         with pytest.raises(Forbidden, match="no taints here") as refusal:
             await nodes.apply(await kube.get_node(name), planner(name, GUARDED))
@@ -177,21 +168,16 @@ async def test_a_node_stays_uninitialized_while_a_webhook_denies_the_taint_of_a_
 async def run_node_webhook(
     kubelets: KubeletFleet, folder: Path, *, node: str
 ) -> AsyncIterator[AdmissionWebhook]:
-    """A webhook that the real API server asks about each write of that one Node."""
+    """A webhook that the real API server asks about each write of that one Node, by now."""
     scope = WebhookScope(resources={"": ["nodes"]}, condition=f"object.metadata.name == '{node}'")
     async with AdmissionWebhook.start(f"dislikes-{node}", folder) as webhook:
         await webhook.register(kubelets, scope)
         try:
+            webhook.find_denial_reason = lambda node: "not now"
+            await wait_until_patch_returns(403, kubelets, node, "example.com/probe")
             yield webhook
         finally:
             await webhook.unregister(kubelets)
-
-
-async def denies(kubelets: KubeletFleet, webhook: AdmissionWebhook, name: str) -> None:
-    """Wait until the API server calls the new webhook."""
-    webhook.find_denial_reason = lambda node: "not now"
-
-    await wait_until_patch_returns(403, kubelets, name, "example.com/probe")
 
 
 async def wait_until_patch_returns(status: int, kubelets: KubeletFleet, name: str, annotation: str) -> None:

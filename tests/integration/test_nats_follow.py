@@ -187,25 +187,6 @@ async def test_what_ages_out_before_it_is_delivered_does_not_delay_completeness(
 WEB_1 = f"{ENRICHED_NODE}.web-1"
 
 
-async def test_after_ageing_out_zero_is_expected_and_an_old_value_refused(
-    nats_bus: NatsBus, nats_server: NatsServer
-):
-    old = await nats_bus.publish(make_event(), expected_sequence=0)
-    async with operating(nats_server) as operator:
-        info = await operator.stream_info(STREAM)
-        info.config.max_age = 0.5
-        info.config.duplicate_window = 0.5
-        await operator.update_stream(info.config)
-
-    async def gone() -> bool:
-        return await nats_bus.get_last(WEB_1) is None
-
-    await wait_until(gone, "aged out")
-    with pytest.raises(WrongLastSequence):
-        await nats_bus.publish(make_event(), expected_sequence=old)
-    assert await nats_bus.publish(make_event(), expected_sequence=0) > old
-
-
 async def test_a_stream_made_anew_is_another_stream_id_and_knows_no_old_sequence(
     nats_bus: NatsBus, nats_server: NatsServer
 ):

@@ -101,32 +101,6 @@ async def limit_store(server: NatsServer, max_bytes: int) -> None:
     await server.restart()
 
 
-async def test_a_stream_grows_as_far_as_the_server_has_room_and_then_keeps_its_limit(
-    nats_server: NatsServer, connect_bus: ConnectBus
-):
-    await limit_store(nats_server, 200 * MEBIBYTE)
-    bus = await connect_bus()
-    await bus.provision((NODES,), max_bytes=63 * MEBIBYTE)
-    await bus.provision((NODES,), max_bytes=447 * MEBIBYTE)
-    assert (await bus.stats()).max_bytes == 191 * MEBIBYTE
-    await bus.provision((NODES,), max_bytes=447 * MEBIBYTE)
-    assert (await bus.stats()).max_bytes == 191 * MEBIBYTE
-    await bus.provision((NODES,), max_bytes=63 * MEBIBYTE)
-    assert (await bus.stats()).max_bytes == 63 * MEBIBYTE
-
-
-async def test_a_stream_that_was_lost_is_created_again_as_large_as_the_server_has_room_for(
-    nats_server: NatsServer, connect_bus: ConnectBus
-):
-    await limit_store(nats_server, 200 * MEBIBYTE)
-    bus = await connect_bus()
-    lost = await bus.provision((NODES,), max_bytes=447 * MEBIBYTE)
-    async with operating(nats_server) as operator:
-        await operator.delete_stream(STREAM)
-    assert await bus.provision((NODES,), max_bytes=447 * MEBIBYTE) != lost
-    assert (await bus.stats()).max_bytes == 191 * MEBIBYTE
-
-
 async def test_a_server_without_room_for_the_smallest_stream_is_reported(
     nats_server: NatsServer, connect_bus: ConnectBus
 ):

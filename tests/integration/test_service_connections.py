@@ -1,9 +1,6 @@
 """How many connections the watcher and the labeler keep, and which requests go first."""
 
 import asyncio
-import random
-import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,6 @@ from libs.common.contract.services import LABELER
 from libs.common.kube.api import NODES, SIGNING_REQUESTS
 from libs.common.kube.reflector import Reflector
 from libs.common.kube.transport import CONNECTIONS
-from libs.common.service.service import Dependencies
 from services.labeler.service import LabelerService
 from services.labeler.settings import LabelerSettings
 from services.watcher.core.kinds import CSR, NODE
@@ -32,6 +28,7 @@ from tests.builders import (
 )
 from tests.bus_actors import MAX_BYTES, run_during, wait_until, wait_until_led
 from tests.kube_loopback import LoopbackServer, make_node_object, open_api, respond_list, respond_stream
+from tests.service_flow import make_dependencies
 from tests.watcher_actors import WatcherFlow, make_informer, make_watcher
 
 
@@ -125,15 +122,7 @@ async def test_what_blocks_a_node_is_said_while_more_writes_hang_than_there_are_
         open_api(server.url, tmp_path, deadline_seconds=60.0) as kube,
     ):
         server.answer = answer
-        parts = Dependencies(
-            bus=bus,
-            kube=kube,
-            monotonic=time.monotonic,
-            now=lambda: datetime.now(UTC),
-            random=random.Random(1),
-            identity="test",
-        )
-        labeler = LabelerService(parts, LabelerSettings())
+        labeler = LabelerService(make_dependencies(bus, kube=kube), LabelerSettings())
         async with run_during(labeler.run()):
             await bus.publish(make_snapshot(stream_id=stream_id, nodes=101))
             await bus.publish(make_leading(stream_id=stream_id))

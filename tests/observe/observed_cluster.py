@@ -1,10 +1,10 @@
 """A cluster with all services, an installed NATS and a real Prometheus that evaluates the alerts."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -33,7 +33,6 @@ _FLAGS: Final = (
     "--node-cidr-mask-size=24",
     "--service-cluster-ip-range=10.96.0.0/12",
     "--node-status-update-frequency=5s",  # minutes are seconds
-    *PATIENT_LEASE,
 )
 _LIFECYCLE: Final = (
     "--lifecycle-not-ready-time=1s",
@@ -48,28 +47,18 @@ _FIRES_SECONDS: Final = 150
 class ObservedCluster:
     """The cluster, its processes, and the expected alerts."""
 
-    def __init__(
-        self, run_dir: Path, server: SimApiServer, cluster: Cluster, bus: BootstrapInstallation
-    ) -> None:
+    def __init__(self, run_dir: Path, installation: "Installation") -> None:
         self.run_dir = run_dir
-        self.server = server
-        self.cluster = cluster
-        self.kubelets: KubeletFleet = cluster.kubelets
-        self.machines: MachineFleet = cluster.machines
-        self.bus = bus
+        self.server, self.cluster, self.bus, self.talosconfig, self.config = installation
+        self.kubelets: KubeletFleet = self.cluster.kubelets
+        self.machines: MachineFleet = self.cluster.machines
+        self.addresses = installation.addresses
         self.prometheus: PrometheusServer
-        self.talosconfig: Path
-        self.config = run_dir / "cloud-config.yaml"
         self._expected: set[str] = set()  # alerts that have fired, or will fire by a fault that has started
 
     @property
     def services(self) -> ServiceProcesses:
         return self.cluster.services
-
-    def addresses(self) -> dict[str, str]:
-        """The addresses of all processes, for Prometheus."""
-        found = {name: f"127.0.0.1:{port}" for name, port in self.services.ports.items()}
-        return found | {"keeper": f"127.0.0.1:{self.bus.health_port}"}
 
     async def join(self, *names: str, first: int, **flags: Any) -> list[SimMachineFacts]:
         """Start machines with these names and let them join; `first` is the last byte of the first IP."""
@@ -149,57 +138,87 @@ class ObservedCluster:
         await wait_until(scraped, f"scraped: {wanted}", _CALM_SECONDS)
 
 
+class Installation(NamedTuple):
+    """All services and the NATS keeper as deployed, on a simulated API server."""
+
+    server: SimApiServer
+    cluster: Cluster
+    bus: BootstrapInstallation
+    talosconfig: Path
+    config: Path  # the --cloud-config file
+
+    def addresses(self) -> dict[str, str]:
+        """The addresses of all processes, for Prometheus."""
+        found = {name: f"127.0.0.1:{port}" for name, port in self.cluster.services.ports.items()}
+        return found | {"keeper": f"127.0.0.1:{self.bus.health_port}"}
+
+
 @asynccontextmanager
-async def a_watched_cluster(run_dir: Path) -> AsyncIterator[ObservedCluster]:
-    """A running cluster with ten usable Nodes; Prometheus starts after that."""
+async def install(
+    run_dir: Path,
+    *,
+    flags: Sequence[str],
+    own_flags: Mapping[str, Sequence[str]],
+    bootstrap_flags: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> AsyncIterator[Installation]:
+    """The services start after the control plane's Node has joined; pod CIDRs rest for a second."""
+    config = run_dir / "cloud-config.yaml"
+    config.write_text(CONFIG)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         server = await enter(SimApiServer.start(run_dir / "api"))
         kubelets = await enter(KubeletFleet.start(server))
         machines = await enter(MachineFleet.start(run_dir / "machines"))
-        # The stream cannot grow beyond this store, so a flood of 58 MB fills it.
         bus = await enter(
-            install_bootstrap(
-                run_dir / "nats", flags=[f"--store-bytes={64 * 2**20}", f"--cloud-accounts={ACCOUNT}"]
-            )
+            install_bootstrap(run_dir / "nats", flags=[f"--cloud-accounts={ACCOUNT}", *bootstrap_flags])
         )
         await enter(bus.run_sidecar())
-        watched = ObservedCluster(run_dir, server, Cluster(kubelets, machines), bus)
-        watched.config.write_text(CONFIG)
-        watched.talosconfig = machines.write_talosconfig()
-        await watched.cluster.join(make_machine(CONTROL_PLANE, "10.240.0.1", control_plane=True))
-        watched.cluster.services = await enter(_services(watched))
+        cluster = Cluster(kubelets, machines)
+        await cluster.join(make_machine(CONTROL_PLANE, "10.240.0.1", control_plane=True))
+        own = {spec.service: [*bus.nats_flags(spec.service)] for spec in SERVICES}
+        for service, added in {"ipam": ["--pod-cidr-quarantine=1s"], **own_flags}.items():
+            own[service] += added
+        talosconfig = machines.write_talosconfig()
+        cluster.services = await enter(
+            ServiceProcesses.start(
+                run_dir / "services",
+                server,
+                kubelets,
+                nats_url=bus.url,
+                talosconfig=talosconfig,
+                wirings=SERVICES,
+                flags=[*flags, *PATIENT_LEASE, f"--cloud-config={config}"],
+                own_flags=own,
+                env=env,
+            )
+        )
+        yield Installation(server, cluster, bus, talosconfig, config)
+
+
+@asynccontextmanager
+async def a_watched_cluster(run_dir: Path) -> AsyncIterator[ObservedCluster]:
+    """A running cluster with ten usable Nodes; Prometheus starts after that."""
+    installing = install(
+        run_dir,
+        flags=_FLAGS,
+        own_flags={"lifecycle": _LIFECYCLE, "metadata": ["--talos-watched-machines=0"]},  # poll all machines
+        # The stream cannot grow beyond this store, so a flood of 58 MB fills it.
+        bootstrap_flags=[f"--store-bytes={64 * 2**20}"],
+    )
+    rules = run_dir / "rules.yaml"
+    rules.write_text(yaml.safe_dump(shortened(yaml.safe_load(RULES.read_text()))))
+    async with installing as installation:
+        watched = ObservedCluster(run_dir, installation)
         await watched.services.wait_until_ready()
         names = [f"well-{n}" for n in range(WORKERS)]
         await watched.join(*names, first=10)
         await watched.cluster.until_usable(CONTROL_PLANE, *names)
-        rules = run_dir / "rules.yaml"
-        rules.write_text(yaml.safe_dump(shortened(yaml.safe_load(RULES.read_text()))))
         targets = watched.addresses()
-        watched.prometheus = await enter(
-            start_prometheus(targets, rules=rules, scrape_seconds=SCRAPE_SECONDS)
-        )
-        await watched.until_scraped(**dict.fromkeys(targets, True))
-        yield watched
-
-
-def _services(watched: ObservedCluster) -> Any:
-    own: dict[str, list[str]] = {
-        wiring.service: watched.bus.nats_flags(wiring.service) for wiring in SERVICES
-    }
-    own["lifecycle"] += _LIFECYCLE
-    own["ipam"] += ["--pod-cidr-quarantine=1s"]
-    own["metadata"] += ["--talos-watched-machines=0"]  # poll all machines
-    return ServiceProcesses.start(
-        watched.run_dir / "services",
-        watched.server,
-        watched.kubelets,
-        nats_url=watched.bus.url,
-        talosconfig=watched.talosconfig,
-        wirings=SERVICES,
-        flags=[*_FLAGS, f"--cloud-config={watched.config}"],
-        own_flags=own,
-    )
+        async with start_prometheus(targets, rules=rules, scrape_seconds=SCRAPE_SECONDS) as prometheus:
+            watched.prometheus = prometheus
+            await watched.until_scraped(**dict.fromkeys(targets, True))
+            yield watched
 
 
 async def gone(watched: ObservedCluster, *names: str) -> None:

@@ -6,29 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from libs.common.contract.services import SERVICES
 from libs.common.contract.subjects import ENRICHED_NODE
-from libs.testbed.kubelets import KubeletFleet, SimKubelet
-from libs.testbed.machine_fleet import MachineFleet, make_machine
+from libs.testbed.kubelets import SimKubelet
+from libs.testbed.machine_fleet import make_machine
 from libs.testbed.prometheus import PrometheusServer, start_prometheus
-from libs.testbed.service_processes import PATIENT_LEASE, ServiceProcesses
 from libs.testbed.sim_apiserver.faults import TooManyRequestsFault
 from libs.testbed.sim_apiserver.server import SimApiServer
-from tests.architecture.sources import ROOT
-from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
+from tests.bootstrap_actors import BootstrapInstallation
 from tests.bus_actors import wait_until
-from tests.integration.lifecycle_cluster import CONTROL_PLANE, QUICK, Cluster
-from tests.observe.cloud_account import ACCOUNT, CloudAccount, run_cloud_account
+from tests.integration.lifecycle_cluster import QUICK, Cluster
+from tests.observe.cloud_account import CloudAccount, run_cloud_account
+from tests.observe.observed_cluster import RULES, install
 from tests.tcp_server import OtlpCollector, run_collector
 
-RULES: Final = ROOT / "deploy" / "k8s" / "chart" / "files" / "observability" / "rules.yaml"
-CONFIG: Final = "transformations:\n- name: team\n  labels: {team: red}\n"
 FLAGS: Final = (
     "--controllers=*,cloud-node-lifecycle",
     "--allocate-node-cidrs",
     "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
     "--service-cluster-ip-range=10.96.0.0/12,fd00:10:96::/112",
-    *PATIENT_LEASE,
 )
 # Prometheus sees the increase of a counter only from its second value on: so nodes join twice.
 WAVES: Final = 2
@@ -89,39 +84,14 @@ class Fleet:
 @asynccontextmanager
 async def a_fleet(run_dir: Path) -> AsyncIterator[Fleet]:
     """All services and the NATS keeper as deployed, scraped by a real Prometheus with the alerts."""
-    config = run_dir / "cloud-config.yaml"
-    config.write_text(CONFIG)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        server = await enter(SimApiServer.start(run_dir / "api"))
-        kubelets = await enter(KubeletFleet.start(server))
-        machines = await enter(MachineFleet.start(run_dir / "machines"))
-        bus = await enter(install_bootstrap(run_dir / "nats", flags=[f"--cloud-accounts={ACCOUNT}"]))
-        await enter(bus.run_sidecar())
         collector = await enter(run_collector())
-        cluster = Cluster(kubelets, machines)
-        await cluster.join(make_machine(CONTROL_PLANE, "10.240.0.1", control_plane=True))
-        own: dict[str, list[str]] = {wiring.service: bus.nats_flags(wiring.service) for wiring in SERVICES}
-        own["lifecycle"] += QUICK
-        own["ipam"] += ["--pod-cidr-quarantine=1s"]
-        services = await enter(
-            ServiceProcesses.start(
-                run_dir / "services",
-                server,
-                kubelets,
-                nats_url=bus.url,
-                talosconfig=machines.write_talosconfig(),
-                wirings=SERVICES,
-                flags=[*FLAGS, f"--cloud-config={config}"],
-                own_flags=own,
-                env={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url},
-            )
-        )
-        cluster.services = services
-        targets = {name: f"127.0.0.1:{port}" for name, port in services.ports.items()}
-        account = await enter(run_cloud_account(run_dir, bus, kubelets))
-        targets["cloud"] = account.address
-        targets["keeper"] = f"127.0.0.1:{bus.health_port}"
+        env = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+        installed = await enter(install(run_dir, flags=FLAGS, own_flags={"lifecycle": QUICK}, env=env))
+        server, cluster, bus, *_ = installed
+        account = await enter(run_cloud_account(run_dir, bus, cluster.kubelets))
+        targets = installed.addresses() | {"cloud": account.address}
         prometheus = await enter(start_prometheus(targets, rules=RULES, scrape_seconds=1))
-        await services.wait_until_ready()
+        await cluster.services.wait_until_ready()
         yield Fleet(server, cluster, bus, prometheus, collector, account)

@@ -21,7 +21,7 @@ from libs.talos.talosconfig import (
 )
 from services.metadata.machines.talos_client import open_talos
 from services.metadata.settings import MetadataSettings
-from tests.watcher_actors import make_dependencies
+from tests.service_flow import make_dependencies
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PEM = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n").decode()
