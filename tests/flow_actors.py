@@ -40,8 +40,9 @@ class FlowActor(ServiceFlow):
     decisions_of = "labeler.node"
     bus: NatsBus
 
-    def __init__(self, bus: NatsBus) -> None:
+    def __init__(self, bus: NatsBus, url: str) -> None:
         super().__init__(bus)
+        self.url = url  # of its NATS
         self._version = 100
 
     @classmethod
@@ -50,7 +51,7 @@ class FlowActor(ServiceFlow):
         """A stream with its durables and without messages."""
         bus = await NatsBus.connect((url,), service="watcher", timing=QUICK)
         try:
-            flow = cls(bus)
+            flow = cls(bus, url)
             await flow.provision()
             yield flow
         finally:

@@ -24,14 +24,12 @@ REFUSED = MachineFault(kind="refused", step="connect", endpoint="cp:50000", mess
 TWO_WRITES_AND_AN_EVENT = ["nodes/status", "nodes", "events"]
 
 
-async def test_a_joining_node_costs_two_node_writes_and_one_event_and_no_read(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_a_joining_node_costs_two_node_writes_and_one_event_and_no_read(flow: FlowActor):
     kube = InMemoryNodes(make_node())
     delays = metrics.TAINT_REMOVAL_DELAY._sum.get()
     clock = ManualClock()
     clock.advance(2.5)
-    async with run_labeler(nats_server.url, kube, clock=clock):
+    async with run_labeler(flow.url, kube, clock=clock):
         await flow.enrich(make_node(), make_facts(platform="hcloud", provider_id="hcloud://7"))
         decided = await flow.wait_for_decision("web-1", "initialized")
     assert kube.requests == [("patch", "nodes/status"), ("patch", "nodes"), ("create", "events")]
@@ -47,9 +45,9 @@ async def test_a_joining_node_costs_two_node_writes_and_one_event_and_no_read(
     assert metrics.TAINT_REMOVAL_DELAY._sum.get() - delays == pytest.approx(2.5)
 
 
-async def test_nothing_is_written_or_said_when_nothing_changes(flow: FlowActor, nats_server: NatsServer):
+async def test_nothing_is_written_or_said_when_nothing_changes(flow: FlowActor):
     kube = InMemoryNodes(make_node())
-    async with run_labeler(nats_server.url, kube):
+    async with run_labeler(flow.url, kube):
         await flow.enrich(make_node(), make_facts())
         await flow.wait_for_decision("web-1", "initialized")
         said = await flow.get_decision_sequence("web-1")
@@ -61,20 +59,18 @@ async def test_nothing_is_written_or_said_when_nothing_changes(flow: FlowActor, 
 
 
 @asynccontextmanager
-async def an_initialized_node(
-    flow: FlowActor, nats_server: NatsServer
-) -> AsyncIterator[tuple[InMemoryNodes, int]]:
+async def an_initialized_node(flow: FlowActor) -> AsyncIterator[tuple[InMemoryNodes, int]]:
     """The labeler runs and has initialized web-1, whose NodeObserved has that sequence."""
     kube = InMemoryNodes(make_node())
-    async with run_labeler(nats_server.url, kube):
+    async with run_labeler(flow.url, kube):
         place = await flow.publish_node(make_node())
         await flow.enrich(make_node(), make_facts(), observed=place)
         await flow.wait_for_decision("web-1", "initialized")
         yield kube, place
 
 
-async def test_a_message_that_comes_twice_ends_in_the_same_node(flow: FlowActor, nats_server: NatsServer):
-    async with an_initialized_node(flow, nats_server) as (kube, place):
+async def test_a_message_that_comes_twice_ends_in_the_same_node(flow: FlowActor):
+    async with an_initialized_node(flow) as (kube, place):
         once = kube.node("web-1")
         await flow.enrich(make_node(), make_facts(), observed=place)  # the same old view again
         await flow.wait_until_handled()
@@ -82,8 +78,8 @@ async def test_a_message_that_comes_twice_ends_in_the_same_node(flow: FlowActor,
     assert kube.list_event_reasons("web-1") == ["Synced"]
 
 
-async def test_word_from_before_our_own_writes_costs_no_request(flow: FlowActor, nats_server: NatsServer):
-    async with an_initialized_node(flow, nats_server) as (kube, _):
+async def test_word_from_before_our_own_writes_costs_no_request(flow: FlowActor):
+    async with an_initialized_node(flow) as (kube, _):
         said = await flow.get_decision_sequence("web-1")
         reported = make_node(
             resource_version="101", labels={"kubernetes.io/hostname": "web-1", "a": "kubelet's"}
@@ -95,11 +91,9 @@ async def test_word_from_before_our_own_writes_costs_no_request(flow: FlowActor,
     assert await flow.get_decision_sequence("web-1") == said
 
 
-async def test_a_condition_written_a_moment_ago_goes_with_the_writes_that_cure_it(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_a_condition_written_a_moment_ago_goes_with_the_writes_that_cure_it(flow: FlowActor):
     kube, clock = InMemoryNodes(make_node()), ManualClock()
-    async with run_labeler(nats_server.url, kube, clock=clock):
+    async with run_labeler(flow.url, kube, clock=clock):
         await flow.publish_unreachable(make_node(), REFUSED)
         await flow.wait_for_decision("web-1", "blocked")
 
@@ -114,9 +108,9 @@ async def test_a_condition_written_a_moment_ago_goes_with_the_writes_that_cure_i
     assert kube.node("web-1").find_condition(BLOCKED_CONDITION) is None
 
 
-async def test_a_changed_machine_changes_its_node_in_one_write(flow: FlowActor, nats_server: NatsServer):
+async def test_a_changed_machine_changes_its_node_in_one_write(flow: FlowActor):
     kube = InMemoryNodes(make_node())
-    async with run_labeler(nats_server.url, kube):
+    async with run_labeler(flow.url, kube):
         await flow.enrich(make_node(), make_facts(platform="aws", provider_id="aws:///a/1", zone="a"))
         await flow.wait_for_decision("web-1", "initialized")
         await flow.enrich(kube.node("web-1"), make_facts(platform="aws", provider_id="aws:///a/1", zone="b"))
@@ -131,9 +125,7 @@ async def test_a_changed_machine_changes_its_node_in_one_write(flow: FlowActor, 
 # ---- fences
 
 
-async def test_a_write_between_view_and_patch_is_planned_again_on_what_is_there_now(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_a_write_between_view_and_patch_is_planned_again_on_what_is_there_now(flow: FlowActor):
     kube = InMemoryNodes(make_node())
     not_ready = Taint(key="node.kubernetes.io/not-ready", effect="NoExecute")
 
@@ -144,7 +136,7 @@ async def test_a_write_between_view_and_patch_is_planned_again_on_what_is_there_
             kube.put(msgspec.structs.replace(node, spec=spec))
 
     kube.before = somebody_taints
-    async with run_labeler(nats_server.url, kube):
+    async with run_labeler(flow.url, kube):
         await flow.enrich(make_node(), make_facts())
         await flow.wait_for_decision("web-1", "initialized")
     assert kube.node("web-1").spec.taints == (not_ready,)
@@ -154,12 +146,10 @@ async def test_a_write_between_view_and_patch_is_planned_again_on_what_is_there_
     ]  # fmt: skip
 
 
-async def test_the_answer_to_the_first_write_is_the_view_for_the_second(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_the_answer_to_the_first_write_is_the_view_for_the_second(flow: FlowActor):
     not_ready = Taint(key="node.kubernetes.io/not-ready", effect="NoExecute")
     kube = InMemoryNodes(make_node(taints=(not_ready, UNINITIALIZED)))
-    async with run_labeler(nats_server.url, kube):
+    async with run_labeler(flow.url, kube):
         await flow.enrich(make_node(), make_facts())  # an older view, with the taint at another index
         await flow.wait_for_decision("web-1", "initialized")
     assert kube.node("web-1").spec.taints == (not_ready,)
@@ -167,7 +157,7 @@ async def test_the_answer_to_the_first_write_is_the_view_for_the_second(
 
 
 async def test_a_message_that_is_not_the_last_of_its_node_writes_nothing_after_a_failed_fence(
-    flow: FlowActor, nats_server: NatsServer
+    flow: FlowActor,
 ):
     kube = InMemoryNodes(make_node())
     kube.failing = {"nodes": FenceFailed("the server rejected our request", status=422)}
@@ -187,7 +177,7 @@ async def test_a_message_that_is_not_the_last_of_its_node_writes_nothing_after_a
         return await original_get(name)
 
     kube.get_node = get_after_the_newer_word  # type: ignore[method-assign]  # the moment between fence and read
-    async with run_labeler(nats_server.url, kube):
+    async with run_labeler(flow.url, kube):
         await flow.enrich(make_node(), make_facts())
         await flow.wait_for_decision("web-1", "initialized")
         await flow.wait_until_handled()
@@ -195,10 +185,10 @@ async def test_a_message_that_is_not_the_last_of_its_node_writes_nothing_after_a
     assert kube.requests.count(("get", "nodes")) == 1
 
 
-async def test_a_fence_that_fails_twice_is_tried_again_later(flow: FlowActor, nats_server: NatsServer):
+async def test_a_fence_that_fails_twice_is_tried_again_later(flow: FlowActor):
     kube = InMemoryNodes(make_node())
     kube.failing = {"nodes": FenceFailed("the server rejected our request", status=422)}
-    async with run_labeler(nats_server.url, kube):
+    async with run_labeler(flow.url, kube):
         await flow.enrich(make_node(), make_facts())
         await wait_until(lambda: kube.requests.count(("patch", "nodes")) >= 2, "both tries")
         assert not kube.node("web-1").is_initialized
@@ -206,22 +196,18 @@ async def test_a_fence_that_fails_twice_is_tried_again_later(flow: FlowActor, na
         await flow.wait_for_decision("web-1", "initialized")
 
 
-async def test_a_node_that_is_deleted_before_the_write_is_no_failure(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_a_node_that_is_deleted_before_the_write_is_no_failure(flow: FlowActor):
     kube = InMemoryNodes()
-    async with run_labeler(nats_server.url, kube):
+    async with run_labeler(flow.url, kube):
         await flow.enrich(make_node(), make_facts())
         await flow.wait_until_handled()
     assert kube.list_writes() == ["nodes/status"]
     assert await flow.get_decision("web-1") is None
 
 
-async def test_word_of_a_replaced_node_writes_nothing_to_its_successor(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_word_of_a_replaced_node_writes_nothing_to_its_successor(flow: FlowActor):
     kube = InMemoryNodes(make_node(uid="uid-2"))
-    async with run_labeler(nats_server.url, kube):
+    async with run_labeler(flow.url, kube):
         place = await flow.publish_node(make_node())
         await flow.publish_node(make_node(uid="uid-2"))
         await flow.enrich(make_node(), make_facts(), observed=place)
@@ -233,23 +219,19 @@ async def test_word_of_a_replaced_node_writes_nothing_to_its_successor(
     assert not kube.node("web-1").is_initialized
 
 
-async def test_the_uid_fences_a_successor_that_the_flow_has_not_told_of_yet(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_the_uid_fences_a_successor_that_the_flow_has_not_told_of_yet(flow: FlowActor):
     kube = InMemoryNodes(make_node(uid="uid-2"))
-    async with run_labeler(nats_server.url, kube):
+    async with run_labeler(flow.url, kube):
         await flow.enrich(make_node(), make_facts())
         await flow.wait_until_handled()
     assert kube.requests == [("patch", "nodes/status"), ("get", "nodes")]
     assert kube.node("web-1").labels == make_node().labels
 
 
-async def test_the_newest_observation_is_planned_on_not_the_one_in_the_message(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_the_newest_observation_is_planned_on_not_the_one_in_the_message(flow: FlowActor):
     initialized = make_node(taints=(), provider_id="talos://metal/10.0.0.5", resource_version="120")
     kube = InMemoryNodes(initialized)
-    async with run_labeler(nats_server.url, kube):
+    async with run_labeler(flow.url, kube):
         place = await flow.publish_node(make_node())
         await flow.publish_node(initialized)
         await flow.enrich(make_node(), make_facts(), observed=place)
@@ -257,10 +239,10 @@ async def test_the_newest_observation_is_planned_on_not_the_one_in_the_message(
     assert "events" not in kube.list_writes()  # another controller has initialized it
 
 
-async def test_an_older_word_that_is_delivered_last_is_not_followed(flow: FlowActor, nats_server: NatsServer):
+async def test_an_older_word_that_is_delivered_last_is_not_followed(flow: FlowActor):
     kube = InMemoryNodes(make_node())
     kube.failing = {"nodes/status": Forbidden("not yet", status=403)}
-    async with run_labeler(nats_server.url, kube):
+    async with run_labeler(flow.url, kube):
         await flow.enrich(make_node(), make_facts(platform="aws", provider_id="aws:///z/old"))
         await wait_until(lambda: bool(kube.requests), "the first try")
         await flow.enrich(make_node(), make_facts(platform="aws", provider_id="aws:///z/new"))
@@ -270,11 +252,9 @@ async def test_an_older_word_that_is_delivered_last_is_not_followed(flow: FlowAc
     assert kube.node("web-1").spec.provider_id == "aws:///z/new"
 
 
-async def test_an_older_word_that_is_still_in_flight_is_not_followed_either(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_an_older_word_that_is_still_in_flight_is_not_followed_either(flow: FlowActor):
     kube = InMemoryNodes(make_node())
-    async with run_labeler(nats_server.url, kube) as labeler:
+    async with run_labeler(flow.url, kube) as labeler:
         await flow.enrich(make_node(), make_facts(platform="aws", provider_id="aws:///z/1", zone="old"))
         older = await flow.bus.get_last(f"{ENRICHED_NODE}.web-1")
         assert older is not None
@@ -293,13 +273,11 @@ async def test_an_older_word_that_is_still_in_flight_is_not_followed_either(
 # ---- who leads
 
 
-async def test_nothing_is_written_while_no_leader_is_heard_and_nothing_is_lost(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_nothing_is_written_while_no_leader_is_heard_and_nothing_is_lost(flow: FlowActor):
     kube, clock = InMemoryNodes(make_node()), ManualClock()
     retried = metrics.HANDLED.labels("labeler", "NodeEnriched", "retried")
     before = retried._value.get()
-    async with run_labeler(nats_server.url, kube, clock=clock) as labeler:
+    async with run_labeler(flow.url, kube, clock=clock) as labeler:
         clock.advance(10.5)
         assert ["no leader heartbeat" in problem for problem in labeler.problems()] == [True]
         await flow.enrich(make_node(), make_facts())
@@ -327,11 +305,9 @@ async def test_a_labeler_that_has_never_heard_a_leader_takes_no_message(nats_ser
         await flow.wait_for_decision("web-1", "initialized")
 
 
-async def test_observe_only_writes_nothing_and_publishes_what_it_would_have_written(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_observe_only_writes_nothing_and_publishes_what_it_would_have_written(flow: FlowActor):
     kube, clock = InMemoryNodes(make_node()), ManualClock()
-    async with run_labeler(nats_server.url, kube, clock=clock, observe_only=True):
+    async with run_labeler(flow.url, kube, clock=clock, observe_only=True):
         clock.advance(3600.0)  # no watcher leads; observe-only needs no leader
         await flow.enrich(make_node(), make_facts())
         decided = await flow.wait_for_decision("web-1", "would-initialize")
@@ -345,12 +321,10 @@ async def test_observe_only_writes_nothing_and_publishes_what_it_would_have_writ
 # ---- what is not initialised
 
 
-async def test_a_notice_is_one_event_however_often_the_node_is_looked_at(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_a_notice_is_one_event_however_often_the_node_is_looked_at(flow: FlowActor):
     kube, clock = InMemoryNodes(make_node()), ManualClock()
     facts = make_facts(platform="nocloud", hostname="h", zone="Standard PC (i440FX + PIIX, 1996)")
-    async with run_labeler(nats_server.url, kube, clock=clock):
+    async with run_labeler(flow.url, kube, clock=clock):
         await flow.enrich(make_node(), facts)
         await flow.wait_for_decision("web-1", "initialized")
         for _ in range(3):
@@ -367,22 +341,18 @@ def a_cluster_that_refuses(resource: str, error: KubeError) -> InMemoryNodes:
     return kube
 
 
-async def test_an_event_that_cannot_be_written_does_not_fail_the_node(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_an_event_that_cannot_be_written_does_not_fail_the_node(flow: FlowActor):
     kube = a_cluster_that_refuses("events", Forbidden("events is forbidden", status=403))
-    async with run_labeler(nats_server.url, kube):
+    async with run_labeler(flow.url, kube):
         await flow.enrich(make_node(), make_facts())
         await flow.wait_for_decision("web-1", "initialized")
         await flow.wait_until_handled()
     assert kube.list_writes() == TWO_WRITES_AND_AN_EVENT
 
 
-async def test_a_gone_node_is_forgotten_and_its_successor_is_told_anew(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_a_gone_node_is_forgotten_and_its_successor_is_told_anew(flow: FlowActor):
     kube = InMemoryNodes(make_node())
-    async with run_labeler(nats_server.url, kube) as labeler:
+    async with run_labeler(flow.url, kube) as labeler:
         await flow.enrich(make_node(), make_facts())
         await flow.wait_for_decision("web-1", "initialized")
         kube.delete("web-1")
@@ -396,12 +366,12 @@ async def test_a_gone_node_is_forgotten_and_its_successor_is_told_anew(
     assert kube.list_event_reasons("web-1") == ["Synced", "Synced"]
 
 
-async def test_replicas_share_the_work_and_write_each_node_once(flow: FlowActor, nats_server: NatsServer):
+async def test_replicas_share_the_work_and_write_each_node_once(flow: FlowActor):
     nodes = [make_node(f"n{number}", uid=f"uid-{number}") for number in range(30)]
     kube = InMemoryNodes(*nodes)
     async with (
-        run_labeler(nats_server.url, kube, seed=1),
-        run_labeler(nats_server.url, kube, seed=2),
+        run_labeler(flow.url, kube, seed=1),
+        run_labeler(flow.url, kube, seed=2),
     ):
         for node in nodes:
             await flow.enrich(node, make_facts(node_name=node.name))

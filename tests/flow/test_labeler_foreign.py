@@ -52,12 +52,10 @@ STATES: Final[dict[str, tuple[Node, MachineFacts | MachineFault]]] = {
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_a_foreign_node_costs_no_request_whatever_its_state(
-    state: str, flow: FlowActor, nats_server: NatsServer
-):
+async def test_a_foreign_node_costs_no_request_whatever_its_state(state: str, flow: FlowActor):
     node, said = STATES[state]
     kube = InMemoryNodes(node)
-    async with run_labeler(nats_server.url, kube, file=file(TEAM_A)):
+    async with run_labeler(flow.url, kube, file=file(TEAM_A)):
         if isinstance(said, MachineFacts):
             await flow.enrich(node, said)
         else:
@@ -69,7 +67,7 @@ async def test_a_foreign_node_costs_no_request_whatever_its_state(
 
 
 async def test_when_the_file_gives_us_a_node_it_is_served_and_when_it_takes_it_back_left_as_it_is(
-    flow: FlowActor, nats_server: NatsServer, tmp_path: Path
+    flow: FlowActor, tmp_path: Path
 ):
     path = tmp_path / "config.yaml"
     path.write_text(TEAM_A)
@@ -80,7 +78,7 @@ async def test_when_the_file_gives_us_a_node_it_is_served_and_when_it_takes_it_b
         "cloud_config_poll_seconds": 0.05,
         "rollout_spread_seconds": 0.0,
     }
-    async with run_labeler(nats_server.url, kube, file=file(TEAM_A), **given):
+    async with run_labeler(flow.url, kube, file=file(TEAM_A), **given):
         await flow.enrich(node, make_facts())
         await flow.wait_for_decision("web-1", "not-ours")
         path.write_text(TEAM_A.replace("[a]", "[b]"))
@@ -96,7 +94,7 @@ async def test_when_the_file_gives_us_a_node_it_is_served_and_when_it_takes_it_b
 
 
 async def test_a_file_that_gives_a_node_away_between_two_writes_has_the_second_left_out(
-    flow: FlowActor, nats_server: NatsServer, tmp_path: Path
+    flow: FlowActor, tmp_path: Path
 ):
     """Excluded between two writes: the addresses are written, but no label, providerID, taint or Event."""
     path = tmp_path / "config.yaml"
@@ -107,7 +105,7 @@ async def test_a_file_that_gives_a_node_away_between_two_writes_has_the_second_l
         "cloud_config_poll_seconds": 3600.0,
         "rollout_spread_seconds": 0.0,
     }
-    async with run_labeler(nats_server.url, kube, file=file(TEAM_A), **given) as labeler:
+    async with run_labeler(flow.url, kube, file=file(TEAM_A), **given) as labeler:
         theirs = msgspec.structs.replace(
             labeler._config_reloader.current(),
             ownership=file(TEAM_A.replace("[a]", "[b]")).ownership.for_controller(CLOUD_NODE),
@@ -120,14 +118,12 @@ async def test_a_file_that_gives_a_node_away_between_two_writes_has_the_second_l
     assert not kube.node("web-1").is_initialized
 
 
-async def test_a_node_that_is_relabelled_between_plan_and_write_is_not_written(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_a_node_that_is_relabelled_between_plan_and_write_is_not_written(flow: FlowActor):
     """The new label is not published yet: the patch tests the label by which the Node was selected."""
     node = make_node(labels={"team": "a"}, addresses=ADDRESSES)
     kube = InMemoryNodes(node)
     kube.change("web-1", labels=THEIRS)
-    async with run_labeler(nats_server.url, kube, file=file(TEAM_A)):
+    async with run_labeler(flow.url, kube, file=file(TEAM_A)):
         await flow.enrich(node, make_facts())
         await flow.wait_for_decision("web-1", "not-ours")
     assert kube.node("web-1").labels == THEIRS
@@ -160,14 +156,12 @@ async def enrich(flow: FlowActor, node: Node, facts: MachineFacts) -> None:
     await flow.enrich(node, facts, observed=await flow.publish_node(node))
 
 
-async def test_two_replicas_give_a_provider_id_to_one_of_the_nodes_that_join_at_once(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_two_replicas_give_a_provider_id_to_one_of_the_nodes_that_join_at_once(flow: FlowActor):
     numbers = range(1, 9)
     kube = InMemoryNodes(*map(numbered, numbers))
     async with AsyncExitStack() as replicas:
         for seed in (1, 2):
-            await replicas.enter_async_context(run_labeler(nats_server.url, kube, seed=seed, **rules()))
+            await replicas.enter_async_context(run_labeler(flow.url, kube, seed=seed, **rules()))
         for number in numbers:
             await enrich(flow, numbered(number), facts_of(number))
         await flow.wait_for_decision("web-1", "initialized")
@@ -178,14 +172,12 @@ async def test_two_replicas_give_a_provider_id_to_one_of_the_nodes_that_join_at_
     assert not any(kube.node(f"web-{number}").is_initialized for number in numbers[1:])
 
 
-async def test_a_restarted_labeler_withholds_the_id_of_a_node_whose_machine_answers(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_a_restarted_labeler_withholds_the_id_of_a_node_whose_machine_answers(flow: FlowActor):
     old = numbered(1, provider_id=ID, taints=())
     kube = InMemoryNodes(old, numbered(2))
     await enrich(flow, old, facts_of(1))
     await enrich(flow, numbered(2), facts_of(2))
-    async with run_labeler(nats_server.url, kube, **rules()):
+    async with run_labeler(flow.url, kube, **rules()):
         decided = await flow.wait_for_decision("web-2", "blocked")
         assert "belongs to Node web-1: machine web-1 answers as that Node" in decided.reason
         kube.delete("web-1")
@@ -209,12 +201,10 @@ async def test_no_provider_id_is_written_before_all_nodes_are_known(nats_server:
     assert kube.node("web-2").spec.provider_id == ""
 
 
-async def test_a_machine_that_was_reinstalled_under_a_new_name_gets_its_own_id(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_a_machine_that_was_reinstalled_under_a_new_name_gets_its_own_id(flow: FlowActor):
     old = numbered(1, provider_id=ID, taints=())
     kube = InMemoryNodes(old, numbered(2))
-    async with run_labeler(nats_server.url, kube, **rules()):
+    async with run_labeler(flow.url, kube, **rules()):
         await flow.publish_node(old)
         await flow.publish_unreachable(old, FAULT)
         await enrich(flow, numbered(2), facts_of(2))
@@ -224,14 +214,14 @@ async def test_a_machine_that_was_reinstalled_under_a_new_name_gets_its_own_id(
     assert "Node web-1 has the same providerID" in event.message
 
 
-async def test_the_condition_names_the_node_that_has_the_id_now(flow: FlowActor, nats_server: NatsServer):
+async def test_the_condition_names_the_node_that_has_the_id_now(flow: FlowActor):
     old = numbered(1, provider_id=ID, taints=())
     former = NodeCondition(
         type=BLOCKED_CONDITION, status="True", reason="ProviderIDOfAnotherNode", message="Node web-9 has it"
     )
     waiting = numbered(2, conditions=(former,))
     kube = InMemoryNodes(old, waiting)
-    async with run_labeler(nats_server.url, kube, **rules()):
+    async with run_labeler(flow.url, kube, **rules()):
         await enrich(flow, old, facts_of(1))
         await enrich(flow, waiting, facts_of(2))
 
@@ -243,7 +233,7 @@ async def test_the_condition_names_the_node_that_has_the_id_now(flow: FlowActor,
 
 
 async def test_the_rules_are_evaluated_once_for_a_node_that_joins(
-    flow: FlowActor, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+    flow: FlowActor, monkeypatch: pytest.MonkeyPatch
 ):
     evaluated: Counter[str] = Counter()
 
@@ -254,7 +244,7 @@ async def test_the_rules_are_evaluated_once_for_a_node_that_joins(
 
     monkeypatch.setattr("services.labeler.core.rules.application.MachineData", CountedMachineData)
     kube = InMemoryNodes(numbered(1))
-    async with run_labeler(nats_server.url, kube, **rules()):
+    async with run_labeler(flow.url, kube, **rules()):
         await enrich(flow, numbered(1), facts_of(1))
         await flow.wait_for_decision("web-1", "initialized")
     assert kube.list_patches() == ["nodes/status", "nodes"]  # two plans

@@ -13,7 +13,6 @@ from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.contract.subjects import DEAD_LETTERS, OBSERVED_NODE
 from libs.common.kube.errors import Forbidden, Invalid
 from libs.common.observability import metrics
-from libs.testbed.nats_server import NatsServer
 from services.labeler.core.own_writes import ROLLOUT_SECONDS
 from services.labeler.service import LabelerService
 from tests.builders import make_facts, make_node
@@ -47,23 +46,23 @@ def mounted(tmp_path: Path) -> MountedConfigMap:
 
 @asynccontextmanager
 async def a_ruled_fleet(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap, nodes: list[Node]
+    flow: FlowActor, mounted: MountedConfigMap, nodes: list[Node]
 ) -> AsyncIterator[tuple[LabelerService, InMemoryNodes]]:
     """A labeler with the mounted file has initialized these Nodes."""
     kube = InMemoryNodes(*nodes)
-    async with ruled(nats_server, kube, mounted) as labeler:
+    async with ruled(flow, kube, mounted) as labeler:
         await joined(flow, nodes)
         yield labeler, kube
 
 
 @asynccontextmanager
 async def ruled(
-    nats_server: NatsServer, kube: InMemoryNodes, mounted: MountedConfigMap, **settings: Any
+    flow: FlowActor, kube: InMemoryNodes, mounted: MountedConfigMap, **settings: Any
 ) -> AsyncIterator[LabelerService]:
     """Run a labeler that polls its file without a pause and starts a rollout without a delay."""
     file = parse_cloud_config(mounted.path.read_text(), str(mounted.path))
     quick = {"cloud_config_poll_seconds": 0.01, "rollout_spread_seconds": 0.0}
-    running = run_labeler(nats_server.url, kube, cloud_config=mounted.path, file=file, **(quick | settings))
+    running = run_labeler(flow.url, kube, cloud_config=mounted.path, file=file, **(quick | settings))
     async with running as labeler:
         yield labeler
 
@@ -100,11 +99,11 @@ async def seen_by(flow: FlowActor, kube: InMemoryNodes, nodes: list[Node], *labe
 
 
 async def test_changed_rules_reach_every_node_and_only_those_that_they_change_are_written(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, mounted: MountedConfigMap
 ):
     nodes = fleet(30)
     mounted.replace_text(team("red"))
-    async with a_ruled_fleet(flow, nats_server, mounted, nodes) as (labeler, kube):
+    async with a_ruled_fleet(flow, mounted, nodes) as (labeler, kube):
         assert says(kube, "red", *nodes)()
         await wait_until_rolled_out(labeler)
         before = len(kube.list_patches())
@@ -119,12 +118,10 @@ async def test_changed_rules_reach_every_node_and_only_those_that_they_change_ar
     assert len(kube.list_patches()) == before + 1 + len(nodes)
 
 
-async def test_other_comments_write_nothing_and_say_nothing(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
-):
+async def test_other_comments_write_nothing_and_say_nothing(flow: FlowActor, mounted: MountedConfigMap):
     nodes = fleet(5)
     mounted.replace_text(team("red"))
-    async with a_ruled_fleet(flow, nats_server, mounted, nodes) as (labeler, kube):
+    async with a_ruled_fleet(flow, mounted, nodes) as (labeler, kube):
         await wait_until_rolled_out(labeler)
         before, said = kube.list_patches(), [await flow.get_decision_sequence(node.name) for node in nodes]
         old = labeler._config_reloader.current()
@@ -136,12 +133,12 @@ async def test_other_comments_write_nothing_and_say_nothing(
 
 
 async def test_a_cluster_name_that_changes_in_the_file_is_written_and_without_one_the_flag_holds(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, mounted: MountedConfigMap
 ):
     [node] = nodes = fleet(1)
     kube = InMemoryNodes(node)
     mounted.replace_text("global: {clusterName: first}\n")
-    async with ruled(nats_server, kube, mounted, cluster_name="by-flag", cluster_name_fallbacks=True):
+    async with ruled(flow, kube, mounted, cluster_name="by-flag", cluster_name_fallbacks=True):
         await joined(flow, nodes)
         assert kube.node("n0").labels[CLUSTER_NAME] == "first"
         mounted.replace_text("global: {clusterName: second}\n")
@@ -151,18 +148,18 @@ async def test_a_cluster_name_that_changes_in_the_file_is_written_and_without_on
 
 
 async def test_a_labeler_that_starts_with_another_file_obeys_it_on_nodes_that_nobody_speaks_of(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, mounted: MountedConfigMap
 ):
     nodes = fleet(3)
-    async with a_ruled_fleet(flow, nats_server, mounted, nodes) as (_, kube):
+    async with a_ruled_fleet(flow, mounted, nodes) as (_, kube):
         pass
     mounted.replace_text(team("red"))
-    async with ruled(nats_server, kube, mounted):
+    async with ruled(flow, kube, mounted):
         await wait_until(says(kube, "red", *nodes), "the rules of the start are obeyed")
 
 
 async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that_hold_in_the_end(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, mounted: MountedConfigMap
 ):
     nodes = fleet(40)
     kube = InMemoryNodes(*nodes)
@@ -174,7 +171,7 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
         await release.wait()
         return await patch_node(name, json_patch, is_urgent=is_urgent)
 
-    async with ruled(nats_server, kube, mounted) as labeler:
+    async with ruled(flow, kube, mounted) as labeler:
         await joined(flow, nodes)
         await wait_until_rolled_out(labeler)
         before = len(kube.list_patches())
@@ -206,7 +203,7 @@ async def test_rules_that_change_while_a_change_is_carried_out_are_the_ones_that
     ids=["yaml", "template", "cluster name"],
 )
 async def test_a_bad_file_is_told_everywhere_and_what_the_last_good_one_said_stays(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap, bad: str, mistake: str
+    flow: FlowActor, mounted: MountedConfigMap, bad: str, mistake: str
 ):
     [node] = nodes = fleet(1)
     kube = InMemoryNodes(node)
@@ -214,7 +211,7 @@ async def test_a_bad_file_is_told_everywhere_and_what_the_last_good_one_said_sta
     success = metrics.RULES_RELOAD_SUCCESS.labels("labeler")
     errors = metrics.RULES_RELOAD_ERRORS.labels("labeler")
     before = errors._value.get()
-    async with ruled(nats_server, kube, mounted) as labeler:
+    async with ruled(flow, kube, mounted) as labeler:
         await joined(flow, nodes)
         assert success._value.get() == 1
         mounted.replace_text(bad)
@@ -240,11 +237,11 @@ async def test_a_bad_file_is_told_everywhere_and_what_the_last_good_one_said_sta
 
 
 async def test_mistakes_that_kubernetes_does_not_take_are_told_as_soon_as_it_does(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, mounted: MountedConfigMap
 ):
     kube = InMemoryNodes()
     kube.failing = {"events": Forbidden("no right", status=403)}
-    async with ruled(nats_server, kube, mounted):
+    async with ruled(flow, kube, mounted):
         mounted.replace_text(BAD_YAML)
         await wait_until(lambda: kube.requests.count(("create", "events")) >= 2, "it is tried again")
         kube.failing.clear()
@@ -254,10 +251,10 @@ async def test_mistakes_that_kubernetes_does_not_take_are_told_as_soon_as_it_doe
 
 
 async def test_observe_only_tells_mistakes_to_everybody_but_kubernetes(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, mounted: MountedConfigMap
 ):
     kube = InMemoryNodes()
-    async with ruled(nats_server, kube, mounted, observe_only=True) as labeler:
+    async with ruled(flow, kube, mounted, observe_only=True) as labeler:
         mounted.replace_text(BAD_YAML)
         await wait_until(lambda: bool(labeler.problems()), "it is not ready")
         mounted.replace_text("")
@@ -269,10 +266,10 @@ async def test_observe_only_tells_mistakes_to_everybody_but_kubernetes(
 
 
 async def test_rules_that_change_while_kubernetes_is_down_are_obeyed_when_it_is_back(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, mounted: MountedConfigMap
 ):
     nodes = fleet(10)
-    async with a_ruled_fleet(flow, nats_server, mounted, nodes) as (_, kube):
+    async with a_ruled_fleet(flow, mounted, nodes) as (_, kube):
         kube.failing = {"nodes": Forbidden("no right", status=403)}
         before = len(kube.requests)
         mounted.replace_text(team("red"))
@@ -282,7 +279,7 @@ async def test_rules_that_change_while_kubernetes_is_down_are_obeyed_when_it_is_
 
 
 async def test_a_node_that_kubernetes_refuses_for_good_is_put_aside_and_stops_nobody(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, mounted: MountedConfigMap
 ):
     nodes = fleet(3)
     kube = InMemoryNodes(*nodes)
@@ -293,7 +290,7 @@ async def test_a_node_that_kubernetes_refuses_for_good_is_put_aside_and_stops_no
             raise Invalid("metadata.labels: Invalid value", status=422)
         return await patch_node(name, json_patch, is_urgent=is_urgent)
 
-    async with ruled(nats_server, kube, mounted) as labeler:
+    async with ruled(flow, kube, mounted) as labeler:
         await joined(flow, [nodes[0], nodes[2]])
         kube.patch_node = refuse_one  # type: ignore[method-assign]  # an admission webhook against one Node
         mounted.replace_text(team("red"))
@@ -307,7 +304,7 @@ async def test_a_node_that_kubernetes_refuses_for_good_is_put_aside_and_stops_no
 
 
 async def test_a_node_waits_and_says_why_while_the_taint_of_a_rule_is_forbidden(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, mounted: MountedConfigMap
 ):
     [node] = fleet(1)
     kube, clock = InMemoryNodes(node), ManualClock()
@@ -324,7 +321,7 @@ async def test_a_node_waits_and_says_why_while_the_taint_of_a_rule_is_forbidden(
     kube.patch_node = refuse_apart  # type: ignore[method-assign]  # an admission webhook
     mounted.replace_text(team("red") + "  taints: {apart: 'yes:NoExecute'}\n")
     facts = make_facts(node_name="n0", hostname="n0")
-    async with ruled(nats_server, kube, mounted, clock=clock) as labeler:
+    async with ruled(flow, kube, mounted, clock=clock) as labeler:
         await flow.publish_node(node)
         await flow.enrich(node, facts)
 
@@ -357,11 +354,11 @@ def added_taints(json_patch: Any) -> list[dict[str, Any]]:
 
 
 async def test_nothing_is_written_while_nobody_leads_and_all_of_it_afterwards(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, mounted: MountedConfigMap
 ):
     nodes = fleet(3)
     kube, clock = InMemoryNodes(*nodes), ManualClock()
-    async with ruled(nats_server, kube, mounted, clock=clock) as labeler:
+    async with ruled(flow, kube, mounted, clock=clock) as labeler:
         await joined(flow, nodes)
         await wait_until_rolled_out(labeler)
         before = kube.list_patches()
@@ -375,14 +372,12 @@ async def test_nothing_is_written_while_nobody_leads_and_all_of_it_afterwards(
         await wait_until(says(kube, "red", *nodes), "the rules are obeyed")
 
 
-async def test_two_replicas_write_each_node_once(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
-):
+async def test_two_replicas_write_each_node_once(flow: FlowActor, mounted: MountedConfigMap):
     nodes = fleet(20)
     kube = InMemoryNodes(*nodes)
     async with (
-        ruled(nats_server, kube, mounted, seed=1) as first,
-        ruled(nats_server, kube, mounted, seed=2) as second,
+        ruled(flow, kube, mounted, seed=1) as first,
+        ruled(flow, kube, mounted, seed=2) as second,
     ):
         await joined(flow, nodes)
         for labeler in (first, second):
@@ -402,7 +397,7 @@ async def test_two_replicas_write_each_node_once(
 
 
 async def test_replicas_that_read_a_change_at_different_times_do_not_undo_each_others_writes(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap, tmp_path: Path
+    flow: FlowActor, mounted: MountedConfigMap, tmp_path: Path
 ):
     [node] = nodes = fleet(1)
     kube, clock = InMemoryNodes(node), ManualClock()
@@ -411,8 +406,8 @@ async def test_replicas_that_read_a_change_at_different_times_do_not_undo_each_o
     late = MountedConfigMap(folder, team("red"))
     mounted.replace_text(team("red"))
     async with (
-        ruled(nats_server, kube, mounted, seed=1, clock=clock) as first,
-        ruled(nats_server, kube, late, seed=2, clock=clock) as second,
+        ruled(flow, kube, mounted, seed=1, clock=clock) as first,
+        ruled(flow, kube, late, seed=2, clock=clock) as second,
     ):
         await joined(flow, nodes)
         for labeler in (first, second):
@@ -436,7 +431,7 @@ async def test_replicas_that_read_a_change_at_different_times_do_not_undo_each_o
 
 
 async def test_a_process_that_ends_in_the_middle_waits_for_no_node(
-    flow: FlowActor, nats_server: NatsServer, mounted: MountedConfigMap
+    flow: FlowActor, mounted: MountedConfigMap
 ):
     nodes = fleet(5)
     kube = InMemoryNodes(*nodes)
@@ -448,7 +443,7 @@ async def test_a_process_that_ends_in_the_middle_waits_for_no_node(
         raise AssertionError
 
     async with asyncio.timeout(30):
-        async with ruled(nats_server, kube, mounted) as labeler:
+        async with ruled(flow, kube, mounted) as labeler:
             await joined(flow, nodes)
             await wait_until_rolled_out(labeler)
             kube.patch_node = never_answer  # type: ignore[method-assign]  # an API server that hangs

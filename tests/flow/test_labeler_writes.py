@@ -8,7 +8,6 @@ from libs.common.contract.machine import MachineFacts
 from libs.common.contract.node import Node
 from libs.common.kube.transport import CONNECTIONS
 from libs.common.observability import metrics
-from libs.testbed.nats_server import NatsServer
 from services.labeler.core.own_writes import OwnWrites
 from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.node_writer import NodeWriter, Planner
@@ -39,10 +38,10 @@ async def join(flow: FlowActor) -> None:
 
 
 async def test_a_joining_node_is_planned_before_each_of_its_two_writes_and_not_for_their_echo(
-    flow: FlowActor, nats_server: NatsServer
+    flow: FlowActor,
 ):
     kube, before = InMemoryNodes(make_node()), count_plans()
-    async with run_labeler(nats_server.url, kube):
+    async with run_labeler(flow.url, kube):
         await join(flow)
         await report(flow, kube.node("web-1"))
         await flow.wait_until_handled()
@@ -50,11 +49,9 @@ async def test_a_joining_node_is_planned_before_each_of_its_two_writes_and_not_f
     assert kube.requests == JOINED
 
 
-async def test_a_label_that_somebody_removes_after_the_write_is_restored(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_a_label_that_somebody_removes_after_the_write_is_restored(flow: FlowActor):
     kube = InMemoryNodes(make_node())
-    async with run_labeler(nats_server.url, kube):
+    async with run_labeler(flow.url, kube):
         await join(flow)
         labels = dict(kube.node("web-1").labels)
         del labels[OWN_LABEL]
@@ -63,9 +60,7 @@ async def test_a_label_that_somebody_removes_after_the_write_is_restored(
     assert kube.node("web-1").labels[OWN_LABEL] == "fsn1"
 
 
-async def test_two_replicas_restore_what_somebody_removes_whoever_wrote_it(
-    flow: FlowActor, nats_server: NatsServer
-):
+async def test_two_replicas_restore_what_somebody_removes_whoever_wrote_it(flow: FlowActor):
     nodes = [make_node(f"n{number}", uid=f"uid-{number}") for number in range(20)]
     facts_of = {
         node.name: make_facts(
@@ -74,7 +69,7 @@ async def test_two_replicas_restore_what_somebody_removes_whoever_wrote_it(
         for node in nodes
     }
     kube = InMemoryNodes(*nodes)
-    async with run_labeler(nats_server.url, kube, seed=1), run_labeler(nats_server.url, kube, seed=2):
+    async with run_labeler(flow.url, kube, seed=1), run_labeler(flow.url, kube, seed=2):
         for node in nodes:
             await report(flow, node, facts_of[node.name])
         for node in nodes:

@@ -39,8 +39,8 @@ def heard(service: MetadataService, name: str) -> int:
     return service._node_controller.reconcilers[name].state.observation.sequence
 
 
-async def test_a_joining_node_is_enriched_with_the_facts_of_its_machine(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos):
+async def test_a_joining_node_is_enriched_with_the_facts_of_its_machine(stream, talos):
+    async with run_metadata(stream.url, talos):
         await stream.publish_snapshot(0)
         sequence = await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
@@ -52,10 +52,10 @@ async def test_a_joining_node_is_enriched_with_the_facts_of_its_machine(nats_ser
     assert talos.closed
 
 
-async def test_the_echo_of_our_own_message_is_not_kept(nats_server, stream, talos):
+async def test_the_echo_of_our_own_message_is_not_kept(stream, talos):
     other = make_node("web-2", uid="uid-2", ip="10.0.0.6")
     talos.put(make_facts(node_name="web-2", node_ip="10.0.0.6"))
-    async with run_metadata(nats_server.url, talos) as service:
+    async with run_metadata(stream.url, talos) as service:
         for i in range(3):
             await stream.publish_node(make_node(labels={"round": str(i)}))
             await stream.wait_for_enriched(
@@ -81,21 +81,21 @@ def measured() -> float:
     return metrics.REGISTRY.get_sample_value("talosccm_hop_latency_seconds_count", HOP) or 0.0
 
 
-async def test_nodes_published_before_the_start_are_enriched(nats_server, stream, talos):
+async def test_nodes_published_before_the_start_are_enriched(stream, talos):
     names = [f"web-{i}" for i in range(30)]
     for i, name in enumerate(names):
         talos.put(make_facts(node_name=name, node_ip=f"10.0.1.{i + 1}"))
         await stream.publish_node(make_node(name, uid=name, ip=f"10.0.1.{i + 1}"))
     await stream.publish_snapshot(len(names))
-    async with run_metadata(nats_server.url, talos) as service:
+    async with run_metadata(stream.url, talos) as service:
         for name in names:
             assert (await stream.wait_for_enriched(name, NodeEnriched)).facts.node_name == name
         await wait_until(lambda: not service.problems())
 
 
-async def test_watches_wait_until_no_more_nodes_join(nats_server, stream, talos):
+async def test_watches_wait_until_no_more_nodes_join(stream, talos):
     late = msgspec.structs.replace(CALM, watches_opened_after_seconds=1.0)
-    async with run_metadata(nats_server.url, talos, late):
+    async with run_metadata(stream.url, talos, late):
         for i in range(8):
             talos.put(make_facts(node_name=f"n-{i}", node_ip=f"10.0.5.{i + 1}"))
             joins = time.monotonic()
@@ -106,9 +106,9 @@ async def test_watches_wait_until_no_more_nodes_join(nats_server, stream, talos)
         assert len(talos.looks) == 8, "what a watch begins with is what the look saw"
 
 
-async def test_a_newer_observation_during_a_poll_gets_its_facts(nats_server, stream, talos):
+async def test_a_newer_observation_during_a_poll_gets_its_facts(stream, talos):
     talos.held["10.0.0.5"] = asyncio.Event()
-    async with run_metadata(nats_server.url, talos, MetadataSettings(watched_machines=0)) as service:
+    async with run_metadata(stream.url, talos, MetadataSettings(watched_machines=0)) as service:
         await stream.publish_node(make_node())
         await wait_until(lambda: talos.looking["10.0.0.5"] == 1)
         newest = await stream.publish_node(make_node(labels={"team": "b"}))
@@ -128,10 +128,10 @@ async def is_heard(service: MetadataService, sequence: int) -> None:
     await wait_until(lambda: heard(service, "web-1") == sequence)
 
 
-async def test_a_node_whose_addresses_change_during_each_query_explains_itself(nats_server, stream, talos):
+async def test_a_node_whose_addresses_change_during_each_query_explains_itself(stream, talos):
     addresses = [f"10.9.{number}.1" for number in range(5)]
     talos.held |= {address: asyncio.Event() for address in addresses}
-    async with run_metadata(nats_server.url, talos) as service:
+    async with run_metadata(stream.url, talos) as service:
         await stream.publish_node(make_node(ip=addresses[0]))
         for address, following in pairwise(addresses):
             await wait_until(partial(is_queried, talos, address))
@@ -146,8 +146,8 @@ async def test_a_node_whose_addresses_change_during_each_query_explains_itself(n
         await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
-async def test_a_machine_that_changes_under_a_watch_reaches_its_node(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos):
+async def test_a_machine_that_changes_under_a_watch_reaches_its_node(stream, talos):
+    async with run_metadata(stream.url, talos):
         await stream.publish_node(make_node())
         first = await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
@@ -160,8 +160,8 @@ async def test_a_machine_that_changes_under_a_watch_reaches_its_node(nats_server
         assert len(talos.looks) == 2, "a flock of changes is one look"
 
 
-async def test_an_ended_watch_is_reopened_and_missed_changes_are_found(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos):
+async def test_an_ended_watch_is_reopened_and_missed_changes_are_found(stream, talos):
+    async with run_metadata(stream.url, talos):
         await stream.publish_node(make_node())
         await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
@@ -171,25 +171,25 @@ async def test_an_ended_watch_is_reopened_and_missed_changes_are_found(nats_serv
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
 
 
-async def test_the_last_known_facts_survive_a_restart(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos):
+async def test_the_last_known_facts_survive_a_restart(stream, talos):
+    async with run_metadata(stream.url, talos):
         await stream.publish_node(make_node())
         await stream.publish_snapshot()
         before = await stream.wait_for_enriched("web-1", NodeEnriched)
     talos.fail_queries("10.0.0.5", "timeout")
-    async with run_metadata(nats_server.url, talos, seed=2):
+    async with run_metadata(stream.url, talos, seed=2):
         event = await stream.wait_for_enriched("web-1", NodeUnreachable)
     assert event.last_known == before.facts
 
 
-async def test_a_restart_does_not_repeat_messages_of_the_stream(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos):
+async def test_a_restart_does_not_repeat_messages_of_the_stream(stream, talos):
+    async with run_metadata(stream.url, talos):
         await stream.publish_node(make_node())
         await stream.publish_snapshot()
         await stream.wait_for_enriched("web-1", NodeEnriched)
     told_at = await stream.get_sequence("web-1")
     looks = len(talos.looks)
-    async with run_metadata(nats_server.url, talos, seed=2) as service:
+    async with run_metadata(stream.url, talos, seed=2) as service:
         await wait_until(lambda: len(talos.looks) > looks, "every node is looked at, at start")
         await wait_until(lambda: service._node_controller.reconcilers["web-1"].state.facts is not None)
         talos.put(make_facts(node_name="web-2", node_ip="10.0.0.6"))
@@ -199,7 +199,7 @@ async def test_a_restart_does_not_repeat_messages_of_the_stream(nats_server, str
 
 
 async def test_everything_is_published_to_a_new_stream(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos) as service:
+    async with run_metadata(stream.url, talos) as service:
         await stream.publish_snapshot()
         await wait_until(lambda: service._stream_cache.is_complete)
         await stream.publish_node(make_node())
@@ -224,7 +224,7 @@ async def test_everything_is_published_to_a_new_stream(nats_server, stream, talo
 
 
 async def test_nothing_is_lost_while_nats_is_down(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos) as service:
+    async with run_metadata(stream.url, talos) as service:
         await stream.publish_node(make_node())
         await stream.publish_snapshot()
         await stream.wait_for_enriched("web-1", NodeEnriched)
@@ -250,8 +250,8 @@ async def test_nothing_is_lost_while_nats_is_down(nats_server, stream, talos):
         await wait_until(told)
 
 
-async def test_the_end_of_a_node_is_published_and_the_node_forgotten(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos) as service:
+async def test_the_end_of_a_node_is_published_and_the_node_forgotten(stream, talos):
+    async with run_metadata(stream.url, talos) as service:
         await stream.publish_node(make_node())
         await stream.wait_for_enriched("web-1", NodeEnriched)
         await wait_until(lambda: talos.watching["10.0.0.5"] == 1)
@@ -261,9 +261,9 @@ async def test_the_end_of_a_node_is_published_and_the_node_forgotten(nats_server
         await wait_until(lambda: not service._node_controller.reconcilers and talos.watching["10.0.0.5"] == 0)
 
 
-async def test_a_node_recreated_during_a_poll_is_polled_again(nats_server, stream, talos):
+async def test_a_node_recreated_during_a_poll_is_polled_again(stream, talos):
     talos.held["10.0.0.5"] = asyncio.Event()
-    async with run_metadata(nats_server.url, talos) as service:
+    async with run_metadata(stream.url, talos) as service:
         await stream.publish_node(make_node())
         await wait_until(lambda: len(talos.looks) == 1)
         sequence = await stream.publish_node(make_node(uid="uid-2"))
@@ -275,10 +275,10 @@ async def test_a_node_recreated_during_a_poll_is_polled_again(nats_server, strea
         assert event.facts.queried_at >= created
 
 
-async def test_two_replicas_settle_with_the_current_facts(nats_server, stream, talos):
+async def test_two_replicas_settle_with_the_current_facts(stream, talos):
     others = ScriptedTalos()
     others.put(make_facts())
-    async with run_metadata(nats_server.url, talos), run_metadata(nats_server.url, others, seed=2):
+    async with run_metadata(stream.url, talos), run_metadata(stream.url, others, seed=2):
         await stream.publish_snapshot(20)
         for i in range(20):
             facts = make_facts(node_name=f"n-{i}", node_ip=f"10.0.2.{i + 1}")
@@ -302,9 +302,9 @@ async def test_two_replicas_settle_with_the_current_facts(nats_server, stream, t
     assert last < sum(newest.values()), "no endless to and fro"
 
 
-async def test_a_machine_without_a_node_name_is_polled_until_it_has_one(nats_server, stream, talos):
+async def test_a_machine_without_a_node_name_is_polled_until_it_has_one(stream, talos):
     talos.put(make_facts(node_name=""))
-    async with run_metadata(nats_server.url, talos):
+    async with run_metadata(stream.url, talos):
         await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert (event.fault.kind, event.fault.step) == ("not_found", "Nodename")
@@ -312,24 +312,24 @@ async def test_a_machine_without_a_node_name_is_polled_until_it_has_one(nats_ser
         await stream.wait_for_enriched("web-1", NodeEnriched)
 
 
-async def test_the_second_address_is_queried_when_the_first_fails(nats_server, stream, talos):
+async def test_the_second_address_is_queried_when_the_first_fails(stream, talos):
     talos.put(make_facts(node_ip="fd00::5"))
     talos.fail_queries("10.0.0.5", "refused")
-    async with run_metadata(nats_server.url, talos):
+    async with run_metadata(stream.url, talos):
         await stream.publish_node(make_node(ip="10.0.0.5,fd00::5"))
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.facts.node_ip == "fd00::5"
         assert talos.looks[:2] == ["10.0.0.5", "fd00::5"]
 
 
-async def test_an_outage_of_talos_ends_for_all_within_seconds(nats_server, stream, talos):
+async def test_an_outage_of_talos_ends_for_all_within_seconds(stream, talos):
     names = [f"w-{i}" for i in range(40)]
     for i, name in enumerate(names):
         ip = f"10.0.3.{i + 1}"
         talos.put(make_facts(node_name=name, node_ip=ip))
         talos.fail_queries(ip, "no_endpoint", "connect")
     settings = MetadataSettings(watched_machines=0, probe_seconds=0.1)
-    async with run_metadata(nats_server.url, talos, settings) as service:
+    async with run_metadata(stream.url, talos, settings) as service:
         for i, name in enumerate(names):
             await stream.publish_node(make_node(name, uid=name, ip=f"10.0.3.{i + 1}"))
         for name in names:
@@ -343,10 +343,10 @@ async def test_an_outage_of_talos_ends_for_all_within_seconds(nats_server, strea
             await stream.wait_for_enriched(name, NodeEnriched, seconds=20.0)
 
 
-async def test_a_hanging_machine_delays_no_other(nats_server, stream, talos):
+async def test_a_hanging_machine_delays_no_other(stream, talos):
     settings = MetadataSettings(max_concurrent_queries=2, watched_machines=0)
     gate = asyncio.Event()
-    async with run_metadata(nats_server.url, talos, settings):
+    async with run_metadata(stream.url, talos, settings):
         for i in range(3):
             talos.held[f"10.0.4.{i + 1}"] = gate
             await stream.publish_node(make_node(f"hung-{i}", uid=f"hung-{i}", ip=f"10.0.4.{i + 1}"))
@@ -355,9 +355,9 @@ async def test_a_hanging_machine_delays_no_other(nats_server, stream, talos):
         gate.set()
 
 
-async def test_metadata_is_not_ready_while_it_cannot_query_talos(nats_server, stream, talos):
+async def test_metadata_is_not_ready_while_it_cannot_query_talos(stream, talos):
     talos.trouble = "talosconfig: field crt: expired"
-    async with run_metadata(nats_server.url, talos) as service:
+    async with run_metadata(stream.url, talos) as service:
         await stream.publish_snapshot(0)
         await wait_until(
             lambda: service.problems() == ("cannot query Talos: talosconfig: field crt: expired",)
@@ -366,7 +366,7 @@ async def test_metadata_is_not_ready_while_it_cannot_query_talos(nats_server, st
         assert service.problems() == ()
 
 
-async def test_an_unexpected_error_in_a_poll_is_a_fault_and_the_node_is_not_lost(nats_server, stream, talos):
+async def test_an_unexpected_error_in_a_poll_is_a_fault_and_the_node_is_not_lost(stream, talos):
     class Defective(ScriptedTalos):
         async def fetch_facts(
             self, node_ip: str, *, deadline_seconds: float, with_system: bool = True
@@ -380,7 +380,7 @@ async def test_an_unexpected_error_in_a_poll_is_a_fault_and_the_node_is_not_lost
     broken = Defective()
     broken.put(make_facts())
     broken.trouble = "a defect"
-    async with run_metadata(nats_server.url, broken):
+    async with run_metadata(stream.url, broken):
         await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert (event.fault.kind, event.fault.message) == (
@@ -394,7 +394,7 @@ async def test_an_unexpected_error_in_a_poll_is_a_fault_and_the_node_is_not_lost
 async def test_metadata_waits_for_nats_at_the_start(nats_server, stream, talos):
     await stream.publish_node(make_node())
     await nats_server.kill()
-    async with run_metadata(nats_server.url, talos) as service:
+    async with run_metadata(stream.url, talos) as service:
         assert any("not following" in problem for problem in service.problems())
         await nats_server.restart()
         await wait_until(lambda: talos.looks == ["10.0.0.5"])

@@ -31,8 +31,8 @@ async def join(stream, *others) -> None:
         await stream.wait_for_enriched(node.name, NodeEnriched)
 
 
-async def test_foreign_machines_are_published_with_each_poll(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
+async def test_foreign_machines_are_published_with_each_poll(stream, talos):
+    async with run_metadata(stream.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
         await stream.publish_node(make_node())
         first = await stream.wait_for_enriched("web-1", NodeUnreachable)
@@ -59,9 +59,9 @@ async def test_foreign_machines_are_published_with_each_poll(nats_server, stream
     ],
     ids=["discovery is off or empty", "still a member", "no control plane"],
 )
-async def test_without_discovery_no_foreign_machine_is_published(nats_server, stream, talos, members):
+async def test_without_discovery_no_foreign_machine_is_published(stream, talos, members):
     talos.members = members
-    async with run_metadata(nats_server.url, talos, LOOKED_AFTER):
+    async with run_metadata(stream.url, talos, LOOKED_AFTER):
         await join(stream, WEB_9)
         await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeUnreachable)
@@ -71,7 +71,7 @@ async def test_without_discovery_no_foreign_machine_is_published(nats_server, st
 
 @pytest.mark.parametrize("where", ["its node IP", "a further address", "the first of its two node IPs"])
 async def test_a_machine_that_answers_at_another_node_is_not_replaced_though_discovery_lost_it(
-    nats_server, stream, talos, where
+    stream, talos, where
 ):
     """web-1 moved to an address of web-2, and web-9 has its former address."""
     talos.members = frozenset({"web-2", "web-8", "web-9"})
@@ -88,7 +88,7 @@ async def test_a_machine_that_answers_at_another_node_is_not_replaced_though_dis
     talos.put(make_facts(node_name="web-1", node_ip="10.0.0.6"))
     talos.put(make_facts(node_name="web-8", node_ip="10.0.0.7"))
     talos.put(make_facts(node_name="web-2", node_ip="fd00::6"))
-    async with run_metadata(nats_server.url, talos, LOOKED_AFTER) as service:
+    async with run_metadata(stream.url, talos, LOOKED_AFTER) as service:
         await join(stream, WEB_9)
         await stream.publish_node(third)
         await stream.wait_for_enriched("web-2", NodeEnriched if "first" in where else NodeUnreachable)
@@ -99,8 +99,8 @@ async def test_a_machine_that_answers_at_another_node_is_not_replaced_though_dis
         assert service._node_controller.reconcilers["web-1"].state.foreign_machines == ()
 
 
-async def test_without_lifecycle_neither_other_machines_nor_discovery_are_queried(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos, CALM):
+async def test_without_lifecycle_neither_other_machines_nor_discovery_are_queried(stream, talos):
+    async with run_metadata(stream.url, talos, CALM):
         internal = (NodeAddress(type="InternalIP", address="10.1.0.5"),)
         await stream.publish_node(make_node(addresses=internal))
         event = await stream.wait_for_enriched("web-1", NodeUnreachable)
@@ -110,9 +110,9 @@ async def test_without_lifecycle_neither_other_machines_nor_discovery_are_querie
     assert talos.questions_for_members == 0
 
 
-async def test_the_last_known_facts_have_the_stage_of_a_machine_that_shuts_down(nats_server, stream, talos):
+async def test_the_last_known_facts_have_the_stage_of_a_machine_that_shuts_down(stream, talos):
     talos.put(msgspec.structs.replace(make_facts(), stage="running"))
-    async with run_metadata(nats_server.url, talos, LOOKED_AFTER) as service:
+    async with run_metadata(stream.url, talos, LOOKED_AFTER) as service:
         await stream.publish_node(make_node())
         assert (await stream.wait_for_enriched("web-1", NodeEnriched)).facts.stage == "running"
         await wait_until(lambda: service._node_controller.reconcilers["web-1"].state.is_watched)

@@ -78,11 +78,11 @@ NEEDS = {
 
 @pytest.mark.parametrize("need", NEEDS)
 async def test_networks_gateways_and_the_parts_of_pools_are_queried_where_they_are_needed(
-    nats_server, stream, talos, need
+    stream, talos, need
 ):
     settings, config, networks, gateways, asked = NEEDS[need]
     settings = msgspec.structs.replace(settings, cloud_config=parse_cloud_config(config, "f"))
-    async with run_metadata(nats_server.url, talos, settings):
+    async with run_metadata(stream.url, talos, settings):
         await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
         if networks is not None:
@@ -93,17 +93,17 @@ async def test_networks_gateways_and_the_parts_of_pools_are_queried_where_they_a
     assert (await said(stream) is None) == (networks is None)
 
 
-async def test_a_machine_with_unknown_routes_differs_from_one_without_gateways(nats_server, stream, talos):
+async def test_a_machine_with_unknown_routes_differs_from_one_without_gateways(stream, talos):
     talos.part_faults["RouteStatus"] = MachineFault(kind="permission", step="RouteStatus", message="no")
-    async with run_metadata(nats_server.url, talos, ALLOCATING):
+    async with run_metadata(stream.url, talos, ALLOCATING):
         await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
     assert event.facts.inventory == Inventory(gateways=None)
     assert event.facts.gateways == ()
 
 
-async def test_networks_are_republished_and_a_change_replaces_them(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos, ALLOCATING):
+async def test_networks_are_republished_and_a_change_replaces_them(stream, talos):
+    async with run_metadata(stream.url, talos, ALLOCATING):
         first = await told(stream, NETWORK)
 
         async def is_repeated() -> bool:
@@ -116,9 +116,9 @@ async def test_networks_are_republished_and_a_change_replaces_them(nats_server, 
         assert changed.observed_at > first.observed_at
 
 
-async def test_a_failed_poll_of_networks_changes_nothing(nats_server, stream, talos):
+async def test_a_failed_poll_of_networks_changes_nothing(stream, talos):
     talos.networks = REFUSED
-    async with run_metadata(nats_server.url, talos, ALLOCATING):
+    async with run_metadata(stream.url, talos, ALLOCATING):
         await wait_until(lambda: talos.questions >= 2)
         assert await said(stream) is None
         talos.networks = NETWORK
@@ -131,7 +131,7 @@ async def test_a_failed_poll_of_networks_changes_nothing(nats_server, stream, ta
 
 
 async def test_known_networks_are_published_to_a_new_stream_while_talos_is_down(nats_server, stream, talos):
-    async with run_metadata(nats_server.url, talos, ALLOCATING):
+    async with run_metadata(stream.url, talos, ALLOCATING):
         first = await told(stream, NETWORK)
         talos.networks = REFUSED
         asked = talos.questions

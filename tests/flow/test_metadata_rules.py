@@ -53,16 +53,16 @@ def tells(inventory: Inventory | None):
     return lambda event: event.facts.inventory == inventory
 
 
-async def test_rules_without_inventory_fields_request_no_inventory(nats_server, stream, talos, tmp_path):
-    async with running(nats_server.url, talos, tmp_path / "config", PLAIN):
+async def test_rules_without_inventory_fields_request_no_inventory(stream, talos, tmp_path):
+    async with running(stream.url, talos, tmp_path / "config", PLAIN):
         await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
     assert event.facts.inventory is None
     assert talos.asked == []
 
 
-async def test_parts_that_rules_name_are_queried_once_and_published(nats_server, stream, talos, tmp_path):
-    async with running(nats_server.url, talos, tmp_path / "config", BY_VERSION):
+async def test_parts_that_rules_name_are_queried_once_and_published(stream, talos, tmp_path):
+    async with running(stream.url, talos, tmp_path / "config", BY_VERSION):
         await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.facts.inventory == TOLD
@@ -75,16 +75,14 @@ async def test_parts_that_rules_name_are_queried_once_and_published(nats_server,
     assert talos.asked == [("10.0.0.5", frozenset({"Version"}))]
 
 
-async def test_a_changed_file_with_further_parts_takes_effect_within_seconds(
-    nats_server, stream, talos, tmp_path, caplog
-):
+async def test_a_changed_file_with_further_parts_takes_effect_within_seconds(stream, talos, tmp_path, caplog):
     names = [f"w-{i}" for i in range(20)]
     for i, name in enumerate(names):
         ip = f"10.0.7.{i + 1}"
         talos.put(make_facts(node_name=name, node_ip=ip))
         talos.inventories[ip] = talos.inventories["10.0.0.5"]
     path = tmp_path / "config"
-    async with running(nats_server.url, talos, path, NO_RULES) as service:
+    async with running(stream.url, talos, path, NO_RULES) as service:
         await told_of_all(stream, names, None)
         write(path, BY_VERSION)
         await told_of_all(stream, names, TOLD, again=False)
@@ -112,12 +110,12 @@ async def told_of_all(
         await stream.wait_for_enriched(name, NodeEnriched, tells(inventory), 60.0)
 
 
-async def test_the_preferred_address_family_can_change_at_run_time(nats_server, stream, talos, tmp_path):
+async def test_the_preferred_address_family_can_change_at_run_time(stream, talos, tmp_path):
     both = tuple(AddressStatus(address=each, link="eth0") for each in ("10.0.0.5/24", "fd00::5/64"))
     for ip in ("10.0.0.5", "fd00::5"):
         talos.put(make_facts(node_ip=ip, addresses=both))
     path = tmp_path / "config"
-    async with running(nats_server.url, talos, path, NO_RULES):
+    async with running(stream.url, talos, path, NO_RULES):
         await stream.publish_node(make_node(ip="10.0.0.5,fd00::5"))
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.facts.node_ip == "10.0.0.5"
@@ -128,11 +126,9 @@ async def test_the_preferred_address_family_can_change_at_run_time(nats_server, 
         assert talos.looks == ["10.0.0.5", "fd00::5"]
 
 
-async def test_a_part_that_the_talos_role_may_not_read_delays_no_node(
-    nats_server, stream, talos, tmp_path, caplog
-):
+async def test_a_part_that_the_talos_role_may_not_read_delays_no_node(stream, talos, tmp_path, caplog):
     talos.part_faults["Version"] = MachineFault(kind="permission", step="Version", message="os:reader needed")
-    async with running(nats_server.url, talos, tmp_path / "config", BY_CPU):
+    async with running(stream.url, talos, tmp_path / "config", BY_CPU):
         await stream.publish_node(make_node())
         event = await stream.wait_for_enriched("web-1", NodeEnriched)
         assert event.facts.inventory == Inventory(processors=Processors(cores=16))
