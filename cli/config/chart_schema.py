@@ -29,6 +29,7 @@ _OTHER_RULES: Final = {"global", "useDaemonSet"}
 _DEFAULTED: Final = {  # null means the default, is harmless, or is checked elsewhere
     "enabledControllers",
     "podAnnotations",
+    "console",
     "metrics",
     *(f"services.{spec.service}{key}" for spec in SERVICE_TABLE for key in ("", ".resources")),
     "resources",
