@@ -142,12 +142,15 @@ def plan_removal(view: View, found: Balancer, *, is_double: bool = False) -> Any
     if not found.is_protected:
         return make_first(view, found, [DeleteBalancer(balancer_id=found.id, is_double=is_double)])
     changes = view.planner.plan_release(found)
-    # The tags go last: a change that takes effect after that would stay for ever.
+    # The tags go last: what is left after that, or takes effect later, would stay for ever.
     until = view.memory.find_settled(found.id)
     if len(changes) == 1 and view.now < until:
         return Wait(until, WriteUnsettled())
     return make_first(
         view,
         found,
-        [ChangeBalancer(balancer_id=found.id, change=change, is_release=True) for change in changes],
+        [
+            ChangeBalancer(balancer_id=found.id, change=change, is_release=True)
+            for change in changes[:-1] or changes
+        ],
     )

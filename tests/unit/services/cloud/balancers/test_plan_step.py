@@ -888,6 +888,29 @@ def test_the_tags_stay_until_no_change_can_take_effect_any_more():
     assert plan_step(make_view(ENDINGS["deleted"], lookup, memory=leader)) == wait
 
 
+class _TargetRelease(VersionPlanner):
+    """A cloud with one target beside the tags."""
+
+    def plan_release(self, balancer: Any) -> tuple[str, ...]:
+        return ("remove 7", "untag")
+
+
+def test_the_tags_stay_while_a_target_cannot_be_removed():
+    step = ChangeBalancer(balancer_id="1", change="remove 7", is_release=True)
+    locked = remember_write(
+        Memory(led_since=LONG_AGO),
+        step,
+        WriteRejection(kind="busy", reason="locked"),
+        deadline=at(20),
+        ended_at=at(-1),
+        generation=1,
+    )
+    lookup = make_lookup("1", make_balancer(is_protected=True))
+    view = make_view(ENDINGS["deleted"], lookup, planner=_TargetRelease())
+    assert plan_step(view) == step
+    assert wait_reason(plan_step(replace(view, memory=locked))) == Rejected("busy", "locked")
+
+
 class _NoRelease(VersionPlanner):
     """A cloud that cannot release what it protects."""
 
