@@ -106,6 +106,11 @@ class LifecycleService:
             await self._event_recorder.flush()
             await self._lease_client.close()
 
+    @property
+    def is_leading(self) -> bool:
+        """Whether this replica has the Lease."""
+        return self._leader_elector.leading_since() is not None
+
     def problems(self) -> tuple[str, ...]:
         """Return why lifecycle decides nothing now; a standby need not decide and is ready."""
         return (

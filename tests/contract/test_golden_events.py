@@ -102,6 +102,7 @@ SAMPLES: list[events.Event] = [
         requests_left=3500,
         rate_limit=3600,
     ),
+    events.Pulse(service="lifecycle", instance="host_1", problems=("no leader",), is_leading=False),
     builders.make_decided(
         uid="uid-1",
         outcome="initialized",

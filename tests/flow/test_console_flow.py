@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from libs.common.contract.events import Pulse
 from libs.common.contract.node import BLOCKED_CONDITION, NodeCondition
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from tests.builders import (
@@ -175,6 +176,24 @@ async def test_messages_that_name_another_subject_are_ignored(in_memory: Console
     await in_memory.wait_for_row("web-1")
     await in_memory.flow.publish(make_decided(name="web-2", outcome="initialized", reason="r"))
     assert set(await in_memory.console.read_rows()) == {"web-1"}
+
+
+async def test_the_pulse_of_a_service_says_what_is_not_ready_and_who_leads(in_memory: ConsoleFlow):
+    flow, console, _ = in_memory
+    await flow.publish(Pulse(service="lifecycle", instance="host_1", is_leading=True))
+    await flow.publish(Pulse(service="ipam", instance="host_2", problems=("no pod network",)))
+    await flow.publish(Pulse(service="csr", instance="host_3", problems=("starting",)))
+    await flow.publish(Pulse(service="csr", instance="host_4"))
+
+    async def read() -> dict[str, dict[str, Any]]:
+        services = (await console.read_state())["overview"]["services"]
+        return {each["service"]: each for each in services}
+
+    found = await wait_for_value(read, lambda seen: seen["csr"].get("processes") == 2, "two processes of csr")
+    assert (found["lifecycle"]["health"], found["lifecycle"]["leader"]) == ("ok", "host_1")
+    assert (found["ipam"]["health"], found["ipam"]["text"]) == ("bad", "not ready: no pod network")
+    assert found["csr"]["health"] == "ok", "one of two is ready"
+    assert "processes" not in found["labeler"]
 
 
 # ---- whom it answers

@@ -276,7 +276,19 @@ class InstanceMetadata(InstanceEvent, frozen=True, kw_only=True, tag="InstanceMe
     addresses: tuple[str, ...] = ()
 
 
-# ---- for operators: accounts, decisions and dead letters, which no service consumes
+# ---- for operators: accounts, pulses, decisions and dead letters, which no service consumes
+
+PULSE_TTL_SECONDS: Final = 30  # a process that ended is forgotten after this time
+MAX_PULSE_PROBLEMS: Final = 5
+
+
+class Pulse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event", tag="Pulse.v1"):
+    """A running service of one process; published every ten seconds, and expires soon after its end."""
+
+    service: str
+    instance: str  # identity of the process
+    problems: tuple[str, ...] = ()  # why it is not ready, in words for an operator
+    is_leading: bool | None = None  # None: it elects no leader, or publishes Leading
 
 
 class AccountReport(
@@ -345,6 +357,7 @@ Event = (
     | Leading
     | AnyInstanceEvent
     | AccountReport
+    | Pulse
     | Decided
     | DeadLetter
 )

@@ -25,6 +25,7 @@ from libs.common.contract.subjects import (
     OBSERVED_CSR,
     OBSERVED_NODE,
     OBSERVED_SERVICE,
+    PULSES,
     SNAPSHOT,
 )
 
@@ -139,7 +140,14 @@ WATCHER = ServiceSpec(
     peak_mebibytes=64,
     lease=WATCHER_LEASE,
     follows=(f"{FLOW}.>",),
-    publishes=(f"{OBSERVED_NODE}.>", f"{OBSERVED_CSR}.>", f"{OBSERVED_SERVICE}.>", SNAPSHOT, LEADING),
+    publishes=(
+        f"{OBSERVED_NODE}.>",
+        f"{OBSERVED_CSR}.>",
+        f"{OBSERVED_SERVICE}.>",
+        SNAPSHOT,
+        LEADING,
+        f"{PULSES}.watcher.>",
+    ),
     owns=("stream", "durables", f"lease/{LEASE_NAMESPACE}/{WATCHER_LEASE_NAME}"),
     provisions_stream=True,
     policy_rules=(
@@ -167,6 +175,7 @@ METADATA = ServiceSpec(
         NETWORKS,
         f"{DECIDED}.metadata.>",
         f"{DEAD_LETTERS}.metadata.>",
+        f"{PULSES}.metadata.>",
     ),
     secrets=("talosconfig",),
 )
@@ -187,7 +196,7 @@ LABELER = ServiceSpec(
     needs_talos=True,
     durables=(Durable(service="labeler", name="labeler-nodes", filter=f"{ENRICHED_NODE}.>"),),
     follows=(f"{FLOW}.>", INSTANCE_METADATA),
-    publishes=(f"{DECIDED}.labeler.>", f"{DEAD_LETTERS}.labeler.>"),
+    publishes=(f"{DECIDED}.labeler.>", f"{DEAD_LETTERS}.labeler.>", f"{PULSES}.labeler.>"),
     owns=(
         "node/metadata.labels",
         "node/metadata.annotations",
@@ -218,7 +227,7 @@ CSR = ServiceSpec(
     ),
     durables=(Durable(service="csr", name="csr-requests", filter=f"{ENRICHED_CSR}.>"),),
     follows=(f"{FLOW}.>",),
-    publishes=(f"{DECIDED}.csr.>", f"{DEAD_LETTERS}.csr.>"),
+    publishes=(f"{DECIDED}.csr.>", f"{DEAD_LETTERS}.csr.>", f"{PULSES}.csr.>"),
     owns=("certificatesigningrequest/status.conditions",),
     policy_rules=(
         PolicyRule(group=_CERTIFICATES, resource="certificatesigningrequests/approval", verbs=("patch",)),
@@ -245,7 +254,7 @@ IPAM = ServiceSpec(
     needs_talos=True,
     durables=(Durable(service="ipam", name="ipam-nodes", filter=f"{ENRICHED_NODE}.>"),),
     follows=(f"{FLOW}.>",),
-    publishes=(f"{DECIDED}.ipam.>", f"{DEAD_LETTERS}.ipam.>"),
+    publishes=(f"{DECIDED}.ipam.>", f"{DEAD_LETTERS}.ipam.>", f"{PULSES}.ipam.>"),
     owns=(
         "node/spec.podCIDR",
         "node/spec.podCIDRs",
@@ -279,7 +288,7 @@ LIFECYCLE = ServiceSpec(
     lease=LIFECYCLE_LEASE,
     needs_talos=True,
     follows=(f"{FLOW}.>", INSTANCE_REPORTS),
-    publishes=(f"{DECIDED}.lifecycle.>",),
+    publishes=(f"{DECIDED}.lifecycle.>", f"{PULSES}.lifecycle.>"),
     owns=(
         "node",  # whether it exists
         "node/spec.taints[node.cloudprovider.kubernetes.io/shutdown]",
@@ -355,7 +364,7 @@ def expand_cloud(account: str, *, has_balancers: bool = False) -> ServiceSpec:
     return msgspec.structs.replace(
         CLOUD,
         service=f"{CLOUD.service}-{account}",
-        publishes=(f"{CLOUD_REPORTS}.{account}.>",),
+        publishes=(f"{CLOUD_REPORTS}.{account}.>", f"{PULSES}.{CLOUD.service}-{account}.>"),
         policy_rules=tuple(
             msgspec.structs.replace(
                 rule,

@@ -17,6 +17,7 @@ SNAPSHOT: Final = f"{FLOW}.snapshot"
 LEADING: Final = f"{FLOW}.leading"
 DECIDED: Final = f"{ROOT}.decided"
 DEAD_LETTERS: Final = f"{ROOT}.dead"
+PULSES: Final = f"{ROOT}.pulse"
 CLOUD_REPORTS: Final = (
     f"{ROOT}.cloud"  # outside the flow: the NATS key of an account publishes below its name only
 )
@@ -60,6 +61,8 @@ def subject_of(event: events.Event) -> str:
             return f"{CLOUD_REPORTS}.{event.account}.metadata.{event.name}"
         case events.AccountReport():
             return f"{CLOUD_REPORTS}.{event.account}.report"
+        case events.Pulse():
+            return f"{PULSES}.{event.service}.{event.instance}"
         case events.Decided():
             return f"{DECIDED}.{event.service}.{event.kind}.{event.name}"
         case events.DeadLetter():

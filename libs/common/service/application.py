@@ -18,6 +18,7 @@ from libs.common.observability import telemetry
 from libs.common.service.event_loop import EventLoopMonitor, reduce_gc_frequency
 from libs.common.service.health import HealthServer, Readiness, ReadinessCheck
 from libs.common.service.open_bus import is_standby, observe_kubernetes, open_bus
+from libs.common.service.pulse_publisher import publish_pulses
 from libs.common.service.service import Dependencies, Service, ServiceDefinition
 from libs.common.service.service_supervisor import (
     CLOSE_TIMEOUT_SECONDS,
@@ -86,6 +87,7 @@ class Application:
         services = [self._build(run, bus, kube) for run in self._runs]
         reduce_gc_frequency()
         self._watch_readiness(bus, services)
+        run_in_background(endings, publish_pulses(bus, services, self._identity))
         run_in_background(endings, self._readiness.log_changes())
         return await self._running.run(services)
 

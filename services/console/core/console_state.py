@@ -138,6 +138,7 @@ class ConsoleState:
         self._totals: Counter[str] = Counter()
         self._dead: dict[tuple[str, str, str], DeadLetterRow] = {}
         self._last: dict[type, dict[str, Any]] = {}  # by type and account
+        self._pulses: dict[tuple[str, str], tuple[events.Pulse, float]] = {}  # and its time
         self._replayed: set[str] = set()
 
     @property
@@ -178,6 +179,8 @@ class ConsoleState:
                 self._apply_decided(event, now, live=live)
             case events.DeadLetter():
                 self._apply_dead_letter(event, now)
+            case events.Pulse():
+                self._pulses[event.service, event.instance] = (event, published_at)
             case _:
                 self._last.setdefault(type(event), {})[getattr(event, "account", "")] = event
         if live:
@@ -344,6 +347,9 @@ class ConsoleState:
         """Update the Nodes whose state follows from their age, and the history."""
         for name in tuple(self._unsettled):
             self._update_node(name, now)
+        # Followers do not learn that a message has expired.
+        for source in [key for key, (_, at) in self._pulses.items() if at < now - events.PULSE_TTL_SECONDS]:
+            del self._pulses[source]
         for key in [key for key, letter in self._dead.items() if letter.at < now - _DEAD_LETTER_SECONDS]:
             del self._dead[key]
         counts = self._count_states()
@@ -447,7 +453,7 @@ class ConsoleState:
             stats=stats,
             backlogs=self._measure_backlogs(),
             dead_letters=Counter(letter.service for letter in self._dead.values()),
-            decisions=self._count_decisions(),
+            pulses=tuple(pulse for pulse, _ in self._pulses.values()),
             unreachable=sum(1 for each in self._nodes.values() if each.fault is not None),
             blocked=sum(1 for each in self._nodes.values() if each.blocked is not None),
             denied=requests["denied"],
@@ -472,9 +478,6 @@ class ConsoleState:
 
     def _get_last(self, kind: type) -> Any:
         return self._last.get(kind, {}).get("")
-
-    def _count_decisions(self) -> Counter[str]:
-        return Counter(service for record in self._nodes.values() for service in record.decisions)
 
     def _measure_backlogs(self) -> dict[str, Backlog]:
         nodes = self._nodes.values()

@@ -4,9 +4,16 @@ from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.common.bus.protocol import ConsumerStats, StreamStats
-from libs.common.contract.events import AccountReport, ClusterNetworksObserved, Leading, SnapshotComplete
+from libs.common.contract.events import (
+    AccountReport,
+    ClusterNetworksObserved,
+    Leading,
+    Pulse,
+    SnapshotComplete,
+)
 from libs.common.contract.services import CSR, IPAM, LABELER, LIFECYCLE, METADATA, SERVICES, WATCHER
 
 Health = Literal["ok", "busy", "warning", "bad", "off"]
@@ -24,6 +31,7 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     oldest: float = 0.0  # since when the oldest object waits, in seconds since 1970
     errors: int = 0  # dead letters
     leader: str = ""
+    processes: int = 0  # that run it; 0 = none has sent a pulse in the last half minute
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +52,7 @@ class FlowState(msgspec.Struct, frozen=True, kw_only=True):
     stats: StreamStats | None
     backlogs: Mapping[str, Backlog]  # by service
     dead_letters: Mapping[str, int]  # by service
-    decisions: Mapping[str, int]  # by service: how many have been received
+    pulses: tuple[Pulse, ...]  # of all running processes
     unreachable: int  # Nodes whose machines do not answer
     blocked: int
     denied: int
@@ -53,13 +61,27 @@ class FlowState(msgspec.Struct, frozen=True, kw_only=True):
 
 def list_service_statuses(flow: FlowState) -> tuple[ServiceStatus, ...]:
     """Return the status of each service, in the order of the flow, and of each cloud account."""
-    return (
+    statuses = (
         _judge_watcher(flow),
         _judge_metadata(flow),
         *(_judge_consumer(flow, service) for service in (LABELER.service, CSR.service, IPAM.service)),
         _judge_lifecycle(flow),
         *_list_accounts(flow),
     )
+    return tuple(_apply_pulses(flow, status) for status in statuses)
+
+
+def _apply_pulses(flow: FlowState, status: ServiceStatus) -> ServiceStatus:
+    """Return the status with the number of processes, and with the problems that they report.
+
+    One process that is ready is enough: the others stand by, or start.
+    """
+    own = [pulse for pulse in flow.pulses if pulse.service == status.service]
+    leader = next((pulse.instance for pulse in own if pulse.is_leading), status.leader)
+    status = replace(status, processes=len(own), leader=leader)
+    if not own or not all(pulse.problems for pulse in own):
+        return status
+    return replace(status, health="bad", text=f"not ready: {own[0].problems[0]}")
 
 
 def _judge_watcher(flow: FlowState) -> ServiceStatus:
@@ -86,7 +108,7 @@ def _judge_metadata(flow: FlowState) -> ServiceStatus:
 def _judge_consumer(flow: FlowState, service: str) -> ServiceStatus:
     backlog = flow.backlogs.get(service, Backlog())
     consumer = _find_consumer(flow, service)
-    if consumer is not None and not _is_consumed(consumer):
+    if consumer is not None and not _is_consumed(consumer) and not _has_pulse(flow, service):
         if not consumer.delivered:
             return _make_status(flow, service, "off", "no process consumes its messages", Backlog())
         text = f"no process pulls its messages; {consumer.pending} are pending"
@@ -100,9 +122,13 @@ def _judge_consumer(flow: FlowState, service: str) -> ServiceStatus:
 
 
 def _judge_lifecycle(flow: FlowState) -> ServiceStatus:
-    if not flow.decisions.get(LIFECYCLE.service):
-        return _make_status(flow, LIFECYCLE.service, "off", "it has published no decision", Backlog())
+    if not _has_pulse(flow, LIFECYCLE.service):
+        return _make_status(flow, LIFECYCLE.service, "off", "no process runs it", Backlog())
     return _make_status(flow, LIFECYCLE.service, "ok", "follows the evidence about machines", Backlog())
+
+
+def _has_pulse(flow: FlowState, service: str) -> bool:
+    return any(pulse.service == service for pulse in flow.pulses)
 
 
 def _list_accounts(flow: FlowState) -> Iterator[ServiceStatus]:

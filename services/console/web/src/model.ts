@@ -46,6 +46,7 @@ export interface ServiceStatus {
   oldest?: number;
   errors?: number;
   leader?: string;
+  processes?: number;
 }
 
 export interface DeadLetter {

@@ -154,7 +154,7 @@ function EdgeLine({ edge, from, to }: { edge: Edge; from: Place; to: Place }) {
 }
 
 function PlaceBox({ place, status }: { place: Place; status: ServiceStatus }) {
-  const label = `${place.title ?? place.name}, ${status.health}: ${status.text}`;
+  const label = `${place.title ?? place.name}, ${status.health}: ${status.text}${details(status)}`;
   const box = (
     <g class={`place ${status.health}`} transform={`translate(${place.x} ${place.y})`} role="img" aria-label={label}>
       <title>{label}</title>
@@ -175,6 +175,12 @@ function PlaceBox({ place, status }: { place: Place; status: ServiceStatus }) {
   ) : (
     box
   );
+}
+
+/** What the processes of a service report by themselves, every ten seconds. */
+function details(status: ServiceStatus): string {
+  const processes = status.processes ? `; ${format.plural(status.processes, "process", "processes")}` : "";
+  return processes + (status.leader ? `; leader ${status.leader}` : "");
 }
 
 function shorten(status: ServiceStatus): string {
@@ -199,7 +205,10 @@ function ServiceList() {
             <div>
               {place.href ? <a href={place.href}>{place.title ?? place.name}</a> : <b>{place.title ?? place.name}</b>}
               <span class="visually-hidden"> ({status.health})</span>
-              <p>{status.text}</p>
+              <p>
+                {status.text}
+                {details(status)}
+              </p>
             </div>
           </li>
         );

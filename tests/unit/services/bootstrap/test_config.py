@@ -88,7 +88,7 @@ def test_whoever_speaks_outside_the_flow_does_not_read_there_what_it_says():
 
 
 def test_the_key_of_an_account_publishes_about_that_account_alone():
-    assert expand_cloud("prod").publishes == ("talosccm.v1.cloud.prod.>",)
+    assert expand_cloud("prod").publishes == ("talosccm.v1.cloud.prod.>", "talosccm.v1.pulse.cloud-prod.>")
     assert {"cloud-prod", "cloud-staging"} < {*build_permissions_by_user(ACCOUNTS)}
     assert "cloud" not in build_permissions_by_user(ACCOUNTS)
 
