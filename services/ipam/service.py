@@ -85,9 +85,7 @@ class IpamService:
         )
         self._node_events = NodeEvents(self._event_recorder, self._cluster_view.cluster_wide_reasons)
         self._pool_metrics = PoolMetrics()
-        self._decisions = DecisionPublisher(
-            dependencies.bus, service=IPAM.service, kind="node", now=now, outcome_aliases={}
-        )
+        self._decisions = DecisionPublisher(dependencies.bus, service=IPAM.service, kind="node", now=now)
         # Claims, writes and releases.
         self._allocator = Allocator(
             kube,

@@ -180,7 +180,7 @@ class LifecycleService:
             observe_only=settings.observe_only,
             node_deleter=deletions,
             decision_publisher=DecisionPublisher(
-                parts.bus, service=LIFECYCLE.service, kind="node", now=parts.now, outcome_aliases={}
+                parts.bus, service=LIFECYCLE.service, kind="node", now=parts.now
             ),
             ownership=ownership,
             decide=self._decide,

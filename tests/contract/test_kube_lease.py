@@ -169,22 +169,6 @@ async def test_a_lease_that_somebody_deleted_is_made_again(
     assert await first.try_acquire_or_renew() == LeaseGrant(transitions=0)
 
 
-async def test_labels_that_a_person_put_on_the_lease_survive_us(
-    lock: MakeLock, admin: KubeletFleet, name: str
-):
-    _, first = await one_holder(lock)
-    await admin.request(
-        "PATCH",
-        f"{LEASES}/{name}",
-        body={"metadata": {"labels": {"team": "ops"}}},
-        content_type="application/merge-patch+json",
-    )
-    await first.try_acquire_or_renew()
-    await first.release()
-    found = await admin.request("GET", f"{LEASES}/{name}")
-    assert found.body["metadata"]["labels"] == {"team": "ops"}
-
-
 @pytest.mark.parametrize("seed", range(3))
 async def test_whoever_comes_and_goes_at_no_moment_do_two_lead(lock: MakeLock, seed: int):
     chance = random.Random(seed)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Final, Literal
 
@@ -28,7 +28,8 @@ class DecisionPublisher:
     service: str
     kind: Literal["node", "csr"]
     now: Callable[[], datetime]
-    outcome_aliases: Mapping[str, str]  # replaces outcomes: "would-..." where the service writes nothing
+    # replaces outcomes: "would-..." where the service writes nothing
+    outcome_aliases: Mapping[str, str] = field(default_factory=dict)
     # whether a decision only reports the write of the last one
     is_own_write: Callable[[Decided, Decided], bool] = lambda last, decided: False
 

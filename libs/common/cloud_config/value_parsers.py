@@ -13,7 +13,12 @@ from libs.common.cloud_config.model import Network
 from libs.common.contract.controllers import NODE_CONTROLLER_NAMES
 
 _POOL_NAME: Final = re.compile(POOL_NAME)
+_POOL_NAME_EXPECTED: Final = (
+    "and a pool's name must be of small letters, digits and -, at most 63, with a letter or digit at both "
+    "ends"
+)
 _SCHEME: Final = re.compile(SCHEME)
+_SCHEME_EXPECTED: Final = "not the scheme of a providerID, such as hcloud"
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _KEYS: Final = [f"{field.key}.<name>" if field.is_map else field.key for field in FIELDS]
 # Labels of Nodes that people write in place of a fact with another name.
@@ -72,16 +77,9 @@ def _parse_number(text: str, key: FileKey) -> int:
     return int(text)
 
 
-def _parse_pool_name(text: str) -> str:
-    if not _POOL_NAME.fullmatch(text):
-        what = "must be of small letters, digits and -, at most 63, with a letter or digit at both ends"
-        raise ValueError(f"and a pool's name {what}")
-    return text
-
-
-def _parse_scheme(text: str) -> str:
-    if not _SCHEME.fullmatch(text):
-        raise ValueError("not the scheme of a providerID, such as hcloud")
+def _matching(text: str, pattern: re.Pattern[str], expected: str) -> str:
+    if not pattern.fullmatch(text):
+        raise ValueError(expected)
     return text
 
 
@@ -91,28 +89,22 @@ def _parse_choice(text: str, known: tuple[str, ...]) -> str:
     return text
 
 
-def _parse_label_key(text: str) -> str:
-    if problem := key_problem(text):
-        raise ValueError(f"which is not a valid label key: {problem}")
-    return text
-
-
-def _parse_label_value(text: str) -> str:
-    if problem := label_value_problem(text):
-        raise ValueError(f"which is not a valid label value: {problem}")
+def _valid(text: str, problem: str, what: str) -> str:
+    if problem:
+        raise ValueError(f"which is not a valid {what}: {problem}")
     return text
 
 
 # By kind, of a key or of the items of its list; texts of other kinds are used as written.
 PARSERS: Final[Mapping[str, Callable[[str, FileKey], object]]] = {
     "fact key": lambda text, _: canonical_key(text),
-    "label key": lambda text, _: _parse_label_key(text),
-    "label value": lambda text, _: _parse_label_value(text),
+    "label key": lambda text, _: _valid(text, key_problem(text), "label key"),
+    "label value": lambda text, _: _valid(text, label_value_problem(text), "label value"),
     "operator": lambda text, _: _parse_choice(text, OPERATORS),
-    "name": lambda text, _: _parse_pool_name(text),
+    "name": lambda text, _: _matching(text, _POOL_NAME, _POOL_NAME_EXPECTED),
     "number": _parse_number,
     "controller": lambda text, _: _parse_choice(text, NODE_CONTROLLER_NAMES),
     "networks": lambda text, _: parse_network(text),
     "pod networks": lambda text, _: _parse_pod_network(text),
-    "schemes": lambda text, _: _parse_scheme(text),
+    "schemes": lambda text, _: _matching(text, _SCHEME, _SCHEME_EXPECTED),
 }

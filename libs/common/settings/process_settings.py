@@ -24,15 +24,10 @@ from libs.common.settings.flags import (
 OPEN_PATHS: Final = ("/healthz", "/livez", "/readyz", "/metrics")
 
 
-def list_protected_paths(allowed: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths that the reference would protect, given the flag's paths and `/prefix*` patterns."""
+def _find_protected_paths(allowed: Sequence[str]) -> Iterator[str]:
+    """Yield that the reference would protect paths, given the flag's paths and `/prefix*` patterns."""
     patterns = [pattern.removeprefix("/") for pattern in allowed]
-    return tuple(path for path in OPEN_PATHS if not any(_matches(path[1:], each) for each in patterns))
-
-
-def validate_open_paths(allowed: Sequence[str]) -> Iterator[str]:
-    """Yield why the flag is invalid, nothing if it is valid."""
-    protected = list_protected_paths(allowed)
+    protected = [path for path in OPEN_PATHS if not any(_matches(path[1:], each) for each in patterns)]
     if protected:
         yield (
             f"--authorization-always-allow-paths lacks {', '.join(protected)}, and no path can be "
@@ -176,7 +171,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         if (self.tls_cert_file is None) != (self.tls_private_key_file is None):
             found.append("--tls-cert-file and --tls-private-key-file must be given together")
         if self.secure_port != 0:
-            found += validate_open_paths(self.open_paths)
+            found += _find_protected_paths(self.open_paths)
         return tuple(found)
 
     def warnings(self) -> tuple[str, ...]:

@@ -106,7 +106,7 @@ class MemoryBus:
     async def get_last(self, subject: str) -> Message | None:
         """Return the last message of a subject, None if there is none. Raises NoStream or BusError."""
         stored = self._stream(subject).get_last(subject, loop_time())
-        return stored.build_message() if stored else None
+        return stored.message if stored else None
 
     async def provision(self, durables: tuple[Durable, ...], *, max_bytes: int) -> str:
         """Create or repair the stream and its durables; return the stream ID. The stream has no limit."""
@@ -214,7 +214,7 @@ async def _feed(follower: Follower, backlog: Backlog, exclude: Callable[[str], b
             if (stored := backlog.take(now)) is None:
                 return
             if not exclude(stored.subject):
-                follower.apply(stored.build_message())
+                follower.apply(stored.message)
         await asyncio.sleep(0)
 
 

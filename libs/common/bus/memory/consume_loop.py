@@ -6,6 +6,8 @@ import logging
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
+from msgspec.structs import replace
+
 from libs.common.bus.delivery import Nak
 from libs.common.bus.memory.stream import DurableState, StoredMessage
 from libs.common.bus.protocol import Message, MessageHandler
@@ -65,7 +67,7 @@ class ConsumeLoop:
             if stored.sequence in self._in_hand:
                 continue  # a recreated durable replays messages that are still being handled
             self._in_hand[stored.sequence] = stored
-            message = stored.build_message(redelivered=redelivered)
+            message = replace(stored.message, redelivered=redelivered)
             task = asyncio.create_task(self._handle_one(stored, message))
             self._handling.add(task)
             task.add_done_callback(self._done)

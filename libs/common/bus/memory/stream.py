@@ -38,10 +38,6 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     def sequence(self) -> int:
         return self.message.sequence
 
-    def build_message(self, *, redelivered: bool = False) -> Message:
-        """Return the message for a reader."""
-        return msgspec.structs.replace(self.message, redelivered=True) if redelivered else self.message
-
 
 class Stream:
     """Stores the last message per subject for MAX_MESSAGE_AGE. `now` is monotonic, in seconds."""

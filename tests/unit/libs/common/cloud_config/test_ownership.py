@@ -107,17 +107,6 @@ def test_a_label_that_is_called_like_the_name_does_not_stand_for_it():
     assert why_not_owned(by_name, make_node("web-1", labels={"metadata.name": "db-1"})) == ""
 
 
-def test_terms_are_alternatives_and_one_without_expressions_selects_nobody():
-    text = (
-        "ownership: {nodeSelector: [{matchExpressions: []}, {matchExpressions: "
-        "[{key: a, operator: Exists}, {key: b, operator: DoesNotExist}]}]}"
-    )
-    ours = said(text).default
-    assert why_not_owned(ours, make_node(labels={"a": ""})) == ""
-    assert why_not_owned(ours, make_node(labels={"a": "", "b": ""}))
-    assert why_not_owned(said("ownership: {nodeSelector: [{}]}").default, make_node())
-
-
 @pytest.mark.parametrize(
     ("written", "message"),
     [
@@ -143,15 +132,6 @@ def test_terms_are_alternatives_and_one_without_expressions_selects_nobody():
             "{nodeSelector: [{matchExpressions: [{key: 'a b', operator: Exists}]}]}",
             'nodeSelector[0].matchExpressions[0].key is "a b", which is not a valid label key',
         ),
-        (
-            "{nodeSelector: [{matchExpressions: [{key: a, operator: In}]}]}",
-            "matchExpressions[0].values must have at least one value for In",
-        ),
-        (
-            "{nodeSelector: [{matchExpressions: [{key: a, operator: in, values: [b]}]}]}",
-            'operator is "in", not one of',
-        ),
-        ("{nodeSelector: [{matchExpressions: [{operator: Exists}]}]}", "lacks key, which it must have"),
     ],
 )
 def test_a_mistake_is_reported_with_its_place_and_nothing_is_obeyed(written: str, message: str):
