@@ -16,7 +16,7 @@ from services.metadata.core.dial_targets import STEP, order_dial_targets
 from services.metadata.core.identity import MachineIdentity, verify
 from services.metadata.core.machine_replacement import Inconclusive
 from services.metadata.machines.query_machine import QueryFailure, query_address, query_in_turn
-from services.metadata.machines.replacement_detector import MemberCache, detect_replacements
+from services.metadata.machines.replacement_detector import ReplacementDetector
 
 _QUERY_SECONDS: Final = 5.0
 
@@ -69,18 +69,16 @@ async def find_replacement_machines(
     `answered_at` are the facts of other machines at the Node's addresses. `reached` are the names of the
     Nodes whose machines answer.
     """
-    members = MemberCache(talos, deadline_seconds=_QUERY_SECONDS, monotonic=time.monotonic)
+    detector = ReplacementDetector(
+        talos,
+        get_reachable_nodes=lambda: reached,
+        deadline_seconds=_QUERY_SECONDS,
+        monotonic=time.monotonic,
+    )
     try:
-        return await detect_replacements(
-            talos,
-            node,
-            answered_at,
-            members=members,
-            reachable_nodes=lambda: reached,
-            deadline_seconds=_QUERY_SECONDS,
-        )
+        return await detector.judge(node, answered_at)
     finally:
-        await members.close()
+        await detector.close()
 
 
 async def fetch_node_name_at(talos: TalosApi, address: str) -> str:

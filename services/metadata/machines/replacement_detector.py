@@ -98,7 +98,7 @@ class ReplacementDetector:
     talos: TalosClient
     _: KW_ONLY
     get_reachable_nodes: Callable[[], AbstractSet[str]]  # those verified by node name
-    is_enabled: bool  # if not, it queries nothing
+    is_enabled: bool = True  # if not, it queries nothing for `detect`
     deadline_seconds: float
     monotonic: Callable[[], float]
 
@@ -119,54 +119,37 @@ class ReplacementDetector:
         """Return the replacements, () without proof. `wrong_machines` answered at the dialled addresses."""
         if not self.is_enabled:
             return ()
-        found = await detect_replacements(
-            self.talos,
-            node,
-            wrong_machines,
-            members=self._members,
-            reachable_nodes=self.get_reachable_nodes,
-            deadline_seconds=self.deadline_seconds,
-            sightings=self._sightings,
-        )
+        found = await self.judge(node, wrong_machines)
         if isinstance(found, Inconclusive):
             log.debug("no proof of a replacement", extra={"reason": found.reason})
             return ()
         return found
 
+    async def judge(
+        self, node: Node, wrong_machines: tuple[MachineFacts, ...]
+    ) -> tuple[ForeignMachine, ...] | Inconclusive:
+        """Return the machines that replace the Node's machine, or why there is no proof."""
+        further = list_remaining_addresses(node, wrong_machines)
+        if isinstance(further, Inconclusive):
+            return further
+        names, answers = await asyncio.gather(
+            self._members.get_names(), _query_each(self.talos, further, self.deadline_seconds)
+        )
+        if isinstance(names, MachineFault):
+            return Inconclusive(f"query of discovery failed: {names.message}")
+        why_alive = self._sightings.explain_alive(node.name)
+        for facts in answers.values():
+            if isinstance(facts, MachineFacts):
+                self._sightings.record(facts)
+        if why_alive:
+            return Inconclusive(why_alive)
+        known = {facts.node_ip: facts for facts in wrong_machines}
+        reachable = self.get_reachable_nodes()
+        return judge_replacement(node, {**answers, **known}, members=names, reachable_nodes=reachable)
+
     async def close(self) -> None:
         """Cancel the current query of members."""
         await self._members.close()
-
-
-async def detect_replacements(
-    talos: TalosClient,
-    node: Node,
-    wrong_machines: tuple[MachineFacts, ...],
-    *,
-    members: MemberCache,
-    reachable_nodes: Callable[[], AbstractSet[str]],
-    deadline_seconds: float,
-    sightings: MachineSightings | None = None,
-) -> tuple[ForeignMachine, ...] | Inconclusive:
-    """Return the machines that replace the Node's machine, or why there is no proof.
-
-    `wrong_machines`: the facts of other machines at the dialled addresses. `reachable_nodes` returns the
-    Nodes verified by node name. `sightings`: given by a caller that polls all Nodes; new answers are added.
-    """
-    further = list_remaining_addresses(node, wrong_machines)
-    if isinstance(further, Inconclusive):
-        return further
-    names, answers = await asyncio.gather(members.get_names(), _query_each(talos, further, deadline_seconds))
-    if isinstance(names, MachineFault):
-        return Inconclusive(f"query of discovery failed: {names.message}")
-    if sightings is not None:
-        for facts in answers.values():
-            if isinstance(facts, MachineFacts):
-                sightings.record(facts)
-        if why := sightings.explain_alive(node.name):
-            return Inconclusive(why)
-    known = {facts.node_ip: facts for facts in wrong_machines}
-    return judge_replacement(node, {**answers, **known}, members=names, reachable_nodes=reachable_nodes())
 
 
 async def _query_each(
