@@ -19,9 +19,8 @@ from services.labeler.core.blocker import RETRY_SECONDS, describe_failed_write
 from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
 from services.labeler.core.notice import Notice
 from services.labeler.core.own_writes import OwnWrites, ReplicaConflicts, select_latest_node
-from services.labeler.core.plan.plan import ClusterConfig, Plan
+from services.labeler.core.plan.plan import ClusterConfig, FindProviderIDConflict, Plan
 from services.labeler.core.plan.plan_node import plan_node, plan_unreachable_node
-from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict
 from services.labeler.core.plan.rejection import Rejection
 from services.labeler.core.rules.application import apply_rules
 from services.labeler.core.rules.compilation import Rules

@@ -26,9 +26,8 @@ from services.labeler.core.blocker import block, is_reported_on
 from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
 from services.labeler.core.notice import Notice
 from services.labeler.core.own_writes import OwnWrites
-from services.labeler.core.plan.plan import ClusterConfig, Plan
+from services.labeler.core.plan.plan import ClusterConfig, FindProviderIDConflict, Plan, find_no_conflict
 from services.labeler.core.plan.plan_node import plan_unreported_node
-from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
 from services.labeler.core.uninitialized_nodes import (
     FACTS_TIMEOUT_SECONDS,
     MAX_SEPARATE_REPORTS,

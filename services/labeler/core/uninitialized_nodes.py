@@ -10,9 +10,8 @@ import msgspec
 from libs.common.contract.events import Event, NodeEnriched, NodeGone, NodeObserved, NodeUnreachable
 from libs.common.contract.node import Node
 from services.labeler.core.blocker import WRITE_FAILED, block
-from services.labeler.core.plan.plan import ClusterConfig, Plan
+from services.labeler.core.plan.plan import ClusterConfig, FindProviderIDConflict, Plan, find_no_conflict
 from services.labeler.core.plan.plan_node import plan_node, plan_unreachable_node, plan_unreported_node
-from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
 
 FACTS_TIMEOUT_SECONDS: Final = 20.0  # metadata answers within 10 s, with facts or with a fault
 # From the first observation of a Node until a replica has applied its machine's facts.

@@ -1,6 +1,6 @@
 """The plan for one Node: its input, the answer of each part, the result, and a summary for operators."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Literal
 
 import msgspec
@@ -19,7 +19,6 @@ from libs.common.contract.node import (
 from libs.common.contract.node_patch import NodeChanges
 from services.labeler.core.notice import Notice
 from services.labeler.core.plan.ownership_record import ManagedFields
-from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
 from services.labeler.core.rules.compilation import NO_RULES, Rules
 from services.labeler.core.rules.effects import RuleEffects
 
@@ -38,6 +37,22 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     external_ips: ExternalIPs = ExternalIPs()
     rules: Rules = NO_RULES
     ownership: Ownership = Ownership()  # the Nodes that --cloud-config selects for this controller
+
+
+class ProviderIDConflict(msgspec.Struct, frozen=True, kw_only=True):
+    """Another Node with the same providerID."""
+
+    other: str  # its name
+    why_withheld: str  # why this Node must not get the providerID; "" if the other Node is stale
+
+
+# (Node without a providerID, facts of its machine, future providerID) -> a conflict, or None
+FindProviderIDConflict = Callable[[Node, MachineFacts, str], ProviderIDConflict | None]
+
+
+def find_no_conflict(node: Node, facts: MachineFacts, provider_id: str) -> ProviderIDConflict | None:
+    """Return None, where the other Nodes are not known."""
+    return None
 
 
 class PlanInput(msgspec.Struct, frozen=True, kw_only=True):

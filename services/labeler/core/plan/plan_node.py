@@ -31,16 +31,17 @@ from services.labeler.core.plan.ownership_record import (
 from services.labeler.core.plan.plan import (
     IN_SYNC_REASON,
     ClusterConfig,
+    FindProviderIDConflict,
     NotOurs,
     Plan,
     PlanInput,
     PlanOutcome,
     PlanPart,
+    find_no_conflict,
     summarize_changes,
     summarize_status,
 )
 from services.labeler.core.plan.provider_id import plan_provider_id
-from services.labeler.core.plan.provider_id_conflict import FindProviderIDConflict, find_no_conflict
 from services.labeler.core.plan.rejection import (
     NO_REJECTION,
     Rejection,

@@ -10,9 +10,8 @@ from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.events import Event
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node, NodeCondition
-from services.labeler.core.plan.plan import ClusterConfig
-from services.labeler.core.plan.provider_id_conflict import ProviderIDConflict, judge_holder
-from services.labeler.core.provider_id_index import SETTLE_SECONDS, ProviderIDIndex
+from services.labeler.core.plan.plan import ClusterConfig, ProviderIDConflict
+from services.labeler.core.provider_id_index import SETTLE_SECONDS, ProviderIDIndex, judge_holder
 from tests.builders import (
     NOW,
     STREAM_ID,

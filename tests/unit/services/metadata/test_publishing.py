@@ -35,6 +35,7 @@ from services.metadata.core.event_equivalence import is_news
 from services.metadata.core.object_state import Observation
 from services.metadata.core.poll_schedule import PollIntervals, Timing
 from services.metadata.enrichment_publisher import EnrichmentPublisher
+from services.metadata.poll_requirements import PollRequirements
 from services.metadata.settings import MetadataSettings
 from tests.builders import (
     NOW,
@@ -300,3 +301,13 @@ def test_pod_cidrs_without_talos_are_rejected_at_the_start(kinds: list, asked: s
 )
 def test_each_of_the_two_flags_alone_is_valid(said: list[str]):
     assert not read_settings([MetadataSettings], said, {}).get(MetadataSettings).problems()
+
+
+@pytest.mark.parametrize(("accounts", "needed"), [((), False), (("hcloud/prod",), True)])
+def test_smbios_is_queried_only_where_an_account_supplies_metadata(accounts: tuple[str, ...], needed: bool):
+    assert PollRequirements(MetadataSettings(metadata_accounts=accounts)).needs_system is needed
+
+
+def test_an_account_of_an_unknown_cloud_is_rejected():
+    with pytest.raises(SettingsError, match="--cloud-metadata-accounts: 'aws/prod'"):
+        read_settings([MetadataSettings], ["--cloud-metadata-accounts=aws/prod"], {})
