@@ -18,6 +18,7 @@ from libs.testbed.helm.chart import (
 )
 from services.bootstrap.resource_names import SEED, ResourceNames
 from services.bootstrap.settings import BootstrapSettings
+from services.console.settings import ConsoleSettings
 from services.csr.settings import CsrSettings
 from services.metadata.settings import MetadataSettings
 from tests.deploy.profiles import (
@@ -261,3 +262,34 @@ def test_an_external_nats_without_keys_and_ca_is_used_without(tmp_path: Path):
         settings = reading_of(container, found, tmp_path)[1].get(ProcessSettings)
         assert (settings.nats_nkey_file, settings.nats_ca_file) == (None, None)
         assert not [mount for mount in container["volumeMounts"] if "nats" in mount["name"]]
+
+
+def test_the_console_is_off_until_a_value_enables_it_and_has_no_rights(tmp_path: Path):
+    assert "console" not in of_deployments(rendered("default"))
+    traces = "https://traces.example/?node={node}"
+    found = render_manifests(
+        ChartValues(overrides={"console.enabled": True, "console.traceUrlTemplate": traces})
+    )
+    runs, reading = reading_of(of_deployments(found)["console"], found, tmp_path)
+    assert [run.spec.service for run in runs] == ["console"]
+    settings = reading.get(ConsoleSettings)
+    assert (settings.address, settings.trace_url_template) == ("127.0.0.1", traces)
+    (deployment,) = [
+        each for name, each in select_kind(found, "Deployment").items() if name.endswith("-console")
+    ]
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    account = pod["serviceAccountName"]
+    bound = [subject["name"] for each in found for subject in each.get("subjects", ())]
+    assert account not in bound
+    ports = [port["name"] for container in containers(deployment) for port in container["ports"]]
+    assert ports == ["metrics"], "no Service can lead to its page"
+
+
+def test_the_console_runs_in_the_process_of_the_daemonset(tmp_path: Path):
+    found = render_manifests(ChartValues(overrides={"daemonSet.enabled": True, "console.enabled": True}))
+    (daemon_set,) = select_kind(found, "DaemonSet").values()
+    (container,) = containers(daemon_set)
+    runs, reading = reading_of(container, found, tmp_path)
+    assert "console" in [run.spec.service for run in runs]
+    assert reading.get(ConsoleSettings).address == "127.0.0.1"
