@@ -157,6 +157,7 @@ class ConsoleFleet(ServiceFlow):
                 reason=reason,
                 decided_at=self._now(),
                 changes=changes,
+                rules=("zone", f"platform-{name.partition('-')[0]}") if changes else (),
             )
         )
 

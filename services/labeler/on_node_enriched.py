@@ -183,7 +183,12 @@ class OnNodeEnriched:
         self.node_writer.report(node, plan)
         next_check_at = event.retry_at if isinstance(event, NodeUnreachable) and plan.blocker else None
         await self.decision_publisher.publish(
-            node, plan.outcome, plan.reason_and_notices, changes=plan.summary, next_check_at=next_check_at
+            node,
+            plan.outcome,
+            plan.reason_and_notices,
+            changes=plan.summary,
+            rules=plan.matching_rules,
+            next_check_at=next_check_at,
         )
         self._applied[message.subject] = (message.sequence, config)
         if plan.blocker is not None and plan.blocker.reason in RETRY_SECONDS:

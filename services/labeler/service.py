@@ -215,7 +215,8 @@ def make_decision_publisher(
 
 
 def _reports_own_write(last: Decided, decided: Decided) -> bool:
-    return last.outcome in WRITTEN_OUTCOMES and decided.reason.startswith(IN_SYNC_REASON)
+    is_in_sync = decided.reason.startswith(IN_SYNC_REASON) and decided.rules == last.rules
+    return last.outcome in WRITTEN_OUTCOMES and is_in_sync
 
 
 LABELER_DEFINITION = ServiceDefinition(spec=LABELER, settings=LabelerSettings, build=LabelerService)

@@ -28,6 +28,7 @@ VIEWS: Final = {
     "stuck": "node/metal-0900",
     "certificates": "certificates",
     "networks": "networks",
+    "rules": "rules",
     "history": "history",
 }
 SIZES: Final = {"desktop": (1280, 820), "phone": (390, 844)}

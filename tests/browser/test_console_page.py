@@ -18,7 +18,16 @@ from tests.console_fleet import ConsoleFleet
 pytestmark = pytest.mark.real_servers
 
 COUNT = 5000
-VIEWS = ("overview", "nodes", "node/stuck-hostile", "node/aws-0001", "certificates", "networks", "history")
+VIEWS = (
+    "overview",
+    "nodes",
+    "node/stuck-hostile",
+    "node/aws-0001",
+    "certificates",
+    "networks",
+    "rules",
+    "history",
+)
 SIZES = {"desktop": (1360, 860), "phone": (390, 844)}
 # The names of all rows that the table shows, top to bottom, while it is scrolled.
 READ_TABLE = """(async () => {

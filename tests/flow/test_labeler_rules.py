@@ -98,6 +98,13 @@ async def seen_by(flow: FlowActor, kube: InMemoryNodes, nodes: list[Node], *labe
 # ---- a good file
 
 
+async def test_a_decision_names_the_rules_that_match(flow: FlowActor, mounted: MountedConfigMap):
+    mounted.replace_text(team("red", on="n1"))
+    async with a_ruled_fleet(flow, mounted, fleet(2)):
+        rules = {name: await flow.get_decision(name) for name in ("n0", "n1")}
+    assert {name: decided and decided.rules for name, decided in rules.items()} == {"n0": (), "n1": ("team",)}
+
+
 async def test_changed_rules_reach_every_node_and_only_those_that_they_change_are_written(
     flow: FlowActor, mounted: MountedConfigMap
 ):

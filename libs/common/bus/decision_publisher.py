@@ -43,6 +43,7 @@ class DecisionPublisher:
         reason: str,
         *,
         changes: tuple[str, ...] = (),
+        rules: tuple[str, ...] = (),
         next_check_at: datetime | None = None,
     ) -> None:
         """Publish the decision unless it is unchanged. After a failure the next decision is published."""
@@ -58,6 +59,7 @@ class DecisionPublisher:
             decided_at=self.now(),
             next_check_at=next_check_at,
             changes=changes,
+            rules=rules,
         )
         if self._is_known(decided):
             return

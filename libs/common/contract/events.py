@@ -319,6 +319,7 @@ class Decided(
     decided_at: Timestamp
     next_check_at: Timestamp | None = None
     changes: tuple[str, ...] = ()  # one line per written change; with observe-only, per planned change
+    rules: tuple[str, ...] = ()  # titles of the rules of --cloud-config that match the Node
 
 
 class DeadLetter(

@@ -55,6 +55,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     addresses: tuple[str, ...] = ()
     cidrs: tuple[str, ...] = ()
     certificate: str = ""
+    rules: tuple[str, ...] = ()  # that match it
     decided_by: str = ""
     outcome: str = ""
     decided_at: float = 0.0
@@ -512,7 +513,7 @@ def _find_state(record: NodeRecord, findings: tuple[Finding, ...]) -> str:
 def _build_node_row(
     record: NodeRecord, request: RequestRecord | None, findings: tuple[Finding, ...]
 ) -> NodeRow:
-    decided = record.last_decision()
+    decided, labeled = record.last_decision(), record.decisions.get(LABELER.service)
     finding = findings[0] if findings else None
     took = record.hops.get("initialized", 0.0) - record.created
     return NodeRow(
@@ -531,6 +532,7 @@ def _build_node_row(
         addresses=record.addresses or tuple(filter(None, record.provided_ip.split(","))),
         cidrs=record.pod_cidrs,
         certificate=request.state if request is not None else "",
+        rules=labeled.rules if labeled is not None else (),
         decided_by=decided.service if decided is not None else "",
         outcome=decided.outcome if decided is not None else "",
         decided_at=seconds_of(decided.decided_at) if decided is not None else 0.0,

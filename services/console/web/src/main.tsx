@@ -7,6 +7,7 @@ import { NodeView } from "./node";
 import { Nodes } from "./nodes";
 import { Overview } from "./overview";
 import { route } from "./router";
+import { Rules } from "./rules";
 import { hasData, overview, staleReasons, start } from "./store";
 import "./style.css";
 import { nextTheme, theme } from "./theme";
@@ -16,6 +17,7 @@ const VIEWS: [string, string][] = [
   ["nodes", "Nodes"],
   ["certificates", "Certificates"],
   ["networks", "Pod CIDRs"],
+  ["rules", "Rules"],
   ["history", "History"],
 ];
 
@@ -53,6 +55,8 @@ function App() {
           <Certificates />
         ) : view === "networks" ? (
           <Networks />
+        ) : view === "rules" ? (
+          <Rules />
         ) : view === "history" ? (
           <History />
         ) : (

@@ -20,6 +20,7 @@ export interface NodeRow {
   addresses?: string[];
   cidrs?: string[];
   certificate?: RequestState;
+  rules?: string[];
   decided_by?: string;
   outcome?: string;
   decided_at?: number;

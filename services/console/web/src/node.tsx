@@ -54,6 +54,7 @@ export function NodeView({ name }: { name: string }) {
         </Fact>
         <Fact term="Addresses">{row.addresses?.join(", ")}</Fact>
         <Fact term="Pod CIDRs">{row.cidrs?.join(", ")}</Fact>
+        <Fact term="Rules">{row.rules?.join(", ")}</Fact>
         <Fact term="Initialized after">{row.took ? format.duration(row.took) : ""}</Fact>
       </dl>
       {detail && <Details detail={detail} name={name} />}

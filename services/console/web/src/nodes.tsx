@@ -105,7 +105,7 @@ function More({ values = [] }: { values?: string[] }) {
 }
 
 function matches(row: NodeRow, words: string[]): boolean {
-  const text = [row.name, row.why, row.platform, row.zone, row.region, row.type, row.role, row.what, ...(row.addresses ?? []), ...(row.cidrs ?? [])]
+  const text = [row.name, row.why, row.platform, row.zone, row.region, row.type, row.role, row.what, ...(row.addresses ?? []), ...(row.cidrs ?? []), ...(row.rules ?? [])]
     .join("\n")
     .toLowerCase();
   return words.every((word) => text.includes(word));

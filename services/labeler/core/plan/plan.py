@@ -105,6 +105,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.status_summary + self.node_summary
 
     @property
+    def matching_rules(self) -> tuple[str, ...]:
+        """The titles of the rules that match the Node, in the order of the file."""
+        results = self.rule_effects.results if self.rule_effects is not None else ()
+        return tuple(result.rule for result in results if result.is_matched)
+
+    @property
     def reason_and_notices(self) -> str:
         """The reason, and what needs attention on the Node."""
         return "; ".join((self.reason, *(notice.message for notice in self.notices)))
