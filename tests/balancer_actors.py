@@ -52,7 +52,7 @@ class BalancerCluster:
         self.project.add_network()
         self.token_file = folder / "token"
         self.token_file.write_text(TOKEN)
-        self._bus_server = MemoryServer()
+        self.bus_server = MemoryServer()
         self._node_port = 30080
         self._open_client = open_client
         self.service: CloudService
@@ -86,10 +86,10 @@ class BalancerCluster:
     # ---- processes
 
     @asynccontextmanager
-    async def run_watcher(self) -> AsyncIterator[None]:
+    async def run_watcher(self, controllers: tuple[str, ...] = CONTROLLERS) -> AsyncIterator[None]:
         """A watcher that leads by its Lease, which no busy machine lets expire."""
-        kube, bus = self._open_client("watcher"), MemoryBus(self._bus_server)
-        watcher = make_watcher(bus, kube=kube, controllers=CONTROLLERS, resync_seconds=60.0, **PATIENT)
+        kube, bus = self._open_client("watcher"), MemoryBus(self.bus_server)
+        watcher = make_watcher(bus, kube=kube, controllers=controllers, resync_seconds=60.0, **PATIENT)
         try:
             async with run_during(watcher.run()):
                 await wait_until(lambda: watcher.problems() == (), "the watcher leads")
@@ -109,7 +109,7 @@ class BalancerCluster:
         **settings: Any,
     ) -> AsyncIterator[CloudService]:
         """The process of the account; by default with the real time, and on the watcher's bus."""
-        kube, bus = self._open_client(name, client), MemoryBus(bus_server or self._bus_server)
+        kube, bus = self._open_client(name, client), MemoryBus(bus_server or self.bus_server)
         chosen: dict[str, Any] = {
             "accounts": (f"hcloud/{name}",),
             "credential_file": self.token_file,
@@ -182,7 +182,7 @@ class BalancerCluster:
 
     async def forge(self, event: ObservedKubeService | NodeGone) -> None:
         """Publish an event as whoever has the NATS key of the watcher."""
-        bus = MemoryBus(self._bus_server)
+        bus = MemoryBus(self.bus_server)
         last = await bus.get_last(LEADING)
         assert last is not None
         assert isinstance(last.event, Leading)

@@ -8,7 +8,7 @@ from cli.config.chart_flags import ChartValues, is_switched_on, list_occurrences
 from cli.config.chart_schema import CHART, find_value, make_finding
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.cloud_config.model import Finding
-from libs.common.contract.controllers import list_wildcard_differences
+from libs.common.contract.controllers import find_controller_mistakes, list_wildcard_differences
 from libs.common.contract.instance_metadata import METADATA_PROVIDERS
 from libs.common.contract.services import ALL_IN_ONE_PEAK_MEBIBYTES, SERVICE_TABLE
 
@@ -22,6 +22,7 @@ _DECIMAL: Final = {"": 1.0, "m": 1e-3, **{unit: 1000.0**power for power, unit in
 _BINARY: Final = {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)}
 _PEAKS: Final = {spec.service: spec.peak_mebibytes for spec in SERVICE_TABLE}
 _LOOPBACK: Final = re.compile(r"127\.|::1$|localhost$")
+_OF_NODES: Final = {spec.service for spec in SERVICE_TABLE if spec.controller.name}
 _NEED_TALOS: Final = {spec.service for spec in SERVICE_TABLE if spec.needs_talos}
 _PROVEN: Final = "cloud-node-lifecycle deletes a Node only after proof that its machine is gone"
 _SPOT_KEPT: Final = (
@@ -97,6 +98,8 @@ def find_template_mistakes(chart: ChartValues) -> Iterator[Finding]:
     names = chart.services
     args = chart.arguments_for("metadata")
     is_without = is_switched_on("without-talos", args, default=not chart.queries_machines)
+    if not find_controller_mistakes(chart.controllers) and not {*names} & _OF_NODES:
+        yield make_finding("enabledControllers", "selects no controller of Nodes: nothing runs")
     if not chart.queries_machines and {*names} & _NEED_TALOS:
         yield make_finding("talos.enabled", "false allows node-csr-approval alone in enabledControllers")
     elif is_without and "ipam" in names:

@@ -12,7 +12,7 @@ from cli.config.chart_schema import CHART, check_schema, find_value, make_findin
 from cli.config.config_check import FileReport, check_config
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.cloud_config.model import Finding
-from libs.common.contract.controllers import select_controllers
+from libs.common.contract.controllers import find_controller_mistakes
 from libs.common.safe_yaml import YamlError, read_yaml, read_yaml_documents
 
 _CHART: Final = "talos-cloud-controller-manager"
@@ -159,8 +159,8 @@ def _check_document(document: ValuesDocument, source: str) -> FileReport:
 def _check(chart: ChartValues, source: str) -> FileReport:
     """Check schema, image, controllers, flags and rules; findings have no lines."""
     schema, rules = check_schema(chart.values), check_config(_extract_cloud_config(chart), source)
-    chosen, flags = select_controllers(chart.controllers), check_flags(chart)
-    wrong_name = bool(chosen.mistakes)  # reported with the valid names, instead of the schema's pattern
+    unknown, flags = find_controller_mistakes(chart.controllers), check_flags(chart)
+    wrong_name = bool(unknown)  # reported with the valid names, instead of the schema's pattern
     former = [make_finding("useDaemonSet", "makes the installation fail. Use daemonSet.enabled")]
     return FileReport(
         source=source,
@@ -168,7 +168,7 @@ def _check(chart: ChartValues, source: str) -> FileReport:
             *chart_checks.find_image_mistakes(chart),
             *(former if chart.get("useDaemonSet") else ()),
             *(each for each in schema.mistakes if not (wrong_name and "enabledControllers" in each.path)),
-            *chart_checks.report_controllers(chosen.mistakes),
+            *chart_checks.report_controllers(unknown),
             *chart_checks.find_template_mistakes(chart),
             *flags.mistakes,
             *_clear_lines(rules.mistakes),
@@ -177,7 +177,6 @@ def _check(chart: ChartValues, source: str) -> FileReport:
             *chart_checks.find_image_warnings(chart),
             *schema.warnings,
             *chart_checks.find_low_limits(chart),
-            *chart_checks.report_controllers(chosen.warnings),
             *flags.warnings,
             *_clear_lines(rules.warnings),
         ),

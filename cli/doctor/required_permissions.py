@@ -71,7 +71,8 @@ def list_access_reviews(installation: Installation) -> tuple[AccessReview, ...]:
             (spec.service, apply_lease_names(process, right))
             for spec in process.services
             for right in spec.policy_rules
-            if not right.controller or is_controller_selected(process.container.controllers, right.controller)
+            if not right.controllers
+            or any(is_controller_selected(process.container.controllers, each) for each in right.controllers)
         ]
         service = process.services[0].service
         found += _list_reviews(service, process.service_account, rights, installation.namespace)

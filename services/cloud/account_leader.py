@@ -61,7 +61,7 @@ def build_account_leader(dependencies: Dependencies, settings: CloudSettings) ->
     """Return the leader of the only account, with connections of its own for the Lease."""
     lease_client = dependencies.require_kube().with_own_connections(connections=_LEASE_CONNECTIONS)
     elector = build_leader_elector(
-        lease_client if settings.uses_balancer_lease else None,
+        lease_client if settings.uses_account_lease else None,
         settings,
         dependencies,
         set_gauge=metrics.BALANCER_LEADER.labels(settings.account.name).set,

@@ -12,9 +12,11 @@ from libs.clouds.hcloud.balancers.desired import BalancerOptions
 from libs.clouds.hcloud.balancers.hcloud_balancers import REQUESTS_PER_MINUTE, HcloudBalancers
 from libs.clouds.hcloud.hcloud_api import ID, HcloudApi
 from libs.clouds.hcloud.hcloud_instances import HcloudInstances
+from libs.clouds.hcloud.hcloud_routes import HcloudRoutes
 from libs.clouds.instances import Instances
 from libs.clouds.openstack.openstack_api import OpenStackApi
 from libs.clouds.openstack.openstack_instances import OpenStackInstances
+from libs.clouds.routes import Routes
 from libs.clouds.thalassa.thalassa_api import ThalassaApi
 from libs.clouds.thalassa.thalassa_instances import ThalassaInstances
 
@@ -26,22 +28,26 @@ class CloudClients(msgspec.Struct, frozen=True, kw_only=True):
 
     instances: Instances
     balancers: Balancers[Any, Any] | None = None  # None: switched off
+    routes: Routes | None = None  # None: switched off
     needs_ipv4: bool = False  # whether load balancers reach targets by IPv4 only
 
     async def close(self) -> None:
         """Close all connections."""
-        if self.balancers is not None:
-            await self.balancers.close()
+        for each in (self.balancers, self.routes):
+            if each is not None:
+                await each.close()
         await self.instances.close()
 
 
-def _open_hcloud(options: AccountOptions, balancers: Mapping[str, str] | None) -> CloudClients:
+def _open_hcloud(options: AccountOptions, balancers: Mapping[str, str] | None, network: str) -> CloudClients:
     api = HcloudApi(options)
-    instances = HcloudInstances(api)
+    clients = CloudClients(
+        instances=HcloudInstances(api), routes=HcloudRoutes(api, network) if network else None
+    )
     if balancers is None:
-        return CloudClients(instances=instances)
-    return CloudClients(
-        instances=instances,
+        return clients
+    return msgspec.structs.replace(
+        clients,
         balancers=HcloudBalancers(
             api,
             _read_hcloud_options(balancers),
@@ -67,9 +73,10 @@ def _read_hcloud_options(texts: Mapping[str, str]) -> BalancerOptions:
     raise ValueError("; ".join(map(str, defaults)))
 
 
-# By the name in settings. The second argument has the options of load balancers, None without them.
-ADAPTERS: Final[Mapping[str, Callable[[AccountOptions, Mapping[str, str] | None], CloudClients]]] = {
+# By the name in settings. The second argument has the options of load balancers, None without them, and the
+# third the network of routes, "" without them.
+ADAPTERS: Final[Mapping[str, Callable[[AccountOptions, Mapping[str, str] | None, str], CloudClients]]] = {
     "hcloud": _open_hcloud,
-    "openstack": lambda options, _: CloudClients(instances=OpenStackInstances(OpenStackApi(options))),
-    "thalassa": lambda options, _: CloudClients(instances=ThalassaInstances(ThalassaApi(options))),
+    "openstack": lambda options, *_: CloudClients(instances=OpenStackInstances(OpenStackApi(options))),
+    "thalassa": lambda options, *_: CloudClients(instances=ThalassaInstances(ThalassaApi(options))),
 }

@@ -95,11 +95,6 @@ class BalancerSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_period_seconds: float = 5.0
 
     @property
-    def uses_balancer_lease(self) -> bool:
-        """Whether a Lease decides who writes."""
-        return self.leader_elect and not self.is_balancer_dry_run
-
-    @property
     def is_balancer_dry_run(self) -> bool:
         """Whether nothing is written for load balancers."""
         return self.balancer_dry_run or self.observe_only

@@ -15,6 +15,7 @@ from libs.common.contract import events
 from libs.common.contract.services import CLOUD, expand_cloud
 from libs.common.contract.subjects import ENRICHED_NODE, SNAPSHOT, is_csr_subject, is_service_subject
 from libs.common.observability import metrics
+from libs.common.service.leader_elector import LeaderElector
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from libs.common.settings.read_settings import ParsedSettings, SettingsError
 from services.cloud.account_leader import AccountLeader, build_account_leader
@@ -28,16 +29,20 @@ from services.cloud.core.named_machines import NamedMachines
 from services.cloud.core.node_table import NodeTable
 from services.cloud.metadata_poller import MetadataPoller
 from services.cloud.report_publisher import ReportPublisher
+from services.cloud.route_controller import RouteController, build_route_controller
 from services.cloud.settings import CloudSettings
 
 
 class CloudService:
-    """One account: it holds the credential. Without load balancers, it has no right in Kubernetes."""
+    """One account: it holds the credential.
+
+    Without load balancers and routes, it has no right in Kubernetes.
+    """
 
     def __init__(self, dependencies: Dependencies, settings: CloudSettings) -> None:
         """`settings` has one account."""
         account = settings.account.name
-        self.spec = expand_cloud(account, has_balancers=settings.balancers is not None)
+        self.spec = expand_cloud(account, *settings.account_controllers)
         self._clients = build_cloud(settings, dependencies.now)
         cloud = self._clients.instances
         supplies = settings.metadata_account
@@ -84,39 +89,57 @@ class CloudService:
         )
         self.leader: AccountLeader | None = None
         self.balancers: BalancerController | None = None
-        if settings.balancers is not None and self._clients.balancers is not None:
+        self.routes: RouteController | None = None
+        if settings.account_controllers:
             self.leader = build_account_leader(dependencies, settings)
-            self.balancers = build_balancer_controller(
-                dependencies,
-                settings,
-                settings.balancers.account,
-                elector=self.leader.elector,
-                cloud=cloud,
-                balancers=self._clients.balancers,
-                nodes=self.target_nodes,
-                anchor=lambda: self.poller.anchor,
-                is_followed=lambda: not self._flow.list_pause_reasons(),
-                are_services_known=self._are_services_known,
-            )
+            self._build_controllers(dependencies, settings, self.leader.elector)
         self.metadata = MetadataPoller(
             poller=self.poller,
             machines=NamedMachines(settings.account.provider, cloud.parse_provider_id),
             network=supplies.network if supplies is not None else "",
         )
 
+    def _build_controllers(
+        self, dependencies: Dependencies, settings: CloudSettings, elector: LeaderElector
+    ) -> None:
+        if settings.balancers is not None and self._clients.balancers is not None:
+            self.balancers = build_balancer_controller(
+                dependencies,
+                settings,
+                settings.balancers.account,
+                elector=elector,
+                cloud=self._clients.instances,
+                balancers=self._clients.balancers,
+                nodes=self.target_nodes,
+                anchor=lambda: self.poller.anchor,
+                is_followed=self._is_followed,
+                are_services_known=self._are_services_known,
+            )
+        if settings.routes is not None and self._clients.routes is not None:
+            self.routes = build_route_controller(
+                dependencies,
+                settings.account.name,
+                elector=elector,
+                clients=(self._clients.instances, self._clients.routes),
+                nodes=self.target_nodes,
+                is_followed=self._is_followed,
+                is_dry_run=settings.routes.is_dry_run,
+            )
+
     async def run(self) -> None:
         """Run until cancelled."""
         try:
             parts = [self._flow.run(), self.poller.run(), self.metadata.run(), self.reports.run()]
-            if self.leader is not None and self.balancers is not None:
-                parts += [self.leader.run(self.balancers), self.balancers.run()]
+            if self.leader is not None:
+                controllers = [each for each in (self.balancers, self.routes) if each is not None]
+                parts += [self.leader.run(*controllers), *(each.run() for each in controllers)]
             await run_together(*parts)
         finally:
             await self._clients.close()
 
     def problems(self) -> tuple[str, ...]:
         """Return why nothing is reported now."""
-        parts = (self.poller, self.reports, self.leader, self.balancers)
+        parts = (self.poller, self.reports, self.leader, self.balancers, self.routes)
         problems = (problem for part in parts if part is not None for problem in part.problems())
         return (*self._flow.list_pause_reasons(), *problems)
 
@@ -128,12 +151,10 @@ class CloudService:
                 self.nodes.remove(name)
             case _:
                 self.metadata.machines.apply(event)
-        if self.leader is not None and isinstance(event, events.SnapshotComplete):
-            self.leader.on_snapshot()
-        if self.balancers is not None:
-            self._apply_to_balancers(self.balancers, event)
+        if self.leader is not None:
+            self._apply_to_controllers(self.leader, event)
 
-    def _apply_to_balancers(self, balancers: BalancerController, event: object) -> None:
+    def _apply_to_controllers(self, leader: AccountLeader, event: object) -> None:
         has_changed = False
         match event:
             case events.NodeObserved(node=node):
@@ -142,16 +163,22 @@ class CloudService:
                 has_changed = self.target_nodes.remove(name)
             case events.SnapshotComplete():
                 has_changed = self.target_nodes.mark_complete()
-            case events.KubeServiceObserved(service=service):
-                balancers.on_service(service)
-            case events.KubeServiceGone():
-                balancers.on_service_gone(event.key)
-        if has_changed:
-            balancers.on_nodes_changed()
+                leader.on_snapshot()
+            case events.KubeServiceObserved(service=service) if self.balancers is not None:
+                self.balancers.on_service(service)
+            case events.KubeServiceGone() if self.balancers is not None:
+                self.balancers.on_service_gone(event.key)
+        if has_changed and self.balancers is not None:
+            self.balancers.on_nodes_changed()
+        if self.routes is not None:
+            self.routes.on_nodes_changed()
 
     def _on_expired(self, message: Message) -> None:
         if isinstance(message.event, events.NodeObserved):
             self.target_nodes.mark_expired(message.event.node.uid)
+
+    def _is_followed(self) -> bool:
+        return not self._flow.list_pause_reasons()
 
     def _are_services_known(self) -> bool:
         snapshot = self._flow.cache.get_event(SNAPSHOT)
@@ -159,6 +186,8 @@ class CloudService:
         return is_listed and not self._flow.list_pause_reasons()
 
     async def _on_listed(self, query: Query, by_id: Mapping[str, Instance]) -> None:
+        if self.routes is not None:
+            self.routes.on_listed(by_id.values(), query)
         await self.metadata.on_listed(query, by_id)
 
     def _is_excluded(self, subject: str) -> bool:
@@ -203,8 +232,12 @@ def build_cloud(settings: CloudSettings, now: Callable[[], datetime]) -> CloudCl
         now=now,
     )
     try:
-        balancers = settings.balancers
-        return ADAPTERS[account.provider](options, None if balancers is None else balancers.options)
+        balancers, routes = settings.balancers, settings.routes
+        return ADAPTERS[account.provider](
+            options,
+            None if balancers is None else balancers.options,
+            "" if routes is None else routes.network,
+        )
     except ValueError as error:
         raise SettingsError(f"cloud account {account.name}: {error}") from error
 
@@ -215,7 +248,7 @@ def expand_definition(settings: CloudSettings) -> tuple[ServiceDefinition[CloudS
     def define(account: str) -> ServiceDefinition[CloudSettings]:
         own = msgspec.structs.replace(settings, accounts=(account,))
         return ServiceDefinition(
-            spec=expand_cloud(own.account.name, has_balancers=own.balancers is not None),
+            spec=expand_cloud(own.account.name, *own.account_controllers),
             settings=CloudSettings,
             build=lambda parts, settings: CloudService(parts, own),
         )

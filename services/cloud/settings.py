@@ -12,10 +12,18 @@ from libs.clouds.instances import Anchor
 from libs.clouds.request_budget import REQUESTS_PER_MINUTE
 from libs.common.contract.instance_metadata import MetadataAccount, parse_metadata_accounts
 from libs.common.contract.instances import CLOUD_PROVIDERS
-from libs.common.contract.services import ACCOUNT_FORM, get_cloud_lease_name, is_account_name
+from libs.common.contract.services import (
+    ACCOUNT_FORM,
+    LOAD_BALANCERS,
+    ROUTES,
+    Controller,
+    get_cloud_lease_name,
+    is_account_name,
+)
 from libs.common.settings import flags
-from services.cloud.balancer_settings import AccountBalancers, BalancerSettings
+from services.cloud.balancer_settings import AccountBalancers
 from services.cloud.core.instance_schedule import QueryIntervals
+from services.cloud.route_settings import AccountRoutes, RouteSettings
 
 _PLACEHOLDER: Final = "{account}"
 
@@ -30,7 +38,7 @@ class CloudAccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     anchor: Anchor | None = None
 
 
-class CloudSettings(BalancerSettings, frozen=True, kw_only=True):
+class CloudSettings(RouteSettings, frozen=True, kw_only=True):
     """Settings of cloud: all accounts, of which each gets a service of its own."""
 
     accounts: Annotated[
@@ -51,8 +59,8 @@ class CloudSettings(BalancerSettings, frozen=True, kw_only=True):
             "cloud-credential-file",
             "File with the credential of the account; {account} stands for the account's name. For hcloud it "
             "is a token, for openstack a cloud.conf or clouds.yaml, for thalassa the config file of that "
-            "cloud's own controller. Without load balancers, a credential that may only read is "
-            "enough. The file is read again before each request.",
+            "cloud's own controller. Without load balancers and routes, a credential that may "
+            "only read is enough. The file is read again before each request.",
             flags.CLOUD,
             env="HCLOUD_TOKEN_FILE",
         ),
@@ -102,8 +110,25 @@ class CloudSettings(BalancerSettings, frozen=True, kw_only=True):
         return self.find_balancers(self.account.provider, self.account.name)
 
     @property
+    def routes(self) -> AccountRoutes | None:
+        """Which network's routes the account has; None if it has none."""
+        return self.find_routes(self.account.provider, self.account.name)
+
+    @property
+    def account_controllers(self) -> tuple[Controller, ...]:
+        """The controllers of the account's process that write for it."""
+        has_routes = (ROUTES,) if self.routes is not None else ()
+        return (*((LOAD_BALANCERS,) if self.balancers is not None else ()), *has_routes)
+
+    @property
+    def uses_account_lease(self) -> bool:
+        """Whether a Lease decides who writes."""
+        balances = self.balancers is not None and not self.is_balancer_dry_run
+        return self.leader_elect and (balances or (self.routes is not None and not self.routes.is_dry_run))
+
+    @property
     def lease_name(self) -> str:
-        """The Lease of the account's process, which only one with load balancers acquires."""
+        """The Lease of the account's process, which only one with such controllers acquires."""
         return get_cloud_lease_name(self.account.name)
 
     @property
@@ -119,13 +144,14 @@ class CloudSettings(BalancerSettings, frozen=True, kw_only=True):
 
     def warnings(self) -> tuple[str, ...]:
         """Return settings without effect."""
-        return tuple(self.find_balancer_warnings())
+        return (*self.find_balancer_warnings(), *self.find_route_warnings())
 
     def _find_problems(self) -> Iterator[str]:
         for text in self.accounts:
             yield from (f"--cloud-account={text}: {problem}" for problem in _find_account_problems(text))
         named = (text.split("/") for text in self.accounts)
-        yield from self.find_balancer_problems({parts[1]: parts[0] for parts in named if len(parts) > 1})
+        providers = {parts[1]: parts[0] for parts in named if len(parts) > 1}
+        yield from (*self.find_balancer_problems(providers), *self.find_route_problems(providers))
         names = Counter(text.partition("/")[2].partition("/")[0] for text in self.accounts)
         yield from (f"--cloud-account: {name} is there twice" for name, count in names.items() if count > 1)
         if self.endpoint and len({text.partition("/")[0] for text in self.accounts}) > 1:

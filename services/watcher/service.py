@@ -22,7 +22,7 @@ from libs.common.service.leader_elector import (
     find_root_cause,
 )
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
-from services.watcher.core.kinds import CSR, NODE, SERVICE, Kind, ObjectT
+from services.watcher.core.kinds import CSR, NODE, NODE_WITH_NETWORK, SERVICE, Kind, ObjectT
 from services.watcher.core.leader_epoch import LeaderEpoch
 from services.watcher.core.published_state import PublishedState
 from services.watcher.core.stall_detector import select_expected_durables
@@ -87,7 +87,8 @@ class WatcherService:
             heartbeat_ttl_seconds=settings.renew_deadline_seconds,
         )
         reflector = self._build_reflector
-        node_source = node_source or partial(reflector, NODES, partial(Store, NODE))
+        node_kind = NODE_WITH_NETWORK if settings.needs_network_condition else NODE
+        node_source = node_source or partial(reflector, NODES, partial(Store, node_kind))
         request_source = request_source or partial(reflector, SIGNING_REQUESTS, partial(Store, CSR))
         kube_service_source = kube_service_source or partial(reflector, SERVICES, partial(Store, SERVICE))
         service_cidr_source = service_cidr_source or partial(reflector, SERVICE_CIDRS, list[ServiceCidr])
@@ -98,7 +99,7 @@ class WatcherService:
             epoch=self._epoch,
             published=self._published,
             publisher=self._leader_publisher,
-            nodes=self._build_kind(NODE, node_source),
+            nodes=self._build_kind(node_kind, node_source),
             csrs=self._build_kind(CSR, request_source) if settings.watches_requests else None,
             services=self._build_kind(SERVICE, kube_service_source) if settings.watches_services else None,
             service_cidrs=self._service_cidrs,

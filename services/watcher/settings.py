@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from libs.common.bus.stream_limits import MAX_REPUBLISH_INTERVAL
-from libs.common.contract.controllers import CSR_APPROVAL, SERVICE_LB, is_controller_selected
+from libs.common.contract.controllers import CSR_APPROVAL, NODE_ROUTE, SERVICE_LB, is_controller_selected
 from libs.common.contract.services import LEASE_NAMESPACE as OUR_NAMESPACE
 from libs.common.contract.services import WATCHER_LEASE_NAME as OUR_LEASE
 from libs.common.settings import flags
@@ -54,6 +54,11 @@ class WatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
     def watches_services(self) -> bool:
         """Whether the watcher watches Services: only if the controller of load balancers is selected."""
         return is_controller_selected(self.controllers, SERVICE_LB)
+
+    @property
+    def needs_network_condition(self) -> bool:
+        """Whether Nodes are published with NetworkUnavailable: only for the controller of routes."""
+        return is_controller_selected(self.controllers, NODE_ROUTE)
 
     def problems(self) -> tuple[str, ...]:
         """Return contradictory settings, by the rules of client-go."""

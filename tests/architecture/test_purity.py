@@ -24,9 +24,9 @@ SHELL = (
     r"libs\.common\.observability\.(telemetry|tracing|metrics)",
     r"libs\.common\.clocks",
     r"libs\.common\.bus\.protocol",  # only declarations
-    r"libs\.clouds\.(balancers|instances)",  # only declarations
+    r"libs\.clouds\.(balancers|instances|routes)",  # only declarations
     r"libs\.clouds\.(account_session|http_reader)",
-    r"libs\.clouds\.(hcloud\.hcloud|openstack\.openstack|thalassa\.thalassa)_(api|instances)",
+    r"libs\.clouds\.(hcloud\.hcloud|openstack\.openstack|thalassa\.thalassa)_(api|instances|routes)",
     r"libs\.clouds\.hcloud\.balancers\.(action_waiter|hcloud_balancers)",
     r"libs\.clouds\.openstack\.keystone",
     # services: modules that receive, watch, write and run

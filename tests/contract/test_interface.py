@@ -165,7 +165,7 @@ def test_the_rights_of_the_services_in_kubernetes_are_unchanged():
 def describe_right(rule: PolicyRule) -> str:
     where = f" in {rule.namespace}" if rule.namespace else ""
     names = f" {' '.join(rule.resource_names)}" if rule.resource_names else ""
-    condition = f" for {rule.controller}" if rule.controller else ""
+    condition = f" for {' or '.join(rule.controllers)}" if rule.controllers else ""
     return f"{rule.group or 'core'}/{rule.resource}{names}{where}: {' '.join(rule.verbs)}{condition}"
 
 

@@ -41,7 +41,10 @@ BALANCERS: dict[str, Any] = {
     "default": True,
     "options": {"HCLOUD_NETWORK": "4711", "HCLOUD_LOAD_BALANCERS_USE_PRIVATE_IP": "true"},
 }
-BALANCED = [CLOUDS[0] | {"loadBalancers": BALANCERS}, *CLOUDS[1:]]
+WITH_CONTROLLERS = [
+    CLOUDS[0] | {"loadBalancers": BALANCERS, "routes": {"network": "4711"}},
+    *CLOUDS[1:],
+]
 PROFILES: dict[str, ChartValues] = {
     path.stem.removesuffix("-values"): ChartValues(files=(path,)) for path in sorted(FOLDER.glob("*.yaml"))
 } | {
@@ -49,8 +52,8 @@ PROFILES: dict[str, ChartValues] = {
     "daemonset": ChartValues(
         overrides={
             "daemonSet.enabled": True,
-            "enabledControllers": ["cloud-node", "node-csr-approval", "service-lb-controller"],
-            "clouds": BALANCED,
+            "enabledControllers": ["cloud-node", "node-csr-approval", "service-lb-controller", "route"],
+            "clouds": WITH_CONTROLLERS,
         }
     ),
     "reference-daemonset": msgspec.structs.replace(
@@ -60,9 +63,15 @@ PROFILES: dict[str, ChartValues] = {
         files=(FOLDER / "ha-values.yaml",),
         overrides={
             "serviceAccount.name": "ours",
-            "enabledControllers": ["*", "nodeipam", "cloud-node-lifecycle", "service"],
+            "enabledControllers": [
+                "*",
+                "nodeipam",
+                "cloud-node-lifecycle",
+                "service",
+                "node-route-controller",
+            ],
             "networkPolicy.egress.enabled": True,
-            "clouds": BALANCED,
+            "clouds": WITH_CONTROLLERS,
             "podLabels": {"example.net/owner": "platform"},
             "topologySpreadConstraints": [
                 {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway"}

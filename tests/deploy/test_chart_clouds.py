@@ -141,6 +141,31 @@ def test_contradictory_load_balancers_are_rejected(
         render_manifests(values)
 
 
+def test_routes_need_their_controller_and_have_the_network_of_the_account():
+    clouds = [CLOUDS[0] | {"routes": {"network": "4711"}}]
+    with pytest.raises(HelmError, match="add node-route-controller to enabledControllers"):
+        render_manifests(ChartValues(overrides={"enabledControllers": ["*"], "clouds": clouds}))
+    (container,) = [
+        each for name, each in of_deployments(rendered("elsewhere")).items() if name == "cloud-prod"
+    ]
+    assert "--route-network=prod=4711" in container["args"]
+    values = ChartValues(overrides={"enabledControllers": ["*", "route"], "clouds": clouds})
+    kinds = {
+        (rule["resources"][0], *rule.get("resourceNames", ()))
+        for manifest in render_manifests(values)
+        if manifest["kind"] in {"Role", "ClusterRole"} and manifest["metadata"]["name"].endswith("cloud-prod")
+        for rule in manifest["rules"]
+    }
+    assert kinds == {
+        ("nodes/status",),
+        ("events",),
+        ("configmaps",),
+        ("configmaps", "talos-ccm-routes-prod"),
+        ("leases",),
+        ("leases", "talos-ccm-cloud-prod"),
+    }
+
+
 @pytest.mark.parametrize("is_single", [False, True])
 def test_without_an_account_with_load_balancers_no_process_watches_services(is_single: bool):
     overrides = {"enabledControllers": ["*", "service"], "clouds": CLOUDS, "daemonSet.enabled": is_single}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from libs.common.contract.controllers import is_controller_selected
-from libs.common.contract.services import SERVICES, PolicyRule, ServiceSpec, expand_cloud
+from libs.common.contract.services import ACCOUNT_CONTROLLERS, SERVICES, PolicyRule, ServiceSpec, expand_cloud
 from libs.testbed.helm.chart import ChartValues, render_manifests, select_kind
 from services.bootstrap.resource_names import ResourceNames
 from services.bootstrap.resource_names import list_policy_rules as bootstrap_rights
@@ -22,7 +22,7 @@ from tests.deploy.profiles import (
 
 WIRING: dict[str, ServiceSpec] = {
     wiring.service: wiring
-    for wiring in (*SERVICES, expand_cloud("prod", has_balancers=True), expand_cloud("staging-2"))
+    for wiring in (*SERVICES, expand_cloud("prod", *ACCOUNT_CONTROLLERS), expand_cloud("staging-2"))
 }
 Rule = tuple[str, str, str, str, str]  # namespace, group, resource, verb, name ("" = any)
 
@@ -33,7 +33,7 @@ def rules_of(service: str, profile: str) -> set[Rule]:
     return of_wiring(
         rule
         for rule in WIRING[service].policy_rules
-        if not rule.controller or is_controller_selected(controllers, rule.controller)
+        if not rule.controllers or any(is_controller_selected(controllers, each) for each in rule.controllers)
     )
 
 

@@ -17,18 +17,26 @@ from libs.testbed.helm.chart import (
     render_text,
     select_kind,
 )
-from tests.deploy.profiles import BALANCED, PROFILES, WITH_NATS, containers, prefix, rendered, workloads
+from tests.deploy.profiles import (
+    PROFILES,
+    WITH_CONTROLLERS,
+    WITH_NATS,
+    containers,
+    prefix,
+    rendered,
+    workloads,
+)
 
 EGRESS: dict[str, Any] = {
     "networkPolicy.egress.enabled": True,
     "networkPolicy.egress.nodeCIDRs": ["192.0.2.0/24"],
     "networkPolicy.egress.cloudCIDRs": ["198.51.100.0/24"],
     "networkPolicy.egress.cloudPorts": [443, 8774],
-    "enabledControllers": ["*", "nodeipam", "cloud-node-lifecycle", "service"],
-    "clouds": BALANCED,
+    "enabledControllers": ["*", "nodeipam", "cloud-node-lifecycle", "service", "route"],
+    "clouds": WITH_CONTROLLERS,
 }
 CLOUD_API = "198.51.100.0/24"
-COMPONENTS = len(SERVICES) + len(BALANCED) + 1  # and NATS
+COMPONENTS = len(SERVICES) + len(WITH_CONTROLLERS) + 1  # and NATS
 NODES = "192.0.2.0/24"
 DNS_PODS, LOCAL_DNS = "kube-dns, node-local-dns in kube-system", "169.254.20.10/32"
 

@@ -40,7 +40,7 @@ EVERYTHING = ChartValues(
 )
 # No account has load balancers here: test_balancer_kubernetes has the rights for them.
 RIGHTS: dict[str, tuple[PolicyRule, ...]] = {
-    wiring.service: tuple(rule for rule in wiring.policy_rules if not rule.controller) for wiring in SERVICES
+    wiring.service: tuple(rule for rule in wiring.policy_rules if not rule.controllers) for wiring in SERVICES
 } | {"nats": bootstrap_rights(ResourceNames(namespace=NAMESPACE, prefix=PREFIX))}
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from libs.common.contract.services import WATCHER, expand_cloud
+from libs.common.contract.services import LOAD_BALANCERS, WATCHER, expand_cloud
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.service_permissions import build_role_objects, get_collection_path, get_user_name
 from tests.balancer_actors import BalancerCluster, has_finalizer
 from tests.bus_actors import wait_until
 
-ACCOUNT = expand_cloud("prod", has_balancers=True)
+ACCOUNT = expand_cloud("prod", LOAD_BALANCERS)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from libs.clouds.balancers import (
     WriteSuccess,
 )
 from libs.clouds.instances import Anchor, NotFound
+from services.cloud.core.answer import MAX_LATENESS
 from services.cloud.core.balancers.balancer_steps import (
     ChangeBalancer,
     CreateBalancer,
@@ -29,7 +30,6 @@ from services.cloud.core.balancers.balancer_steps import (
     WriteStatus,
 )
 from services.cloud.core.balancers.balancer_view import (
-    MAX_LATENESS,
     AnchorLookup,
     Listing,
     Lookup,

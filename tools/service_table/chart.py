@@ -6,13 +6,14 @@ from typing import Any, Final
 
 import yaml
 
-from libs.common.contract.controllers import NEVER_HERE, SELECTABLE
+from libs.common.contract.controllers import SELECTABLE
 from libs.common.contract.instances import CLOUD_PROVIDERS
 from libs.common.contract.services import (
     ACCOUNT_PATTERN,
     ALL_IN_ONE_PEAK_MEBIBYTES,
     CLOUD,
     LOAD_BALANCERS,
+    ROUTES,
     SERVICE_TABLE,
     PolicyRule,
     ServiceSpec,
@@ -30,6 +31,10 @@ _OWN_VALUES: Final = (
     "affinity",
     "topologySpreadConstraints",
 )
+_ACCOUNT_VALUES: Final = {
+    value: {"name": each.name, "aliases": list(each.aliases)}
+    for value, each in {"loadBalancers": LOAD_BALANCERS, "routes": ROUTES}.items()
+}
 _REPLICAS: Final[dict[str, Any]] = {"replicas": {"type": "integer", "minimum": 1}}
 
 
@@ -43,7 +48,7 @@ def render_memory_file() -> str:
 def render_permissions_file() -> str:
     """Return files/rights.yaml: for each service, a role per namespace; "" is cluster-wide.
 
-    A rule with a controller is needed only where that is selected.
+    A rule with controllers is needed only where one of them is selected.
     """
     return _render_yaml({spec.service: _build_roles(spec) for spec in SERVICE_TABLE})
 
@@ -101,7 +106,7 @@ def _build_rule(right: PolicyRule) -> dict[str, Any]:
         "verbs": list(right.verbs),
     }
     rule |= {"resourceNames": list(right.resource_names)} if right.resource_names else {}
-    return rule | ({"controller": right.controller} if right.controller else {})
+    return rule | ({"controllers": list(right.controllers)} if right.controllers else {})
 
 
 def _build_service(spec: ServiceSpec) -> dict[str, Any]:
@@ -117,10 +122,10 @@ def _build_service(spec: ServiceSpec) -> dict[str, Any]:
         "needsTalos": spec.needs_talos,
         "singleReplica": spec.single_replica,
         "talosSecret": "talosconfig" in spec.secrets,
-        "kubernetesToken": any(not rule.controller for rule in spec.policy_rules),
+        "kubernetesToken": any(not rule.controllers for rule in spec.policy_rules),
         "perAccount": spec is CLOUD,
-        "controllerOfAccounts": LOAD_BALANCERS.name if spec is CLOUD else "",
-        "aliasesOfAccounts": list(LOAD_BALANCERS.aliases) if spec is CLOUD else [],
+        # By the value of an account that switches it on.
+        "controllersOfAccounts": _ACCOUNT_VALUES if spec is CLOUD else {},
     }
 
 
@@ -136,8 +141,6 @@ def _list_controller_names() -> Iterator[str]:
     for each in sorted(SELECTABLE, key=lambda controller: controller.display_name):
         others = [name for name in (each.name, *each.aliases) if name != each.display_name]
         yield _join_names(each.display_name, others)
-    for name, alias in sorted(NEVER_HERE.items(), key=lambda names: names[1]):
-        yield _join_names(alias, [name])
 
 
 def _join_names(name: str, others: Sequence[str]) -> str:

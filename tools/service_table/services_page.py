@@ -68,7 +68,7 @@ def _describe_rules(rules: Sequence[PolicyRule]) -> Iterator[str]:
             f"`{rule.resource}`"
             + (f" {_quote(rule.resource_names)}" if rule.resource_names else "")
             + f" ({', '.join(rule.verbs)})"
-            + (f" for {rule.controller}" if rule.controller else "")
+            + (f" for {' or '.join(rule.controllers)}" if rule.controllers else "")
             for rule in rules
             if rule.namespace == namespace
         )

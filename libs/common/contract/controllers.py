@@ -1,25 +1,29 @@
 """The controllers that --controllers and --cloud-config name, as in the reference, and which are selected."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
-import msgspec
-
-from libs.common.contract.services import CSR, IPAM, LABELER, LIFECYCLE, LOAD_BALANCERS, SERVICES, Controller
+from libs.common.contract.services import (
+    ACCOUNT_CONTROLLERS,
+    CSR,
+    IPAM,
+    LABELER,
+    LIFECYCLE,
+    LOAD_BALANCERS,
+    ROUTES,
+    SERVICES,
+    Controller,
+)
 
 CLOUD_NODE: Final = LABELER.controller.name
 CSR_APPROVAL: Final = CSR.controller.name
 NODE_IPAM: Final = IPAM.controller.name
 NODE_LIFECYCLE: Final = LIFECYCLE.controller.name
 SERVICE_LB: Final = LOAD_BALANCERS.name
+NODE_ROUTE: Final = ROUTES.name
 _OF_NODES: Final = tuple(spec.controller for spec in SERVICES if spec.controller.name)
-SELECTABLE: Final = (*_OF_NODES, LOAD_BALANCERS)
-# Controllers of the reference that do nothing here, and their aliases.
-NEVER_HERE: Final[Mapping[str, str]] = {"node-route-controller": "route"}
-ALIASES: Final[Mapping[str, str]] = {
-    **{alias: each.name for each in SELECTABLE for alias in each.aliases},
-    **{alias: name for name, alias in NEVER_HERE.items()},
-}
+SELECTABLE: Final = (*_OF_NODES, *ACCOUNT_CONTROLLERS)
+ALIASES: Final[Mapping[str, str]] = {alias: each.name for each in SELECTABLE for alias in each.aliases}
 # All names of the controllers that work on Nodes.
 NODE_CONTROLLER_NAMES: Final = (
     *(each.name for each in _OF_NODES),
@@ -41,13 +45,6 @@ _ALL_DIFFERS: Final = (
 _IN_WILDCARD: Final = frozenset(each.name for each in SELECTABLE if each.in_wildcard)
 _DISPLAY_NAMES: Final = [each.display_name for each in SELECTABLE]
 CONTROLLERS: Final = tuple(sorted({*ALIASES, *ALIASES.values()}))
-
-
-class ControllerSelection(msgspec.Struct, frozen=True):
-    """The warnings and mistakes of --controllers."""
-
-    warnings: tuple[str, ...] = ()
-    mistakes: tuple[str, ...] = ()
 
 
 def is_controller_selected(items: tuple[str, ...], name: str) -> bool:
@@ -74,7 +71,7 @@ def allocates_pod_cidrs(items: tuple[str, ...], *, allocate_node_cidrs: bool) ->
     return is_service_selected(items, IPAM.controller, is_switched_on=lambda flag: allocate_node_cidrs)
 
 
-def select_controllers(items: tuple[str, ...]) -> ControllerSelection:
+def find_controller_mistakes(items: tuple[str, ...]) -> tuple[str, ...]:
     """Validate a --controllers list: `*` = all that are on by default, `name` = on, `-name` = off."""
     mistakes = [
         f"--controllers: unknown controller {bare!r}; known are {', '.join(CONTROLLERS)}"
@@ -86,7 +83,7 @@ def select_controllers(items: tuple[str, ...]) -> ControllerSelection:
             f"--controllers={','.join(items)} selects no controller: this version has "
             f"{', '.join(_DISPLAY_NAMES[:-1])} and {_DISPLAY_NAMES[-1]}"
         )
-    return ControllerSelection(tuple(_without_effect(items)), tuple(mistakes))
+    return tuple(mistakes)
 
 
 def list_wildcard_differences(items: tuple[str, ...]) -> tuple[str, ...]:
@@ -95,13 +92,6 @@ def list_wildcard_differences(items: tuple[str, ...]) -> tuple[str, ...]:
     if not wanted.get("*") or {CSR_APPROVAL, NODE_LIFECYCLE} <= wanted.keys():
         return ()
     return (_ALL_DIFFERS,)
-
-
-def _without_effect(items: tuple[str, ...]) -> Iterator[str]:
-    wanted = _wanted(items)
-    for name in dict.fromkeys(items):
-        if canonical_name(name) in NEVER_HERE and wanted[canonical_name(name)]:
-            yield f'--controllers: "{name}" has no effect: this controller has no routes or volumes'
 
 
 def _wanted(items: tuple[str, ...]) -> dict[str, bool]:

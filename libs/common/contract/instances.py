@@ -24,6 +24,7 @@ CLOUD_PROVIDERS: Final[Mapping[str, str]] = {
     "thalassa": "thalassacloud",
 }
 BALANCER_PROVIDERS: Final = ("hcloud",)  # the clouds of which an account may have load balancers
+ROUTE_PROVIDERS: Final = ("hcloud",)  # and routes
 _PROVIDER_OF: Final = {scheme: provider for provider, scheme in CLOUD_PROVIDERS.items()}
 _OPENSTACK: Final = CLOUD_PROVIDERS["openstack"]
 _SCHEMES_WITHOUT_CASE: Final = frozenset(PLATFORMS[name].scheme for name in PLATFORMS_THAT_IGNORE_CASE)

@@ -24,6 +24,8 @@ APPLY_TAINTS_ANNOTATION = "node.cloudprovider.kubernetes.io/talos-ccm-apply-tain
 _RESTRICTED_PREFIX = "node-restriction.kubernetes.io"
 # Condition of the labeler, with negative polarity: absent on Nodes that never failed.
 BLOCKED_CONDITION = "TalosInitializationBlocked"
+# Condition of the controller of routes: whether the network lacks a route to the Node's pods.
+NETWORK_UNAVAILABLE = "NetworkUnavailable"
 
 ANNOTATION_VALUE_LIMIT = 1024  # characters; other controllers store longer values, and no rule reads them
 # Lists of keys, whose length depends on the machine config or on the rules. The labeler must read them in
@@ -181,11 +183,13 @@ def parse_resource_version(resource_version: str) -> int:
     return int(resource_version) if is_number and len(resource_version) <= _MAX_VERSION_DIGITS else 0
 
 
-def trim_node(node: Node) -> Node:
+def trim_node(node: Node, *, more_conditions: frozenset[str] = frozenset()) -> Node:
     """Return the Node for publishing, without unused conditions and without unused or too long annotations.
 
     Heartbeats change nothing in the result. `is_same_object` compares two results to detect a change.
+    `more_conditions` are types that a controller needs which is off by default.
     """
+    read = _CONDITIONS_READ | more_conditions
     metadata = node.metadata
     annotations = {
         key: value
@@ -193,7 +197,7 @@ def trim_node(node: Node) -> Node:
         if (len(value) <= ANNOTATION_VALUE_LIMIT or key.startswith(_READ_AT_ANY_LENGTH))
         and key not in _IGNORED_ANNOTATIONS
     }
-    conditions = tuple(c for c in node.status.conditions if c.type in _CONDITIONS_READ)
+    conditions = tuple(c for c in node.status.conditions if c.type in read)
     return replace(
         node,
         metadata=replace(metadata, annotations=annotations),

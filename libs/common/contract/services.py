@@ -4,11 +4,13 @@
 """
 
 import re
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from libs.common.contract.instances import RECORD_ANNOTATION, RECORD_DIGEST_LABEL
 from libs.common.contract.kube_service import BALANCER_ANNOTATION, CLASS_FINALIZER, CLEANUP_FINALIZER
+from libs.common.contract.node import NETWORK_UNAVAILABLE
 from libs.common.contract.signing_request import KUBELET_SERVING
 from libs.common.contract.subjects import (
     ALL_SUBJECTS,
@@ -47,7 +49,7 @@ class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
     verbs: tuple[str, ...]
     resource_names: tuple[str, ...] = ()
     namespace: str = ""  # "" = cluster scoped
-    controller: str = ""  # only where the controller of this name is selected; "" = always
+    controllers: tuple[str, ...] = ()  # only where one of these is selected; () = always
 
 
 class Controller(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +103,7 @@ LEASE_NAMESPACE = "kube-system"
 # No other component stores ConfigMaps in this namespace. RBAC cannot restrict `create` by name, and page
 # names are not known beforehand, so ipam may write every ConfigMap of the namespace. kube-system would
 # include the configuration of CoreDNS and of this project, and the certificate authority of NATS.
-CLAIM_PAGES_NAMESPACE = "kube-node-lease"
+RECORDS_NAMESPACE = CLAIM_PAGES_NAMESPACE = "kube-node-lease"
 LIFECYCLE_LEASE_NAME = "talos-ccm-lifecycle"  # lifecycle elects its own leader, independent of the watcher
 WATCHER_LEASE = ElectionLease(name=WATCHER_LEASE_NAME, flag="leader-elect-resource-name")
 LIFECYCLE_LEASE = ElectionLease(name=LIFECYCLE_LEASE_NAME, flag="lifecycle-lease-name")
@@ -130,6 +132,9 @@ def _lease_rules(name: str) -> tuple[PolicyRule, ...]:
 LOAD_BALANCERS = Controller(
     name="service-lb-controller", aliases=("service",), display_name="service-lb-controller"
 )
+# There, too: each account has the routes of one network.
+ROUTES = Controller(name="node-route-controller", aliases=("route",), display_name="node-route-controller")
+ACCOUNT_CONTROLLERS: tuple[Controller, ...] = (LOAD_BALANCERS, ROUTES)
 
 WATCHER = ServiceSpec(
     service="watcher",
@@ -156,7 +161,9 @@ WATCHER = ServiceSpec(
             group="certificates.k8s.io", resource="certificatesigningrequests", verbs=("list", "watch")
         ),
         PolicyRule(group="networking.k8s.io", resource="servicecidrs", verbs=("list", "watch")),
-        PolicyRule(group="", resource="services", verbs=("list", "watch"), controller=LOAD_BALANCERS.name),
+        PolicyRule(
+            group="", resource="services", verbs=("list", "watch"), controllers=(LOAD_BALANCERS.name,)
+        ),
         *_lease_rules(WATCHER_LEASE_NAME),
     ),
 )
@@ -309,13 +316,25 @@ def get_cloud_lease_name(account: str) -> str:
     return f"talos-ccm-cloud-{account}"
 
 
+def get_route_record_name(account: str) -> str:
+    """Return the name of the ConfigMap with the account's routes."""
+    return f"talos-ccm-routes-{account}"
+
+
 _ANY_ACCOUNT = "<account>"
+
+
+def _only_for(controllers: Iterable[Controller], *rules: PolicyRule) -> Iterator[PolicyRule]:
+    names = tuple(each.name for each in controllers)
+    return (msgspec.structs.replace(rule, controllers=names) for rule in rules)
+
 
 # The row of every cloud account: `expand_cloud` returns the row of one, which has a process and a NATS key of
 # its own. One process of all services runs all accounts.
 CLOUD = ServiceSpec(
     service="cloud",
-    description="asks the cloud of one account about the instances of Nodes, and makes load balancers",
+    description="asks the cloud of one account about the instances of Nodes, and makes load balancers and "
+    "routes",
     input_description="observed Nodes and Services; the API of the cloud",
     port=10465,  # the keeper of NATS has 10464
     peak_mebibytes=80,  # as metadata: not measured
@@ -329,19 +348,36 @@ CLOUD = ServiceSpec(
         f"service/metadata.finalizers[{CLEANUP_FINALIZER}]",
         f"service/metadata.annotations[{BALANCER_ANNOTATION}]",
         "service/status.loadBalancer",
+        "routes that its ConfigMap records",
+        f"configmap/{RECORDS_NAMESPACE}/{get_route_record_name(_ANY_ACCOUNT)}",
+        f"node/status.conditions[{NETWORK_UNAVAILABLE}]",
         f"lease/{LEASE_NAMESPACE}/{get_cloud_lease_name(_ANY_ACCOUNT)}",
     ),
-    policy_rules=tuple(
-        msgspec.structs.replace(rule, controller=LOAD_BALANCERS.name)
-        for rule in (
+    policy_rules=(
+        *_only_for(
+            (LOAD_BALANCERS,),
             PolicyRule(group="", resource="services", verbs=("get", "patch")),
             PolicyRule(group="", resource="services/status", verbs=("patch",)),
             # Its uid is that of the cluster.
             PolicyRule(group="", resource="namespaces", verbs=("get",), resource_names=(LEASE_NAMESPACE,)),
             # An Event about a Service is in the namespace of the Service.
             PolicyRule(group="", resource="events", verbs=("create",)),
-            *_lease_rules(get_cloud_lease_name(_ANY_ACCOUNT)),
-        )
+        ),
+        *_only_for(
+            (ROUTES,),
+            PolicyRule(group="", resource="nodes/status", verbs=("patch",)),
+            PolicyRule(
+                group="",
+                resource="configmaps",
+                verbs=("get", "update"),
+                resource_names=(get_route_record_name(_ANY_ACCOUNT),),
+                namespace=RECORDS_NAMESPACE,
+            ),
+            # RBAC cannot restrict `create` by name: the authorizer does not know the name.
+            PolicyRule(group="", resource="configmaps", verbs=("create",), namespace=RECORDS_NAMESPACE),
+            _CREATE_EVENTS,
+        ),
+        *_only_for(ACCOUNT_CONTROLLERS, *_lease_rules(get_cloud_lease_name(_ANY_ACCOUNT))),
     ),
     secrets=("cloud-credential",),
 )
@@ -355,12 +391,13 @@ def is_account_name(name: str) -> bool:
     return re.fullmatch(ACCOUNT_PATTERN, name) is not None
 
 
-def expand_cloud(account: str, *, has_balancers: bool = False) -> ServiceSpec:
-    """Return the row of one account, whose process publishes only about this account.
+def expand_cloud(account: str, *controllers: Controller) -> ServiceSpec:
+    """Return the row of one account with these controllers; it publishes only about this account.
 
-    Without load balancers it has no right in Kubernetes.
+    Without a controller it has no right in Kubernetes.
     """
-    rules = CLOUD.policy_rules if has_balancers else ()
+    names = {each.name for each in controllers}
+    rules = (rule for rule in CLOUD.policy_rules if names.intersection(rule.controllers))
     return msgspec.structs.replace(
         CLOUD,
         service=f"{CLOUD.service}-{account}",

@@ -455,7 +455,22 @@ BALANCER_ORPHANS: Final = _gauge(
 BALANCER_LEADER: Final = _gauge(
     "talosccm_load_balancer_leader", "1 while this process holds the Lease of the account, else 0.", "account"
 )
+NETWORK_ROUTES: Final = _gauge(
+    "talosccm_network_routes",
+    "Routes of the account's network: present = of any owner, limit = how many it may have.",
+    "account",
+    "state",
+)
+UNROUTED_NODES: Final = _gauge(
+    "talosccm_unrouted_nodes", "Nodes of the account's cloud that lack a route to their pods.", "account"
+)
+ROUTE_WRITES: Final = _counter(
+    "talosccm_route_writes_total", "Writes of routes to the cloud, by outcome.", "account", "kind", "outcome"
+)
 # The names of k8s.io/cloud-provider, for its dashboards and alerts.
+ROUTE_SYNCS: Final = _counter(
+    "route_controller_route_sync_total", "Times that the routes of a network were compared with the Nodes."
+)
 LOAD_BALANCER_SYNCS: Final = _counter(
     "service_controller_loadbalancer_sync_total", "Times that a Service's load balancer was reconciled."
 )

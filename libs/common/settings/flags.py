@@ -39,6 +39,7 @@ LIFECYCLE: Final = "Nodes of machines that are gone"
 CLOUD: Final = "Cloud account"
 LOAD_BALANCERS: Final = "Load balancers of a cloud account"
 CONSOLE: Final = "Live console"
+ROUTES: Final = "Routes of a cloud account"
 TALOS: Final = "Talos"
 LEADER_ELECTION: Final = "Leader election"
 KUBERNETES: Final = "Kubernetes"
@@ -88,6 +89,7 @@ CONTROLLERS: Final = Flag(
     "Controllers to run, with the names of the reference controller. "
     + "; ".join(f"{spec.controller.display_name} {spec.description}" for spec in _SELECTABLE)
     + "; service-lb-controller makes the load balancers of Services, in cloud accounts"
+    + "; node-route-controller makes the routes to Nodes' pods, there, too"
     + ". `*` selects "
     + " and ".join(spec.controller.display_name for spec in _SELECTABLE if spec.controller.in_wildcard)
     + "; `-name` removes one from that: `*,-node-csr-approval`.",

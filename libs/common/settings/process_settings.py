@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from libs.common.contract.controllers import select_controllers
+from libs.common.contract.controllers import find_controller_mistakes
 from libs.common.contract.services import SERVICE_TABLE, WATCHER
 from libs.common.settings.flags import (
     BIND_ADDRESS,
@@ -160,7 +160,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def problems(self) -> tuple[str, ...]:
         """Return mistakes between fields."""
-        found = list(select_controllers(self.controllers).mistakes)
+        found = list(find_controller_mistakes(self.controllers))
         found += [
             f'--nats-url: "{url}" is not an address such as nats://host:4222 or tls://host:4222'
             for url in self.nats_url
@@ -180,7 +180,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
             "--bus=memory: NATS is not used, and settings such as --nats-url and NATS_URL have no effect"
         ]
         has_unused = self.bus == "memory" and self._configures_nats
-        return (*select_controllers(self.controllers).warnings, *(unused if has_unused else []))
+        return tuple(unused if has_unused else [])
 
     @property
     def nats_servers(self) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """The differences between Nodes, CSRs and Services; the code to list, watch and publish them is shared."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -16,7 +17,7 @@ from libs.common.contract.events import (
     ObservedNode,
 )
 from libs.common.contract.kube_service import KubeService, trim_kube_service
-from libs.common.contract.node import Node, trim_node
+from libs.common.contract.node import NETWORK_UNAVAILABLE, Node, trim_node
 from libs.common.contract.signing_request import SigningRequest, trim_signing_request
 from libs.common.contract.subjects import NAME_LIMIT, OBSERVED_CSR, OBSERVED_NODE, OBSERVED_SERVICE
 
@@ -64,6 +65,10 @@ NODE: Final[Kind[Node]] = Kind(
     max_cooldown_seconds=8.0,
     extract_object=lambda event: event.node if isinstance(event, NodeObserved) else None,
     build_observed=lambda node, **fields: NodeObserved(node=node, **fields),
+)
+# With the condition that the controller of routes writes.
+NODE_WITH_NETWORK: Final = msgspec.structs.replace(
+    NODE, transform=partial(trim_node, more_conditions=frozenset({NETWORK_UNAVAILABLE}))
 )
 
 CSR: Final[Kind[SigningRequest]] = Kind(

@@ -82,7 +82,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   "enabledControllers" "transformations" "logVerbosityLevel" "serviceAccount" "priorityClassName" "podAnnotations"
   "podLabels" "topologySpreadConstraints" "podSecurityContext" "securityContext" "service" "resources" "daemonSet" "updateStrategy" "nodeSelector"
   "tolerations" "affinity" "failoverSeconds" "config" "talos" "clouds" "services" "nats" "podDisruptionBudget"
-  "networkPolicy" "metrics" "logFormat" "otlpEndpoint" "extraEnv" "extraObjects" "global" -}}
+  "networkPolicy" "metrics" "logFormat" "otlpEndpoint" "extraEnv" "extraObjects" "global" "console" -}}
 {{- $unknown := keys .Values | sortAlpha -}}
 {{- range $known -}}{{- $unknown = without $unknown . -}}{{- end -}}
 {{- join ", " $unknown -}}

@@ -22,7 +22,9 @@
 {{- $aliases := dict -}}
 {{- range $row := $rows -}}
 {{- range .aliases -}}{{- $_ := set $aliases . $row.controller -}}{{- end -}}
-{{- range .aliasesOfAccounts -}}{{- $_ := set $aliases . $row.controllerOfAccounts -}}{{- end -}}
+{{- range $controller := .controllersOfAccounts -}}
+{{- range .aliases -}}{{- $_ := set $aliases . $controller.name -}}{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- $wanted := dict -}}
 {{- range .Values.enabledControllers -}}
@@ -43,25 +45,37 @@
 {{- end -}}
 {{- $_ := set $wanted .controller $told -}}
 {{- end -}}
-{{- if .controllerOfAccounts -}}
-{{- $_ := set $wanted .controllerOfAccounts (and (get $wanted .controllerOfAccounts) (include "talos-ccm.hasBalancers" $.Values.clouds) true) -}}
+{{- range $value, $controller := .controllersOfAccounts -}}
+{{- $has := include "talos-ccm.hasAccount" (dict "accounts" $.Values.clouds "value" $value) -}}
+{{- $_ := set $wanted .name (and (get $wanted .name) $has true) -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $wanted -}}
 {{- end }}
 
-{{/* "true" if one of these entries of `clouds` has load balancers, else "". */}}
-{{- define "talos-ccm.hasBalancers" -}}
+{{/* "true" if one of these entries of `clouds` has this value, such as loadBalancers, else "". */}}
+{{- define "talos-ccm.hasAccount" -}}
 {{- $has := false -}}
-{{- range . -}}{{- if .loadBalancers -}}{{- $has = true -}}{{- end -}}{{- end -}}
+{{- range .accounts -}}{{- if get . $.value -}}{{- $has = true -}}{{- end -}}{{- end -}}
 {{- ternary "true" "" $has -}}
+{{- end }}
+
+{{/* The controllers that the process of a service runs for its accounts, by name. JSON. */}}
+{{- define "talos-ccm.accountControllers" -}}
+{{- $row := include "talos-ccm.row" . | fromJson -}}
+{{- $wanted := include "talos-ccm.wanted" .root | fromJson -}}
+{{- $found := dict -}}
+{{- range $value, $controller := $row.controllersOfAccounts -}}
+{{- $has := include "talos-ccm.hasAccount" (dict "accounts" $row.accounts "value" $value) -}}
+{{- if and $has (get $wanted .name) -}}{{- $_ := set $found .name true -}}{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
 {{- end }}
 
 {{/* "true" if the service uses the API of Kubernetes, else "". */}}
 {{- define "talos-ccm.usesKubernetes" -}}
 {{- $row := include "talos-ccm.row" . | fromJson -}}
-{{- $balances := and (get (include "talos-ccm.wanted" .root | fromJson) ($row.controllerOfAccounts | default "none")) (include "talos-ccm.hasBalancers" $row.accounts) -}}
-{{- ternary "true" "" (or $row.kubernetesToken $balances | toString | eq "true") -}}
+{{- ternary "true" "" (or $row.kubernetesToken (gt (len (include "talos-ccm.accountControllers" . | fromJson)) 0)) -}}
 {{- end }}
 
 {{/* "true" if no machine is queried, else "". */}}
@@ -148,13 +162,18 @@
 {{- fail "clouds: two accounts have the load balancers of one class, or are the default" -}}
 {{- end -}}
 {{- end -}}
+{{- with .routes -}}
+{{- if not (get $wanted "node-route-controller") -}}
+{{- fail "clouds: routes has no effect: add node-route-controller to enabledControllers" -}}
+{{- end -}}
+{{- end -}}
 {{- $accounts = append $accounts (printf "cloud-%s" .account) -}}
 {{- $secrets = append $secrets $secret -}}
 {{- end -}}
 {{- range .Files.Get "files/services.yaml" | fromYamlArray -}}
 {{- if .perAccount -}}
 {{- else if not .controller -}}
-{{- if or (not .flag) (get $.Values .flag | default dict).enabled -}}{{- $names = append $names .name -}}{{- end -}}
+{{- if or (not .flag) (get $.Values .flag).enabled -}}{{- $names = append $names .name -}}{{- end -}}
 {{- else -}}
 {{- $choices = append $choices .displayName -}}
 {{- if not .needsTalos -}}{{- $choicesWithoutTalos = append $choicesWithoutTalos .displayName -}}{{- end -}}
@@ -208,7 +227,12 @@
 {{- define "talos-ccm.commonArgs" -}}
 - --v={{ .Values.logVerbosityLevel }}
 - --logging-format={{ .Values.logFormat }}
-{{- $controllers := ternary .Values.enabledControllers (without .Values.enabledControllers "service" "service-lb-controller") (include "talos-ccm.hasBalancers" .Values.clouds | eq "true") }}
+{{- $controllers := .Values.enabledControllers }}
+{{- range (include "talos-ccm.row" (dict "root" . "service" "cloud") | fromJson).controllersOfAccounts }}
+{{- if not (get (include "talos-ccm.wanted" $ | fromJson) .name) }}
+{{- $controllers = without $controllers .name (first .aliases) }}
+{{- end }}
+{{- end }}
 - --controllers={{ join "," $controllers }}
 - --cloud-config=/etc/talos/ccm-config.yaml
 {{- with .Values.otlpEndpoint }}
@@ -231,6 +255,9 @@
 {{- range $name, $value := .options }}
 - {{ printf "--load-balancer-option=%s/%s=%v" $account $name $value | quote }}
 {{- end }}
+{{- end }}
+{{- with .routes }}
+- --route-network={{ $account }}={{ .network }}
 {{- end }}
 {{- end }}
 {{- with . }}

@@ -6,6 +6,7 @@ from typing import Any, Final
 from libs.clouds.balancers import Balancer
 from libs.clouds.instances import CREDENTIAL_ANCHOR, NotFound, Unanswered
 from libs.common.contract.kube_service import ABANDON_ANNOTATION
+from services.cloud.core.answer import MAX_LATENESS, Answer
 from services.cloud.core.balancers.balancer_record import BalancerRecord
 from services.cloud.core.balancers.balancer_steps import (
     ListBalancers,
@@ -17,8 +18,6 @@ from services.cloud.core.balancers.balancer_steps import (
     WriteUnsettled,
 )
 from services.cloud.core.balancers.balancer_view import (
-    MAX_LATENESS,
-    Answer,
     BalancerView,
     CreateAttempt,
     Listing,

@@ -24,6 +24,7 @@ from libs.clouds.balancers import (
 from libs.clouds.instances import Anchor, Credential, NotFound, Unanswered
 from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.kube_service import KubeService
+from services.cloud.core.answer import MAX_LATENESS, Answer
 from services.cloud.core.balancers.balancer_record import BalancerAccount
 from services.cloud.core.balancers.balancer_steps import (
     ChangeBalancer,
@@ -37,19 +38,9 @@ from services.cloud.core.balancers.balancer_steps import (
 )
 from services.cloud.core.balancers.select_targets import TargetSelection
 
-# A request whose result is unknown may take effect this long after its deadline, and not later.
-MAX_LATENESS: Final = timedelta(minutes=1)
 _FIRST_PAUSE: Final = timedelta(seconds=5)  # as k8s.io/cloud-provider
 _LONGEST_PAUSE: Final = timedelta(minutes=5)
 _MAX_RETRY_AFTER_SECONDS: Final = 3600.0
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """When the cloud was asked, and with which credential: the one after the answer."""
-
-    began_at: datetime
-    ended_at: datetime
-    generation: int
 
 
 class Listing(Answer, frozen=True, kw_only=True):

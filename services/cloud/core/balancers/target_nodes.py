@@ -32,6 +32,16 @@ class TargetNodes:
         # Each step of each Service needs it, and a change of Nodes is rare: 7 ms for 1000 Nodes.
         self._select = lru_cache(maxsize=_MAX_SELECTIONS)(self._compute_selection)
 
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All Nodes, of any cloud."""
+        return tuple(self._nodes.values())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no Node is missing, if the stream is followed."""
+        return self._is_complete
+
     def upsert(self, node: Node) -> bool:
         """Store the Node's current state; return whether it may change targets."""
         before, self._nodes[node.name] = self._nodes.get(node.name), node

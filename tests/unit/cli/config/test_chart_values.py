@@ -166,7 +166,6 @@ def test_old_values_are_told_what_fails_the_install_and_what_is_otherwise():
         in result.stdout
     )
     assert f"differs: enabledControllers: {SPOT}" in result.stdout
-    assert 'enabledControllers: "route" has no effect: this controller has no routes' in result.stdout
 
 
 @pytest.mark.parametrize("name", ["values.yaml", "ci/ha-values.yaml", "ci/all-in-one-values.yaml"])

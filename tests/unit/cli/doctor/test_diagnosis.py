@@ -181,7 +181,7 @@ def test_each_service_is_asked_for_every_right_of_its_wiring(controllers: str):
             (r.group, r.resource, v)
             for r in wiring.policy_rules
             for v in r.verbs
-            if not r.controller or "service" in controllers
+            if not r.controllers or "service" in controllers
         }
         asked = {
             (q.group, q.resource, q.verb)

@@ -113,14 +113,68 @@ def test_a_setting_without_effect_is_a_warning(arguments: tuple[str, ...], warni
     assert [warning in each for each in warnings] == ([True] if warning else [])
 
 
-def test_only_an_account_with_load_balancers_has_rights_and_a_lease_of_its_own():
-    arguments = (*ACCOUNTS, ON, "--load-balancer-class=prod=c")
+_BALANCES = (ON, "--load-balancer-class=prod=c")
+_ROUTES = ("--controllers=node-route-controller", "--route-network=prod=4711")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "controllers"),
+    [
+        (_BALANCES, {"service-lb-controller"}),
+        (_ROUTES, {"node-route-controller"}),
+        (
+            (*_BALANCES, *_ROUTES, f"{ON},node-route-controller"),
+            {"service-lb-controller", "node-route-controller"},
+        ),
+    ],
+    ids=["load balancers", "routes", "both"],
+)
+def test_only_an_account_with_controllers_has_their_rights_and_a_lease_of_its_own(
+    arguments: tuple[str, ...], controllers: set[str]
+):
+    arguments = (*ACCOUNTS, *arguments)
     settings = read_settings([CloudSettings], arguments, {}).get(CloudSettings)
     rules = {run.spec.service: run.spec.policy_rules for run in expand_definition(settings)}
     assert (rules["cloud-b-2"], rules["cloud-t"]) == ((), ())
     prod = rules["cloud-prod"]
     assert {(rule.group, rule.resource, rule.verbs) for rule in prod} == {
-        (rule.group, rule.resource, rule.verbs) for rule in CLOUD.policy_rules
+        (rule.group, rule.resource, rule.verbs)
+        for rule in CLOUD.policy_rules
+        if controllers.intersection(rule.controllers)
     }
     names = {name for rule in prod if rule.resource == "leases" for name in rule.resource_names}
     assert names == {"talos-ccm-cloud-prod"}
+
+
+_ROUTED = "--controllers=cloud-node,node-route-controller"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((_ROUTED, "--route-network=other=1"), "--route-network=other=1: the form is account=network"),
+        ((_ROUTED, "--route-network=prod="), "--route-network=prod=: the form is account=network"),
+        ((_ROUTED, "--route-network=t=1"), "thalassa, the cloud of t, is not supported yet"),
+    ],
+)
+def test_an_invalid_network_of_routes_is_named(arguments: tuple[str, ...], problem: str):
+    _, mistakes = validate_settings([CloudSettings], (*ACCOUNTS, *arguments), {})
+    assert [problem in each for each in mistakes] == [True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "network"),
+    [
+        ((_ROUTED, "--route-network=prod=4711"), {}, "4711"),
+        ((_ROUTED,), {"HCLOUD_NETWORK": "4712"}, "4712"),
+        ((_ROUTED, "--route-network=prod=4711"), {"HCLOUD_NETWORK": "4712"}, "4711"),
+        (("--controllers=*", "--route-network=prod=4711"), {}, None),
+    ],
+    ids=["flag", "environment", "both", "off by default"],
+)
+def test_an_account_has_the_routes_of_one_network(
+    arguments: tuple[str, ...], environment: dict[str, str], network: str | None
+):
+    settings = read_settings([CloudSettings], (*ACCOUNTS[:1], *ACCOUNTS[-1:], *arguments), environment)
+    routes = settings.get(CloudSettings).find_routes("hcloud", "prod")
+    assert (None if routes is None else routes.network) == network

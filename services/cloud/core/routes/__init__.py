@@ -1,0 +1,1 @@
+"""Pure core of routes: what a network should have, and the next step towards it."""

@@ -1,0 +1,291 @@
+"""Plans the next step: from Nodes, the record and the network to one change."""
+
+import ipaddress
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from libs.clouds.instances import Deleted, Instance, NotFound, Unanswered
+from libs.clouds.routes import Route, RouteTable
+from libs.common.contract.node import NETWORK_UNAVAILABLE, Node, NodeCondition
+from services.cloud.core.routes.route_record import RecordedRoute, is_settled
+from services.cloud.core.routes.route_view import (
+    CreateRoute,
+    DeleteRoute,
+    ListGateways,
+    LookUpInstance,
+    ReadRoutes,
+    RouteStep,
+    RouteView,
+    SetCondition,
+    Wait,
+    WriteRecord,
+)
+
+_PATIENCE: Final = timedelta(seconds=15)  # after a request that was not answered
+# The list of instances has the gateways. A Node that joined lately may be missing in it.
+_LISTING_AGE: Final = timedelta(minutes=15)  # the process lists all instances every ten minutes anyway
+_JOINING: Final = timedelta(minutes=10)
+_PAUSE: Final = timedelta(seconds=20)  # between two such answers
+_MAX_LOOKUPS: Final = 3  # of single instances; for more, a list costs less
+# One write of the record covers the creates of this time.
+_RECORD_AHEAD: Final = timedelta(minutes=5)
+
+
+class RoutedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A Node of this account's cloud with pod CIDRs that this cloud can route."""
+
+    node: Node
+    instance_id: str
+    gateway: str | None  # None: the account does not list the instance. "": it is not in the network
+    destinations: tuple[str, ...]
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """The routes that the Node needs; none without a gateway."""
+        if not self.gateway:
+            return ()
+        return tuple(Route(each, self.gateway) for each in self.destinations)
+
+
+def plan_route_step(view: RouteView) -> RouteStep:
+    """Return the next step. After each write, the routes are read again."""
+    if not view.is_complete:
+        return Wait(until=view.now + _PATIENCE, problem="Nodes may be missing")
+    read = view.table
+    if read is None or not view.is_current(read):
+        return ReadRoutes()
+    table = read.answer
+    if not isinstance(table, RouteTable):
+        problem = f"the credential finds no network {view.network}"
+        if isinstance(table, Unanswered):
+            problem = table.reason
+        retry_at = read.ended_at + _PATIENCE
+        return ReadRoutes() if view.now >= retry_at else Wait(until=retry_at, problem=problem)
+    nodes = tuple(_list_routed_nodes(view))
+    return (
+        _plan_gateways(view, nodes)
+        or _plan_record(view, nodes, table)
+        or _plan_deletion(view, nodes, table)
+        or _plan_creation(view, nodes, table)
+        or _plan_condition(view, nodes, table)
+        or _plan_wait(view, nodes, table)
+    )
+
+
+def _list_routed_nodes(view: RouteView) -> Iterator[RoutedNode]:
+    for node in view.nodes:
+        instance_id = view.parse_provider_id(node.spec.provider_id)
+        destinations = tuple(each for each in _list_pod_cidrs(node) if view.can_route(each))
+        if instance_id is not None and destinations:
+            yield RoutedNode(
+                node=node,
+                instance_id=instance_id,
+                gateway=_find_gateway(view, instance_id),
+                destinations=destinations,
+            )
+
+
+def _list_pod_cidrs(node: Node) -> Iterator[str]:
+    """Yield the pod CIDRs in the form that clouds report; the API server validates them."""
+    for each in node.spec.pod_cidrs:
+        yield str(ipaddress.ip_network(each, strict=False))
+
+
+def _find_gateway(view: RouteView, instance_id: str) -> str | None:
+    """Return the address in the network by the newest answer; None if the account has no such instance."""
+    listing, lookup = view.gateways, view.lookups.get(instance_id)
+    is_newer = lookup is not None and (listing is None or lookup.began_at > listing.began_at)
+    if lookup is not None and is_newer and isinstance(lookup.answer, Instance):
+        return view.find_gateway(lookup.answer) if view.is_current(lookup, _LISTING_AGE) else None
+    if listing is None or isinstance(listing.answer, Unanswered):
+        return None
+    return listing.answer.get(instance_id)
+
+
+def _plan_gateways(
+    view: RouteView, nodes: tuple[RoutedNode, ...]
+) -> ListGateways | LookUpInstance | Wait | None:
+    """List all instances, or ask for single ones that joined after the list."""
+    listing = view.gateways
+    if listing is None or not view.is_current(listing, _LISTING_AGE):
+        return ListGateways()
+    if isinstance(listing.answer, Unanswered):
+        retry_at = listing.ended_at + _PATIENCE
+        return ListGateways() if view.now >= retry_at else Wait(until=retry_at, problem=listing.answer.reason)
+    joining = [each for each in nodes if not each.gateway and _is_joining(view, each.node)]
+    if len(joining) > _MAX_LOOKUPS:
+        return ListGateways() if view.now - listing.ended_at >= _PAUSE else None
+    for each in joining:
+        lookup = view.lookups.get(each.instance_id)
+        if lookup is None or not view.is_current(lookup, _PAUSE):
+            return LookUpInstance(each.instance_id)
+    return None
+
+
+def _is_joining(view: RouteView, node: Node) -> bool:
+    created = node.metadata.creation_timestamp
+    return created is not None and view.now - created <= _JOINING
+
+
+def _plan_record(view: RouteView, nodes: tuple[RoutedNode, ...], table: RouteTable) -> WriteRecord | None:
+    """Record the Nodes' routes that exist, and drop those that are gone and not needed any more."""
+    needed = {route: each for each in nodes for route in each.routes}
+    adopted = [
+        RecordedRoute(route=route, instance_id=each.instance_id)
+        for route, each in needed.items()
+        if route in table.routes and view.record.find(route) is None
+    ]
+    read_at = view.table.began_at if view.table is not None else view.led_since
+    gone = frozenset(
+        each.route
+        for each in view.record.entries
+        if each.route not in table.routes
+        and each.route not in needed
+        and is_settled(each, read_at, view.led_since)
+    )
+    return WriteRecord(view.record.update(*adopted, without=gone)) if adopted or gone else None
+
+
+def _plan_deletion(
+    view: RouteView, nodes: tuple[RoutedNode, ...], table: RouteTable
+) -> DeleteRoute | LookUpInstance | Wait | None:
+    needed = {route for each in nodes for route in each.routes}
+    for entry in view.record.entries:
+        if entry.route not in table.routes or entry.route in needed or entry.route in view.pauses:
+            continue
+        found = _judge_unneeded(view, nodes, entry)
+        if isinstance(found, LookUpInstance):
+            return found
+        if found:
+            return _wait_for_lease(view) or DeleteRoute(entry.route, found)
+    return None
+
+
+def _judge_unneeded(
+    view: RouteView, nodes: tuple[RoutedNode, ...], entry: RecordedRoute
+) -> str | LookUpInstance:
+    """Return why a recorded route that no Node needs has to go; "" if it stays.
+
+    The table of Nodes is complete, and the network was found by this credential: so "not found" of the
+    instance is by the credential of the right project.
+    """
+    destination = entry.route.destination
+    for node in view.nodes:
+        if destination in _list_pod_cidrs(node):
+            return _judge_other_owner(view, nodes, node)
+    for node in view.nodes:
+        if view.parse_provider_id(node.spec.provider_id) == entry.instance_id:
+            has_others = bool(node.spec.pod_cidrs)
+            return f"Node {node.name} has other pod CIDRs" if has_others else ""
+    lookup = view.lookups.get(entry.instance_id)
+    longest = _LISTING_AGE if lookup is not None and isinstance(lookup.answer, Instance) else None
+    is_current = lookup is not None and (
+        view.is_current(lookup, longest) if longest else view.is_current(lookup)
+    )
+    if lookup is None or not is_current:
+        return LookUpInstance(entry.instance_id)
+    is_gone = isinstance(lookup.answer, NotFound | Deleted)
+    return f"neither a Node nor instance {entry.instance_id} exists" if is_gone else ""
+
+
+def _judge_other_owner(view: RouteView, nodes: tuple[RoutedNode, ...], owner: Node) -> str:
+    """Return why a route may not lead elsewhere than to the Node that has its destination."""
+    routed = next((each for each in nodes if each.node.uid == owner.uid), None)
+    is_elsewhere = bool(owner.spec.provider_id) and view.parse_provider_id(owner.spec.provider_id) is None
+    is_reached = routed is not None and bool(routed.gateway)
+    return f"Node {owner.name} has this pod CIDR" if is_elsewhere or is_reached else ""
+
+
+def _plan_creation(
+    view: RouteView, nodes: tuple[RoutedNode, ...], table: RouteTable
+) -> WriteRecord | CreateRoute | Wait | None:
+    missing = {
+        route: each
+        for each in nodes
+        for route in each.routes
+        if route not in table.routes and not _explain_missing(view, table, route)
+    }
+    room = max(0, table.limit - len(table.routes))
+    batch = dict(list(missing.items())[:room])
+    if not batch:
+        return None
+    ends_at = view.now + timedelta(seconds=view.write_seconds)
+    first, node = next(iter(batch.items()))
+    entry = view.record.find(first)
+    if entry is None or entry.create_deadline is None or entry.create_deadline < ends_at:
+        deadline = view.now + _RECORD_AHEAD
+        entries = (
+            RecordedRoute(route=route, instance_id=each.instance_id, create_deadline=deadline)
+            for route, each in batch.items()
+        )
+        return WriteRecord(view.record.update(*entries))
+    return _wait_for_lease(view) or CreateRoute(first, node.node.name)
+
+
+def _wait_for_lease(view: RouteView) -> Wait | None:
+    """A write must end while this process leads: the next leader may begin right after."""
+    if view.lease_seconds > view.write_seconds:
+        return None
+    return Wait(until=view.now + timedelta(seconds=1), problem="the Lease ends before a write would")
+
+
+def _explain_missing(view: RouteView, table: RouteTable, route: Route) -> str:
+    """Return why a missing route cannot be created now."""
+    if route in view.pauses:
+        return view.pauses[route].reason
+    other = next((each for each in table.routes if each.destination == route.destination), None)
+    if other is None:
+        return ""
+    whose = "an earlier route" if view.record.find(other) else "a route of another owner"
+    return f"{whose} exists: {other}"
+
+
+def _plan_condition(view: RouteView, nodes: tuple[RoutedNode, ...], table: RouteTable) -> SetCondition | None:
+    for each in nodes:
+        problem = explain_unroutable(view, each, table)
+        if each.gateway is None:
+            continue  # it may be an instance of another account
+        wanted = NodeCondition(
+            type=NETWORK_UNAVAILABLE,
+            status="True" if problem else "False",
+            reason="NoRouteCreated" if problem else "RouteCreated",
+            message=problem or f"Network {view.network} routes {', '.join(each.destinations)} to this Node",
+        )
+        versions = (each.node, view.written_nodes.get(each.node.uid, each.node))
+        newest = max(versions, key=lambda node: node.resource_version_number)
+        found = newest.find_condition(NETWORK_UNAVAILABLE)
+        is_same = found is not None and _list_fields(found) == _list_fields(wanted)
+        if not is_same:
+            return SetCondition(each.node, wanted)
+    return None
+
+
+def _list_fields(condition: NodeCondition) -> tuple[str, str, str]:
+    return condition.status, condition.reason, condition.message
+
+
+def explain_unroutable(view: RouteView, node: RoutedNode, table: RouteTable) -> str:
+    """Return why the network does not route all pod CIDRs of the Node; "" if it does."""
+    if node.gateway is None:
+        return f"The account does not list instance {node.instance_id}"
+    if not node.gateway:
+        return f"Instance {node.instance_id} is not attached to network {view.network}"
+    for route in node.routes:
+        if route in table.routes:
+            continue
+        reason = _explain_missing(view, table, route)
+        if not reason and len(table.routes) >= table.limit:
+            reason = f"the network has {len(table.routes)} of at most {table.limit} routes"
+        return f"No route for {route.destination}: {reason or 'it is created soon'}"
+    return ""
+
+
+def _plan_wait(view: RouteView, nodes: tuple[RoutedNode, ...], table: RouteTable) -> Wait:
+    read = view.table
+    until = (read.began_at if read is not None else view.now) + timedelta(minutes=1)
+    pauses = [each.until for each in view.pauses.values()]
+    blocked = sum(bool(explain_unroutable(view, each, table)) for each in nodes)
+    return Wait(until=min([until, *pauses]), blocked=blocked)

@@ -1,0 +1,64 @@
+"""The record of routes in a ConfigMap: clouds do not label routes, so nothing else shows which are ours."""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from libs.clouds.routes import Route
+from libs.common.contract.timestamp import Timestamp
+from libs.common.json_errors import JSON_ERRORS
+from services.cloud.core.answer import MAX_LATENESS
+
+_MAX_LENGTH: Final = 512 * 1024  # characters; an entry has about 150
+
+
+class RecordedRoute(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, order=True):
+    """A route that is ours, or may become ours until `create_deadline`."""
+
+    route: Route
+    instance_id: str
+    create_deadline: Timestamp | None = None  # end of the request that may create it; None: it was seen
+
+
+class RouteRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """All recorded routes of one network."""
+
+    entries: tuple[RecordedRoute, ...] = ()
+
+    def find(self, route: Route) -> RecordedRoute | None:
+        """Return the entry of exactly this route."""
+        return next((each for each in self.entries if each.route == route), None)
+
+    def update(self, *entries: RecordedRoute, without: frozenset[Route] = frozenset()) -> "RouteRecord":
+        """Return the record with these entries, and without those of some routes."""
+        by_route = {each.route: each for each in (*self.entries, *entries)}
+        kept = (each for route, each in by_route.items() if route not in without)
+        return RouteRecord(entries=tuple(sorted(kept, key=lambda each: each.route)))
+
+
+def encode_route_record(record: RouteRecord) -> str:
+    """Return the text of the network's key in the ConfigMap."""
+    return msgspec.json.encode(record.entries).decode()
+
+
+def read_route_record(text: str) -> RouteRecord | None:
+    """Return the record; empty for "". None if the text is unreadable: nothing may replace it then."""
+    if not text:
+        return RouteRecord()
+    if len(text) > _MAX_LENGTH:
+        return None
+    try:
+        return RouteRecord(entries=msgspec.json.decode(text, type=tuple[RecordedRoute, ...]))
+    except JSON_ERRORS:
+        return None
+
+
+def is_settled(entry: RecordedRoute, seen_missing_at: datetime, led_since: datetime) -> bool:
+    """Whether no create can still make this route, which an answer that began at that time did not contain.
+
+    The deadline is by the clock of the process that recorded it, so 60 s of this leadership must have passed.
+    """
+    if entry.create_deadline is None:
+        return True
+    return seen_missing_at > max(entry.create_deadline, led_since) + MAX_LATENESS

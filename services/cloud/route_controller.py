@@ -1,0 +1,352 @@
+"""The routes of one account's network: one step after the other, while this process leads."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+from libs.clouds.balancers import UnknownOutcome, WriteRejection, WriteResult, WriteSuccess
+from libs.clouds.instances import Instance, Instances, NotFound, Unanswered
+from libs.clouds.routes import Route, Routes, RouteTable
+from libs.common.bus.delivery import PermanentError, TemporaryError, backoff_seconds
+from libs.common.contract.node import Node, NodeCondition, ObjectMeta
+from libs.common.contract.node_patch import build_status_patch
+from libs.common.contract.services import RECORDS_NAMESPACE, get_route_record_name
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import Conflict
+from libs.common.kube.errors import NotFound as NotInKubernetes
+from libs.common.kube.event_recorder import EventRecorder
+from libs.common.kube.events import node_reference
+from libs.common.kube.objects import ConfigMap
+from libs.common.observability import metrics
+from libs.common.service.leader_elector import LeaderElector
+from libs.common.service.service import Dependencies
+from services.cloud.balancer_reader import VOID_GENERATION, TermClock
+from services.cloud.core.balancers.target_nodes import TargetNodes
+from services.cloud.core.judge_round import Query
+from services.cloud.core.routes.plan_routes import plan_route_step
+from services.cloud.core.routes.route_record import RouteRecord, encode_route_record, read_route_record
+from services.cloud.core.routes.route_view import (
+    CreateRoute,
+    DeleteRoute,
+    GatewayListing,
+    InstanceLookup,
+    ListGateways,
+    LookUpInstance,
+    ReadRoutes,
+    RoutePause,
+    RouteStep,
+    RouteView,
+    SetCondition,
+    TableAnswer,
+    Wait,
+    WriteRecord,
+)
+
+log = logging.getLogger(__name__)
+
+_SETTLE_SECONDS: Final = 0.2  # after a change of Nodes: those that join together share a plan
+# As k8s.io/cloud-provider.
+_FIRST_PAUSE_SECONDS: Final = 5.0
+_LONGEST_PAUSE_SECONDS: Final = 300.0
+_COMPONENT: Final = "route_controller"  # as in k8s.io/cloud-provider
+_NEARLY_FULL: Final = 0.8  # of a network's limit
+
+AnswerT = TypeVar("AnswerT")
+
+
+@dataclass(eq=False, kw_only=True)
+class RouteController:
+    """Reads, plans one step, makes it, and reads again. A network accepts one change at a time."""
+
+    account: str
+    kube: KubeApi
+    cloud: Instances
+    routes: Routes
+    nodes: TargetNodes
+    is_followed: Callable[[], bool]
+    leading_until: Callable[[], float]  # monotonic
+    event_recorder: EventRecorder
+    monotonic: Callable[[], float]
+    jitter: Callable[[], float]
+    now: TermClock
+    is_dry_run: bool
+
+    def __post_init__(self) -> None:
+        self._changed = asyncio.Event()
+        self._problem = ""
+        self._begin_term()
+
+    def _begin_term(self) -> None:
+        """Forget everything: another process may have written meanwhile."""
+        self.now.restart()
+        self._led_since = self.now()
+        self._config_map: ConfigMap | None = None
+        self._record: RouteRecord | None = None  # None: not read
+        self._table: TableAnswer | None = None
+        self._gateways: GatewayListing | None = None
+        self._lookups: dict[str, InstanceLookup] = {}
+        self._pauses: dict[Route, RoutePause] = {}
+        self._failures: dict[Route, int] = {}
+        self._written_nodes: dict[str, Node] = {}  # by uid, as they were written
+        self._is_nearly_full = False
+
+    def on_nodes_changed(self) -> None:
+        """Plan again soon."""
+        self._changed.set()
+
+    def on_listed(self, instances: Iterable[Instance], query: Query) -> None:
+        """Take the addresses from a list that was needed for other reasons."""
+        now = self.now()
+        self._gateways = GatewayListing(
+            answer=self._find_gateways(instances),
+            began_at=now - (query.answered_at - query.asked_at),
+            ended_at=now,
+            generation=query.credential.generation,
+        )
+
+    def problems(self) -> tuple[str, ...]:
+        """Return why routes may be missing, in words for /readyz."""
+        return (f"routes: {self._problem}",) if self._problem else ()
+
+    async def run(self) -> None:
+        """Record Events until cancelled."""
+        try:
+            await self.event_recorder.run()
+        finally:
+            await self.event_recorder.flush()
+
+    async def lead(self) -> None:
+        """Make steps until the leadership ends."""
+        self._begin_term()
+        failures = 0
+        while True:
+            try:
+                await self._make_steps()
+                failures = 0
+            except (TemporaryError, PermanentError) as error:
+                failures += 1
+                self._record = None  # another hand may have changed it
+                self._problem = str(error)
+                log.warning("routes not updated, will retry", extra=self._fields() | {"error": str(error)})
+                await asyncio.sleep(backoff_seconds(failures, self.jitter(), first=_FIRST_PAUSE_SECONDS))
+
+    async def _make_steps(self) -> None:
+        """Make steps until there is nothing to do, and wait for the next change. Raises KubeError."""
+        metrics.ROUTE_SYNCS.inc()
+        self._changed.clear()
+        while True:
+            if self._record is None:
+                self._record = await self._read_record()
+            step = plan_route_step(self._build_view(self._record))
+            if isinstance(step, Wait):
+                self._report(step)
+                await self._wait(step)
+                return
+            if self.is_dry_run and not isinstance(step, ReadRoutes | ListGateways | LookUpInstance):
+                log.info("dry run: step not made", extra=self._fields() | _describe(step))
+                await self._wait(Wait(until=self.now() + timedelta(minutes=1)))
+                return
+            await self._make(step)
+
+    async def _wait(self, wait: Wait) -> None:
+        seconds = max(0.0, (wait.until - self.now()).total_seconds())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+                await asyncio.sleep(_SETTLE_SECONDS)
+
+    def _build_view(self, record: RouteRecord) -> RouteView:
+        now, uids = self.now(), {each.uid for each in self.nodes.nodes}
+        self._written_nodes = {uid: each for uid, each in self._written_nodes.items() if uid in uids}
+        self._pauses = {route: each for route, each in self._pauses.items() if each.until > now}
+        return RouteView(
+            now=now,
+            led_since=self._led_since,
+            lease_seconds=min(self.leading_until() - self.monotonic(), 3600.0),
+            write_seconds=self.routes.write_deadline_seconds,
+            generation=self.routes.credential.generation,
+            network=self.routes.network,
+            nodes=self.nodes.nodes,
+            is_complete=self.nodes.is_complete and self.is_followed(),
+            parse_provider_id=self.cloud.parse_provider_id,
+            can_route=self.routes.can_route,
+            find_gateway=self.routes.find_gateway,
+            record=record,
+            table=self._table,
+            gateways=self._gateways,
+            lookups=self._lookups,
+            pauses=self._pauses,
+            written_nodes=self._written_nodes,
+        )
+
+    # ---- steps
+
+    async def _make(self, step: RouteStep) -> None:
+        match step:
+            case ReadRoutes():
+                answer, times = await self._ask(self.routes.read_routes())
+                self._table = TableAnswer(answer=answer, **times)
+            case ListGateways():
+                listed, times = await self._ask(self.cloud.list_instances())
+                gateways = listed if isinstance(listed, Unanswered) else self._find_gateways(listed)
+                self._gateways = GatewayListing(answer=gateways, **times)
+            case LookUpInstance(instance_id=instance_id):
+                found, times = await self._ask(self.cloud.get_instance(instance_id))
+                self._lookups[instance_id] = InstanceLookup(answer=found, **times)
+            case WriteRecord(record=record):
+                await self._write_record(record)
+            case CreateRoute(route=route, node=node):
+                result = await self.routes.create_route(route)
+                self._finish_write("create", route, result)
+                self._report_failure(node, route, result)
+            case DeleteRoute(route=route):
+                log.info("delete a route", extra=self._fields() | _describe(step))
+                self._finish_write("delete", route, await self.routes.delete_route(route))
+            case SetCondition(node=node, condition=condition):
+                await self._set_condition(node, condition)
+
+    def _find_gateways(self, instances: Iterable[Instance]) -> Mapping[str, str]:
+        return {each.id: self.routes.find_gateway(each) for each in instances}
+
+    async def _ask(self, request: Awaitable[AnswerT]) -> tuple[AnswerT, dict[str, Any]]:
+        before, began_at = self.routes.credential.generation, self.now()
+        answer = await request
+        after = self.routes.credential.generation
+        # The first reading of the credential is part of the first request.
+        generation = after if before in (0, after) else VOID_GENERATION
+        return answer, {"began_at": began_at, "ended_at": self.now(), "generation": generation}
+
+    async def _read_record(self) -> RouteRecord:
+        name = get_route_record_name(self.account)
+        try:
+            self._config_map = await self.kube.get_config_map(RECORDS_NAMESPACE, name)
+        except NotInKubernetes:
+            self._config_map = ConfigMap(metadata=ObjectMeta(name=name))
+        record = read_route_record(self._config_map.data.get(self.routes.network, ""))
+        if record is None:
+            raise PermanentError(
+                f"ConfigMap {RECORDS_NAMESPACE}/{name} is unreadable: correct it. If it is deleted, "
+                "routes of Nodes that are gone stay in the network"
+            )
+        return record
+
+    async def _write_record(self, record: RouteRecord) -> None:
+        before = self._config_map or ConfigMap(metadata=ObjectMeta(name=get_route_record_name(self.account)))
+        data = {**before.data, self.routes.network: encode_route_record(record)}
+        changed = ConfigMap(metadata=before.metadata, data=data)
+        write = self.kube.update_config_map if before.metadata.uid else self.kube.create_config_map
+        try:
+            self._config_map = await write(RECORDS_NAMESPACE, changed)
+        except Conflict as error:
+            raise TemporaryError("another client has changed the record of routes") from error
+        self._record = record
+
+    def _finish_write(self, kind: str, route: Route, result: WriteResult | NotFound) -> None:
+        self._table = None
+        outcome, reason, retry_seconds = _read_result(result)
+        metrics.ROUTE_WRITES.labels(self.account, kind, outcome).inc()
+        is_success = outcome in ("success", "not_found")
+        log.log(
+            logging.INFO if is_success else logging.WARNING,
+            "route written",
+            extra=self._fields() | {"kind": kind, "route": str(route), "outcome": outcome, "reason": reason},
+        )
+        if is_success:
+            self._failures.pop(route, None)
+            return
+        failures = self._failures[route] = self._failures.get(route, 0) + 1
+        seconds = backoff_seconds(
+            failures, self.jitter(), first=_FIRST_PAUSE_SECONDS, cap=_LONGEST_PAUSE_SECONDS
+        )
+        until = self.now() + timedelta(seconds=max(seconds, retry_seconds))
+        self._pauses[route] = RoutePause(until=until, reason=reason)
+
+    async def _set_condition(self, node: Node, condition: NodeCondition) -> None:
+        patch = build_status_patch(node, set_condition=condition, now=self.now())
+        self._written_nodes[node.uid] = await self.kube.patch_node_status(node.name, patch)
+
+    # ---- what operators see
+
+    def _report_failure(self, node_name: str, route: Route, result: WriteResult) -> None:
+        node = next((each for each in self.nodes.nodes if each.name == node_name), None)
+        if node is not None and isinstance(result, WriteRejection):
+            text = f"Could not create route {route}: {result.reason}"
+            self.event_recorder.record_once(node_reference(node.name, node.uid), "FailedToCreateRoute", text)
+
+    def _report(self, wait: Wait) -> None:
+        self._problem = wait.problem
+        metrics.UNROUTED_NODES.labels(self.account).set(wait.blocked)
+        table = self._table.answer if self._table is not None else None
+        if not isinstance(table, RouteTable):
+            return
+        count = len(table.routes)
+        metrics.NETWORK_ROUTES.labels(self.account, "present").set(count)
+        metrics.NETWORK_ROUTES.labels(self.account, "limit").set(table.limit)
+        is_nearly_full = count >= table.limit * _NEARLY_FULL
+        if is_nearly_full and not self._is_nearly_full:
+            log.warning("network nearly full", extra=self._fields() | {"routes": count, "limit": table.limit})
+        self._is_nearly_full = is_nearly_full
+
+    def _fields(self) -> dict[str, object]:
+        return {"account": self.account, "network": self.routes.network}
+
+
+def build_route_controller(
+    dependencies: Dependencies,
+    account: str,
+    *,
+    elector: LeaderElector,
+    clients: tuple[Instances, Routes],
+    nodes: TargetNodes,
+    is_followed: Callable[[], bool],
+    is_dry_run: bool,
+) -> RouteController:
+    """Return the controller of one account."""
+    kube = dependencies.require_kube()
+    return RouteController(
+        account=account,
+        kube=kube,
+        cloud=clients[0],
+        routes=clients[1],
+        nodes=nodes,
+        is_followed=is_followed,
+        leading_until=lambda: elector.lock.leading_until,
+        event_recorder=EventRecorder(
+            kube, component=_COMPONENT, now=dependencies.now, observe_only=is_dry_run
+        ),
+        monotonic=dependencies.monotonic,
+        jitter=dependencies.random.random,
+        now=TermClock(dependencies.now, dependencies.monotonic),
+        is_dry_run=is_dry_run,
+    )
+
+
+def _read_result(result: WriteResult | NotFound) -> tuple[str, str, float]:
+    """Return the outcome for the metric, the reason, and the seconds that the cloud asks to wait."""
+    match result:
+        case WriteSuccess():
+            return "success", "", 0.0
+        case NotFound():
+            return "not_found", "", 0.0
+        case WriteRejection(kind=kind, reason=reason, retry_after_seconds=seconds):
+            return kind, f"the cloud rejects it: {reason}", seconds or 0.0
+        case UnknownOutcome(reason=reason):
+            return "unknown", f"its result is unknown: {reason}", 0.0
+
+
+def _describe(step: RouteStep) -> dict[str, object]:
+    described: dict[str, object] = {"step": type(step).__name__}
+    match step:
+        case CreateRoute(route=route, node=node):
+            described |= {"route": str(route), "node": node}
+        case DeleteRoute(route=route, reason=reason):
+            described |= {"route": str(route), "reason": reason}
+        case SetCondition(node=node, condition=condition):
+            described |= {"node": node.name, "condition": condition.reason}
+        case WriteRecord(record=record):
+            described |= {"entries": len(record.entries)}
+    return described

@@ -1,0 +1,75 @@
+"""Settings of routes: the network of each account."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+import msgspec
+
+from libs.common.contract.controllers import NODE_ROUTE, is_controller_selected
+from libs.common.contract.instances import ROUTE_PROVIDERS
+from libs.common.settings import flags
+from services.cloud.balancer_settings import BalancerSettings
+
+
+class AccountRoutes(msgspec.Struct, frozen=True, kw_only=True):
+    """The network whose routes an account has."""
+
+    network: str
+    is_dry_run: bool = False
+
+
+class RouteSettings(BalancerSettings, frozen=True, kw_only=True):
+    """The flags of routes, of all accounts, beside those of load balancers."""
+
+    route_networks: Annotated[
+        tuple[str, ...],
+        flags.Flag(
+            "route-network",
+            "Accounts with routes to the pods of Nodes, each as account=network, such as prod=4711. "
+            "The network, by its id, gets the routes. It needs node-route-controller in --controllers, and a "
+            f"credential that may write. Providers: {', '.join(ROUTE_PROVIDERS)}. At hcloud, the default "
+            "is HCLOUD_NETWORK.",
+            flags.ROUTES,
+        ),
+    ] = ()
+    route_dry_run: Annotated[
+        bool,
+        flags.Flag(
+            "route-dry-run",
+            "Only log what would change; write neither to the cloud nor to Nodes.",
+            flags.ROUTES,
+        ),
+    ] = False
+
+    def find_routes(self, provider: str, account: str) -> AccountRoutes | None:
+        """Return the network of the account; None if it has no routes."""
+        if not is_controller_selected(self.controllers, NODE_ROUTE):
+            return None
+        default = self.hcloud_network if provider == "hcloud" else ""
+        network = self._networks.get(account, default)
+        is_dry_run = self.route_dry_run or self.observe_only
+        return AccountRoutes(network=network, is_dry_run=is_dry_run) if network else None
+
+    def find_route_problems(self, providers: Mapping[str, str]) -> Iterator[str]:
+        """Yield the invalid settings; `providers` has that of each account."""
+        for text in self.route_networks:
+            account, _, network = text.partition("=")
+            if account not in providers or not network:
+                form = "account=network, with an account of --cloud-account"
+                yield f"--route-network={text}: the form is {form}"
+            elif providers[account] not in ROUTE_PROVIDERS:
+                provider = providers[account]
+                yield f"--route-network={text}: {provider}, the cloud of {account}, is not supported yet"
+
+    def find_route_warnings(self) -> Iterator[str]:
+        """Yield settings without effect."""
+        is_on = is_controller_selected(self.controllers, NODE_ROUTE)
+        if is_on and not self.route_networks and not self.hcloud_network:
+            yield "--controllers: node-route-controller has no effect without --route-network"
+        if self.route_networks and not is_on:
+            yield "--route-network has no effect: --controllers lacks node-route-controller"
+
+    @property
+    def _networks(self) -> Mapping[str, str]:
+        parts = (text.partition("=") for text in self.route_networks)
+        return {account: network for account, _, network in parts}
