@@ -16,6 +16,7 @@ from tests.bus_actors import wait_until
 
 ApiServer = SimApiServer | ControlPlane
 MEMORY: dict[str, Any] = {"nats_url": "", "all_in_one": True, "bus": "memory"}
+FORMS: dict[str, dict[str, Any]] = {"all-in-one-memory": MEMORY, "separate-processes": {}}
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,8 @@ from tests.integration.csr_cluster import (
     until_said,
 )
 
+Form = dict[str, Any]
+ALONE = "--controllers=node-csr-approval"  # what writes-1 writes of itself would not stay otherwise
 BOUNDS = ("--csr-min-expiration=1h", "--csr-max-expiration=720h")  # as POLICY has them
 # none may have to answer for more than its budget
 TWINS = tuple(TwinNode(number) for number in range(20, 44))
@@ -40,12 +43,13 @@ FINAL = {"approve": "Approved", "deny": "Denied"}
 class Filed:
     """The created requests and their outcomes."""
 
-    def __init__(self, kubelets: KubeletFleet, services: ServiceProcesses, bus: Bus) -> None:
-        """`bus` has the decisions of csr."""
+    def __init__(self, kubelets: KubeletFleet, services: ServiceProcesses, bus: Bus | None) -> None:
+        """`bus` has the decisions of csr; None if only csr can read them."""
         self.kubelets = kubelets
         self.requests: dict[str, CsrCase] = {}  # by the name of the request
         self.services = services
         self._bus = bus
+        self._csr = "csr" if "csr" in services.children else "all-in-one"
 
     async def one_after_the_other(self, cases: list[CsrCase]) -> None:
         """Requests of one node, one after the other: none is superseded before its decision."""
@@ -60,12 +64,14 @@ class Filed:
                 await self._waits(name, case)
 
     async def _waits(self, name: str, case: CsrCase) -> None:
-        await until_said(self.services, "csr", name, case.reason)
-        message = await self._bus.get_last(f"{DECIDED}.csr.csr.{name}")
-        assert message is not None, case.name
-        assert isinstance(message.event, Decided)
-        assert message.event.outcome == "waiting", case.name
-        assert case.reason in message.event.reason, case.name
+        await until_said(self.services, self._csr, name, case.reason)
+        message = await self._bus.get_last(f"{DECIDED}.csr.csr.{name}") if self._bus else None
+        if message is not None:
+            assert isinstance(message.event, Decided)
+            assert message.event.outcome == "waiting", case.name
+            assert case.reason in message.event.reason, case.name
+        else:
+            assert self._bus is None, case.name
 
     async def nodes_are_told(self) -> bool:
         """Each Node whose kubelet was denied something has an Event that says so."""
@@ -115,12 +121,19 @@ def approvals(control_plane: ControlPlane, since: int) -> tuple[int, set[tuple[s
 
 
 @pytest.fixture
-async def filed(start_services: StartServices, connect_bus: ConnectBus, kubelets: KubeletFleet) -> Filed:
+async def filed(
+    start_services: StartServices, connect_bus: ConnectBus, kubelets: KubeletFleet, form: Form
+) -> Filed:
     """Nothing yet; our processes are ready."""
-    services = await start_services(own_flags={"csr": BOUNDS})
-    return Filed(kubelets, services, await connect_bus("labeler"))
+    services = await start_services(**form)
+    return Filed(kubelets, services, None if "bus" in form else await connect_bus("labeler"))
 
 
+@pytest.mark.parametrize(
+    "form",
+    [{"all_in_one": True, "bus": "memory", "flags": (ALONE, *BOUNDS)}, {"own_flags": {"csr": BOUNDS}}],
+    ids=["all-in-one-memory", "separate-processes"],
+)
 async def test_of_all_requests_only_the_good_ones_are_signed_and_each_costs_one_request(
     filed: Filed, control_plane: ControlPlane, kubelets: KubeletFleet, machines: MachineFleet
 ):
