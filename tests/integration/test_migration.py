@@ -117,7 +117,7 @@ async def looks_at_the_lease(control_plane: ControlPlane) -> None:
         asked = {r: n for r, n in control_plane.audit_counts(since).items() if r.user.startswith(ALL_IN_ONE)}
         return sum(n for r, n in asked.items() if (r.verb, r.resource) == ("get", "leases")) >= LOOKS
 
-    await wait_until(looked, "ours looks at the Lease of another")
+    await wait_until(looked, "ours looks at the Lease of another", 90)
 
 
 async def is_initialised(kubelets: KubeletFleet, name: str) -> bool:

@@ -146,9 +146,20 @@ def lines_of(services: ServiceProcesses, name: str) -> list[dict[str, Any]]:
 
 
 def is_exported(collector: OtlpCollector, csr: str) -> bool:
-    of_node = names(journey(collector, "watch event", k8s_node_name=FIRST))
-    of_csr = names(journey(collector, "watch event", k8s_csr_name=csr))
-    return of_node.count("patch nodes") >= 2 and "patch certificatesigningrequests/approval" in of_csr
+    """Whether both journeys are there with their ends: a parent ends, and is exported, after its children."""
+    of_node = journey(collector, "watch event", k8s_node_name=FIRST)
+    of_csr = journey(collector, "watch event", k8s_csr_name=csr)
+    is_whole = all(
+        {span.parent_span_id for span in spans} <= {b"", *(span.span_id for span in spans)}
+        for spans in (of_node, of_csr)
+    )
+    has_ended = list_processing(collector, of_node) == {"labeler", "ipam"}
+    return is_whole and has_ended and "patch certificatesigningrequests/approval" in names(of_csr)
+
+
+def list_processing(collector: OtlpCollector, spans: Iterable[ExportedSpan]) -> set[str]:
+    """The services that processed a message of these spans."""
+    return {collector.service_of[span.span_id] for span in spans if span.name.startswith("process")}
 
 
 def names(spans: Iterable[ExportedSpan]) -> list[str]:
@@ -174,13 +185,12 @@ def test_a_node_s_journey_is_one_trace_over_each_hop_to_the_removed_taint(told: 
     (initialized,) = (s for s in spans if get_attributes(s).get("talosccm.outcome") == "initialized")
     patches = [s for s in spans if s.name == "patch nodes" and s.parent_span_id == initialized.span_id]
     assert path_to(patches[-1], spans) == [*hops, "patch nodes"]
-    (look,) = (span for span in spans if span.name == "look at machine")
+    look = next(span for span in spans if span.name == "look at machine")
     assert path_to(look, spans) == [*hops[:2], "look at machine"]
     by = {span.name: told.collector.service_of[span.span_id] for span in spans}
     assert [by[name] for name in hops[:3]] == ["watcher", "watcher", "metadata"]
     assert told.collector.service_of[initialized.span_id] == "labeler"
-    processed_by = {told.collector.service_of[s.span_id] for s in spans if s.name.startswith("process")}
-    assert processed_by == {"labeler", "ipam"}
+    assert list_processing(told.collector, spans) == {"labeler", "ipam"}
 
 
 def test_a_request_s_journey_is_one_trace_to_the_approval(told: TelemetryRun):
