@@ -1,8 +1,7 @@
 """The page of the console in a real Chromium, with thousands of Nodes: what it shows, and how it behaves."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -39,18 +38,13 @@ READ_TABLE = """(async () => {
     if (top > body.scrollHeight) return [...seen];
   }
 })()"""
-LONGEST_FRAME = """(async () => {
+# The number of rows in the page, after the table was scrolled to a share of its height.
+COUNT_ROWS = """(async () => {
   const body = document.querySelector(".table-body");
-  let last = 0, longest = 0;
-  for (let frame = 0; frame < 90; frame++) {
-    const now = await new Promise((done) => requestAnimationFrame(done));
-    if (frame > 2) longest = Math.max(longest, now - last);
-    last = now;
-    body.scrollTop += 700;
-  }
-  return longest;
+  body.scrollTop = %s * body.scrollHeight;
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  return document.querySelectorAll(".row").length;
 })()"""
-FIRST_ROW = """document.querySelector('.row') ? performance.now() : 0"""
 
 
 class Opened(NamedTuple):
@@ -104,14 +98,6 @@ async def page(opened: Opened) -> AsyncIterator[Page]:
     async with opened.browser.open_page() as page:
         yield page
         assert page.errors == []
-
-
-async def try_thrice(measure: Callable[[], Awaitable[float]], limit: float) -> None:
-    """One of three measurements must keep the limit: other processes of this machine may disturb one."""
-    measured: list[float] = []
-    while len(measured) < 3 and (not measured or measured[-1] > limit):
-        measured.append(await measure())
-    assert min(measured) <= limit, measured
 
 
 async def test_the_table_shows_every_node_and_stuck_ones_first(opened: Opened, page: Page):
@@ -220,33 +206,12 @@ async def test_no_row_moves_under_the_pointer_and_pause_keeps_the_table(opened: 
     assert await page.evaluate("document.querySelector('.row a.name').textContent") == "stuck-later"
 
 
-async def test_with_5000_nodes_the_page_is_quick(opened: Opened, page: Page):
-    async def measure_paint() -> float:
-        await opened.open(page, "history")
-        await opened.open(page, "nodes")
-        await page.call("Page.reload")
-        await page.wait_for(FIRST_ROW)
-        paint: float = await page.evaluate(
-            "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 9999"
-        )
-        return paint
-
-    async def measure_change() -> float:
-        number = int(time.time() * 1000) % 100_000
-        begun = time.monotonic()
-        await opened.fleet.block(9200, f"stuck-{number}", "403", age=2)
-        await page.wait_for(f"document.querySelector('.row a.name').textContent === 'stuck-{number}'")
-        took = time.monotonic() - begun
-        await opened.fleet.publish_node_gone(opened.fleet.make(9200, f"stuck-{number}", 600, ready=False))
-        return took
-
-    async def measure_scrolling() -> float:
-        longest: float = await page.evaluate(LONGEST_FRAME)
-        return longest
-
-    await try_thrice(measure_paint, 1000)
-    await try_thrice(measure_change, 1.0)
-    await try_thrice(measure_scrolling, 100)
+async def test_of_5000_nodes_only_those_in_view_are_in_the_page(opened: Opened, page: Page):
+    """A browser lays out a few dozen rows in any frame, wherever the table is scrolled to."""
+    await opened.open(page, "nodes")
+    for share in (0.0, 0.5, 1.0):
+        count = await page.evaluate(COUNT_ROWS % share)
+        assert 10 < count < 100
 
 
 async def test_a_restarted_console_and_stale_data_need_no_reload(opened: Opened):

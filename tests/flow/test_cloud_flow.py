@@ -236,7 +236,7 @@ async def test_a_token_that_no_header_may_have_ends_nothing(flow: CloudFlow):
         flow.token_file.write_text(f"{TOKEN}\n{TOKEN}")
         for _ in range(2):
             await flow.look(seconds=MINUTE)
-        assert "no HTTP header" in (await flow.expect("web-1", InstanceUnknown)).reason
+        assert "characters that no header may have" in (await flow.expect("web-1", InstanceUnknown)).reason
         assert flow.service.problems()
         await flow.change_node(make_node("web-1", provider_id="other://1"))
         await flow.look()

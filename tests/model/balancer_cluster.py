@@ -120,7 +120,11 @@ class Process:
             random=Random(world.random.random()),
             identity=identity,
         )
-        settings = CloudSettings(accounts=("hcloud/prod",), balancer_classes=("prod=example.com/lb",))
+        settings = CloudSettings(
+            accounts=("hcloud/prod",),
+            controllers=("service-lb-controller",),
+            balancer_classes=("prod=example.com/lb",),
+        )
         self.leader = build_account_leader(dependencies, settings)
         self.controller: BalancerController = build_balancer_controller(
             dependencies,

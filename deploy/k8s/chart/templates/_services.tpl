@@ -173,7 +173,7 @@
 {{- range .Files.Get "files/services.yaml" | fromYamlArray -}}
 {{- if .perAccount -}}
 {{- else if not .controller -}}
-{{- if or (not .flag) (get $.Values .flag).enabled -}}{{- $names = append $names .name -}}{{- end -}}
+{{- if or (not .flag) (get $.Values .flag | default dict).enabled -}}{{- $names = append $names .name -}}{{- end -}}
 {{- else -}}
 {{- $choices = append $choices .displayName -}}
 {{- if not .needsTalos -}}{{- $choicesWithoutTalos = append $choicesWithoutTalos .displayName -}}{{- end -}}
