@@ -54,6 +54,12 @@ async def open_console_flow(kind: str, tmp_path: Path) -> AsyncIterator[ConsoleF
         flow = ServiceFlow(bus)
         await flow.start()
         async with run_console(own) as console:
+
+            async def is_live() -> bool:
+                problems = (await console.read_state())["overview"]["problems"]
+                return all("no complete snapshot" in each for each in problems)
+
+            await wait_until(is_live, "the console follows: only then it counts hops")
             yield ConsoleFlow(flow, console, server)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import Bus, BusError, BusHooks, StreamFull, WrongLastSequence
-from libs.common.contract.subjects import ROOT
+from libs.common.contract.subjects import PULSES, ROOT
 from libs.common.observability import metrics, telemetry
 from libs.common.observability.telemetry import context_field
 from libs.common.service.service import Service, ServiceDefinition
@@ -73,8 +73,12 @@ def observe_kubernetes(verb: str, resource: str, status: int, seconds: float) ->
 
 
 def subject_class(subject: str) -> str:
-    """Return the subject without root and object name: "flow.observed.node", "decided.labeler.node"."""
-    return ".".join(subject.removeprefix(ROOT + ".").split(".")[:3])
+    """Return the subject without root and object name: "flow.observed.node", "decided.labeler.node".
+
+    And without the instance of a pulse, which is another one after each restart.
+    """
+    count = 2 if subject.startswith(f"{PULSES}.") else 3
+    return ".".join(subject.removeprefix(ROOT + ".").split(".")[:count])
 
 
 def _outcome(error: BusError) -> str:

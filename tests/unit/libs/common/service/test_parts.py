@@ -186,6 +186,7 @@ def test_no_name_becomes_a_label(name: str):
     assert subject_class(f"talosccm.v1.flow.observed.node.{name}") == "flow.observed.node"
     assert subject_class(f"talosccm.v1.decided.labeler.node.{name}") == "decided.labeler.node"
     assert subject_class("talosccm.v1.flow.snapshot") == "flow.snapshot"
+    assert subject_class("talosccm.v1.pulse.watcher.host_1") == "pulse.watcher"
 
 
 def test_a_bus_and_an_api_server_are_counted():
