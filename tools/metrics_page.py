@@ -66,7 +66,7 @@ _LABELS: Final[dict[tuple[str, str], str]] = {
     ("ROUTE_WRITES", "kind"): "`create`, `delete`",
     ("ROUTE_WRITES", "outcome"): "`success`, `not_found`, `unknown`, or the kind of rejection",
     ("HANDLED", "event"): "message type, such as `NodeEnriched`",
-    ("HANDLED", "outcome"): "`handled`, `retried`, `put_aside`",
+    ("HANDLED", "outcome"): "`handled`, `waiting` (until its next check), `retried`, `put_aside`",
     ("HANDLING_DURATION", "event"): "message type, such as `NodeEnriched`",
     ("HOP_LATENCY", "event"): "message type, such as `NodeEnriched`",
     ("END_TO_END_LATENCY", "event"): "message type, such as `NodeEnriched`",

@@ -137,6 +137,11 @@ class CloudService:
         finally:
             await self._clients.close()
 
+    @property
+    def is_leading(self) -> bool | None:
+        """Whether this process has the Lease of the account; None: it writes nothing, and needs none."""
+        return self.leader.elector.leading_since() is not None if self.leader is not None else None
+
     def problems(self) -> tuple[str, ...]:
         """Return why nothing is reported now."""
         parts = (self.poller, self.reports, self.leader, self.balancers, self.routes)

@@ -14,7 +14,15 @@ import pytest
 from libs.common.bus.delivery import Ack, Disposition, Nak
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.nats.bus import NatsBus
-from libs.common.bus.protocol import Bus, BusError, Message, NoStream, StreamFull, WrongLastSequence
+from libs.common.bus.protocol import (
+    Bus,
+    BusError,
+    FollowLag,
+    Message,
+    NoStream,
+    StreamFull,
+    WrongLastSequence,
+)
 from libs.common.bus.stream_limits import STREAM_STEP_BYTES, limit_for_bytes
 from libs.common.contract.events import (
     MAX_EVENT_BYTES,
@@ -601,6 +609,27 @@ async def test_a_follower_of_nothing_is_caught_up_at_once(bus: Bus):
     assert recorder.messages == []
 
 
+async def test_the_lag_of_a_follower_is_what_it_has_not_received_yet(bus: Bus):
+    class Lagging(Recorder):
+        def apply(self, message: Message) -> None:
+            super().apply(message)
+            lags.append(bus.lag("test"))
+
+    lags: list[FollowLag] = []
+    await asyncio.gather(*(bus.publish(make_event(f"web-{n}")) for n in range(3)))
+    recorder = Lagging()
+    async with run_during(bus.follow("test", f"{FLOW}.>", recorder)):
+        await wait_until(lambda: recorder.is_caught_up)
+        assert lags == [FollowLag(messages=left) for left in (2, 1, 0)], "a replay has messages of any age"
+        before = recorder.messages[-1].published_at
+        await asyncio.gather(*(bus.publish(make_event(f"web-{n}", order=2)) for n in range(200)))
+        await wait_until(lambda: len(recorder.messages) >= 203)
+        assert {lag.since is None for lag in lags[3:] if not lag.messages} <= {True}
+        assert all(lag.since >= before for lag in lags if lag.since is not None)
+        assert bus.lag("test") == FollowLag()
+        assert bus.lag("another") == FollowLag()
+
+
 async def test_a_follower_hears_only_what_its_filter_names(bus: Bus):
     await bus.publish(make_event())
     await bus.publish(make_snapshot())
@@ -698,6 +727,9 @@ async def test_a_look_tells_what_waits_what_is_in_hand_and_what_comes_back(bus: 
         await wait_until(lambda: is_queue(bus, (0, 1, 0)), "one is parked")
     (queue,) = (await bus.stats()).consumers
     assert queue.delivered == 3
+    parked = await bus.get_last(subject("web-1"))
+    assert parked is not None
+    assert queue.acknowledged_sequence < parked.sequence, "so readers find the oldest message that waits"
     await bus.publish(make_event("web-1", order=2))
     await wait_until(lambda: is_queue(bus, (1, 0, 0)), "what is replaced comes back no more")
 
@@ -710,6 +742,19 @@ async def test_a_look_tells_what_was_delivered_again_and_whether_somebody_consum
         (queue,) = (await bus.stats()).consumers
         assert queue.waiting >= 1
         assert queue.delivered >= 2
+
+
+async def test_a_look_tells_up_to_which_message_all_are_acknowledged(bus: Bus):
+    sequences = [await bus.publish(make_event(name)) for name in ("web-1", "web-2")]
+    worker = Worker()
+
+    async def is_acknowledged() -> bool:
+        (queue,) = (await bus.stats()).consumers
+        return queue.acknowledged_sequence >= sequences[1]
+
+    assert not await is_acknowledged()
+    async with worker.consume(bus):
+        await wait_until(is_acknowledged, "both are acknowledged")
 
 
 async def test_a_look_counts_the_dead_letters_that_lie_and_measures_the_stream(bus: Bus):

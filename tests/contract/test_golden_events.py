@@ -102,7 +102,15 @@ SAMPLES: list[events.Event] = [
         requests_left=3500,
         rate_limit=3600,
     ),
-    events.Pulse(service="lifecycle", instance="host_1", problems=("no leader",), is_leading=False),
+    events.Pulse(
+        service="lifecycle",
+        instance="host_1",
+        problems=("no leader",),
+        is_leading=False,
+        errors={"failed Kubernetes requests": 2},
+        lag=3,
+        oldest_at=builders.NOW,
+    ),
     builders.make_decided(
         uid="uid-1",
         outcome="initialized",

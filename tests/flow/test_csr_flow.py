@@ -458,7 +458,7 @@ async def test_a_burst_of_word_about_nodes_looks_at_each_waiting_request_a_few_t
     flow: CsrServiceFlow,
 ):
     count = 200
-    retried = metrics.HANDLED.labels("csr", "CsrEnriched", "retried")
+    waiting = metrics.HANDLED.labels("csr", "CsrEnriched", "waiting")
     nodes = [make_node(f"web-{n}", uid=f"uid-{n}") for n in range(count)]
     async with flow.run_csr():
         for n, node in enumerate(nodes):
@@ -469,24 +469,24 @@ async def test_a_burst_of_word_about_nodes_looks_at_each_waiting_request_a_few_t
             )
         for n in range(count):
             await flow.wait_for_decision(f"csr-{n}", "waiting")
-        before = retried._value.get()
+        before = waiting._value.get()
         for node in nodes:
             await flow.publish_unreachable(node)
-        await wait_until(lambda: retried._value.get() - before >= count, "each was looked at again")
-    assert retried._value.get() - before <= 4 * count
+        await wait_until(lambda: waiting._value.get() - before >= count, "each was looked at again")
+    assert waiting._value.get() - before <= 4 * count
 
 
 async def test_what_has_no_word_of_its_machine_is_not_looked_at_for_word_of_nodes(flow: CsrServiceFlow):
-    retried = metrics.HANDLED.labels("csr", "CsrEnriched", "retried")
+    waiting = metrics.HANDLED.labels("csr", "CsrEnriched", "waiting")
     async with flow.run_csr():
         await flow.file_and_enrich(make_serving_request())
         await flow.wait_for_decision("csr-1", "waiting")
-        before = retried._value.get()
+        before = waiting._value.get()
         for _ in range(5):
             await flow.enrich(make_node(), HONEST)
         await flow.file_and_enrich(make_serving_request("csr-2", node="web-2"))
         await flow.wait_for_decision("csr-2", "waiting")
-        assert retried._value.get() - before <= 1
+        assert waiting._value.get() - before <= 1
         await flow.enrich_request(make_serving_request(), facts=HONEST, node_uid="uid-1")
         await flow.wait_for_decision("csr-1", "approved", seconds=SOON)
 

@@ -323,11 +323,11 @@ async def test_what_another_replica_has_claimed_is_left_to_it_for_a_moment_and_w
         await flow.join_nodes(1)
         await wait_until(lambda: flow.kube.patched == ["web-1"], "claimed, and not written")
     flow.kube.fails_before = lambda verb, name: None
-    retried = metrics.HANDLED.labels("ipam", "NodeEnriched", "retried")._value
-    before = retried.get()
+    waiting = metrics.HANDLED.labels("ipam", "NodeEnriched", "waiting")._value
+    before = waiting.get()
     await flow.enrich(flow.kube.node("web-1"), make_numbered_facts(1), observed=1)
     async with flow.run_ipam():
-        await wait_until(lambda: retried.get() > before, "handed back")
+        await wait_until(lambda: waiting.get() > before, "handed back")
         assert flow.kube.pod_cidrs() == {}
         await flow.wait_for_pod_cidrs(1)
     assert flow.kube.patched == ["web-1", "web-1"]

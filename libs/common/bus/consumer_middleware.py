@@ -185,7 +185,7 @@ class ConsumerMiddleware:
         event: str,
         fields: dict[str, object],
     ) -> None:
-        outcome = _OUTCOMES[type(decided)]
+        outcome = _OUTCOMES[RequeueAfter if isinstance(error, RequeueAfter) else type(decided)]
         self._handled_as(event, outcome).inc()
         match decided:
             case Ack():
@@ -250,7 +250,12 @@ class _KeyedLock:
             del self._locks[self._name]
 
 
-_OUTCOMES: Final[dict[type, str]] = {Ack: "handled", Nak: "retried", Reject: "put_aside"}
+_OUTCOMES: Final[dict[type, str]] = {
+    Ack: "handled",
+    RequeueAfter: "waiting",
+    Nak: "retried",
+    Reject: "put_aside",
+}
 
 
 def _store_bounded(entries: dict[K, V], key: K, value: V) -> None:

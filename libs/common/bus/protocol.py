@@ -1,6 +1,6 @@
 """The interface of the message bus. Every implementation passes the same conformance suite."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import ClassVar, Protocol
@@ -62,6 +62,23 @@ class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True):
     redelivered: int  # the part of `unacknowledged` that was delivered more than once
     waiting: int  # open pull requests; 0 = no process consumes, or all are busy
     delivered: int = 0  # deliveries in its lifetime, with redeliveries: grows while a process consumes
+    # All messages up to this sequence of the stream are acknowledged, or were replaced. The oldest message
+    # that waits is the next one of its filter.
+    acknowledged_sequence: int = 0
+
+
+class FollowLag(msgspec.Struct, frozen=True, kw_only=True):
+    """What the followers of one name have not received yet, by their last delivery."""
+
+    messages: int = 0
+    since: datetime | None = None  # none of them was published before; None: nothing waits, or it replays
+
+
+def sum_lags(lags: Iterable[FollowLag]) -> FollowLag:
+    """Return the lag of several followers together."""
+    known = list(lags)
+    times = [each.since for each in known if each.since is not None]
+    return FollowLag(messages=sum(each.messages for each in known), since=min(times, default=None))
 
 
 class StreamStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,6 +213,9 @@ class Bus(Protocol):
 
         It skips subjects for which `exclude` returns true, and does not decode their messages.
         """
+
+    def lag(self, name: str) -> FollowLag:
+        """Return what the followers of that name have not received yet."""
 
     def server_liveness(self) -> ServerLiveness:
         """Return when the server last answered with an acknowledgement, a rejection or the stream's state."""

@@ -289,6 +289,9 @@ class Pulse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     instance: str  # identity of the process
     problems: tuple[str, ...] = ()  # why it is not ready, in words for an operator
     is_leading: bool | None = None  # None: it elects no leader, or publishes Leading
+    errors: Mapping[str, int] = {}  # cause, in words for an operator -> number since the process began
+    lag: int = 0  # messages that it follows and has not received yet; durables count their own
+    oldest_at: Timestamp | None = None  # no message of `lag` was published before; None during a replay
 
 
 class AccountReport(

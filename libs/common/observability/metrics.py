@@ -4,7 +4,7 @@ Label values are from small fixed sets (services, events, requests, verbs), neve
 of time series must not grow with the cluster.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from prometheus_client import (
@@ -275,7 +275,7 @@ LIFECYCLE_SHUTDOWN_TAINTS: Final = _counter(
 
 HANDLED: Final = _counter(
     "talosccm_events_handled_total",
-    "Messages handled, by outcome: handled, retried, put_aside.",
+    "Messages handled, by outcome: handled, waiting, retried, put_aside.",
     "service",
     "event",
     "outcome",
@@ -365,6 +365,7 @@ PUBLISHED: Final = _counter(
 KUBE_REQUESTS: Final = _counter(
     "talosccm_kubernetes_requests_total",
     "Requests to the Kubernetes API; status is the HTTP status, or none without an answer.",
+    "service",
     "verb",
     "resource",
     "status",
@@ -495,6 +496,12 @@ LOOP_LAG: Final = _histogram(
     "Lateness of the event loop, measured twice a second.",
     buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0),
 )
+
+
+def sum_counter(counter: Counter, matches: Callable[[Mapping[str, str]], bool]) -> int:
+    """Return the sum of the series whose labels match, since the process began."""
+    samples = (sample for family in counter.collect() for sample in family.samples)
+    return int(sum(sample.value for sample in samples if matches(sample.labels)))
 
 
 def exposition(accept: str) -> tuple[bytes, str]:

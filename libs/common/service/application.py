@@ -87,7 +87,7 @@ class Application:
         services = [self._build(run, bus, kube) for run in self._runs]
         reduce_gc_frequency()
         self._watch_readiness(bus, services)
-        run_in_background(endings, publish_pulses(bus, services, self._identity))
+        run_in_background(endings, publish_pulses(bus, services, self._identity, self._readiness.problems))
         run_in_background(endings, self._readiness.log_changes())
         return await self._running.run(services)
 

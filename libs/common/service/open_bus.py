@@ -57,11 +57,12 @@ def bus_hooks(services: Sequence[str]) -> BusHooks:
 
 def observe_kubernetes(verb: str, resource: str, status: int, seconds: float) -> None:
     """Record a request to the Kubernetes API in metrics and in the trace; status 0 = no response."""
-    _requests(verb, resource, str(status or "none")).inc()
+    service = str(context_field("service") or "none")
+    _requests(service, verb, resource, str(status or "none")).inc()
     if verb == "watch":
         return
     if verb in _WRITES and resource in _OF_NODES and 200 <= status < 300:
-        _node_writes(str(context_field("service") or "none"), resource).inc()
+        _node_writes(service, resource).inc()
     _request_durations(verb, resource).observe(seconds)
     if telemetry.tracing_is_on():
         attributes: dict[str, telemetry.Attribute] = {

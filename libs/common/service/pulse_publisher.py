@@ -2,40 +2,62 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from libs.common.bus.protocol import Bus, BusError
 from libs.common.contract.events import MAX_PULSE_PROBLEMS, PULSE_TTL_SECONDS, EventError, Pulse
 from libs.common.contract.services import CONSOLE
 from libs.common.contract.subjects import is_publishable_name
+from libs.common.service.error_counts import count_errors
 from libs.common.service.service import Service
 
 log = logging.getLogger(__name__)
 
 PULSE_SECONDS: Final = 10.0
+Problems = Callable[[], Mapping[str, tuple[str, ...]]]
 _PROBLEM_LENGTH: Final = 300
 
 
-async def publish_pulses(bus: Bus, services: Sequence[Service], identity: str) -> None:
-    """Publish a pulse of each service every ten seconds, until cancelled. No failure matters."""
+async def publish_pulses(
+    bus: Bus,
+    services: Sequence[Service],
+    identity: str,
+    problems: Problems,
+    *,
+    seconds: float = PULSE_SECONDS,
+) -> None:
+    """Publish a pulse of each service after each period, until cancelled. No failure matters.
+
+    `problems` returns those of each readiness check of the process, by its name; a service has its own.
+    """
     instance = identity if is_publishable_name(identity) else identity.rpartition("_")[2]
+    names = {service.spec.service for service in services}
     while True:
-        await asyncio.sleep(PULSE_SECONDS)
+        await asyncio.sleep(seconds)
+        found = problems()
+        shared = [why for check, reasons in found.items() if check not in names for why in reasons]
         for service in services:
             if service.spec == CONSOLE:
                 continue  # it publishes nothing
             try:
-                await bus.publish(_build_pulse(service, instance), ttl_seconds=PULSE_TTL_SECONDS)
+                reasons = (*found[service.spec.service], *shared)
+                pulse = build_pulse(bus, service, instance, reasons)
+                await bus.publish(pulse, ttl_seconds=PULSE_TTL_SECONDS)
             except (BusError, EventError) as error:
                 fields = {"service": service.spec.service, "error": str(error)}
                 log.debug("publish of pulse failed, will retry", extra=fields)
 
 
-def _build_pulse(service: Service, instance: str) -> Pulse:
+def build_pulse(bus: Bus, service: Service, instance: str, problems: tuple[str, ...]) -> Pulse:
+    """Return the pulse of a service now; `problems` is why it is not ready."""
+    lag = bus.lag(service.spec.service)
     return Pulse(
         service=service.spec.service,
         instance=instance,
-        problems=tuple(why[:_PROBLEM_LENGTH] for why in service.problems()[:MAX_PULSE_PROBLEMS]),
+        problems=tuple(why[:_PROBLEM_LENGTH] for why in problems[:MAX_PULSE_PROBLEMS]),
         is_leading=getattr(service, "is_leading", None),
+        errors=count_errors(service.spec),
+        lag=lag.messages,
+        oldest_at=lag.since,
     )

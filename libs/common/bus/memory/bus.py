@@ -4,9 +4,12 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import ClassVar, Final
+
+from msgspec.structs import replace
 
 from libs.common.bus.memory.consume_loop import ConsumeLoop
 from libs.common.bus.memory.stream import Backlog, DurableState, Stream
@@ -15,6 +18,7 @@ from libs.common.bus.protocol import (
     BusHooks,
     ConsumerStats,
     Follower,
+    FollowLag,
     Message,
     MessageHandler,
     NoStream,
@@ -23,6 +27,7 @@ from libs.common.bus.protocol import (
     StreamStats,
     UnreadablePayload,
     decode_payload,
+    sum_lags,
 )
 from libs.common.clocks import loop_time, utc_now
 from libs.common.contract.events import Event, encode
@@ -58,6 +63,19 @@ class MemoryServer:
         return tuple(each.stats(name, loop_time()) for name, each in provisioned)
 
 
+@dataclass(eq=False)
+class _Following:
+    """One `follow` call."""
+
+    name: str
+    backlog: Backlog
+    is_replaying: bool = True
+
+    def lag(self) -> FollowLag:
+        lag = self.backlog.lag(loop_time())
+        return replace(lag, since=None) if self.is_replaying else lag
+
+
 class MemoryBus:
     """Implements `Bus`. Several buses on one server share its stream and durables; there is no connection."""
 
@@ -67,6 +85,7 @@ class MemoryBus:
         self._server = server
         self._hooks = hooks or BusHooks()
         self._loops: list[ConsumeLoop] = []
+        self._followed: list[_Following] = []
         self._closed = False
 
     @property
@@ -156,19 +175,27 @@ class MemoryBus:
         assert stream is not None
         woken = asyncio.Event()
         backlog = stream.open_backlog(filter_subject, on_new=woken.set)
+        following = _Following(name, backlog)
+        self._followed.append(following)
         try:
             follower.start_replay(
                 StreamPosition(stream_id=stream.created, last_sequence=stream.last_sequence)
             )
             await _feed(follower, backlog, exclude)
             follower.finish_replay()
+            following.is_replaying = False
             while True:
                 woken.clear()
                 await _feed(follower, backlog, exclude)
                 follower.mark_caught_up()
                 await woken.wait()
         finally:
+            self._followed.remove(following)
             stream.close_backlog(backlog)
+
+    def lag(self, name: str) -> FollowLag:
+        """Return what the followers of that name have not received yet. See `Bus.lag`."""
+        return sum_lags(each.lag() for each in self._followed if each.name == name)
 
     def server_liveness(self) -> ServerLiveness:
         """Return that the server answers: it is in this process."""

@@ -12,6 +12,7 @@ import msgspec
 
 from libs.common.bus.protocol import (
     ConsumerStats,
+    FollowLag,
     Message,
     UnreadablePayload,
     WrongLastSequence,
@@ -186,6 +187,16 @@ class Backlog:
         self._stream.expire(now)
         return len(self._waiting)
 
+    def lag(self, now: float) -> FollowLag:
+        """Return how many messages wait, and the publication of the first."""
+        messages = self.pending(now)
+        first = next(iter(self._waiting.values()), None)
+        return FollowLag(messages=messages, since=first.message.published_at if first is not None else None)
+
+    def first_sequence(self) -> int | None:
+        """Return the sequence of the first message that waits, None without one."""
+        return next((stored.sequence for stored in self._waiting.values()), None)
+
 
 class DurableState:
     """A durable: its backlog, the messages that wait for a redelivery, and the consume calls to wake.
@@ -263,7 +274,13 @@ class DurableState:
             redelivered=sum(times > 1 for _, times in self._unsettled.values()),
             waiting=len(self.listeners),
             delivered=self.delivered,
+            acknowledged_sequence=self._find_acknowledged_sequence(),
         )
+
+    def _find_acknowledged_sequence(self) -> int:
+        first = self._backlog.first_sequence() if self._backlog else None
+        waiting = [*self._unsettled, *([first] if first is not None else [])]
+        return min(waiting) - 1 if waiting else self._stream.last_sequence
 
     def _wake(self) -> None:
         for listener in self.listeners:

@@ -18,6 +18,7 @@ from libs.common.bus.protocol import (
     BusError,
     BusHooks,
     Follower,
+    FollowLag,
     Message,
     MessageHandler,
     NoStream,
@@ -25,6 +26,7 @@ from libs.common.bus.protocol import (
     StreamFull,
     StreamStats,
     WrongLastSequence,
+    sum_lags,
 )
 from libs.common.bus.stream_limits import has_room_again, message_bytes
 from libs.common.clocks import loop_time
@@ -52,6 +54,7 @@ class NatsBus:
         self._resizing = asyncio.Lock()
         self._outstanding = asyncio.Semaphore(_OUTSTANDING)
         self._loops: list[ConsumeLoop] = []
+        self._follow_loops: list[FollowLoop] = []
         self._rejected_bytes = 0  # size of the publish that found the stream full; 0 while it is not full
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -205,14 +208,24 @@ class NatsBus:
         exclude: Callable[[str], bool] = lambda subject: False,
     ) -> None:
         """Pass messages to `follower` until cancelled. See `Bus.follow`."""
-        await FollowLoop(
+        loop = FollowLoop(
             self._link,
+            name,
             filter_subject,
             follower,
             exclude=exclude,
             on_stream_info=self._record_stream_info,
             stream=self._stream,
-        ).run()
+        )
+        self._follow_loops.append(loop)
+        try:
+            await loop.run()
+        finally:
+            self._follow_loops.remove(loop)
+
+    def lag(self, name: str) -> FollowLag:
+        """Return what the followers of that name have not received yet. See `Bus.lag`."""
+        return sum_lags(loop.lag() for loop in self._follow_loops if loop.name == name)
 
     def server_liveness(self) -> ServerLiveness:
         """Return when the server last answered."""

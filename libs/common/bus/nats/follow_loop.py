@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Final
 
@@ -22,7 +23,7 @@ from libs.common.bus.nats.jetstream import (
     parse_delivery,
 )
 from libs.common.bus.nats.pull_subscription import PullSubscription
-from libs.common.bus.protocol import BusError, Follower, StreamPosition
+from libs.common.bus.protocol import BusError, Follower, FollowLag, StreamPosition
 
 _BATCH: Final = 512
 
@@ -32,6 +33,7 @@ class FollowLoop:
     """One `follow` call."""
 
     link: ConnectionSupervisor
+    name: str
     filter_subject: str
     follower: Follower
     _: KW_ONLY
@@ -42,6 +44,8 @@ class FollowLoop:
     def __post_init__(self) -> None:
         self._caught_up = False
         self._expected = 1  # consumer sequences have no gaps: a gap means a lost message
+        self._pending = 0
+        self._delivered_at = 0  # nanoseconds since 1970; publication of the last delivered message
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -59,6 +63,12 @@ class FollowLoop:
                 async with asyncio.timeout(self.link.backoff(attempt, self.link.timing.follow_retry_cap)):
                     await another_stream.wait()
 
+    def lag(self) -> FollowLag:
+        """Return what it has not received yet, by its last delivery."""
+        is_known = self._pending and self._caught_up  # a replay delivers messages of any age
+        since = datetime.fromtimestamp(self._delivered_at / NANOSECONDS, UTC) if is_known else None
+        return FollowLag(messages=self._pending, since=since)
+
     async def _session(self, connection: Connection) -> str:
         name = f"{self.link.access.service}-{token_hex(4)}"
         try:
@@ -72,7 +82,7 @@ class FollowLoop:
         # gone and the pull fails. In the other order, messages could be attributed to the wrong stream.
         stream = await fetch_stream_info(connection)
         self.on_stream_info(stream)
-        self._expected = 1
+        self._expected, self._pending = 1, consumer.num_pending
         self.follower.start_replay(
             StreamPosition(stream_id=stream.created, last_sequence=stream.state.last_seq)
         )
@@ -110,6 +120,7 @@ class FollowLoop:
         if delivery.consumer_sequence != self._expected:
             raise BusError(f"delivery {self._expected} lost: received {delivery.consumer_sequence}")
         self._expected += 1
+        self._pending, self._delivered_at = delivery.pending, delivery.at_nanoseconds
         if not self.exclude(raw.subject):
             self.follower.apply(decode_message(raw, delivery))
         # Only "nothing pending" proves that the replay is complete. A subject published after its start comes
@@ -118,6 +129,7 @@ class FollowLoop:
             self._catch_up()
 
     def _catch_up(self) -> None:
+        self._pending = 0
         if self._caught_up:
             self.follower.mark_caught_up()
         else:

@@ -98,9 +98,10 @@ class StreamInfo(msgspec.Struct, frozen=True):
 
 
 class DeliveryPosition(msgspec.Struct, frozen=True):
-    """The last delivery of a consumer."""
+    """The last delivery of a consumer, or the last one up to which all are acknowledged."""
 
     consumer_seq: int = 0
+    stream_seq: int = 0
 
 
 class ConsumerInfo(msgspec.Struct, frozen=True):
@@ -114,6 +115,7 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
     num_redelivered: int = 0
     num_waiting: int = 0
     delivered: DeliveryPosition = DeliveryPosition()
+    ack_floor: DeliveryPosition = DeliveryPosition()
 
 
 class PublishAnswer(msgspec.Struct, frozen=True):
@@ -204,6 +206,7 @@ async def _fetch_consumer_stats(connection: Connection, name: str) -> ConsumerSt
         redelivered=info.num_redelivered,
         waiting=info.num_waiting,
         delivered=info.delivered.consumer_seq,
+        acknowledged_sequence=info.ack_floor.stream_seq,
     )
 
 

@@ -207,7 +207,8 @@ def test_a_bus_and_an_api_server_are_counted():
         assert value("talosccm_published_total", event="dead.gardener.node", outcome=outcome) == 1
     observe_kubernetes("patch", "nodes/odd", 0, 0.2)
     observe_kubernetes("watch", "nodes/odd", 200, 60.0)
-    assert value("talosccm_kubernetes_requests_total", verb="patch", resource="nodes/odd", status="none") == 1
+    requests = {"service": "none", "verb": "patch", "resource": "nodes/odd", "status": "none"}
+    assert value("talosccm_kubernetes_requests_total", **requests) == 1
     assert (
         value("talosccm_kubernetes_request_duration_seconds_count", verb="watch", resource="nodes/odd")
         is None
