@@ -9,17 +9,13 @@ import msgspec
 from libs.common.bus.protocol import Message, StreamStats, UnreadablePayload
 from libs.common.contract import events
 from libs.common.contract.node import Node
-from libs.common.contract.services import CSR, IPAM, LABELER, METADATA
+from libs.common.contract.services import CSR, DURABLES, LABELER, METADATA
 from services.console.core import node_record, request_record
 from services.console.core.findings import Finding, list_findings
 from services.console.core.history import History, HistoryStep
 from services.console.core.node_record import NodeRecord, seconds_of
-from services.console.core.overview import (
-    Backlog,
-    FlowState,
-    ServiceStatus,
-    list_service_statuses,
-)
+from services.console.core.overview import Backlog, FlowState, ServiceStatus, list_service_statuses
+from services.console.core.pulse_board import PulseBoard
 from services.console.core.request_record import RequestRecord, RequestRow
 
 _MAX_REMOVED: Final = 5000  # names of removed objects that are kept for clients
@@ -34,6 +30,7 @@ _KINDS: Final[dict[type, str]] = {
     events.CsrEnriched: "enriched_csr",
     events.Decided: "decided",
 }
+_SERVICE_OF_DURABLE: Final = {durable.name: durable.service for durable in DURABLES}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -123,6 +120,7 @@ class ConsoleState:
     def __init__(self, *, now: float, namespace: str) -> None:
         self._namespace = namespace
         self._history = History(now)
+        self._started_at = now
         self._version = 1
         self._complete_since = 1  # clients with an older version get everything
         self.clear()
@@ -139,7 +137,7 @@ class ConsoleState:
         self._totals: Counter[str] = Counter()
         self._dead: dict[tuple[str, str, str], DeadLetterRow] = {}
         self._last: dict[type, dict[str, Any]] = {}  # by type and account
-        self._pulses: dict[tuple[str, str], tuple[events.Pulse, float]] = {}  # and its time
+        self._pulses = PulseBoard()
         self._replayed: set[str] = set()
 
     @property
@@ -173,15 +171,15 @@ class ConsoleState:
             case events.CsrObserved() | events.CsrGone():
                 self._apply_request(event, published_at, now, live=live)
             case events.NodeEnriched() | events.NodeUnreachable():
-                self._apply_enriched(event, now, live=live)
+                self._apply_enriched(event, message, now, live=live)
             case events.CsrEnriched():
-                self._apply_enriched_request(event, now)
+                self._apply_enriched_request(event, message, now)
             case events.Decided():
                 self._apply_decided(event, now, live=live)
             case events.DeadLetter():
                 self._apply_dead_letter(event, now)
             case events.Pulse():
-                self._pulses[event.service, event.instance] = (event, published_at)
+                self._pulses.apply(event, published_at, live=live)
             case _:
                 self._last.setdefault(type(event), {})[getattr(event, "account", "")] = event
         if live:
@@ -213,12 +211,13 @@ class ConsoleState:
         self._update_node(name, now)
 
     def _apply_enriched(
-        self, event: events.NodeEnriched | events.NodeUnreachable, now: float, *, live: bool
+        self, event: events.NodeEnriched | events.NodeUnreachable, message: Message, now: float, *, live: bool
     ) -> None:
         name = event.node.name
         if live and name not in self._nodes:
             return  # the Node is gone
         node_record.apply_enriched(self._node(name), event, live=live)
+        self._nodes[name].published = (message.sequence, seconds_of(message.published_at))
         self._update_node(name, now)
 
     def _apply_request(
@@ -236,8 +235,9 @@ class ConsoleState:
             self._newest_request[record.node] = name
         self._update_request(record, now)
 
-    def _apply_enriched_request(self, event: events.CsrEnriched, now: float) -> None:
+    def _apply_enriched_request(self, event: events.CsrEnriched, message: Message, now: float) -> None:
         record = self._requests.setdefault(event.request.name, RequestRecord(name=event.request.name))
+        record.published = (message.sequence, seconds_of(message.published_at))
         record.has_facts = event.facts is not None
         record.fault = f"{event.fault.step}: {event.fault.message}" if event.fault is not None else ""
         self._update_request(record, now)
@@ -348,9 +348,7 @@ class ConsoleState:
         """Update the Nodes whose state follows from their age, and the history."""
         for name in tuple(self._unsettled):
             self._update_node(name, now)
-        # Followers do not learn that a message has expired.
-        for source in [key for key, (_, at) in self._pulses.items() if at < now - events.PULSE_TTL_SECONDS]:
-            del self._pulses[source]
+        self._pulses.expire(now)
         for key in [key for key, letter in self._dead.items() if letter.at < now - _DEAD_LETTER_SECONDS]:
             del self._dead[key]
         counts = self._count_states()
@@ -454,7 +452,10 @@ class ConsoleState:
             stats=stats,
             backlogs=self._measure_backlogs(),
             dead_letters=Counter(letter.service for letter in self._dead.values()),
-            pulses=tuple(pulse for pulse, _ in self._pulses.values()),
+            pulses=self._pulses.list_pulses(),
+            recent_errors=self._pulses.count_recent_errors(),
+            seconds=now - self._started_at,
+            queues=self._measure_queues(stats),
             unreachable=sum(1 for each in self._nodes.values() if each.fault is not None),
             blocked=sum(1 for each in self._nodes.values() if each.blocked is not None),
             denied=requests["denied"],
@@ -492,8 +493,19 @@ class ConsoleState:
                 if each.enriched_at and each.fault is None and each.blocked is None
             ),
             CSR.service: _measure(pending),
-            IPAM.service: Backlog(),
         }
+
+    def _measure_queues(self, stats: StreamStats | None) -> dict[str, Backlog]:
+        """Return what waits for each service with a durable, by its consumer."""
+        queues = {}
+        for queue in stats.consumers if stats is not None else ():
+            service = _SERVICE_OF_DURABLE[queue.name]
+            records = self._requests.values() if service == CSR.service else self._nodes.values()
+            waiting = [each for each in records if each.published[0] > queue.acknowledged_sequence]
+            count = queue.pending + queue.unacknowledged
+            oldest = min((each.published[1] for each in waiting), default=0.0) if count else 0.0
+            queues[service] = Backlog(count=count, oldest=oldest)
+        return queues
 
 
 def _measure(times: Iterable[float]) -> Backlog:

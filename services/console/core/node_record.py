@@ -60,6 +60,7 @@ class NodeRecord(msgspec.Struct, kw_only=True):
     pod_cidrs: tuple[str, ...] = ()
     observed_at: float = 0.0
     enriched_at: float = 0.0
+    published: tuple[int, float] = (0, 0.0)  # sequence and time of metadata's last message
     fault: MachineFault | None = None
     attempt: int = 0
     decisions: dict[str, events.Decided] = {}  # by service

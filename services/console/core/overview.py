@@ -1,5 +1,6 @@
 """How each service is, by the messages and consumers of the stream. Pure."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
@@ -8,6 +9,7 @@ from msgspec.structs import replace
 
 from libs.common.bus.protocol import ConsumerStats, StreamStats
 from libs.common.contract.events import (
+    PULSE_TTL_SECONDS,
     AccountReport,
     ClusterNetworksObserved,
     Leading,
@@ -15,6 +17,7 @@ from libs.common.contract.events import (
     SnapshotComplete,
 )
 from libs.common.contract.services import CSR, IPAM, LABELER, LIFECYCLE, METADATA, SERVICES, WATCHER
+from services.console.core.node_record import seconds_of
 
 Health = Literal["ok", "busy", "warning", "bad", "off"]
 _MAX_HEARTBEAT_SECONDS: Final = 10.0
@@ -22,20 +25,26 @@ _LATE_SECONDS: Final = 15.0
 
 
 class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One service: its health in a word and in a sentence, and what waits for it."""
+    """One service: its health in a word and in a sentence, what waits for it, and its errors."""
 
     service: str
     health: Health
     text: str
     waiting: int = 0
     oldest: float = 0.0  # since when the oldest object waits, in seconds since 1970
-    errors: int = 0  # dead letters
+    lag: int = 0  # messages that it has not received, or not acknowledged
+    lag_since: float = 0.0  # publication of the oldest of them
+    dead_letters: int = 0  # in the stream
+    errors: Mapping[str, int] = {}  # cause -> number in the last five minutes
+    total_errors: Mapping[str, int] = {}  # since its processes began
     leader: str = ""
     processes: int = 0  # that run it; 0 = none has sent a pulse in the last half minute
+    unready: int = 0  # of them
+    why_unready: str = ""
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects that wait for a service."""
+    """Objects or messages that wait for a service."""
 
     count: int = 0
     oldest: float = 0.0
@@ -50,9 +59,12 @@ class FlowState(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: SnapshotComplete | None
     networks: ClusterNetworksObserved | None
     stats: StreamStats | None
-    backlogs: Mapping[str, Backlog]  # by service
+    backlogs: Mapping[str, Backlog]  # objects, by service
+    queues: Mapping[str, Backlog]  # messages, by service
     dead_letters: Mapping[str, int]  # by service
     pulses: tuple[Pulse, ...]  # of all running processes
+    recent_errors: Mapping[str, Mapping[str, int]]  # service -> cause -> number
+    seconds: float  # since the console began
     unreachable: int  # Nodes whose machines do not answer
     blocked: int
     denied: int
@@ -72,16 +84,28 @@ def list_service_statuses(flow: FlowState) -> tuple[ServiceStatus, ...]:
 
 
 def _apply_pulses(flow: FlowState, status: ServiceStatus) -> ServiceStatus:
-    """Return the status with the number of processes, and with the problems that they report.
+    """Return the status with the number of processes, and with what they report.
 
     One process that is ready is enough: the others stand by, or start.
     """
     own = [pulse for pulse in flow.pulses if pulse.service == status.service]
-    leader = next((pulse.instance for pulse in own if pulse.is_leading), status.leader)
-    status = replace(status, processes=len(own), leader=leader)
-    if not own or not all(pulse.problems for pulse in own):
-        return status
-    return replace(status, health="bad", text=f"not ready: {own[0].problems[0]}")
+    unready = [pulse for pulse in own if pulse.problems]
+    times = [seconds_of(pulse.oldest_at) for pulse in own if pulse.oldest_at is not None]
+    behind = Backlog(count=max((pulse.lag for pulse in own), default=0), oldest=min(times, default=0.0))
+    queue = flow.queues.get(status.service, behind)
+    status = replace(
+        status,
+        lag=queue.count,
+        lag_since=queue.oldest,
+        errors=flow.recent_errors.get(status.service, {}),
+        total_errors=sum((Counter(pulse.errors) for pulse in own), Counter()),
+        leader=next((pulse.instance for pulse in own if pulse.is_leading), status.leader),
+        processes=len(own),
+        unready=len(unready),
+        why_unready=unready[0].problems[0] if unready else "",
+    )
+    is_ready = not own or len(unready) < len(own)
+    return status if is_ready else replace(status, health="bad", text=f"not ready: {status.why_unready}")
 
 
 def _judge_watcher(flow: FlowState) -> ServiceStatus:
@@ -99,6 +123,8 @@ def _judge_watcher(flow: FlowState) -> ServiceStatus:
 
 def _judge_metadata(flow: FlowState) -> ServiceStatus:
     backlog = flow.backlogs.get(METADATA.service, Backlog())
+    if flow.pulses and flow.seconds > PULSE_TTL_SECONDS and not _has_pulse(flow, METADATA.service):
+        return _make_status(flow, METADATA.service, "bad", "no process runs it", backlog)
     health, text = _judge_backlog(flow, backlog, "waiting for facts of a machine")
     if health == "ok" and flow.unreachable:
         health, text = "warning", f"machines that do not answer: {flow.unreachable}"
@@ -106,7 +132,7 @@ def _judge_metadata(flow: FlowState) -> ServiceStatus:
 
 
 def _judge_consumer(flow: FlowState, service: str) -> ServiceStatus:
-    backlog = flow.backlogs.get(service, Backlog())
+    backlog = flow.backlogs.get(service) or flow.queues.get(service, Backlog())
     consumer = _find_consumer(flow, service)
     if consumer is not None and not _is_consumed(consumer) and not _has_pulse(flow, service):
         if not consumer.delivered:
@@ -159,7 +185,7 @@ def _make_status(flow: FlowState, service: str, health: Health, text: str, backl
         text=text,
         waiting=backlog.count,
         oldest=backlog.oldest,
-        errors=errors,
+        dead_letters=errors,
     )
 
 

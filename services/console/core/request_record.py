@@ -27,6 +27,7 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     reason: str = ""  # of the condition in Kubernetes
     has_facts: bool = False  # metadata has published what the machine attests
     fault: str = ""  # why the machine attests nothing
+    published: tuple[int, float] = (0, 0.0)  # sequence and time of metadata's last message
     decided: events.Decided | None = None
     issued_at: float = 0.0
 

@@ -4,8 +4,10 @@ from datetime import timedelta
 from typing import Any, get_args
 
 import pytest
+from msgspec.structs import replace
 
-from libs.common.contract.events import CsrObserved, Event, NodeEnriched
+from libs.common.bus.protocol import ConsumerStats, StreamStats
+from libs.common.contract.events import CsrObserved, Event, NodeEnriched, Pulse
 from libs.common.contract.fault_texts import FAULT_TEXTS
 from libs.common.contract.machine import FaultKind, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition
@@ -249,3 +251,88 @@ def test_an_exposed_console_or_a_template_that_leads_nowhere_is_invalid(flag: st
 def test_the_loopback_and_a_template_with_the_node_are_valid():
     flags = ["--console-address=::1", "--trace-url-template=https://traces.example/?node={node}"]
     assert read_settings([ConsoleSettings], flags, {}).get(ConsoleSettings).address == "::1"
+
+
+# ---- what the services report of themselves
+
+
+def find_status(state: ConsoleState, service: str, *consumers: ConsumerStats, now: float = START) -> Any:
+    stats = StreamStats(messages=1, bytes=1, max_bytes=-1, dead_letters=0, consumers=consumers)
+    frame = state.build_frame(0, now, heartbeat_seconds=1.0, stats=stats, problems=(), history_after=0.0)
+    return next(each for each in frame.overview.services if each.service == service)
+
+
+def queue_of(name: str, *, pending: int = 0, unacknowledged: int = 0, acknowledged: int = 0) -> ConsumerStats:
+    return ConsumerStats(
+        name=name,
+        pending=pending,
+        unacknowledged=unacknowledged,
+        redelivered=0,
+        waiting=1,
+        delivered=1,
+        acknowledged_sequence=acknowledged,
+    )
+
+
+def test_errors_are_recent_for_five_minutes_and_counted_since_the_process_began():
+    state = make_state(Pulse(service="labeler", instance="a", errors={"dead letters": 2}), live=False)
+    status = find_status(state, "labeler")
+    assert (dict(status.errors), dict(status.total_errors)) == ({}, {"dead letters": 2})
+    for instance, count in (("a", 3), ("a", 3), ("b", 4)):
+        pulse = Pulse(service="labeler", instance=instance, errors={"dead letters": count})
+        state.apply(make_message(pulse), START, live=True)
+    status = find_status(state, "labeler")
+    assert (dict(status.errors), dict(status.total_errors)) == ({"dead letters": 5}, {"dead letters": 7})
+    assert not find_status(state, "csr").errors
+    state.advance(START + 299)
+    assert dict(find_status(state, "labeler").errors) == {"dead letters": 5}
+    assert find_status(state, "labeler").processes == 0, "pulses expire before"
+    state.advance(START + 301)
+    assert not find_status(state, "labeler").errors
+
+
+def test_the_lag_of_a_consumer_and_its_oldest_message_follow_from_the_stream():
+    state = ConsoleState(now=START, namespace="talos")
+    for sequence, name in enumerate(("web-1", "web-2", "web-3"), 1):
+        state.apply(make_message(make_node_observed(make_node(name))), START, live=True)
+        enriched = make_message(make_node_enriched(make_node(name), make_facts()), sequence=sequence)
+        published_at = NOW + timedelta(seconds=sequence)
+        state.apply(replace(enriched, published_at=published_at), START, live=True)
+    queue = queue_of("labeler-nodes", pending=1, unacknowledged=1, acknowledged=1)
+    status = find_status(state, "labeler", queue)
+    assert (status.lag, status.lag_since) == (2, START + 2)
+    assert find_status(state, "ipam", queue).lag == 0
+    idle = find_status(state, "labeler", queue_of("labeler-nodes", acknowledged=1))
+    assert (idle.lag, idle.lag_since) == (0, 0.0), "an acknowledgement may lag behind the message"
+
+
+def test_messages_that_wait_for_ipam_are_late_after_a_while():
+    state = make_state(make_node_observed(make_node()), make_node_enriched(make_node(), make_facts()))
+    queue = queue_of("ipam-nodes", unacknowledged=1)
+    assert find_status(state, "ipam", queue).health == "busy"
+    assert find_status(state, "ipam", queue, now=START + 16).health == "warning"
+
+
+def test_a_follower_reports_its_own_lag():
+    state = make_state(
+        Pulse(service="lifecycle", instance="a", lag=7, oldest_at=NOW),
+        Pulse(service="lifecycle", instance="b"),
+    )
+    status = find_status(state, "lifecycle")
+    assert (status.lag, status.lag_since) == (7, START)
+
+
+def test_a_process_that_is_not_ready_is_named_beside_one_that_is():
+    state = make_state(
+        Pulse(service="ipam", instance="a", problems=("no pod network",)), Pulse(service="ipam", instance="b")
+    )
+    status = find_status(state, "ipam")
+    assert (status.health, status.processes, status.unready) == ("ok", 2, 1)
+    assert status.why_unready == "no pod network"
+
+
+def test_metadata_without_a_process_is_bad_once_its_pulse_is_overdue():
+    state = make_state(Pulse(service="watcher", instance="a"))
+    assert find_status(state, "metadata", now=START + 30).health == "ok"
+    status = find_status(state, "metadata", now=START + 31)
+    assert (status.health, status.text) == ("bad", "no process runs it")
