@@ -8,22 +8,38 @@ from msgspec.structs import replace
 from libs.common.bus.protocol import Bus
 from libs.common.clocks import utc_now
 from libs.common.contract.events import (
+    AccountReport,
     CsrObserved,
     Decided,
+    InstanceExists,
+    InstanceShutDown,
+    KubeServiceObserved,
     Leading,
     NodeEnriched,
     NodeObserved,
     NodeUnreachable,
     ObservationOrder,
 )
+from libs.common.contract.kube_service import (
+    BALANCER_BLOCKED_CONDITION,
+    KubeServiceCondition,
+    LoadBalancerIngress,
+)
 from libs.common.contract.machine import MachineFault
-from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition
+from libs.common.contract.node import (
+    BLOCKED_CONDITION,
+    NETWORK_UNAVAILABLE,
+    Node,
+    NodeAddress,
+    NodeCondition,
+)
 from libs.common.contract.signing_request import SigningRequestCondition, SigningRequestStatus
 from tests.builders import (
     UNINITIALIZED,
     make_cluster_networks,
     make_dead_letter,
     make_facts,
+    make_kube_service,
     make_node,
     make_request,
 )
@@ -174,6 +190,54 @@ class ConsoleFleet(ServiceFlow):
         if denied:
             await self.decide(f"csr-{node}", "denied", denied, service="csr", kind="csr")
 
+    async def report_cloud(self, number: int, name: str, reason: str = "no certificate web") -> None:
+        """An account with the instance of this Node, a route to it, and two load balancers."""
+        now, node = self._now(), self.make(number, name, 3600.0, ready=True)
+        routed = NodeCondition(
+            type=NETWORK_UNAVAILABLE, status="False", message="Network 4711 routes 10.244.0.0/24 to this Node"
+        )
+        await self.observe(_with_conditions(node, (READY, routed)))
+        kind = InstanceShutDown if number else InstanceExists
+        await self.publish(
+            kind(
+                stream_id=self.stream_id,
+                account="prod",
+                name=name,
+                node_uid=node.uid,
+                provider_id=node.spec.provider_id,
+                asked_at=now,
+                answered_at=now,
+                credential_loaded_at=now,
+            )
+        )
+        await self.publish(
+            AccountReport(
+                account="prod",
+                provider="hcloud",
+                instances={"exists": 1, "shut-down": 1, "gone": 0},
+                requests_left=3412,
+                rate_limit=3600,
+            )
+        )
+        await self.balance("web", address="203.0.113.7")
+        await self.balance("api", blocked=f"The project has {reason}")
+
+    async def balance(self, name: str, *, address: str = "", blocked: str = "") -> None:
+        """A Service with a load balancer at this address, or blocked by this reason."""
+        service = make_kube_service(name, ingress=(LoadBalancerIngress(ip=address),) if address else ())
+        condition = KubeServiceCondition(type=BALANCER_BLOCKED_CONDITION, status="True", message=blocked)
+        status = replace(service.status, conditions=(condition,) if blocked else ())
+        self._version += 1
+        order = ObservationOrder(epoch=1, resource_version=self._version)
+        await self.publish(
+            KubeServiceObserved(
+                stream_id=self.stream_id,
+                order=order,
+                service=replace(service, status=status),
+                observed_at=self._now(),
+            )
+        )
+
     async def fill(self, count: int) -> None:
         """A cluster of that many Nodes, and some in trouble, whose messages are hostile."""
         await self.publish(make_cluster_networks(stream_id=self.stream_id))
@@ -183,6 +247,8 @@ class ConsoleFleet(ServiceFlow):
         await self.block(9002, "stuck-hostile", HOSTILE)
         await self.silence(9003, "stuck-silent")
         await self.request("hcloud-0000", denied=f"requests 10.9.9.9, which it does not have {HOSTILE}")
+        await self.report_cloud(0, "hcloud-0000")
+        await self.report_cloud(5, "hcloud-0005", reason=HOSTILE)
         await self.publish(make_dead_letter("aws-0001", reason=f"KeyError {HOSTILE}", at=self._now()))
 
 

@@ -28,6 +28,7 @@ VIEWS: Final = {
     "stuck": "node/metal-0900",
     "certificates": "certificates",
     "networks": "networks",
+    "clouds": "clouds",
     "rules": "rules",
     "history": "history",
 }
@@ -82,6 +83,8 @@ async def fill(fleet: ConsoleFleet, clock: ManualClock, nodes: int) -> None:
         await fleet.silence(900, "metal-0900")
         await fleet.block(901, "aws-0901", "writing the Node: 403 Forbidden: denied by a webhook")
         await fleet.request("hcloud-0000", denied="requests 10.9.9.9, which the machine does not have")
+        await fleet.report_cloud(0, "hcloud-0000")
+        await fleet.report_cloud(5, "hcloud-0005")
         for number in range(902, 905):
             await fleet.observe(fleet.make(number, f"openstack-0{number}", 2, ready=False))
     await fleet.publish_leading()

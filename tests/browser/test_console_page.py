@@ -24,6 +24,7 @@ VIEWS = (
     "node/aws-0001",
     "certificates",
     "networks",
+    "clouds",
     "rules",
     "history",
 )
@@ -113,6 +114,21 @@ async def test_the_table_shows_every_node_and_stuck_ones_first(opened: Opened, p
     )
     assert shown[:3] == ["stuck-silent", "stuck-hostile", "stuck-write"]
     assert len(shown) < 100, "only the visible rows are in the document"
+
+
+async def test_clouds_are_shown_with_their_balancers_and_the_instances_of_nodes(opened: Opened, page: Page):
+    await opened.open(page, "clouds")
+    text = await page.evaluate("document.querySelector('main').innerText")
+    for words in ("prod", "The cloud answers", "1 running, 1 off", "shop/web ready", "203.0.113.7"):
+        assert words in text
+    assert "The project has <img src=x" in text
+    await opened.open(page, "nodes?q=hcloud-000&sort=instance")
+    cells = "[...document.querySelectorAll('.row .at-instance')].map((each) => each.innerText)"
+    assert (await page.evaluate(cells))[-2:] == ["exists", "off"]
+    await opened.open(page, "node/hcloud-0005")
+    facts = await page.evaluate("document.querySelector('.facts').innerText")
+    assert "off, account prod: talos://" in facts
+    assert "Network 4711 routes 10.244.0.0/24 to this Node" in facts
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

@@ -11,6 +11,7 @@ from libs.common.contract import events
 from libs.common.contract.node import Node
 from libs.common.contract.services import CSR, DURABLES, LABELER, METADATA
 from services.console.core import node_record, request_record
+from services.console.core.cloud_rows import AccountRow, BalancerRow, build_balancer_row, by_urgency
 from services.console.core.findings import Finding, list_findings
 from services.console.core.history import History, HistoryStep
 from services.console.core.node_record import NodeRecord, seconds_of
@@ -21,6 +22,7 @@ from services.console.core.request_record import RequestRecord, RequestRow
 _MAX_REMOVED: Final = 5000  # names of removed objects that are kept for clients
 _MAX_DECIDED_REQUESTS: Final = 1000  # approved and issued requests; all others are kept
 _MAX_DEAD_LETTERS: Final = 100  # that are shown
+_MAX_BALANCERS: Final = 100  # that are shown
 _DEAD_LETTER_SECONDS: Final = 3600.0  # the stream drops them then
 _KINDS: Final[dict[type, str]] = {
     events.NodeObserved: "observed",
@@ -52,6 +54,9 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     addresses: tuple[str, ...] = ()
     cidrs: tuple[str, ...] = ()
     certificate: str = ""
+    instance: str = ""  # "exists", "off", "gone" or "unknown", by its cloud
+    instance_why: str = ""
+    route: str = ""  # what its cloud routes to its pods, or why nothing
     rules: tuple[str, ...] = ()  # that match it
     decided_by: str = ""
     outcome: str = ""
@@ -84,6 +89,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     service_networks: tuple[str, ...] = ()
     mask_sizes: tuple[int | None, int | None] = (None, None)
     dead_letters: tuple[DeadLetterRow, ...] = ()
+    accounts: tuple[AccountRow, ...] = ()
+    balancers: tuple[BalancerRow, ...] = ()
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +143,10 @@ class ConsoleState:
         self._removed: dict[tuple[str, str], int] = {}  # (kind, name) -> version, oldest first
         self._totals: Counter[str] = Counter()
         self._dead: dict[tuple[str, str, str], DeadLetterRow] = {}
-        self._last: dict[type, dict[str, Any]] = {}  # by type and account
+        self._last: dict[type, Any] = {}
+        self._accounts: dict[str, tuple[events.AccountReport, float]] = {}  # and its time
+        self._rounds: dict[str, float] = {}  # account -> end of its last query about an instance
+        self._balancers: dict[str, BalancerRow] = {}  # by the key of the Service
         self._pulses = PulseBoard()
         self._replayed: set[str] = set()
 
@@ -157,6 +167,8 @@ class ConsoleState:
             self._remove_node(name)
         for name in [name for name in self._requests if f"csr/{name}" not in self._replayed]:
             self._remove_request(name)
+        for key in [key for key in self._balancers if f"service/{key}" not in self._replayed]:
+            del self._balancers[key]
         self._replayed = set()
 
     def apply(self, message: Message, now: float, *, live: bool) -> None:
@@ -181,7 +193,7 @@ class ConsoleState:
             case events.Pulse():
                 self._pulses.apply(event, published_at, live=live)
             case _:
-                self._last.setdefault(type(event), {})[getattr(event, "account", "")] = event
+                self._apply_other(event, published_at, now, live=live)
         if live:
             self._count(event)
 
@@ -261,6 +273,26 @@ class ConsoleState:
         if live and not was_initialized and "initialized" in record.hops and record.created:
             self._history.add_latency(record.hops["initialized"] - record.created)
         self._update_node(event.name, now)
+
+    def _apply_other(self, event: events.Event, at: float, now: float, *, live: bool) -> None:
+        match event:
+            case events.AccountReport():
+                self._accounts[event.account] = (event, at)
+            case events.KubeServiceGone():
+                self._balancers.pop(event.key, None)
+            case events.KubeServiceObserved(service=service):
+                self._replayed.add(f"service/{service.key}")
+                self._balancers[service.key] = build_balancer_row(service)
+            case events.InstanceReport():
+                last = self._rounds.get(event.account, 0.0)  # the account repeats old reports
+                self._rounds[event.account] = max(last, seconds_of(event.answered_at))
+                if live and event.name not in self._nodes:
+                    return  # the Node is gone
+                record = self._node(event.name)
+                record.instances = {**record.instances, event.account: event}
+                self._update_node(event.name, now)
+            case _:
+                self._last[type(event)] = event
 
     def _apply_dead_letter(self, letter: events.DeadLetter, now: float) -> None:
         key = (letter.service, letter.kind, letter.name)
@@ -459,7 +491,10 @@ class ConsoleState:
             unreachable=sum(1 for each in self._nodes.values() if each.fault is not None),
             blocked=sum(1 for each in self._nodes.values() if each.blocked is not None),
             denied=requests["denied"],
-            accounts=tuple(self._last.get(events.AccountReport, {}).values()),
+            accounts=tuple(
+                AccountRow(report=report, reported_at=at, round_at=self._rounds.get(name, 0.0))
+                for name, (report, at) in self._accounts.items()
+            ),
         )
         return Overview(
             services=list_service_statuses(flow),
@@ -476,10 +511,12 @@ class ConsoleState:
             if networks is not None
             else (None, None),
             dead_letters=tuple(self._dead.values())[-_MAX_DEAD_LETTERS:],
+            accounts=flow.accounts,
+            balancers=tuple(sorted(self._balancers.values(), key=by_urgency)[:_MAX_BALANCERS]),
         )
 
     def _get_last(self, kind: type) -> Any:
-        return self._last.get(kind, {}).get("")
+        return self._last.get(kind)
 
     def _measure_backlogs(self) -> dict[str, Backlog]:
         nodes = self._nodes.values()
@@ -527,6 +564,7 @@ def _build_node_row(
 ) -> NodeRow:
     decided, labeled = record.last_decision(), record.decisions.get(LABELER.service)
     finding = findings[0] if findings else None
+    instance, instance_why = node_record.describe_instance(record)
     took = record.hops.get("initialized", 0.0) - record.created
     return NodeRow(
         name=record.name,
@@ -544,6 +582,9 @@ def _build_node_row(
         addresses=record.addresses or tuple(filter(None, record.provided_ip.split(","))),
         cidrs=record.pod_cidrs,
         certificate=request.state if request is not None else "",
+        instance=instance,
+        instance_why=instance_why,
+        route=record.route,
         rules=labeled.rules if labeled is not None else (),
         decided_by=decided.service if decided is not None else "",
         outcome=decided.outcome if decided is not None else "",

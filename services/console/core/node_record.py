@@ -8,7 +8,13 @@ import msgspec
 from libs.common.contract import events
 from libs.common.contract.ip_addresses import parse_ip
 from libs.common.contract.machine import MachineFacts, MachineFault
-from libs.common.contract.node import BLOCKED_CONDITION, CONTROL_PLANE_LABEL, Node, NodeCondition
+from libs.common.contract.node import (
+    BLOCKED_CONDITION,
+    CONTROL_PLANE_LABEL,
+    NETWORK_UNAVAILABLE,
+    Node,
+    NodeCondition,
+)
 from libs.common.contract.services import IPAM, LABELER
 from libs.common.contract.timestamp import parse_time
 
@@ -32,6 +38,13 @@ _PLATFORM_LABEL: Final = "node.cloudprovider.kubernetes.io/platform"
 _HOP_OF_OUTCOME: Final[dict[tuple[str, str], HopName]] = {
     (LABELER.service, "initialized"): "initialized",
     (IPAM.service, "allocated"): "allocated",
+}
+# The first that an account reports counts: an instance of one project is missing in the others.
+_INSTANCE_STATES: Final[dict[type, str]] = {
+    events.InstanceExists: "exists",
+    events.InstanceShutDown: "off",
+    events.InstanceGone: "gone",
+    events.InstanceUnknown: "unknown",
 }
 _encode = msgspec.json.Encoder().encode
 
@@ -63,6 +76,8 @@ class NodeRecord(msgspec.Struct, kw_only=True):
     published: tuple[int, float] = (0, 0.0)  # sequence and time of metadata's last message
     fault: MachineFault | None = None
     attempt: int = 0
+    route: str = ""  # what its cloud routes to its pods, or why nothing
+    instances: dict[str, events.InstanceReport] = {}  # by account
     decisions: dict[str, events.Decided] = {}  # by service
     dead_letters: dict[str, str] = {}  # service -> reason
     hops: dict[HopName, float] = {}
@@ -121,6 +136,8 @@ def _set_fields(record: NodeRecord, node: Node) -> None:
     record.is_initialized = node.is_initialized
     record.ready = node.find_condition("Ready")
     record.blocked = node.find_condition(BLOCKED_CONDITION)
+    no_route = node.find_condition(NETWORK_UNAVAILABLE)
+    record.route = no_route.message if no_route is not None else ""
     record.has_not_ready_taint = any(t.key == "node.kubernetes.io/not-ready" for t in node.spec.taints)
     record.provider_id = node.spec.provider_id
     record.platform = labels.get(_PLATFORM_LABEL, "") or record.platform
@@ -168,3 +185,13 @@ def apply_decided(record: NodeRecord, decided: events.Decided) -> None:
     hop = _HOP_OF_OUTCOME.get((decided.service, decided.outcome))
     if hop is not None:
         record.hops.setdefault(hop, seconds_of(decided.decided_at))
+
+
+def describe_instance(record: NodeRecord) -> tuple[str, str]:
+    """Return the state of the Node's instance and the reason, ("", "") if no account has reported on it."""
+    for kind, state in _INSTANCE_STATES.items():
+        for account, report in sorted(record.instances.items()):
+            is_own = (report.node_uid, report.provider_id) == (record.uid, record.provider_id)
+            if is_own and isinstance(report, kind):
+                return state, f"account {account}: {getattr(report, 'reason', '') or record.provider_id}"
+    return "", ""

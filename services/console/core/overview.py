@@ -10,18 +10,19 @@ from msgspec.structs import replace
 from libs.common.bus.protocol import ConsumerStats, StreamStats
 from libs.common.contract.events import (
     PULSE_TTL_SECONDS,
-    AccountReport,
     ClusterNetworksObserved,
     Leading,
     Pulse,
     SnapshotComplete,
 )
 from libs.common.contract.services import CSR, IPAM, LABELER, LIFECYCLE, METADATA, SERVICES, WATCHER
+from services.console.core.cloud_rows import AccountRow
 from services.console.core.node_record import seconds_of
 
 Health = Literal["ok", "busy", "warning", "bad", "off"]
 _MAX_HEARTBEAT_SECONDS: Final = 10.0
 _LATE_SECONDS: Final = 15.0
+_SILENT_ACCOUNT_SECONDS: Final = 100.0  # an account reports every half minute
 
 
 class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -68,7 +69,7 @@ class FlowState(msgspec.Struct, frozen=True, kw_only=True):
     unreachable: int  # Nodes whose machines do not answer
     blocked: int
     denied: int
-    accounts: tuple[AccountReport, ...]
+    accounts: tuple[AccountRow, ...]
 
 
 def list_service_statuses(flow: FlowState) -> tuple[ServiceStatus, ...]:
@@ -158,12 +159,16 @@ def _has_pulse(flow: FlowState, service: str) -> bool:
 
 
 def _list_accounts(flow: FlowState) -> Iterator[ServiceStatus]:
-    for report in flow.accounts:
+    for row in flow.accounts:
+        report, silence = row.report, flow.now - row.reported_at
         counts = ", ".join(f"{count} {state}" for state, count in sorted(report.instances.items()) if count)
+        failure = report.failure
+        if silence > _SILENT_ACCOUNT_SECONDS:
+            failure = f"no report for {silence:.0f} s"
         yield ServiceStatus(
             service=f"cloud-{report.account}",
-            health="bad" if report.failure else "ok",
-            text=report.failure or f"{report.provider}: {counts or 'no instances'}",
+            health="bad" if failure else "ok",
+            text=failure or f"{report.provider}: {counts or 'no instances'}",
         )
 
 

@@ -1,6 +1,7 @@
 // The frame of the page: navigation, banner and the view of the address.
 import { render } from "preact";
 import { Certificates } from "./certificates";
+import { Clouds } from "./clouds";
 import { History } from "./history";
 import { Networks } from "./networks";
 import { NodeView } from "./node";
@@ -17,6 +18,7 @@ const VIEWS: [string, string][] = [
   ["nodes", "Nodes"],
   ["certificates", "Certificates"],
   ["networks", "Pod CIDRs"],
+  ["clouds", "Clouds"],
   ["rules", "Rules"],
   ["history", "History"],
 ];
@@ -55,6 +57,8 @@ function App() {
           <Certificates />
         ) : view === "networks" ? (
           <Networks />
+        ) : view === "clouds" ? (
+          <Clouds />
         ) : view === "rules" ? (
           <Rules />
         ) : view === "history" ? (

@@ -20,6 +20,9 @@ export interface NodeRow {
   addresses?: string[];
   cidrs?: string[];
   certificate?: RequestState;
+  instance?: "exists" | "off" | "gone" | "unknown";
+  instance_why?: string;
+  route?: string;
   rules?: string[];
   decided_by?: string;
   outcome?: string;
@@ -58,6 +61,19 @@ export interface DeadLetter {
   at: number;
 }
 
+export interface Account {
+  report: { account: string; provider: string; failure?: string; instances?: Record<string, number>; requests_left?: number; rate_limit?: number };
+  reported_at: number;
+  round_at: number;
+}
+
+export interface Balancer {
+  name: string;
+  state: "ready" | "waiting" | "blocked" | "deleting";
+  addresses?: string[];
+  reason?: string;
+}
+
 export interface Overview {
   services: ServiceStatus[];
   states: Partial<Record<NodeState, number>>;
@@ -71,6 +87,8 @@ export interface Overview {
   service_networks: string[];
   mask_sizes: [number | null, number | null];
   dead_letters: DeadLetter[];
+  accounts: Account[];
+  balancers: Balancer[];
 }
 
 export interface HistoryStep {

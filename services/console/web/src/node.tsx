@@ -54,6 +54,8 @@ export function NodeView({ name }: { name: string }) {
         </Fact>
         <Fact term="Addresses">{row.addresses?.join(", ")}</Fact>
         <Fact term="Pod CIDRs">{row.cidrs?.join(", ")}</Fact>
+        <Fact term="Instance">{row.instance && `${row.instance}, ${row.instance_why}`}</Fact>
+        <Fact term="Route">{row.route}</Fact>
         <Fact term="Rules">{row.rules?.join(", ")}</Fact>
         <Fact term="Initialized after">{row.took ? format.duration(row.took) : ""}</Fact>
       </dl>

@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import * as format from "./format";
 import type { NodeRow, NodeState } from "./model";
-import { Age, Chip, Empty, RequestBadge, StateBadge } from "./parts";
+import { Age, Badge, Chip, Empty, RequestBadge, StateBadge } from "./parts";
 import { nodeHref, route, setQuery } from "./router";
 import { clock, hasData, nodes, overview, revision } from "./store";
 import { type Column, Table } from "./table";
@@ -10,6 +10,7 @@ import { type Column, Table } from "./table";
 const STATES: NodeState[] = ["stuck", "joining", "ready", "foreign"];
 const RANK: Record<NodeState, number> = { stuck: 0, joining: 1, foreign: 2, ready: 3 };
 const LABELS: Record<NodeState, string> = { stuck: "Stuck", joining: "Joining", ready: "Ready", foreign: "Not managed" };
+const INSTANCE_TONES = { exists: "ok", off: "warning", gone: "bad", unknown: "off" } as const;
 
 const wide = matchMedia("(min-width: 1400px)");
 
@@ -93,6 +94,13 @@ const COLUMNS: Column<NodeRow>[] = [
     compare: byText((row) => row.certificate),
     cell: (row) => row.certificate && <RequestBadge state={row.certificate} />,
   },
+  {
+    key: "instance",
+    title: "Instance",
+    width: "96px",
+    compare: byText((row) => row.instance),
+    cell: (row) => row.instance && <Badge tone={INSTANCE_TONES[row.instance]}>{row.instance}</Badge>,
+  },
 ];
 
 function More({ values = [] }: { values?: string[] }) {
@@ -105,7 +113,7 @@ function More({ values = [] }: { values?: string[] }) {
 }
 
 function matches(row: NodeRow, words: string[]): boolean {
-  const text = [row.name, row.why, row.platform, row.zone, row.region, row.type, row.role, row.what, ...(row.addresses ?? []), ...(row.cidrs ?? []), ...(row.rules ?? [])]
+  const text = [row.name, row.why, row.platform, row.zone, row.region, row.type, row.role, row.what, row.instance, ...(row.addresses ?? []), ...(row.cidrs ?? []), ...(row.rules ?? [])]
     .join("\n")
     .toLowerCase();
   return words.every((word) => text.includes(word));
@@ -124,7 +132,11 @@ export function Nodes() {
   }, [all, state, search]);
   const counts = overview.value.states;
   const hasBlocks = all.some((row) => row.cidrs?.length);
-  const columns = useMemo(() => COLUMNS.filter((column) => (column.key !== "cidrs" || hasBlocks) && (!column.isWide || wide.matches)), [hasBlocks, wide.matches]);
+  const hasInstances = all.some((row) => row.instance);
+  const columns = useMemo(
+    () => COLUMNS.filter(({ key, isWide }) => (key !== "cidrs" || (hasBlocks && (wide.matches || !hasInstances))) && (key !== "instance" || hasInstances) && (!isWide || wide.matches)),
+    [hasBlocks, hasInstances, wide.matches],
+  );
 
   return (
     <div class="view fill">

@@ -33,7 +33,7 @@ const PLACES: Place[] = [
   { name: "csr", x: 860, y: 82, href: "#/certificates" },
   { name: "ipam", x: 860, y: 156, href: "#/networks" },
   { name: "lifecycle", x: 860, y: 230 },
-  { name: "clouds", title: "cloud accounts", x: 560, y: 230 },
+  { name: "clouds", title: "cloud accounts", x: 560, y: 230, href: "#/clouds" },
 ];
 const EDGES: Edge[] = [
   { from: "kubernetes", to: "watcher", kinds: ["observed"], label: "watch" },

@@ -20,6 +20,8 @@ const EMPTY: Overview = {
   service_networks: [],
   mask_sizes: [null, null],
   dead_letters: [],
+  accounts: [],
+  balancers: [],
 };
 
 export const nodes = new Map<string, NodeRow>();

@@ -3,16 +3,33 @@
 from datetime import timedelta
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from libs.common.bus.protocol import ConsumerStats, StreamStats
-from libs.common.contract.events import CsrObserved, Event, NodeEnriched, Pulse
+from libs.common.contract.events import (
+    AccountReport,
+    AnyInstanceReport,
+    CsrObserved,
+    Event,
+    KubeServiceGone,
+    NodeEnriched,
+    ObservationOrder,
+    Pulse,
+)
 from libs.common.contract.fault_texts import FAULT_TEXTS
+from libs.common.contract.kube_service import (
+    BALANCER_BLOCKED_CONDITION,
+    KubeService,
+    KubeServiceCondition,
+    LoadBalancerIngress,
+)
 from libs.common.contract.machine import FaultKind, MachineFault
-from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition
+from libs.common.contract.node import BLOCKED_CONDITION, NETWORK_UNAVAILABLE, Node, NodeCondition
 from libs.common.contract.signing_request import SigningRequestCondition
 from libs.common.settings.read_settings import SettingsError, read_settings
+from services.console.core.cloud_rows import build_balancer_row
 from services.console.core.console_state import ConsoleState, Frame
 from services.console.core.findings import JOIN_SECONDS
 from services.console.core.history import STEP_SECONDS, History
@@ -20,10 +37,13 @@ from services.console.core.request_guard import explain_refusal
 from services.console.settings import ConsoleSettings
 from tests.builders import (
     NOW,
+    STREAM_ID,
     make_csr_observed,
     make_dead_letter,
     make_decided,
     make_facts,
+    make_kube_service,
+    make_kube_service_observed,
     make_message,
     make_node,
     make_node_enriched,
@@ -32,6 +52,7 @@ from tests.builders import (
     make_request,
     make_unreachable,
 )
+from tests.instance_reports import make_exists, make_gone, make_shut_down, make_unknown
 
 START = NOW.timestamp()
 LATE = START + 120
@@ -336,3 +357,91 @@ def test_metadata_without_a_process_is_bad_once_its_pulse_is_overdue():
     assert find_status(state, "metadata", now=START + 30).health == "ok"
     status = find_status(state, "metadata", now=START + 31)
     assert (status.health, status.text) == ("bad", "no process runs it")
+
+
+# ---- clouds
+
+HCLOUD = make_node("web-1", uid="uid-1", taints=(), provider_id="hcloud://1001", conditions=(READY,))
+OTHER_UID = make_node("web-1", uid="uid-0", taints=(), provider_id="hcloud://1001")
+
+
+@pytest.mark.parametrize(
+    ("reports", "state"),
+    [
+        ((make_exists(HCLOUD),), "exists"),
+        ((make_shut_down(HCLOUD),), "off"),
+        ((make_gone(HCLOUD),), "gone"),
+        ((make_unknown(HCLOUD),), "unknown"),
+        ((make_exists(HCLOUD), make_gone(HCLOUD)), "gone"),
+        ((make_exists(HCLOUD), make_gone(HCLOUD, account="another")), "exists"),
+        ((make_exists(OTHER_UID),), None),
+        ((), None),
+    ],
+)
+def test_a_node_shows_what_its_cloud_says_of_its_instance(
+    reports: tuple[AnyInstanceReport, ...], state: str | None
+):
+    frame = build_frame(make_state(make_node_observed(HCLOUD), *reports))
+    row = msgspec.json.decode(frame.nodes[0])
+    assert row.get("instance") == state
+
+
+def test_a_node_shows_what_the_network_of_its_cloud_routes_to_it():
+    condition = NodeCondition(type=NETWORK_UNAVAILABLE, status="True", message="No route for 10.244.1.0/24")
+    node = make_node("web-1", conditions=(READY, condition))
+    frame = build_frame(make_state(make_node_observed(node)))
+    assert msgspec.json.decode(frame.nodes[0])["route"] == "No route for 10.244.1.0/24"
+
+
+def test_an_account_shows_its_last_round_and_is_bad_when_it_does_not_answer_or_report():
+    node = make_node_observed(HCLOUD)
+    report = AccountReport(account="prod", provider="hcloud", instances={"exists": 1})
+    state = make_state(node, make_exists(HCLOUD), report)
+    (account,) = build_frame(state).overview.accounts
+    assert account.report == report
+    assert account.round_at == make_exists(HCLOUD).answered_at.timestamp()
+
+    def judge(state: ConsoleState, now: float) -> tuple[str, str]:
+        status = build_frame(state, now=now).overview.services[-1]
+        return status.health, status.text
+
+    published_at = account.reported_at
+    assert judge(state, published_at + 60) == ("ok", "hcloud: 1 exists")
+    assert judge(state, published_at + 200) == ("bad", "no report for 200 s")
+    failed = make_state(AccountReport(account="prod", provider="hcloud", failure="no answer within 30 s"))
+    assert judge(failed, published_at) == ("bad", "no answer within 30 s")
+
+
+def add_condition(service: KubeService, **fields: Any) -> KubeService:
+    condition = KubeServiceCondition(type=BALANCER_BLOCKED_CONDITION, message="no location", **fields)
+    return replace(service, status=replace(service.status, conditions=(condition,)))
+
+
+@pytest.mark.parametrize(
+    ("service", "state", "reason"),
+    [
+        (make_kube_service(), "waiting", ""),
+        (make_kube_service(ingress=(LoadBalancerIngress(ip="203.0.113.7"),)), "ready", ""),
+        (add_condition(make_kube_service(), status="True"), "blocked", "no location"),
+        (add_condition(make_kube_service(), status="False"), "waiting", ""),
+        (make_kube_service(deleted_at=NOW), "deleting", ""),
+    ],
+)
+def test_a_balancer_shows_its_state_and_why_it_is_blocked(service: KubeService, state: str, reason: str):
+    row = build_balancer_row(service)
+    assert (row.name, row.state, row.reason) == ("shop/web", state, reason)
+
+
+def test_services_go_with_their_message_and_with_a_replay_that_lacks_them():
+    web, api = (make_kube_service_observed(make_kube_service(name)) for name in ("web", "api"))
+    state = make_state(web, api)
+    assert [row.name for row in build_frame(state).overview.balancers] == ["shop/api", "shop/web"]
+    order = ObservationOrder(epoch=1, resource_version=101)
+    gone = KubeServiceGone(
+        stream_id=STREAM_ID, order=order, name="api", namespace="shop", uid="u", observed_at=NOW
+    )
+    state.apply(make_message(gone), START, live=True)
+    assert [row.name for row in build_frame(state).overview.balancers] == ["shop/web"]
+    state.start_replay()
+    state.finish_replay()
+    assert build_frame(state).overview.balancers == ()

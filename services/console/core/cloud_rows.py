@@ -1,0 +1,40 @@
+"""What the page shows of cloud accounts and of the load balancers of Services. Pure."""
+
+import msgspec
+
+from libs.common.contract.events import AccountReport
+from libs.common.contract.kube_service import BALANCER_BLOCKED_CONDITION, KubeService
+
+
+class AccountRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One cloud account. Times are seconds since 1970."""
+
+    report: AccountReport
+    reported_at: float
+    round_at: float  # end of the last query about an instance; 0 = the stream has none
+
+
+class BalancerRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The load balancer of a Service, as its status in Kubernetes says."""
+
+    name: str  # with the namespace
+    state: str  # "ready", "waiting" for an address, "blocked", or "deleting"
+    addresses: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def build_balancer_row(service: KubeService) -> BalancerRow:
+    """Return the row of a Service."""
+    addresses = tuple(each.ip or each.hostname for each in service.status.load_balancer.ingress)
+    conditions = (each for each in service.status.conditions if each.type == BALANCER_BLOCKED_CONDITION)
+    reason = next((each.message for each in conditions if each.status == "True"), "")
+    state = "blocked" if reason else "ready" if addresses else "waiting"
+    if service.metadata.deletion_timestamp is not None:
+        state = "deleting"
+    name = f"{service.metadata.namespace}/{service.name}"
+    return BalancerRow(name=name, state=state, addresses=addresses, reason=reason)
+
+
+def by_urgency(row: BalancerRow) -> tuple[bool, str]:
+    """Sort key: those without an address first."""
+    return row.state == "ready", row.name
