@@ -62,6 +62,7 @@ _LABELS: Final[dict[tuple[str, str], str]] = {
     ("NETWORK_ROUTES", "account"): "account of `--cloud-account`",
     ("NETWORK_ROUTES", "state"): "`present`, `limit`",
     ("UNROUTED_NODES", "account"): "account of `--cloud-account`",
+    ("ROUTES_COMPARED", "account"): "account of `--cloud-account`",
     ("ROUTE_WRITES", "account"): "account of `--cloud-account`",
     ("ROUTE_WRITES", "kind"): "`create`, `delete`",
     ("ROUTE_WRITES", "outcome"): "`success`, `not_found`, `unknown`, or the kind of rejection",

@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from libs.clouds.balancers import UnknownOutcome, WriteRejection, WriteResult, WriteSuccess
@@ -16,7 +16,7 @@ from libs.common.contract.node import Node, NodeCondition, ObjectMeta
 from libs.common.contract.node_patch import build_status_patch
 from libs.common.contract.services import RECORDS_NAMESPACE, get_route_record_name
 from libs.common.kube.api import KubeApi
-from libs.common.kube.errors import Conflict
+from libs.common.kube.errors import Conflict, FenceFailed, Forbidden, Invalid
 from libs.common.kube.errors import NotFound as NotInKubernetes
 from libs.common.kube.event_recorder import EventRecorder
 from libs.common.kube.events import node_reference
@@ -54,6 +54,11 @@ _FIRST_PAUSE_SECONDS: Final = 5.0
 _LONGEST_PAUSE_SECONDS: Final = 300.0
 _COMPONENT: Final = "route_controller"  # as in k8s.io/cloud-provider
 _NEARLY_FULL: Final = 0.8  # of a network's limit
+# Rejections that another route would get, too.
+_OF_ALL_ROUTES: Final = frozenset({"busy", "limit", "rate_limited", "unauthorized"})
+_OF_ONE_NODE: Final = (Conflict, FenceFailed, Forbidden, Invalid, NotInKubernetes)
+_LOOKUP_AGE: Final = timedelta(minutes=15)  # longer than any answer counts
+_UNWRITABLE_SECONDS: Final = 60.0  # after a condition that Kubernetes did not accept
 
 AnswerT = TypeVar("AnswerT")
 
@@ -68,6 +73,7 @@ class RouteController:
     routes: Routes
     nodes: TargetNodes
     is_followed: Callable[[], bool]
+    pod_networks: Callable[[], tuple[str, ...]]  # () = not known yet
     leading_until: Callable[[], float]  # monotonic
     event_recorder: EventRecorder
     monotonic: Callable[[], float]
@@ -91,11 +97,14 @@ class RouteController:
         self._lookups: dict[str, InstanceLookup] = {}
         self._pauses: dict[Route, RoutePause] = {}
         self._failures: dict[Route, int] = {}
+        self._create_pause: RoutePause | None = None
+        self._rejected_creates = 0  # in a row, by a cause that is not one route's
+        self._unwritable: dict[str, RoutePause] = {}  # by uid of the Node
         self._written_nodes: dict[str, Node] = {}  # by uid, as they were written
         self._is_nearly_full = False
 
-    def on_nodes_changed(self) -> None:
-        """Plan again soon."""
+    def on_changed(self) -> None:
+        """Plan again soon: Nodes or the pod networks have changed."""
         self._changed.set()
 
     def on_listed(self, instances: Iterable[Instance], query: Query) -> None:
@@ -110,7 +119,9 @@ class RouteController:
 
     def problems(self) -> tuple[str, ...]:
         """Return why routes may be missing, in words for /readyz."""
-        return (f"routes: {self._problem}",) if self._problem else ()
+        unwritable = (each.reason for each in self._unwritable.values())
+        problem = self._problem or next(unwritable, "")
+        return (f"routes: {problem}",) if problem else ()
 
     async def run(self) -> None:
         """Record Events until cancelled."""
@@ -122,17 +133,31 @@ class RouteController:
     async def lead(self) -> None:
         """Make steps until the leadership ends."""
         self._begin_term()
+        metrics.ROUTES_COMPARED.labels(self.account).set(self.now().timestamp())
         failures = 0
-        while True:
-            try:
-                await self._make_steps()
-                failures = 0
-            except (TemporaryError, PermanentError) as error:
-                failures += 1
-                self._record = None  # another hand may have changed it
-                self._problem = str(error)
-                log.warning("routes not updated, will retry", extra=self._fields() | {"error": str(error)})
-                await asyncio.sleep(backoff_seconds(failures, self.jitter(), first=_FIRST_PAUSE_SECONDS))
+        try:
+            while True:
+                try:
+                    await self._make_steps()
+                    failures = 0
+                except (TemporaryError, PermanentError) as error:
+                    failures += 1
+                    await self._back_off(failures, error)
+        finally:
+            self._end_term()
+
+    async def _back_off(self, failures: int, error: Exception) -> None:
+        self._record = None  # another hand may have changed it
+        self._problem = str(error)
+        log.warning("routes not updated, will retry", extra=self._fields() | {"error": str(error)})
+        await asyncio.sleep(backoff_seconds(failures, self.jitter(), first=_FIRST_PAUSE_SECONDS))
+
+    def _end_term(self) -> None:
+        """Report nothing any more: the next leader does."""
+        self._problem = ""
+        self._unwritable = {}
+        metrics.ROUTES_COMPARED.labels(self.account).set(0)
+        metrics.UNROUTED_NODES.labels(self.account).set(0)
 
     async def _make_steps(self) -> None:
         """Make steps until there is nothing to do, and wait for the next change. Raises KubeError."""
@@ -160,9 +185,8 @@ class RouteController:
                 await asyncio.sleep(_SETTLE_SECONDS)
 
     def _build_view(self, record: RouteRecord) -> RouteView:
-        now, uids = self.now(), {each.uid for each in self.nodes.nodes}
-        self._written_nodes = {uid: each for uid, each in self._written_nodes.items() if uid in uids}
-        self._pauses = {route: each for route, each in self._pauses.items() if each.until > now}
+        now = self.now()
+        self._forget(record, now)
         return RouteView(
             now=now,
             led_since=self._led_since,
@@ -171,6 +195,7 @@ class RouteController:
             generation=self.routes.credential.generation,
             network=self.routes.network,
             nodes=self.nodes.nodes,
+            pod_networks=self.pod_networks(),
             is_complete=self.nodes.is_complete and self.is_followed(),
             parse_provider_id=self.cloud.parse_provider_id,
             can_route=self.routes.can_route,
@@ -180,8 +205,25 @@ class RouteController:
             gateways=self._gateways,
             lookups=self._lookups,
             pauses=self._pauses,
+            create_pause=self._create_pause,
+            unwritable_uids=frozenset(self._unwritable),
             written_nodes=self._written_nodes,
         )
+
+    def _forget(self, record: RouteRecord, now: datetime) -> None:
+        """Drop what has expired, and what belongs to Nodes and routes that are gone."""
+        uids, routes = {each.uid for each in self.nodes.nodes}, {each.route for each in record.entries}
+        self._written_nodes = {uid: each for uid, each in self._written_nodes.items() if uid in uids}
+        self._unwritable = {
+            uid: each for uid, each in self._unwritable.items() if uid in uids and each.until > now
+        }
+        self._lookups = {
+            key: each for key, each in self._lookups.items() if now - each.began_at < _LOOKUP_AGE
+        }
+        self._failures = {route: count for route, count in self._failures.items() if route in routes}
+        self._pauses = {route: each for route, each in self._pauses.items() if each.until > now}
+        if self._create_pause is not None and self._create_pause.until <= now:
+            self._create_pause = None
 
     # ---- steps
 
@@ -199,10 +241,8 @@ class RouteController:
                 self._lookups[instance_id] = InstanceLookup(answer=found, **times)
             case WriteRecord(record=record):
                 await self._write_record(record)
-            case CreateRoute(route=route, node=node):
-                result = await self.routes.create_route(route)
-                self._finish_write("create", route, result)
-                self._report_failure(node, route, result)
+            case CreateRoute(route=route):
+                self._finish_write("create", route, await self.routes.create_route(route))
             case DeleteRoute(route=route):
                 log.info("delete a route", extra=self._fields() | _describe(step))
                 self._finish_write("delete", route, await self.routes.delete_route(route))
@@ -226,7 +266,8 @@ class RouteController:
             self._config_map = await self.kube.get_config_map(RECORDS_NAMESPACE, name)
         except NotInKubernetes:
             self._config_map = ConfigMap(metadata=ObjectMeta(name=name))
-        record = read_route_record(self._config_map.data.get(self.routes.network, ""))
+        uid = self._config_map.metadata.uid
+        record = read_route_record(self._config_map.data.get(self.routes.network, ""), uid)
         if record is None:
             raise PermanentError(
                 f"ConfigMap {RECORDS_NAMESPACE}/{name} is unreadable: correct it. If it is deleted, "
@@ -235,14 +276,20 @@ class RouteController:
         return record
 
     async def _write_record(self, record: RouteRecord) -> None:
-        before = self._config_map or ConfigMap(metadata=ObjectMeta(name=get_route_record_name(self.account)))
-        data = {**before.data, self.routes.network: encode_route_record(record)}
-        changed = ConfigMap(metadata=before.metadata, data=data)
-        write = self.kube.update_config_map if before.metadata.uid else self.kube.create_config_map
+        config_map = self._config_map or ConfigMap(
+            metadata=ObjectMeta(name=get_route_record_name(self.account))
+        )
         try:
-            self._config_map = await write(RECORDS_NAMESPACE, changed)
+            if not config_map.metadata.uid:  # the record contains it
+                config_map = await self.kube.create_config_map(RECORDS_NAMESPACE, config_map)
+            text = encode_route_record(record, config_map.metadata.uid)
+            data = {**config_map.data, self.routes.network: text}
+            changed = ConfigMap(metadata=config_map.metadata, data=data)
+            self._config_map = await self.kube.update_config_map(RECORDS_NAMESPACE, changed)
         except Conflict as error:
             raise TemporaryError("another client has changed the record of routes") from error
+        except ValueError as error:
+            raise PermanentError(str(error)) from error
         self._record = record
 
     def _finish_write(self, kind: str, route: Route, result: WriteResult | NotFound) -> None:
@@ -257,28 +304,40 @@ class RouteController:
         )
         if is_success:
             self._failures.pop(route, None)
-            return
-        failures = self._failures[route] = self._failures.get(route, 0) + 1
+            self._rejected_creates = 0
+        elif kind == "create" and outcome in _OF_ALL_ROUTES:
+            self._rejected_creates += 1
+            self._create_pause = self._build_pause(self._rejected_creates, retry_seconds, reason)
+        else:
+            failures = self._failures[route] = self._failures.get(route, 0) + 1
+            self._pauses[route] = self._build_pause(failures, retry_seconds, reason)
+
+    def _build_pause(self, failures: int, retry_seconds: float, reason: str) -> RoutePause:
         seconds = backoff_seconds(
             failures, self.jitter(), first=_FIRST_PAUSE_SECONDS, cap=_LONGEST_PAUSE_SECONDS
         )
-        until = self.now() + timedelta(seconds=max(seconds, retry_seconds))
-        self._pauses[route] = RoutePause(until=until, reason=reason)
+        return RoutePause(until=self.now() + timedelta(seconds=max(seconds, retry_seconds)), reason=reason)
 
     async def _set_condition(self, node: Node, condition: NodeCondition) -> None:
         patch = build_status_patch(node, set_condition=condition, now=self.now())
-        self._written_nodes[node.uid] = await self.kube.patch_node_status(node.name, patch)
+        try:
+            self._written_nodes[node.uid] = await self.kube.patch_node_status(node.name, patch)
+        except _OF_ONE_NODE as error:  # routes of other Nodes do not wait for this one
+            reason = f"the condition of Node {node.name} cannot be written: {error}"
+            until = self.now() + timedelta(seconds=_UNWRITABLE_SECONDS)
+            self._unwritable[node.uid] = RoutePause(until=until, reason=reason)
+            log.warning("condition not written, will retry", extra=self._fields() | {"error": str(error)})
+            return
+        if condition.status == "True":
+            about = node_reference(node.name, node.uid)
+            self.event_recorder.record_once(about, "FailedToCreateRoute", condition.message)
 
     # ---- what operators see
 
-    def _report_failure(self, node_name: str, route: Route, result: WriteResult) -> None:
-        node = next((each for each in self.nodes.nodes if each.name == node_name), None)
-        if node is not None and isinstance(result, WriteRejection):
-            text = f"Could not create route {route}: {result.reason}"
-            self.event_recorder.record_once(node_reference(node.name, node.uid), "FailedToCreateRoute", text)
-
     def _report(self, wait: Wait) -> None:
         self._problem = wait.problem
+        if not wait.problem:
+            metrics.ROUTES_COMPARED.labels(self.account).set(self.now().timestamp())
         metrics.UNROUTED_NODES.labels(self.account).set(wait.blocked)
         table = self._table.answer if self._table is not None else None
         if not isinstance(table, RouteTable):
@@ -303,6 +362,7 @@ def build_route_controller(
     clients: tuple[Instances, Routes],
     nodes: TargetNodes,
     is_followed: Callable[[], bool],
+    pod_networks: Callable[[], tuple[str, ...]],
     is_dry_run: bool,
 ) -> RouteController:
     """Return the controller of one account."""
@@ -314,6 +374,7 @@ def build_route_controller(
         routes=clients[1],
         nodes=nodes,
         is_followed=is_followed,
+        pod_networks=pod_networks,
         leading_until=lambda: elector.lock.leading_until,
         event_recorder=EventRecorder(
             kube, component=_COMPONENT, now=dependencies.now, observe_only=is_dry_run

@@ -6,9 +6,11 @@ from typing import Annotated
 import msgspec
 
 from libs.common.contract.controllers import NODE_ROUTE, is_controller_selected
+from libs.common.contract.events import ClusterNetworksObserved
 from libs.common.contract.instances import ROUTE_PROVIDERS
 from libs.common.settings import flags
 from services.cloud.balancer_settings import BalancerSettings
+from services.cloud.core.routes.destinations import is_network
 
 
 class AccountRoutes(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +34,16 @@ class RouteSettings(BalancerSettings, frozen=True, kw_only=True):
             flags.ROUTES,
         ),
     ] = ()
+    route_pod_networks: Annotated[
+        tuple[str, ...],
+        flags.Flag(
+            "route-pod-network",
+            "Pod networks of the cluster, each as account=CIDR, such as prod=10.244.0.0/16. The account "
+            "creates no route outside of them: a kubelet may register its Node with any pod CIDR. Default: "
+            "those in the machine config of a control plane. Pools of ipam outside of these need the flag.",
+            flags.ROUTES,
+        ),
+    ] = ()
     route_dry_run: Annotated[
         bool,
         flags.Flag(
@@ -50,16 +62,27 @@ class RouteSettings(BalancerSettings, frozen=True, kw_only=True):
         is_dry_run = self.route_dry_run or self.observe_only
         return AccountRoutes(network=network, is_dry_run=is_dry_run) if network else None
 
+    def find_pod_networks(self, account: str, observed: object) -> tuple[str, ...]:
+        """Return the networks inside which the account creates routes; () while they are unknown."""
+        chosen = tuple(network for name, network in _split(self.route_pod_networks) if name == account)
+        reported = observed.pod_cidrs if isinstance(observed, ClusterNetworksObserved) else ()
+        return chosen or reported
+
     def find_route_problems(self, providers: Mapping[str, str]) -> Iterator[str]:
         """Yield the invalid settings; `providers` has that of each account."""
-        for text in self.route_networks:
-            account, _, network = text.partition("=")
+        for text, (account, network) in zip(self.route_networks, _split(self.route_networks), strict=True):
             if account not in providers or not network:
                 form = "account=network, with an account of --cloud-account"
                 yield f"--route-network={text}: the form is {form}"
             elif providers[account] not in ROUTE_PROVIDERS:
                 provider = providers[account]
                 yield f"--route-network={text}: {provider}, the cloud of {account}, is not supported yet"
+        for text, (account, network) in zip(
+            self.route_pod_networks, _split(self.route_pod_networks), strict=True
+        ):
+            if account not in providers or not is_network(network):
+                form = "account=CIDR, with an account of --cloud-account and a network without host bits"
+                yield f"--route-pod-network={text}: the form is {form}"
 
     def find_route_warnings(self) -> Iterator[str]:
         """Yield settings without effect."""
@@ -71,5 +94,11 @@ class RouteSettings(BalancerSettings, frozen=True, kw_only=True):
 
     @property
     def _networks(self) -> Mapping[str, str]:
-        parts = (text.partition("=") for text in self.route_networks)
-        return {account: network for account, _, network in parts}
+        return dict(_split(self.route_networks))
+
+
+def _split(texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield account and value of each."""
+    for text in texts:
+        account, _, value = text.partition("=")
+        yield account, value

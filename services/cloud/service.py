@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,7 +13,13 @@ from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Message
 from libs.common.contract import events
 from libs.common.contract.services import CLOUD, expand_cloud
-from libs.common.contract.subjects import ENRICHED_NODE, SNAPSHOT, is_csr_subject, is_service_subject
+from libs.common.contract.subjects import (
+    ENRICHED_NODE,
+    NETWORKS,
+    SNAPSHOT,
+    is_csr_subject,
+    is_service_subject,
+)
 from libs.common.observability import metrics
 from libs.common.service.leader_elector import LeaderElector
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
@@ -31,6 +37,13 @@ from services.cloud.metadata_poller import MetadataPoller
 from services.cloud.report_publisher import ReportPublisher
 from services.cloud.route_controller import RouteController, build_route_controller
 from services.cloud.settings import CloudSettings
+
+_CHANGES_ROUTES: Final = (
+    events.NodeObserved,
+    events.NodeGone,
+    events.SnapshotComplete,
+    events.ClusterNetworksObserved,
+)
 
 
 class CloudService:
@@ -123,6 +136,9 @@ class CloudService:
                 clients=(self._clients.instances, self._clients.routes),
                 nodes=self.target_nodes,
                 is_followed=self._is_followed,
+                pod_networks=lambda: settings.find_pod_networks(
+                    settings.account.name, self._flow.cache.get_event(NETWORKS)
+                ),
                 is_dry_run=settings.routes.is_dry_run,
             )
 
@@ -175,8 +191,8 @@ class CloudService:
                 self.balancers.on_service_gone(event.key)
         if has_changed and self.balancers is not None:
             self.balancers.on_nodes_changed()
-        if self.routes is not None:
-            self.routes.on_nodes_changed()
+        if self.routes is not None and isinstance(event, _CHANGES_ROUTES):
+            self.routes.on_changed()
 
     def _on_expired(self, message: Message) -> None:
         if isinstance(message.event, events.NodeObserved):

@@ -10,6 +10,7 @@ from libs.common.contract.controllers import (
     CSR_APPROVAL,
     NODE_IPAM,
     NODE_LIFECYCLE,
+    NODE_ROUTE,
     allocates_pod_cidrs,
     is_controller_selected,
 )
@@ -137,7 +138,8 @@ class MetadataSettings(msgspec.Struct, frozen=True, kw_only=True):
     def publishes_networks(self) -> bool:
         """Whether to poll the cluster's networks.
 
-        ipam allocates no Service address to pods, and csr approves none for nodes.
+        ipam allocates no Service address to pods, and csr approves none for nodes. No route leaves the pod
+        networks.
         """
-        approves = is_controller_selected(self.controllers, CSR_APPROVAL) and not self.without_talos
-        return self.serves_ipam or approves
+        needs = (is_controller_selected(self.controllers, each) for each in (CSR_APPROVAL, NODE_ROUTE))
+        return self.serves_ipam or (any(needs) and not self.without_talos)

@@ -149,10 +149,15 @@ def test_routes_need_their_controller_and_have_the_network_of_the_account():
         each for name, each in of_deployments(rendered("elsewhere")).items() if name == "cloud-prod"
     ]
     assert "--route-network=prod=4711" in container["args"]
+    clouds[0]["routes"] = {"network": "4711", "podNetworks": ["10.244.0.0/16", "fd00::/48"]}
     values = ChartValues(overrides={"enabledControllers": ["*", "route"], "clouds": clouds})
+    manifests = render_manifests(values)
+    (container,) = [each for name, each in of_deployments(manifests).items() if name == "cloud-prod"]
+    networks = [each for each in container["args"] if each.startswith("--route-pod-network")]
+    assert networks == [f"--route-pod-network=prod={each}" for each in ("10.244.0.0/16", "fd00::/48")]
     kinds = {
         (rule["resources"][0], *rule.get("resourceNames", ()))
-        for manifest in render_manifests(values)
+        for manifest in manifests
         if manifest["kind"] in {"Role", "ClusterRole"} and manifest["metadata"]["name"].endswith("cloud-prod")
         for rule in manifest["rules"]
     }

@@ -6,73 +6,17 @@ from typing import Any
 
 import pytest
 
-from libs.common.contract.node import NETWORK_UNAVAILABLE, NodeCondition
-from libs.common.contract.services import RECORDS_NAMESPACE, get_route_record_name
+from libs.common.contract.node import Node
+from libs.common.contract.services import LEASE_NAMESPACE, RECORDS_NAMESPACE, get_route_record_name
+from libs.common.kube.api import KubeApi
+from libs.common.kube.errors import Forbidden
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.cloud.service import CloudService
 from tests.balancer_actors import TOKEN, BalancerCluster
-from tests.bus_actors import wait_for_value, wait_until
+from tests.bus_actors import wait_until
+from tests.route_actors import CONTROLLERS, RouteCluster
 
-_CONTROLLERS = ("cloud-node", "node-route-controller")
 _POD_CIDR = "10.244.1.0/24"
-
-
-class RouteCluster:
-    """The cluster of the tests of load balancers, with servers in a network."""
-
-    def __init__(self, cluster: BalancerCluster) -> None:
-        self.cluster = cluster
-        self.project = cluster.project
-        (self.network,) = self.project.tables["networks"].values()
-        self._count = 1
-
-    def run_account(self, **settings: Any) -> Any:
-        """The account's process with routes and without load balancers."""
-        chosen: dict[str, Any] = {
-            "controllers": _CONTROLLERS,
-            "balancer_classes": (),
-            "route_networks": (f"prod={self.network['id']}",),
-        }
-        return self.cluster.run_account(**(chosen | settings))
-
-    async def join(self, name: str, *pod_cidrs: str, provider_id: str = "", **server: Any) -> tuple[int, str]:
-        """Create a server and its Node; return the server's id and its address in the network."""
-        self._count += 1
-        address = f"10.0.1.{self._count}"
-        server = {"private": [(self.network["id"], address)]} | server
-        server_id = self.project.add_server(name, **server)
-        await self.register(name, provider_id or f"hcloud://{server_id}", *pod_cidrs)
-        return server_id, address
-
-    async def register(self, name: str, provider_id: str, *pod_cidrs: str) -> None:
-        """Create a Node."""
-        spec: dict[str, Any] = {"providerID": provider_id}
-        spec |= {"podCIDR": pod_cidrs[0], "podCIDRs": list(pod_cidrs)} if pod_cidrs else {}
-        body = {"metadata": {"name": name}, "spec": spec}
-        created = await self.cluster.admin.request("POST", "/api/v1/nodes", body=body)
-        assert created.status == 201, created
-
-    async def find_condition(self, name: str) -> NodeCondition | None:
-        return (await self.cluster.api.get_node(name)).find_condition(NETWORK_UNAVAILABLE)
-
-    async def wait_for_condition(self, name: str, reason: str) -> NodeCondition:
-        """The condition of the Node, once it has this reason."""
-        return await wait_for_value(
-            lambda: self.find_condition(name), lambda found: found.reason == reason, f"{reason} of {name}"
-        )
-
-    async def read_record(self) -> str:
-        """The record of the network; "" without one."""
-        name = get_route_record_name("prod")
-        config_map = await self.cluster.api.get_config_map(RECORDS_NAMESPACE, name)
-        return config_map.data.get(str(self.network["id"]), "")
-
-    @property
-    def routes(self) -> set[tuple[str, str]]:
-        return {(each["destination"], each["gateway"]) for each in self.network["routes"]}
-
-    def list_writes(self) -> list[str]:
-        return [each.path for each in self.cluster.cloud.requests if each.method != "GET"]
 
 
 @pytest.fixture
@@ -80,7 +24,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[RouteCluster]:
     async with (
         SimApiServer.start(tmp_path / "kubernetes") as api_server,
         BalancerCluster.open(api_server, tmp_path) as cluster,
-        cluster.run_watcher(controllers=_CONTROLLERS),
+        cluster.run_watcher(controllers=CONTROLLERS),
     ):
         yield RouteCluster(cluster)
 
@@ -140,6 +84,91 @@ async def test_an_equal_route_is_recorded_and_not_written(cluster: RouteCluster)
         await cluster.wait_for_condition("web-1", "RouteCreated")
     assert cluster.list_writes() == []
     assert address in await cluster.read_record()
+
+
+async def test_no_route_leaves_the_pod_networks_that_a_control_plane_reports(cluster: RouteCluster):
+    """A hostile kubelet registers its Node with the addresses of other machines."""
+    async with cluster.run_account(route_pod_networks=()) as service:
+        await cluster.join("web-1", _POD_CIDR)
+        await wait_until(
+            lambda: any("pod networks of the cluster are not known" in each for each in service.problems()),
+            "the account waits for the pod networks",
+        )
+        assert cluster.list_writes() == []
+        await cluster.join("hostile", "0.0.0.0/0")
+        await cluster.report_pod_networks("10.244.0.0/16", "fd00::/48")
+        await cluster.wait_for_condition("web-1", "RouteCreated")
+        condition = await cluster.wait_for_condition("hostile", "NoRouteCreated")
+        assert "outside the pod networks of the cluster, 10.244.0.0/16, fd00::/48" in condition.message
+    assert {destination for destination, _ in cluster.routes} == {_POD_CIDR}
+
+
+async def test_a_rejection_of_all_routes_is_one_request_and_told_on_each_node(cluster: RouteCluster):
+    cluster.cluster.cloud.add_fault("forbidden", "/networks/.*", method="POST", effect="never")
+    async with cluster.run_account():
+        for number in (1, 2, 3):
+            await cluster.join(f"web-{number}", f"10.244.{number}.0/24")
+        for number in (1, 2, 3):
+            condition = await cluster.wait_for_condition(f"web-{number}", "NoRouteCreated")
+            assert "the cloud rejects it: forbidden" in condition.message
+        assert len(cluster.list_writes()) == 1
+        cluster.cluster.cloud.faults.clear()
+        for number in (1, 2, 3):
+            await cluster.wait_for_condition(f"web-{number}", "RouteCreated")
+
+
+class DenyingKube(KubeApi):
+    """An admission webhook denies the status of one Node."""
+
+    async def patch_node_status(self, name: str, strategic_merge: dict[str, Any]) -> Node:
+        if name == "denied":
+            raise Forbidden("admission webhook denied the request", status=403)
+        return await super().patch_node_status(name, strategic_merge)
+
+
+async def test_a_node_whose_status_kubernetes_denies_does_not_stop_others(cluster: RouteCluster):
+    async with cluster.run_account(client=DenyingKube) as service:
+        await cluster.join("denied", _POD_CIDR)
+        await cluster.join("web-1", "10.244.2.0/24")
+        await cluster.wait_for_condition("web-1", "RouteCreated")
+        (problem,) = service.problems()
+        assert "the condition of Node denied cannot be written" in problem
+    assert {destination for destination, _ in cluster.routes} == {_POD_CIDR, "10.244.2.0/24"}
+
+
+async def test_a_process_that_lost_the_lease_reports_no_problem_of_routes(cluster: RouteCluster):
+    settings = {"route_networks": ("prod=999",), "bus_server": cluster.cluster.bus_server}
+    async with cluster.run_account(**settings) as service:
+        await wait_until(
+            lambda: any("finds no network 999" in each for each in service.problems()), "the problem is told"
+        )
+        lease = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/talos-ccm-cloud-prod"
+        taken = {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600}}
+        admin = cluster.cluster.admin
+        await admin.send("PATCH", lease, body=taken, content_type="application/merge-patch+json")
+        await wait_until(lambda: service.problems() == (), "another process leads")
+
+
+async def test_a_record_from_a_backup_deletes_nothing(cluster: RouteCluster):
+    """Its routes may have become another owner's meanwhile."""
+    path = f"/api/v1/namespaces/{RECORDS_NAMESPACE}/configmaps"
+    name, admin = get_route_record_name("prod"), cluster.cluster.admin
+    async with cluster.run_account():
+        server_id, address = await cluster.join("web-1", _POD_CIDR)
+        await cluster.wait_for_condition("web-1", "RouteCreated")
+    backup = (await admin.send("GET", f"{path}/{name}"))["data"]
+    await admin.send("DELETE", f"{path}/{name}")
+    await admin.send("POST", path, body={"metadata": {"name": name}, "data": backup})
+    await admin.delete_node("web-1")
+    cluster.project.remove("servers", server_id)
+    async with cluster.run_account():
+        _, other = await cluster.join("web-2", "10.244.2.0/24")
+        await cluster.wait_for_condition("web-2", "RouteCreated")
+        await cluster.cluster.admin.delete_node("web-2")
+        await cluster.join("web-3", "10.244.3.0/24")
+        await cluster.wait_for_condition("web-3", "RouteCreated")
+    assert {(_POD_CIDR, address), ("10.244.2.0/24", other)} <= cluster.routes
+    assert address not in await cluster.read_record()
 
 
 async def test_a_rejected_route_is_an_event_and_does_not_stop_others(cluster: RouteCluster):

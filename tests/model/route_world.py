@@ -207,6 +207,7 @@ class RouteWorld:
             generation=self.generation,
             network=NETWORK,
             nodes=tuple(self.seen_nodes.values()),
+            pod_networks=("10.244.0.0/16",),
             is_complete=self.is_complete,
             parse_provider_id=parse,
             can_route=lambda destination: True,

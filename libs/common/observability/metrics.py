@@ -465,6 +465,12 @@ NETWORK_ROUTES: Final = _gauge(
 UNROUTED_NODES: Final = _gauge(
     "talosccm_unrouted_nodes", "Nodes of the account's cloud that lack a route to their pods.", "account"
 )
+ROUTES_COMPARED: Final = _gauge(
+    "talosccm_routes_compared_timestamp_seconds",
+    "When routes and Nodes were last compared without a problem; at first, when this process began to lead. "
+    "0 = it does not lead.",
+    "account",
+)
 ROUTE_WRITES: Final = _counter(
     "talosccm_route_writes_total", "Writes of routes to the cloud, by outcome.", "account", "kind", "outcome"
 )

@@ -258,6 +258,9 @@
 {{- end }}
 {{- with .routes }}
 - --route-network={{ $account }}={{ .network }}
+{{- range .podNetworks }}
+- {{ printf "--route-pod-network=%s=%s" $account . | quote }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- with . }}

@@ -1,6 +1,5 @@
 """Plans the next step: from Nodes, the record and the network to one change."""
 
-import ipaddress
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
@@ -10,6 +9,7 @@ import msgspec
 from libs.clouds.instances import Deleted, Instance, NotFound, Unanswered
 from libs.clouds.routes import Route, RouteTable
 from libs.common.contract.node import NETWORK_UNAVAILABLE, Node, NodeCondition
+from services.cloud.core.routes.destinations import is_in_the_way, is_inside_any, to_canonical
 from services.cloud.core.routes.route_record import RecordedRoute, is_settled
 from services.cloud.core.routes.route_view import (
     CreateRoute,
@@ -32,6 +32,10 @@ _PAUSE: Final = timedelta(seconds=20)  # between two such answers
 _MAX_LOOKUPS: Final = 3  # of single instances; for more, a list costs less
 # One write of the record covers the creates of this time.
 _RECORD_AHEAD: Final = timedelta(minutes=5)
+_NETWORKS_UNKNOWN: Final = (
+    "the pod networks of the cluster are not known yet: no control plane has reported them to metadata, and "
+    "--route-pod-network is not set"
+)
 
 
 class RoutedNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,9 +69,12 @@ def plan_route_step(view: RouteView) -> RouteStep:
         retry_at = read.ended_at + _PATIENCE
         return ReadRoutes() if view.now >= retry_at else Wait(until=retry_at, problem=problem)
     nodes = tuple(_list_routed_nodes(view))
+    reached = tuple(each for each in nodes if not explain_unroutable(view, each, table))
     return (
         _plan_gateways(view, nodes)
         or _plan_record(view, nodes, table)
+        # A Node whose routes exist does not wait for the routes of others: each takes seconds.
+        or _plan_condition(view, reached, table)
         or _plan_deletion(view, nodes, table)
         or _plan_creation(view, nodes, table)
         or _plan_condition(view, nodes, table)
@@ -76,7 +83,8 @@ def plan_route_step(view: RouteView) -> RouteStep:
 
 
 def _list_routed_nodes(view: RouteView) -> Iterator[RoutedNode]:
-    for node in view.nodes:
+    """Yield the oldest Node first: a later one that claims its pod CIDR, too, does not get the route."""
+    for node in sorted(view.nodes, key=_get_age_key):
         instance_id = view.parse_provider_id(node.spec.provider_id)
         destinations = tuple(each for each in _list_pod_cidrs(node) if view.can_route(each))
         if instance_id is not None and destinations:
@@ -88,10 +96,14 @@ def _list_routed_nodes(view: RouteView) -> Iterator[RoutedNode]:
             )
 
 
+def _get_age_key(node: Node) -> tuple[bool, str, str]:
+    created = node.metadata.creation_timestamp
+    return created is None, "" if created is None else created.isoformat(), node.name
+
+
 def _list_pod_cidrs(node: Node) -> Iterator[str]:
     """Yield the pod CIDRs in the form that clouds report; the API server validates them."""
-    for each in node.spec.pod_cidrs:
-        yield str(ipaddress.ip_network(each, strict=False))
+    return map(to_canonical, node.spec.pod_cidrs)
 
 
 def _find_gateway(view: RouteView, instance_id: str) -> str | None:
@@ -136,7 +148,7 @@ def _plan_record(view: RouteView, nodes: tuple[RoutedNode, ...], table: RouteTab
     adopted = [
         RecordedRoute(route=route, instance_id=each.instance_id)
         for route, each in needed.items()
-        if route in table.routes and view.record.find(route) is None
+        if route in table.routes and not _is_recorded(view, route, each)
     ]
     read_at = view.table.began_at if view.table is not None else view.led_since
     gone = frozenset(
@@ -147,6 +159,12 @@ def _plan_record(view: RouteView, nodes: tuple[RoutedNode, ...], table: RouteTab
         and is_settled(each, read_at, view.led_since)
     )
     return WriteRecord(view.record.update(*adopted, without=gone)) if adopted or gone else None
+
+
+def _is_recorded(view: RouteView, route: Route, node: RoutedNode) -> bool:
+    """Whether the record has this route of this instance. A later instance may have the same address."""
+    entry = view.record.find(route)
+    return entry is not None and entry.instance_id == node.instance_id
 
 
 def _plan_deletion(
@@ -212,6 +230,8 @@ def _plan_creation(
     batch = dict(list(missing.items())[:room])
     if not batch:
         return None
+    if not view.pod_networks:
+        return Wait(until=view.now + _PATIENCE, problem=_NETWORKS_UNKNOWN)
     ends_at = view.now + timedelta(seconds=view.write_seconds)
     first, node = next(iter(batch.items()))
     entry = view.record.find(first)
@@ -233,21 +253,28 @@ def _wait_for_lease(view: RouteView) -> Wait | None:
 
 
 def _explain_missing(view: RouteView, table: RouteTable, route: Route) -> str:
-    """Return why a missing route cannot be created now."""
-    if route in view.pauses:
-        return view.pauses[route].reason
-    other = next((each for each in table.routes if each.destination == route.destination), None)
-    if other is None:
-        return ""
-    whose = "an earlier route" if view.record.find(other) else "a route of another owner"
-    return f"{whose} exists: {other}"
+    """Return why a missing route cannot be created now; "" if it can, or pod networks are unknown.
+
+    A kubelet may register its Node with any pod CIDR. So a route leads to no address that another one leads
+    to, and stays inside the pod networks.
+    """
+    if view.pod_networks and not is_inside_any(route.destination, view.pod_networks):
+        return f"it is outside the pod networks of the cluster, {', '.join(view.pod_networks)}"
+    other = min(
+        (each for each in table.routes if is_in_the_way(each.destination, route.destination)), default=None
+    )
+    if other is not None:
+        whose = "an earlier route" if view.record.find(other) else "a route of another owner"
+        return f"{whose} exists: {other}"
+    pause = view.pauses.get(route, view.create_pause)
+    return pause.reason if pause is not None else ""
 
 
 def _plan_condition(view: RouteView, nodes: tuple[RoutedNode, ...], table: RouteTable) -> SetCondition | None:
     for each in nodes:
         problem = explain_unroutable(view, each, table)
-        if each.gateway is None:
-            continue  # it may be an instance of another account
+        if each.gateway is None or each.node.uid in view.unwritable_uids:
+            continue  # without a gateway, it may be an instance of another account
         wanted = NodeCondition(
             type=NETWORK_UNAVAILABLE,
             status="True" if problem else "False",
@@ -287,5 +314,6 @@ def _plan_wait(view: RouteView, nodes: tuple[RoutedNode, ...], table: RouteTable
     read = view.table
     until = (read.began_at if read is not None else view.now) + timedelta(minutes=1)
     pauses = [each.until for each in view.pauses.values()]
+    pauses += [view.create_pause.until] if view.create_pause is not None else []
     blocked = sum(bool(explain_unroutable(view, each, table)) for each in nodes)
     return Wait(until=min([until, *pauses]), blocked=blocked)

@@ -37,21 +37,34 @@ class RouteRecord(msgspec.Struct, frozen=True, kw_only=True):
         return RouteRecord(entries=tuple(sorted(kept, key=lambda each: each.route)))
 
 
-def encode_route_record(record: RouteRecord) -> str:
-    """Return the text of the network's key in the ConfigMap."""
-    return msgspec.json.encode(record.entries).decode()
+class _StoredRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    config_map_uid: str
+    entries: tuple[RecordedRoute, ...]
 
 
-def read_route_record(text: str) -> RouteRecord | None:
-    """Return the record; empty for "". None if the text is unreadable: nothing may replace it then."""
+def encode_route_record(record: RouteRecord, config_map_uid: str) -> str:
+    """Return the text of the network's key in the ConfigMap with this uid. Raises ValueError if too long."""
+    stored = _StoredRecord(config_map_uid=config_map_uid, entries=record.entries)
+    text = msgspec.json.encode(stored).decode()
+    if len(text) > _MAX_LENGTH:
+        raise ValueError(f"the record of {len(record.entries)} routes is too long to be read again")
+    return text
+
+
+def read_route_record(text: str, config_map_uid: str) -> RouteRecord | None:
+    """Return the record; empty for "". None if the text is unreadable: nothing may replace it then.
+
+    A record from another ConfigMap is empty, too: a backup, perhaps of another cluster, proves nothing.
+    """
     if not text:
         return RouteRecord()
     if len(text) > _MAX_LENGTH:
         return None
     try:
-        return RouteRecord(entries=msgspec.json.decode(text, type=tuple[RecordedRoute, ...]))
+        stored = msgspec.json.decode(text, type=_StoredRecord)
     except JSON_ERRORS:
         return None
+    return RouteRecord(entries=stored.entries if stored.config_map_uid == config_map_uid else ())
 
 
 def is_settled(entry: RecordedRoute, seen_missing_at: datetime, led_since: datetime) -> bool:

@@ -51,6 +51,7 @@ class RouteView(msgspec.Struct, frozen=True, kw_only=True):
     generation: int  # of the credential
     network: str
     nodes: tuple[Node, ...]  # of all clouds
+    pod_networks: tuple[str, ...]  # no route is created outside of them; () = not known yet
     is_complete: bool  # whether no Node is missing
     parse_provider_id: Callable[[str], str | None]
     can_route: Callable[[str], bool]
@@ -60,6 +61,8 @@ class RouteView(msgspec.Struct, frozen=True, kw_only=True):
     gateways: GatewayListing | None = None
     lookups: Mapping[str, InstanceLookup] = {}  # by the instance's id
     pauses: Mapping[Route, RoutePause] = {}
+    create_pause: RoutePause | None = None  # of all creates: the cause is not one route's
+    unwritable_uids: frozenset[str] = frozenset()  # Nodes whose condition cannot be written now
     written_nodes: Mapping[str, Node] = {}  # by uid, with our conditions; the stream shows them later
 
     def is_current(self, answer: Answer, most: timedelta = ROUND) -> bool:

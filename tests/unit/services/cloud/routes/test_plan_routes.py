@@ -1,0 +1,235 @@
+"""Which change of a network's routes is next, and which is none."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.clouds.instances import Instance, NotFound
+from libs.clouds.routes import Route, RouteTable
+from libs.common.contract.node import NETWORK_UNAVAILABLE, Node, NodeCondition
+from services.cloud.core.routes.destinations import is_in_the_way, is_inside_any, is_network
+from services.cloud.core.routes.plan_routes import plan_route_step
+from services.cloud.core.routes.route_record import (
+    RecordedRoute,
+    RouteRecord,
+    encode_route_record,
+    read_route_record,
+)
+from services.cloud.core.routes.route_view import (
+    CreateRoute,
+    DeleteRoute,
+    GatewayListing,
+    InstanceLookup,
+    LookUpInstance,
+    RoutePause,
+    RouteStep,
+    RouteView,
+    SetCondition,
+    TableAnswer,
+    Wait,
+    WriteRecord,
+)
+from tests.builders import NOW, make_node
+
+FIRST = Route("10.244.1.0/24", "10.0.1.1")
+SECOND = Route("10.244.2.0/24", "10.0.1.2")
+ANSWERED: Mapping[str, Any] = {"began_at": NOW, "ended_at": NOW, "generation": 1}
+
+
+def node(number: int, *pod_cidrs: str, **fields: Any) -> Node:
+    """The Node of instance `number`, by default with the pod CIDR of that number."""
+    made = make_node(
+        f"web-{number}",
+        uid=f"uid-{number}",
+        provider_id=f"hcloud://{number}",
+        pod_cidrs=pod_cidrs or (f"10.244.{number}.0/24",),
+        **fields,
+    )
+    created = NOW - timedelta(days=1) + timedelta(minutes=number)
+    return msgspec.structs.replace(
+        made, metadata=msgspec.structs.replace(made.metadata, creation_timestamp=created)
+    )
+
+
+def routed(number: int) -> Node:
+    """The same, with the condition that its routes exist."""
+    message = f"Network 4711 routes 10.244.{number}.0/24 to this Node"
+    condition = NodeCondition(
+        type=NETWORK_UNAVAILABLE, status="False", reason="RouteCreated", message=message
+    )
+    return node(number, conditions=(condition,))
+
+
+def recorded(route: Route, instance: str, *, is_attempt: bool = False) -> RecordedRoute:
+    deadline = NOW + timedelta(minutes=5) if is_attempt else None
+    return RecordedRoute(route=route, instance_id=instance, create_deadline=deadline)
+
+
+def view(
+    *nodes: Node,
+    routes: tuple[Route, ...] = (),
+    record: tuple[RecordedRoute, ...] = (),
+    limit: int = 100,
+    **fields: Any,
+) -> RouteView:
+    """All is answered: the servers 1 to 3 are in the network, at 10.0.1.1 to 10.0.1.3."""
+    chosen: dict[str, Any] = {
+        "now": NOW,
+        "led_since": NOW - timedelta(hours=1),
+        "lease_seconds": 90.0,
+        "write_seconds": 30.0,
+        "generation": 1,
+        "network": "4711",
+        "nodes": nodes,
+        "pod_networks": ("10.244.0.0/16",),
+        "is_complete": True,
+        "parse_provider_id": lambda text: text.removeprefix("hcloud://") or None,
+        "can_route": lambda destination: True,
+        "find_gateway": lambda instance: instance.addresses[0].address,
+        "record": RouteRecord(entries=record),
+        "table": TableAnswer(answer=RouteTable(routes=frozenset(routes), limit=limit), **ANSWERED),
+        "gateways": GatewayListing(answer={str(each): f"10.0.1.{each}" for each in (1, 2, 3)}, **ANSWERED),
+    }
+    return RouteView(**(chosen | fields))
+
+
+def find_problem(step: RouteStep) -> str:
+    """Return the message of the condition that the step writes."""
+    assert isinstance(step, SetCondition), step
+    assert step.condition.reason == "NoRouteCreated"
+    return step.condition.message
+
+
+def test_a_node_whose_route_exists_becomes_available_before_others_get_theirs():
+    records = (recorded(FIRST, "1"), recorded(SECOND, "2", is_attempt=True))
+    step = plan_route_step(view(node(1), node(2), routes=(FIRST,), record=records))
+    assert isinstance(step, SetCondition)
+    assert (step.node.name, step.condition.reason) == ("web-1", "RouteCreated")
+    step = plan_route_step(view(routed(1), node(2), routes=(FIRST,), record=records))
+    assert step == CreateRoute(SECOND, "web-2")
+
+
+def test_a_node_whose_condition_cannot_be_written_does_not_stop_others():
+    records = (recorded(FIRST, "1"), recorded(SECOND, "2", is_attempt=True))
+    seen = view(
+        node(1), node(2), routes=(FIRST,), record=records, unwritable_uids=frozenset({"uid-1"})
+    )  # fmt: skip
+    assert plan_route_step(seen) == CreateRoute(SECOND, "web-2")
+
+
+# ---- a kubelet may register its Node with any pod CIDR
+
+
+@pytest.mark.parametrize("claimed", ["0.0.0.0/0", "10.0.0.0/8", "192.168.0.0/16", "10.245.1.0/24"])
+def test_no_route_leaves_the_pod_networks(claimed: str):
+    problem = find_problem(plan_route_step(view(node(1, claimed))))
+    assert problem == (
+        f"No route for {claimed}: it is outside the pod networks of the cluster, 10.244.0.0/16"
+    )
+
+
+@pytest.mark.parametrize("claimed", ["10.244.1.0/25", "10.244.0.0/16", "10.244.1.7/32"])
+def test_no_route_leads_to_the_addresses_of_another(claimed: str):
+    records = (recorded(FIRST, "1"),)
+    step = plan_route_step(view(routed(1), node(2, claimed), routes=(FIRST,), record=records))
+    assert find_problem(step) == f"No route for {claimed}: an earlier route exists: {FIRST}"
+
+
+def test_a_default_route_of_another_owner_is_in_no_ones_way():
+    default = Route("0.0.0.0/0", "10.0.0.9")
+    assert isinstance(plan_route_step(view(node(1), routes=(default,))), WriteRecord)
+
+
+def test_of_two_nodes_with_one_pod_cidr_the_older_one_gets_the_route():
+    claim = (recorded(FIRST, "1", is_attempt=True),)
+    step = plan_route_step(view(node(2, FIRST.destination), node(1), record=claim))
+    assert step == CreateRoute(FIRST, "web-1")
+
+
+def test_while_the_pod_networks_are_unknown_nothing_is_created_and_existing_routes_count():
+    waits = plan_route_step(view(node(1), pod_networks=()))
+    assert isinstance(waits, Wait)
+    assert "the pod networks of the cluster are not known yet" in waits.problem
+    known = view(node(1), routes=(FIRST,), record=(recorded(FIRST, "1"),), pod_networks=())
+    assert isinstance(plan_route_step(known), SetCondition)
+
+
+def test_a_route_that_exists_stays_when_the_pod_networks_change():
+    known = view(routed(1), routes=(FIRST,), record=(recorded(FIRST, "1"),), pod_networks=("10.99.0.0/16",))
+    assert isinstance(plan_route_step(known), Wait)
+
+
+# ---- rejections
+
+
+def test_a_cause_of_all_routes_stops_all_creates_and_is_told_on_each_node():
+    pause = RoutePause(until=NOW + timedelta(seconds=40), reason="the cloud rejects it: token_readonly")
+    step = plan_route_step(view(node(1), node(2), create_pause=pause))
+    assert find_problem(step) == f"No route for 10.244.1.0/24: {pause.reason}"
+    everywhere = frozenset({"uid-1", "uid-2"})
+    waits = plan_route_step(view(node(1), node(2), create_pause=pause, unwritable_uids=everywhere))
+    assert waits == Wait(until=pause.until, blocked=2)
+
+
+def test_a_cause_of_all_creates_stops_no_deletion():
+    pause = RoutePause(until=NOW + timedelta(seconds=40), reason="full")
+    lookups = {"9": InstanceLookup(answer=NotFound(), **ANSWERED)}
+    entry = recorded(Route("10.244.9.0/24", "10.0.1.9"), "9")
+    step = plan_route_step(
+        view(routes=(entry.route,), record=(entry,), lookups=lookups, create_pause=pause)
+    )  # fmt: skip
+    assert isinstance(step, DeleteRoute)
+
+
+# ---- an address that a later instance has
+
+
+def test_a_route_that_leads_to_a_later_instance_is_recorded_for_it():
+    step = plan_route_step(view(node(1), routes=(FIRST,), record=(recorded(FIRST, "9"),)))
+    assert step == WriteRecord(RouteRecord(entries=(recorded(FIRST, "1"),)))
+
+
+def test_it_stays_while_that_instance_exists_and_the_former_is_gone():
+    exists = Instance(id="1", name="web-1", is_shut_down=False, addresses=())
+    lookups = {"1": InstanceLookup(answer=exists, **ANSWERED)}
+    seen = view(routes=(FIRST,), record=(recorded(FIRST, "1"),), lookups=lookups)
+    assert isinstance(plan_route_step(seen), Wait)
+    assert plan_route_step(msgspec.structs.replace(seen, lookups={})) == LookUpInstance("1")
+
+
+# ---- the record
+
+
+def test_a_record_counts_only_in_the_config_map_that_it_was_written_to():
+    record = RouteRecord(entries=(recorded(FIRST, "1"),))
+    text = encode_route_record(record, "uid-map")
+    assert read_route_record(text, "uid-map") == record
+    assert read_route_record(text, "uid-restored") == RouteRecord(), "a backup proves nothing"
+    assert read_route_record("", "uid-map") == RouteRecord()
+    for unreadable in ("{", "[]", '{"entries": []}', text[:-1]):
+        assert read_route_record(unreadable, "uid-map") is None
+
+
+def test_a_record_that_could_not_be_read_again_is_not_written():
+    many = tuple(recorded(Route(f"10.{i // 256}.{i % 256}.0/24", "10.0.1.1"), "1") for i in range(9000))
+    assert read_route_record(encode_route_record(RouteRecord(entries=many[:3000]), "u"), "u") is not None
+    with pytest.raises(ValueError, match="9000 routes is too long"):
+        encode_route_record(RouteRecord(entries=many), "u")
+
+
+# ---- destinations
+
+
+def test_destinations_are_compared_by_family_and_never_fail():
+    assert is_inside_any("10.244.1.0/24", ("fd00::/48", "10.244.3.9/16"))
+    assert not is_inside_any("10.244.0.0/15", ("10.244.0.0/16",))
+    assert is_inside_any("fd00:0:0:2::/64", ("10.244.0.0/16", "fd00::/48"))
+    assert not is_in_the_way("fd00::/48", "10.244.1.0/24")
+    assert not is_in_the_way("none", "10.244.1.0/24")
+    assert not is_inside_any("none", ("10.244.0.0/16",))
+    assert [each for each in ("10.244.0.0/16", "10.244.0.1/16", "0.0.0.0/0", "x") if is_network(each)] == [
+        "10.244.0.0/16"
+    ]
