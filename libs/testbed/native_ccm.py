@@ -17,6 +17,7 @@ from libs.testbed.control_plane.control_plane import ControlPlane
 CLOUD_NODE: Final = "cloud-node-controller"
 NODE_LIFECYCLE: Final = "cloud-node-lifecycle-controller"
 SERVICE_LB: Final = "service-lb-controller"
+NODE_ROUTE: Final = "node-route-controller"
 
 
 class CloudInstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +31,7 @@ class CloudInstance(msgspec.Struct, frozen=True, kw_only=True):
     internal_ips: tuple[str, ...] = ()
     external_ips: tuple[str, ...] = ()
     shutdown: bool = False
+    outside_network: bool = False  # no route can lead to it
 
 
 class BalancerTreatment(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,10 +48,18 @@ class _Balancer(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...]
 
 
+class NativeRoute(msgspec.Struct, frozen=True):
+    """A route of the cloud; `node` is "" if it leads to no instance of the cluster."""
+
+    destination: str
+    node: str
+
+
 class _Cloud(msgspec.Struct, frozen=True, kw_only=True):
     scheme: str
     instances: list[CloudInstance]
     treatments: dict[str, BalancerTreatment]
+    refused_destinations: list[str]
 
 
 class NativeCcm:
@@ -63,7 +73,9 @@ class NativeCcm:
         self._scheme = scheme
         self._instances: dict[str, CloudInstance] = {}
         self._treatments: dict[str, BalancerTreatment] = {}
+        self._refused_destinations: list[str] = []
         self._balancers = make_directory(run_dir / "balancers")
+        self._routes = make_directory(run_dir / "routes")
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -76,16 +88,19 @@ class NativeCcm:
         instances: Sequence[CloudInstance] = (),
         controllers: Sequence[str] = (CLOUD_NODE, NODE_LIFECYCLE),
         monitor_seconds: float = 1.0,
+        cluster_cidrs: Sequence[str] = (),
     ) -> AsyncIterator[NativeCcm]:
         """Run these controllers as a user with all permissions, until the context ends.
 
         `monitor_seconds` is the interval between checks of Nodes that are not ready (default elsewhere: 5).
+        The route controller runs only with `cluster_cidrs`: it deletes routes inside them.
         Raises ChildExited at the end if the program has exited.
         """
         native = cls(run_dir, scheme)
         native.put_instances(*instances)
         kubeconfig = api.kubeconfig(cls.USER, ["system:masters"])
         flags = _build_flags(native._file, kubeconfig, controllers, monitor_seconds)
+        flags += _build_route_flags(cluster_cidrs)
         native.child = ChildProcess.start("native-ccm", [await build_program(NATIVE), *flags], run_dir)
         try:
             yield native
@@ -119,9 +134,27 @@ class NativeCcm:
         balancers = [msgspec.json.decode(file.read_bytes(), type=_Balancer) for file in files]
         return {balancer.service: balancer.nodes for balancer in balancers}
 
+    def refuse_routes(self, *destinations: str) -> None:
+        """Create no route to these destinations, and to all others, from now on."""
+        self._refused_destinations = list(destinations)
+        self._write_cloud_file()
+
+    def put_route(self, route: NativeRoute) -> None:
+        """Create a route as another hand does."""
+        file = self._routes / f"{route.destination.replace('/', '_')}.json"
+        file.write_bytes(msgspec.json.encode(route))
+
+    def list_routes(self) -> list[NativeRoute]:
+        """List all routes."""
+        files = self._routes.glob("*.json")
+        return [msgspec.json.decode(file.read_bytes(), type=NativeRoute) for file in files]
+
     def _write_cloud_file(self) -> None:
         cloud = _Cloud(
-            scheme=self._scheme, instances=list(self._instances.values()), treatments=self._treatments
+            scheme=self._scheme,
+            instances=list(self._instances.values()),
+            treatments=self._treatments,
+            refused_destinations=self._refused_destinations,
         )
         fresh = self._file.with_suffix(".fresh")
         fresh.write_bytes(msgspec.json.encode(cloud))
@@ -140,10 +173,15 @@ def _build_flags(
         "--secure-port=0",
         "--webhook-secure-port=0",
         "--authentication-skip-lookup",
-        "--configure-cloud-routes=false",
         f"--node-monitor-period={monitor_seconds:g}s",
         "--concurrent-service-syncs=32",
         "--kube-api-qps=500",
         "--kube-api-burst=500",
         "--v=2",
     ]
+
+
+def _build_route_flags(cluster_cidrs: Sequence[str]) -> list[str]:
+    if not cluster_cidrs:
+        return ["--configure-cloud-routes=false"]
+    return [f"--cluster-cidr={','.join(cluster_cidrs)}", "--route-reconciliation-period=1s"]

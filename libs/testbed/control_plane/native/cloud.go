@@ -18,17 +18,20 @@ type content struct {
 	Instances []instance `json:"instances"`
 	// Of load balancers, by namespace/name of the Service; without an entry they have no address
 	Treatments map[string]treatment `json:"treatments"`
+	// Destinations to which it creates no route
+	RefusedDestinations []string `json:"refused_destinations"`
 }
 
 type instance struct {
-	Name         string   `json:"name"`
-	ProviderID   string   `json:"provider_id"`
-	InstanceType string   `json:"instance_type"`
-	Zone         string   `json:"zone"`
-	Region       string   `json:"region"`
-	InternalIPs  []string `json:"internal_ips"`
-	ExternalIPs  []string `json:"external_ips"`
-	Shutdown     bool     `json:"shutdown"`
+	Name           string   `json:"name"`
+	ProviderID     string   `json:"provider_id"`
+	InstanceType   string   `json:"instance_type"`
+	Zone           string   `json:"zone"`
+	Region         string   `json:"region"`
+	InternalIPs    []string `json:"internal_ips"`
+	ExternalIPs    []string `json:"external_ips"`
+	Shutdown       bool     `json:"shutdown"`
+	OutsideNetwork bool     `json:"outside_network"` // no route can lead to it
 }
 
 var errUnnamed = errors.New("no instance has that name, and the Node has no providerID: it may be another's")
@@ -104,11 +107,14 @@ func (c cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
 	return &balancers{cloud: c}, true
 }
 
+func (c cloud) Routes() (cloudprovider.Routes, bool) {
+	return &routes{cloud: c}, true
+}
+
 func (c cloud) InstancesV2() (cloudprovider.InstancesV2, bool)                    { return c, true }
 func (c cloud) ProviderName() string                                              { return "native" }
 func (c cloud) HasClusterID() bool                                                { return true }
 func (c cloud) Instances() (cloudprovider.Instances, bool)                        { return nil, false }
 func (c cloud) Zones() (cloudprovider.Zones, bool)                                { return nil, false }
 func (c cloud) Clusters() (cloudprovider.Clusters, bool)                          { return nil, false }
-func (c cloud) Routes() (cloudprovider.Routes, bool)                              { return nil, false }
 func (c cloud) Initialize(cloudprovider.ControllerClientBuilder, <-chan struct{}) {}
