@@ -1,5 +1,6 @@
 // Bundles the page into services/console/assets. `make console-bundle` runs it.
 import { build } from "esbuild";
+import { execFileSync } from "node:child_process";
 import { copyFile, readFile, writeFile } from "node:fs/promises";
 
 const out = "../assets";
@@ -15,8 +16,10 @@ await build({
   jsxImportSource: "preact",
   legalComments: "inline",
   outdir: out,
-  banner: { js: `/* ${banner} */`, css: `/* ${banner} */` },
+  banner: { js: `/* ${banner} */` },
 });
+const css = execFileSync("node_modules/.bin/tailwindcss", ["--input", "src/style.css", "--minify"], { encoding: "utf8" });
+await writeFile(`${out}/app.css`, `/* ${banner} */\n${css}`);
 const page = await readFile("src/index.html", "utf8");
 await writeFile(`${out}/index.html`, page.replace("<!doctype html>", `<!doctype html>\n<!-- ${banner} -->`));
 await copyFile("src/icon.svg", `${out}/icon.svg`);

@@ -1,24 +1,31 @@
-// The requests for serving certificates: pending and denied ones first.
+// The requests for serving certificates: denied and pending ones first.
 import { useMemo } from "preact/hooks";
 import * as format from "./format";
+import { ListView } from "./list_view";
 import type { RequestRow, RequestState } from "./model";
-import { Age, Chip, Command, Empty, RequestBadge } from "./parts";
-import { nodeHref, route, setQuery } from "./router";
-import { hasData, overview, requests, revision } from "./store";
-import { type Column, Table } from "./table";
+import { Age, Command, Reason, StateBadge } from "./parts";
+import { nodeHref } from "./router";
+import { overview, requests, revision } from "./store";
+import { type Column } from "./table";
 
-const STATES: RequestState[] = ["denied", "failed", "pending", "approved", "issued"];
-const RANK = new Map(STATES.map((state, index) => [state, index]));
+const LABELS: Record<RequestState, string> = {
+  denied: "Denied",
+  failed: "Failed",
+  pending: "Pending",
+  approved: "Approved",
+  issued: "Issued",
+};
+const rankOf = (row: RequestRow) => Object.keys(LABELS).indexOf(row.state);
 
 const COLUMNS: Column<RequestRow>[] = [
   {
     key: "node",
     title: "Node",
     width: "minmax(140px, 1fr)",
-    narrow: true,
-    compare: (a, b) => a.node.localeCompare(b.node, "en", { numeric: true }),
+    from: 0,
+    by: (row) => row.node,
     cell: (row) => (
-      <a class="name" href={nodeHref(row.node)}>
+      <a class="name font-semibold" href={nodeHref(row.node)} title={row.node}>
         {row.node}
       </a>
     ),
@@ -27,90 +34,70 @@ const COLUMNS: Column<RequestRow>[] = [
     key: "state",
     title: "State",
     width: "120px",
-    narrow: true,
-    compare: (a, b) => RANK.get(a.state)! - RANK.get(b.state)!,
-    cell: (row) => <RequestBadge state={row.state} />,
+    from: 0,
+    by: rankOf,
+    cell: (row) => <StateBadge state={row.state} />,
   },
   {
     key: "why",
     title: "Checks, as csr reports them",
     width: "minmax(220px, 3fr)",
-    narrow: true,
-    cell: (row) => (
-      <span class="clamp" title={row.reason}>
-        {row.outcome && row.outcome !== row.state && <b>{row.outcome}. </b>}
-        {row.reason || (row.state === "pending" && (row.fault ? `The machine attests nothing: ${row.fault}` : "csr has not decided yet"))}
-      </span>
-    ),
+    from: 0,
+    cell: (row) => <Reason what={row.outcome === row.state ? "" : row.outcome} why={explain(row)} />,
   },
-  { key: "age", title: "Age", width: "72px", compare: (a, b) => b.created - a.created, cell: (row) => <Age since={row.created} /> },
   {
-    key: "took",
+    key: "age",
+    title: "Age",
+    width: "72px",
+    by: (row) => -row.created,
+    cell: (row) => <Age since={row.created} />,
+  },
+  {
+    key: "decided",
     title: "Decided",
     width: "90px",
-    cell: (row) => (row.decided_at && row.state !== "pending" ? <span title={format.time(row.decided_at)}>{format.time(row.decided_at)}</span> : ""),
+    by: (row) => row.decided_at,
+    cell: (row) => (row.decided_at && row.state !== "pending" ? format.time(row.decided_at) : ""),
   },
-  { key: "request", title: "Request", width: "minmax(120px, 1fr)", cell: (row) => <span title={row.name}>{row.name}</span> },
+  {
+    key: "request",
+    title: "Request",
+    width: "minmax(120px, 1fr)",
+    by: (row) => row.name,
+    cell: (row) => <span title={row.name}>{row.name}</span>,
+  },
 ];
 
 export function Certificates() {
-  const query = route.value.query;
-  const state = query.get("state") ?? "";
-  const search = query.get("q") ?? "";
-  const counts = overview.value.requests;
-  const rows = useMemo(() => {
-    const words = search.toLowerCase().split(/\s+/).filter(Boolean);
-    return [...requests.values()]
-      .filter((row) => (!state || row.state === state) && words.every((word) => `${row.name}\n${row.node}\n${row.reason ?? ""}`.toLowerCase().includes(word)))
-      .sort((a, b) => RANK.get(a.state)! - RANK.get(b.state)! || b.created - a.created || (a.name < b.name ? -1 : 1));
-  }, [revision.value, state, search]);
+  const rows = useMemo(
+    () => [...requests.values()].sort((a, b) => rankOf(a) - rankOf(b) || b.created - a.created),
+    [revision.value],
+  );
   const first = rows.find((row) => row.state === "denied" || row.state === "pending");
   return (
-    <div class="view fill">
-      <h1>Certificates</h1>
-      <div class="toolbar">
-        <input
-          type="search"
-          placeholder="Search names and reasons"
-          aria-label="Search requests"
-          value={search}
-          onInput={(event) => setQuery({ q: event.currentTarget.value })}
-        />
-        <div class="chips" role="group" aria-label="Filter by state">
-          <Chip active={!state} onClick={() => setQuery({ state: "" })}>
-            All
-          </Chip>
-          {STATES.map((each) => (
-            <Chip active={state === each} onClick={() => setQuery({ state: state === each ? "" : each })}>
-              {each[0]!.toUpperCase() + each.slice(1)} <b>{format.count(counts[each] ?? 0)}</b>
-            </Chip>
-          ))}
-        </div>
-      </div>
-      <p class="summary">
-        {first && (
-          <>
-            Every check of a request: <Command text={`talos-ccm explain csr ${quote(first.name)}`} />
-          </>
-        )}
-      </p>
-      <Table
-        label="Requests for certificates"
-        rows={rows}
-        columns={COLUMNS}
-        keyOf={(row) => row.name}
-        filter={`${state} ${search}`}
-        sort={query.get("sort") ?? ""}
-        onSort={(sort) => setQuery({ sort })}
-        tone={(row) => (row.state === "denied" || row.state === "failed" ? "stuck" : "")}
-        empty={
-          <Empty title={hasData.value ? (state || search ? "No request matches" : "No request for a certificate") : "Waiting for the console"}>
-            {!state && !search && "Kubernetes deletes decided requests after an hour."}
-          </Empty>
-        }
-      />
-    </div>
+    <ListView
+      title="Certificates"
+      one="request"
+      rows={rows}
+      columns={COLUMNS}
+      labels={LABELS}
+      counts={overview.value.requests}
+      searched="Search names and reasons"
+      textOf={(row) => [row.name, row.node, row.reason].join("\n")}
+      hint="Kubernetes deletes decided requests after an hour."
+    >
+      {first && (
+        <p>
+          Every check of a request: <Command text={`talos-ccm explain csr ${quote(first.name)}`} />
+        </p>
+      )}
+    </ListView>
   );
+}
+
+function explain(row: RequestRow): string {
+  if (row.reason || row.state !== "pending") return row.reason ?? "";
+  return row.fault ? `The machine attests nothing: ${row.fault}` : "csr has not decided yet";
 }
 
 /** For a shell: the requester chooses the name. */

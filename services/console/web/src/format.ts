@@ -1,5 +1,8 @@
 const plain = new Intl.NumberFormat("en");
 
+/** For a sort: 2 is before 10. */
+export const compareText = new Intl.Collator("en", { numeric: true }).compare;
+
 export function count(value: number): string {
   return plain.format(value);
 }
@@ -34,4 +37,12 @@ export function time(seconds: number): string {
 
 export function plural(n: number, one: string, many = `${one}s`): string {
   return `${count(n)} ${n === 1 ? one : many}`;
+}
+
+export function capitalize(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+export function decimal(value: number | null): string {
+  return value === null ? "" : plain.format(Math.round(value * 100) / 100);
 }

@@ -1,124 +1,135 @@
 // The last hour as plots.
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
-import "uplot/dist/uPlot.min.css";
 import * as format from "./format";
 import type { HistoryStep } from "./model";
-import { Card, Empty } from "./parts";
+import { Card, Empty, View } from "./parts";
 import { history } from "./store";
 import { theme } from "./theme";
 
-interface Line {
-  label: string;
-  of: (step: HistoryStep) => number | null;
-  color: string; // a CSS variable
-}
+type Key = Exclude<keyof HistoryStep, "at">;
 
 interface Plot {
   title: string;
   unit: string;
-  lines: Line[];
+  lines: [key: Key, label: string, color: string][];
+  isSparse?: boolean; // steps without a value are left out, not 0
 }
 
+const HEIGHT = 180;
 const PLOTS: Plot[] = [
   {
     title: "Messages",
     unit: "per second",
     lines: [
-      { label: "observed", of: (step) => step.observed ?? 0, color: "--accent" },
-      { label: "enriched", of: (step) => step.enriched ?? 0, color: "--second" },
-      { label: "decided", of: (step) => step.decided ?? 0, color: "--warning" },
+      ["observed", "observed", "accent"],
+      ["enriched", "enriched", "second"],
+      ["decided", "decided", "warning"],
     ],
   },
-  { title: "Nodes initialized", unit: "in 10 s", lines: [{ label: "Nodes", of: (step) => step.joined ?? 0, color: "--accent" }] },
+  { title: "Nodes initialized", unit: "in 10 s", lines: [["joined", "Nodes", "accent"]] },
   {
     title: "From registration to initialization",
     unit: "seconds",
+    isSparse: true,
     lines: [
-      { label: "median", of: (step) => step.p50 ?? null, color: "--accent" },
-      { label: "99 %", of: (step) => step.p99 ?? null, color: "--warning" },
+      ["p50", "median", "accent"],
+      ["p99", "99 %", "warning"],
     ],
   },
   {
     title: "Problems",
     unit: "count",
     lines: [
-      { label: "Nodes stuck", of: (step) => step.stuck ?? 0, color: "--bad" },
-      { label: "machines silent", of: (step) => step.unreachable ?? 0, color: "--second" },
-      { label: "dead letters", of: (step) => step.dead ?? 0, color: "--warning" },
+      ["stuck", "Nodes stuck", "bad"],
+      ["unreachable", "machines silent", "second"],
+      ["dead", "dead letters", "warning"],
     ],
   },
 ];
 
 export function History() {
+  const hasSteps = history.value.length > 1;
   return (
-    <div class="view">
-      <h1>History</h1>
-      {history.value.length < 2 && (
-        <Empty title="Not enough data yet">The console keeps the last hour in memory, in steps of 10 s, from its start.</Empty>
+    <View title="History">
+      {!hasSteps && (
+        <Empty title="Not enough data yet">
+          The console keeps the last hour in memory, in steps of 10 s, from its start.
+        </Empty>
       )}
-      <div class="plots">
-        {history.value.length >= 2 && PLOTS.map((plot) => <PlotCard key={plot.title + theme.value} plot={plot} />)}
+      <div class="columns">
+        {hasSteps && PLOTS.map((plot) => <PlotCard key={plot.title + theme.value} plot={plot} />)}
       </div>
-    </div>
+    </View>
   );
 }
 
 function PlotCard({ plot }: { plot: Plot }) {
   const host = useRef<HTMLDivElement>(null);
-  const shown = useRef<uPlot | null>(null);
-  const steps = history.value;
+  const shown = useRef<uPlot>();
+  const data = dataOf(plot);
   useEffect(() => {
     const element = host.current!;
-    const color = (name: string) => resolve(element, name);
-    const axis = { stroke: color("--muted"), grid: { stroke: color("--border"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
-    const options: uPlot.Options = {
-      width: element.clientWidth,
-      height: 180,
-      padding: [8, 28, 0, 0],
-      cursor: { sync: { key: "history" } },
-      scales: { y: { range: (_self, _low, high) => [0, Math.max(1, high * 1.1)] } },
-      series: [
-        { label: "Time", value: (_self: uPlot, at: number | null) => (at === null ? "" : format.time(at)) },
-        ...plot.lines.map((line) => ({
-          label: line.label,
-          value: (_self: uPlot, value: number | null) => (value === null ? "" : String(Math.round(value * 100) / 100)),
-          stroke: color(line.color),
-          width: 2,
-          points: { show: false },
-          spanGaps: true,
-        })),
-      ],
-      axes: [{ ...axis, space: 90, values: (_self, times) => times.map(format.time) }, { ...axis, size: 44 }],
-    };
-    const made = new uPlot(options, dataOf(plot, history.peek()), element);
+    const size = () => ({ width: element.clientWidth, height: HEIGHT });
+    const made = new uPlot({ ...size(), ...optionsOf(plot, element) }, data, element);
     shown.current = made;
-    const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: 180 }));
+    const observer = new ResizeObserver(() => made.setSize(size()));
     observer.observe(element);
     return () => {
       observer.disconnect();
       made.destroy();
     };
   }, []);
-  useEffect(() => shown.current?.setData(dataOf(plot, steps)), [steps]);
-  const last = steps.at(-1);
+  useEffect(() => shown.current?.setData(data), [history.value]);
+  const now = plot.lines.map(([, label], index) => `${label} ${data[index + 1]!.at(-1) ?? "none"}`).join(", ");
   return (
     <Card title={plot.title} note={plot.unit}>
-      <div class="plot" ref={host} role="img" aria-label={`${plot.title}, ${plot.unit}: ${describe(plot, last)}`} />
+      <div class="min-h-52" ref={host} role="img" aria-label={`${plot.title}, ${plot.unit}: ${now}`} />
     </Card>
   );
 }
 
+function optionsOf(plot: Plot, element: HTMLElement): Omit<uPlot.Options, "width" | "height"> {
+  const color = (name: string) => resolve(element, name);
+  const axis: uPlot.Axis = {
+    stroke: color("muted"),
+    grid: { stroke: color("line"), width: 1 },
+    ticks: { show: false },
+    font: "12px system-ui",
+  };
+  // Without a cursor, the legend has the last values.
+  const value = (self: uPlot, at: number | null, series: number) => at ?? self.data[series]!.at(-1) ?? null;
+  return {
+    padding: [8, 28, 0, 0],
+    cursor: { sync: { key: "history" } },
+    scales: { y: { range: (_self, _low, high) => [0, Math.max(1, high * 1.1)] } },
+    series: [
+      { label: "Time", value: (self: uPlot, at: number | null) => format.time(value(self, at, 0) ?? 0) },
+      ...plot.lines.map(([, label, name]) => ({
+        label,
+        value: (self: uPlot, at: number | null, index: number) => format.decimal(value(self, at, index)),
+        stroke: color(name),
+        width: 2,
+        points: { show: false },
+        spanGaps: true,
+      })),
+    ],
+    axes: [
+      { ...axis, space: 90, values: (_self, times) => times.map(format.time) },
+      { ...axis, size: 44 },
+    ],
+  };
+}
+
 /** A canvas does not know light-dark(): the element resolves it. */
 function resolve(element: HTMLElement, name: string): string {
-  element.style.color = `var(${name})`;
+  element.style.color = `var(--color-${name})`;
   return getComputedStyle(element).color;
 }
 
-function dataOf(plot: Plot, steps: HistoryStep[]): uPlot.AlignedData {
-  return [steps.map((step) => step.at), ...plot.lines.map((line) => steps.map(line.of))] as uPlot.AlignedData;
-}
-
-function describe(plot: Plot, step: HistoryStep | undefined): string {
-  return step ? plot.lines.map((line) => `${line.label} ${line.of(step) ?? "none"}`).join(", ") : "no data";
+function dataOf(plot: Plot): uPlot.AlignedData {
+  const steps = history.value;
+  const absent = plot.isSparse ? null : 0;
+  const lines = plot.lines.map(([key]) => steps.map((step) => step[key] ?? absent));
+  return [steps.map((step) => step.at), ...lines];
 }

@@ -1,5 +1,6 @@
 // The frame of the page: navigation, banner and the view of the address.
-import { render } from "preact";
+import { type ComponentType, render } from "preact";
+import { useEffect } from "preact/hooks";
 import { Certificates } from "./certificates";
 import { Clouds } from "./clouds";
 import { History } from "./history";
@@ -7,67 +8,71 @@ import { Networks } from "./networks";
 import { NodeView } from "./node";
 import { Nodes } from "./nodes";
 import { Overview } from "./overview";
+import { Button } from "./parts";
 import { route } from "./router";
 import { Rules } from "./rules";
 import { hasData, overview, staleReasons, start } from "./store";
-import "./style.css";
 import { nextTheme, theme } from "./theme";
 
-const VIEWS: [string, string][] = [
-  ["overview", "Overview"],
-  ["nodes", "Nodes"],
-  ["certificates", "Certificates"],
-  ["networks", "Pod CIDRs"],
-  ["clouds", "Clouds"],
-  ["rules", "Rules"],
-  ["history", "History"],
-];
+const VIEWS: Record<string, [title: string, view: ComponentType]> = {
+  overview: ["Overview", Overview],
+  nodes: ["Nodes", Nodes],
+  certificates: ["Certificates", Certificates],
+  networks: ["Pod CIDRs", Networks],
+  clouds: ["Clouds", Clouds],
+  rules: ["Rules", Rules],
+  history: ["History", History],
+};
 
 function App() {
   const { view, name } = route.value;
+  const Content = VIEWS[view]?.[1] ?? Overview;
   return (
     <>
-      <a class="skip" href="#main" onClick={focusMain}>
+      <a
+        class="absolute top-3 -left-249 z-9 rounded-lg bg-surface px-3.5 py-2 focus:left-3"
+        href="#main"
+        onClick={focusMain}
+      >
         Skip to content
       </a>
-      <header class="bar">
-        <a class="brand" href="#/">
-          <img src="icon.svg" alt="" width="24" height="24" />
-          <span>Talos CCM</span>
+      <header class="sticky top-0 z-5 flex flex-wrap items-center gap-x-5 gap-y-1 border-b bg-surface px-3 py-2 md:px-6">
+        <a class="flex flex-1 items-center gap-2.5 font-semibold text-plain md:flex-none" href="#/">
+          <img src="icon.svg" alt="" class="size-6" />
+          Talos CCM
         </a>
-        <nav aria-label="Views">
-          {VIEWS.map(([key, title]) => (
-            <a key={key} href={`#/${key}`} aria-current={view === key || (key === "nodes" && view === "node") ? "page" : undefined}>
-              {title}
-              {key === "nodes" && Boolean(overview.value.states.stuck) && <span class="count">{overview.value.states.stuck}</span>}
-            </a>
-          ))}
-        </nav>
-        <button type="button" class="button theme" onClick={nextTheme} aria-label={`Colours: ${theme.value}. Change`}>
-          ◐ {theme.value === "auto" ? "Auto" : theme.value === "dark" ? "Dark" : "Light"}
-        </button>
+        <Navigation view={view === "node" ? "nodes" : view} />
+        <Button onClick={nextTheme} label={`Colours: ${theme}. Change`}>
+          <span class="capitalize">◐ {theme}</span>
+        </Button>
       </header>
       <Banner />
-      <main id="main" tabIndex={-1}>
-        {view === "nodes" ? (
-          <Nodes />
-        ) : view === "node" ? (
-          <NodeView key={name} name={name} />
-        ) : view === "certificates" ? (
-          <Certificates />
-        ) : view === "networks" ? (
-          <Networks />
-        ) : view === "clouds" ? (
-          <Clouds />
-        ) : view === "rules" ? (
-          <Rules />
-        ) : view === "history" ? (
-          <History />
-        ) : (
-          <Overview />
-        )}
+      <main id="main" tabIndex={-1} class="flex flex-1 flex-col outline-none">
+        {view === "node" ? <NodeView key={name} name={name} /> : <Content key={view} />}
       </main>
     </>
+  );
+}
+
+function Navigation({ view }: { view: string }) {
+  useEffect(() => {
+    document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  }, [view]);
+  const stuck = overview.value.states.stuck;
+  return (
+    <nav
+      aria-label="Views"
+      class="order-last flex flex-[1_0_100%] gap-1 overflow-x-auto [scrollbar-width:none] md:order-none md:flex-1"
+    >
+      {Object.entries(VIEWS).map(([key, [title]]) => (
+        <a key={key} href={`#/${key}`} class="tab" aria-current={view === key ? "page" : undefined}>
+          {title}
+          {key === "nodes" && Boolean(stuck) && (
+            <span class="rounded-full bg-current/14 px-1.5 text-xs text-bad">{stuck}</span>
+          )}
+        </a>
+      ))}
+    </nav>
   );
 }
 
@@ -80,7 +85,7 @@ function Banner() {
   const reasons = staleReasons.value.filter(Boolean);
   if (!reasons.length || !hasData.value) return <div role="alert" />;
   return (
-    <div class="banner" role="alert">
+    <div class="banner border-b bg-current/14 px-3 py-2.5 text-warning md:px-6" role="alert">
       <b>The data may be outdated.</b> {reasons.join("; ")}
     </div>
   );

@@ -62,7 +62,14 @@ export interface DeadLetter {
 }
 
 export interface Account {
-  report: { account: string; provider: string; failure?: string; instances?: Record<string, number>; requests_left?: number; rate_limit?: number };
+  report: {
+    account: string;
+    provider: string;
+    failure?: string;
+    instances?: Record<string, number>;
+    requests_left?: number;
+    rate_limit?: number;
+  };
   reported_at: number;
   round_at: number;
 }

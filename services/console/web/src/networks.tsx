@@ -1,139 +1,123 @@
 // Pod CIDRs: which block of the pod networks belongs to which Node.
+import { parseCidr } from "cidr-tools";
 import { useMemo } from "preact/hooks";
 import * as format from "./format";
 import type { NodeRow } from "./model";
-import { Card, Command, Empty } from "./parts";
+import { Card, Command, Empty, Usage, View } from "./parts";
 import { nodeHref } from "./router";
-import { hasData, nodes, overview, revision } from "./store";
-import { Usage } from "./overview";
+import { nodes, overview, revision } from "./store";
 
 const MAX_CELLS = 1_024;
 
 interface Block {
-  first: bigint;
-  bits: number;
-  node: NodeRow;
   text: string;
-}
-
-interface Network {
-  text: string;
+  version: number; // 4 or 6
   bits: number;
-  first: bigint;
-  mask: number; // of a block
-  blocks: Block[];
+  start: bigint;
+  end: bigint;
 }
 
-export function parseCidr(text: string): { first: bigint; bits: number; width: number } | null {
-  const [address = "", length = ""] = text.split("/");
-  const width = address.includes(":") ? 128 : 32;
-  const value = width === 32 ? parse4(address) : parse6(address);
-  const bits = Number(length);
-  if (value === null || !length || !Number.isInteger(bits) || bits < 0 || bits > width) return null;
-  const host = BigInt(width - bits);
-  return { first: (value >> host) << host, bits, width };
-}
-
-function parse4(address: string): bigint | null {
-  const parts = address.split(".").map(Number);
-  if (parts.length !== 4 || parts.some((part) => !(part >= 0 && part < 256))) return null;
-  return parts.reduce((sum, part) => (sum << 8n) + BigInt(part), 0n);
-}
-
-function parse6(address: string): bigint | null {
-  const [head = "", tail] = address.split("::", 2);
-  const left = head ? head.split(":") : [];
-  const right = tail ? tail.split(":") : [];
-  const missing = tail === undefined ? 0 : 8 - left.length - right.length;
-  const parts = [...left, ...Array<string>(Math.max(0, missing)).fill("0"), ...right];
-  if (parts.length !== 8 || parts.some((part) => !/^[0-9a-f]{1,4}$/i.test(part))) return null;
-  return parts.reduce((sum, part) => (sum << 16n) + BigInt(`0x${part}`), 0n);
-}
-
-function findNetworks(): Network[] {
-  const blocks: Block[] = [];
-  for (const node of nodes.values()) {
-    for (const text of node.cidrs ?? []) {
-      const parsed = parseCidr(text);
-      if (parsed) blocks.push({ ...parsed, node, text });
-    }
-  }
-  const { pod_networks: pods, mask_sizes: masks } = overview.value;
-  return pods.flatMap((text) => {
-    const parsed = parseCidr(text);
-    if (!parsed) return [];
-    const size = BigInt(parsed.width - parsed.bits);
-    const family = text.includes(":");
-    const own = blocks.filter((block) => block.text.includes(":") === family && block.first >> size === parsed.first >> size);
-    const mask = own[0]?.bits ?? masks[family ? 1 : 0] ?? (family ? Math.min(64, parsed.bits + 16) : 24);
-    return [{ text, bits: parsed.bits, first: parsed.first, mask: Math.max(mask, parsed.bits), blocks: own }];
-  });
+interface Network extends Block {
+  blockBits: number;
+  owned: (Block & { node: NodeRow })[];
 }
 
 export function Networks() {
   const networks = useMemo(findNetworks, [revision.value, overview.value.pod_networks.join()]);
-  const isFound = networks.length > 0;
   return (
-    <div class="view">
-      <h1>Pod CIDRs</h1>
-      {!isFound && (
-        <Empty title={hasData.value ? "No pod network is known" : "Waiting for the console"}>
+    <View title="Pod CIDRs">
+      {networks.length === 0 && (
+        <Empty title="No pod network is known">
           metadata publishes the networks of the cluster where certificates are approved or pod CIDRs allocated.
         </Empty>
       )}
       {networks.map((network) => (
         <NetworkCard key={network.text} network={network} />
       ))}
-      {isFound && (
+      {networks.length > 0 && (
         <Card title="Only the command line knows" note="not in the stream">
-          <p class="with-commands">
-            Blocks in quarantine, and claims of Nodes without a block: <Command text="talos-ccm status ipam" />
-          </p>
+          Blocks in quarantine, and claims of Nodes without a block: <Command text="talos-ccm status ipam" />
         </Card>
       )}
-    </div>
+    </View>
   );
 }
 
 function NetworkCard({ network }: { network: Network }) {
-  const width = network.text.includes(":") ? 128 : 32;
-  const total = 2 ** (network.mask - network.bits);
-  const cells = Math.min(total, MAX_CELLS);
-  const perCell = total / cells;
-  const filled = useMemo(() => {
-    const found = new Map<number, Block[]>();
-    for (const block of network.blocks) {
-      const index = Number((block.first - network.first) >> BigInt(width - network.mask));
-      const cell = Math.floor(index / perCell);
-      found.set(cell, [...(found.get(cell) ?? []), block]);
-    }
-    return found;
-  }, [network]);
+  const { text, owned, blockBits } = network;
+  const total = 2 ** (blockBits - network.bits);
+  const perCell = Math.max(1, total / MAX_CELLS);
+  const filled = Map.groupBy(owned, (block) => {
+    const index = (block.start - network.start) / (block.end - block.start + 1n);
+    return Math.floor(Number(index) / perCell);
+  });
+  const used = `${format.count(owned.length)} of ${format.count(total)} belong to Nodes`;
   return (
-    <Card title={network.text} note={`blocks of /${network.mask}`}>
-      <Usage
-        label="Blocks"
-        used={network.blocks.length}
-        most={total}
-        note={`${format.count(network.blocks.length)} of ${format.count(total)} belong to Nodes`}
-      />
-      <div class="blocks" role="group" aria-label={`Map of ${network.text}: ${network.blocks.length} of ${total} blocks belong to Nodes`}>
-        {Array.from({ length: cells }, (_, cell) => {
-          const own = filled.get(cell);
-          if (!own) return <span key={cell} />;
-          const title = own.map((block) => `${block.text} ${block.node.name}`).join("\n");
-          const tone = own.some((block) => block.node.state === "stuck") ? "stuck" : "used";
-          return (
-            <a key={cell} class={tone} href={nodeHref(own[0]!.node.name)} title={title} tabIndex={-1}>
-              <span class="visually-hidden">{title}</span>
-            </a>
-          );
-        })}
+    <Card title={text} note={`blocks of /${blockBits}`}>
+      <Usage label="Blocks" used={owned.length} most={total} note={used} />
+      <div
+        class="my-4 grid grid-cols-[repeat(auto-fill,minmax(1rem,1fr))] gap-0.75"
+        role="group"
+        aria-label={`Map of ${text}: ${used}`}
+      >
+        {Array.from({ length: total / perCell }, (_, cell) => (
+          <Cell key={cell} blocks={filled.get(cell) ?? []} />
+        ))}
       </div>
-      <p class="legend">
-        <span class="swatch used" /> of a Node <span class="swatch stuck" /> of a stuck Node <span class="swatch" /> free
-        {perCell > 1 && `; one square is ${format.count(perCell)} blocks`}
+      <p class="flex flex-wrap items-center gap-x-4 text-xs text-muted">
+        <Legend color={USED}>of a Node</Legend>
+        <Legend color={STUCK}>of a stuck Node</Legend>
+        <Legend color={FREE}>free</Legend>
+        {perCell > 1 && <span>one square is {format.count(perCell)} blocks</span>}
       </p>
     </Card>
   );
+}
+
+const USED = "border-accent bg-accent";
+const STUCK = "border-bad bg-bad";
+const FREE = "bg-raised";
+
+function Cell({ blocks }: { blocks: Network["owned"] }) {
+  const square = "aspect-square rounded-sm border";
+  const [first] = blocks;
+  if (!first) return <span class={`${square} ${FREE}`} />;
+  const title = blocks.map((block) => `${block.text} ${block.node.name}`).join("\n");
+  const color = blocks.some((block) => block.node.state === "stuck") ? STUCK : USED;
+  return (
+    <a class={`${square} ${color}`} href={nodeHref(first.node.name)} title={title} tabIndex={-1}>
+      <span class="sr-only">{title}</span>
+    </a>
+  );
+}
+
+function Legend({ color, children }: { color: string; children: string }) {
+  return (
+    <span class="flex items-center gap-1.5">
+      <span class={`size-3 rounded-sm border ${color}`} />
+      {children}
+    </span>
+  );
+}
+
+function findNetworks(): Network[] {
+  const owned = [...nodes.values()].flatMap((node) =>
+    (node.cidrs ?? []).flatMap(parse).map((block) => ({ ...block, node })),
+  );
+  return overview.value.pod_networks.flatMap(parse).map((network) => {
+    const { version, bits, start, end } = network;
+    const own = owned.filter((each) => each.version === version && each.start >= start && each.end <= end);
+    const [four, six] = overview.value.mask_sizes;
+    const mask = version === 4 ? (four ?? 24) : (six ?? Math.min(64, bits + 16));
+    return { ...network, blockBits: Math.max(own[0]?.bits ?? mask, bits), owned: own };
+  });
+}
+
+function parse(text: string): Block[] {
+  try {
+    const { version, prefix, start, end } = parseCidr(text);
+    return [{ text, version, bits: Number(prefix), start, end }];
+  } catch {
+    return []; // not a network: nothing to draw
+  }
 }

@@ -1,82 +1,197 @@
 // Small parts that several views use.
-import type { ComponentChildren, JSX } from "preact";
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import * as format from "./format";
 import type { Health, NodeState, RequestState } from "./model";
-import { clock } from "./store";
+import { clock, hasData } from "./store";
 
-type Tone = "ok" | "busy" | "warning" | "bad" | "off";
+type Part = { children?: ComponentChildren };
 
-const NODE_TONES: Record<NodeState, Tone> = { stuck: "bad", joining: "busy", ready: "ok", foreign: "off" };
-const REQUEST_TONES: Record<RequestState, Tone> = {
+// The colour of a health, and a shape beside it for those who cannot tell the colours apart.
+const TONES: Record<Health, { color: string; shape: string }> = {
+  ok: { color: "text-ok", shape: "M3.5 8.5l3 3 6-7" },
+  busy: { color: "text-accent", shape: "M8 4v4l2.5 2" },
+  warning: { color: "text-warning", shape: "M8 3.5v5.5M8 12v.2" },
+  bad: { color: "text-bad", shape: "M4.5 4.5l7 7m0-7l-7 7" },
+  off: { color: "text-muted", shape: "M4 8h8" },
+};
+const STATE_HEALTH: Record<NodeState | RequestState, Health> = {
+  stuck: "bad",
+  joining: "busy",
+  ready: "ok",
+  foreign: "off",
   pending: "busy",
   denied: "bad",
   failed: "bad",
   approved: "busy",
   issued: "ok",
 };
-// A shape beside the colour, for those who cannot tell the colours apart.
-const SHAPES: Record<Tone, JSX.Element> = {
-  ok: <path d="M3.5 8.5l3 3 6-7" />,
-  busy: <path d="M8 4v4l2.5 2" />,
-  warning: <path d="M8 3.5v5.5M8 12v.2" />,
-  bad: <path d="M4.5 4.5l7 7m0-7l-7 7" />,
-  off: <path d="M4 8h8" />,
-};
 
-export function Mark({ tone }: { tone: Tone | Health }) {
+export const colorOf = (health: Health) => TONES[health].color;
+export const healthOf = (state: NodeState | RequestState) => STATE_HEALTH[state];
+
+export function Mark({ health, size = "size-4" }: { health: Health; size?: string }) {
   return (
-    <svg class={`mark ${tone}`} viewBox="0 0 16 16" aria-hidden="true">
-      <circle cx="8" cy="8" r="8" />
-      {SHAPES[tone]}
+    <svg class={`flex-none ${size} ${colorOf(health)}`} viewBox="0 0 16 16" aria-hidden="true">
+      <circle cx="8" cy="8" r="8" class="fill-current/16" />
+      <path d={TONES[health].shape} class="fill-none stroke-current stroke-2" stroke-linecap="round" />
     </svg>
   );
 }
 
-export function StateBadge({ state, what }: { state: NodeState; what?: string }) {
-  return <Badge tone={NODE_TONES[state]}>{what || (state === "foreign" ? "not managed" : state)}</Badge>;
-}
-
-export function RequestBadge({ state }: { state: RequestState }) {
-  return <Badge tone={REQUEST_TONES[state]}>{state}</Badge>;
-}
-
-export function Badge({ tone, children }: { tone: Tone; children: ComponentChildren }) {
+export function Badge({ health, children }: Part & { health: Health }) {
   return (
-    <span class={`badge ${tone}`}>
-      <Mark tone={tone} />
-      <span>{children}</span>
+    <span
+      class={`inline-flex max-w-full items-center gap-1.5 rounded-full bg-current/11 py-0.5 pr-2.5 pl-1 text-xs font-semibold ${colorOf(health)}`}
+    >
+      <Mark health={health} />
+      <span class="truncate">{children}</span>
+    </span>
+  );
+}
+
+export function StateBadge({ state, what }: { state: NodeState | RequestState; what?: string }) {
+  return <Badge health={healthOf(state)}>{what || (state === "foreign" ? "not managed" : state)}</Badge>;
+}
+
+/** What is the case and why, in a cell of a table. */
+export function Reason({ what, why }: { what?: string; why?: string }) {
+  return (
+    <span class="line-clamp-2 text-xs whitespace-normal text-muted" title={why}>
+      {what && <b class="font-semibold text-plain">{what}. </b>}
+      {why}
     </span>
   );
 }
 
 export function Age({ since }: { since: number }) {
-  if (!since) return <span class="muted">unknown</span>;
+  if (!since) return <span class="text-muted">unknown</span>;
+  const date = new Date(since * 1_000);
   return (
-    <time dateTime={new Date(since * 1_000).toISOString()} title={new Date(since * 1_000).toLocaleString()}>
+    <time dateTime={date.toISOString()} title={date.toLocaleString()}>
       {format.age(clock.value - since)}
     </time>
   );
 }
 
-export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+interface ViewProps extends Part {
+  title: string;
+  above?: ComponentChildren; // the title
+  badges?: ComponentChildren; // beside the title
+  isWide?: boolean;
+}
+
+/** A view; its table, if any, fills the rest of the window. */
+export function View({ title, above, badges, isWide, children }: ViewProps) {
   return (
-    <div class="empty">
-      <p class="empty-title">{title}</p>
-      {children && <p>{children}</p>}
+    <div class={`mx-auto flex w-full flex-1 flex-col gap-4 px-3 py-4 md:p-6 ${isWide ? "" : "max-w-370"}`}>
+      <div>
+        {above}
+        <div class="flex flex-wrap items-center gap-3">
+          <h1>{title}</h1>
+          {badges}
+        </div>
+      </div>
+      {children}
     </div>
   );
 }
 
-export function Card(props: { title: string; note?: ComponentChildren; class?: string; children: ComponentChildren }) {
+export function Card({ title, note, children }: Part & { title: string; note?: ComponentChildren }) {
   return (
-    <section class={`card ${props.class ?? ""}`}>
-      <header>
-        <h2>{props.title}</h2>
-        {props.note && <div class="note">{props.note}</div>}
+    <section class="card min-w-0 rounded-xl border bg-surface p-4 md:p-5">
+      <header class="mb-3.5 flex flex-wrap items-baseline justify-between gap-x-3">
+        <h2>{title}</h2>
+        {note && <div class="text-xs text-muted">{note}</div>}
       </header>
-      {props.children}
+      {children}
     </section>
+  );
+}
+
+export function Empty({ title, children }: Part & { title: string }) {
+  return (
+    <div class="empty px-4 py-7 text-center text-muted">
+      <p class="font-semibold text-plain">{hasData.value ? title : "Waiting for the console"}</p>
+      {hasData.value && children}
+    </div>
+  );
+}
+
+interface ItemProps extends Part {
+  health: Health;
+  name: ComponentChildren;
+  state?: string; // the word for its health, if not that of all services
+}
+
+/** An entry of a list: how something is, its name, and a sentence. */
+export function Item({ health, name, state, children }: ItemProps) {
+  return (
+    <li class="flex gap-3 border-t py-2.5 first:border-0 first:pt-0">
+      <Mark health={health} size="mt-0.5 size-4" />
+      <div class="min-w-0 wrap-anywhere">
+        {name}
+        {state ? <span class="text-muted"> {state}</span> : <span class="sr-only"> ({health})</span>}
+        <p class="text-muted">{children}</p>
+      </div>
+    </li>
+  );
+}
+
+/** Terms and their values; those without a value are left out. */
+export function Facts({ of, isTable }: { of: [term: string, value: ComponentChildren][]; isTable?: boolean }) {
+  const row = isTable ? "grid grid-cols-[8rem_minmax(0,1fr)] gap-3 py-0.5" : "min-w-0";
+  return (
+    <dl class={isTable ? "" : "facts flex flex-wrap gap-x-8 gap-y-3"}>
+      {of.map(
+        ([term, value], index) =>
+          value && (
+            <div key={index} class={row}>
+              <dt class="text-xs text-muted">{term}</dt>
+              <dd class="wrap-anywhere">{value}</dd>
+            </div>
+          ),
+      )}
+    </dl>
+  );
+}
+
+/** How much of something is used. */
+export function Usage({ label, used, most, note }: { label: string; used: number; most: number; note: string }) {
+  const percent = most > 0 ? Math.min(100, (used / most) * 100) : 0;
+  const share = most > 0 ? `, ${percent.toFixed(percent < 10 ? 1 : 0)} % used` : "";
+  return (
+    <div>
+      <p class="mb-1.5 flex flex-wrap justify-between gap-x-3 text-xs">
+        {label}
+        <span class="text-muted">{note + share}</span>
+      </p>
+      <div
+        class="h-2 overflow-hidden rounded-full bg-raised"
+        role="meter"
+        aria-label={`${label} used`}
+        aria-valuemin={0}
+        aria-valuemax={100}
+        aria-valuenow={Math.round(percent)}
+      >
+        <div class={`h-full rounded-full ${percent > 90 ? "bg-bad" : "bg-accent"}`} style={{ width: `${percent}%` }} />
+      </div>
+    </div>
+  );
+}
+
+interface ButtonProps extends Part {
+  onClick: () => void;
+  isPressed?: boolean;
+  label?: string;
+  class?: string;
+}
+
+export function Button({ onClick, isPressed, label, class: extra = "rounded-lg font-medium", children }: ButtonProps) {
+  return (
+    <button type="button" class={`button ${extra}`} aria-pressed={isPressed} aria-label={label} onClick={onClick}>
+      {children}
+    </button>
   );
 }
 
@@ -88,9 +203,17 @@ export function Command({ text }: { text: string }) {
       () => setCopied("Select and copy"),
     );
   return (
-    <span class="command">
-      <code tabIndex={0}>{text}</code>
-      <button type="button" onClick={copy} onBlur={() => setCopied("")} aria-label={`Copy ${text}`}>
+    <span class="inline-flex max-w-full overflow-hidden rounded-lg border bg-raised align-middle">
+      <code tabIndex={0} class="px-2.5 py-1 -outline-offset-2">
+        {text}
+      </code>
+      <button
+        type="button"
+        class="flex-none cursor-pointer border-l bg-surface px-2.5 text-xs font-medium -outline-offset-2 hover:bg-raised"
+        onClick={copy}
+        onBlur={() => setCopied("")}
+        aria-label={`Copy ${text}`}
+      >
         <span aria-live="polite">{copied || "Copy"}</span>
       </button>
     </span>
@@ -107,14 +230,7 @@ export function WithCommands({ text }: { text: string }) {
     parts.push(text.slice(from, match.index), <Command text={match[1]!} />);
     from = match.index + match[0].length;
   }
-  parts.push(text.slice(from));
-  return <p class="with-commands">{parts}</p>;
-}
-
-export function Chip(props: { active: boolean; onClick: () => void; children: ComponentChildren }) {
-  return (
-    <button type="button" class="chip" aria-pressed={props.active} onClick={props.onClick}>
-      {props.children}
-    </button>
-  );
+  const rest = text.slice(from);
+  parts.push(rest === "." ? "" : rest); // a full stop after a command looks like a part of it
+  return <p class="leading-8">{parts}</p>;
 }

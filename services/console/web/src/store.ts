@@ -88,7 +88,8 @@ export function apply(frame: Frame): void {
   for (const name of frame.removed_nodes) nodes.delete(name);
   for (const row of frame.requests) requests.set(row.name, row);
   for (const name of frame.removed_requests) requests.delete(name);
-  const changed = frame.nodes.length + frame.removed_nodes.length + frame.requests.length + frame.removed_requests.length;
+  const changed =
+    frame.nodes.length + frame.removed_nodes.length + frame.requests.length + frame.removed_requests.length;
   if (frame.is_complete || changed) revision.value++;
   overview.value = frame.overview;
   if (frame.is_complete) history.value = frame.history;
@@ -101,7 +102,8 @@ export function apply(frame: Frame): void {
 
 function measureRates(frame: Frame): void {
   const last = samples.at(-1);
-  const isReset = last && Object.entries(last.totals).some(([kind, count]) => (frame.overview.totals[kind] ?? 0) < count);
+  const isReset =
+    last && Object.entries(last.totals).some(([kind, count]) => (frame.overview.totals[kind] ?? 0) < count);
   if (isReset || (frame.is_complete && last && frame.now < last.now)) samples.length = 0;
   samples.push({ now: frame.now, totals: frame.overview.totals });
   while (samples.length > 2 && frame.now - samples[0]!.now > RATE_SECONDS) samples.shift();

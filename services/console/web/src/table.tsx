@@ -1,4 +1,5 @@
 // A table of thousands of rows, of which only the visible ones are in the document.
+import { signal } from "@preact/signals";
 import {
   elementScroll,
   observeElementOffset,
@@ -8,56 +9,76 @@ import {
 } from "@tanstack/virtual-core";
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
+import * as format from "./format";
+import type { Health, NodeState, RequestState } from "./model";
+import { healthOf } from "./parts";
+import { route, setQuery } from "./router";
 
 export interface Column<T> {
   key: string;
   title: string;
   width: string; // of a CSS grid
-  compare?: (a: T, b: T) => number; // without it, the column does not sort
+  by?: (row: T) => string | number | undefined; // what to sort by; without it, the column does not sort
   cell: (row: T) => ComponentChildren;
-  narrow?: boolean; // also shown on a phone
-  isWide?: boolean; // only shown on a wide page
+  from?: number; // width of the page in pixels from which it is shown; by default not on a phone
+  isOptional?: boolean; // shown only when a row has a value
+}
+
+interface Row {
+  name: string;
+  state: NodeState | RequestState;
 }
 
 interface Props<T> {
   label: string;
   rows: T[];
   columns: Column<T>[];
-  keyOf: (row: T) => string;
   filter: string; // the rows begin at the top when it changes
-  sort: string; // key of a column, with "-" for the opposite order; "" = as given
-  onSort: (sort: string) => void;
-  onOpen?: (row: T) => void;
-  tone?: (row: T) => string;
+  href?: (row: T) => string; // where a click on a row leads
   empty: ComponentChildren;
 }
 
-const ROW_HEIGHT = 44;
-const PHONE_ROW_HEIGHT = 76;
-const phone = matchMedia("(max-width: 720px)");
+export const WIDE = 1400;
+const PHONE = 768;
+const ROW_HEIGHT = 48;
+const PHONE_ROW_HEIGHT = 84;
+const EDGES: Partial<Record<Health, string>> = {
+  bad: "shadow-[inset_3px_0_var(--color-bad)]",
+  busy: "shadow-[inset_3px_0_var(--color-accent)]",
+};
+const pageWidth = signal(innerWidth);
 
-export function Table<T>(props: Props<T>) {
-  const { rows, columns, keyOf } = props;
+addEventListener("resize", () => (pageWidth.value = innerWidth));
+
+export function Table<T extends Row>(props: Props<T>) {
+  const sort = route.value.query.get("sort") ?? ""; // key of a column, with "-" for the opposite order
+  const isPhone = pageWidth.value < PHONE;
+  const columns = props.columns.filter((column) => pageWidth.value >= (column.from ?? PHONE));
+  const grid = {
+    gridTemplateColumns: isPhone ? "minmax(0, 1fr) auto" : columns.map((column) => column.width).join(" "),
+    columnGap: pageWidth.value < 1280 ? "10px" : "16px",
+  };
+  const height = isPhone ? PHONE_ROW_HEIGHT : ROW_HEIGHT;
   const scroller = useRef<HTMLDivElement>(null);
   const [isHeld, setHeld] = useState(false);
   const [active, setActive] = useState("");
-  const ordered = useHeldOrder(useSorted(rows, columns, props.sort), keyOf, isHeld, props.sort);
-  const height = phone.matches ? PHONE_ROW_HEIGHT : ROW_HEIGHT;
+  const rows = useHeldOrder(useSorted(props.rows, props.columns, sort), isHeld, sort);
+  const activeIndex = Math.max(
+    0,
+    rows.findIndex((row) => row.name === active),
+  );
   const virtual = useVirtualizer({
-    count: ordered.length,
+    count: rows.length,
     getScrollElement: () => scroller.current,
     estimateSize: () => height,
     overscan: 8,
   });
-  useLayoutEffect(() => void (scroller.current!.scrollTop = 0), [props.filter, props.sort]);
-  const grid = { gridTemplateColumns: columns.map((column) => column.width).join(" ") };
-  const activeIndex = Math.max(0, ordered.findIndex((row) => keyOf(row) === active));
+  useLayoutEffect(() => virtual.measure(), [height]);
+  useLayoutEffect(() => void (scroller.current!.scrollTop = 0), [props.filter, sort]);
 
   const move = (to: number) => {
-    const index = Math.max(0, Math.min(ordered.length - 1, to));
-    const row = ordered[index];
-    if (!row) return;
-    setActive(keyOf(row));
+    const index = Math.max(0, Math.min(rows.length - 1, to));
+    setActive(rows[index]?.name ?? "");
     virtual.scrollToIndex(index);
     requestAnimationFrame(() => scroller.current?.querySelector<HTMLElement>(`[data-index="${index}"]`)?.focus());
   };
@@ -68,27 +89,39 @@ export function Table<T>(props: Props<T>) {
       PageDown: activeIndex + 10,
       PageUp: activeIndex - 10,
       Home: 0,
-      End: ordered.length - 1,
+      End: rows.length - 1,
     };
     if (event.key in steps) {
       event.preventDefault();
       move(steps[event.key]!);
-    } else if (event.key === "Enter" && props.onOpen && (event.target as HTMLElement).role === "row") {
-      props.onOpen(ordered[activeIndex]!);
+    } else if (event.key === "Enter" && (event.target as HTMLElement).role === "row") {
+      open(rows[activeIndex]!);
     }
+  };
+  const open = (row: T) => {
+    if (props.href) location.hash = props.href(row);
+  };
+  const onClick = (event: MouseEvent, row: T) => {
+    const isControl = (event.target as HTMLElement).closest("a, button, code");
+    if (!isControl && !String(getSelection())) open(row);
   };
 
   return (
-    <div class="table" role="table" aria-label={props.label} aria-rowcount={ordered.length + 1}>
-      <div class="table-head" role="rowgroup">
-        <div role="row" aria-rowindex={1} style={grid}>
+    <div
+      class="flex min-h-90 flex-1 flex-col overflow-hidden rounded-xl border bg-surface"
+      role="table"
+      aria-label={props.label}
+      aria-rowcount={rows.length + 1}
+    >
+      <div class="overflow-hidden border-b bg-raised [scrollbar-gutter:stable] max-md:sr-only" role="rowgroup">
+        <div role="row" aria-rowindex={1} class="grid h-10 items-center px-4" style={grid}>
           {columns.map((column) => (
-            <HeadCell column={column} sort={props.sort} onSort={props.onSort} />
+            <HeadCell key={column.key} column={column} sort={sort} />
           ))}
         </div>
       </div>
       <div
-        class="table-body"
+        class="table-body flex-1 overflow-auto contain-strict [scrollbar-gutter:stable]"
         role="rowgroup"
         ref={scroller}
         onPointerEnter={() => setHeld(true)}
@@ -97,27 +130,28 @@ export function Table<T>(props: Props<T>) {
         onBlurCapture={() => setHeld(false)}
         onKeyDown={onKeyDown}
       >
-        {ordered.length === 0 && props.empty}
-        <div class="table-space" role="presentation" style={{ height: `${virtual.getTotalSize()}px` }}>
-          {virtual.getVirtualItems().map((item) => {
-            const row = ordered[item.index]!;
+        {rows.length === 0 && props.empty}
+        <div class="relative" role="presentation" style={{ height: `${virtual.getTotalSize()}px` }}>
+          {virtual.getVirtualItems().map(({ index, start }) => {
+            const row = rows[index]!;
             return (
               <div
-                key={keyOf(row)}
+                key={row.name}
                 role="row"
-                class={`row ${props.tone?.(row) ?? ""}`}
-                aria-rowindex={item.index + 2}
-                data-index={item.index}
-                tabIndex={item.index === activeIndex ? 0 : -1}
-                style={{ ...grid, height: `${height}px`, transform: `translateY(${item.start}px)` }}
-                onFocus={() => setActive(keyOf(row))}
-                onClick={(event) => {
-                  const isControl = (event.target as HTMLElement).closest("a, button, code");
-                  if (!isControl && !String(getSelection())) props.onOpen?.(row);
-                }}
+                class={`row ${EDGES[healthOf(row.state)] ?? ""}`}
+                aria-rowindex={index + 2}
+                data-index={index}
+                tabIndex={index === activeIndex ? 0 : -1}
+                style={{ ...grid, height: `${height}px`, transform: `translateY(${start}px)` }}
+                onFocus={() => setActive(row.name)}
+                onClick={(event) => onClick(event, row)}
               >
                 {columns.map((column) => (
-                  <div role="cell" class={`cell at-${column.key} ${column.narrow ? "narrow" : ""}`}>
+                  <div
+                    key={column.key}
+                    role="cell"
+                    class={`at-${column.key} min-w-0 truncate max-md:last:col-span-full`}
+                  >
                     {column.cell(row)}
                   </div>
                 ))}
@@ -130,18 +164,16 @@ export function Table<T>(props: Props<T>) {
   );
 }
 
-function HeadCell<T>({ column, sort, onSort }: { column: Column<T>; sort: string; onSort: (sort: string) => void }) {
+function HeadCell<T>({ column, sort }: { column: Column<T>; sort: string }) {
   const isSorted = sort.replace("-", "") === column.key;
   const direction = !isSorted ? "none" : sort.startsWith("-") ? "descending" : "ascending";
-  const next = !isSorted ? column.key : sort.startsWith("-") ? "" : `-${column.key}`;
+  const next = { none: column.key, ascending: `-${column.key}`, descending: "" }[direction];
+  const arrow = { none: "", ascending: "↑", descending: "↓" }[direction];
   return (
-    <div role="columnheader" aria-sort={direction} class={`cell ${column.narrow ? "narrow" : ""}`}>
-      {column.compare ? (
-        <button type="button" onClick={() => onSort(next)}>
-          {column.title}
-          <span class="sort" aria-hidden="true">
-            {direction === "ascending" ? "↑" : direction === "descending" ? "↓" : ""}
-          </span>
+    <div role="columnheader" aria-sort={direction} class="truncate text-xs font-semibold text-muted">
+      {column.by ? (
+        <button type="button" class="cursor-pointer hover:text-plain" onClick={() => setQuery({ sort: next })}>
+          {column.title} <span aria-hidden="true">{arrow}</span>
         </button>
       ) : (
         column.title
@@ -152,52 +184,44 @@ function HeadCell<T>({ column, sort, onSort }: { column: Column<T>; sort: string
 
 function useSorted<T>(rows: T[], columns: Column<T>[], sort: string): T[] {
   return useMemo(() => {
-    const compare = columns.find((column) => column.key === sort.replace("-", ""))?.compare;
-    if (!compare) return rows;
+    const by = columns.find((column) => column.key === sort.replace("-", ""))?.by;
+    if (!by) return rows;
     const sign = sort.startsWith("-") ? -1 : 1;
-    return [...rows].sort((a, b) => sign * compare(a, b));
+    return [...rows].sort((a, b) => sign * compare(by(a), by(b)));
   }, [rows, sort]);
 }
 
+function compare(a: string | number = "", b: string | number = ""): number {
+  return typeof a === "number" && typeof b === "number" ? a - b : format.compareText(String(a), String(b));
+}
+
 /** No row moves under the pointer or the focus: their order stays, and new rows come at the end. */
-function useHeldOrder<T>(rows: T[], keyOf: (row: T) => string, isHeld: boolean, sort: string): T[] {
-  const held = useRef<{ order: Map<string, number>; sort: string }>({ order: new Map(), sort: "" });
+function useHeldOrder<T extends Row>(rows: T[], isHeld: boolean, sort: string): T[] {
+  const held = useRef({ order: new Map<string, number>(), sort: "" });
   return useMemo(() => {
-    const before = held.current;
-    if (isHeld && before.sort === sort && before.order.size) {
-      const last = before.order.size;
-      const place = (row: T) => before.order.get(keyOf(row)) ?? last;
+    const { order, sort: before } = held.current;
+    if (isHeld && before === sort && order.size) {
+      const place = (row: T) => order.get(row.name) ?? order.size;
       rows = [...rows].sort((a, b) => place(a) - place(b));
     }
-    held.current = { order: new Map(rows.map((row, index) => [keyOf(row), index])), sort };
+    held.current = { order: new Map(rows.map((row, index) => [row.name, index])), sort };
     return rows;
   }, [rows, isHeld, sort]);
 }
 
-type Options = Pick<
-  VirtualizerOptions<HTMLDivElement, HTMLDivElement>,
-  "count" | "getScrollElement" | "estimateSize" | "overscan"
->;
+type Options = VirtualizerOptions<HTMLDivElement, HTMLDivElement>;
 
-function useVirtualizer(options: Options): Virtualizer<HTMLDivElement, HTMLDivElement> {
+function useVirtualizer(options: Pick<Options, "count" | "getScrollElement" | "estimateSize" | "overscan">) {
   const [, rerender] = useReducer((n: number) => n + 1, 0);
-  const [virtual] = useState(
-    () =>
-      new Virtualizer<HTMLDivElement, HTMLDivElement>({
-        ...options,
-        scrollToFn: elementScroll,
-        observeElementRect,
-        observeElementOffset,
-        onChange: () => rerender(0),
-      }),
-  );
-  virtual.setOptions({
+  const all: Options = {
     ...options,
     scrollToFn: elementScroll,
     observeElementRect,
     observeElementOffset,
     onChange: () => rerender(0),
-  });
+  };
+  const [virtual] = useState(() => new Virtualizer(all));
+  virtual.setOptions(all);
   useLayoutEffect(() => virtual._didMount(), []);
   useLayoutEffect(() => virtual._willUpdate());
   return virtual;

@@ -1,30 +1,28 @@
 // Light, dark, or as the system is.
 import { effect, signal } from "@preact/signals";
 
-export type Theme = "auto" | "light" | "dark";
-
 const KEY = "talos-ccm-console-theme";
-const CHOICES: Theme[] = ["auto", "light", "dark"];
+const CHOICES = ["auto", "light", "dark"];
 
-function read(): Theme {
-  try {
-    const kept = localStorage.getItem(KEY) as Theme;
-    return CHOICES.includes(kept) ? kept : "auto";
-  } catch {
-    return "auto"; // the browser keeps nothing for this page
-  }
-}
-
-export const theme = signal<Theme>(read());
+export const theme = signal(read());
 
 effect(() => {
-  document.documentElement.dataset.theme = theme.value;
+  document.documentElement.style.colorScheme = theme.value === "auto" ? "light dark" : theme.value;
   try {
     localStorage.setItem(KEY, theme.value);
   } catch {
-    // as above
+    // the browser keeps nothing for this page
   }
 });
+
+function read(): string {
+  try {
+    const kept = localStorage.getItem(KEY) ?? "";
+    return CHOICES.includes(kept) ? kept : "auto";
+  } catch {
+    return "auto"; // as above
+  }
+}
 
 export function nextTheme(): void {
   theme.value = CHOICES[(CHOICES.indexOf(theme.value) + 1) % CHOICES.length]!;
