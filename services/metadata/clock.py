@@ -5,8 +5,7 @@ from datetime import datetime
 
 from libs.common.service.service import Dependencies
 from libs.talos.stream_buffer import WaiterEvent
-from services.metadata.core.object_state import NEVER
-from services.metadata.core.poll_schedule import PollIntervals, Timing
+from services.metadata.core.object_state import NEVER, PollIntervals, Timing
 
 
 class Clock:

@@ -17,9 +17,10 @@ from libs.common.contract.events import (
     NodeGone,
     NodeObserved,
     NodeUnreachable,
+    ObservedNode,
     SnapshotComplete,
 )
-from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, object_name_in
+from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.service.service import Dependencies
 from libs.common.settings.cloud_config_reloader import CloudConfigReloader
 from services.metadata.clock import Clock
@@ -61,7 +62,14 @@ class NodeController:
         self._clock = clock
         self._talos = talos
         self._slots = slots
-        self.reconcilers = ReconcilerPool[NodeReconciler]("node", dependencies.random)
+        self.reconcilers = ReconcilerPool[ObservedNode, NodeReconciler](
+            "node",
+            OBSERVED_NODE,
+            (NodeObserved, NodeGone),
+            create=self._create,
+            stream_cache=stream_cache,
+            jitter=dependencies.random,
+        )
         self.nodes = NodeRegistry(self.reconcilers, stream_cache)
         types = (NodeEnriched, NodeUnreachable, EnrichedNodeGone)
         self._messages = EnrichedMessages[EnrichedNode](
@@ -106,14 +114,14 @@ class NodeController:
         is_live = not self._stream_cache.is_replaying
         match message.event:
             case NodeObserved() | NodeGone() as event if is_live:
-                self._observe(message, event, live=True)
+                self.reconcilers.observe(message, event)
             case NodeEnriched() | NodeUnreachable() | EnrichedNodeGone() as event:
                 self._messages.record_sequence(message)
                 node = self.reconcilers.get(self._messages.name_of(message))
                 if isinstance(event, NodeUnreachable) and is_live and node is not None:
                     node.apply(NodeState.contradicted)
             case SnapshotComplete() if is_live:
-                self.forget_absent()
+                self.reconcilers.forget_absent()
 
     def should_keep(self, message: Message) -> bool:
         """Return False for the echo of our own message: the copy would double the memory per Node."""
@@ -121,50 +129,14 @@ class NodeController:
         node = self.reconcilers.get(self._messages.name_of(message)) if event is not None else None
         return node is None or node.state.publication.event != event
 
-    def on_caught_up(self) -> None:
-        """Compare all Nodes with the stream cache, which now has all messages of the stream."""
-        for message in self._stream_cache.list_under(OBSERVED_NODE):
-            if isinstance(message.event, NodeObserved | NodeGone):
-                self._observe(message, message.event)
-        self.forget_absent()
-        for node in self.reconcilers.values():
-            node.on_bus_reconnect()
-
-    def on_stream_replaced(self) -> None:
-        """Mark all Nodes stale: their published messages are lost with the old stream."""
-        for node in self.reconcilers.values():
-            node.on_stream_replaced()
-
-    def forget_absent(self) -> None:
-        """Forget each Node that the complete stream does not have: its deletion was not observed."""
-        if self._stream_cache.is_complete:
-            present = self._stream_cache.list_under(OBSERVED_NODE)
-            self.reconcilers.keep_only({object_name_in(each.subject, OBSERVED_NODE) for each in present})
-
-    def _observe(self, message: Message, event: NodeObserved | NodeGone, *, live: bool = False) -> None:
-        try:
-            name = object_name_in(message.subject, OBSERVED_NODE)
-            is_known_new = live and self._stream_cache.is_complete
-            if name in self.reconcilers:
-                self.reconcilers[name].on_observed(message, event, is_known_new=is_known_new)
-            else:
-                self._start(name, message, event, is_known_new=is_known_new)
-            if live:
-                self.reconcilers[name].publisher.record_received(message)
-        except Exception:
-            # Other clients write Nodes: a Node that raises here must not block the others.
-            log.exception("unexpected error, observation ignored", extra={"subject": message.subject})
-
-    def _start(
-        self, name: str, message: Message, event: NodeObserved | NodeGone, *, is_known_new: bool
-    ) -> None:
+    def _create(self, name: str, message: Message, event: ObservedNode, is_live: bool) -> NodeReconciler:
         state = create_state(
             make_observation(message, event),
             self._messages.get_publication(name, self._clock),
             now=self._clock.monotonic(),
             prefer_ipv6=self._requirements.prefer_ipv6,
         )
-        reconciler = NodeReconciler(
+        return NodeReconciler(
             name=name,
             state=state,
             clock=self._clock,
@@ -177,10 +149,8 @@ class NodeController:
             slots=self._slots,
             deadline_seconds=self._settings.query_timeout_seconds,
             replacements=self._replacements,
-            is_known_new=is_known_new,
+            is_live=is_live,
         )
-        self.reconcilers.start(name, reconciler)
-        self.nodes.notify(name)
 
     async def _on_config_change(self, config: CloudConfig | CloudConfigError) -> None:
         if not self._requirements.update(config):

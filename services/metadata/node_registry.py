@@ -6,7 +6,7 @@ from typing import Protocol
 from libs.common.bus.stream_cache import StreamCache
 from libs.common.contract.node import Node
 from services.metadata.core.node_state import NodeState
-from services.metadata.core.poll_schedule import Timing
+from services.metadata.core.object_state import Timing
 
 
 class PolledNode(Protocol):
@@ -52,9 +52,14 @@ class NodeRegistry(Mapping[str, NodeState]):
         """Poll the machine of that Node within that time."""
         self.apply(name, lambda state, timing: state.poll_within(within_seconds, timing))
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all Nodes of the stream are known."""
+        return self._stream_cache.is_complete
+
     def list_nodes(self) -> Iterable[Node] | None:
         """Return all Nodes; None while not all of them are known."""
-        if not self._stream_cache.is_complete:
+        if not self.is_complete:
             return None
         return (node.state.node for node in self._nodes.values() if node.state.node is not None)
 

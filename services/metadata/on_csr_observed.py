@@ -11,11 +11,10 @@ from libs.common.bus.ordered_publisher import PublishOutcome
 from libs.common.bus.protocol import BusError, Message
 from libs.common.contract.events import (
     CsrEnriched,
-    CsrGone,
-    CsrObserved,
     EnrichedCsr,
     EnrichedCsrGone,
     EventError,
+    ObservedCsr,
 )
 from libs.common.observability.telemetry import log_fields
 from services.metadata.clock import Clock, Wakeup
@@ -91,10 +90,16 @@ class RequestReconciler:
         self._in_flight: EnrichedCsr | None = None
         self._dial_task: asyncio.Task[None] | None = None
 
-    def on_observed(self, message: Message, event: CsrObserved | CsrGone) -> None:
-        """Apply a newer observation of the watcher."""
+    def on_started(self) -> None:
+        """Check the other requests of the Node again: this one may be the newest now."""
+        self.requests.add(self)
+
+    def on_observed(self, message: Message, event: ObservedCsr, *, is_live: bool) -> None:
+        """Apply a newer observation of the watcher, live or not."""
+        self.requests.remove(self)  # an observation may have another requester, or none
         self.publisher.record_replaced(self.state.observation)
         self._set_state(self.state.observed(message, event, self.clock.timing()))
+        self.requests.add(self)
 
     async def run(self) -> None:
         """Run until the request is decided, or is gone and EnrichedCsrGone is published."""

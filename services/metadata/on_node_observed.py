@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from libs.common.bus.ordered_publisher import PublishOutcome
 from libs.common.bus.protocol import Message
-from libs.common.contract.events import EnrichedNode, EnrichedNodeGone, EventError, NodeGone, NodeObserved
+from libs.common.contract.events import EnrichedNode, EnrichedNodeGone, EventError, ObservedNode
 from libs.common.contract.machine import ForeignMachine, MachineFacts, MachineFault
 from libs.common.observability.telemetry import log_fields
 from services.metadata.clock import Clock, Wakeup
@@ -17,8 +17,7 @@ from services.metadata.core.identity import verify
 from services.metadata.core.inventory_state import InventoryPoll
 from services.metadata.core.node_state import NodeState
 from services.metadata.core.node_step import PollMachine, decide_node_step
-from services.metadata.core.object_state import ForgetObject, Publish, Wait
-from services.metadata.core.poll_schedule import Timing
+from services.metadata.core.object_state import ForgetObject, Publish, Timing, Wait
 from services.metadata.core.shown_addresses import ShownAddresses
 from services.metadata.enrichment_publisher import EnrichedMessages, EnrichmentPublisher
 from services.metadata.machines.machine_watcher import MachineWatcher
@@ -48,18 +47,22 @@ class NodeReconciler:
     slots: QuerySlots
     deadline_seconds: float  # of each query
     replacements: ReplacementDetector
-    is_known_new: InitVar[bool]  # the Node appeared while this replica followed the complete stream
+    is_live: InitVar[bool]  # whether the Node appeared while this replica followed the stream
 
-    def __post_init__(self, is_known_new: bool) -> None:
+    def __post_init__(self, is_live: bool) -> None:
         self.publisher = EnrichmentPublisher[EnrichedNode](self.messages.publisher, self.clock)
         self._wakeup = Wakeup(self.clock)
-        self._shown_addresses = ShownAddresses(is_up_to_date=is_known_new)
+        self._shown_addresses = ShownAddresses(is_up_to_date=is_live and self.nodes.is_complete)
         self._shown_addresses.receive(*self.messages.get_last(self.name))
         self._discarded_polls = 0  # in a row; the uid or dial targets changed during each
         self._poll_began: float | None = None  # start of the poll whose result is not published yet
 
-    def on_observed(self, message: Message, event: NodeObserved | NodeGone, *, is_known_new: bool) -> None:
-        """Apply a newer observation of the watcher. `is_known_new`: another uid is a new Node."""
+    def on_started(self) -> None:
+        """Tell others that there is such a Node."""
+        self.nodes.notify(self.name)
+
+    def on_observed(self, message: Message, event: ObservedNode, *, is_live: bool) -> None:
+        """Apply a newer observation of the watcher. If it is live, another uid is a new Node."""
         uid = self.state.uid
         self.publisher.record_replaced(self.state.observation)
         self._set_state(
@@ -72,7 +75,7 @@ class NodeReconciler:
             )
         )
         if self.state.uid != uid:
-            self._shown_addresses.is_up_to_date = is_known_new
+            self._shown_addresses.is_up_to_date = is_live and self.nodes.is_complete
 
     async def run(self) -> None:
         """Run until the Node is gone and EnrichedNodeGone is published."""

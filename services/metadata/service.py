@@ -12,7 +12,7 @@ from libs.common.contract.subjects import NETWORKS, is_csr_subject, is_node_subj
 from libs.common.service.service import Dependencies, ServiceDefinition
 from services.metadata.clock import Clock
 from services.metadata.cluster_networks_poller import ClusterNetworksPoller
-from services.metadata.core.poll_schedule import PollIntervals
+from services.metadata.core.object_state import PollIntervals
 from services.metadata.machines.dial_back import DialBackCache
 from services.metadata.machines.query_machine import QuerySlots
 from services.metadata.machines.talos_client import TalosClient, open_talos
@@ -115,21 +115,21 @@ class MetadataService:
             self._publisher.record_sequence(message.subject, message.sequence)
             return
         self._node_controller.on_message(message)
-        if isinstance(message.event, SnapshotComplete) and not self._stream_cache.is_replaying:
-            self._request_controller.forget_absent()
+        if isinstance(message.event, SnapshotComplete):
+            self._request_controller.on_message(message)
 
     def _should_keep(self, message: Message) -> bool:
         controller = self._request_controller if is_csr_subject(message.subject) else self._node_controller
         return controller.should_keep(message)
 
     def _on_caught_up(self) -> None:
-        self._node_controller.on_caught_up()
+        self._node_controller.reconcilers.on_caught_up()
         self._request_controller.on_caught_up()
         self._networks_poller.on_caught_up()
 
     def _on_stream_replaced(self) -> None:
         self._publisher.forget_all()
-        self._node_controller.on_stream_replaced()
+        self._node_controller.reconcilers.on_stream_replaced()
         self._request_controller.on_stream_replaced()
 
 

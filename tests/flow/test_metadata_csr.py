@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from libs.common.bus.protocol import BusError, StreamPosition
-from libs.common.contract.events import CsrEnriched, EnrichedCsrGone
+from libs.common.contract.events import CsrEnriched, EnrichedCsrGone, NodeEnriched
 from libs.common.contract.machine import AddressStatus
 from libs.common.contract.node import NodeAddress
 from libs.common.contract.signing_request import SigningRequestCondition
@@ -20,7 +20,7 @@ from services.metadata.machines.dial_back import MAX_CONCURRENT_DIALS, DialBackC
 from services.metadata.machines.query_machine import QuerySlots
 from services.metadata.settings import MetadataSettings
 from tests.builders import make_csr_observed, make_facts, make_node, make_request
-from tests.bus_actors import wait_until
+from tests.bus_actors import wait_for_value, wait_until
 from tests.clocks import ManualClock
 from tests.flow_actors import FlowActor
 from tests.metadata_actors import CALM, ScriptedTalos, run_metadata
@@ -277,6 +277,30 @@ async def test_a_request_with_a_reused_sequence_is_received(flow, talos):
         await replayed(flow, service._stream_cache, node)  # the snapshot is lost, too
         await flow.file_request(make_request())
         event = await flow.wait_for_enriched(has_facts)
+        assert event.observed_sequence == 4
+
+
+async def test_a_node_with_a_reused_sequence_is_received(flow, talos):
+    observed, enriched = f"{OBSERVED_NODE}.web-1", f"{ENRICHED_NODE}.web-1"
+
+    async def get_enriched() -> NodeEnriched | None:
+        message = await flow.bus.get_last(enriched)
+        return message.event if message is not None and isinstance(message.event, NodeEnriched) else None
+
+    async with flow.metadata(talos) as (service, _):
+        await flow.publish_snapshot()
+        last = [await flow.observe_node(make_node()) for _ in range(5)][-1]
+        await flow.wait_for_node()
+        node = service._node_controller.reconcilers["web-1"]
+        await wait_until(lambda: node.state.observation.sequence == last)
+        flow.server.stream._remove(observed)
+        flow.server.stream._remove(enriched)
+        flow.server.stream.last_sequence = 3
+        await replayed(flow, service._stream_cache)  # the snapshot is lost, too
+        await flow.observe_node(make_node(labels={"new": "true"}))
+        event = await wait_for_value(
+            get_enriched, lambda event: "new" in event.node.labels, "the Node is enriched again"
+        )
         assert event.observed_sequence == 4
 
 

@@ -14,8 +14,14 @@ import msgspec
 from libs.common.contract.machine import FaultKind, Inventory, MachineFacts, MachineFault
 from libs.talos.inventory_reading import InventoryResponse
 from libs.talos.resources import INVENTORY, Part
-from services.metadata.core.object_state import LONG_AGO, NEVER
-from services.metadata.core.poll_schedule import Failures, PollIntervals, Timing, count_attempts
+from services.metadata.core.object_state import (
+    LONG_AGO,
+    NEVER,
+    Failures,
+    PollIntervals,
+    Timing,
+    count_attempts,
+)
 
 MAX_BLOCKING_POLLS: Final = 3  # polls for which a Node without facts waits for a failing part
 # Faults that may pass. After others (missing role, invalid response) the part is polled twice an hour.

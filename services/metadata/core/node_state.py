@@ -16,8 +16,17 @@ from services.metadata.core.dial_targets import must_keep_waiting, order_dial_ta
 from services.metadata.core.event_equivalence import differs_only_in_pod_cidrs
 from services.metadata.core.identity import MachineIdentity, verify
 from services.metadata.core.inventory_state import NO_INVENTORY_POLL, InventoryPoll, InventoryState
-from services.metadata.core.object_state import LONG_AGO, NEVER, Observation, Publication, make_observation
-from services.metadata.core.poll_schedule import Failures, PollIntervals, Timing, count_failure
+from services.metadata.core.object_state import (
+    LONG_AGO,
+    NEVER,
+    Failures,
+    Observation,
+    PollIntervals,
+    Publication,
+    Timing,
+    count_failure,
+    make_observation,
+)
 
 _MAX_DISCARDED_POLLS: Final = 3
 _ADDRESSES_CHANGING: Final = MachineFault(

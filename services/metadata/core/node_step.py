@@ -13,8 +13,7 @@ from libs.common.contract.events import (
     NodeUnreachable,
 )
 from services.metadata.core.node_state import NodeState
-from services.metadata.core.object_state import NEVER, ForgetObject, Publish, Wait
-from services.metadata.core.poll_schedule import count_attempts
+from services.metadata.core.object_state import NEVER, ForgetObject, Publish, Wait, count_attempts
 
 
 class PollMachine(msgspec.Struct, frozen=True):

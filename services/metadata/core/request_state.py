@@ -11,8 +11,14 @@ from libs.common.contract.events import CsrEnriched, CsrGone, CsrObserved, Enric
 from libs.common.contract.machine import MachineFacts
 from libs.common.contract.signing_request import SigningRequest
 from services.metadata.core.event_equivalence import is_equivalent
-from services.metadata.core.object_state import LONG_AGO, NEVER, Observation, Publication, make_observation
-from services.metadata.core.poll_schedule import Timing
+from services.metadata.core.object_state import (
+    LONG_AGO,
+    NEVER,
+    Observation,
+    Publication,
+    Timing,
+    make_observation,
+)
 
 FRESHNESS_SECONDS: Final = 10.0  # how much older than the request a poll may be
 _POLL_FIRST_SECONDS: Final = 10.0  # after published facts that led to no decision

@@ -30,10 +30,9 @@ from services.metadata.cluster_networks_poller import (
     has_same_networks,
     select_later,
 )
-from services.metadata.core import poll_schedule
+from services.metadata.core import object_state
 from services.metadata.core.event_equivalence import is_news
-from services.metadata.core.object_state import Observation
-from services.metadata.core.poll_schedule import PollIntervals, Timing
+from services.metadata.core.object_state import Observation, PollIntervals, Timing
 from services.metadata.enrichment_publisher import EnrichmentPublisher
 from services.metadata.poll_requirements import PollRequirements
 from services.metadata.settings import MetadataSettings
@@ -210,21 +209,21 @@ def timing(jitter: float, intervals: PollIntervals | None = None) -> Timing:
 
 
 def test_failures_back_off_from_half_a_second_to_a_minute():
-    failures: poll_schedule.Failures = {}
+    failures: object_state.Failures = {}
     waits = []
     for _ in range(10):
-        failures = poll_schedule.count_failure(failures, CONNECTION_REFUSED)
+        failures = object_state.count_failure(failures, CONNECTION_REFUSED)
         waits.append(timing(0.999999).after_failure(failures, CONNECTION_REFUSED))
     assert [round(wait, 3) for wait in waits] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
 
 
 def test_alternating_faults_do_not_reset_each_others_count():
-    failures: poll_schedule.Failures = {}
+    failures: object_state.Failures = {}
     for fault in (CONNECTION_REFUSED, TIMED_OUT) * 5:
-        failures = poll_schedule.count_failure(failures, fault)
+        failures = object_state.count_failure(failures, fault)
     assert (
-        poll_schedule.count_attempts(failures, CONNECTION_REFUSED)
-        == poll_schedule.count_attempts(failures, TIMED_OUT)
+        object_state.count_attempts(failures, CONNECTION_REFUSED)
+        == object_state.count_attempts(failures, TIMED_OUT)
         == 5
     )
 

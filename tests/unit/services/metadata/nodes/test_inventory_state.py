@@ -8,7 +8,7 @@ from libs.talos.inventory_reading import InventoryResponse
 from libs.talos.resources import Part
 from services.metadata.core.inventory_state import MAX_BLOCKING_POLLS, InventoryPoll
 from services.metadata.core.node_state import NodeState
-from services.metadata.core.poll_schedule import PollIntervals
+from services.metadata.core.object_state import PollIntervals
 from tests.builders import make_facts, make_node
 from tests.unit.services.metadata.nodes.test_node_state import at, then_failed, then_observed
 from tests.unit.services.metadata.nodes.test_node_state import joined as joined_as

@@ -26,12 +26,13 @@ from services.metadata.core.node_step import NodeStep, PollMachine, decide_node_
 from services.metadata.core.object_state import (
     NEVER,
     ForgetObject,
+    PollIntervals,
     Publication,
     Publish,
+    Timing,
     Wait,
     make_observation,
 )
-from services.metadata.core.poll_schedule import PollIntervals, Timing
 from tests.builders import (
     NOW,
     UNINITIALIZED,

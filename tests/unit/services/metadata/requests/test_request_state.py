@@ -15,12 +15,13 @@ from libs.common.contract.signing_request import SigningRequest, SigningRequestC
 from services.metadata.core.node_state import NodeState
 from services.metadata.core.object_state import (
     NEVER,
+    PollIntervals,
     Publication,
     Publish,
+    Timing,
     Wait,
     make_observation,
 )
-from services.metadata.core.poll_schedule import PollIntervals, Timing
 from services.metadata.core.request_state import FRESHNESS_SECONDS, RequestState, create_state
 from services.metadata.core.request_step import (
     FACTS_SECONDS,
