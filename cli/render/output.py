@@ -15,7 +15,7 @@ from cli.render.compiled_config import CompiledConfig
 from cli.render.node_selection import SkippedNode
 from cli.render.preview import Comparison, NodeChange, NodeDifference, Preview, group_equal
 from libs.common.cloud_config.findings import truncate_line
-from services.labeler.core.notice import Notice
+from services.labeler.core.blocker import Notice
 from services.labeler.core.rules.effects import EntryResult, RuleResult
 
 _MARKS: Final = {"+": "green", "-": "red", "~": "yellow"}

@@ -23,7 +23,7 @@ from libs.common.contract.node_patch import (
     build_node_patch,
     build_status_patch,
 )
-from services.labeler.core.notice import Notice
+from services.labeler.core.blocker import Notice
 from services.labeler.core.plan.plan import Plan
 from services.labeler.core.plan.plan_node import plan_node
 from services.labeler.core.rules.application import apply_rules

@@ -16,8 +16,7 @@ from libs.common.kube.events import node_reference
 from libs.common.kube.request_queue import RequestQueue
 from libs.common.kube.transport import CONNECTIONS
 from libs.common.observability import metrics, telemetry
-from services.labeler.core.blocker import build_condition
-from services.labeler.core.notice import Notice
+from services.labeler.core.blocker import Notice, build_condition
 from services.labeler.core.own_writes import OwnWrites, is_result_of
 from services.labeler.core.plan.plan import Plan, merge_plans
 from services.labeler.core.plan.rejection import (

@@ -15,9 +15,8 @@ from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, KubeError, NotFound
 from libs.common.observability import metrics, telemetry
-from services.labeler.core.blocker import RETRY_SECONDS, describe_failed_write
-from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
-from services.labeler.core.notice import Notice
+from services.labeler.core.blocker import RETRY_SECONDS, Notice, describe_failed_write
+from services.labeler.core.instance_metadata import InstanceMetadataIndex
 from services.labeler.core.own_writes import OwnWrites, ReplicaConflicts, select_latest_node
 from services.labeler.core.plan.plan import ClusterConfig, FindProviderIDConflict, Plan
 from services.labeler.core.plan.plan_node import plan_node, plan_unreachable_node

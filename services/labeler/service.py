@@ -5,13 +5,24 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from libs.common.bus.cloud_follower import CloudFollower
 from libs.common.bus.consumer_middleware import ConsumerMiddleware
 from libs.common.bus.decision_publisher import DecisionPublisher
 from libs.common.bus.flow import Flow
 from libs.common.bus.protocol import Bus, Message
-from libs.common.contract.events import Decided, InstanceMetadata, NodeGone, NodeObserved
+from libs.common.contract.events import (
+    Decided,
+    Event,
+    InstanceMetadata,
+    NodeEnriched,
+    NodeGone,
+    NodeObserved,
+    NodeUnreachable,
+)
 from libs.common.contract.instance_metadata import parse_metadata_accounts
+from libs.common.contract.node import share_equal_parts
 from libs.common.contract.services import LABELER
 from libs.common.contract.subjects import (
     ENRICHED_NODE,
@@ -22,8 +33,7 @@ from libs.common.contract.subjects import (
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from services.labeler.config_reloader import ConfigReloader
 from services.labeler.config_rollout import ConfigRollout
-from services.labeler.core.compact_message import compact_message
-from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
+from services.labeler.core.instance_metadata import InstanceMetadataIndex
 from services.labeler.core.own_writes import OwnWrites
 from services.labeler.core.plan.node_ownership import is_excluded
 from services.labeler.core.plan.plan import IN_SYNC_REASON, WRITTEN_OUTCOMES
@@ -198,6 +208,26 @@ class LabelerService:
             # Operators write the rules that this evaluates: a Node whose evaluation fails is not written.
             log.exception("ownership evaluation failed", extra={"node": name})
             return True
+
+
+def compact_message(message: Message, get_event: Callable[[str], Event | None]) -> Message:
+    """Return the message with the equal parts of the Node in the stored message of the other kind.
+
+    So each Node is stored once, although both its observation and metadata's report contain it. `get_event`
+    returns the stored event of a subject.
+    """
+    event = message.event
+    match event:
+        case NodeObserved(node=node):
+            other = get_event(f"{ENRICHED_NODE}.{node.name}")
+        case NodeEnriched(node=node) | NodeUnreachable(node=node):
+            other = get_event(f"{OBSERVED_NODE}.{node.name}")
+        case _:
+            return message
+    if not isinstance(other, NodeObserved | NodeEnriched | NodeUnreachable) or other.node is event.node:
+        return message
+    shared = share_equal_parts(event.node, other.node)
+    return msgspec.structs.replace(message, event=msgspec.structs.replace(event, node=shared))
 
 
 def make_decision_publisher(

@@ -9,7 +9,7 @@ from libs.common.cloud_config.model import CloudConfig, Finding
 from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.settings import flags
 from libs.common.settings.cloud_config_reloader import CloudConfigSettings
-from services.labeler.core.plan.labels import is_label_value
+from services.labeler.core.plan.keys import is_label_value
 from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.core.rules.compilation import RulesError, collect_findings, compile_rules
 

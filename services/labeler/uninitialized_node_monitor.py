@@ -22,9 +22,8 @@ from libs.common.contract.node import Node
 from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE
 from libs.common.kube.errors import FenceFailed, NotFound
 from libs.common.observability import metrics
-from services.labeler.core.blocker import block, is_reported_on
-from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
-from services.labeler.core.notice import Notice
+from services.labeler.core.blocker import Notice, block, is_reported_on
+from services.labeler.core.instance_metadata import InstanceMetadataIndex
 from services.labeler.core.own_writes import OwnWrites
 from services.labeler.core.plan.plan import ClusterConfig, FindProviderIDConflict, Plan, find_no_conflict
 from services.labeler.core.plan.plan_node import plan_unreported_node

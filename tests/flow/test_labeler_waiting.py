@@ -13,7 +13,7 @@ from libs.common.contract.node import BLOCKED_CONDITION, Node
 from libs.common.kube.errors import Forbidden
 from libs.common.observability import metrics
 from services.labeler.core.blocker import block_on_fault, build_condition
-from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
+from services.labeler.core.instance_metadata import InstanceMetadataIndex
 from services.labeler.core.own_writes import OwnWrites
 from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.core.uninitialized_nodes import UninitializedNodes

@@ -1,12 +1,17 @@
-"""Builds the reasons why a Node cannot be initialized yet, and the Node condition that reports them."""
+"""Builds the reasons why a Node cannot be initialized yet, and the Node condition that reports them.
+
+A `Notice` is such a reason, or names what else needs attention on a Node.
+"""
 
 from typing import Final
+
+import msgspec
 
 from libs.common.bus.delivery import RETRY_CAP_SECONDS, PermanentError
 from libs.common.contract.machine import FaultKind, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node, NodeCondition
-from services.labeler.core.notice import Notice, make_notice
 
+_MAX_MESSAGE_LENGTH: Final = 1024  # characters; Kubernetes accepts no longer Event
 # The labeler rewrites the condition only when the reason changes, so a reason must not vary between retries.
 FAULT_REASONS: Final[dict[FaultKind, str]] = {
     "not_found": "TalosResourceMissing",
@@ -88,6 +93,24 @@ _TEXTS: Final = {
         f"{_RETRIED_ON_CHANGE.capitalize()}"
     ),
 }
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """The reason and message of one Event or, for a blocker, of the blocking condition too."""
+
+    reason: str  # CamelCase
+    message: str
+    is_warning: bool = True
+
+
+def make_notice(reason: str, text: str) -> Notice:
+    """Return a warning with this text in one bounded line.
+
+    The text contains input of machines and other controllers, and is read in terminals.
+    """
+    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    is_short = len(plain) <= _MAX_MESSAGE_LENGTH
+    return Notice(reason, plain if is_short else plain[: _MAX_MESSAGE_LENGTH - 1] + "…")
 
 
 def block(reason: str, **values: object) -> Notice:

@@ -32,9 +32,8 @@ from libs.common.contract.public_addresses import (
     lacks_node_ips,
     list_machine_ips,
 )
-from services.labeler.core.blocker import block
+from services.labeler.core.blocker import Notice, block
 from services.labeler.core.native_provider_id import derive_native_provider_id
-from services.labeler.core.notice import Notice
 from services.labeler.core.plan.plan import PlanInput, PlanPart
 
 _DEFAULT_EXTERNAL_IPS: Final = ExternalIPs()

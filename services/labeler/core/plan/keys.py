@@ -5,12 +5,14 @@ was removed from an initialized Node, because the agent of a start-up taint remo
 It withholds taints from a Node that was in use before its record began, until an operator opts in.
 """
 
+import re
 from collections.abc import Iterator
+from typing import Final, NamedTuple
 
+from libs.common.contract.machine import PlatformMetadata
 from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, UNINITIALIZED_TAINT, Node
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.core.blocker import block
-from services.labeler.core.notice import Notice
+from services.labeler.core.blocker import Notice, block
 from services.labeler.core.plan.field_ownership import (
     NO_CHANGES,
     KeyChanges,
@@ -20,7 +22,6 @@ from services.labeler.core.plan.field_ownership import (
     resolve_ownership,
     taint_key,
 )
-from services.labeler.core.plan.labels import describe_labels
 from services.labeler.core.plan.notices import (
     build_conflict_notices,
     build_invalid_label_notices,
@@ -29,10 +30,30 @@ from services.labeler.core.plan.notices import (
 from services.labeler.core.plan.ownership_record import (
     RECORD_VERSION,
     FieldKind,
+    Fingerprints,
     ManagedFields,
     OwnershipRecord,
 )
 from services.labeler.core.plan.plan import PlanInput, PlanPart
+from services.labeler.core.rules.effects import RetainedKind, RuleEffects
+
+PLATFORM: Final = "node.cloudprovider.kubernetes.io/platform"
+LIFECYCLE: Final = "node.cloudprovider.kubernetes.io/lifecycle"
+CLUSTER_NAME: Final = "node.cloudprovider.kubernetes.io/clustername"
+INSTANCE_TYPE: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+ZONE: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+REGION: Final = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
+
+_NONE: Final[frozenset[str]] = frozenset()
+_SPOT: Final = "spot"
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABELS_BY_FIELD: Final = {
+    "zone": ZONE,
+    "region": REGION,
+    "instance_type": INSTANCE_TYPE,
+    "spot": (LIFECYCLE,),
+}
+BUILT_IN: Final = frozenset({PLATFORM, LIFECYCLE, CLUSTER_NAME, *INSTANCE_TYPE, *ZONE, *REGION})
 
 
 def plan_keys(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:
@@ -41,7 +62,7 @@ def plan_keys(inputs: PlanInput, record: OwnershipRecord) -> PlanPart:
     Blocked while the machine config sets the uninitialized taint, because Talos would restore it.
     """
     node, effects, managed = inputs.node, inputs.effects, record.managed_fields
-    labels = describe_labels(inputs, record)
+    labels = _describe_labels(inputs, record)
     found: dict[FieldKind, KeyChanges] = {
         "labels": resolve_ownership(labels.keys),
         "annotations": NO_CHANGES,
@@ -151,3 +172,106 @@ def _is_opted_in(node: Node) -> bool:
 
 def _end_opt_in(node: Node) -> dict[str, str | None]:
     return {APPLY_TAINTS_ANNOTATION: None} if _is_opted_in(node) else {}
+
+
+class _LabelState(NamedTuple):
+    """The labels of one Node, those that come from the machine's facts, and invalid values."""
+
+    keys: KeyState
+    machine: frozenset[str]
+    invalid: dict[str, str]  # built-in labels that Kubernetes would reject
+
+
+def _describe_labels(inputs: PlanInput, record: OwnershipRecord) -> _LabelState:
+    """Return the labels that the labeler may change: those of the machine and those of rules.
+
+    A label that Talos stops reporting stays unchanged (Kubernetes issue 141631): an unstable metadata service
+    must not move a node out of its zone. Only a missing lifecycle removes its label.
+    """
+    node, effects, managed = inputs.node, inputs.effects, record.managed_fields
+    cluster_name = inputs.config.cluster_name or inputs.facts.cluster_name
+    supplement = inputs.facts.supplement
+    supplied = dict(supplement.labels) if supplement is not None else {}
+    reported = _built_in_labels(inputs.facts.platform, cluster_name) | supplied
+    desired = _built_in_labels(effects.platform, cluster_name) | supplied | effects.labels
+    invalid = _pop_invalid_labels(node, desired, effects)
+    machine_keys = {key for key, value in desired.items() if reported.get(key) == value}
+    unreported = managed.machine.keys() - desired.keys() - reported.keys() - {LIFECYCLE}
+    retained = _retained_labels(effects.retained).union(unreported, invalid)
+    if_equal, if_different = _adopted_labels(node, record, desired, machine_keys)
+    return _LabelState(
+        KeyState(
+            kind="labels",
+            current=node.labels,
+            desired=desired,
+            recorded=_recorded_labels(node, record),
+            retained=retained,
+            adopted_if_equal=if_equal,
+            adopted_if_different=if_different,
+            kept=managed.kept.get("labels", {}),
+            machine_config_keys=list_machine_config_keys(node, "labels"),
+        ),
+        machine=frozenset(machine_keys - (retained & managed.labels.keys()))
+        | (retained & managed.machine.keys()),
+        invalid=invalid,
+    )
+
+
+def is_label_value(value: str) -> bool:
+    """Return whether Kubernetes accepts a non-empty text as a label's value."""
+    return _LABEL_VALUE.fullmatch(value) is not None
+
+
+def _pop_invalid_labels(node: Node, desired: dict[str, str], effects: RuleEffects) -> dict[str, str]:
+    """Remove and return the built-in labels that Kubernetes would reject; rules validate their own."""
+    invalid = {
+        key: value
+        for key, value in desired.items()
+        if node.labels.get(key) != value and key not in effects.labels and not is_label_value(value)
+    }
+    for key in invalid:
+        del desired[key]
+    return invalid
+
+
+def _recorded_labels(node: Node, record: OwnershipRecord) -> Fingerprints:
+    if record.is_new and node.labels.get(LIFECYCLE) == _SPOT:
+        return {LIFECYCLE: _SPOT}  # only a cloud controller writes this label
+    return record.managed_fields.machine | record.managed_fields.labels
+
+
+def _adopted_labels(
+    node: Node, record: OwnershipRecord, desired: dict[str, str], machine_keys: set[str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the unrecorded labels to adopt with an equal value, and those to adopt and change.
+
+    Built-in labels belong to the cloud controller.
+    """
+    if not record.is_new:
+        return _NONE, _NONE
+    if not node.is_initialized:  # all other labels come from the kubelet's registration
+        return BUILT_IN, BUILT_IN
+    if record.state == "unreadable":  # a person may have set a different one
+        return frozenset(machine_keys), _NONE
+    # The reference controller or an earlier version has set equal ones.
+    return frozenset(desired), frozenset(machine_keys)
+
+
+def _retained_labels(effects: frozenset[tuple[RetainedKind, str]]) -> frozenset[str]:
+    if not effects:
+        return _NONE
+    labels = {key for kind, key in effects if kind == "label"}
+    fields = (_LABELS_BY_FIELD.get(key, ()) for kind, key in effects if kind == "platformMetadata")
+    return frozenset(labels.union(*fields))
+
+
+def _built_in_labels(platform: PlatformMetadata, cluster_name: str) -> dict[str, str]:
+    labels = {
+        PLATFORM: platform.platform,
+        LIFECYCLE: _SPOT if platform.spot else "",
+        CLUSTER_NAME: cluster_name,
+        **dict.fromkeys(INSTANCE_TYPE, platform.instance_type),
+        **dict.fromkeys(ZONE, platform.zone),
+        **dict.fromkeys(REGION, platform.region),
+    }
+    return {key: value for key, value in labels.items() if value}

@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION
-from services.labeler.core.notice import Notice, make_notice
+from services.labeler.core.blocker import Notice, make_notice
 from services.labeler.core.plan.field_ownership import OwnershipConflict
 from services.labeler.core.plan.kept_keys import (
     KIND_NAMES,

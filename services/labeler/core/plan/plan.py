@@ -17,7 +17,7 @@ from libs.common.contract.node import (
     Taint,
 )
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.core.notice import Notice
+from services.labeler.core.blocker import Notice
 from services.labeler.core.plan.ownership_record import ManagedFields
 from services.labeler.core.rules.compilation import NO_RULES, Rules
 from services.labeler.core.rules.effects import RuleEffects

@@ -14,8 +14,7 @@ from libs.common.contract.node import (
     Node,
 )
 from libs.common.contract.node_patch import NodeChanges
-from services.labeler.core.blocker import WRITE_FAILED, block, block_on_fault
-from services.labeler.core.notice import Notice
+from services.labeler.core.blocker import WRITE_FAILED, Notice, block, block_on_fault
 from services.labeler.core.plan.addresses import plan_addresses, verify_provided_node_ips
 from services.labeler.core.plan.kept_keys import list_kept_keys
 from services.labeler.core.plan.keys import plan_keys

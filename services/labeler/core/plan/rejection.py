@@ -11,7 +11,7 @@ import msgspec
 
 from libs.common.cloud_config.findings import truncate_line
 from libs.common.contract.node import Node, Taint
-from services.labeler.core.notice import Notice
+from services.labeler.core.blocker import Notice
 from services.labeler.core.rules.effects import RuleEffects
 
 RejectableKind = Literal["annotation", "label", "taint"]

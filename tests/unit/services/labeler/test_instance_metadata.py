@@ -17,8 +17,7 @@ from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import Node
 from libs.common.contract.public_addresses import EXTERNAL_LINK
 from services.labeler.core.blocker import block, build_condition
-from services.labeler.core.instance_metadata import NamedMachine, complete_facts
-from services.labeler.core.instance_metadata_index import InstanceMetadataIndex
+from services.labeler.core.instance_metadata import InstanceMetadataIndex, NamedMachine, complete_facts
 from services.labeler.core.plan.plan import ClusterConfig, Plan
 from services.labeler.core.plan.plan_node import plan_node
 from services.lifecycle.core.decide import DeletionPolicy

@@ -6,7 +6,7 @@ import pytest
 
 from libs.common.contract.node import APPLY_TAINTS_ANNOTATION, Node, Taint
 from services.labeler.core.plan.kept_keys import KeptKey, find_kept_keys
-from services.labeler.core.plan.labels import ZONE
+from services.labeler.core.plan.keys import ZONE
 from services.labeler.core.plan.plan import ClusterConfig, Plan
 from tests.builders import make_facts, make_node
 from tests.node_plans import (

@@ -15,7 +15,7 @@ from libs.common.contract.node import (
     trim_node,
 )
 from libs.common.contract.node_patch import build_node_patch
-from services.labeler.core.plan.labels import ZONE
+from services.labeler.core.plan.keys import ZONE
 from services.labeler.core.plan.ownership_record import (
     ManagedFields,
     encode_managed_fields,

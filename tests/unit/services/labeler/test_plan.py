@@ -20,7 +20,7 @@ from libs.common.contract.node import (
     Taint,
 )
 from libs.common.contract.node_patch import build_status_patch
-from services.labeler.core.plan.labels import LIFECYCLE, REGION, ZONE
+from services.labeler.core.plan.keys import LIFECYCLE, REGION, ZONE
 from services.labeler.core.plan.node_ownership import find_foreign
 from services.labeler.core.plan.plan import IN_SYNC_REASON, ClusterConfig, Plan, merge_plans
 from services.labeler.core.plan.plan_node import plan_node

@@ -3,7 +3,7 @@
 import pytest
 
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, Node, Taint
-from services.labeler.core.plan.labels import ZONE
+from services.labeler.core.plan.keys import ZONE
 from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.core.plan.plan_node import plan_node
 from services.labeler.core.plan.rejection import (

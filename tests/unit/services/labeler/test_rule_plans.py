@@ -9,7 +9,7 @@ import pytest
 from libs.common.contract.machine import AddressStatus, Inventory, SystemInformation
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, Node, Taint
 from libs.common.contract.node_patch import build_node_patch
-from services.labeler.core.plan.labels import LIFECYCLE, REGION, ZONE
+from services.labeler.core.plan.keys import LIFECYCLE, REGION, ZONE
 from services.labeler.core.plan.plan import ClusterConfig, Plan
 from tests.builders import NOW, UNINITIALIZED, make_facts, make_node
 from tests.node_plans import (

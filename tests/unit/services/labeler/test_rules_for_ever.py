@@ -18,7 +18,7 @@ from libs.common.contract.node import (
     Node,
     Taint,
 )
-from services.labeler.core.plan.labels import BUILT_IN, REGION, ZONE
+from services.labeler.core.plan.keys import BUILT_IN, REGION, ZONE
 from services.labeler.core.plan.ownership_record import ManagedFields, encode_managed_fields
 from services.labeler.core.plan.plan import ClusterConfig
 from services.labeler.core.rules.compilation import compile_rules

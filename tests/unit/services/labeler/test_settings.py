@@ -13,10 +13,9 @@ from libs.common.contract.node import Node, NodeAddress, NodeCondition, share_eq
 from libs.common.contract.subjects import subject_of
 from libs.common.settings.cloud_config_reloader import parse_config_file
 from libs.common.settings.read_settings import ParsedSettings, SettingsError, read_settings
-from services.labeler.core.compact_message import compact_message
 from services.labeler.core.plan.plan import IN_SYNC_REASON, Plan, PlanOutcome
 from services.labeler.core.rules.compilation import RulesError
-from services.labeler.service import make_decision_publisher
+from services.labeler.service import compact_message, make_decision_publisher
 from services.labeler.settings import LabelerSettings
 from tests.builders import (
     NOW,
