@@ -25,6 +25,7 @@ CHECK_NAMES: Final = (  # in the order of importance
     "versions",
     "pod-security",
     "load-balancers",
+    "routes",
     "clouds",
 )
 

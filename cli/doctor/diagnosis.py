@@ -12,6 +12,7 @@ from cli.doctor.checks.competing_controllers import (
     check_load_balancers,
     check_pod_cidr_allocators,
 )
+from cli.doctor.checks.competing_routes import check_routes
 from cli.doctor.checks.config_file import check_config_file
 from cli.doctor.checks.kubelets import check_kubelets, check_serving_certificates
 from cli.doctor.checks.nats import check_nats
@@ -72,6 +73,7 @@ CHECKS: Final = (
     CheckDefinition(
         "load-balancers", "Does one controller have each Service?", ("services",), check_load_balancers
     ),
+    CheckDefinition("routes", "Does one controller have the routes of a network?", ("nodes",), check_routes),
     CheckDefinition("clouds", "Have cloud accounts seen their Nodes' instances?", ("nodes",), check_clouds),
 )
 

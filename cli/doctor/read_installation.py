@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from cli.cluster.access import open_kube_client
-from cli.cluster.balancer_accounts import list_accounts
+from cli.cluster.cloud_accounts import list_accounts
 from cli.cluster.installation import (
     Installation,
     choose_installation,

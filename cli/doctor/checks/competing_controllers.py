@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from cli.cluster.balancer_accounts import AccountProcess, list_accounts
+from cli.cluster.cloud_accounts import AccountProcess, list_accounts
 from cli.cluster.kube_objects import Container, Workload
 from cli.cluster.pods import Pod
 from cli.cluster.unavailable import Unavailable, list_known
@@ -97,7 +97,7 @@ def check_cloud_controllers(seen: InstallationSnapshot) -> Check:
     leases = next((one for one in (seen.lease, seen.upstream_leases) if isinstance(one, Unavailable)), None)
     if leases:
         yield Finding.unavailable("the leader is unknown", leases)
-    yield from _report_other_installations(seen)
+    yield from report_unknown_workloads(seen)
     namespace, name = seen.installation.lease
     return (
         f"no other cloud controller manager; the holder of Lease {namespace}/{name} is a pod of this "
@@ -134,7 +134,7 @@ def check_load_balancers(seen: InstallationSnapshot) -> Check:
                 "loadBalancers.default",
             )
     yield from _find_lost_finalizers(seen, has_default=bool(defaults))
-    yield from _report_other_installations(seen)
+    yield from report_unknown_workloads(seen)
     names = format_names({each.account.name for each in accounts})
     return f"no other controller found that makes load balancers of the Services of {names}"
 
@@ -173,10 +173,11 @@ def _makes_load_balancers(container: Container) -> bool:
     names, chosen = ("service-lb-controller", "service"), container.controllers
     is_off = any(f"-{name}" in chosen for name in names) or not any(name in chosen for name in ("*", *names))
     disabled = any(each.name == _BALANCERS_ENABLED and each.value == "false" for each in container.env)
-    return not is_off and not disabled and _CLOUD.search(_get_program(container)) is not None
+    return not is_off and not disabled and is_cloud_program(container)
 
 
-def _report_other_installations(seen: InstallationSnapshot) -> Iterator[Finding]:
+def report_unknown_workloads(seen: InstallationSnapshot) -> Iterator[Finding]:
+    """Yield a finding if workloads of other namespaces are unknown."""
     if not seen.is_cluster_wide:
         yield Finding.unknown(
             "workloads in other namespaces are unknown: permission to list them in all namespaces is missing",
@@ -277,7 +278,12 @@ def _find_other_managers(seen: InstallationSnapshot) -> Iterator[Finding]:
 def _is_cloud_manager(container: Container) -> bool:
     """Whether the container is a cloud controller manager; with cloud-node disabled it writes no Node."""
     runs = is_controller_selected(container.controllers, CLOUD_NODE)
-    return runs and _CLOUD.search(_get_program(container)) is not None
+    return runs and is_cloud_program(container)
+
+
+def is_cloud_program(container: Container) -> bool:
+    """Whether the container runs some cloud controller manager."""
+    return _CLOUD.search(_get_program(container)) is not None
 
 
 def _get_program(container: Container) -> str:
@@ -294,7 +300,7 @@ def check_approvers(seen: InstallationSnapshot) -> Check:
     if not found and isinstance(seen.requests, Unavailable):
         yield Finding.unavailable("the approvers of requests are unknown", seen.requests)
     elif not found:
-        yield from _report_other_installations(seen)
+        yield from report_unknown_workloads(seen)
     return "no other approver of serving certificates found"
 
 

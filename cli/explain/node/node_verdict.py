@@ -14,6 +14,7 @@ from cli.cluster.unavailable import list_known
 from cli.explain.node.finding import NodeCase, NodeFinding, compute_age, make_finding
 from cli.explain.node.instance_fault import find_instance_fault, get_effects
 from cli.explain.node.node_evidence import NodeEvidence, describe_fault
+from cli.explain.node.route_state import find_missing_route
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, StreamSnapshot
 from cli.layout import format_age
 from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND
@@ -100,6 +101,7 @@ def _list_other_findings(case: NodeCase) -> Iterator[NodeFinding]:
         yield make_finding(case, "provider-id", case.mismatch)
     yield from _check_kubelet(case)
     yield from _check_pod_cidr(case)
+    yield from _check_route(case)
     yield from _check_certificate(case)
     rejected = find_config_rejection(list_known(case.evidence.snapshot.events))
     if case.evidence.file_mistakes:
@@ -137,6 +139,13 @@ def _check_pod_cidr(case: NodeCase) -> Iterator[NodeFinding]:
     elif event is not None and (decided is None or decided.decided_at < event.at):
         detail = event.message.partition(f"{event.reason}: ")[2] or event.message
         yield make_finding(case, "no-pod-cidr", detail)
+
+
+def _check_route(case: NodeCase) -> Iterator[NodeFinding]:
+    missing = find_missing_route(case.evidence)
+    if missing is not None:
+        detail = missing.message or missing.reason
+        yield make_finding(case, "no-route", detail, parse_time(missing.last_transition_time))
 
 
 def _check_certificate(case: NodeCase) -> Iterator[NodeFinding]:

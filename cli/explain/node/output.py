@@ -12,6 +12,7 @@ from cli.explain.node.deletion_forecast import DeletionForecast, DeletionOutcome
 from cli.explain.node.initialization_steps import InitializationStep, StepState
 from cli.explain.node.node_evidence import NodeEvidence
 from cli.explain.node.node_explanation import ControllerOwnership, NodeExplanation
+from cli.explain.node.route_state import describe_route
 from cli.layout import blank_line, format_field
 from cli.lines import Line
 from libs.common.contract.events import (
@@ -135,6 +136,8 @@ def _format_heading(explanation: NodeExplanation, now: datetime) -> Iterator[Lin
         "Pod CIDRs": node.spec.pod_cidrs,
         "Taints": [f"{taint.key}:{taint.effect}" for taint in node.spec.taints],
     }
+    if route := describe_route(explanation.evidence):
+        lists["Route"] = [route]
     if (record := read_instance_record(node)) is not None:
         lists["Instance"] = [
             f"seen alive by account {record.account} at {record.seen_at:%Y-%m-%d %H:%M:%S} UTC"
@@ -261,6 +264,7 @@ def node_explanation_to_json(explanation: NodeExplanation) -> dict[str, Any]:
         "providerID": node.spec.provider_id or None,
         "addresses": node.status.addresses,
         "podCIDRs": node.spec.pod_cidrs,
+        "route": describe_route(evidence) or None,
         "taints": node.spec.taints,
         "ready": node.find_condition("Ready"),
         "blocked": node.find_condition(BLOCKED_CONDITION),

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from cli.cluster.access import open_kube_client
-from cli.cluster.balancer_accounts import list_accounts
+from cli.cluster.cloud_accounts import list_accounts
 from cli.cluster.kube_reader import ClusterUnavailable, get_or_unavailable, run_gathering
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import fetch_lease_state, list_events, list_workloads, read_cluster

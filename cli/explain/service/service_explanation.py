@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from cli.cluster.balancer_accounts import AccountProcess
+from cli.cluster.cloud_accounts import AccountProcess
 from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.unavailable import NOT_QUERIED, Unavailable, list_known

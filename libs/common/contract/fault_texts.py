@@ -285,6 +285,13 @@ FAULT_TEXTS: Final[Mapping[str, FaultText]] = {
         "status ipam), or of kube-controller-manager where ipam does not run.",
         WITHOUT_POD_CIDR,
     ),
+    # routes of its cloud
+    "no-route": FaultText(
+        "Its cloud routes no traffic to its pods: {detail}.",
+        "Correct this at the cloud: attach the server to the network, delete a route that is in the way, or "
+        "have the limit raised. The account tries again within five minutes.",
+        "without a route to its pods",
+    ),
     # caller
     "cause-unknown": FaultText(
         "The cause is unknown here: {detail}.",

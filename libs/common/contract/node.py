@@ -26,6 +26,7 @@ _RESTRICTED_PREFIX = "node-restriction.kubernetes.io"
 BLOCKED_CONDITION = "TalosInitializationBlocked"
 # Condition of the controller of routes: whether the network lacks a route to the Node's pods.
 NETWORK_UNAVAILABLE = "NetworkUnavailable"
+NO_ROUTE_CREATED = "NoRouteCreated"  # its reason, as in k8s.io/cloud-provider
 
 ANNOTATION_VALUE_LIMIT = 1024  # characters; other controllers store longer values, and no rule reads them
 # Lists of keys, whose length depends on the machine config or on the rules. The labeler must read them in

@@ -65,6 +65,8 @@ def _list_faults(record: NodeRecord, request: RequestRecord | None, now: float) 
     ipam = record.decisions.get(IPAM.service)
     if ipam is not None and ipam.outcome == "unserved" and not record.pod_cidrs:
         yield "no-pod-cidr", ipam.reason
+    if record.is_unrouted:
+        yield "no-route", record.route
     if request is not None:
         yield from _list_certificate_faults(request, now)
 

@@ -12,6 +12,7 @@ from libs.common.contract.node import (
     BLOCKED_CONDITION,
     CONTROL_PLANE_LABEL,
     NETWORK_UNAVAILABLE,
+    NO_ROUTE_CREATED,
     Node,
     NodeCondition,
 )
@@ -77,6 +78,7 @@ class NodeRecord(msgspec.Struct, kw_only=True):
     fault: MachineFault | None = None
     attempt: int = 0
     route: str = ""  # what its cloud routes to its pods, or why nothing
+    is_unrouted: bool = False
     instances: dict[str, events.InstanceReport] = {}  # by account
     decisions: dict[str, events.Decided] = {}  # by service
     dead_letters: dict[str, str] = {}  # service -> reason
@@ -138,6 +140,7 @@ def _set_fields(record: NodeRecord, node: Node) -> None:
     record.blocked = node.find_condition(BLOCKED_CONDITION)
     no_route = node.find_condition(NETWORK_UNAVAILABLE)
     record.route = no_route.message if no_route is not None else ""
+    record.is_unrouted = no_route is not None and no_route.reason == NO_ROUTE_CREATED
     record.has_not_ready_taint = any(t.key == "node.kubernetes.io/not-ready" for t in node.spec.taints)
     record.provider_id = node.spec.provider_id
     record.platform = labels.get(_PLATFORM_LABEL, "") or record.platform

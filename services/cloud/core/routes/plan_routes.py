@@ -8,7 +8,7 @@ import msgspec
 
 from libs.clouds.instances import Deleted, Instance, NotFound, Unanswered
 from libs.clouds.routes import Route, RouteTable
-from libs.common.contract.node import NETWORK_UNAVAILABLE, Node, NodeCondition
+from libs.common.contract.node import NETWORK_UNAVAILABLE, NO_ROUTE_CREATED, Node, NodeCondition
 from services.cloud.core.routes.destinations import is_in_the_way, is_inside_any, to_canonical
 from services.cloud.core.routes.route_record import RecordedRoute, is_settled
 from services.cloud.core.routes.route_view import (
@@ -278,7 +278,7 @@ def _plan_condition(view: RouteView, nodes: tuple[RoutedNode, ...], table: Route
         wanted = NodeCondition(
             type=NETWORK_UNAVAILABLE,
             status="True" if problem else "False",
-            reason="NoRouteCreated" if problem else "RouteCreated",
+            reason=NO_ROUTE_CREATED if problem else "RouteCreated",
             message=problem or f"Network {view.network} routes {', '.join(each.destinations)} to this Node",
         )
         versions = (each.node, view.written_nodes.get(each.node.uid, each.node))

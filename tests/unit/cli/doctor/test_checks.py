@@ -34,7 +34,7 @@ from libs.common.contract.kube_service import (
     CLEANUP_FINALIZER,
     HAND_BACK_ANNOTATION,
 )
-from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, ObjectMeta
+from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, Node, NodeCondition, ObjectMeta
 from libs.testbed.pki import CertificateAuthority
 from services.cloud.core.balancers.balancer_record import BalancerRecord, encode_balancer_record
 from tests.builders import NOW, make_kube_service, make_node
@@ -405,6 +405,52 @@ def balancer_cases() -> Iterator[Case]:
     yield "load-balancers", "unknown", {"workloads": (default,), "services": NOT_ALLOWED}, ("list things",)
 
 
+def route_cases() -> Iterator[Case]:
+    """Kubernetes' own route controller runs only with a cluster CIDR."""
+
+    def account(name: str, *flags: str) -> Workload:
+        args = ("--controllers=node-route-controller", f"--cloud-account=hcloud/{name}", *flags)
+        container = Container(name="cloud", command=("python", "-m", "services.cloud"), args=args)
+        pod = PodTemplate(spec=PodSpec(containers=(container,)))
+        return Workload(metadata=Meta(name=name, namespace="infra"), spec=WorkloadSpec(template=pod))
+
+    def native(*flags: str, **env: str) -> Workload:
+        found = a_workload(HCLOUD, *flags)
+        variables = tuple(EnvironmentVariable(name=name, value=value) for name, value in env.items())
+        container = msgspec.structs.replace(found.pod.containers[0], env=variables)
+        return msgspec.structs.replace(
+            found, spec=WorkloadSpec(template=PodTemplate(spec=PodSpec(containers=(container,))))
+        )
+
+    def node(message: str, provider_id: str = "hcloud://1") -> Node:
+        condition = NodeCondition(type="NetworkUnavailable", status="True", message=message)
+        return make_node("web-1", provider_id=provider_id, conditions=(condition,))
+
+    ours, cidr = account("prod", "--route-network=prod=4711"), "--cluster-cidr=10.244.0.0/16"
+    for workloads, state, words in (
+        ((account("prod"), native(cidr)), "ok", ("no account makes routes",)),
+        ((ours,), "ok", ("network 4711 of account prod",)),
+        ((ours, native()), "ok", ()),
+        ((ours, native(cidr)), "wrong", ("Deployment infra/other and account prod",)),
+        ((ours, native(cidr, HCLOUD_NETWORK_ROUTES_ENABLED="false")), "ok", ()),
+        ((ours, native(cidr, "--configure-cloud-routes=false")), "ok", ()),
+        ((ours, native(cidr, "--controllers=*,-route")), "ok", ()),
+        ((ours, native(cidr, "--controllers=cloud-node")), "ok", ()),
+        ((ours, account("dev", "--route-network=dev=4712")), "ok", ()),
+        ((ours, account("dev", "--route-network=dev=4711")), "wrong", ("the routes of network 4711",)),
+        ((ours, account("dev", "--route-network=dev=4711", "--route-dry-run")), "ok", ()),
+    ):
+        yield "routes", state, {"workloads": workloads}, words
+    for found, state in (
+        (node("RouteController created a route"), "wrong"),
+        (node("RouteController created a route", "aws:///z/i-1"), "ok"),
+        (node("Network 4711 routes 10.244.1.0/24 to this Node"), "ok"),
+    ):
+        words = ("written NetworkUnavailable of web-1",) if state == "wrong" else ()
+        yield "routes", state, {"workloads": (ours,), "nodes": (found,)}, words
+    yield "routes", "unknown", {"workloads": (ours,), "nodes": MUTE}, ("NetworkUnavailable of Nodes is",)
+
+
 def controller_cases() -> Iterator[Case]:
     check = "controllers"
     for image, args, state in (
@@ -480,7 +526,7 @@ CASES: Final = [
     for cases in (
         services_cases, versions_cases, pod_security_cases, rights_cases, config_cases, kubelet_cases,
         talos_cases, clock_cases, nats_cases, certificate_cases, controller_cases, approver_cases,
-        allocator_cases, balancer_cases, cloud_cases,
+        allocator_cases, balancer_cases, route_cases, cloud_cases,
     )
     for case in cases()
 ]  # fmt: skip

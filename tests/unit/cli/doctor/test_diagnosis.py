@@ -86,7 +86,7 @@ def test_the_words_have_each_fix_and_can_be_read_in_a_pipe():
     text = stream.getvalue()
     assert text.startswith("Release x\n\nWRONG  config")
     assert "       fix: new pods reject the file" in text
-    assert text.endswith("\n15 ok, 1 wrong, 0 unknown\n")
+    assert text.endswith("\n16 ok, 1 wrong, 0 unknown\n")
 
 
 def test_json_has_the_findings_of_every_check():

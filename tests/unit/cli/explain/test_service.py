@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from cli.cluster.balancer_accounts import AccountProcess
+from cli.cluster.cloud_accounts import AccountProcess
 from cli.cluster.kube_events import EventSummary
 from cli.cluster.lease_state import LeaseState
 from cli.cluster.unavailable import Unavailable

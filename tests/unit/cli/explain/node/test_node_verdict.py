@@ -125,6 +125,13 @@ def fresh(age: timedelta, *conditions: NodeCondition, **fields: Any) -> Node:
     return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, conditions=conditions))
 
 
+def unrouted(reason: str, status: str) -> Node:
+    """Return a healthy Node with this NetworkUnavailable."""
+    return initialized(
+        READY, NodeCondition(type="NetworkUnavailable", status=status, reason=reason, message="why so")
+    )
+
+
 UNSERVED: Final = make_decided("ipam", uid="uid-1", outcome="unserved", reason="full")
 WAITS, DONE = registered(), initialized()
 NOT_OURS: Final = registered(provider_id="aws:///z/i-1")
@@ -203,6 +210,9 @@ CASES: Final = {
     ),
     "ready, and still with the taint": case(still_tainted(10 * MINUTE), "not-ready-taint"),
     "ready since a moment": case(still_tainted(SECOND)),
+    "no route to its pods": case(unrouted("NoRouteCreated", "True"), "no-route"),
+    "a route to its pods": case(unrouted("RouteCreated", "False")),
+    "a CNI that has not started": case(unrouted("CiliumIsUp", "True")),
     "no pod CIDR, by its Event": case(DONE, "no-pod-cidr", node_events=(event("CIDRNotAvailable"),)),
     "no pod CIDR, by ipam's decision": case(DONE, "no-pod-cidr", flow=flow(DONE, ENRICHED, UNSERVED)),
 }
@@ -301,3 +311,40 @@ def test_a_machine_that_answers_metadata_is_well_whatever_the_caller_lacks(kind:
 def test_what_metadata_heard_long_ago_or_of_a_kubelet_that_is_silent_proves_nothing():
     assert faults(failed("timeout", known=answered(DONE, 20 * MINUTE))) == ["talos-silent"]
     assert faults(failed("timeout", initialized(SILENT_KUBELET))) == ["talos-silent", "kubelet-silent"]
+
+
+def routing_pod(*flags: str) -> Pod:
+    args = ("--controllers=node-route-controller", "--cloud-account=hcloud/prod", *flags)
+    container = {"name": "cloud-prod", "command": ["python", "-m", "services.cloud"], "args": args}
+    return msgspec.convert({"metadata": {"name": "ccm-0"}, "spec": {"containers": [container]}}, Pod)
+
+
+@pytest.mark.parametrize(
+    ("node", "flags", "shown"),
+    [
+        (unrouted("RouteCreated", "False"), (), "Route         why so"),
+        (unrouted("NoRouteCreated", "True"), (), "Route         none: why so"),
+        (DONE, (), ""),
+        (DONE, ("--route-network=prod=4711",), "none: the Node has no pod CIDR"),
+        (DONE, ("--route-network=prod=4711", "--route-dry-run"), ""),
+        (
+            initialized(pod_cidrs=("10.244.1.0/24",)),
+            ("--route-network=prod=4711",),
+            "none: no account with routes is at its cloud",
+        ),
+        (
+            initialized(pod_cidrs=("10.244.1.0/24",), provider_id="hcloud://1"),
+            ("--route-network=prod=4711",),
+            "none: account prod has not reported on it",
+        ),
+        (
+            initialized(pod_cidrs=("10.244.1.0/24",), provider_id=""),
+            ("--route-network=prod=4711",),
+            "none: the Node has no providerID",
+        ),
+    ],
+)
+def test_the_route_of_the_node_is_shown_or_why_there_is_none(node: Node, flags: tuple[str, ...], shown: str):
+    text = render_lines(format_explanation(explained(node, pods=(routing_pod(*flags),)), NOW), 300)
+    assert shown in text
+    assert ("Route  " in text) == bool(shown)

@@ -1,0 +1,93 @@
+"""Other controllers that make routes to pods in the same networks, or write NetworkUnavailable. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from cli.cluster.cloud_accounts import RouteAccount, list_route_accounts
+from cli.cluster.kube_objects import Container
+from cli.cluster.unavailable import Unavailable, list_known
+from cli.doctor.checks.competing_controllers import is_cloud_program, report_unknown_workloads
+from cli.doctor.findings import Check, Finding
+from cli.doctor.snapshot import InstallationSnapshot
+from cli.layout import format_names
+from libs.common.contract.instances import get_provider
+from libs.common.contract.node import NETWORK_UNAVAILABLE, Node
+
+_NAMES: Final = ("node-route-controller", "route")  # "*" selects it in k8s.io/cloud-provider
+_ROUTES_ENABLED: Final = "HCLOUD_NETWORK_ROUTES_ENABLED"  # in the environment of hcloud-ccm
+_NATIVE_MESSAGE: Final = "RouteController "  # of k8s.io/cloud-provider
+_STOP: Final = (
+    "stop its route controller (--configure-cloud-routes=false, or --controllers=*,-node-route-controller; "
+    f"at Hetzner {_ROUTES_ENABLED}=false), or remove routes from the account"
+)
+
+
+def check_routes(seen: InstallationSnapshot) -> Check:
+    """Check that only one controller has the routes of a network, and writes NetworkUnavailable."""
+    accounts = tuple(
+        list_route_accounts(
+            (str(workload), container)
+            for workload in seen.workloads
+            if workload.desired_pods
+            for container in workload.pod.containers
+        )
+    )
+    if not accounts:
+        return "no account makes routes; another controller, or the CNI, may"
+    yield from _find_shared_networks(accounts)
+    ours = {each.place for each in accounts}
+    for workload in seen.workloads:
+        is_running = str(workload) not in ours and workload.desired_pods
+        if is_running and any(map(_makes_routes, workload.pod.containers)):
+            names = format_names({each.name for each in accounts})
+            yield Finding.wrong(
+                f"{workload} and account {names} both make routes to the pods of Nodes", _STOP
+            )
+    if isinstance(seen.nodes, Unavailable):
+        yield Finding.unavailable("NetworkUnavailable of Nodes is unknown", seen.nodes)
+    yield from _find_native_conditions(list_known(seen.nodes), {each.provider for each in accounts})
+    yield from report_unknown_workloads(seen)
+    return f"no other controller found that makes the routes of {_describe(accounts)}"
+
+
+def _find_shared_networks(accounts: tuple[RouteAccount, ...]) -> Iterator[Finding]:
+    by_network: dict[tuple[str, str], list[RouteAccount]] = {}
+    for each in accounts:
+        by_network.setdefault((each.provider, each.network), []).append(each)
+    for (provider, network), having in by_network.items():
+        if len(having) > 1:
+            names = format_names(f"{each.name} in {each.place}" for each in having)
+            yield Finding.wrong(
+                f"several accounts have the routes of network {network} at {provider}: {names}",
+                "leave them to one account (routes in the chart value clouds)",
+            )
+
+
+def _makes_routes(container: Container) -> bool:
+    """Whether it is a cloud controller manager whose route controller runs. That needs a cluster CIDR."""
+    chosen = container.controllers
+    is_off = any(f"-{name}" in chosen for name in _NAMES) or not any(
+        name in chosen for name in ("*", *_NAMES)
+    )
+    is_configured = container.last_flag_value("configure-cloud-routes", "true") != "false"
+    disabled = any(each.name == _ROUTES_ENABLED and each.value == "false" for each in container.env)
+    has_cidr = bool(container.flag_values("cluster-cidr"))
+    return has_cidr and is_configured and not (is_off or disabled) and is_cloud_program(container)
+
+
+def _find_native_conditions(nodes: tuple[Node, ...], providers: set[str]) -> Iterator[Finding]:
+    """Yield the Nodes with the condition of another controller: the account would have replaced it."""
+    names = []
+    for node in nodes:
+        condition = node.find_condition(NETWORK_UNAVAILABLE)
+        is_native = condition is not None and condition.message.startswith(_NATIVE_MESSAGE)
+        if is_native and get_provider(node.spec.provider_id) in providers:
+            names.append(node.name)
+    if names:
+        yield Finding.wrong(
+            f"another route controller has written {NETWORK_UNAVAILABLE} of {format_names(names)}", _STOP
+        )
+
+
+def _describe(accounts: tuple[RouteAccount, ...]) -> str:
+    return format_names(f"network {each.network} of account {each.name}" for each in accounts)

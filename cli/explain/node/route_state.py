@@ -1,0 +1,43 @@
+"""What a cloud's network routes to the pods of a Node, or why it routes nothing. Pure."""
+
+from cli.cluster.cloud_accounts import RouteAccount, list_route_accounts
+from cli.cluster.unavailable import list_known
+from cli.explain.node.node_evidence import NodeEvidence
+from cli.layout import format_names
+from libs.common.contract.instances import get_provider
+from libs.common.contract.node import NETWORK_UNAVAILABLE, NO_ROUTE_CREATED, NodeCondition
+
+
+def find_missing_route(evidence: NodeEvidence) -> NodeCondition | None:
+    """Return the condition by which a route controller reports that routes are missing."""
+    condition = evidence.node.find_condition(NETWORK_UNAVAILABLE)
+    is_missing = condition is not None and (condition.status, condition.reason) == ("True", NO_ROUTE_CREATED)
+    return condition if is_missing else None
+
+
+def describe_route(evidence: NodeEvidence) -> str:
+    """Return the route, or why there is none; "" where no controller makes routes, as far as known."""
+    condition = evidence.node.find_condition(NETWORK_UNAVAILABLE)
+    if condition is not None:
+        missing = "none: " if condition.status == "True" else ""
+        return f"{missing}{condition.message or condition.reason}"
+    containers = (
+        (pod.name, each) for pod in list_known(evidence.snapshot.pods) for each in pod.spec.containers
+    )
+    accounts = tuple(list_route_accounts(containers))
+    return f"none: {_explain_absence(evidence, accounts)}" if accounts else ""
+
+
+def _explain_absence(evidence: NodeEvidence, accounts: tuple[RouteAccount, ...]) -> str:
+    spec = evidence.node.spec
+    if not spec.pod_cidrs:
+        return "the Node has no pod CIDR"
+    if not spec.provider_id:
+        return "the Node has no providerID, so its cloud is unknown"
+    names = {each.name for each in accounts if each.provider == get_provider(spec.provider_id)}
+    if not names:
+        return "no account with routes is at its cloud"
+    return (
+        f"account {format_names(names)} has not reported on it: it does not list the instance, or the pod "
+        "CIDRs are of a family that its network cannot route, or it does not run"
+    )
