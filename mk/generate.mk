@@ -54,6 +54,10 @@ CONSOLE_WEB := services/console/web
 console-bundle: ## bundle the page of the live console again from services/console/web (needs Node.js)
 	@cd $(CONSOLE_WEB) && npm ci --silent --ignore-scripts --no-audit --no-fund && npm run --silent check && npm run --silent build
 
+.PHONY: console-types
+console-types: env ## write the TypeScript types of what the console sends to its page
+	@$(BIN)/python -m tools.console_types
+
 .PHONY: console-screenshots
 console-screenshots: env ## take the screenshots of the live console in docs/images again (ARGS="--help")
 	@$(BIN)/python -m libs.testbed.browser

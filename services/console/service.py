@@ -9,7 +9,8 @@ from libs.common.contract.events import Event
 from libs.common.contract.services import CONSOLE
 from libs.common.contract.subjects import ALL_SUBJECTS, ENRICHED_NODE, OBSERVED_NODE, is_publishable_name
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
-from services.console.core.console_state import ConsoleState, Frame, NodeDetail
+from services.console.core.console_state import ConsoleState, Frame
+from services.console.core.node_detail import NodeDetail
 from services.console.follower import ConsoleFollower
 from services.console.settings import ConsoleSettings
 from services.console.web_server import WebServer

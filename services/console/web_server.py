@@ -11,7 +11,8 @@ from aiohttp import web
 
 from libs.common.service.listener import bind_sockets
 from libs.common.settings.read_settings import SettingsError
-from services.console.core.console_state import Frame, NodeDetail
+from services.console.core.console_state import Frame
+from services.console.core.node_detail import NodeDetail
 from services.console.core.request_guard import RESPONSE_HEADERS, explain_refusal
 
 log = logging.getLogger(__name__)

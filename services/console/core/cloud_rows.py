@@ -1,9 +1,13 @@
 """What the page shows of cloud accounts and of the load balancers of Services. Pure."""
 
+from typing import Literal
+
 import msgspec
 
 from libs.common.contract.events import AccountReport
 from libs.common.contract.kube_service import BALANCER_BLOCKED_CONDITION, KubeService
+
+BalancerState = Literal["ready", "waiting", "blocked", "deleting"]  # waiting for an address
 
 
 class AccountRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,7 +22,7 @@ class BalancerRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The load balancer of a Service, as its status in Kubernetes says."""
 
     name: str  # with the namespace
-    state: str  # "ready", "waiting" for an address, "blocked", or "deleting"
+    state: BalancerState
     addresses: tuple[str, ...] = ()
     reason: str = ""
 
@@ -28,7 +32,7 @@ def build_balancer_row(service: KubeService) -> BalancerRow:
     addresses = tuple(each.ip or each.hostname for each in service.status.load_balancer.ingress)
     conditions = (each for each in service.status.conditions if each.type == BALANCER_BLOCKED_CONDITION)
     reason = next((each.message for each in conditions if each.status == "True"), "")
-    state = "blocked" if reason else "ready" if addresses else "waiting"
+    state: BalancerState = "blocked" if reason else "ready" if addresses else "waiting"
     if service.metadata.deletion_timestamp is not None:
         state = "deleting"
     name = f"{service.metadata.namespace}/{service.name}"

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -14,10 +14,11 @@ from services.console.core import node_record, request_record
 from services.console.core.cloud_rows import AccountRow, BalancerRow, build_balancer_row, by_urgency
 from services.console.core.findings import Finding, list_findings
 from services.console.core.history import History, HistoryStep
-from services.console.core.node_record import NodeRecord, seconds_of
+from services.console.core.node_detail import NodeDetail, build_machine_row, list_changes
+from services.console.core.node_record import InstanceState, NodeRecord, NodeState, seconds_of
 from services.console.core.overview import Backlog, FlowState, ServiceStatus, list_service_statuses
 from services.console.core.pulse_board import PulseBoard
-from services.console.core.request_record import RequestRecord, RequestRow
+from services.console.core.request_record import RequestRecord, RequestRow, RequestState
 
 _MAX_REMOVED: Final = 5000  # names of removed objects that are kept for clients
 _MAX_DECIDED_REQUESTS: Final = 1000  # approved and issued requests; all others are kept
@@ -34,13 +35,14 @@ _KINDS: Final[dict[type, str]] = {
 }
 _SERVICE_OF_DURABLE: Final = {durable.name: durable.service for durable in DURABLES}
 _encode = msgspec.json.Encoder().encode
+_decode_node = msgspec.json.Decoder(Node).decode
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A row of the table of Nodes."""
 
     name: str
-    state: str  # "stuck", "joining", "ready", "foreign"
+    state: NodeState
     created: float
     step: str = ""
     what: str = ""
@@ -53,8 +55,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     role: str = ""
     addresses: tuple[str, ...] = ()
     cidrs: tuple[str, ...] = ()
-    certificate: str = ""
-    instance: str = ""  # "exists", "off", "gone" or "unknown", by its cloud
+    certificate: RequestState | Literal[""] = ""
+    instance: InstanceState | Literal[""] = ""  # by its cloud
     instance_why: str = ""
     route: str = ""  # what its cloud routes to its pods, or why nothing
     rules: tuple[str, ...] = ()  # that match it
@@ -105,20 +107,6 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     requests: list[RequestRow]
     removed_requests: list[str]
     history: list[HistoryStep]
-
-
-class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about one Node."""
-
-    row: msgspec.Raw
-    hops: dict[str, float]
-    findings: tuple[Finding, ...]
-    decisions: list[events.Decided]
-    dead_letters: dict[str, str]
-    requests: list[RequestRow]
-    before: msgspec.Raw | None
-    after: Node | None = None
-    machine: events.NodeEnriched | events.NodeUnreachable | None = None
 
 
 class ConsoleState:
@@ -446,13 +434,21 @@ class ConsoleState:
         return NodeDetail(
             row=msgspec.Raw(record.row),
             hops={str(hop): at for hop, at in record.hops.items()},
+            is_initialized=record.is_initialized,
             findings=list_findings(record, self._request_of(name), now=now, namespace=self._namespace),
             decisions=decisions,
             dead_letters=record.dead_letters,
             requests=[request_record.build_row(each) for each in requests],
-            before=msgspec.Raw(record.before) if record.before else None,
-            after=observed.node if isinstance(observed, events.NodeObserved) else None,
-            machine=machine if isinstance(machine, events.NodeEnriched | events.NodeUnreachable) else None,
+            changes=(
+                list_changes(_decode_node(record.before), observed.node)
+                if record.before and isinstance(observed, events.NodeObserved)
+                else None
+            ),
+            machine=(
+                build_machine_row(machine)
+                if isinstance(machine, events.NodeEnriched | events.NodeUnreachable)
+                else None
+            ),
         )
 
     def _list_requests(self, since: int) -> Iterator[RequestRecord]:
@@ -550,7 +546,7 @@ def _measure(times: Iterable[float]) -> Backlog:
     return Backlog(count=len(known), oldest=min(known, default=0.0))
 
 
-def _find_state(record: NodeRecord, findings: tuple[Finding, ...]) -> str:
+def _find_state(record: NodeRecord, findings: tuple[Finding, ...]) -> NodeState:
     decided = record.decisions.get(LABELER.service)
     if decided is not None and decided.outcome == "not-ours":
         return "foreign"

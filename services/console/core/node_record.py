@@ -32,6 +32,8 @@ HopName = Literal[
     "approved",
     "issued",
 ]
+NodeState = Literal["stuck", "joining", "ready", "foreign"]
+InstanceState = Literal["exists", "off", "gone", "unknown"]
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 REGION_LABEL: Final = "topology.kubernetes.io/region"
 TYPE_LABEL: Final = "node.kubernetes.io/instance-type"
@@ -41,7 +43,7 @@ _HOP_OF_OUTCOME: Final[dict[tuple[str, str], HopName]] = {
     (IPAM.service, "allocated"): "allocated",
 }
 # The first that an account reports counts: an instance of one project is missing in the others.
-_INSTANCE_STATES: Final[dict[type, str]] = {
+_INSTANCE_STATES: Final[dict[type, InstanceState]] = {
     events.InstanceExists: "exists",
     events.InstanceShutDown: "off",
     events.InstanceGone: "gone",
@@ -84,7 +86,7 @@ class NodeRecord(msgspec.Struct, kw_only=True):
     dead_letters: dict[str, str] = {}  # service -> reason
     hops: dict[HopName, float] = {}
     before: bytes = b""  # JSON of the Node as first observed, while it was not initialized
-    state: str = "joining"
+    state: NodeState = "joining"
     row: bytes = b""  # JSON
 
     @property
@@ -190,7 +192,7 @@ def apply_decided(record: NodeRecord, decided: events.Decided) -> None:
         record.hops.setdefault(hop, seconds_of(decided.decided_at))
 
 
-def describe_instance(record: NodeRecord) -> tuple[str, str]:
+def describe_instance(record: NodeRecord) -> tuple[InstanceState | Literal[""], str]:
     """Return the state of the Node's instance and the reason, ("", "") if no account has reported on it."""
     for kind, state in _INSTANCE_STATES.items():
         for account, report in sorted(record.instances.items()):

@@ -17,6 +17,7 @@ from libs.common.cloud_config.file_keys import FILE_KEYS, OPERATORS, OWNERSHIP, 
 from libs.common.contract.controllers import ALIASES, NODE_CONTROLLER_NAMES
 from libs.common.contract.services import ALL_IN_ONE_PEAK_MEBIBYTES, SERVICES
 from tests.architecture.sources import ROOT
+from tools import console_types
 from tools.cloud_config_schema import build_schema, render_schema
 from tools.cost_tables import MEMORY, PERFORMANCE, README, render_performance, render_readme
 from tools.extension_modules import import_all, list_extension_modules
@@ -137,6 +138,13 @@ def test_an_environment_without_extension_modules_fails(tmp_path: Path):
     done = check(python)
     assert done.returncode == 1
     assert done.stderr == f"no extension module under {packages}\n"
+
+
+# ---- what the console sends to its page
+
+
+def test_the_committed_types_of_the_console_are_fresh():
+    assert console_types.PATH.read_text() == console_types.render_types(), "make console-types"
 
 
 # ---- the schema of --cloud-config

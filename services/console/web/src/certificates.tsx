@@ -2,7 +2,7 @@
 import { useMemo } from "preact/hooks";
 import * as format from "./format";
 import { ListView } from "./list_view";
-import type { RequestRow, RequestState } from "./model";
+import type { RequestRow, RequestState } from "../generated/state";
 import { Age, Command, Reason, StateBadge } from "./parts";
 import { nodeHref } from "./router";
 import { overview, requests, revision } from "./store";

@@ -1,6 +1,6 @@
 // Cloud accounts, and the load balancers of Services.
 import * as format from "./format";
-import type { Account, Health } from "./model";
+import type { AccountRow, Health } from "../generated/state";
 import { Age, Card, Empty, Item, View } from "./parts";
 import { overview } from "./store";
 
@@ -32,7 +32,7 @@ export function Clouds() {
   );
 }
 
-function AccountCard({ account: { report, round_at: round } }: { account: Account }) {
+function AccountCard({ account: { report, round_at: round } }: { account: AccountRow }) {
   const status = overview.value.services.find((each) => each.service === `cloud-${report.account}`);
   const counts = Object.entries(report.instances ?? {}).filter(([, count]) => count > 0);
   const servers = counts.map(([state, count]) => `${count} ${TEXTS[state] ?? state}`).join(", ");

@@ -1,8 +1,8 @@
 // The services as a picture, with the messages between them; on a phone, as a list.
 import * as format from "./format";
-import type { ServiceStatus } from "./model";
+import type { ServiceStatus } from "../generated/state";
 import { colorOf, Item } from "./parts";
-import { clock, hasData, nodes, overview, rates } from "./store";
+import { clock, nodes, overview, rates } from "./store";
 
 interface Place {
   name: string;
@@ -173,6 +173,6 @@ function shorten(status: ServiceStatus): string {
   else if (waiting) {
     const since = oldest ? `, oldest ${format.age(clock.value - oldest)}` : "";
     text = `${format.count(waiting)} waiting${since}`;
-  } else if (health === "off" && service !== "clouds" && hasData.value) text = "not running";
+  } else if (health === "off" && service !== "clouds") text = "not running";
   return text.length > 25 ? `${text.slice(0, 24)}…` : text;
 }

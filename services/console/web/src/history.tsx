@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import * as format from "./format";
-import type { HistoryStep } from "./model";
+import type { HistoryStep } from "../generated/state";
 import { Card, Empty, View } from "./parts";
 import { history } from "./store";
 import { theme } from "./theme";

@@ -1,6 +1,6 @@
 // The hops of a Node, from its registration to its certificate, on a common time axis.
 import * as format from "./format";
-import type { NodeDetail } from "./model";
+import type { NodeDetail } from "../generated/state";
 
 interface Hop {
   key: string;
@@ -24,11 +24,9 @@ const HOPS: Hop[] = [
   { key: "approved", who: "csr", what: "approves the request", after: "requested", isOptional: true },
   { key: "issued", who: "signer", what: "issues the certificate", after: "approved", isOptional: true },
 ];
-const UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized";
 
 export function Hops({ detail }: { detail: NodeDetail }) {
-  const { hops, after } = detail;
-  const isInitialized = !after?.spec?.taints?.some((taint) => taint.key === UNINITIALIZED);
+  const { hops, is_initialized: isInitialized } = detail;
   const start = hops.registered ?? 0;
   const seconds = Math.max(...Object.values(hops), start + 0.001) - start;
   const endOf = (key?: string): number =>

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import * as format from "./format";
-import type { NodeState, RequestState } from "./model";
+import type { NodeState, RequestState } from "../generated/state";
 import { Button, Empty, View } from "./parts";
 import { route, setQuery } from "./router";
 import { clock } from "./store";

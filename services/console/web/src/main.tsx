@@ -8,10 +8,10 @@ import { Networks } from "./networks";
 import { NodeView } from "./node";
 import { Nodes } from "./nodes";
 import { Overview } from "./overview";
-import { Button } from "./parts";
+import { Button, Empty } from "./parts";
 import { route } from "./router";
 import { Rules } from "./rules";
-import { hasData, overview, staleReasons, start } from "./store";
+import { hasData, overview, problems, start } from "./store";
 import { nextTheme, theme } from "./theme";
 
 const VIEWS: Record<string, [title: string, view: ComponentType]> = {
@@ -46,9 +46,10 @@ function App() {
           <span class="capitalize">◐ {theme}</span>
         </Button>
       </header>
-      <Banner />
+      <div role="alert">{hasData.value && problems.value.length > 0 && <Banner />}</div>
       <main id="main" tabIndex={-1} class="flex flex-1 flex-col outline-none">
-        {view === "node" ? <NodeView key={name} name={name} /> : <Content key={view} />}
+        {!hasData.value && <Empty title="Waiting for the console">The first data arrives within a second.</Empty>}
+        {hasData.value && (view === "node" ? <NodeView key={name} name={name} /> : <Content key={view} />)}
       </main>
     </>
   );
@@ -58,7 +59,7 @@ function Navigation({ view }: { view: string }) {
   useEffect(() => {
     document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   }, [view]);
-  const stuck = overview.value.states.stuck;
+  const stuck = overview.value.states?.stuck;
   return (
     <nav
       aria-label="Views"
@@ -82,12 +83,10 @@ function focusMain(event: Event) {
 }
 
 function Banner() {
-  const reasons = staleReasons.value.filter(Boolean);
-  if (!reasons.length || !hasData.value) return <div role="alert" />;
   return (
-    <div class="banner border-b bg-current/14 px-3 py-2.5 text-warning md:px-6" role="alert">
-      <b>The data may be outdated.</b> {reasons.join("; ")}
-    </div>
+    <p class="banner border-b bg-current/14 px-3 py-2.5 text-warning md:px-6">
+      <b>The data may be outdated.</b> {problems.value.join("; ")}
+    </p>
   );
 }
 

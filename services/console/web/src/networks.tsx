@@ -2,7 +2,7 @@
 import { parseCidr } from "cidr-tools";
 import { useMemo } from "preact/hooks";
 import * as format from "./format";
-import type { NodeRow } from "./model";
+import type { NodeRow } from "../generated/state";
 import { Card, Command, Empty, Usage, View } from "./parts";
 import { nodeHref } from "./router";
 import { nodes, overview, revision } from "./store";

@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import * as format from "./format";
 import { Hops } from "./hops";
-import type { Decision, KubeNode, NodeDetail } from "./model";
+import type { Change, Decided, NodeDetail } from "../generated/state";
 import { Age, Badge, Card, Command, Empty, Facts, StateBadge, View, WithCommands } from "./parts";
 import { nodes, settings } from "./store";
 
@@ -109,8 +109,8 @@ function Details({ detail, name }: { detail: NodeDetail; name: string }) {
           <Card title="Hops" note={trace}>
             <Hops detail={detail} />
           </Card>
-          <Card title="Before and after" note={detail.before ? "since its kubelet registered it" : ""}>
-            <Changes before={detail.before} after={detail.after} />
+          <Card title="Before and after" note={detail.changes && "since its kubelet registered it"}>
+            <Changes changes={detail.changes} name={name} />
           </Card>
         </div>
         <div class="stack">
@@ -123,7 +123,9 @@ function Details({ detail, name }: { detail: NodeDetail; name: string }) {
             </ol>
           </Card>
           <Card title="Machine">
-            <Machine detail={detail} />
+            {!detail.machine && <Empty title="metadata has published nothing about its machine" />}
+            <p class="text-bad wrap-anywhere">{detail.machine?.problem}</p>
+            <Facts isTable of={detail.machine?.facts ?? []} />
           </Card>
           <Card title="Certificates">
             {detail.requests.length === 0 && <Empty title="No request for a certificate in the stream" />}
@@ -156,7 +158,7 @@ function Details({ detail, name }: { detail: NodeDetail; name: string }) {
   );
 }
 
-function DecisionItem({ decision }: { decision: Decision }) {
+function DecisionItem({ decision }: { decision: Decided }) {
   const at = new Date(decision.decided_at).getTime() / 1_000;
   return (
     <li>
@@ -176,83 +178,32 @@ function DecisionItem({ decision }: { decision: Decision }) {
   );
 }
 
-function flatten(node: KubeNode): Map<string, string> {
-  const { labels = {}, annotations = {} } = node.metadata;
-  const { taints = [], podCIDRs = [], providerID } = node.spec ?? {};
-  return new Map([
-    ...Object.entries(labels).map(([key, value]) => [`label ${key}`, value] as const),
-    ...Object.entries(annotations).map(([key, value]) => [`annotation ${key}`, value] as const),
-    ...taints.map(({ key, value = "", effect }) => [`taint ${key}`, `${value}:${effect}`] as const),
-    ...(node.status?.addresses ?? []).map((each) => [`address ${each.type} ${each.address}`, ""] as const),
-    ...podCIDRs.map((cidr) => [`pod CIDR ${cidr}`, ""] as const),
-    ...(providerID ? [["providerID", providerID] as const] : []),
-  ]);
-}
+const SIGNS = {
+  removed: { sign: "−", color: "text-bad" },
+  added: { sign: "+", color: "text-ok" },
+};
 
-function Changes({ before, after }: Pick<NodeDetail, "before" | "after">) {
-  if (!after) return <Empty title="The stream has no Node object" />;
-  if (!before) {
+function Changes({ changes, name }: { changes: Change[] | null; name: string }) {
+  if (!changes) {
     return (
       <Empty title="Not seen before its initialization">
-        The console started later. <Command text={`kubectl get node ${after.metadata.name} -o yaml`} />
+        The console started later. <Command text={`kubectl get node ${name} -o yaml`} />
       </Empty>
     );
   }
-  const [old, now] = [flatten(before), flatten(after)];
-  const removed = [...old].filter(([key, value]) => now.get(key) !== value);
-  const added = [...now].filter(([key, value]) => old.get(key) !== value);
-  if (!removed.length && !added.length) return <Empty title="Nothing has changed yet" />;
+  if (!changes.length) return <Empty title="Nothing has changed yet" />;
   return (
     <ul class="diff font-mono text-xs leading-6 wrap-anywhere">
-      {removed.map(([key, value]) => (
-        <Line key={key} sign="−" label="removed" color="text-bad" text={key} value={value} />
-      ))}
-      {added.map(([key, value]) => (
-        <Line key={key} sign="+" label="added" color="text-ok" text={key} value={value} />
+      {changes.map(({ kind, field, value }) => (
+        <li key={kind + field} class="flex gap-2.5">
+          <span class={SIGNS[kind].color} role="img" aria-label={kind}>
+            {SIGNS[kind].sign}
+          </span>
+          <span class="min-w-0">
+            {field} {value && <b class="font-semibold">= {value}</b>}
+          </span>
+        </li>
       ))}
     </ul>
-  );
-}
-
-function Line(props: { sign: string; label: string; color: string; text: string; value: string }) {
-  return (
-    <li class="flex gap-2.5">
-      <span class={props.color} role="img" aria-label={props.label}>
-        {props.sign}
-      </span>
-      <span class="min-w-0">
-        {props.text}
-        {props.value && <b class="font-semibold"> = {props.value}</b>}
-      </span>
-    </li>
-  );
-}
-
-function Machine({ detail }: { detail: NodeDetail }) {
-  const { facts, last_known, fault, attempt } = detail.machine ?? {};
-  if (!detail.machine) return <Empty title="metadata has published nothing about its machine" />;
-  const known = facts ?? last_known;
-  const platform = Object.entries(known?.platform ?? {}).map(([key, value]): [string, string] => [
-    key.replaceAll("_", " "),
-    typeof value === "object" ? JSON.stringify(value) : String(value),
-  ]);
-  return (
-    <>
-      {fault && (
-        <p class="text-bad wrap-anywhere">
-          {fault.step}: {fault.message}
-          {attempt ? ` (attempt ${attempt})` : ""}
-        </p>
-      )}
-      <Facts
-        isTable
-        of={[
-          ...platform,
-          ["nodename", known?.node_name],
-          ["answered at", known?.node_ip],
-          ...(known?.addresses ?? []).map(({ link, address }): [string, string] => [link, address]),
-        ]}
-      />
-    </>
   );
 }

@@ -2,7 +2,7 @@
 import { useMemo } from "preact/hooks";
 import * as format from "./format";
 import { ListView } from "./list_view";
-import type { NodeRow, NodeState } from "./model";
+import type { NodeRow, NodeState } from "../generated/state";
 import { Age, Badge, Reason, StateBadge } from "./parts";
 import { nodeHref } from "./router";
 import { nodes, overview, revision } from "./store";

@@ -2,11 +2,11 @@
 import { useMemo } from "preact/hooks";
 import { Flow } from "./flow";
 import * as format from "./format";
-import type { Health } from "./model";
+import type { Health } from "../generated/state";
 import { compareByUrgency } from "./nodes";
 import { Age, Card, colorOf, Empty, Item, Mark, Usage, View } from "./parts";
 import { nodeHref } from "./router";
-import { hasData, isConnected, nodes, overview, revision } from "./store";
+import { nodes, overview, problems, revision } from "./store";
 
 const MAX_STUCK = 8; // in the list
 const MAX_DEAD_LETTERS = 3;
@@ -40,11 +40,8 @@ function Verdict() {
 }
 
 function judge(): [health: Health, title: string, text: string] {
-  if (!hasData.value) return ["off", "Waiting for the console …", ""];
-  const { services, states, problems } = overview.value;
-  if (!isConnected.value || problems.length) {
-    return ["bad", "The data may be outdated", problems[0] ?? "The console does not answer."];
-  }
+  const { services, states } = overview.value;
+  if (problems.value[0]) return ["bad", "The data may be outdated", problems.value[0]];
   const bad = services.find((each) => each.health === "bad");
   if (bad) return ["bad", `${bad.service} is not well`, bad.text];
   const { stuck = 0, joining = 0 } = states;

@@ -2,8 +2,8 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import * as format from "./format";
-import type { Health, NodeState, RequestState } from "./model";
-import { clock, hasData } from "./store";
+import type { Health, NodeState, RequestState } from "../generated/state";
+import { clock } from "./store";
 
 type Part = { children?: ComponentChildren };
 
@@ -112,8 +112,8 @@ export function Card({ title, note, children }: Part & { title: string; note?: C
 export function Empty({ title, children }: Part & { title: string }) {
   return (
     <div class="empty px-4 py-7 text-center text-muted">
-      <p class="font-semibold text-plain">{hasData.value ? title : "Waiting for the console"}</p>
-      {hasData.value && children}
+      <p class="font-semibold text-plain">{title}</p>
+      {children}
     </div>
   );
 }

@@ -1,33 +1,16 @@
 // The state of the page: follows the server's events, and survives its restarts.
 import { computed, signal } from "@preact/signals";
-import type { Frame, HistoryStep, NodeRow, Overview, RequestRow } from "./model";
+import type { Frame, HistoryStep, NodeRow, Overview, RequestRow } from "../generated/state";
 
 const STALE_MS = 5_000; // the server sends something every second
 const RETRY_MS = 1_000;
 const HISTORY_STEPS = 360;
 const RATE_SECONDS = 5;
 
-const EMPTY: Overview = {
-  services: [],
-  states: {},
-  requests: {},
-  totals: {},
-  problems: [],
-  messages: 0,
-  bytes: 0,
-  max_bytes: 0,
-  pod_networks: [],
-  service_networks: [],
-  mask_sizes: [null, null],
-  dead_letters: [],
-  accounts: [],
-  balancers: [],
-};
-
 export const nodes = new Map<string, NodeRow>();
 export const requests = new Map<string, RequestRow>();
 export const revision = signal(0); // grows when a row of `nodes` or `requests` changes
-export const overview = signal<Overview>(EMPTY);
+export const overview = signal({} as Overview); // no view is shown before the first frame
 export const history = signal<HistoryStep[]>([]);
 export const rates = signal<Record<string, number>>({}); // messages per second, by kind
 export const clock = signal(Date.now() / 1000); // of the server, in seconds
@@ -35,8 +18,9 @@ export const hasData = signal(false);
 export const isConnected = signal(false);
 export const settings = signal<{ namespace: string; traces: string }>({ namespace: "kube-system", traces: "" });
 
-export const staleReasons = computed<string[]>(() => {
-  if (!isConnected.value) return [hasData.value ? "The console does not answer. It reconnects by itself." : ""];
+/** Why the data may be outdated. */
+export const problems = computed<string[]>(() => {
+  if (!isConnected.value) return ["The console does not answer. It reconnects by itself."];
   return overview.value.problems;
 });
 

@@ -10,7 +10,7 @@ import {
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
 import * as format from "./format";
-import type { Health, NodeState, RequestState } from "./model";
+import type { Health, NodeState, RequestState } from "../generated/state";
 import { healthOf } from "./parts";
 import { route, setQuery } from "./router";
 

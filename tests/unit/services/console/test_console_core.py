@@ -33,6 +33,7 @@ from services.console.core.cloud_rows import build_balancer_row
 from services.console.core.console_state import ConsoleState, Frame
 from services.console.core.findings import JOIN_SECONDS
 from services.console.core.history import STEP_SECONDS, History
+from services.console.core.node_detail import build_machine_row, list_changes
 from services.console.core.request_guard import explain_refusal
 from services.console.settings import ConsoleSettings
 from tests.builders import (
@@ -225,6 +226,42 @@ def test_a_hop_that_was_replayed_is_not_shown_as_seen_but_a_decision_has_its_tim
     detail = state.build_detail("web-1", START, observed=None, machine=None)
     assert detail is not None
     assert detail.hops == {"registered": START, "initialized": START + 2}
+
+
+def test_the_details_have_what_changed_since_the_registration():
+    first = make_node(labels={"role": "a"}, provider_id="")
+    done = make_node(
+        labels={"role": "b"}, taints=(), provider_id="talos://metal/1", pod_cidrs=("10.1.0.0/24",)
+    )
+    assert [(each.kind, each.field, each.value) for each in list_changes(first, done)] == [
+        ("removed", "label role", "a"),
+        ("removed", "taint node.cloudprovider.kubernetes.io/uninitialized", "true:NoSchedule"),
+        ("added", "label role", "b"),
+        ("added", "pod CIDR 10.1.0.0/24", ""),
+        ("added", "providerID", "talos://metal/1"),
+    ]
+    observed = make_node_observed(done)
+    for events, expected in (((make_node_observed(first), observed), 5), ((observed,), None)):
+        detail = make_state(*events).build_detail("web-1", START, observed=observed, machine=None)
+        assert detail is not None
+        assert detail.is_initialized
+        assert (None if detail.changes is None else len(detail.changes)) == expected
+
+
+def test_a_machine_is_shown_with_its_last_facts_and_why_it_is_silent():
+    facts = make_facts(platform="hcloud", zone="z", tags={"a": "b"}, node_name="web-1")
+    rows = build_machine_row(make_node_enriched(make_node(), facts))
+    assert rows.problem == ""
+    assert set(rows.facts) >= {
+        ("platform", "hcloud"),
+        ("zone", "z"),
+        ("tags", '{"a":"b"}'),
+        ("nodename", "web-1"),
+    }
+    silent = build_machine_row(replace(make_unreachable(), last_known=facts))
+    assert silent.problem.endswith("connection refused (attempt 1)")
+    assert silent.facts == rows.facts
+    assert build_machine_row(make_unreachable()).facts == ()
 
 
 def test_a_step_of_the_history_has_rates_and_percentiles():

@@ -1,7 +1,9 @@
-// What the server sends: services/console/core/console_state.py has the same names.
+// Written by `make console-types` from services/console/core. Do not edit.
 
 export type NodeState = "stuck" | "joining" | "ready" | "foreign";
+export type InstanceState = "exists" | "off" | "gone" | "unknown";
 export type RequestState = "pending" | "denied" | "failed" | "approved" | "issued";
+export type BalancerState = "ready" | "waiting" | "blocked" | "deleting";
 export type Health = "ok" | "busy" | "warning" | "bad" | "off";
 
 export interface NodeRow {
@@ -20,7 +22,7 @@ export interface NodeRow {
   addresses?: string[];
   cidrs?: string[];
   certificate?: RequestState;
-  instance?: "exists" | "off" | "gone" | "unknown";
+  instance?: InstanceState;
   instance_why?: string;
   route?: string;
   rules?: string[];
@@ -28,6 +30,70 @@ export interface NodeRow {
   outcome?: string;
   decided_at?: number;
   took?: number;
+}
+
+export interface ServiceStatus {
+  service: string;
+  health: Health;
+  text: string;
+  waiting?: number;
+  oldest?: number;
+  lag?: number;
+  lag_since?: number;
+  dead_letters?: number;
+  errors?: Record<string, number>;
+  total_errors?: Record<string, number>;
+  leader?: string;
+  processes?: number;
+  unready?: number;
+  why_unready?: string;
+}
+
+export interface DeadLetterRow {
+  service: string;
+  kind: string;
+  name: string;
+  reason: string;
+  at: number;
+}
+
+export interface AccountReport {
+  account: string;
+  provider: string;
+  failure?: string;
+  instances?: Record<string, number>;
+  requests_left?: number | null;
+  rate_limit?: number | null;
+}
+
+export interface AccountRow {
+  report: AccountReport;
+  reported_at: number;
+  round_at: number;
+}
+
+export interface BalancerRow {
+  name: string;
+  state: BalancerState;
+  addresses?: string[];
+  reason?: string;
+}
+
+export interface Overview {
+  services: ServiceStatus[];
+  states: Record<string, number>;
+  requests: Record<string, number>;
+  totals: Record<string, number>;
+  problems: string[];
+  messages: number;
+  bytes: number;
+  max_bytes: number;
+  pod_networks: string[];
+  service_networks: string[];
+  mask_sizes: [number | null, number | null];
+  dead_letters: DeadLetterRow[];
+  accounts: AccountRow[];
+  balancers: BalancerRow[];
 }
 
 export interface RequestRow {
@@ -40,62 +106,6 @@ export interface RequestRow {
   decided_at?: number;
   fault?: string;
   has_facts?: boolean;
-}
-
-export interface ServiceStatus {
-  service: string;
-  health: Health;
-  text: string;
-  waiting?: number;
-  oldest?: number;
-  errors?: number;
-  leader?: string;
-  processes?: number;
-}
-
-export interface DeadLetter {
-  service: string;
-  kind: string;
-  name: string;
-  reason: string;
-  at: number;
-}
-
-export interface Account {
-  report: {
-    account: string;
-    provider: string;
-    failure?: string;
-    instances?: Record<string, number>;
-    requests_left?: number;
-    rate_limit?: number;
-  };
-  reported_at: number;
-  round_at: number;
-}
-
-export interface Balancer {
-  name: string;
-  state: "ready" | "waiting" | "blocked" | "deleting";
-  addresses?: string[];
-  reason?: string;
-}
-
-export interface Overview {
-  services: ServiceStatus[];
-  states: Partial<Record<NodeState, number>>;
-  requests: Partial<Record<RequestState, number>>;
-  totals: Record<string, number>;
-  problems: string[];
-  messages: number;
-  bytes: number;
-  max_bytes: number;
-  pod_networks: string[];
-  service_networks: string[];
-  mask_sizes: [number | null, number | null];
-  dead_letters: DeadLetter[];
-  accounts: Account[];
-  balancers: Balancer[];
 }
 
 export interface HistoryStep {
@@ -130,52 +140,38 @@ export interface Finding {
   fix: string;
 }
 
-export interface Decision {
+export interface Decided {
   service: string;
+  kind: string;
+  name: string;
+  uid?: string;
   outcome: string;
   reason: string;
   decided_at: string;
-  next_check_at?: string;
+  next_check_at?: string | null;
   changes?: string[];
+  rules?: string[];
 }
 
-export interface Taint {
-  key: string;
-  value?: string;
-  effect: string;
+export interface Change {
+  kind: "added" | "removed";
+  field: string;
+  value: string;
 }
 
-export interface KubeNode {
-  metadata: { name: string; uid?: string; labels?: Record<string, string>; annotations?: Record<string, string> };
-  spec?: { providerID?: string; podCIDRs?: string[]; taints?: Taint[] };
-  status?: { addresses?: { type: string; address: string }[] };
-}
-
-export interface Machine {
-  event: string;
-  facts?: MachineFacts;
-  last_known?: MachineFacts;
-  fault?: { kind: string; step: string; endpoint?: string; message: string };
-  attempt?: number;
-  retry_at?: string;
-}
-
-export interface MachineFacts {
-  platform: Record<string, unknown>;
-  addresses?: { address: string; link: string }[];
-  node_name?: string;
-  queried_at: string;
-  node_ip: string;
+export interface MachineRow {
+  problem: string;
+  facts: [string, string][];
 }
 
 export interface NodeDetail {
   row: NodeRow;
   hops: Record<string, number>;
+  is_initialized: boolean;
   findings: Finding[];
-  decisions: Decision[];
+  decisions: Decided[];
   dead_letters: Record<string, string>;
   requests: RequestRow[];
-  before: KubeNode | null;
-  after: KubeNode | null;
-  machine: Machine | null;
+  changes: Change[] | null;
+  machine: MachineRow | null;
 }
