@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from libs.common.bus.protocol import Bus
 from libs.common.clocks import utc_now
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from libs.common.kube.api import KubeApi
 
 log = logging.getLogger(__name__)
-
-_CERTIFICATE_LOOK_SECONDS: Final = 60.0
 
 
 class Application:
@@ -121,7 +119,7 @@ class Application:
         if not port:
             return
         if self._certificate is not None:
-            run_in_background(endings, _keep_fresh(self._certificate))
+            run_in_background(endings, self._certificate.keep_fresh())
         server = HealthServer(self._readiness, self._certificate)
         port = await server.start(settings.bind_address, port)
         close_at_exit(endings, "health server", server.stop)
@@ -145,12 +143,3 @@ class Application:
         self._readiness.add_check("bus", unless_standing_by(bus.problems))
         for service in services:
             self._readiness.add_check(service.spec.service, unless_standing_by(service.problems))
-
-
-async def _keep_fresh(certificate: ServingCertificate) -> None:
-    while True:
-        await asyncio.sleep(_CERTIFICATE_LOOK_SECONDS)
-        try:
-            certificate.refresh()
-        except SettingsError as error:
-            log.warning("reload of serving certificate failed", extra={"error": str(error)})

@@ -1,34 +1,27 @@
 """Serves /healthz, /livez, /readyz and /metrics on the event loop of the services, so it hangs with them."""
 
 import asyncio
-import functools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Final
+from typing import Final
 
 from libs.common.client_tls import without_system_authorities
 from libs.common.contract.ip_addresses import parse_ip
 from libs.common.observability import metrics
-from libs.common.service.listener import Limits, Listener, bind_sockets
+from libs.common.service.listener import Limits
 from libs.common.service.serving_certificate import ServingCertificate
-from libs.common.settings.read_settings import SettingsError
+from libs.common.service.web_listener import HEADER_SECONDS, LIMITS, WebListener
 
-# aiohttp makes two default contexts at its import. Each process would keep the authorities twice (2 MB), and
-# no client uses them (decision 34).
-with without_system_authorities():
+with without_system_authorities():  # as in web_listener
     from aiohttp import web
-    from aiohttp.http_exceptions import HttpProcessingError
 
 log = logging.getLogger(__name__)
 
 ReadinessCheck = Callable[[], tuple[str, ...]]
 
-LIMITS: Final = Limits()
-HEADER_SECONDS: Final = 5.0
 # Reasons name Nodes, addresses and servers, and every caller may ask. kube-apiserver also withholds its own.
 _WITHHELD: Final = "reason withheld; callers on the loopback address see it"
-_REQUEST_BYTES: Final = 64 * 2**10  # a request of a kubelet or of Prometheus is far smaller
 _CHECK_INTERVAL_SECONDS: Final = 0.1
 _UNREADY_LOG_SECONDS: Final = 5.0  # the adapter itself logs a shorter reconnect
 
@@ -87,8 +80,7 @@ class HealthServer:
 
     def __post_init__(self) -> None:
         self._exposing = asyncio.Lock()  # one thread at a time: more would delay the loop and other threads
-        self._runner: web.AppRunner | None = None
-        self._listener: Listener | None = None
+        self._listener: WebListener | None = None
 
     async def start(self, address: str, port: int) -> int:
         """Listen; return the port. Raises SettingsError if the server cannot listen."""
@@ -101,34 +93,18 @@ class HealthServer:
                 web.get("/metrics", self._metrics),
             ]
         )
-        application.on_response_prepare.append(_close_after)
-        self._runner = web.AppRunner(
-            application, access_log=None, shutdown_timeout=1.0, handler_cancellation=True
+        self._listener = WebListener(
+            application,
+            self.certificate.context if self.certificate else None,
+            limits=self.limits,
+            header_seconds=self.header_seconds,
         )
-        await self._runner.setup()
-        assert self._runner.server is not None
-        new_connection = functools.partial(_Connection, self._runner.server, self.header_seconds)
-        context = self.certificate.context if self.certificate else None
-        self._listener = Listener(new_connection, context, self.limits)
-        try:
-            sockets = await bind_sockets(address, port)
-            self._listener.start(sockets)
-        except OSError as error:
-            await self.stop()
-            raise SettingsError(
-                f"--secure-port: cannot listen on {address}:{port}: {error.strerror}"
-            ) from error
-        listening: int = sockets[0].getsockname()[1]
-        return listening
+        return await self._listener.start(address, port, flag="--secure-port")
 
     async def stop(self) -> None:
         """Stop the server and close its connections."""
         if self._listener is not None:
-            self._listener.close()
-        if self._runner is not None:
-            await self._runner.cleanup()  # running requests have one second
-        if self._listener is not None:
-            await self._listener.abort()
+            await self._listener.stop()
 
     async def _readyz(self, request: web.Request) -> web.Response:
         problems = self.readiness.problems()
@@ -167,39 +143,3 @@ async def _alive(request: web.Request) -> web.Response:
     # controller probes liveness there, and an unreachable NATS must not restart the pod.
     verbose = "verbose" in request.query
     return web.Response(text=f"[+]loop ok\n{request.path[1:]} check passed\n" if verbose else "ok")
-
-
-class _Connection(web.RequestHandler):
-    """A connection that serves one request."""
-
-    __slots__ = ("_closed", "_received")
-
-    def __init__(self, server: web.Server, header_seconds: float, closed: asyncio.Event) -> None:
-        super().__init__(
-            server,
-            loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]  # as AppRunner passes it on
-            keepalive_timeout=header_seconds,  # runs until the headers of the request are complete
-        )
-        self._received = 0
-        self._closed = closed
-
-    def data_received(self, data: bytes) -> None:
-        self._received += len(data)
-        if self._received > _REQUEST_BYTES:
-            self.force_close()
-        super().data_received(data)
-
-    def log_exception(self, *args: Any, **fields: Any) -> None:
-        """Log a fault of this process, and not that a client sent no HTTP: anyone could fill the log."""
-        if not isinstance(fields.get("exc_info"), HttpProcessingError):
-            super().log_exception(*args, **fields)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        super().connection_lost(exc)
-        self._closed.set()
-
-
-async def _close_after(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers["Connection"] = "close"
-    response.force_close()

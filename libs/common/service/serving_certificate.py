@@ -1,5 +1,7 @@
-"""The TLS certificate for health and metrics: from files, or self-signed in memory."""
+"""The TLS certificate of a server: from files, or self-signed in memory."""
 
+import asyncio
+import logging
 import os
 import socket
 import ssl
@@ -12,14 +14,28 @@ from typing import Final
 from libs.common.client_tls import as_path
 from libs.common.settings.read_settings import SettingsError
 
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 60.0
 _LIFETIME: Final = timedelta(days=3650)  # clients cannot verify it; it must only outlive the process
 
 
 class ServingCertificate:
     """A TLS context for a server; `refresh` loads changed files."""
 
-    def __init__(self, certificate: Path | None, key: Path | None, *, now: datetime) -> None:
-        """Load these files, both or none. Raises SettingsError. It may fork: call it before threads start."""
+    def __init__(
+        self,
+        certificate: Path | None,
+        key: Path | None,
+        *,
+        now: datetime,
+        flags: tuple[str, str] = ("--tls-cert-file", "--tls-private-key-file"),
+    ) -> None:
+        """Load these files, both or none. Raises SettingsError, which names the files by their flags.
+
+        Without files it may fork: call it before threads start.
+        """
+        self._flags = flags
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._files = (certificate, key) if certificate and key else None
         self._seen: object = None
@@ -40,8 +56,17 @@ class ServingCertificate:
                 self.context.load_cert_chain(certificate, key)
                 self._seen = seen
         except (OSError, ssl.SSLError) as error:
-            named = f"--tls-cert-file {certificate} and --tls-private-key-file {key}"
+            named = f"{self._flags[0]} {certificate} and {self._flags[1]} {key}"
             raise SettingsError(f"{named} cannot be used: {error}") from error
+
+    async def keep_fresh(self) -> None:
+        """Load changed files until cancelled; log those that cannot be used."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                self.refresh()
+            except SettingsError as error:
+                log.warning("reload of serving certificate failed", extra={"error": str(error)})
 
 
 def _made_apart(make: Callable[[], bytes]) -> bytes:
