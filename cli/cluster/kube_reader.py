@@ -8,8 +8,6 @@ from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 from cli.cluster.access import AccessError
 from cli.cluster.unavailable import AbsentObject, RemoteClock, Unavailable
 from cli.command_exit import CommandError
@@ -85,14 +83,6 @@ async def get_bytes(
 async def get_object(kube: KubeApi, path: str, kind: type[T]) -> T:
     """Return one object. Raises KubeError."""
     return decode_answer(await get_bytes(kube, path), kind, path)
-
-
-async def create_review(kube: KubeApi, path: str, document: dict[str, Any], kind: type[T]) -> T:
-    """Create a review, which the API server answers and does not store. Raises KubeError."""
-    resource = path.rpartition("/")[2]
-    body = msgspec.json.encode(document)
-    request = Request(verb="create", resource=resource, method="POST", path=path, body=body)
-    return decode_answer(await kube.transport.call(request), kind, request)
 
 
 async def read_clock(kube: KubeApi) -> RemoteClock | Unavailable:

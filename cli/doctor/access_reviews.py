@@ -7,8 +7,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from cli.cluster.kube_reader import create_review
 from cli.doctor.required_permissions import AccessReview
+from libs.common.kube.access_reviews import create_review
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden, KubeError
 

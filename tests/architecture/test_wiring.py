@@ -27,6 +27,8 @@ CLUSTER_SCOPED = {
     "certificatesigningrequests",
     "certificatesigningrequests/approval",
     "servicecidrs",
+    "subjectaccessreviews",
+    "tokenreviews",
     "services",
     "services/status",
     "namespaces",

@@ -52,6 +52,7 @@ class SimApi:
     ) -> None:
         """`has_node_lifecycle`: a Node that becomes Ready loses its not-ready taint in the same write."""
         self.store = ObjectStore(kind.plural for kind in KINDS)
+        self.tokens: dict[str, Identity] = {}  # for token reviews
         self._now = now
         self._new_uid = new_uid
         self._has_node_lifecycle = has_node_lifecycle
@@ -167,6 +168,9 @@ class SimApi:
 
     def _review(self, identity: Identity, kind: ResourceKind, review: Document) -> ApiResponse:
         spec = review.get("spec", {})
+        if kind.plural == "tokenreviews":
+            answered = {**review, "status": self._review_token(spec.get("token", ""))}
+            return _make_object_response(201, kind, msgspec.json.encode(answered))
         if (resource := spec.get("resourceAttributes")) is not None:
             question = ApiRequest(
                 verb=resource.get("verb", ""),
@@ -182,6 +186,15 @@ class SimApi:
             identity = Identity(spec.get("user", ""), tuple(spec.get("groups", ())))
         answered = {**review, "status": {"allowed": is_allowed(identity, question, self.store)}}
         return _make_object_response(201, kind, msgspec.json.encode(answered))
+
+    def _review_token(self, token: str) -> Document:
+        """Return the status of a token review. Raises Refusal."""
+        if not token:
+            raise bad_request("token is required for TokenReview in authentication")
+        holder = self.tokens.get(token)
+        if holder is None:
+            return {"user": {}, "error": "invalid bearer token"}
+        return {"authenticated": True, "user": {"username": holder.user, "groups": holder.groups}}
 
     def _update(
         self, identity: Identity, asked: ApiRequest, kind: ResourceKind, new: Document

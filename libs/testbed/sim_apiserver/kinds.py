@@ -93,6 +93,7 @@ KINDS: Final = (
         group="authorization.k8s.io",
         is_stored=False,
     ),
+    ResourceKind("tokenreviews", "TokenReview", group="authentication.k8s.io", is_stored=False),
     ResourceKind("clusterroles", "ClusterRole", group=_RBAC),
     ResourceKind("clusterrolebindings", "ClusterRoleBinding", group=_RBAC),
     ResourceKind("roles", "Role", group=_RBAC, is_namespaced=True),

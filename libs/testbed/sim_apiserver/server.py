@@ -82,6 +82,16 @@ class SimApiServer:
         """Return an SSL context with the client certificate of `user` in `groups`."""
         return self.credentials.ssl_context(user, groups)
 
+    def issue_token(self, user: str, groups: Sequence[str] = ()) -> str:
+        """Return a token of `user` in `groups`, for token reviews."""
+        token = f"token-{uuid.uuid4()}"
+        self.api.tokens[token] = Identity(user, (*groups, "system:authenticated"))
+        return token
+
+    def revoke_token(self, token: str) -> None:
+        """Let a token expire."""
+        del self.api.tokens[token]
+
     def audit_mark(self) -> int:
         """Return the number of answered requests."""
         return len(self._audit)

@@ -1,0 +1,1 @@
+"""Logins of users with a bearer token of Kubernetes, and the sessions after them."""
