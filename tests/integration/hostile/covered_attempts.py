@@ -18,6 +18,8 @@ _INSTANCES: Final = "tests/flow/test_lifecycle_instances.py::"
 _LIFECYCLE: Final = "tests/unit/services/lifecycle"
 _METADATA: Final = "tests/unit/services/labeler/test_instance_metadata.py::"
 _ACCOUNTS: Final = "tests/deploy/test_chart_clouds.py::"
+_CONSOLE: Final = "tests/flow/test_console_exposed.py::"
+_LOGIN: Final = "tests/contract/test_console_login.py::"
 _FLOOD: Final = f"{_INTEGRATION}/test_health_flood.py::"
 _NOT_ALLOWED: Final = (
     f"{_RIGHTS}test_whatever_is_not_a_users_to_say_or_to_hear_is_refused",
@@ -287,5 +289,78 @@ COVERED_POD_ATTEMPTS: Final = (
         "uses the Kubernetes permissions of one of our accounts beyond its work",
         "kube-apiserver refuses each request",
         "tests/deploy/test_permissions.py::test_every_other_action_is_forbidden",
+    ),
+)
+
+COVERED_CONSOLE_ATTEMPTS: Final = (
+    CoveredAttempt(
+        "reads data without a session, or with a guessed one",
+        "401; only the login page is served",
+        f"{_CONSOLE}test_data_needs_a_session",
+    ),
+    CoveredAttempt(
+        "logs in with the token of a user who may not list all kinds that the console shows",
+        "403",
+        f"{_LOGIN}test_a_user_without_a_right_is_refused_and_reads_which",
+    ),
+    CoveredAttempt(
+        "keeps a page open after its token was revoked",
+        "the session ends, and the page gets nothing more",
+        f"{_LOGIN}test_a_deleted_token_ends_the_session_and_its_stream",
+    ),
+    CoveredAttempt(
+        "keeps a page open after its right was withdrawn",
+        "the session ends, and the page gets nothing more",
+        f"{_LOGIN}test_a_withdrawn_right_ends_the_session_and_its_stream",
+    ),
+    CoveredAttempt(
+        "keeps the console from the API server, so that it cannot check a session",
+        "after two minutes the session shows nothing",
+        f"{_CONSOLE}test_a_session_outlives_a_restart_of_the_api_server_and_shows_nothing_in_a_long_outage",
+    ),
+    CoveredAttempt(
+        "resolves a name of its own to the console (DNS rebinding)",
+        "403, also with the cookie of a session",
+        f"{_CONSOLE}test_a_foreign_host_is_refused_with_a_session_too",
+    ),
+    CoveredAttempt(
+        "lets its site log the user in or out (CSRF)",
+        "403, and no cookie",
+        f"{_CONSOLE}test_other_sites_can_neither_log_in_nor_out",
+    ),
+    CoveredAttempt(
+        "reads the cookie by script, over plain HTTP or in a request of its site",
+        "browsers withhold it: HttpOnly, Secure, SameSite=Strict",
+        f"{_CONSOLE}test_the_cookie_is_out_of_reach_for_scripts_other_sites_and_plain_http",
+    ),
+    CoveredAttempt(
+        "gives the browser a session id of its choice before the login (session fixation)",
+        "each login has a new id",
+        f"{_CONSOLE}test_each_login_has_a_new_session_and_ends_the_former_one",
+    ),
+    CoveredAttempt(
+        "tries many tokens",
+        "the console asks the API server five times, and then once every ten seconds",
+        f"{_CONSOLE}test_failed_logins_do_not_load_the_api_server",
+    ),
+    CoveredAttempt(
+        "searches the log of the console for tokens",
+        "it has none",
+        f"{_CONSOLE}test_the_page_and_the_log_never_contain_a_token",
+    ),
+    CoveredAttempt(
+        "embeds the page in its own (clickjacking)",
+        "browsers refuse: frame-ancestors 'none'",
+        f"{_CONSOLE}test_every_response_forbids_frames_and_inline_scripts",
+    ),
+    CoveredAttempt(
+        "sends a form that is huge, of another type, or has markup or line ends in the token",
+        "an error, no cookie, and no markup in the page",
+        f"{_CONSOLE}test_a_hostile_form_is_refused",
+    ),
+    CoveredAttempt(
+        "sends a form that never ends",
+        "the console closes the connection after five seconds",
+        f"{_CONSOLE}test_a_form_that_never_arrives_ends_the_connection",
     ),
 )

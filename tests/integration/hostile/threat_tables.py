@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from tests.integration.hostile.attempts import Attempt
 from tests.integration.hostile.covered_attempts import (
+    COVERED_CONSOLE_ATTEMPTS,
     COVERED_CREDENTIAL_ATTEMPTS,
     COVERED_MACHINE_ATTEMPTS,
     COVERED_POD_ATTEMPTS,
@@ -36,6 +37,7 @@ TABLES: Final = {
     "use of a stolen NATS key": _Table("test_hostile_service", SERVICE_ATTEMPTS, COVERED_SERVICE_ATTEMPTS),
     "use of a cloud's credential": _Table("test_hostile_service", (), COVERED_CREDENTIAL_ATTEMPTS),
     "a pod without a key": _Table("test_hostile_pod", POD_ATTEMPTS, COVERED_POD_ATTEMPTS),
+    "use of an exposed console": _Table("test_hostile_pod", (), COVERED_CONSOLE_ATTEMPTS),
 }
 
 

@@ -75,7 +75,8 @@
 {{/* "true" if the service uses the API of Kubernetes, else "". */}}
 {{- define "talos-ccm.usesKubernetes" -}}
 {{- $row := include "talos-ccm.row" . | fromJson -}}
-{{- ternary "true" "" (or $row.kubernetesToken (gt (len (include "talos-ccm.accountControllers" . | fromJson)) 0)) -}}
+{{- $isExposed := and (eq .service "console") (include "talos-ccm.isExposed" .root) -}}
+{{- ternary "true" "" (or $row.kubernetesToken (gt (len (include "talos-ccm.accountControllers" . | fromJson)) 0) (eq (toString $isExposed) "true")) -}}
 {{- end }}
 
 {{/* "true" if no machine is queried, else "". */}}
@@ -269,9 +270,33 @@
 {{- include "talos-ccm.metadataArgs" . }}
 {{- end }}
 
+{{/* "true" if the live console is reached through a Service, else "". */}}
+{{- define "talos-ccm.isExposed" -}}
+{{- $console := .Values.console | default dict -}}
+{{- $exposed := $console.exposed | default dict -}}
+{{- if and $console.enabled $exposed.enabled -}}
+{{- if .Values.daemonSet.enabled -}}
+{{- fail "console.exposed: with daemonSet.enabled only the console of the leader has data, so no Service can select it; use kubectl port-forward" -}}
+{{- end -}}
+{{- if not (and $exposed.tlsSecretName $exposed.hosts) -}}
+{{- fail "console.exposed: set tlsSecretName to a Secret of type kubernetes.io/tls, and hosts to the names in its certificate" -}}
+{{- end -}}
+true
+{{- end -}}
+{{- end }}
+
 {{/* Flags of the process that serves the live console. */}}
 {{- define "talos-ccm.consoleArgs" -}}
 - --console-namespace={{ .Release.Namespace }}
+{{- if include "talos-ccm.isExposed" . }}
+- --console-exposed
+- --console-address=0.0.0.0
+- --console-tls-cert-file=/etc/console/tls/tls.crt
+- --console-tls-key-file=/etc/console/tls/tls.key
+{{- range .Values.console.exposed.hosts }}
+- {{ printf "--console-allowed-host=%s" . | quote }}
+{{- end }}
+{{- end }}
 {{- with .Values.console.traceUrlTemplate }}
 - {{ printf "--trace-url-template=%s" . | quote }}
 {{- end }}
