@@ -1,13 +1,16 @@
 """The console under test, and a client that reads it as a browser does."""
 
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from libs.common.bus.protocol import Bus
+from libs.common.kube.api import KubeApi
 from services.console.service import ConsoleService
 from services.console.settings import ConsoleSettings
 from tests.bus_actors import run_during, wait_until
@@ -18,9 +21,9 @@ from tests.service_flow import make_dependencies
 class ConsoleClient:
     """Reads the pages and the data of one console."""
 
-    def __init__(self, session: aiohttp.ClientSession, port: int) -> None:
+    def __init__(self, session: aiohttp.ClientSession, port: int, scheme: str = "http") -> None:
         self.session = session
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"{scheme}://127.0.0.1:{port}"
 
     async def get(self, path: str, **headers: str) -> tuple[int, str, Any]:
         """Status, text and headers of a response."""
@@ -64,14 +67,27 @@ class ConsoleClient:
 
 @asynccontextmanager
 async def run_console(
-    bus: Bus, *, clock: ManualClock | None = None, **settings: Any
+    bus: Bus,
+    *,
+    clock: ManualClock | None = None,
+    kube: KubeApi | None = None,
+    authority: Path | None = None,
+    **settings: Any,
 ) -> AsyncIterator[ConsoleClient]:
-    """A console on this bus, once it listens."""
-    service = ConsoleService(make_dependencies(bus, clock=clock), ConsoleSettings(**({"port": 0} | settings)))
+    """A console on this bus, once it listens; an exposed one has a certificate of this authority."""
+    service = ConsoleService(
+        make_dependencies(bus, clock=clock, kube=kube), ConsoleSettings(**({"port": 0} | settings))
+    )
     timeout = aiohttp.ClientTimeout(total=20)
+    tls = ssl.create_default_context(cafile=authority) if authority else None
     async with (
         run_during(service.run()),
-        aiohttp.ClientSession(timeout=timeout, read_bufsize=2**24) as session,
+        aiohttp.ClientSession(
+            timeout=timeout,
+            read_bufsize=2**24,
+            connector=aiohttp.TCPConnector(ssl=tls or True),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        ) as session,
     ):
         await wait_until(lambda: service.port > 0, "the console listens")
-        yield ConsoleClient(session, service.port)
+        yield ConsoleClient(session, service.port, "https" if authority else "http")

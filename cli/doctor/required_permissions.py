@@ -71,8 +71,7 @@ def list_access_reviews(installation: Installation) -> tuple[AccessReview, ...]:
             (spec.service, apply_lease_names(process, right))
             for spec in process.services
             for right in spec.policy_rules
-            if not right.controllers
-            or any(is_controller_selected(process.container.controllers, each) for each in right.controllers)
+            if _is_needed(process, right)
         ]
         service = process.services[0].service
         found += _list_reviews(service, process.service_account, rights, installation.namespace)
@@ -86,6 +85,15 @@ def list_access_reviews(installation: Installation) -> tuple[AccessReview, ...]:
     for one in found:
         by_permission.setdefault((one.service_account, str(one)), one)
     return tuple(by_permission.values())
+
+
+def _is_needed(process: Process, right: PolicyRule) -> bool:
+    container = process.container
+    if right.flag and not container.is_switched_on(right.flag):
+        return False
+    return not right.controllers or any(
+        is_controller_selected(container.controllers, each) for each in right.controllers
+    )
 
 
 def _list_reviews(service: str, account: str, rights: _Rights, namespace: str) -> Iterator[AccessReview]:

@@ -4,21 +4,27 @@ import asyncio
 import logging
 from typing import Final
 
+import msgspec
+
 from libs.common.bus.protocol import BusError, StreamStats, UnreadablePayload
 from libs.common.contract.events import Event
 from libs.common.contract.services import CONSOLE
 from libs.common.contract.subjects import ALL_SUBJECTS, ENRICHED_NODE, OBSERVED_NODE, is_publishable_name
+from libs.common.login.session_keeper import SessionKeeper
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
+from libs.common.service.serving_certificate import ServingCertificate
 from services.console.core.console_state import ConsoleState, Frame
 from services.console.core.node_detail import NodeDetail
 from services.console.follower import ConsoleFollower
 from services.console.settings import ConsoleSettings
-from services.console.web_server import WebServer
+from services.console.web_server import Exposure, WebServer
 
 log = logging.getLogger(__name__)
 
 _STATS_SECONDS: Final = 2.0
 _ADVANCE_SECONDS: Final = 1.0
+# Whoever may list these sees in the API what the console shows of them.
+_SHOWN: Final = (("", "nodes"), ("certificates.k8s.io", "certificatesigningrequests"), ("", "services"))
 
 
 class ConsoleService:
@@ -32,20 +38,34 @@ class ConsoleService:
         self._state = ConsoleState(now=self._now(), namespace=settings.namespace)
         self._follower = ConsoleFollower(self._state, monotonic=dependencies.monotonic, now=dependencies.now)
         self._stats: StreamStats | None = None
-        self.server = WebServer(self)
         self.port = 0  # once it listens
 
     async def run(self) -> None:
         """Run until cancelled."""
-        self.port = await self.server.start(self._settings.address, self._settings.port)
+        exposure = self._expose() if self._settings.exposed else None
+        server = WebServer(self, exposure)
+        self.port = await server.start(self._settings.address, self._settings.port)
         try:
             await run_together(
                 self._dependencies.bus.follow(CONSOLE.service, ALL_SUBJECTS, self._follower),
                 self._read_stats(),
                 self._advance(),
+                *((exposure.keeper.run(), exposure.certificate.keep_fresh()) if exposure else ()),
             )
         finally:
-            await self.server.stop()
+            await server.stop()
+
+    def _expose(self) -> Exposure:
+        """Load the certificate, and create the sessions. Raises SettingsError."""
+        settings, parts = self._settings, self._dependencies
+        certificate = ServingCertificate(
+            settings.tls_cert_file,
+            settings.tls_key_file,
+            now=parts.now(),
+            flags=("--console-tls-cert-file", "--console-tls-key-file"),
+        )
+        keeper = SessionKeeper(parts.require_kube(), _SHOWN, parts.monotonic)
+        return Exposure(settings.hosts, certificate, keeper)
 
     def problems(self) -> tuple[str, ...]:
         """Return why the page may be outdated."""
@@ -109,4 +129,13 @@ class ConsoleService:
         return {"namespace": self._settings.namespace, "traces": self._settings.trace_url_template}
 
 
-CONSOLE_DEFINITION = ServiceDefinition(spec=CONSOLE, settings=ConsoleSettings, build=ConsoleService)
+def expand_definition(settings: ConsoleSettings) -> tuple[ServiceDefinition[ConsoleSettings], ...]:
+    """Return the service with the rights that it needs with these settings."""
+    rules = tuple(rule for rule in CONSOLE.policy_rules if settings.exposed)
+    spec = msgspec.structs.replace(CONSOLE, policy_rules=rules)
+    return (ServiceDefinition(spec=spec, settings=ConsoleSettings, build=ConsoleService),)
+
+
+CONSOLE_DEFINITION = ServiceDefinition(
+    spec=CONSOLE, settings=ConsoleSettings, build=ConsoleService, expand=expand_definition
+)

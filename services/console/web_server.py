@@ -9,11 +9,15 @@ from typing import Final, Protocol
 import msgspec
 from aiohttp import web
 
-from libs.common.service.listener import bind_sockets
-from libs.common.settings.read_settings import SettingsError
+from libs.common.login.login_pages import FORM_BYTES, LoginPages, redirect
+from libs.common.login.session_keeper import LoginRefusal, SessionKeeper
+from libs.common.login.sessions import LIFETIME_SECONDS
+from libs.common.service.listener import Limits
+from libs.common.service.serving_certificate import ServingCertificate
+from libs.common.service.web_listener import WebListener
 from services.console.core.console_state import Frame
 from services.console.core.node_detail import NodeDetail
-from services.console.core.request_guard import RESPONSE_HEADERS, explain_refusal
+from services.console.core.request_guard import RESPONSE_HEADERS, RequestHead, explain_refusal
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +25,9 @@ _MAX_STREAMS: Final = 64  # open event streams
 _CHANGE_SECONDS: Final = 0.25  # between two messages of a stream that has changes
 _HEARTBEAT_SECONDS: Final = 1.0  # between two messages of a stream without changes
 _WRITE_SECONDS: Final = 30.0  # a client that reads nothing for that long is disconnected
+# A page has few connections, and its event stream ends with the session at the latest.
+_LIMITS: Final = Limits(connections=128, connection_seconds=LIFETIME_SECONDS)
+_PUBLIC: Final = ("/login", "/app.css", "/icon.svg")  # without a session
 _ASSETS: Final = {
     "/": ("index.html", "text/html"),
     "/app.js": ("app.js", "text/javascript"),
@@ -47,17 +54,27 @@ class StateReader(Protocol):
         """Return the settings that the page needs."""
 
 
-class WebServer:
-    """Serves until `stop`."""
+class Exposure(msgspec.Struct, frozen=True):
+    """What an exposed console needs: names of its own, a certificate, and sessions."""
 
-    def __init__(self, reader: StateReader) -> None:
+    hosts: tuple[str, ...]
+    certificate: ServingCertificate
+    keeper: SessionKeeper
+
+
+class WebServer:
+    """Serves until `stop`; without an exposure to everyone who reaches it."""
+
+    def __init__(self, reader: StateReader, exposure: Exposure | None = None) -> None:
         self._reader = reader
+        self._exposure = exposure
         self._streams: set[asyncio.Task[object]] = set()
-        self._runner: web.AppRunner | None = None
+        self._listener: WebListener | None = None
+        self._login: LoginPages | None = None
 
     async def start(self, address: str, port: int) -> int:
         """Listen; return the port. Raises SettingsError if the server cannot listen."""
-        application = web.Application(middlewares=[_guard])
+        application = web.Application(middlewares=[self._guard], client_max_size=FORM_BYTES)
         assets = files("services.console") / "assets"
         for path, (name, content_type) in _ASSETS.items():
             application.router.add_get(path, _serve_asset((assets / name).read_bytes(), content_type))
@@ -65,33 +82,63 @@ class WebServer:
         application.router.add_get("/api/settings", self._serve_settings)
         application.router.add_get("/api/events", self._serve_events)
         application.router.add_get("/api/nodes/{name}", self._serve_node)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
-        try:
-            sockets = await bind_sockets(address, port)
-            for each in sockets:
-                await web.SockSite(self._runner, each).start()
-        except OSError as error:
-            await self.stop()
-            raise SettingsError(
-                f"--console-port: cannot listen on {address}:{port}: {error.strerror}"
-            ) from error
-        listening: int = sockets[0].getsockname()[1]
-        log.info("serving console", extra={"url": f"http://{address}:{listening}/"})
+        if self._exposure is not None:
+            page = (assets / "login.html").read_text()
+            self._login = LoginPages(self._exposure.keeper, page, "talos-ccm-console")
+            self._login.add_to(application)
+        context = self._exposure.certificate.context if self._exposure else None
+        self._listener = WebListener(application, context, limits=_LIMITS)
+        listening = await self._listener.start(address, port, flag="--console-port")
+        log.info("serving console", extra={"url": f"http{'s' if context else ''}://{address}:{listening}/"})
         return listening
 
     async def stop(self) -> None:
         """Stop the server and close its connections."""
         for task in tuple(self._streams):
             task.cancel()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._listener is not None:
+            await self._listener.stop()
+
+    def _find_user(self, request: web.Request) -> str | LoginRefusal:
+        """Return the user of the session, "" if the request needs none."""
+        if self._login is None or request.path in _PUBLIC:
+            return ""
+        return self._login.check_session(request)
+
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Refuse foreign requests, and those without a session; add the security headers to all responses."""
+        response: web.StreamResponse
+        head = RequestHead(
+            host=request.headers.get("Host", ""),
+            fetch_site=request.headers.get("Sec-Fetch-Site", ""),
+            origin=request.headers.get("Origin", ""),
+            is_data=request.path.startswith("/api/"),
+            is_write=self._exposure is not None and request.method not in ("GET", "HEAD"),
+        )
+        user = self._find_user(request)
+        if why := explain_refusal(head, self._exposure.hosts if self._exposure else ()):
+            response = web.Response(status=403, text=f"{why}\n")
+        elif isinstance(user, LoginRefusal):
+            response = web.Response(status=user.status, text=f"{user.reason}\n")
+            if user.status == 401 and not head.is_data:
+                response = redirect("/login")
+        else:
+            try:
+                response = await handler(request)
+            except web.HTTPException as error:
+                response = web.Response(status=error.status, text=f"{error.reason}\n")
+        if not response.prepared:
+            response.headers.update(RESPONSE_HEADERS)
+        return response
 
     async def _serve_state(self, request: web.Request) -> web.Response:
         return _respond(self._reader.build_frame(0, 0.0))
 
     async def _serve_settings(self, request: web.Request) -> web.Response:
-        return _respond(self._reader.page_settings())
+        return _respond({**self._reader.page_settings(), "user": self._find_user(request)})
 
     async def _serve_node(self, request: web.Request) -> web.Response:
         detail = await self._reader.fetch_detail(request.match_info["name"])
@@ -108,17 +155,17 @@ class WebServer:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **RESPONSE_HEADERS})
         try:
             await response.prepare(request)
-            await self._send_frames(response)
+            await self._send_frames(request, response)
         except (ConnectionError, TimeoutError):
             log.debug("client of console is gone")
         finally:
             self._streams.discard(task)
         return response
 
-    async def _send_frames(self, response: web.StreamResponse) -> None:
-        """Send everything, then the changes, at the pace of the client."""
+    async def _send_frames(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Send everything, then the changes, at the pace of the client, until its session ends."""
         version, history_after, silent = 0, 0.0, _HEARTBEAT_SECONDS
-        while True:
+        while not isinstance(self._find_user(request), LoginRefusal):
             if silent >= _HEARTBEAT_SECONDS or self._reader.version != version:
                 frame = self._reader.build_frame(version, history_after)
                 version, silent = frame.version, 0.0
@@ -138,25 +185,3 @@ def _serve_asset(body: bytes, content_type: str) -> Callable[[web.Request], Awai
         return web.Response(body=body, content_type=content_type, charset="utf-8")
 
     return serve
-
-
-@web.middleware
-async def _guard(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
-    """Refuse foreign requests; add the security headers to every response."""
-    why = explain_refusal(
-        request.headers.get("Host", ""),
-        request.headers.get("Sec-Fetch-Site", ""),
-        is_data=request.path.startswith("/api/"),
-    )
-    if why:
-        response: web.StreamResponse = web.Response(status=403, text=f"{why}\n")
-    else:
-        try:
-            response = await handler(request)
-        except web.HTTPException as error:
-            response = web.Response(status=error.status, text=f"{error.reason}\n")
-    if not response.prepared:
-        response.headers.update(RESPONSE_HEADERS)
-    return response

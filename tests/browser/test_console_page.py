@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.testbed.browser import Browser, Page
+from tests.browser.axe import find_serious_violations
 from tests.bus_actors import run_during, wait_until
 from tests.console_actors import ConsoleClient, run_console
 from tests.console_fleet import ConsoleFleet
@@ -134,19 +134,13 @@ async def test_clouds_are_shown_with_their_balancers_and_the_instances_of_nodes(
 @pytest.mark.parametrize("colours", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 async def test_axe_reports_nothing_serious(opened: Opened, page: Page, size: str, colours: str):
-    axe = (files("axe_core_python") / "axe.min.js").read_text()
     serious: dict[str, list[str]] = {}
     for view in VIEWS:
         await opened.open(page, view, size, colours)
         if view.startswith("node/"):
             await page.wait_for("document.querySelector('.waterfall')")
-        await page.evaluate(f"{axe}; 0")
-        found: Any = await page.evaluate("axe.run().then((result) => result.violations)")
-        serious |= {
-            f"{view}: {each['id']}": [node["html"] for node in each["nodes"][:3]]
-            for each in found
-            if each["impact"] in ("serious", "critical")
-        }
+        found = await find_serious_violations(page)
+        serious |= {f"{view}: {rule}": elements for rule, elements in found.items()}
     assert serious == {}
 
 

@@ -166,6 +166,7 @@ def describe_right(rule: PolicyRule) -> str:
     where = f" in {rule.namespace}" if rule.namespace else ""
     names = f" {' '.join(rule.resource_names)}" if rule.resource_names else ""
     condition = f" for {' or '.join(rule.controllers)}" if rule.controllers else ""
+    condition += f" with --{rule.flag}" if rule.flag else ""
     return f"{rule.group or 'core'}/{rule.resource}{names}{where}: {' '.join(rule.verbs)}{condition}"
 
 

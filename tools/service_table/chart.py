@@ -48,7 +48,7 @@ def render_memory_file() -> str:
 def render_permissions_file() -> str:
     """Return files/rights.yaml: for each service, a role per namespace; "" is cluster-wide.
 
-    A rule with controllers is needed only where one of them is selected.
+    A rule with controllers is needed only where one of them is selected, one with a flag where it is set.
     """
     return _render_yaml({spec.service: _build_roles(spec) for spec in SERVICE_TABLE})
 
@@ -106,7 +106,8 @@ def _build_rule(right: PolicyRule) -> dict[str, Any]:
         "verbs": list(right.verbs),
     }
     rule |= {"resourceNames": list(right.resource_names)} if right.resource_names else {}
-    return rule | ({"controllers": list(right.controllers)} if right.controllers else {})
+    rule |= {"controllers": list(right.controllers)} if right.controllers else {}
+    return rule | ({"flag": right.flag} if right.flag else {})
 
 
 def _build_service(spec: ServiceSpec) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def _build_service(spec: ServiceSpec) -> dict[str, Any]:
         "needsTalos": spec.needs_talos,
         "singleReplica": spec.single_replica,
         "talosSecret": "talosconfig" in spec.secrets,
-        "kubernetesToken": any(not rule.controllers for rule in spec.policy_rules),
+        "kubernetesToken": any(not (rule.controllers or rule.flag) for rule in spec.policy_rules),
         "perAccount": spec is CLOUD,
         # By the value of an account that switches it on.
         "controllersOfAccounts": _ACCOUNT_VALUES if spec is CLOUD else {},

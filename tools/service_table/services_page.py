@@ -69,6 +69,7 @@ def _describe_rules(rules: Sequence[PolicyRule]) -> Iterator[str]:
             + (f" {_quote(rule.resource_names)}" if rule.resource_names else "")
             + f" ({', '.join(rule.verbs)})"
             + (f" for {' or '.join(rule.controllers)}" if rule.controllers else "")
+            + (f" with `--{rule.flag}`" if rule.flag else "")
             for rule in rules
             if rule.namespace == namespace
         )

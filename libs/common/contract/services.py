@@ -50,6 +50,7 @@ class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
     resource_names: tuple[str, ...] = ()
     namespace: str = ""  # "" = cluster scoped
     controllers: tuple[str, ...] = ()  # only where one of these is selected; () = always
+    flag: str = ""  # only where this flag is set; "" = always
 
 
 class Controller(msgspec.Struct, frozen=True, kw_only=True):
@@ -413,6 +414,7 @@ def expand_cloud(account: str, *controllers: Controller) -> ServiceSpec:
 
 
 CONSOLE_PORT = 10467  # of the page
+CONSOLE_EXPOSED = "console-exposed"  # the flag that exposes it, behind a login
 # It is in no list of services that do work: nothing depends on it.
 CONSOLE = ServiceSpec(
     service="console",
@@ -423,6 +425,14 @@ CONSOLE = ServiceSpec(
     controller=Controller(flag="console"),
     single_replica=True,
     follows=(ALL_SUBJECTS,),
+    # To ask whose token a user has posted, and what that user may read.
+    policy_rules=tuple(
+        PolicyRule(group=f"{group}.k8s.io", resource=resource, verbs=("create",), flag=CONSOLE_EXPOSED)
+        for group, resource in (
+            ("authentication", "tokenreviews"),
+            ("authorization", "subjectaccessreviews"),
+        )
+    ),
 )
 
 READER_USER = "reader"  # the NATS user with read access, for `talos-ccm` and consoles

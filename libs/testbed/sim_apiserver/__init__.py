@@ -1,9 +1,9 @@
 """The part of the Kubernetes API that we use, in memory; it passes the contract tests of the real server.
 
 Served: nodes with status, leases, events, configmaps, certificatesigningrequests with approval (and the
-signer kubernetes.io/kubelet-serving), access reviews, token reviews, roles and bindings (enforced); namespaces, pods with
-exec and log, deployments, daemonsets, statefulsets, services and the serviceaccounts of talos.dev, as far as
-an installation needs them; servicecidrs; discovery, and nodes and requests as a Table for kubectl.
+signer kubernetes.io/kubelet-serving), access and token reviews, roles and bindings (enforced); namespaces,
+pods with exec and log, deployments, daemonsets, statefulsets, services and the serviceaccounts of talos.dev,
+as far as an installation needs them; servicecidrs; discovery, and nodes and requests as a Table for kubectl.
 
 Objects are JSON documents, stored as they come. Enforced: unique names, preconditions and versions, an uid,
 podCIDR and providerID that stay, decisions of certificate requests that stay. Accepted without a look, where

@@ -20,6 +20,8 @@ await build({
 });
 const css = execFileSync("node_modules/.bin/tailwindcss", ["--input", "src/style.css", "--minify"], { encoding: "utf8" });
 await writeFile(`${out}/app.css`, `/* ${banner} */\n${css}`);
-const page = await readFile("src/index.html", "utf8");
-await writeFile(`${out}/index.html`, page.replace("<!doctype html>", `<!doctype html>\n<!-- ${banner} -->`));
+for (const name of ["index.html", "login.html"]) {
+  const page = await readFile(`src/${name}`, "utf8");
+  await writeFile(`${out}/${name}`, page.replace("<!doctype html>", `<!doctype html>\n<!-- ${banner} -->`));
+}
 await copyFile("src/icon.svg", `${out}/icon.svg`);

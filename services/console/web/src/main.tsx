@@ -11,7 +11,7 @@ import { Overview } from "./overview";
 import { Button, Empty } from "./parts";
 import { route } from "./router";
 import { Rules } from "./rules";
-import { hasData, overview, problems, start } from "./store";
+import { hasData, overview, problems, settings, start } from "./store";
 import { nextTheme, theme } from "./theme";
 
 const VIEWS: Record<string, [title: string, view: ComponentType]> = {
@@ -42,6 +42,13 @@ function App() {
           Talos CCM
         </a>
         <Navigation view={view === "node" ? "nodes" : view} />
+        {settings.value.user && (
+          <form method="post" action="logout">
+            <button class="button rounded-lg font-medium" title={`Logged in as ${settings.value.user}`}>
+              Log out
+            </button>
+          </form>
+        )}
         <Button onClick={nextTheme} label={`Colours: ${theme}. Change`}>
           <span class="capitalize">◐ {theme}</span>
         </Button>

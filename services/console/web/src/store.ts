@@ -16,7 +16,7 @@ export const rates = signal<Record<string, number>>({}); // messages per second,
 export const clock = signal(Date.now() / 1000); // of the server, in seconds
 export const hasData = signal(false);
 export const isConnected = signal(false);
-export const settings = signal<{ namespace: string; traces: string }>({ namespace: "kube-system", traces: "" });
+export const settings = signal({ namespace: "kube-system", traces: "", user: "" });
 
 /** Why the data may be outdated. */
 export const problems = computed<string[]>(() => {
@@ -36,10 +36,14 @@ export function start(): void {
 }
 
 function loadSettings(): void {
-  fetch("api/settings")
-    .then((answer) => (answer.ok ? answer.json() : Promise.reject()))
-    .then((got) => (settings.value = got))
-    .catch(() => setTimeout(loadSettings, RETRY_MS));
+  fetchSettings().catch(() => setTimeout(loadSettings, RETRY_MS));
+}
+
+async function fetchSettings(): Promise<void> {
+  const answer = await fetch("api/settings");
+  if (answer.status === 401) location.assign("login");
+  if (!answer.ok) throw new Error(answer.statusText);
+  settings.value = await answer.json();
 }
 
 function connect(): void {
@@ -49,7 +53,9 @@ function connect(): void {
   source.onerror = () => {
     isConnected.value = false;
     // The browser retries a broken connection, but not a refused one.
-    if (source?.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS);
+    if (source?.readyState !== EventSource.CLOSED) return;
+    setTimeout(connect, RETRY_MS);
+    fetchSettings().catch(() => {}); // an EventSource tells no status, such as that of an ended session
   };
 }
 

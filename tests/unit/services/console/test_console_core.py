@@ -27,6 +27,7 @@ from libs.common.contract.kube_service import (
 )
 from libs.common.contract.machine import FaultKind, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, NETWORK_UNAVAILABLE, Node, NodeCondition
+from libs.common.contract.services import CONSOLE
 from libs.common.contract.signing_request import SigningRequestCondition
 from libs.common.settings.read_settings import SettingsError, read_settings
 from services.console.core.cloud_rows import build_balancer_row
@@ -34,7 +35,8 @@ from services.console.core.console_state import ConsoleState, Frame
 from services.console.core.findings import JOIN_SECONDS
 from services.console.core.history import STEP_SECONDS, History
 from services.console.core.node_detail import build_machine_row, list_changes
-from services.console.core.request_guard import explain_refusal
+from services.console.core.request_guard import RequestHead, explain_refusal
+from services.console.service import expand_definition
 from services.console.settings import ConsoleSettings
 from tests.builders import (
     NOW,
@@ -281,14 +283,85 @@ def test_a_step_of_the_history_has_rates_and_percentiles():
     "host", ["localhost", "localhost:1", "LOCALHOST:80", "127.0.0.1:10467", "[::1]:10467", "[::1]"]
 )
 def test_a_loopback_host_is_answered(host: str):
-    assert not explain_refusal(host, "", is_data=True)
+    assert not explain_refusal(RequestHead(host=host, is_data=True))
 
 
 @pytest.mark.parametrize(
     "host", ["", "10.0.0.1", "localhost.", "evil@localhost", "[::2]:1", "localhost:", "::1"]
 )
 def test_any_other_host_is_refused(host: str):
-    assert explain_refusal(host, "same-origin", is_data=False)
+    assert explain_refusal(RequestHead(host=host, fetch_site="same-origin"))
+
+
+HOSTS = ("console.example", "10.0.0.9", "[fd00::1]")
+
+
+@pytest.mark.parametrize(
+    "host", ["console.example", "Console.Example:443", "10.0.0.9:30443", "[fd00::1]:443"]
+)
+def test_an_exposed_console_answers_to_its_own_names(host: str):
+    assert not explain_refusal(RequestHead(host=host), HOSTS)
+    assert not explain_refusal(RequestHead(host="localhost:10467"), HOSTS), "kubectl port-forward"
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "console.example.evil.example", "fd00::1", "console.example:x", "10.0.0.1"]
+)
+def test_an_exposed_console_refuses_other_names_and_says_its_own(host: str):
+    assert "https://console.example" in explain_refusal(RequestHead(host=host), HOSTS)
+
+
+OWN = "https://console.example:8443"
+
+
+@pytest.mark.parametrize(
+    ("origin", "fetch_site", "is_own"),
+    [
+        (OWN, "same-origin", True),
+        (OWN, "", True),
+        ("", "same-origin", True),
+        ("", "", False),
+        ("null", "same-origin", False),
+        (OWN, "same-site", False),
+        (OWN, "cross-site", False),
+        (OWN, "none", False),
+        ("https://evil.example", "", False),
+        ("https://evil.example", "same-origin", False),
+        ("https://console.example", "", False),  # another port of the host
+        ("http://console.example:8443", "", False),
+    ],
+)
+def test_only_pages_of_the_console_may_write(origin: str, fetch_site: str, is_own: bool):
+    head = RequestHead(host="console.example:8443", origin=origin, fetch_site=fetch_site, is_write=True)
+    assert (not explain_refusal(head, HOSTS)) is is_own
+
+
+EXPOSED = (
+    "--console-exposed",
+    "--console-tls-cert-file=/tls.crt",
+    "--console-tls-key-file=/tls.key",
+    "--console-allowed-host=Console.example,fd00::1",
+)
+
+
+def test_the_settings_of_an_exposed_console_are_all_required_and_have_no_effect_alone():
+    settings = read_settings([ConsoleSettings], [*EXPOSED, "--console-address=0.0.0.0"], {})
+    assert settings.get(ConsoleSettings).hosts == ("console.example", "[fd00::1]")
+    for flag in EXPOSED:
+        with pytest.raises(SettingsError, match=r"--console-exposed (requires|must be set for) --console-"):
+            read_settings([ConsoleSettings], [each for each in EXPOSED if each != flag], {})
+
+
+@pytest.mark.parametrize("host", ["console.example:443", "https://console.example", "*.example", "a b"])
+def test_an_allowed_host_is_a_name_or_an_address(host: str):
+    with pytest.raises(SettingsError, match="without a port"):
+        read_settings([ConsoleSettings], [*EXPOSED, f"--console-allowed-host={host}"], {})
+
+
+def test_the_rights_of_the_console_follow_from_its_exposure():
+    exposed = read_settings([ConsoleSettings], EXPOSED, {}).get(ConsoleSettings)
+    assert [each.spec.policy_rules for each in expand_definition(exposed)] == [CONSOLE.policy_rules]
+    assert [each.spec.policy_rules for each in expand_definition(ConsoleSettings())] == [()]
 
 
 @pytest.mark.parametrize(
