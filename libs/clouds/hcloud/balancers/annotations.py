@@ -3,25 +3,30 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
+from libs.clouds.annotation_values import (
+    parse_choice,
+    parse_hostname,
+    parse_list,
+    parse_seconds,
+    parse_text,
+    parse_values,
+    parse_whole,
+)
 from libs.clouds.balancers import InvalidField
 from libs.clouds.node_selector import parse_node_selector
 from libs.common.cloud_config.model import NodeSelectorTerm
-from libs.common.go_values import parse_bool, parse_duration
+from libs.common.go_values import parse_bool
 
 PREFIX: Final = "load-balancer.hetzner.cloud/"
 ENVIRONMENT_PREFIX: Final = "HCLOUD_LOAD_BALANCERS_"
-_MAX_SHOWN: Final = 64
 # A new name costs one request of the account, and each owner of a Service writes this annotation.
 _MAX_CERTIFICATES: Final = 50
 _CERTIFICATE_ID: Final = re.compile(r"[1-9][0-9]{0,18}")
 _MAX_CERTIFICATE_NAME: Final = 255
-_HOSTNAME: Final = re.compile(
-    r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
-)
 
 # The part of a balancer that a value describes. While the value is invalid, plans do not change it.
 Part = Literal[
@@ -90,56 +95,11 @@ class ParsedAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     frozen: frozenset[Part]
 
 
-# ---- parsers: each raises ValueError with the valid values
-
-
-def _parse_text(text: str) -> str:
-    if not text or not text.isprintable():
-        raise ValueError("a printable text")
-    return text
-
-
-def _parse_choice(*choices: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text.lower() not in choices:
-            raise ValueError(f"one of {', '.join(choices)}")
-        return text.lower()
-
-    return parse
-
-
-def _parse_whole(lowest: int, highest: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        number = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else -1
-        if not lowest <= number <= highest:
-            raise ValueError(f"a number from {lowest} to {highest}")
-        return number
-
-    return parse
-
-
-def _parse_seconds(lowest: int, highest: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            seconds = parse_duration(text)
-        except ValueError:
-            seconds = -1
-        if not lowest <= seconds <= highest or seconds != int(seconds):
-            raise ValueError(f"a duration of whole seconds from {lowest}s to {highest}s, with its unit")
-        return int(seconds)
-
-    return parse
-
-
-def _parse_list(text: str) -> tuple[str, ...]:
-    items = tuple(item.strip() for item in text.split(","))
-    if not all(items):
-        raise ValueError("a list with commas between its items")
-    return items
+# ---- parsers of this cloud's values: each raises ValueError with the valid values
 
 
 def _parse_status_codes(text: str) -> tuple[str, ...]:
-    items = _parse_list(text)
+    items = parse_list(text)
     if not all(re.fullmatch(r"[0-9?*]{1,3}", item) for item in items):
         raise ValueError("a list of HTTP status codes such as 200 or 2??, with commas between them")
     return items
@@ -159,14 +119,8 @@ def _parse_network(text: str) -> str:
         raise ValueError("an IPv4 network such as 10.0.1.0/24") from None
 
 
-def _parse_hostname(text: str) -> str:
-    if not _HOSTNAME.fullmatch(text):
-        raise ValueError("a DNS name in lower case")
-    return text
-
-
 def _parse_certificates(text: str) -> tuple[str, ...]:
-    items = _parse_list(text)
+    items = parse_list(text)
     if len(items) > _MAX_CERTIFICATES or not all(map(_is_certificate, items)):
         raise ValueError(f"a list of at most {_MAX_CERTIFICATES} certificates, each by its id or name")
     return items
@@ -185,9 +139,9 @@ def _parse_certificate_name(text: str) -> str:
 
 
 def _parse_domains(text: str) -> tuple[str, ...]:
-    items = _parse_list(text)
+    items = parse_list(text)
     for item in items:
-        _parse_hostname(item.removeprefix("*."))
+        parse_hostname(item.removeprefix("*."))
     return tuple(sorted(set(items)))
 
 
@@ -204,39 +158,39 @@ class Row(msgspec.Struct, frozen=True):
 
 _HTTP: Final = ("http", "https")
 ROWS: Final[Mapping[str, Row]] = {
-    "name": Row(_parse_text, ("name",)),
+    "name": Row(parse_text, ("name",)),
     "location": Row(str),  # "" resets the default
     "network_zone": Row(str),
-    "type": Row(_parse_text, ("type",)),
-    "algorithm_type": Row(_parse_choice("round_robin", "least_connections"), ("algorithm",)),
+    "type": Row(parse_text, ("type",)),
+    "algorithm_type": Row(parse_choice("round_robin", "least_connections"), ("algorithm",)),
     "disable_public_network": Row(parse_bool, ("public_interface",)),
     "use_private_ip": Row(parse_bool, ("new_targets", "public_interface")),
     "private_ipv4": Row(_parse_address, ("network",)),
     "private_subnet_ip_range": Row(_parse_network, ("network",)),
     "disable_private_ingress": Row(parse_bool, ("status",)),
     "ipv6_disabled": Row(parse_bool, ("status",)),
-    "hostname": Row(_parse_hostname, ("status",)),
-    "ipv4_rdns": Row(_parse_hostname, ("reverse_dns",)),
-    "ipv6_rdns": Row(_parse_hostname, ("reverse_dns",)),
+    "hostname": Row(parse_hostname, ("status",)),
+    "ipv4_rdns": Row(parse_hostname, ("reverse_dns",)),
+    "ipv6_rdns": Row(parse_hostname, ("reverse_dns",)),
     "node_selector": Row(parse_node_selector),
     "uses_proxyprotocol": Row(parse_bool, ("services", "status")),
-    "protocol": Row(_parse_choice("tcp", "http", "https"), ("services",)),
-    "http_cookie_name": Row(_parse_text, ("services",), _HTTP),
-    "http_cookie_lifetime": Row(_parse_seconds(1, 10**8), ("services",), _HTTP),
-    "http_timeout_idle": Row(_parse_seconds(30, 300), ("services",), _HTTP),
+    "protocol": Row(parse_choice("tcp", "http", "https"), ("services",)),
+    "http_cookie_name": Row(parse_text, ("services",), _HTTP),
+    "http_cookie_lifetime": Row(parse_seconds(1, 10**8), ("services",), _HTTP),
+    "http_timeout_idle": Row(parse_seconds(30, 300), ("services",), _HTTP),
     "http_sticky_sessions": Row(parse_bool, ("services",), _HTTP),
     "http_redirect_http": Row(parse_bool, ("services",), ("https",)),
-    "certificate_type": Row(_parse_choice("uploaded", "managed"), ("services",), ("https",)),
+    "certificate_type": Row(parse_choice("uploaded", "managed"), ("services",), ("https",)),
     "http_certificates": Row(_parse_certificates, ("services",), ("https",)),
     "http_managed_certificate_name": Row(_parse_certificate_name, ("services",), ("https",)),
     "http_managed_certificate_domains": Row(_parse_domains, ("services",), ("https",)),
-    "health_check_protocol": Row(_parse_choice("tcp", "http", "https"), ("services",)),
-    "health_check_port": Row(_parse_whole(1, 65535), ("services",)),
-    "health_check_interval": Row(_parse_seconds(1, 3600), ("services",)),
-    "health_check_timeout": Row(_parse_seconds(1, 3600), ("services",)),
-    "health_check_retries": Row(_parse_whole(1, 100), ("services",)),
+    "health_check_protocol": Row(parse_choice("tcp", "http", "https"), ("services",)),
+    "health_check_port": Row(parse_whole(1, 65535), ("services",)),
+    "health_check_interval": Row(parse_seconds(1, 3600), ("services",)),
+    "health_check_timeout": Row(parse_seconds(1, 3600), ("services",)),
+    "health_check_retries": Row(parse_whole(1, 100), ("services",)),
     "health_check_http_domain": Row(str, ("services",)),
-    "health_check_http_path": Row(_parse_text, ("services",)),
+    "health_check_http_path": Row(parse_text, ("services",)),
     "health_check_http_validate_certificate": Row(parse_bool, ("services",)),
     "http_status_codes": Row(_parse_status_codes, ("services",)),
 }
@@ -268,7 +222,7 @@ def read_defaults(environment: Mapping[str, str]) -> Annotations | tuple[Invalid
     """
     texts = {name: text for name, text in environment.items() if name.startswith(ENVIRONMENT_PREFIX) and text}
     texts.pop(f"{ENVIRONMENT_PREFIX}ENABLED", None)
-    values, invalid = _parse_values(texts, VARIABLES)
+    values, invalid = parse_values(texts, VARIABLES, ROWS)
     if "location" in values and "network_zone" in values:
         name = f"{ENVIRONMENT_PREFIX}NETWORK_ZONE"
         invalid.append(InvalidField(field=name, reason="a location is set, too"))
@@ -278,7 +232,7 @@ def read_defaults(environment: Mapping[str, str]) -> Annotations | tuple[Invalid
 def parse_annotations(annotations: Mapping[str, str], defaults: Annotations) -> ParsedAnnotations:
     """Return the values of the annotations below PREFIX; all others are ignored."""
     texts = {key: text for key, text in annotations.items() if key.startswith(PREFIX)}
-    parsed, invalid = _parse_values(texts, {PREFIX + name: field for name, field in _NAMES.items()})
+    parsed, invalid = parse_values(texts, {PREFIX + name: field for name, field in _NAMES.items()}, ROWS)
     names = frozenset(parsed)
     if "network_zone" in names and "location" not in names:
         parsed["location"] = ""  # the default location would win
@@ -288,23 +242,6 @@ def parse_annotations(annotations: Mapping[str, str], defaults: Annotations) -> 
     unread = [field for each in invalid if (field := _NAMES.get(each.field.removeprefix(PREFIX)))]
     frozen = frozenset(part for field in unread for part in ROWS[field].parts)
     return ParsedAnnotations(values=values, names=names, invalid=tuple(invalid), frozen=frozen)
-
-
-def _parse_values(
-    texts: Mapping[str, str], fields: Mapping[str, str]
-) -> tuple[dict[str, Any], list[InvalidField]]:
-    values: dict[str, Any] = {}
-    invalid: list[InvalidField] = []
-    for name, text in sorted(texts.items()):
-        if name not in fields:
-            invalid.append(InvalidField(field=name, reason="it is not supported"))
-            continue
-        try:
-            values[fields[name]] = ROWS[fields[name]].parse(text)
-        except ValueError as error:
-            shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-            invalid.append(InvalidField(field=name, reason=f'"{shown}" is not {error}'))
-    return values, invalid
 
 
 def _find_ineffective(values: Annotations, names: frozenset[str]) -> Iterator[InvalidField]:
