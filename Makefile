@@ -46,6 +46,7 @@ lock: $(BIN)/uv ## write the lock files again from pyproject.toml
 	$(COMPILE) pyproject.toml --group demo --constraint requirements.lock --output-file requirements-demo.lock
 	$(COMPILE) pyproject.toml --constraint requirements.lock --output-file requirements-image.lock
 	$(COMPILE) pyproject.toml --group fuzz --constraint requirements.lock --output-file requirements-fuzz.lock
+	printf '%s\n' neutron==29.0.0 octavia==19.0.0 | $(COMPILE) - --output-file requirements-openstack.lock
 	printf '%s\n' hatchling setuptools wheel | $(COMPILE) - --constraint requirements.lock --output-file requirements-build.lock
 
 testbed: env
@@ -59,7 +60,7 @@ demo: $(if $(findstring --real,$(ARGS)),testbed,$(DEMO_ENV)) ## simulated Talos 
 	@$(BIN)/talos-ccm demo $(ARGS)
 
 PYTEST := $(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
-LEFT_OUT = tests/browser tests/deploy tests/observe tests/real_talos
+LEFT_OUT = tests/browser tests/deploy tests/observe tests/real_openstack tests/real_talos
 # In a fresh checkout, one process compiles the sources and reads hypothesis' constants; otherwise each worker would.
 COLLECTED := .hypothesis/constants
 
@@ -67,7 +68,7 @@ $(COLLECTED): | $(STAMP)
 	-@$(BIN)/pytest --collect-only --quiet >/dev/null  # the tests report its errors
 
 # Types and walls are checked while tests wait for their servers. Their output comes after that of the tests.
-test: testbed lint ## lint, types, walls, all tests but those of test-browser, -deploy, -observe and -real-talos
+test: testbed lint ## lint, types, walls, all tests but those of test-browser, -deploy, -observe and -real-...
 	@$(BIN)/python -m libs.testbed.control_plane.build
 	@checked=$$(mktemp); $(MAKE) --no-print-directory --keep-going imports types >$$checked 2>&1 & checks=$$!; \
 	trap 'kill $$checks 2>/dev/null; rm -f $$checked' EXIT; \
@@ -76,10 +77,11 @@ test: testbed lint ## lint, types, walls, all tests but those of test-browser, -
 	wait $$checks; types=$$?; cat $$checked; exit $$((tests ? tests : types))
 
 # The alerts wait for their timers most of the time, and the other tests fill that time.
-test-all: testbed ## test, test-browser, test-deploy, test-observe and test-real-talos at once, as CI runs them
+test-all: testbed ## test and test-browser, -deploy, -observe, -real-openstack, -real-talos at once, as CI runs them
 	@$(BIN)/python -m libs.testbed.control_plane.build --talos-front >/dev/null
 	@$(BIN)/python -m libs.testbed.prometheus >/dev/null
 	@$(BIN)/python -m libs.testbed.browser
+	@$(BIN)/python -m libs.testbed.clouds.openstack_services.installation >/dev/null
 	@$(MAKE) --no-print-directory test LEFT_OUT=
 
 test-fast: env $(COLLECTED) ## tests that need no real server, with fewer examples; no lint, no types

@@ -29,6 +29,7 @@ SHELL = (
     r"libs\.clouds\.(account_session|http_reader)",
     r"libs\.clouds\.(hcloud\.hcloud|openstack\.openstack|thalassa\.thalassa)_(api|instances|routes)",
     r"libs\.clouds\.hcloud\.balancers\.(action_waiter|hcloud_balancers)",
+    r"libs\.clouds\.openstack\.balancers\.octavia_balancers",
     r"libs\.clouds\.openstack\.keystone",
     # services: modules that receive, watch, write and run
     r"services\.(\w+\.)?__main__",
@@ -101,6 +102,8 @@ def test_every_pattern_of_the_shell_matches_a_module():
 # ---- adapters
 
 
+# Programs in an environment of their own, which start Neutron and Octavia.
+OPENSTACK_SERVICES = r"libs\.testbed\.clouds\.openstack_services\.serve_\w+"
 # library -> the modules that may import it (a regular expression for the dotted name)
 ADAPTERS = {
     "nats": r"libs\.common\.bus\.nats\.\w+",
@@ -116,8 +119,9 @@ ADAPTERS = {
     "opentelemetry": r"libs\.common\.observability\.(telemetry|tracing)",
     # opentelemetry exports and openstacksdk logs in with it
     "requests": r"libs\.common\.(observability\.tracing|requests_session)|libs\.clouds\.openstack\.keystone",
-    "openstack": r"libs\.clouds\.openstack\.keystone",
-    "keystoneauth1": r"libs\.clouds\.openstack\.keystone",
+    "openstack": rf"libs\.clouds\.openstack\.keystone|{OPENSTACK_SERVICES}",
+    "keystoneauth1": rf"libs\.clouds\.openstack\.keystone|{OPENSTACK_SERVICES}",
+    **dict.fromkeys(("neutron", "neutron_lib", "octavia", "oslo_config"), OPENSTACK_SERVICES),
     "re2": r"libs\.gotemplate\.regular_expressions|libs\.common\.cloud_config\.selectors",
     "prometheus_client": r"libs\.common\.observability\.metrics",
     "uvloop": r"libs\.common\.service\.run_process",  # services only: tests and testbed stay on asyncio

@@ -18,7 +18,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """A JSON document with its status and headers."""
 
     status: int
-    document: Any
+    document: Any  # None: without a body
     headers: Mapping[str, str] = {}
 
 
@@ -28,7 +28,7 @@ MakeResponse = Callable[[web.Request, Answer], Awaitable[web.StreamResponse]]
 
 def make_response(answer: Answer) -> web.Response:
     """Return the answer as the API sends it."""
-    if answer.status == HTTPStatus.NO_CONTENT:
+    if answer.status == HTTPStatus.NO_CONTENT or answer.document is None:
         return web.Response(status=answer.status, headers=answer.headers)
     body = msgspec.json.encode(answer.document)
     return web.Response(

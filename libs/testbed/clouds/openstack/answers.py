@@ -146,6 +146,7 @@ def _make_catalog(cloud: OpenStackState, base: str) -> list[Document]:
             ("identity", "keystone", "/identity"),
             ("compute", "nova", "/compute/{}/v2.1"),
             ("network", "neutron", "/network/{}"),
+            ("load-balancer", "octavia", "/load-balancer/{}"),
         )
     ]
 

@@ -21,9 +21,13 @@ class SimOpenStack:
     faults: Mapping[str, MakeResponse] = FAULTS
 
     def __init__(
-        self, *, unix_time: Callable[[], float] = time.time, regions: Sequence[str] = ("RegionOne",)
+        self,
+        *,
+        unix_time: Callable[[], float] = time.time,
+        regions: Sequence[str] = ("RegionOne",),
+        first_id: int = 1,
     ) -> None:
-        self.state = OpenStackState(unix_time=unix_time, regions=regions)
+        self.state = OpenStackState(unix_time=unix_time, regions=regions, first_id=first_id)
         self.ignores_filters = False  # lists of servers have every name
 
     def answer(self, request: SimRequest) -> Answer:

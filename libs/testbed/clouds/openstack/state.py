@@ -101,7 +101,7 @@ class SimProject:
 class OpenStackState:
     """All regions, and the credentials that lead to projects."""
 
-    def __init__(self, *, unix_time: Callable[[], float], regions: Sequence[str]) -> None:
+    def __init__(self, *, unix_time: Callable[[], float], regions: Sequence[str], first_id: int = 1) -> None:
         self.regions = {name: SimRegion() for name in regions}
         self.project_names: dict[str, str] = {}
         self.passwords: dict[tuple[str, str], str] = {}  # (user, password) -> project
@@ -114,7 +114,8 @@ class OpenStackState:
         self.unix_time = unix_time
         # In the order of their creation; the end has many digits, as in a real id and not in a placeholder.
         self._ids = (
-            str(uuid.UUID(int=number << 64 | 0xD521F0E6A5C7B11, version=4)) for number in itertools.count(1)
+            str(uuid.UUID(int=number << 64 | 0xD521F0E6A5C7B11, version=4))
+            for number in itertools.count(first_id)
         )
 
     def add_project(self, name: str, region: str = "RegionOne") -> SimProject:
