@@ -68,7 +68,7 @@ class VersionPlanner:
         removed = tuple(f"remove {each.instance_id}" for each in balancer.targets if each not in targets)
         return (*removed, *added, *(() if balancer.details == desired else (f"set {desired}",)))
 
-    def plan_release(self, balancer: Balancer) -> tuple[str, ...]:
+    def plan_release(self, balancer: Balancer, *, keeps_address: bool) -> tuple[str, ...]:
         return ("untag",) if balancer.owner is not None else ()
 
     def plan_adoption(

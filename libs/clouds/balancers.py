@@ -77,6 +77,8 @@ class ParsedRequest(msgspec.Struct, Generic[DesiredT], frozen=True, kw_only=True
     # A change of no balancer, which the desired one needs first: a free object with a unique name, which a
     # repeated request cannot create twice, and which stays.
     needed: Hashable | None = None
+    # Whether an address that can outlive its balancer stays, free for another use.
+    keeps_address: bool = False
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +104,8 @@ class Balancer(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[Target, ...]
     details: object
     native_uid: str = ""  # of the Service for which the cloud's own controller has it
+    # A paid part of a balancer that does not exist any more. It is deleted at the end, and never recorded.
+    is_remnant: bool = False
 
 
 class Ingress(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +124,7 @@ RejectionKind = Literal["busy", "limit", "in_use", "invalid", "unauthorized", "r
 
 
 class WriteSuccess(msgspec.Struct, frozen=True, kw_only=True):
-    """The cloud has finished the change. `balancer_id` names what it created."""
+    """The cloud has finished the change. `balancer_id` names what it created, which may still be busy."""
 
     balancer_id: str = ""
 
@@ -166,10 +170,11 @@ class BalancerPlanner(Protocol[DesiredT, PlannedT_co]):
         """
         ...
 
-    def plan_release(self, balancer: Balancer) -> tuple[PlannedT_co, ...]:
+    def plan_release(self, balancer: Balancer, *, keeps_address: bool) -> tuple[PlannedT_co, ...]:
         """Return the changes that remove our targets, ports and, at last, tags; empty if none is left.
 
-        For a protected balancer, which has to stay. Nothing else of it is changed.
+        For a protected balancer, which has to stay. Nothing else of it is changed, but an address that this
+        project added is deleted, or kept without tags.
         """
         ...
 
@@ -183,8 +188,11 @@ class BalancerPlanner(Protocol[DesiredT, PlannedT_co]):
         """
         ...
 
-    def plan_hand_back(self, balancer: Balancer, service_uid: str) -> PlannedT_co:
-        """Return the change that replaces our tags by those of the cloud's own controller."""
+    def plan_hand_back(self, balancer: Balancer, service_uid: str) -> PlannedT_co | InvalidField:
+        """Return the change that replaces our tags by those of the cloud's own controller.
+
+        An invalid field names why that controller cannot have it.
+        """
         ...
 
     def build_ingress(self, desired: DesiredT, balancer: Balancer) -> tuple[Ingress, ...] | None:
@@ -243,6 +251,9 @@ class Balancers(BalancerPlanner[DesiredT, ChangeT], Protocol[DesiredT, ChangeT])
         """Make one change, and return when the cloud has finished it. "" is for `ParsedRequest.needed`."""
         ...
 
-    async def delete_balancer(self, balancer_id: str) -> WriteResult | NotFound:
-        """Delete it. "Not found" is no success: another project's credential gets the same answer."""
+    async def delete_balancer(self, balancer_id: str, *, keeps_address: bool) -> WriteResult | NotFound:
+        """Delete it. "Not found" is no success: another project's credential gets the same answer.
+
+        An address that can outlive it is deleted first, or kept without our tags.
+        """
         ...

@@ -271,8 +271,8 @@ class ServiceReconciler:
                 return await self.balancers.create_balancer(desired, targets, owner)
             case ChangeBalancer(balancer_id=balancer_id, change=change):
                 return await self.balancers.change_balancer(balancer_id, change)
-            case DeleteBalancer(balancer_id=balancer_id):
-                return await self.balancers.delete_balancer(balancer_id)
+            case DeleteBalancer(balancer_id=balancer_id, keeps_address=keeps_address):
+                return await self.balancers.delete_balancer(balancer_id, keeps_address=keeps_address)
 
     # ---- what operators see
 

@@ -150,7 +150,7 @@ class _Planner:
     def plan_changes(self, desired: int, targets: tuple[Target, ...], balancer: Balancer) -> tuple[Any, ...]:
         return () if balancer.details == desired else (desired,)
 
-    def plan_release(self, balancer: Balancer) -> tuple[Any, ...]:
+    def plan_release(self, balancer: Balancer, *, keeps_address: bool) -> tuple[Any, ...]:
         return ("untag",) if balancer.owner is not None else ()
 
     def plan_adoption(

@@ -188,7 +188,7 @@ async def test_a_release_leaves_the_balancer_without_our_targets_ports_and_tags(
     balancer_id = await client.create(client.add_target())
     [stored] = client.balancers()
     stored["labels"]["team"] = "edge"
-    while changes := client.ours.plan_release(await client.get(balancer_id)):
+    while changes := client.ours.plan_release(await client.get(balancer_id), keeps_address=False):
         assert await client.ours.change_balancer(balancer_id, changes[0]) == WriteSuccess()
     [stored] = client.balancers()
     assert (stored["targets"], stored["services"], stored["labels"]) == ([], [], {"team": "edge"})
@@ -197,8 +197,8 @@ async def test_a_release_leaves_the_balancer_without_our_targets_ports_and_tags(
 
 async def test_a_deletion_succeeds_once_and_is_not_found_afterwards(client: Client):
     balancer_id = await client.create()
-    assert await client.ours.delete_balancer(balancer_id) == WriteSuccess()
-    assert await client.ours.delete_balancer(balancer_id) == NotFound()
+    assert await client.ours.delete_balancer(balancer_id, keeps_address=False) == WriteSuccess()
+    assert await client.ours.delete_balancer(balancer_id, keeps_address=False) == NotFound()
     assert await client.ours.get_balancer(balancer_id) == NotFound()
 
 
@@ -315,7 +315,7 @@ async def rename(client: Client, balancer_id: str) -> WriteResult:
 
 
 async def delete(client: Client, balancer_id: str) -> WriteResult | NotFound:
-    return await client.ours.delete_balancer(balancer_id)
+    return await client.ours.delete_balancer(balancer_id, keeps_address=False)
 
 
 WRITES: tuple[Write, ...] = (create_another, change, rename, delete)
@@ -510,7 +510,7 @@ async def test_a_missing_credential_and_a_missing_server_send_nothing(account: H
     ):
         api = HcloudApi(AccountOptions(credential=credential, user_agent="test", endpoint=endpoint))
         ours = HcloudBalancers(api, BalancerOptions())
-        result = await ours.delete_balancer("5")
+        result = await ours.delete_balancer("5", keeps_address=False)
         assert isinstance(result, WriteRejection)
         assert result.kind == kind
         await ours.close()

@@ -91,7 +91,7 @@ class HcloudBalancers:
         """Return what differs."""
         return plan.plan_changes(desired, targets, balancer)
 
-    def plan_release(self, balancer: Balancer) -> tuple[Change, ...]:
+    def plan_release(self, balancer: Balancer, *, keeps_address: bool) -> tuple[Change, ...]:
         """Return the changes that remove our targets, ports and tags."""
         return plan.plan_release(balancer)
 
@@ -206,8 +206,8 @@ class HcloudBalancers:
             return _without_answer(started)
         return await self._wait_for(started.action, deadline)
 
-    async def delete_balancer(self, balancer_id: str) -> WriteResult | NotFound:
-        """Delete it."""
+    async def delete_balancer(self, balancer_id: str, *, keeps_address: bool) -> WriteResult | NotFound:
+        """Delete it; its addresses go with it."""
         if not ID.fullmatch(balancer_id):
             return WriteRejection(kind="invalid", reason=f"{balancer_id!r} is not an id")
         deadline = self._begin_write()

@@ -226,6 +226,7 @@ class DeleteBalancer(msgspec.Struct, frozen=True):
 
     balancer_id: str
     is_double: bool = False
+    keeps_address: bool = False  # whether an address that can outlive it stays
 
 
 CloudRead = ListBalancers | ReadBalancer | ReadAnchor

@@ -91,6 +91,8 @@ def plan_hand_back(view: View, record: BalancerRecord | None) -> AnyStep | None:
     if found.owner != view.owner or found.has_foreign_tags:
         return wait_for_other(view, found)
     change = view.planner.plan_hand_back(found, view.owner.service_uid)
+    if isinstance(change, InvalidField):
+        return _wait_for_user(view, HAND_BACK_ANNOTATION, str(change))
     return make_first(view, found, [ChangeBalancer(balancer_id=found.id, change=change)])
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Final
 
 from libs.clouds.balancers import Balancer
-from libs.clouds.instances import NotFound
+from libs.clouds.instances import NotFound, Unanswered
 from libs.common.contract.kube_service import CLASS_FINALIZER, CLEANUP_FINALIZER, LOAD_BALANCER
 from services.cloud.core.balancers.balancer_answers import (
     ABANDON_UNKNOWN,
@@ -139,9 +139,12 @@ def plan_removal(view: View, found: Balancer, *, is_double: bool = False) -> Any
     """Delete a balancer of ours, or release it if the cloud refuses to delete it."""
     if found.has_foreign_tags:
         return wait_for_other(view, found)
+    # An address that a user wants to keep must not be lost because the Service cannot be read.
+    keeps_address = isinstance(view.parsed, Unanswered) or view.parsed.keeps_address
     if not found.is_protected:
-        return make_first(view, found, [DeleteBalancer(balancer_id=found.id, is_double=is_double)])
-    changes = view.planner.plan_release(found)
+        delete = DeleteBalancer(balancer_id=found.id, is_double=is_double, keeps_address=keeps_address)
+        return make_first(view, found, [delete])
+    changes = view.planner.plan_release(found, keeps_address=keeps_address)
     # The tags go last: what is left after that, or takes effect later, would stay for ever.
     until = view.memory.find_settled(found.id)
     if len(changes) == 1 and view.now < until:

@@ -98,7 +98,8 @@ def _plan_absent(view: View, record: BalancerRecord | None) -> AnyStep:
     listing = get_listing(view)
     if not isinstance(listing, Listing):
         return listing
-    found = list_own(view, listing)
+    # A remnant goes at the end of the Service. An adapter may use it for the next balancer.
+    found = [each for each in list_own(view, listing) if not each.is_remnant]
     if record is not None and any(each.id == record.id for each in found):
         return list_again(view, listing)
     if found:
@@ -198,7 +199,8 @@ def _explain_unused(view: View, found: Balancer) -> tuple[str, ...]:
 def _end_doubles(view: View, record: BalancerRecord) -> AnyStep | None:
     """A double was created by a request whose answer was lost. Only the recorded balancer stays."""
     for double in list_own(view, view.listing):
-        if double.id == record.id or any(double.id == gone for gone, _ in view.memory.deleted):
+        is_gone = any(double.id == gone for gone, _ in view.memory.deleted)
+        if double.id == record.id or is_gone or double.is_remnant:
             continue
         found = get_balancer(view, double.id)
         if not isinstance(found, Balancer | NotFound):

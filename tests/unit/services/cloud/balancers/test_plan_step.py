@@ -891,7 +891,7 @@ def test_the_tags_stay_until_no_change_can_take_effect_any_more():
 class _TargetRelease(VersionPlanner):
     """A cloud with one target beside the tags."""
 
-    def plan_release(self, balancer: Any) -> tuple[str, ...]:
+    def plan_release(self, balancer: Any, *, keeps_address: bool) -> tuple[str, ...]:
         return ("remove 7", "untag")
 
 
@@ -914,7 +914,7 @@ def test_the_tags_stay_while_a_target_cannot_be_removed():
 class _NoRelease(VersionPlanner):
     """A cloud that cannot release what it protects."""
 
-    def plan_release(self, balancer: Any) -> tuple[str, ...]:
+    def plan_release(self, balancer: Any, *, keeps_address: bool) -> tuple[str, ...]:
         return ()
 
 
