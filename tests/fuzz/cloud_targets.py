@@ -73,7 +73,14 @@ def _thalassa_answers() -> tuple[bytes, ...]:
 
 
 _LOGIN: Final = Login(
-    token="t", lifetime_seconds=3600, project="p", region="r", compute="", network="", microversion="2.69"
+    token="t",
+    lifetime_seconds=3600,
+    project="p",
+    region="r",
+    compute="",
+    load_balancer="",
+    network="",
+    microversion="2.69",
 )
 _SERVER_ID: Final = "0c1e4a52-6c7b-4a2e-9d52-1f0e6a5c7b11"
 _NOVA: Final = {"OpenStack-API-Version": "compute 2.69"}

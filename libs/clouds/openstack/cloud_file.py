@@ -32,7 +32,7 @@ _REJECTED: Final = {
     "cert-file": "client certificates are not supported",
     "key-file": "client certificates are not supported",
 }
-_SECTION: Final = re.compile(r'\[\s*([A-Za-z0-9-]+)(?:\s+"[^"]*")?\s*\]\s*(?:[#;].*)?')
+_SECTION: Final = re.compile(r'\[\s*([A-Za-z0-9-]+)(?:\s+"([^"]*)")?\s*\]\s*(?:[#;].*)?')
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(.*))?")
 # A quoted value, in which a backslash escapes, or one that ends where a comment begins.
 _VALUE: Final = re.compile(r'"((?:[^"\\]|\\["\\])*)"\s*(?:[#;].*)?|([^"#;]*)(?:[#;].*)?')
@@ -56,9 +56,7 @@ class _CloudsFile(msgspec.Struct, frozen=True):
 
 def parse_cloud_file(content: str) -> LoginOptions:
     """Return the options in either format. Raises ValueError with a reason that has no value of the file."""
-    lines = (line.strip() for line in content.splitlines())
-    first = next((line for line in lines if line and line[0] not in "#;"), "")
-    options = _parse_cloud_conf(content) if first.startswith("[") else _parse_clouds_yaml(content)
+    options = _parse_cloud_conf(content) if _is_cloud_conf(content) else _parse_clouds_yaml(content)
     if "://" in options.profile:
         raise ValueError("clouds.yaml: a profile is a name, not a URL")
     if "auth_url" not in options.auth and not options.profile:
@@ -88,17 +86,38 @@ def _parse_cloud_conf(content: str) -> LoginOptions:
     )
 
 
-def _read_section(content: str, wanted: str) -> dict[str, str]:
+def read_balancer_sections(content: str) -> dict[str, dict[str, str]]:
+    """Return the keys of `[LoadBalancer]` below "", and those of each `[LoadBalancerClass "name"]`.
+
+    A `clouds.yaml` has none. Raises ValueError with a reason that has no value of the file.
+    """
+    if not _is_cloud_conf(content):
+        return {}
+    named = {name: _read_section(content, "loadbalancerclass", name) for name in _list_classes(content)}
+    return {"": _read_section(content, "loadbalancer"), **named}
+
+
+def _is_cloud_conf(content: str) -> bool:
+    lines = (line.strip() for line in content.splitlines())
+    return next((line for line in lines if line and line[0] not in "#;"), "").startswith("[")
+
+
+def _list_classes(content: str) -> set[str]:
+    headers = (_SECTION.fullmatch(line.strip()) for line in content.splitlines())
+    return {each[2] for each in headers if each and each[1].lower() == "loadbalancerclass" and each[2]}
+
+
+def _read_section(content: str, wanted: str, name: str | None = None) -> dict[str, str]:
     """Return keys and values of one section, as Go's gcfg reads them; a key without a value is "true"."""
     found: dict[str, str] = {}
-    section = ""
+    section: tuple[str, str | None] = ("", None)
     for number, line in enumerate(map(str.strip, content.splitlines()), start=1):
         if not line or line[0] in "#;":
             continue
         if header := _SECTION.fullmatch(line):
-            section = header[1].lower()
+            section = (header[1].lower(), header[2])
             continue
-        if section != wanted:
+        if section[0] != wanted or name not in {None, section[1]}:
             continue
         assignment = _ASSIGNMENT.fullmatch(line)
         value = None if assignment is None else _VALUE.fullmatch(assignment[2] or "")

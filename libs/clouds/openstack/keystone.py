@@ -4,6 +4,7 @@ The library knows the kinds of authentication, the catalogue and the discovery o
 imported with the first login only: the library needs 40 MB and two seconds of a core.
 """
 
+import re
 from functools import partial
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ REQUEST_SECONDS: Final = 5.0  # of the library, for each of them
 # Nova shows a server that it cannot read since 2.69, the events of actions to everyone since 2.51, the name
 # of a flavor since 2.47, and the actions of a deleted server since 2.21. Older clouds are not asked.
 _MICROVERSIONS: Final = ((2, 69), (2, 51), (2, 21))
+_VERSION: Final = re.compile(r"/*(v2(\.[0-9]+)?/*)?\Z")
 _OUTCOMES: Final[dict[int, Outcome]] = {401: "unauthorized", 403: "forbidden", 429: "rate_limited"}
 
 
@@ -87,9 +89,19 @@ def _log_in(options: LoginOptions, user_agent: str) -> Login | Unanswered:
         region=region,
         compute=compute.url,
         network=network,
+        load_balancer=_find_load_balancer(access, options.interface, region),
         microversion=".".join(map(str, supported[0])),
         ca_file=options.ca_file,
     )
+
+
+def _find_load_balancer(access: Any, interface: str, region: str) -> str:
+    """Return the URL of Octavia, which has one major version."""
+    urls: tuple[str, ...] = access.service_catalog.get_urls(
+        service_type="load-balancer", interface=interface, region_name=region
+    )
+    base = _VERSION.sub("", urls[0]) if urls else ""
+    return f"{base}/v2.0" if base else ""
 
 
 class _Transport(TlsAdapter):

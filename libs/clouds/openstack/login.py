@@ -26,5 +26,6 @@ class Login:
     region: str
     compute: str  # URL with the version
     network: str
+    load_balancer: str  # with the version; "": the catalogue has no Octavia
     microversion: str  # of Nova, such as "2.69"
     ca_file: str = ""

@@ -4,14 +4,16 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from libs.clouds.account_session import AccountOptions, AccountSession
+from libs.clouds.balancers import RejectionKind, WriteRejection
 from libs.clouds.http_reader import AnswerT, HttpReader, HttpResponse, classify_answer
 from libs.clouds.instances import Unanswered
-from libs.clouds.openstack.cloud_file import parse_cloud_file
+from libs.clouds.openstack.cloud_file import parse_cloud_file, read_balancer_sections
 from libs.clouds.openstack.login import Login, LoginOptions
 from libs.clouds.openstack.responses import Service
+from libs.clouds.request_budget import RequestBudget
 
 # A deleted server takes three requests: for itself, its actions, and the events of its deletion. A round of
 # them must leave as much to new Nodes as elsewhere, and Nova has no rate limit by default.
@@ -20,6 +22,7 @@ LOGIN_DEADLINE_SECONDS: Final = 30.0
 _LOGIN_REQUESTS: Final = 4  # at most: versions of Keystone, the token, versions of Nova
 _RENEW_BEFORE_SECONDS: Final = 300.0
 _MIN_LOGIN_SECONDS: Final = 60.0
+ParsedT = TypeVar("ParsedT")
 _THREADS: Final = 2  # a login that hangs does not prevent the next one
 
 
@@ -27,16 +30,24 @@ class OpenStackApi:
     """The services of the project. It logs in before the first query, and before the token ends."""
 
     def __init__(
-        self, options: AccountOptions, *, login_deadline_seconds: float = LOGIN_DEADLINE_SECONDS
+        self,
+        options: AccountOptions,
+        *,
+        login_deadline_seconds: float = LOGIN_DEADLINE_SECONDS,
+        session: AccountSession | None = None,
+        budget: RequestBudget | None = None,
     ) -> None:
-        """Raise ValueError for any endpoint."""
+        """Raise ValueError for any endpoint. By default, session and budget are its own."""
         if options.endpoint:
             raise ValueError(
                 "the credential file of an OpenStack account names its endpoint: leave --cloud-endpoint out"
             )
-        self.session = AccountSession(options, requests_per_query=_REQUESTS_PER_QUERY)
-        content = self.session.read_credential()
-        self._options = content if isinstance(content, Unanswered) else _parse_options(content)
+        self.session = session or AccountSession(options, requests_per_query=_REQUESTS_PER_QUERY)
+        self._budget = budget or self.session.budget
+        self._read_generation = -1
+        self._options: LoginOptions | Unanswered = Unanswered("unauthorized", "not read")
+        self._sections: Mapping[str, Mapping[str, str]] | Unanswered = {}
+        self._read_options()
         self._login_deadline_seconds = login_deadline_seconds
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="openstack-login")
         self._one_at_a_time = asyncio.Lock()
@@ -50,6 +61,24 @@ class OpenStackApi:
         """The region that the credential file names."""
         return self._options.region if isinstance(self._options, LoginOptions) else ""
 
+    def open_beside(self, *, requests_per_minute: int) -> "OpenStackApi":
+        """Return the API with a login of its own, whose requests do not wait for those of this one.
+
+        Both share the credential and the pauses, but not the number of requests per minute.
+        """
+        budget = self.session.budget.share(requests_per_minute=requests_per_minute)
+        return OpenStackApi(
+            self.session.options,
+            login_deadline_seconds=self._login_deadline_seconds,
+            session=self.session,
+            budget=budget,
+        )
+
+    def read_balancer_sections(self) -> Mapping[str, Mapping[str, str]] | Unanswered:
+        """Return the settings of load balancers in the current credential file; see `cloud_file`."""
+        self._read_options()
+        return self._sections
+
     async def get(
         self,
         service: Service,
@@ -62,10 +91,45 @@ class OpenStackApi:
             login = await self._log_in()
             if isinstance(login, Unanswered):
                 return login
-            answer = await self._readers[service].get(path, query, lambda response: read(response, login))
+            reader = self._readers.get(service)
+            if reader is None:
+                return _explain_missing(service)
+            answer = await reader.get(path, query, lambda response: read(response, login))
             if isinstance(answer, Unanswered) and answer.outcome == "unauthorized":
                 self._login = None  # the token was revoked; the next query logs in again
         return answer
+
+    async def write(
+        self,
+        service: Service,
+        method: str,
+        path: str,
+        body: bytes | None,
+        read: Callable[[HttpResponse], AnswerT],
+        *,
+        deadline: float,
+    ) -> AnswerT | WriteRejection | Unanswered:
+        """Send a request once; see `HttpReader.write`. A failed login is a rejection."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._one_at_a_time.acquire()
+        except TimeoutError:
+            return WriteRejection(kind="held_back", reason=f"{path}: too many requests wait")
+        try:
+            login = await self._log_in()
+            reader = self._readers.get(service)
+            if isinstance(login, Unanswered) or reader is None:
+                why = login if isinstance(login, Unanswered) else _explain_missing(service)
+                kind: RejectionKind = "unauthorized" if why.outcome == "unauthorized" else "held_back"
+                return WriteRejection(
+                    kind=kind, reason=why.reason, retry_after_seconds=why.retry_after_seconds
+                )
+            answer = await reader.write(method, path, body, read, deadline=deadline)
+            if isinstance(answer, WriteRejection) and answer.kind == "unauthorized":
+                self._login = None
+            return answer
+        finally:
+            self._one_at_a_time.release()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -79,7 +143,7 @@ class OpenStackApi:
         options = self._read_options()
         if isinstance(options, Unanswered):
             return options
-        loop, budget = asyncio.get_running_loop(), self.session.budget
+        loop, budget = asyncio.get_running_loop(), self._budget
         is_current = self._login_generation == self.session.credential.generation
         if self._login is not None and is_current and loop.time() < self._login_ends_at:
             return self._login
@@ -115,14 +179,22 @@ class OpenStackApi:
 
     async def _open_readers(self, login: Login) -> Login | Unanswered:
         await self._close_readers()
-        endpoints: dict[Service, str] = {"compute": login.compute, "network": login.network}
+        endpoints: dict[Service, str] = {
+            "compute": login.compute,
+            "network": login.network,
+            "load-balancer": login.load_balancer,
+        }
         generation = self.session.credential.generation
         try:
             self._readers = {
                 service: self.session.open_reader(
-                    endpoint, partial(self._authorize, service, login, generation), ca_file=login.ca_file
+                    endpoint,
+                    partial(self._authorize, service, login, generation),
+                    ca_file=login.ca_file,
+                    budget=self._budget,
                 )
                 for service, endpoint in endpoints.items()
+                if endpoint
             }
         except ValueError as error:  # the catalogue names an endpoint that must not get the token
             return Unanswered("malformed", f"login: {error}")
@@ -146,20 +218,25 @@ class OpenStackApi:
 
     def _read_options(self) -> LoginOptions | Unanswered:
         """Return the options of the current file."""
-        generation = self.session.credential.generation
         content = self.session.read_credential()
         if isinstance(content, Unanswered):
             return content
-        if self.session.credential.generation != generation:
-            self._options = _parse_options(content)
+        if self.session.credential.generation != self._read_generation:
+            self._read_generation = self.session.credential.generation
+            self._options = _parse(parse_cloud_file, content)
+            self._sections = _parse(read_balancer_sections, content)
         return self._options
 
 
-def _parse_options(content: str) -> LoginOptions | Unanswered:
+def _parse(parse: Callable[[str], ParsedT], content: str) -> ParsedT | Unanswered:
     try:
-        return parse_cloud_file(content)
+        return parse(content)
     except ValueError as error:
         return Unanswered("unauthorized", str(error))
+
+
+def _explain_missing(service: Service) -> Unanswered:
+    return Unanswered("malformed", f"the catalogue has no service {service} in this region")
 
 
 def _log_in_with_library(options: LoginOptions, user_agent: str) -> Login | Unanswered:

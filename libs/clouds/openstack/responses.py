@@ -21,7 +21,7 @@ UUID: Final = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 # Nothing runs on it until an operator acts. A soft-deleted server can be restored, so it still exists.
 _SHUT_DOWN: Final = {"SHUTOFF", "SUSPENDED", "SHELVED", "SHELVED_OFFLOADED", "SOFT_DELETED"}
 _OTHER_THAN_LABEL: Final = re.compile(r"[^-A-Za-z0-9_.]+")  # the cloud's own controller replaces it in zones
-Service = Literal["compute", "network"]
+Service = Literal["compute", "network", "load-balancer"]
 
 _Id = Annotated[str, msgspec.Meta(pattern=f"^{UUID}$")]
 _Name = Annotated[str, msgspec.Meta(min_length=1)]

@@ -13,7 +13,14 @@ from libs.testbed.clouds.openstack.objects import make_network, make_server
 
 SERVER_ID = "0c1e4a52-6c7b-4a2e-9d52-1f0e6a5c7b11"
 LOGIN = Login(
-    token="t", lifetime_seconds=3600, project="p", region="r", compute="", network="", microversion="2.69"
+    token="t",
+    lifetime_seconds=3600,
+    project="p",
+    region="r",
+    compute="",
+    load_balancer="",
+    network="",
+    microversion="2.69",
 )
 NOVA = {"OpenStack-API-Version": "compute 2.69"}
 SERVER = make_server(SERVER_ID, "web-1", project="p")

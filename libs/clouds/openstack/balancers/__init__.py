@@ -1,0 +1,1 @@
+"""Load balancers of OpenStack: annotations, plans, and the client of Octavia and Neutron."""

@@ -1,0 +1,131 @@
+"""Objects of Octavia and Neutron, as far as this client reads and writes them."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+
+from libs.clouds.openstack.responses import UUID
+
+ObjectId = Annotated[str, msgspec.Meta(pattern=f"^{UUID}$")]
+_Time = Annotated[str, msgspec.Meta(max_length=40)]
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """Another object."""
+
+    id: ObjectId
+
+
+class LoadBalancer(msgspec.Struct, frozen=True, kw_only=True):
+    """A load balancer. Octavia refuses changes unless `provisioning_status` is ACTIVE."""
+
+    id: ObjectId
+    name: str
+    project_id: str
+    created_at: _Time  # without a zone: UTC
+    provisioning_status: str
+    vip_address: str | None = None
+    vip_port_id: ObjectId | None = None
+    tags: tuple[str, ...]
+    listeners: tuple[Reference, ...] = ()
+
+    @property
+    def created(self) -> datetime:
+        """When it was created. Raises ValueError."""
+        created = datetime.fromisoformat(self.created_at)
+        return created if created.tzinfo else created.replace(tzinfo=UTC)
+
+
+class Listener(msgspec.Struct, frozen=True, kw_only=True):
+    """A port of a load balancer. Timeouts are in milliseconds; -1 is no limit of connections."""
+
+    id: ObjectId
+    protocol: str
+    protocol_port: int
+    loadbalancers: tuple[Reference, ...]
+    default_pool_id: ObjectId | None = None
+    connection_limit: int
+    timeout_client_data: int
+    timeout_member_connect: int
+    timeout_member_data: int
+    timeout_tcp_inspect: int
+    allowed_cidrs: tuple[str, ...] | None  # None or empty: everybody
+    insert_headers: dict[str, str]
+    tags: tuple[str, ...]
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """The members behind a port."""
+
+    id: ObjectId
+    protocol: str
+    lb_algorithm: str
+    loadbalancers: tuple[Reference, ...]
+    members: tuple[Reference, ...]
+    healthmonitor_id: ObjectId | None = None
+    updated_at: _Time | None  # also when a member changes
+    tags: tuple[str, ...]
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """A target of a pool. Without a port of its own, the monitor asks at `protocol_port`."""
+
+    id: ObjectId
+    address: str
+    protocol_port: int
+    subnet_id: ObjectId | None = None
+    monitor_port: int | None = None
+
+
+class HealthMonitor(msgspec.Struct, frozen=True, kw_only=True):
+    """How Octavia finds out whether members answer. Times are in seconds."""
+
+    id: ObjectId
+    type: str
+    delay: int
+    timeout: int
+    max_retries: int
+    max_retries_down: int
+    url_path: str | None = None
+    expected_codes: str | None = None
+    pools: tuple[Reference, ...]
+
+
+class FloatingIp(msgspec.Struct, frozen=True, kw_only=True):
+    """A public address, which belongs to a port while it has one. Ours has our tags in its description."""
+
+    id: ObjectId
+    project_id: str
+    floating_ip_address: str
+    floating_network_id: ObjectId
+    port_id: ObjectId | None
+    description: str
+    created_at: _Time
+
+    @property
+    def created(self) -> datetime:
+        """When it was created. Raises ValueError."""
+        return datetime.fromisoformat(self.created_at).astimezone(UTC)
+
+
+class ObservedPool(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool of ours with its parts."""
+
+    pool: Pool
+    members: tuple[Member, ...]
+    monitor: HealthMonitor | None
+
+
+class ObservedBalancer(msgspec.Struct, frozen=True, kw_only=True):
+    """A load balancer, its parts with our tags, and the floating addresses that may be at it."""
+
+    balancer: LoadBalancer
+    listeners: tuple[Listener, ...] = ()
+    pools: tuple[ObservedPool, ...] = ()
+    floating_ips: tuple[FloatingIp, ...] = ()  # all of the project
+
+    @property
+    def has_other_listeners(self) -> bool:
+        """Whether it has ports without our tags."""
+        return len(self.balancer.listeners) > len(self.listeners)

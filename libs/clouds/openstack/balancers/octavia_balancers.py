@@ -1,0 +1,425 @@
+"""The load balancers of Octavia in one project and region, with the floating addresses of Neutron."""
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from libs.clouds.balancers import (
+    Balancer,
+    BalancerRequest,
+    Ingress,
+    InvalidField,
+    Owner,
+    ParsedRequest,
+    Target,
+    UnknownOutcome,
+    WriteRejection,
+    WriteResult,
+    WriteSuccess,
+)
+from libs.clouds.http_reader import HttpResponse
+from libs.clouds.instances import Credential, NotFound, Unanswered
+from libs.clouds.openstack.balancers import plan
+from libs.clouds.openstack.balancers.desired import DesiredBalancer, read_request, set_reserved_address
+from libs.clouds.openstack.balancers.documents import (
+    FloatingIp,
+    HealthMonitor,
+    Listener,
+    LoadBalancer,
+    Member,
+    ObservedBalancer,
+    ObservedPool,
+    Pool,
+)
+from libs.clouds.openstack.balancers.ownership import build_cluster_tag, read_description, read_tags
+from libs.clouds.openstack.balancers.plan import REMNANT_PREFIX, Change, build_creation
+from libs.clouds.openstack.balancers.responses import (
+    PER_PAGE,
+    OpenStackRejection,
+    Page,
+    explain_contradiction,
+    read_accepted,
+    read_created,
+    read_deletion,
+    read_item,
+    read_page,
+)
+from libs.clouds.openstack.login import Login
+from libs.clouds.openstack.openstack_api import OpenStackApi
+from libs.clouds.openstack.responses import UUID, Service
+
+WRITE_DEADLINE_SECONDS: Final = 30.0
+REQUESTS_PER_MINUTE: Final = 480
+_FIRST_POLL_SECONDS: Final = 0.2
+_POLL_GROWTH: Final = 1.4  # each wait is longer than the one before by this factor
+_MAX_POLL_SECONDS: Final = 3.0
+_PATH: Final = "/lbaas/loadbalancers"
+_ID: Final = re.compile(UUID)
+_SECTION_PROBLEM: Final = "cloud.conf"
+
+ItemT = TypeVar("ItemT")
+
+
+class OctaviaBalancers:
+    """Implements Balancers for the project of a credential, which has to be one that may write."""
+
+    def __init__(
+        self,
+        api: OpenStackApi,
+        options: Mapping[str, str],
+        *,
+        write_deadline_seconds: float = WRITE_DEADLINE_SECONDS,
+        requests_per_minute: int = REQUESTS_PER_MINUTE,
+        first_poll_seconds: float = _FIRST_POLL_SECONDS,
+    ) -> None:
+        """`options` are keys of `[LoadBalancer]` that win over those of the credential file."""
+        self.write_deadline_seconds = write_deadline_seconds
+        self._api = api.open_beside(requests_per_minute=requests_per_minute)
+        self._options = options
+        self._first_poll_seconds = first_poll_seconds
+        self._members: dict[str, tuple[Pool, tuple[Member, ...]]] = {}  # of listed pools, by id
+
+    @property
+    def credential(self) -> Credential:
+        """The last reading of the credential file."""
+        return self._api.session.credential
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._api.close()
+
+    # ---- pure, apart from the settings in the credential file
+
+    def read_request(self, request: BalancerRequest) -> ParsedRequest[DesiredBalancer]:
+        """Return the desired balancer without targets."""
+        sections = self._api.read_balancer_sections()
+        if not isinstance(sections, Unanswered):
+            return read_request(request, {**sections, "": {**sections.get("", {}), **self._options}})
+        parsed = read_request(request, {"": self._options})
+        field = InvalidField(field=_SECTION_PROBLEM, reason=sections.reason)
+        desired = msgspec.structs.replace(parsed.desired, may_open_ports=False)
+        return msgspec.structs.replace(parsed, invalid=(*parsed.invalid, field), desired=desired)
+
+    def plan_changes(
+        self, desired: DesiredBalancer, targets: tuple[Target, ...], balancer: Balancer
+    ) -> tuple[Change, ...]:
+        """Return what differs."""
+        return plan.plan_changes(desired, targets, balancer)
+
+    def plan_release(self, balancer: Balancer, *, keeps_address: bool) -> tuple[Change, ...]:
+        """Return the changes that remove our ports, pools, addresses and tags."""
+        return plan.plan_release(balancer, keeps_address=keeps_address)
+
+    def plan_adoption(
+        self, desired: DesiredBalancer, targets: tuple[Target, ...], balancer: Balancer, owner: Owner
+    ) -> Change | InvalidField:
+        """Return the change of tags, or why the Service cannot use the balancer."""
+        return plan.plan_adoption(balancer, owner)
+
+    def plan_hand_back(self, balancer: Balancer, service_uid: str) -> InvalidField:
+        """Return why not: the cloud's own controller finds balancers by their names."""
+        reason = "cloud-provider-openstack finds load balancers by name only: it cannot take this one"
+        return InvalidField(field=f"load balancer {balancer.id}", reason=reason)
+
+    def build_ingress(self, desired: DesiredBalancer, balancer: Balancer) -> tuple[Ingress, ...] | None:
+        """Return the entries of the status, None to leave it unchanged."""
+        return plan.build_ingress(desired, balancer)
+
+    # ---- reads
+
+    async def resolve_names(
+        self, parsed: ParsedRequest[DesiredBalancer]
+    ) -> ParsedRequest[DesiredBalancer] | Unanswered:
+        """Replace a reserved address by its id."""
+        if not parsed.desired.reserved_address:
+            return parsed
+        addresses = await self._list_addresses()
+        return addresses if isinstance(addresses, Unanswered) else set_reserved_address(parsed, addresses)
+
+    async def list_balancers(self, cluster_uid: str) -> tuple[Balancer, ...] | Unanswered:
+        """Return all balancers with both tags of this cluster, and addresses that are left of others."""
+        tags = {"tags": build_cluster_tag(cluster_uid)}
+        addresses = await self._list_addresses()  # first: an address of a new balancer must not look left
+        if isinstance(addresses, Unanswered):
+            return addresses
+        balancers = await self._list(_PATH, tags, LoadBalancer)
+        if isinstance(balancers, Unanswered):
+            return balancers
+        parts = await self._read_parts(tags, balancers, addresses)
+        if isinstance(parts, Unanswered):
+            return parts
+        listed = {pool.pool.id for each in parts for pool in each.pools}
+        self._members = {pool_id: known for pool_id, known in self._members.items() if pool_id in listed}
+        owners = {read_tags(each.tags) for each in balancers}
+        try:
+            found = [plan.build_balancer(each) for each in parts]
+            for address in addresses:
+                known = read_description(address.description)
+                if known is not None and known.owner not in owners and known.owner.cluster_uid == cluster_uid:
+                    found.append(plan.build_remnant(address, known.owner))
+        except ValueError as error:
+            return Unanswered("malformed", f"a time of creation: {error}")
+        return tuple(each for each in found if each.owner and each.owner.cluster_uid == cluster_uid)
+
+    async def get_balancer(self, balancer_id: str) -> Balancer | NotFound | Unanswered:
+        """Return the balancer with exactly this id, or an address that is left of one."""
+        if balancer_id.startswith(REMNANT_PREFIX):
+            return await self._get_remnant(balancer_id.removeprefix(REMNANT_PREFIX))
+        found = await self._get(_PATH, "loadbalancer", balancer_id, LoadBalancer)
+        if not isinstance(found, LoadBalancer):
+            return found
+        addresses = await self._list_addresses()
+        if isinstance(addresses, Unanswered):
+            return addresses
+        parts = await self._read_parts({"loadbalancer_id": balancer_id}, (found,), addresses)
+        if isinstance(parts, Unanswered):
+            return parts
+        try:
+            return plan.build_balancer(parts[0])
+        except ValueError as error:
+            return Unanswered("malformed", f"a time of creation: {error}")
+
+    async def _get_remnant(self, address_id: str) -> Balancer | NotFound | Unanswered:
+        address = await self._get("/floatingips", "floatingip", address_id, FloatingIp, service="network")
+        if not isinstance(address, FloatingIp):
+            return address
+        known = read_description(address.description)
+        if known is None:
+            return NotFound()
+        try:
+            return plan.build_remnant(address, known.owner)
+        except ValueError as error:
+            return Unanswered("malformed", f"a time of creation: {error}")
+
+    async def _read_parts(
+        self, query: Mapping[str, str], balancers: Iterable[LoadBalancer], addresses: tuple[FloatingIp, ...]
+    ) -> list[ObservedBalancer] | Unanswered:
+        """Return the balancers with those of their parts that have their tags."""
+        listeners = await self._list("/lbaas/listeners", query, Listener)
+        pools = await self._list("/lbaas/pools", query, Pool)
+        # Octavia cannot list monitors by balancer.
+        tags = {name: text for name, text in query.items() if name == "tags"}
+        monitors = await self._list("/lbaas/healthmonitors", tags, HealthMonitor)
+        if isinstance(listeners, Unanswered):
+            return listeners
+        if isinstance(pools, Unanswered):
+            return pools
+        if isinstance(monitors, Unanswered):
+            return monitors
+        by_pool = {pool.id: monitor for monitor in monitors for pool in monitor.pools}
+        observed = []
+        for balancer in balancers:
+            owner = read_tags(balancer.tags)
+            own_pools = []
+            for pool in pools:
+                if owner is None or read_tags(pool.tags) != owner or not _is_at(pool.loadbalancers, balancer):
+                    continue
+                members = await self._read_members(pool, is_listing="tags" in query)
+                if isinstance(members, Unanswered):
+                    return members
+                monitor = by_pool.get(pool.id)
+                own_pools.append(ObservedPool(pool=pool, members=members, monitor=monitor))
+            own = (
+                each
+                for each in listeners
+                if owner is not None
+                and read_tags(each.tags) == owner
+                and _is_at(each.loadbalancers, balancer)
+            )
+            observed.append(
+                ObservedBalancer(
+                    balancer=balancer,
+                    listeners=tuple(own),
+                    pools=tuple(own_pools),
+                    floating_ips=addresses,
+                )
+            )
+        return observed
+
+    async def _read_members(self, pool: Pool, *, is_listing: bool) -> tuple[Member, ...] | Unanswered:
+        """Return the members. Octavia lists those of one pool only, so a listing asks for changed pools."""
+        known = self._members.get(pool.id)
+        if is_listing and known is not None and known[0] == pool:
+            return known[1]
+        members = await self._list(f"/lbaas/pools/{pool.id}/members", {}, Member)
+        if not isinstance(members, Unanswered):
+            self._members[pool.id] = (pool, members)
+        return members
+
+    async def _list_addresses(self) -> tuple[FloatingIp, ...] | Unanswered:
+        return await self._list("/floatingips", {}, FloatingIp, service="network")
+
+    async def _get(
+        self, path: str, key: str, object_id: str, item: type[ItemT], *, service: Service = "load-balancer"
+    ) -> ItemT | NotFound | Unanswered:
+        if not _ID.fullmatch(object_id):
+            return Unanswered("malformed", f"{object_id!r} is not an id")
+
+        def read(response: HttpResponse, login: Login) -> ItemT | NotFound | Unanswered:
+            found = read_item(response, key, item, object_id)
+            if getattr(found, "project_id", login.project) != login.project:
+                return Unanswered("malformed", f"{key} {object_id} belongs to another project")
+            return found
+
+        return await self._api.get(service, f"{path}/{object_id}", {}, read)
+
+    async def _list(
+        self, path: str, query: Mapping[str, str], item: type[ItemT], *, service: Service = "load-balancer"
+    ) -> tuple[ItemT, ...] | Unanswered:
+        key = path.rpartition("/")[2]
+
+        async def read_next(before: list[Page]) -> Page | Unanswered:
+            marker = {"marker": before[-1].items[-1].id} if before else {}  # type: ignore[attr-defined]
+            limits = {"limit": str(PER_PAGE), **marker}
+            return await self._api.get(
+                service,
+                path,
+                {**query, **limits},
+                lambda response, login: _keep_project(read_page(response, key, item), login.project),
+            )
+
+        pages = await self._api.session.read_pages(path, read_next, explain_contradiction)
+        if isinstance(pages, Unanswered):
+            return pages
+        return tuple(each for page in pages for each in page.items)  # type: ignore[misc]
+
+    # ---- writes
+
+    async def create_balancer(
+        self, desired: DesiredBalancer, targets: tuple[Target, ...], owner: Owner
+    ) -> WriteResult:
+        """Create the balancer with all its ports; Octavia then builds it, and reports it as busy."""
+        if not desired.may_open_ports:
+            return WriteRejection(kind="invalid", reason="a field of the Service is invalid")
+        deadline = self._begin_write()
+        body = msgspec.json.encode({"loadbalancer": build_creation(desired, targets, owner)})
+        created = await self._api.write(
+            "load-balancer",
+            "POST",
+            _PATH,
+            body,
+            lambda response: read_created(response, "loadbalancer"),
+            deadline=deadline,
+        )
+        if not isinstance(created, str):
+            return _without_answer(created)
+        await self._wait_until_idle(created, deadline)
+        return WriteSuccess(balancer_id=created)
+
+    async def change_balancer(self, balancer_id: str, change: Change) -> WriteResult:
+        """Make one change, and wait until Octavia has made it."""
+        if not _ID.fullmatch(balancer_id):
+            return WriteRejection(kind="invalid", reason=f"{balancer_id!r} is not an id")
+        deadline = self._begin_write()
+        result = await self._send(change, deadline)
+        if isinstance(result, OpenStackRejection) and result.is_immutable:
+            return await self._explain_immutable(balancer_id, result)
+        if not isinstance(result, bool):
+            return _without_answer(result)
+        if change.service == "network":
+            return WriteSuccess()
+        status = await self._wait_until_idle(balancer_id, deadline)
+        if status == "ACTIVE":
+            return WriteSuccess()
+        return UnknownOutcome(reason=f"{change.method} {change.path}: the load balancer is {status}")
+
+    async def delete_balancer(self, balancer_id: str, *, keeps_address: bool) -> WriteResult | NotFound:
+        """Delete its floating addresses, or keep them without tags, and then the balancer with all parts."""
+        deadline = self._begin_write()
+        found = await self.get_balancer(balancer_id)
+        if isinstance(found, NotFound):
+            return found
+        if isinstance(found, Unanswered):
+            return WriteRejection(kind="held_back", reason=f"nothing was sent: {found.reason}")
+        for address in _list_own_addresses(found):
+            change = plan.release_address(address, keeps_address=keeps_address)
+            result = await self._send(change, deadline)
+            if not isinstance(result, bool):
+                return _without_answer(result)
+        if found.is_remnant:
+            return WriteSuccess()
+        deleted = await self._api.write(
+            "load-balancer",
+            "DELETE",
+            f"{_PATH}/{balancer_id}?cascade=true",
+            None,
+            lambda response: read_deletion(response, balancer_id),
+            deadline=deadline,
+        )
+        if isinstance(deleted, NotFound):
+            return deleted
+        if isinstance(deleted, OpenStackRejection) and deleted.is_immutable:
+            return await self._explain_immutable(balancer_id, deleted)
+        if not isinstance(deleted, bool):
+            return _without_answer(deleted)
+        status = await self._wait_until_idle(balancer_id, deadline)
+        if not status:
+            return WriteSuccess()
+        return UnknownOutcome(reason=f"the deletion does not end by the deadline: it is {status}")
+
+    async def _send(self, change: Change, deadline: float) -> bool | WriteRejection | Unanswered:
+        return await self._api.write(
+            change.service, change.method, change.path, change.body or None, read_accepted, deadline=deadline
+        )
+
+    async def _explain_immutable(self, balancer_id: str, result: OpenStackRejection) -> WriteRejection:
+        """Octavia rejects changes while another one runs, which ends, and in state ERROR, which does not."""
+        found = await self._get(_PATH, "loadbalancer", balancer_id, LoadBalancer)
+        if not isinstance(found, LoadBalancer) or found.provisioning_status != "ERROR":
+            return result
+        reason = "the load balancer is in state ERROR: its provider failed; let it fail over, or delete it"
+        return WriteRejection(kind="invalid", reason=reason)
+
+    async def _wait_until_idle(self, balancer_id: str, deadline: float) -> str:
+        """Return the state in which no change runs, or the last one before the deadline; "" = not found."""
+        loop = asyncio.get_running_loop()
+        wait, status = self._first_poll_seconds, "of unknown state"
+        while loop.time() + wait < deadline:
+            await asyncio.sleep(wait)
+            found = await self._get(_PATH, "loadbalancer", balancer_id, LoadBalancer)
+            if isinstance(found, NotFound):
+                return ""
+            if isinstance(found, LoadBalancer):
+                status = found.provisioning_status
+                if not status.startswith("PENDING"):
+                    return status
+            wait = min(wait * _POLL_GROWTH, _MAX_POLL_SECONDS)
+        return status
+
+    def _begin_write(self) -> float:
+        """Return the deadline."""
+        return asyncio.get_running_loop().time() + self.write_deadline_seconds
+
+
+def _is_at(references: Iterable[msgspec.Struct], balancer: LoadBalancer) -> bool:
+    return any(each.id == balancer.id for each in references)  # type: ignore[attr-defined]
+
+
+def _keep_project(page: Page | Unanswered, project: str) -> Page | Unanswered:
+    """Return the page without objects of other projects, which an administrator sees."""
+    if isinstance(page, Unanswered):
+        return page
+    items = tuple(each for each in page.items if getattr(each, "project_id", project) == project)
+    return msgspec.structs.replace(page, items=items)
+
+
+def _list_own_addresses(found: Balancer) -> list[FloatingIp]:
+    """Return what has to go before the balancer: our addresses at its port."""
+    if isinstance(found.details, FloatingIp):
+        return [found.details]
+    assert isinstance(found.details, ObservedBalancer)
+    own = []
+    for address in found.details.floating_ips:
+        known = read_description(address.description)
+        is_at_port = address.port_id == found.details.balancer.vip_port_id is not None
+        if known is not None and known.owner == found.owner and is_at_port:
+            own.append(address)
+    return own
+
+
+def _without_answer(result: str | bool | WriteRejection | Unanswered) -> WriteRejection | UnknownOutcome:
+    assert not isinstance(result, str | bool)
+    return UnknownOutcome(reason=result.reason) if isinstance(result, Unanswered) else result

@@ -1,0 +1,458 @@
+"""Plans single requests to Octavia and Neutron: how a load balancer differs from the desired one."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from libs.clouds.balancers import Balancer, Ingress, InvalidField, Owner, Target
+from libs.clouds.openstack.balancers.desired import DesiredBalancer, DesiredListener, DesiredPool
+from libs.clouds.openstack.balancers.documents import (
+    FloatingIp,
+    HealthMonitor,
+    Listener,
+    Member,
+    ObservedBalancer,
+    ObservedPool,
+)
+from libs.clouds.openstack.balancers.ownership import (
+    PREPARED_TAG,
+    build_description,
+    build_port_tag,
+    build_tags,
+    has_foreign_tags,
+    read_description,
+    read_tags,
+    remove_tags,
+)
+from libs.clouds.openstack.responses import Service
+
+REMNANT_PREFIX: Final = "floatingip/"  # the id of what is left of a balancer
+_BALANCERS: Final = "/lbaas/loadbalancers"
+_LISTENERS: Final = "/lbaas/listeners"
+_POOLS: Final = "/lbaas/pools"
+_MONITORS: Final = "/lbaas/healthmonitors"
+_ADDRESSES: Final = "/floatingips"
+_EVERYWHERE: Final = ["0.0.0.0/0"]
+# Its driver does not accept all parts in one request.
+_STEPWISE_PROVIDERS: Final = frozenset({"ovn"})
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One request that changes a balancer, a part of it, or its floating address."""
+
+    service: Service
+    method: str
+    path: str
+    body: bytes = b""  # JSON, "" for a DELETE
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, [self.method, self.path, self.body.decode()]))
+
+
+def build_balancer(observed: ObservedBalancer) -> Balancer:
+    """Return the balancer. Raises ValueError for a time that cannot be read."""
+    balancer = observed.balancer
+    members = (member for each in observed.pools for member in each.members)
+    return Balancer(
+        id=balancer.id,
+        name=balancer.name,
+        created_at=balancer.created,
+        owner=read_tags(balancer.tags),
+        has_foreign_tags=has_foreign_tags(balancer.tags),
+        is_busy=balancer.provisioning_status.startswith("PENDING"),
+        is_protected=PREPARED_TAG in balancer.tags,
+        targets=tuple(sorted({Target(address=each.address) for each in members})),
+        details=observed,
+    )
+
+
+def build_remnant(address: FloatingIp, owner: Owner) -> Balancer:
+    """Return what is left of a balancer that was deleted by another hand. Raises ValueError as above."""
+    return Balancer(
+        id=f"{REMNANT_PREFIX}{address.id}",
+        name=address.floating_ip_address,
+        created_at=address.created,
+        owner=owner,
+        has_foreign_tags=False,
+        is_busy=False,
+        is_protected=False,
+        targets=(),
+        details=address,
+        is_remnant=True,
+    )
+
+
+def build_creation(
+    desired: DesiredBalancer, targets: tuple[Target, ...], owner: Owner
+) -> Mapping[str, object]:
+    """Return the body that creates the balancer with all its parts."""
+    values = desired.annotations
+    place = {
+        "vip_port_id": values.port_id,
+        "vip_subnet_id": "" if values.port_id else values.subnet_id,
+        "vip_network_id": "" if values.port_id or values.subnet_id else values.network_id,
+        "vip_address": desired.internal_address,
+        "provider": values.lb_provider,
+        "flavor_id": values.flavor_id,
+        "availability_zone": values.availability_zone,
+    }
+    is_stepwise = values.lb_provider.lower() in _STEPWISE_PROVIDERS
+    return {
+        "name": desired.default_name,
+        "tags": build_tags(owner),
+        **{name: text for name, text in place.items() if text},
+        "listeners": []
+        if is_stepwise
+        else [
+            _build_listener(each, owner) | {"default_pool": _build_whole_pool(each, targets, owner)}
+            for each in desired.listeners
+        ],
+    }
+
+
+def build_ingress(desired: DesiredBalancer, balancer: Balancer) -> tuple[Ingress, ...] | None:
+    """Return the hostname or the address: of an internal balancer its own, else the floating one."""
+    observed, values = balancer.details, desired.annotations
+    if "status" in desired.frozen or not isinstance(observed, ObservedBalancer):
+        return None
+    if values.hostname:
+        return (Ingress(hostname=values.hostname),)
+    address = observed.balancer.vip_address
+    if not values.internal:
+        at_port = (each for each in _list_owned(observed) if each.port_id == observed.balancer.vip_port_id)
+        address = next((each.floating_ip_address for each in at_port), None)
+    return (Ingress(ip=address, is_proxy=bool(values.proxy_protocol)),) if address else ()
+
+
+def plan_changes(
+    desired: DesiredBalancer, targets: tuple[Target, ...], balancer: Balancer
+) -> tuple[Change, ...]:
+    """Return the changes that are possible now, in their order."""
+    observed = balancer.details
+    if not isinstance(observed, ObservedBalancer) or balancer.owner is None:
+        return ()
+    owner = balancer.owner
+    changes = (
+        *_plan_restrictions(desired, observed),
+        *_plan_pools(desired, targets, observed, owner),
+        *_plan_listeners(desired, observed, owner),
+        *_plan_unused_pools(desired, observed),
+        *_plan_address(desired, observed, owner),
+    )
+    if observed.balancer.provisioning_status == "ERROR" and not changes:
+        # Octavia rejects it, and so reports the state.
+        return (_put(f"{_BALANCERS}/{balancer.id}", loadbalancer={"name": balancer.name}),)
+    return changes
+
+
+def plan_release(balancer: Balancer, *, keeps_address: bool) -> tuple[Change, ...]:
+    """Return the changes that remove our ports, pools and addresses, and at last the tags."""
+    observed = balancer.details
+    if not isinstance(observed, ObservedBalancer):
+        return ()
+    changes = [_delete(f"{_LISTENERS}/{each.id}") for each in observed.listeners]
+    if not changes:
+        changes += [_delete(f"{_POOLS}/{each.pool.id}") for each in observed.pools]
+    at_port = (each for each in _list_owned(observed) if each.port_id == observed.balancer.vip_port_id)
+    changes += [release_address(each, keeps_address=keeps_address) for each in at_port]
+    tags = remove_tags(observed.balancer.tags)
+    if tags != observed.balancer.tags:
+        changes.append(_put(f"{_BALANCERS}/{balancer.id}", loadbalancer={"tags": tags}))
+    return tuple(changes)
+
+
+def plan_adoption(balancer: Balancer, owner: Owner) -> Change | InvalidField:
+    """Return the change of tags, or why the Service cannot use the load balancer."""
+    observed = balancer.details
+    field = f"load balancer {balancer.id}"
+    if not isinstance(observed, ObservedBalancer):
+        return InvalidField(field=field, reason="it is none")
+    if observed.balancer.listeners:
+        return InvalidField(field=field, reason="it has listeners, which may be another's: remove them")
+    tags = (*remove_tags(observed.balancer.tags), *build_tags(owner), PREPARED_TAG)
+    return _put(f"{_BALANCERS}/{balancer.id}", loadbalancer={"tags": tags})
+
+
+def release_address(address: FloatingIp, *, keeps_address: bool) -> Change:
+    """Return the change that deletes a floating address of ours, or removes it from its port and its tags."""
+    known = read_description(address.description)
+    assert known is not None
+    if not keeps_address and not known.is_reserved:
+        return _delete(f"{_ADDRESSES}/{address.id}", service="network")
+    fields = {"port_id": None, "description": known.text}
+    return _put(f"{_ADDRESSES}/{address.id}", service="network", floatingip=fields)
+
+
+# ---- the parts
+
+
+def _plan_restrictions(desired: DesiredBalancer, observed: ObservedBalancer) -> Iterator[Change]:
+    """Ports that are not desired close first, and whom the others do not allow is kept out."""
+    wanted = {each.key: each for each in desired.listeners}
+    for listener in observed.listeners:
+        if _key(listener) not in wanted and not desired.frozen & {"ports", "listeners"}:
+            yield _delete(f"{_LISTENERS}/{listener.id}")
+    for listener in observed.listeners:
+        found = wanted.get(_key(listener))
+        if found is not None and "allowed_cidrs" in (fields := _compare(found, listener, desired)):
+            changed = {"allowed_cidrs": fields["allowed_cidrs"]}
+            yield _put(f"{_LISTENERS}/{listener.id}", listener=changed)
+
+
+def _plan_pools(
+    desired: DesiredBalancer, targets: tuple[Target, ...], observed: ObservedBalancer, owner: Owner
+) -> Iterator[Change]:
+    present = {_key(each): each for each in observed.listeners}
+    for listener in desired.listeners:
+        pool = _find_pool(desired, listener, observed)
+        if pool is not None:
+            yield from _plan_pool(desired, listener.pool, targets, pool, owner)
+        elif (listener.key in present or desired.may_open_ports) and "pools" not in desired.frozen:
+            body = _build_pool(listener, owner) | {"loadbalancer_id": observed.balancer.id}
+            yield _post(_POOLS, pool=body)
+
+
+def _plan_pool(
+    desired: DesiredBalancer,
+    wanted: DesiredPool,
+    targets: tuple[Target, ...],
+    observed: ObservedPool,
+    owner: Owner,
+) -> Iterator[Change]:
+    path = f"{_POOLS}/{observed.pool.id}"
+    if "monitors" not in desired.frozen:
+        yield from _plan_monitor(wanted, observed, owner)
+    present = {each.address: each for each in observed.members}
+    addresses = [each.address for each in targets]
+    if "members" in desired.frozen:
+        addresses = [each for each in addresses if each in present]
+    members = [_build_member(wanted, each, owner) for each in addresses]
+    fixed = [_read_member(each) for each in observed.members]
+    if "members" in desired.frozen:
+        kept = [each for each in observed.members if each.address in addresses]
+        members = [_read_member(each) | {"tags": build_tags(owner)} for each in kept]
+    if sorted(map(_member_key, members)) != sorted(map(_member_key, fixed)):
+        yield _put(f"{path}/members", members=members)
+    if wanted.lb_algorithm != observed.pool.lb_algorithm and "lb_algorithm" not in desired.frozen:
+        yield _put(path, pool={"lb_algorithm": wanted.lb_algorithm})
+
+
+def _plan_monitor(wanted: DesiredPool, observed: ObservedPool, owner: Owner) -> Iterator[Change]:
+    monitor, present = wanted.monitor, observed.monitor
+    if monitor is None or present is None:
+        if present is not None:
+            yield _delete(f"{_MONITORS}/{present.id}")
+        if monitor is not None:
+            fields = msgspec.to_builtins(monitor) | {"pool_id": observed.pool.id, "tags": build_tags(owner)}
+            yield _post(_MONITORS, healthmonitor=fields)
+        return
+    fields = _compare_monitor(monitor, present)
+    if "type" in fields:  # which cannot change
+        yield _delete(f"{_MONITORS}/{present.id}")
+    elif fields:
+        yield _put(f"{_MONITORS}/{present.id}", healthmonitor=fields)
+
+
+def _compare_monitor(wanted: msgspec.Struct, present: HealthMonitor) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(wanted)
+    return {
+        name: value for name, value in fields.items() if value is not None and value != getattr(present, name)
+    }
+
+
+def _plan_listeners(desired: DesiredBalancer, observed: ObservedBalancer, owner: Owner) -> Iterator[Change]:
+    present = {_key(each): each for each in observed.listeners}
+    for listener in desired.listeners:
+        pool = _find_pool(desired, listener, observed)
+        found = present.get(listener.key)
+        if found is not None:
+            fields = _compare(listener, found, desired)
+            fields.pop("allowed_cidrs", None)
+            if pool is not None and pool.pool.id != found.default_pool_id:
+                fields["default_pool_id"] = pool.pool.id
+            if fields:
+                yield _put(f"{_LISTENERS}/{found.id}", listener=fields)
+        elif pool is not None and _is_ready(listener.pool, pool) and desired.may_open_ports:
+            body = _build_listener(listener, owner)
+            body |= {"loadbalancer_id": observed.balancer.id, "default_pool_id": pool.pool.id}
+            yield _post(_LISTENERS, listener=body)
+
+
+def _is_ready(wanted: DesiredPool, observed: ObservedPool) -> bool:
+    """Whether a port may open: traffic must not reach Nodes without pods before the monitor is there."""
+    return wanted.monitor is None or observed.monitor is not None
+
+
+def _plan_unused_pools(desired: DesiredBalancer, observed: ObservedBalancer) -> Iterator[Change]:
+    if desired.frozen & {"ports", "listeners", "pools"}:
+        return
+    used = {each.default_pool_id for each in observed.listeners}
+    found = (_find_pool(desired, each, observed) for each in desired.listeners)
+    used |= {each.pool.id for each in found if each is not None}
+    yield from (_delete(f"{_POOLS}/{each.pool.id}") for each in observed.pools if each.pool.id not in used)
+
+
+def _plan_address(desired: DesiredBalancer, observed: ObservedBalancer, owner: Owner) -> Iterator[Change]:
+    """Return the changes of floating addresses: what goes first, since a port has one of a network."""
+    if "floating_ip" in desired.frozen or observed.balancer.vip_port_id is None:
+        return
+    values, port = desired.annotations, observed.balancer.vip_port_id
+    owned = sorted(_list_owned(observed), key=lambda each: (each.port_id != port, each.created_at, each.id))
+    kept: str | None = None
+    if desired.reserved_address:
+        kept = desired.reserved_id
+    elif not values.internal:
+        created = (each for each in owned if not _is_reserved(each))
+        kept = next((each.id for each in created), None)
+    if not {"keep_floatingip"} & desired.frozen:
+        leaving = [each for each in owned if each.id != kept]
+        yield from (release_address(each, keeps_address=values.keep_floatingip) for each in leaving)
+    if values.internal:
+        return
+    if kept is None:
+        fields = {
+            "floating_network_id": values.floating_network_id,
+            "port_id": port,
+            "description": build_description(owner),
+        }
+        subnet = {"subnet_id": values.floating_subnet_id} if values.floating_subnet_id else {}
+        yield _post(_ADDRESSES, service="network", floatingip=fields | subnet)
+        return
+    address = next((each for each in observed.floating_ips if each.id == kept), None)
+    known = None if address is None else read_description(address.description)
+    is_taken = address is not None and known is None and address.port_id not in {None, port}
+    if address is None or is_taken or (known is not None and known.owner != owner):
+        return  # a reserved address that was free a moment ago; the next reading of the Service reports it
+    fields = {"port_id": port}
+    if known is None:
+        fields["description"] = build_description(owner, text=address.description, is_reserved=True)
+    if known is None or address.port_id != port:
+        yield _put(f"{_ADDRESSES}/{kept}", service="network", floatingip=fields)
+
+
+# ---- what is there
+
+
+def _list_owned(observed: ObservedBalancer) -> Iterator[FloatingIp]:
+    owner = read_tags(observed.balancer.tags)
+    for each in observed.floating_ips:
+        known = read_description(each.description)
+        if known is not None and known.owner == owner:
+            yield each
+
+
+def _is_reserved(address: FloatingIp) -> bool:
+    known = read_description(address.description)
+    return known is not None and known.is_reserved
+
+
+def _key(listener: Listener) -> str:
+    return f"{listener.protocol}-{listener.protocol_port}"
+
+
+def _find_pool(
+    desired: DesiredBalancer, listener: DesiredListener, observed: ObservedBalancer
+) -> ObservedPool | None:
+    """Return the pool that a port has or gets. A pool of another protocol is replaced by a new one."""
+    current = next((each.default_pool_id for each in observed.listeners if _key(each) == listener.key), None)
+    if "pools" in desired.frozen:
+        return next((each for each in observed.pools if each.pool.id == current), None)
+    tag = build_port_tag(listener.key)
+    fitting = [
+        each
+        for each in observed.pools
+        if tag in each.pool.tags and each.pool.protocol == listener.pool.protocol
+    ]
+    return min(fitting, key=lambda each: (each.pool.id != current, each.pool.id), default=None)
+
+
+def _compare(wanted: DesiredListener, present: Listener, desired: DesiredBalancer) -> dict[str, Any]:
+    """Return the fields of a listener that differ, with their desired values."""
+    fields = _build_settings(wanted)
+    now: dict[str, Any] = {
+        "allowed_cidrs": sorted(present.allowed_cidrs or ()) or _EVERYWHERE,
+        "insert_headers": present.insert_headers,
+    }
+    return {
+        name: value
+        for name, value in fields.items()
+        if name not in desired.frozen and value != (now[name] if name in now else getattr(present, name))
+    }
+
+
+# ---- documents
+
+
+def _build_settings(listener: DesiredListener) -> dict[str, Any]:
+    settings: dict[str, Any] = dict(listener.settings)
+    return settings | {
+        "allowed_cidrs": list(settings["allowed_cidrs"]),
+        "insert_headers": dict(settings["insert_headers"]),
+    }
+
+
+def _build_listener(listener: DesiredListener, owner: Owner) -> dict[str, Any]:
+    return _build_settings(listener) | {
+        "name": listener.key,
+        "protocol": listener.protocol,
+        "protocol_port": listener.port,
+        "tags": build_tags(owner),
+    }
+
+
+def _build_pool(listener: DesiredListener, owner: Owner) -> dict[str, Any]:
+    return {
+        "name": listener.key,
+        "protocol": listener.pool.protocol,
+        "lb_algorithm": listener.pool.lb_algorithm,
+        "tags": (*build_tags(owner), build_port_tag(listener.key)),
+    }
+
+
+def _build_whole_pool(listener: DesiredListener, targets: Iterable[Target], owner: Owner) -> dict[str, Any]:
+    pool, monitor = listener.pool, listener.pool.monitor
+    whole = _build_pool(listener, owner)
+    whole["members"] = [_build_member(pool, each.address, owner) for each in targets]
+    if monitor is not None:
+        whole["healthmonitor"] = msgspec.to_builtins(monitor) | {"tags": build_tags(owner)}
+    return whole
+
+
+def _build_member(pool: DesiredPool, address: str, owner: Owner) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "address": address,
+        "protocol_port": pool.member_port,
+        "monitor_port": pool.monitor_port,
+        "subnet_id": pool.member_subnet or None,
+    }
+    return {name: value for name, value in fields.items() if value} | {"tags": build_tags(owner)}
+
+
+def _read_member(member: Member) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(member)
+    del fields["id"]
+    return {name: value for name, value in fields.items() if value}
+
+
+def _member_key(member: Mapping[str, Any]) -> tuple[str, int, str, int]:
+    return (
+        member["address"],
+        member["protocol_port"],
+        member.get("subnet_id", ""),
+        member.get("monitor_port", 0),
+    )
+
+
+def _post(path: str, *, service: Service = "load-balancer", **document: object) -> Change:
+    body = msgspec.json.encode(document, order="deterministic")
+    return Change(service=service, method="POST", path=path, body=body)
+
+
+def _put(path: str, *, service: Service = "load-balancer", **document: object) -> Change:
+    body = msgspec.json.encode(document, order="deterministic")
+    return Change(service=service, method="PUT", path=path, body=body)
+
+
+def _delete(path: str, *, service: Service = "load-balancer") -> Change:
+    return Change(service=service, method="DELETE", path=path)
