@@ -49,7 +49,7 @@ def talos() -> ScriptedTalos:
 
 def aged(service, name="web-1", seconds=60.0):
     """Make the last poll so much older."""
-    node = service._node_controller.reconcilers[name]
+    node = service._nodes[name]
     node.state = msgspec.structs.replace(node.state, polled_at=node.state.polled_at - seconds)
 
 
@@ -189,7 +189,7 @@ async def test_no_request_is_kept_twice(flow, talos):
         known = service._request_controller._reconcilers["csr-1"].state
         assert service._stream_cache.get(f"{OBSERVED_CSR}.csr-1").event is known.observation.event
         assert known.publication.event.request is known.observation.event.request
-        assert known.publication.event.facts is service._node_controller.reconcilers["web-1"].state.facts
+        assert known.publication.event.facts is service._nodes["web-1"].state.facts
         await wait_until(lambda: not service._stream_cache.list_under(ENRICHED_CSR))
 
 
@@ -208,7 +208,7 @@ async def test_a_restart_publishes_only_what_has_changed(flow, talos):
     async with flow.metadata(talos, seed=2) as (service, _):
         await flow.wait_for_enriched(has_facts, "changed")
         await flow.wait_for_enriched(has_facts, "new")
-        await wait_until(lambda: service._node_controller.reconcilers["web-1"].state.facts is not None)
+        await wait_until(lambda: service._nodes["web-1"].state.facts is not None)
         assert (flow.count_enriched("same"), flow.count_enriched("changed"), flow.count_enriched("new")) == (
             0,
             1,
@@ -291,7 +291,7 @@ async def test_a_node_with_a_reused_sequence_is_received(flow, talos):
         await flow.publish_snapshot()
         last = [await flow.observe_node(make_node()) for _ in range(5)][-1]
         await flow.wait_for_node()
-        node = service._node_controller.reconcilers["web-1"]
+        node = service._nodes["web-1"]
         await wait_until(lambda: node.state.observation.sequence == last)
         flow.server.stream._remove(observed)
         flow.server.stream._remove(enriched)
@@ -377,7 +377,7 @@ async def test_without_talos_every_request_is_published_at_once_without_a_poll(f
         )
         assert service.problems() == ()
         assert await flow.bus.get_last(f"{ENRICHED_NODE}.web-1") is None
-        assert service._node_controller.reconcilers == {}
+        assert service._nodes == {}
 
 
 async def contest(flow, talos):

@@ -36,7 +36,7 @@ def talos() -> ScriptedTalos:
 
 def heard(service: MetadataService, name: str) -> int:
     """The sequence of the newest observation of that Node."""
-    return service._node_controller.reconcilers[name].state.observation.sequence
+    return service._nodes[name].state.observation.sequence
 
 
 async def test_a_joining_node_is_enriched_with_the_facts_of_its_machine(stream, talos):
@@ -65,15 +65,13 @@ async def test_the_echo_of_our_own_message_is_not_kept(stream, talos):
         told = await stream.wait_for_enriched(
             "web-2", NodeEnriched
         )  # all earlier echoes have arrived by then
-        await wait_until(
-            lambda: service._node_controller.reconcilers["web-2"].state.publication.event == told
-        )
+        await wait_until(lambda: service._nodes["web-2"].state.publication.event == told)
         await wait_until(lambda: not service._stream_cache.list_under(ENRICHED_NODE))
         foreign = make_node_enriched(
             other, make_facts(region="x"), stream_id=stream.stream_id, observed_sequence=10_000
         )
         assert await OrderedPublisher(stream.bus).publish(foreign) is PublishOutcome.PUBLISHED
-        await wait_until(lambda: service._node_controller._messages.get_stored("web-2") == foreign)
+        await wait_until(lambda: service._node_messages.get_stored("web-2") == foreign)
 
 
 def measured() -> float:
@@ -191,7 +189,7 @@ async def test_a_restart_does_not_repeat_messages_of_the_stream(stream, talos):
     looks = len(talos.looks)
     async with run_metadata(stream.url, talos, seed=2) as service:
         await wait_until(lambda: len(talos.looks) > looks, "every node is looked at, at start")
-        await wait_until(lambda: service._node_controller.reconcilers["web-1"].state.facts is not None)
+        await wait_until(lambda: service._nodes["web-1"].state.facts is not None)
         talos.put(make_facts(node_name="web-2", node_ip="10.0.0.6"))
         await stream.publish_node(make_node("web-2", uid="uid-2", ip="10.0.0.6"))
         await stream.wait_for_enriched("web-2", NodeEnriched)
@@ -233,7 +231,7 @@ async def test_nothing_is_lost_while_nats_is_down(nats_server, stream, talos):
         looks = len(talos.looks)
         talos.put(make_facts(zone="c"))
         await wait_until(lambda: len(talos.looks) > looks)
-        node = service._node_controller.reconcilers["web-1"]
+        node = service._nodes["web-1"]
         await wait_until(lambda: node.state.publication.failures > 0)
         # As after a long time without NATS: the next try is a minute away.
         publication = msgspec.structs.replace(node.state.publication, retry_at=time.monotonic() + 60.0)
@@ -258,7 +256,7 @@ async def test_the_end_of_a_node_is_published_and_the_node_forgotten(stream, tal
         sequence = await stream.publish_node_gone(make_node())
         event = await stream.wait_for_enriched("web-1", EnrichedNodeGone)
         assert (event.uid, event.observed_sequence) == ("uid-1", sequence)
-        await wait_until(lambda: not service._node_controller.reconcilers and talos.watching["10.0.0.5"] == 0)
+        await wait_until(lambda: not service._nodes and talos.watching["10.0.0.5"] == 0)
 
 
 async def test_a_node_recreated_during_a_poll_is_polled_again(stream, talos):
@@ -335,7 +333,7 @@ async def test_an_outage_of_talos_ends_for_all_within_seconds(stream, talos):
         for name in names:
             await stream.wait_for_enriched(name, NodeUnreachable)
         # as after a long outage: the next poll is a minute away
-        for node in service._node_controller.reconcilers.values():
+        for node in service._nodes.values():
             node.state = msgspec.structs.replace(node.state, next_poll_at=time.monotonic() + 60.0)
         for i in range(len(names)):
             talos.clear_fault(f"10.0.3.{i + 1}")

@@ -96,7 +96,7 @@ async def test_a_machine_that_answers_at_another_node_is_not_replaced_though_dis
         event = await stream.wait_for_enriched("web-1", NodeUnreachable)
         assert (event.fault.kind, event.foreign_machines) == ("wrong_machine", ())
         await wait_until(lambda: talos.looks.count("10.0.0.5") >= 4)
-        assert service._node_controller.reconcilers["web-1"].state.foreign_machines == ()
+        assert service._nodes["web-1"].state.foreign_machines == ()
 
 
 async def test_without_lifecycle_neither_other_machines_nor_discovery_are_queried(stream, talos):
@@ -115,7 +115,7 @@ async def test_the_last_known_facts_have_the_stage_of_a_machine_that_shuts_down(
     async with run_metadata(stream.url, talos, LOOKED_AFTER) as service:
         await stream.publish_node(make_node())
         assert (await stream.wait_for_enriched("web-1", NodeEnriched)).facts.stage == "running"
-        await wait_until(lambda: service._node_controller.reconcilers["web-1"].state.is_watched)
+        await wait_until(lambda: service._nodes["web-1"].state.is_watched)
         talos.put(msgspec.structs.replace(make_facts(), stage="shutting down"))
         await stream.wait_for_enriched(
             "web-1", NodeEnriched, lambda event: event.facts.stage == "shutting down"

@@ -111,7 +111,7 @@ async def test_a_change_reaches_the_node_after(
     async with run_metadata(nats_server.url, None, settings) as service:
         await stream.publish_node(make_node(ip=worker.reachable_at[0]))
         await stream.wait_for_enriched("web-1", NodeEnriched)
-        await wait_until(lambda: service._node_controller.reconcilers["web-1"].state.is_watched)
+        await wait_until(lambda: service._nodes["web-1"].state.is_watched)
         await DISTURBANCES[disturbance](front)
         platform = msgspec.structs.replace(worker.platform, zone="elsewhere")
         await front.machines.change_machine("web-1", platform=platform)
