@@ -1,5 +1,6 @@
 """A flow with thousands of Nodes in memory, as the services would publish it, for the page of the console."""
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -19,6 +20,7 @@ from libs.common.contract.events import (
     NodeObserved,
     NodeUnreachable,
     ObservationOrder,
+    Pulse,
 )
 from libs.common.contract.kube_service import (
     BALANCER_BLOCKED_CONDITION,
@@ -47,6 +49,14 @@ from tests.service_flow import ServiceFlow
 
 READY = NodeCondition(type="Ready", status="True", last_transition_time="2026-03-01T12:00:00Z")
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+# What fails in a service of which a test says so.
+_ERRORS: dict[str, dict[str, int]] = {
+    "watcher": {"failed Kubernetes requests": 1},
+    "metadata": {"failed Talos calls": 6, "failed publishes": 1},
+    "labeler": {"failed Kubernetes requests": 2, "retried messages": 2},
+    "csr": {"dead letters": 1},
+    "lifecycle": {"failed Kubernetes requests": 1},
+}
 PLATFORMS = ("hcloud", "aws", "metal", "openstack", "azure")
 
 
@@ -64,10 +74,25 @@ class ConsoleFleet(ServiceFlow):
         self._now = now
         self._spend = spend
         self._version = 100
+        self._errors: Counter[tuple[str, str]] = Counter()
 
     async def publish_leading(self) -> None:
         """A leader that stays: its heartbeat is one in time only at its publication."""
         await self.publish(Leading(stream_id=self.stream_id, epoch=1, holder="watcher-7d9f_1"))
+
+    async def pulse(self, *failing: str) -> None:
+        """A pulse of each service; the named ones have had errors since the last pulse."""
+        for service, causes in _ERRORS.items():
+            if service in failing:
+                self._errors.update({(service, cause): count for cause, count in causes.items()})
+            errors = {cause: count for (own, cause), count in self._errors.items() if own == service}
+            instances = ("host-1_1",) if service == "metadata" else ("host-1_1", "host-2_2")
+            for instance in instances:
+                leads = instance == instances[0] if service == "lifecycle" else None
+                of_leader = errors if instance == instances[0] else {}
+                await self.publish(
+                    Pulse(service=service, instance=instance, is_leading=leads, errors=of_leader)
+                )
 
     async def observe(self, node: Node) -> int:
         """The Node as it is now."""

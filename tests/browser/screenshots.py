@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
-from libs.common.bus.delivery import Ack
+from libs.common.bus.delivery import Ack, Disposition, Nak
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
 from libs.common.bus.protocol import Message
 from libs.common.contract.services import DURABLES
@@ -46,7 +46,7 @@ async def take_screenshots(folder: Path, nodes: int, sizes: Iterable[str]) -> No
         browser = await stack.enter_async_context(Browser.start())
         console = await stack.enter_async_context(run_console(bus, clock=clock))
         for durable in DURABLES[:2]:  # ipam does not run
-            await stack.enter_async_context(run_during(bus.consume(durable, acknowledge, in_flight=8)))
+            await stack.enter_async_context(run_during(bus.consume(durable, handle, in_flight=8)))
         await fill(fleet, clock, nodes)
         if nodes > 1:
             await stack.enter_async_context(run_during(keep_joining(fleet, clock, nodes)))
@@ -62,9 +62,9 @@ async def take_screenshots(folder: Path, nodes: int, sizes: Iterable[str]) -> No
                         path.write_bytes(await page.take_screenshot())
 
 
-async def acknowledge(message: Message) -> Ack:
-    """Handle a message as a service that has nothing to do."""
-    return Ack()
+async def handle(message: Message) -> Disposition:
+    """Handle a message as a service that has nothing to do, and retries one of a few."""
+    return Nak(3600.0, "403") if message.subject.endswith("-0398") else Ack()
 
 
 async def fill(fleet: ConsoleFleet, clock: ManualClock, nodes: int) -> None:
@@ -77,6 +77,7 @@ async def fill(fleet: ConsoleFleet, clock: ManualClock, nodes: int) -> None:
             await fleet.join(joined, age=0.1 + (joined % 17) / 40)
             joined += 1
         await fleet.publish_leading()
+        await fleet.pulse()
         clock.advance(10)
         await asyncio.sleep(1.1)
     if nodes > 1:
@@ -85,6 +86,7 @@ async def fill(fleet: ConsoleFleet, clock: ManualClock, nodes: int) -> None:
         await fleet.request("hcloud-0000", denied="requests 10.9.9.9, which the machine does not have")
         await fleet.report_cloud(0, "hcloud-0000")
         await fleet.report_cloud(5, "hcloud-0005")
+        await fleet.pulse("metadata", "labeler")
         for number in range(902, 905):
             await fleet.observe(fleet.make(number, f"openstack-0{number}", 2, ready=False))
     await fleet.publish_leading()
@@ -95,6 +97,7 @@ async def keep_joining(fleet: ConsoleFleet, clock: ManualClock, first: int) -> N
     for number in itertools.count(first):
         await fleet.join(number, age=0.2)
         await fleet.publish_leading()
+        await fleet.pulse()
         clock.advance(0.05)
         await asyncio.sleep(0.2)
 

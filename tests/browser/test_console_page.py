@@ -177,6 +177,20 @@ async def test_search_filter_and_sort_are_in_the_address(opened: Opened, page: P
     assert await page.evaluate("location.hash") == "#/nodes?q=metal+zone-3&sort=name&state=stuck"
 
 
+async def test_an_edge_shows_the_errors_of_its_service_and_details_are_below(opened: Opened, page: Page):
+    await opened.fleet.pulse()
+    await opened.open(page, "overview")
+    await opened.fleet.pulse("metadata", "labeler")
+    await page.wait_for(
+        "[...document.querySelectorAll('text.fill-bad')].map((each) => each.textContent).join()"
+        " === '1 error,6 errors,4 errors'"
+    )
+    text = await page.evaluate("document.querySelector('main').innerText")
+    assert "Errors in the last five minutes: failed Talos calls 6, failed publishes 1" in text
+    label = await page.evaluate("document.querySelector('a[aria-label^=labeler]').getAttribute('aria-label')")
+    assert "2 processes" in label
+
+
 async def test_a_stuck_node_shows_its_cause_its_fix_and_its_hops(opened: Opened, page: Page):
     await opened.open(page, "node/stuck-silent")
     text = await page.wait_for("document.querySelector('.finding') && document.body.innerText")

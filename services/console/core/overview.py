@@ -99,7 +99,7 @@ def _apply_pulses(flow: FlowState, status: ServiceStatus) -> ServiceStatus:
         lag=queue.count,
         lag_since=queue.oldest,
         errors=flow.recent_errors.get(status.service, {}),
-        total_errors=sum((Counter(pulse.errors) for pulse in own), Counter()),
+        total_errors=dict(sum((Counter(pulse.errors) for pulse in own), Counter())),
         leader=next((pulse.instance for pulse in own if pulse.is_leading), status.leader),
         processes=len(own),
         unready=len(unready),

@@ -3,6 +3,7 @@ import * as format from "./format";
 import type { ServiceStatus } from "../generated/state";
 import { colorOf, Item } from "./parts";
 import { clock, nodes, overview, rates } from "./store";
+import { describeErrors, findWait } from "./trouble";
 
 interface Place {
   name: string;
@@ -16,6 +17,7 @@ interface Edge {
   from: string;
   to: string;
   kinds: string[]; // of messages, whose rates are added
+  isQuery?: boolean; // a query of the service, and no message to it
 }
 
 const WIDTH = 184;
@@ -34,13 +36,14 @@ const PLACES: Place[] = [
 const EDGES: Edge[] = [
   { from: "kubernetes", to: "watcher", kinds: ["observed"] },
   { from: "watcher", to: "metadata", kinds: ["observed"] },
-  { from: "machines", to: "metadata", kinds: ["enriched"] },
+  { from: "machines", to: "metadata", kinds: ["enriched"], isQuery: true },
   { from: "metadata", to: "labeler", kinds: ["enriched"] },
   { from: "metadata", to: "csr", kinds: ["enriched_csr"] },
   { from: "metadata", to: "ipam", kinds: ["enriched"] },
   { from: "metadata", to: "lifecycle", kinds: ["enriched"] },
-  { from: "clouds", to: "lifecycle", kinds: ["cloud"] },
+  { from: "clouds", to: "lifecycle", kinds: ["cloud"], isQuery: true },
 ];
+const QUERY_ERROR = "failed Talos calls";
 
 export function Flow() {
   const at = new Map(PLACES.map((place) => [place.name, place]));
@@ -62,9 +65,12 @@ export function Flow() {
       <ul class="md:hidden">
         {PLACES.map(({ name, title = name, href }) => {
           const status = statusOf(name);
+          const errors = describeErrors(status);
           return (
             <Item key={name} health={status.health} name={href ? <a href={href}>{title}</a> : <b>{title}</b>}>
               {status.text + details(status)}
+              {errors && ". "}
+              <span class={status.errors && "text-bad"}>{errors}</span>
             </Item>
           );
         })}
@@ -96,7 +102,13 @@ function EdgeLine({ edge, from, to }: { edge: Edge; from: Place; to: Place }) {
   const isOff = statusOf(edge.to).health === "off" || statusOf(edge.from).health === "off";
   const value = edge.kinds.reduce((sum, kind) => sum + (rates.value[kind] ?? 0), 0);
   const seconds = Math.max(0.25, 1.6 / Math.sqrt(value)); // in which a dash moves by its distance to the next
-  const { path, label } = layOut(from, to);
+  const { path, label, note } = layOut(from, to, !!edge.isQuery);
+  const wait = findWait(edge.isQuery ? { ...statusOf(edge.to), lag: 0 } : statusOf(edge.to));
+  const errors = countErrors(edge);
+  const notes = [
+    wait.text && { text: wait.text, class: wait.isLate ? "fill-warning font-semibold" : "fill-muted" },
+    errors && { text: format.plural(errors, "error"), class: "fill-bad font-semibold" },
+  ];
   return (
     <g class="fill-none stroke-2">
       <path class="stroke-line" stroke-dasharray={isOff ? "3 6" : undefined} d={path} />
@@ -114,25 +126,52 @@ function EdgeLine({ edge, from, to }: { edge: Edge; from: Place; to: Place }) {
           {format.rate(value)}
         </text>
       )}
+      {!isOff &&
+        notes
+          .filter((each) => !!each)
+          .map((each, line) => (
+            <text key={line} class={`halo text-xs ${each.class}`} text-anchor="end" x={note.x} y={note.y + 15 * line}>
+              {each.text}
+            </text>
+          ))}
     </g>
   );
 }
 
+/** The errors of the last five minutes, each on the edge on which it happened. */
+function countErrors({ from, to, isQuery }: Edge): number {
+  const accounts = overview.value.services.filter((each) => each.service.startsWith("cloud-"));
+  const errors = (from === "clouds" ? accounts : [statusOf(to)]).flatMap((each) => Object.entries(each.errors ?? {}));
+  const own = errors.filter(([cause]) => from === "clouds" || (cause === QUERY_ERROR) === !!isQuery);
+  return own.reduce((sum, [, count]) => sum + count, 0);
+}
+
+type Point = { x: number; y: number };
+
 /** A line from the bottom of a place to the top of another, or from its right side to the left side. */
-function layOut(from: Place, to: Place): { path: string; label: { x: number; y: number } } {
+function layOut(from: Place, to: Place, isQuery: boolean): { path: string; label: Point; note: Point } {
   const isVertical = from.x === to.x;
   const [x1, y1] = isVertical ? [from.x + WIDTH / 2, from.y + HEIGHT] : [from.x + WIDTH, from.y + HEIGHT / 2];
   const [x2, y2] = isVertical ? [to.x + WIDTH / 2, to.y] : [to.x, to.y + HEIGHT / 2];
   const middle = (x1 + x2) / 2;
-  if (isVertical) return { path: `M${x1} ${y1}L${x2} ${y2}`, label: { x: x1 + 34, y: (y1 + y2) / 2 + 4 } };
-  return { path: `M${x1} ${y1}C${middle} ${y1} ${middle} ${y2} ${x2} ${y2}`, label: { x: x2 - 44, y: y2 - 9 } };
+  if (isVertical) {
+    const y = (y1 + y2) / 2 + 4;
+    return { path: `M${x1} ${y1}L${x2} ${y2}`, label: { x: x1 + 34, y }, note: { x: x1 - 12, y } };
+  }
+  return {
+    path: `M${x1} ${y1}C${middle} ${y1} ${middle} ${y2} ${x2} ${y2}`,
+    label: { x: isQuery ? x1 + 30 : x2 - 44, y: y2 - 9 },
+    note: { x: x2 - (isQuery ? 60 : 9), y: y2 + 17 },
+  };
 }
 
 const BOXES: Record<string, string> = { bad: "alarm", warning: "alarm", off: "fill-raised stroke-line" };
 
 function PlaceBox({ place, status }: { place: Place; status: ServiceStatus }) {
   const { name, title = name, x, y, href } = place;
-  const label = `${title}, ${status.health}: ${status.text}${details(status)}`;
+  const label = [`${title}, ${status.health}: ${status.text}${details(status)}`, describeErrors(status)]
+    .filter(Boolean)
+    .join(". ");
   const box = (
     <g class={colorOf(status.health)} transform={`translate(${x} ${y})`} role="img" aria-label={label}>
       <title>{label}</title>
@@ -162,8 +201,14 @@ function PlaceBox({ place, status }: { place: Place; status: ServiceStatus }) {
 
 /** What the processes of a service report by themselves, every ten seconds. */
 function details(status: ServiceStatus): string {
-  const processes = status.processes ? `; ${format.plural(status.processes, "process", "processes")}` : "";
-  return processes + (status.leader ? `; leader ${status.leader}` : "");
+  const { processes, leader, unready } = status;
+  const parts = [
+    processes && format.plural(processes, "process", "processes"),
+    unready && `${format.count(unready)} not ready: ${status.why_unready}`,
+    leader && `leader ${leader}`,
+    findWait(status).text,
+  ];
+  return parts.map((part) => (part ? `; ${part}` : "")).join("");
 }
 
 function shorten(status: ServiceStatus): string {
@@ -174,5 +219,5 @@ function shorten(status: ServiceStatus): string {
     const since = oldest ? `, oldest ${format.age(clock.value - oldest)}` : "";
     text = `${format.count(waiting)} waiting${since}`;
   } else if (health === "off" && service !== "clouds") text = "not running";
-  return text.length > 25 ? `${text.slice(0, 24)}…` : text;
+  return text.length > 23 ? `${text.slice(0, 22)}…` : text;
 }

@@ -2,11 +2,12 @@
 import { useMemo } from "preact/hooks";
 import { Flow } from "./flow";
 import * as format from "./format";
-import type { Health } from "../generated/state";
+import type { Health, ServiceStatus } from "../generated/state";
 import { compareByUrgency } from "./nodes";
 import { Age, Card, colorOf, Empty, Item, Mark, Usage, View } from "./parts";
 import { nodeHref } from "./router";
 import { nodes, overview, problems, revision } from "./store";
+import { describeErrors } from "./trouble";
 
 const MAX_STUCK = 8; // in the list
 const MAX_DEAD_LETTERS = 3;
@@ -50,6 +51,8 @@ function judge(): [health: Health, title: string, text: string] {
   if (stuck) return ["bad", state(stuck, "is stuck", "are stuck"), "The list below says why, and what to do."];
   const warning = services.find((each) => each.health === "warning");
   if (warning) return ["warning", `${warning.service}: ${warning.text}`, ""];
+  const failing = services.find((each) => each.errors);
+  if (failing) return ["warning", `${failing.service} reports errors`, describeErrors(failing)];
   if (joining) return ["busy", state(joining, "joins", "join"), "No service has a problem."];
   if (!nodes.size) return ["off", "No Node yet", "A Node appears here when its kubelet registers it."];
   return ["ok", "All is well", `${format.plural(nodes.size, "Node")}, every service works, and nothing waits.`];
@@ -61,7 +64,8 @@ function Attention() {
     [revision.value],
   );
   const { services, dead_letters: dead } = overview.value;
-  const troubled = services.filter((each) => each.health === "bad" || each.health === "warning");
+  const isWell = ({ health }: ServiceStatus) => health !== "bad" && health !== "warning";
+  const troubled = services.filter((each) => !isWell(each) || each.errors || each.unready);
   const all = stuck.length > MAX_STUCK && (
     <a href="#/nodes?state=stuck">all {format.count(stuck.length)} stuck Nodes</a>
   );
@@ -72,8 +76,12 @@ function Attention() {
       )}
       <ul>
         {troubled.map((each) => (
-          <Item key={each.service} health={each.health} name={<b>{each.service}</b>}>
-            {each.text}
+          <Item key={each.service} health={isWell(each) ? "warning" : each.health} name={<b>{each.service}</b>}>
+            {!isWell(each) && `${each.text}. `}
+            {each.unready &&
+              each.health !== "bad" &&
+              `${each.unready} of ${each.processes} not ready: ${each.why_unready}. `}
+            {each.errors && <span class="text-bad">{describeErrors(each)}</span>}
           </Item>
         ))}
         {stuck.slice(0, MAX_STUCK).map((row) => (
