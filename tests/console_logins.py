@@ -163,16 +163,21 @@ class ExposedConsole(NamedTuple):
             task.cancel()
 
 
+def write_certificate(folder: Path) -> None:
+    """Write tls.crt and tls.key of a console, and ca.crt."""
+    authority = CertificateAuthority.make(common_name="console-test")
+    pair = authority.issue_server(["127.0.0.1", HOST])
+    for name, content in (("ca.crt", authority.pem), ("tls.crt", pair.certificate), ("tls.key", pair.key)):
+        (folder / name).write_bytes(content)
+
+
 @asynccontextmanager
 async def run_exposed_console(
     api_server: ControlPlane | SimApiServer, admin: KubeletFleet, folder: Path
 ) -> AsyncIterator[ExposedConsole]:
     """A console with exactly the rights of the service table."""
     await grant_permissions(admin, [CONSOLE])
-    authority = CertificateAuthority.make(common_name="console-test")
-    pair = authority.issue_server(["127.0.0.1", HOST])
-    for name, content in (("ca.crt", authority.pem), ("tls.crt", pair.certificate), ("tls.key", pair.key)):
-        (folder / name).write_bytes(content)
+    write_certificate(folder)
     config = load_kube_config(api_server.kubeconfig(get_user_name(CONSOLE)), {})
     reviews: list[str] = []
     kube = KubeApi(

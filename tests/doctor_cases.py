@@ -39,7 +39,7 @@ from cli.inside.flow_snapshot import (
 from cli.inside.talos_credential import ProbeResult, TalosCredentialReport
 from libs.common.contract.events import Leading
 from libs.common.contract.node import ObjectMeta
-from libs.common.contract.services import DURABLES, SERVICES
+from libs.common.contract.services import DURABLES, NAMED_SERVICES
 from libs.testbed.pki import CertificateAuthority
 from tests.builders import NOW, STREAM_ID, make_node
 
@@ -91,7 +91,7 @@ def make_workload(
 
 def make_process(service: str, **workload: Any) -> Process:
     made = make_workload(service, **workload)
-    wirings = tuple(wiring for wiring in SERVICES if wiring.service == service)
+    wirings = tuple(wiring for wiring in NAMED_SERVICES if wiring.service == service)
     return Process(workload=made, container=made.pod.containers[0], services=wirings)
 
 

@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 _CONNECTIONS: Final = 2  # at most as many reviews at once
 _REVIEW_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 1.0  # between two searches for sessions that are due
-_PER_SOURCE: Final = AttemptRate(5, 10.0)
-_OVERALL: Final = AttemptRate(20, 1.0)
+_PER_SOURCE: Final = AttemptRate(10, 2.0)
+_OVERALL: Final = AttemptRate(50, 0.2)
 
 
 class LoginRefusal(msgspec.Struct, frozen=True):

@@ -340,7 +340,7 @@ COVERED_CONSOLE_ATTEMPTS: Final = (
     ),
     CoveredAttempt(
         "tries many tokens",
-        "the console asks the API server five times, and then once every ten seconds",
+        "the console asks the API server ten times, and then once every two seconds",
         f"{_CONSOLE}test_failed_logins_do_not_load_the_api_server",
     ),
     CoveredAttempt(

@@ -36,6 +36,7 @@ from tests.doctor_cases import (
     PREFIX,
     make_installation,
     make_probe,
+    make_process,
     make_snapshot,
     make_workload,
 )
@@ -189,6 +190,17 @@ def test_each_service_is_asked_for_every_right_of_its_wiring(controllers: str):
             if q.service == wiring.service and q.is_required
         }
         assert asked == wanted
+
+
+@pytest.mark.parametrize(
+    ("flags", "count"), [((), 0), (("--console-exposed",), 2), (("--console-exposed=false",), 0)]
+)
+def test_the_console_is_asked_for_its_rights_only_if_it_is_exposed(flags: tuple[str, ...], count: int):
+    here = msgspec.structs.replace(make_installation(), processes=(make_process("console", args=flags),))
+    required = {
+        str(each) for each in list_access_reviews(here) if each.service == "console" and each.is_required
+    }
+    assert len(required) == count
 
 
 def test_the_lease_is_the_one_that_the_watcher_was_told():
