@@ -58,6 +58,7 @@ _NEARLY_FULL: Final = 0.8  # of a network's limit
 _OF_ALL_ROUTES: Final = frozenset({"busy", "limit", "rate_limited", "unauthorized"})
 _OF_ONE_NODE: Final = (Conflict, FenceFailed, Forbidden, Invalid, NotInKubernetes)
 _LOOKUP_AGE: Final = timedelta(minutes=15)  # longer than any answer counts
+_WRITTEN_AGE: Final = timedelta(minutes=1)  # so often at most the condition of another client is replaced
 _UNWRITABLE_SECONDS: Final = 60.0  # after a condition that Kubernetes did not accept
 
 AnswerT = TypeVar("AnswerT")
@@ -100,7 +101,7 @@ class RouteController:
         self._create_pause: RoutePause | None = None
         self._rejected_creates = 0  # in a row, by a cause that is not one route's
         self._unwritable: dict[str, RoutePause] = {}  # by uid of the Node
-        self._written_nodes: dict[str, Node] = {}  # by uid, as they were written
+        self._written: dict[str, tuple[NodeCondition, datetime]] = {}  # by uid of the Node
         self._is_nearly_full = False
 
     def on_changed(self) -> None:
@@ -207,13 +208,15 @@ class RouteController:
             pauses=self._pauses,
             create_pause=self._create_pause,
             unwritable_uids=frozenset(self._unwritable),
-            written_nodes=self._written_nodes,
+            written={uid: condition for uid, (condition, _) in self._written.items()},
         )
 
     def _forget(self, record: RouteRecord, now: datetime) -> None:
         """Drop what has expired, and what belongs to Nodes and routes that are gone."""
         uids, routes = {each.uid for each in self.nodes.nodes}, {each.route for each in record.entries}
-        self._written_nodes = {uid: each for uid, each in self._written_nodes.items() if uid in uids}
+        self._written = {
+            uid: each for uid, each in self._written.items() if uid in uids and now - each[1] < _WRITTEN_AGE
+        }
         self._unwritable = {
             uid: each for uid, each in self._unwritable.items() if uid in uids and each.until > now
         }
@@ -321,13 +324,14 @@ class RouteController:
     async def _set_condition(self, node: Node, condition: NodeCondition) -> None:
         patch = build_status_patch(node, set_condition=condition, now=self.now())
         try:
-            self._written_nodes[node.uid] = await self.kube.patch_node_status(node.name, patch)
+            await self.kube.patch_node_status(node.name, patch)
         except _OF_ONE_NODE as error:  # routes of other Nodes do not wait for this one
             reason = f"the condition of Node {node.name} cannot be written: {error}"
             until = self.now() + timedelta(seconds=_UNWRITABLE_SECONDS)
             self._unwritable[node.uid] = RoutePause(until=until, reason=reason)
             log.warning("condition not written, will retry", extra=self._fields() | {"error": str(error)})
             return
+        self._written[node.uid] = (condition, self.now())
         if condition.status == "True":
             about = node_reference(node.name, node.uid)
             self.event_recorder.record_once(about, "FailedToCreateRoute", condition.message)

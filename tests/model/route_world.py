@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from libs.clouds.instances import Instance, InstanceAddress, NotFound, Unanswered
 from libs.clouds.routes import Route, RouteTable
-from libs.common.contract.node import Node
+from libs.common.contract.node import Node, NodeCondition
 from services.cloud.core.answer import MAX_LATENESS
 from services.cloud.core.routes.plan_routes import plan_route_step
 from services.cloud.core.routes.route_record import RouteRecord
@@ -74,7 +74,7 @@ class RouteWorld:
         self.gateways: GatewayListing | None = None
         self.lookups: dict[str, InstanceLookup] = {}
         self.pauses: dict[Route, RoutePause] = {}
-        self.written: dict[str, Node] = {}
+        self.written: dict[str, tuple[NodeCondition, datetime]] = {}
 
     # ---- what happens
 
@@ -217,7 +217,11 @@ class RouteWorld:
             gateways=self.gateways,
             lookups=self.lookups,
             pauses=self.pauses,
-            written_nodes=self.written,
+            written={
+                uid: condition
+                for uid, (condition, at) in self.written.items()
+                if self.now - at < timedelta(minutes=1)
+            },
         )
 
     def _is_struck(self, share: float = 1.0) -> bool:
@@ -253,7 +257,7 @@ class RouteWorld:
                 current = self.nodes.get(node.name)
                 if current is not None and current.uid == node.uid:
                     self.nodes[node.name] = replace(node, metadata=metadata, status=status)
-                self.written[node.uid] = replace(node, metadata=metadata, status=status)
+                self.written[node.uid] = (condition, self.now)
 
     def _build_instance(self, instance_id: str) -> Instance:
         addresses = (InstanceAddress(self.instances[instance_id], NETWORK),)

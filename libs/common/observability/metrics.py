@@ -463,7 +463,7 @@ NETWORK_ROUTES: Final = _gauge(
     "state",
 )
 UNROUTED_NODES: Final = _gauge(
-    "talosccm_unrouted_nodes", "Nodes of the account's cloud that lack a route to their pods.", "account"
+    "talosccm_unrouted_nodes", "Nodes on instances of the account that lack a route to their pods.", "account"
 )
 ROUTES_COMPARED: Final = _gauge(
     "talosccm_routes_compared_timestamp_seconds",

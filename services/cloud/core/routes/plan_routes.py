@@ -281,9 +281,8 @@ def _plan_condition(view: RouteView, nodes: tuple[RoutedNode, ...], table: Route
             reason=NO_ROUTE_CREATED if problem else "RouteCreated",
             message=problem or f"Network {view.network} routes {', '.join(each.destinations)} to this Node",
         )
-        versions = (each.node, view.written_nodes.get(each.node.uid, each.node))
-        newest = max(versions, key=lambda node: node.resource_version_number)
-        found = newest.find_condition(NETWORK_UNAVAILABLE)
+        # The stream shows a write later, or never: then another client writes the condition, too.
+        found = view.written.get(each.node.uid, each.node.find_condition(NETWORK_UNAVAILABLE))
         is_same = found is not None and _list_fields(found) == _list_fields(wanted)
         if not is_same:
             return SetCondition(each.node, wanted)
@@ -315,5 +314,6 @@ def _plan_wait(view: RouteView, nodes: tuple[RoutedNode, ...], table: RouteTable
     until = (read.began_at if read is not None else view.now) + timedelta(minutes=1)
     pauses = [each.until for each in view.pauses.values()]
     pauses += [view.create_pause.until] if view.create_pause is not None else []
-    blocked = sum(bool(explain_unroutable(view, each, table)) for each in nodes)
+    own = (each for each in nodes if each.gateway is not None)  # others may be of another account
+    blocked = sum(bool(explain_unroutable(view, each, table)) for each in own)
     return Wait(until=min([until, *pauses]), blocked=blocked)

@@ -63,7 +63,7 @@ class RouteView(msgspec.Struct, frozen=True, kw_only=True):
     pauses: Mapping[Route, RoutePause] = {}
     create_pause: RoutePause | None = None  # of all creates: the cause is not one route's
     unwritable_uids: frozenset[str] = frozenset()  # Nodes whose condition cannot be written now
-    written_nodes: Mapping[str, Node] = {}  # by uid, with our conditions; the stream shows them later
+    written: Mapping[str, NodeCondition] = {}  # by uid of the Node, of the last minute
 
     def is_current(self, answer: Answer, most: timedelta = ROUND) -> bool:
         """Whether the answer is by this credential, of this term, and not older than `most`."""

@@ -120,6 +120,15 @@ def test_a_node_whose_condition_cannot_be_written_does_not_stop_others():
     assert plan_route_step(seen) == CreateRoute(SECOND, "web-2")
 
 
+def test_a_condition_that_another_client_replaces_is_not_written_at_once_again():
+    written = {"uid-1": routed(1).status.conditions[0]}
+    seen = view(node(1), routes=(FIRST,), record=(recorded(FIRST, "1"),), written=written)
+    assert isinstance(plan_route_step(seen), Wait)
+    pause = RoutePause(until=NOW + timedelta(minutes=5), reason="why not")
+    lost = view(node(1), written=written, pauses={FIRST: pause})
+    assert find_problem(plan_route_step(lost)) == "No route for 10.244.1.0/24: why not"
+
+
 # ---- a kubelet may register its Node with any pod CIDR
 
 
@@ -136,6 +145,17 @@ def test_no_route_leads_to_the_addresses_of_another(claimed: str):
     records = (recorded(FIRST, "1"),)
     step = plan_route_step(view(routed(1), node(2, claimed), routes=(FIRST,), record=records))
     assert find_problem(step) == f"No route for {claimed}: an earlier route exists: {FIRST}"
+
+
+def test_a_node_that_claims_all_pod_networks_is_named_on_those_that_get_no_route():
+    wide = Route("10.244.0.0/16", "10.0.1.1")
+    hostile = node(1, wide.destination, conditions=routed(1).status.conditions)
+    seen = view(
+        hostile, node(2), routes=(wide,), record=(recorded(wide, "1"),), unwritable_uids=frozenset({"uid-1"})
+    )
+    assert find_problem(plan_route_step(seen)) == (
+        f"No route for 10.244.2.0/24: an earlier route exists: {wide}"
+    )
 
 
 def test_a_default_route_of_another_owner_is_in_no_ones_way():
@@ -160,6 +180,12 @@ def test_while_the_pod_networks_are_unknown_nothing_is_created_and_existing_rout
 def test_a_route_that_exists_stays_when_the_pod_networks_change():
     known = view(routed(1), routes=(FIRST,), record=(recorded(FIRST, "1"),), pod_networks=("10.99.0.0/16",))
     assert isinstance(plan_route_step(known), Wait)
+
+
+def test_a_node_of_another_account_does_not_count_as_blocked():
+    waits = plan_route_step(view(node(9)))
+    assert isinstance(waits, Wait)
+    assert waits.blocked == 0
 
 
 # ---- rejections
