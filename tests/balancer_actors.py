@@ -8,7 +8,13 @@ from typing import Any
 import msgspec
 
 from libs.common.bus.memory.bus import MemoryBus, MemoryServer
-from libs.common.contract.events import Leading, NodeGone, ObservationOrder, ObservedKubeService
+from libs.common.contract.events import (
+    Leading,
+    NodeGone,
+    NodeObserved,
+    ObservationOrder,
+    ObservedKubeService,
+)
 from libs.common.contract.kube_service import KubeService
 from libs.common.contract.subjects import LEADING
 from libs.common.kube.api import KubeApi
@@ -180,7 +186,7 @@ class BalancerCluster:
         """The load balancers of the project."""
         return list(self.project.tables["load_balancers"].values())
 
-    async def forge(self, event: ObservedKubeService | NodeGone) -> None:
+    async def forge(self, event: ObservedKubeService | NodeObserved | NodeGone) -> None:
         """Publish an event as whoever has the NATS key of the watcher."""
         bus = MemoryBus(self.bus_server)
         last = await bus.get_last(LEADING)

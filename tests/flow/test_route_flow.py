@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.common.contract.node import Node
@@ -13,6 +14,7 @@ from libs.common.kube.errors import Forbidden
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.cloud.service import CloudService
 from tests.balancer_actors import TOKEN, BalancerCluster
+from tests.builders import make_node_gone, make_node_observed
 from tests.bus_actors import wait_until
 from tests.route_actors import CONTROLLERS, RouteCluster
 
@@ -169,6 +171,22 @@ async def test_a_record_from_a_backup_deletes_nothing(cluster: RouteCluster):
         await cluster.wait_for_condition("web-3", "RouteCreated")
     assert {(_POD_CIDR, address), ("10.244.2.0/24", other)} <= cluster.routes
     assert address not in await cluster.read_record()
+
+
+async def test_forged_messages_about_nodes_move_routes_and_delete_none_of_a_server(cluster: RouteCluster):
+    """Whoever has the NATS key of the watcher can publish them."""
+    async with cluster.run_account():
+        _, address = await cluster.join("web-1", _POD_CIDR)
+        await cluster.wait_for_condition("web-1", "RouteCreated")
+        node = await cluster.cluster.api.get_node("web-1")
+        await cluster.cluster.forge(make_node_gone(node))
+        _, other = await cluster.join("web-2", "10.244.2.0/24")
+        await cluster.wait_for_condition("web-2", "RouteCreated")
+        assert cluster.routes == {(_POD_CIDR, address), ("10.244.2.0/24", other)}, "its server exists"
+        thief = await cluster.cluster.api.get_node("web-2")
+        spec = msgspec.structs.replace(thief.spec, pod_cidrs=(_POD_CIDR,))
+        await cluster.cluster.forge(make_node_observed(msgspec.structs.replace(thief, spec=spec)))
+        await wait_until(lambda: cluster.routes == {(_POD_CIDR, other)}, "the route has moved")
 
 
 async def test_a_rejected_route_is_an_event_and_does_not_stop_others(cluster: RouteCluster):

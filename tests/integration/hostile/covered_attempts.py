@@ -13,6 +13,8 @@ _ACCESS: Final = f"{_INTEGRATION}/test_nats_access.py::"
 _TALOS: Final = f"{_INTEGRATION}/test_talos_hostile.py::"
 _HOLDERS: Final = "tests/flow/test_address_holders.py::"
 _BALANCERS: Final = "tests/flow/test_balancer_flow.py::"
+_ROUTES: Final = "tests/flow/test_route_flow.py::"
+_ROUTE_PLAN: Final = "tests/unit/services/cloud/routes/test_plan_routes.py::"
 _CLOUD: Final = "tests/flow/test_cloud_flow.py::"
 _INSTANCES: Final = "tests/flow/test_lifecycle_instances.py::"
 _LIFECYCLE: Final = "tests/unit/services/lifecycle"
@@ -73,6 +75,21 @@ COVERED_MACHINE_ATTEMPTS: Final = (
         "registers with a pod CIDR as wide as a pool",
         "**Nodes that join get no pod CIDR**; an Event on each names this Node",
         "tests/flow/test_ipam_flow.py::test_a_node_that_carries_a_whole_pool_is_named_on_those_for_whom_nothing_is_left",
+    ),
+    CoveredAttempt(
+        "registers with a pod CIDR outside of the pod networks, such as `0.0.0.0/0`",
+        "no route leads to it; a condition and an Event of its Node name the pod networks",
+        f"{_ROUTES}test_no_route_leaves_the_pod_networks_that_a_control_plane_reports",
+    ),
+    CoveredAttempt(
+        "registers with the pod CIDR of another node, or with a part of it",
+        "the route of the other node stays, and its own Node gets none",
+        f"{_ROUTE_PLAN}test_no_route_leads_to_the_addresses_of_another",
+    ),
+    CoveredAttempt(
+        "registers with a pod CIDR as wide as the pod networks, before other nodes",
+        "**nodes that join get no route**; the condition of each names the route",
+        f"{_ROUTE_PLAN}test_a_node_that_claims_all_pod_networks_is_named_on_those_that_get_no_route",
     ),
     CoveredAttempt(
         "registers a bare Node under the full name of another machine, with the join token",
@@ -207,6 +224,16 @@ COVERED_SERVICE_ATTEMPTS: Final = (
         "**load balancers lose these targets** until the watcher publishes the Nodes again",
         f"{_BALANCERS}test_messages_about_services_prove_nothing_and_those_about_nodes_move_targets_only",
     ),
+    CoveredAttempt(
+        "`watcher`: reports a Node with a route as deleted",
+        "the route stays while its server exists",
+        f"{_ROUTES}test_forged_messages_about_nodes_move_routes_and_delete_none_of_a_server",
+    ),
+    CoveredAttempt(
+        "`watcher`: reports it as deleted, and its pod CIDR as that of another Node",
+        "**the route leads to the other Node** until the watcher publishes the Nodes again",
+        f"{_ROUTES}test_forged_messages_about_nodes_move_routes_and_delete_none_of_a_server",
+    ),
 )
 # What somebody does at the cloud, or with the Secret of an account.
 COVERED_CREDENTIAL_ATTEMPTS: Final = (
@@ -229,6 +256,16 @@ COVERED_CREDENTIAL_ATTEMPTS: Final = (
         "replaces the credential by one of another project",
         "all servers of the account are unknown, so no Node goes",
         f"{_CLOUD}test_the_token_of_another_project_proves_nothing",
+    ),
+    CoveredAttempt(
+        "replaces it while a Node with a route goes",
+        "no route is deleted: the project has no such network",
+        f"{_ROUTES}test_by_the_token_of_another_project_nothing_is_deleted",
+    ),
+    CoveredAttempt(
+        "adds a route to the pod CIDR of a Node that joins",
+        "**the Node gets no route** of this controller, and its condition names the other one",
+        f"{_ROUTES}test_a_route_of_another_owner_stays_and_the_node_names_it",
     ),
     CoveredAttempt(
         "replaces it while a query is under way",
