@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from prometheus_client import CollectorRegistry, start_http_server
@@ -20,6 +20,8 @@ from libs.common.contract.instances import (
 )
 from libs.common.contract.node import Node
 from libs.common.contract.protected_annotation import compute_digest
+from libs.common.kube.api import KubeApi
+from libs.common.kube.load_kube_config import load_kube_config
 from libs.common.observability import metrics
 from libs.testbed.clouds.hcloud.project import SimProject
 from libs.testbed.clouds.hcloud.server import SimHcloud, SimHcloudServer
@@ -41,7 +43,15 @@ _METRICS: Final = (
     metrics.CLOUD_REQUEST_DURATION,
     metrics.CLOUD_RATE_LIMIT,
     metrics.CLOUD_REQUESTS_LEFT,
+    metrics.NETWORK_ROUTES,
+    metrics.ROUTES_COMPARED,
+    metrics.ROUTE_WRITES,
+    metrics.UNROUTED_NODES,
 )
+_ROUTES: Final[dict[str, Any]] = {
+    "controllers": ("cloud-node", "node-route-controller"),
+    "route_pod_networks": (f"{ACCOUNT}=10.244.0.0/16",),
+}
 
 
 @dataclass(eq=False, kw_only=True)
@@ -86,9 +96,17 @@ class CloudAccount:
 
 @asynccontextmanager
 async def run_cloud_account(
-    run_dir: Path, bus: BootstrapInstallation, kubelets: KubeletFleet, *, token: str = TOKEN
+    run_dir: Path,
+    bus: BootstrapInstallation,
+    kubelets: KubeletFleet,
+    *,
+    token: str = TOKEN,
+    kubeconfig: Path | None = None,
 ) -> AsyncIterator[CloudAccount]:
-    """The process of one account, but for its port: it asks often, with this token of the project."""
+    """The process of one account, but for its port: it asks often, with this token of the project.
+
+    With a kubeconfig it makes the routes of the network.
+    """
     registry = CollectorRegistry()
     for metric in _METRICS:
         metric.clear()
@@ -98,6 +116,7 @@ async def run_cloud_account(
     async with SimHcloudServer.start(SimHcloud()) as server:
         project = server.cloud.add_project(TOKEN)
         anchor = InstanceAnchor(kind="network", id=str(project.add_network()))
+        routes = _ROUTES | {"route_networks": (f"{ACCOUNT}={anchor.id}",)} if kubeconfig else {}
         settings = CloudSettings(
             accounts=(f"hcloud/{ACCOUNT}",),
             credential_file=token_file,
@@ -105,12 +124,14 @@ async def run_cloud_account(
             step_seconds=0.2,
             requests_per_minute=10_000,
             intervals=QueryIntervals(list=0.5, round=0.5, anchor=0.5),
+            **routes,
         )
         options = bus.bus_options(f"cloud-{ACCOUNT}")
         nats = await NatsBus.connect(options.pop("servers"), service=f"cloud-{ACCOUNT}", **options)
+        kube = _open_kube(kubeconfig) if kubeconfig else None
         scraped, thread = start_http_server(0, addr="127.0.0.1", registry=registry)
         try:
-            async with run_during(CloudService(make_dependencies(nats), settings).run()):
+            async with run_during(CloudService(make_dependencies(nats, kube=kube), settings).run()):
                 address = f"127.0.0.1:{scraped.server_port}"
                 yield CloudAccount(project=project, anchor=anchor, address=address, kubelets=kubelets)
         finally:
@@ -118,3 +139,9 @@ async def run_cloud_account(
             scraped.server_close()
             thread.join()
             await nats.close()
+            if kube is not None:
+                await kube.close()
+
+
+def _open_kube(kubeconfig: Path) -> KubeApi:
+    return KubeApi(load_kube_config(kubeconfig, {}), user_agent="talos-ccm/test", instance="test")

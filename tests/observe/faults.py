@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -209,7 +210,7 @@ async def replaced_machine(watched: ObservedCluster) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _cloud_account(watched: ObservedCluster, **options: str) -> AsyncIterator[CloudAccount]:
+async def _cloud_account(watched: ObservedCluster, **options: Any) -> AsyncIterator[CloudAccount]:
     """A cloud account runs, with four servers, and Prometheus scrapes it."""
     async with run_cloud_account(watched.run_dir, watched.bus, watched.kubelets, **options) as account:
         addresses = watched.addresses()
@@ -245,6 +246,33 @@ async def deleted_servers(watched: ObservedCluster) -> AsyncIterator[None]:
         servers = await account.join_servers(*_SERVERS)
         for server_id in servers:
             account.project.remove("servers", server_id)
+        yield
+
+
+@asynccontextmanager
+async def detached_server(watched: ObservedCluster) -> AsyncIterator[None]:
+    """The server of a Node is not in the network that has the routes."""
+    async with _cloud_account(watched, kubeconfig=watched.server.kubeconfig()) as account:
+        server_id = account.project.add_server("detached")
+        machine = make_machine("detached", "10.240.0.63", platform="hcloud")
+        assert machine.platform is not None
+        platform = msgspec.structs.replace(
+            machine.platform, instance_id=str(server_id), provider_id=f"hcloud://{server_id}"
+        )
+        await watched.cluster.join(msgspec.structs.replace(machine, platform=platform))
+        yield
+        await gone(watched, "detached")
+
+
+@asynccontextmanager
+async def full_network(watched: ObservedCluster) -> AsyncIterator[None]:
+    """Another cluster has most routes of the network."""
+    async with _cloud_account(watched, kubeconfig=watched.server.kubeconfig()) as account:
+        (network,) = account.project.tables["networks"].values()
+        network["routes"] += [
+            {"destination": f"10.77.{number}.0/24", "gateway": "10.0.1.200"} for number in range(81)
+        ]
+        await account.join_servers(*_SERVERS)
         yield
 
 

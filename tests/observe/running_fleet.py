@@ -90,7 +90,9 @@ async def a_fleet(run_dir: Path) -> AsyncIterator[Fleet]:
         env = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
         installed = await enter(install(run_dir, flags=FLAGS, own_flags={"lifecycle": QUICK}, env=env))
         server, cluster, bus, *_ = installed
-        account = await enter(run_cloud_account(run_dir, bus, cluster.kubelets))
+        account = await enter(
+            run_cloud_account(run_dir, bus, cluster.kubelets, kubeconfig=server.kubeconfig())
+        )
         targets = installed.addresses() | {"cloud": account.address}
         prometheus = await enter(start_prometheus(targets, rules=RULES, scrape_seconds=1))
         await cluster.services.wait_until_ready()

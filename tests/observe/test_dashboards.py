@@ -22,6 +22,7 @@ NEVER_HERE: Final = {
         "Retries, redeliveries and failed publishes",
         "C",
     ): "publishing fails only without NATS or with a full stream",
+    ("clouds", "Writes of routes by outcome", "A"): "no Node of the account has a pod CIDR",
 }
 
 
