@@ -109,6 +109,7 @@ async def start_services(
     pod_cidrs: bool = False,
     own_flags: Mapping[str, Sequence[str]] = PATIENT_LEASE_FLAGS,
     profiles: Path | None = None,
+    patches: Sequence[str] = (),
 ) -> AsyncIterator[BenchServices]:
     """Start our services, with their own NATS server if the mode has one; yields when all are ready.
 
@@ -133,7 +134,7 @@ async def start_services(
             flags=(*POD_CIDR_FLAGS, *flags) if pod_cidrs else flags,
             own_flags=own_flags,
             wirings=(*DEFAULT_SERVICES, IPAM) if pod_cidrs else DEFAULT_SERVICES,
-            env=build_environment(counts, profiles),
+            env=build_environment(counts, profiles, patches),
         )
         services = await stack.enter_async_context(starting)
         await services.wait_until_ready()
@@ -147,11 +148,11 @@ async def start_services(
             watching.cancel()
 
 
-def build_environment(counts: Path, profiles: Path | None) -> dict[str, str]:
+def build_environment(counts: Path, profiles: Path | None, patches: Sequence[str] = ()) -> dict[str, str]:
     """The environment of our processes, which measures them by `tests/bench/instrumentation.py`."""
     environment = {
         "PYTHONDONTWRITEBYTECODE": "",  # compile modules, as in an image; else compiling dominates the start
-        PATCHES: "tests.bench.instrumentation:install",
+        PATCHES: ",".join(("tests.bench.instrumentation:install", *patches)),
         COUNT_DIRECTORY: str(counts),
     }
     return environment if profiles is None else environment | {PROFILE_DIRECTORY: str(profiles)}

@@ -12,14 +12,18 @@ import mmap
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from libs.common.bus.protocol import Bus
+from libs.common.service.pulse_publisher import Problems
+from libs.common.service.service import Service
 from libs.testbed.service_start import PROCESS_NAME
 
 COUNT_DIRECTORY: Final = "TALOS_CCM_BENCH_COUNTS"
+PULSE_SWITCH: Final = "TALOS_CCM_BENCH_PULSES"
 PROFILE_DIRECTORY: Final = "TALOS_CCM_BENCH_PROFILES"
 # The followers of the stream, each with its own counter: module -> class. A bus calls `apply` per message.
 FOLLOWERS: Final = {
@@ -36,6 +40,23 @@ def install() -> None:
     _count_tasks_on_signal(counts / f"{os.getpid()}.tasks")
     if profiles := os.environ.get(PROFILE_DIRECTORY):
         profile_on_signal(Path(profiles) / f"{os.environ[PROCESS_NAME]}.prof")
+
+
+def switch_pulses() -> None:
+    """Let this process publish pulses only while a file exists, which it does at the start."""
+    application: Any = import_module("libs.common.service.application")
+    switch, publish = Path(os.environ[PULSE_SWITCH]), application.publish_pulses
+
+    class Switched(list[Service]):
+        def __iter__(self) -> Iterator[Service]:
+            return super().__iter__() if switch.exists() else iter(())
+
+    async def publish_switched(
+        bus: Bus, services: Sequence[Service], identity: str, problems: Problems
+    ) -> None:
+        await publish(bus, Switched(services), identity, problems)
+
+    application.publish_pulses = publish_switched
 
 
 def _count_applied(file: Path) -> None:
