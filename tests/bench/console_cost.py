@@ -45,8 +45,6 @@ from tests.console_actors import ConsoleClient
 _JOIN_SECONDS: Final = 600.0
 _SETTLE_SECONDS: Final = 12.0  # longer than the period of pulses
 _CONCURRENCY: Final = 64
-_PULSES: Final = 2000
-_MESSAGES: Final = 10_000
 _SERIES: Final = 30
 
 
@@ -70,14 +68,19 @@ VARIANTS: Final = (
 @click.option("--idle-nodes", default=5000, show_default=True, help="Nodes of an idle period.")
 @click.option("--idle-seconds", default=30.0, show_default=True, help="Duration of an idle period.")
 @click.option("--rounds", default=5, show_default=True, help="Rounds, each with every variant.")
+@click.option(
+    "--messages", default=5000, show_default=True, help="Pulses, and messages to a follower, measured alone."
+)
 @click.option("--only", type=click.Choice(["alone", "burst", "idle"]), help="Only this part.")
-def main(nodes: int, idle_nodes: int, idle_seconds: float, rounds: int, only: str | None) -> None:
+def main(
+    *, nodes: int, idle_nodes: int, idle_seconds: float, rounds: int, messages: int, only: str | None
+) -> None:
     """Measure the CPU of the services with and without pulses and the console."""
     host = read_host()
     click.echo(f"{host.processor}, {host.cores} cores, load {host.load_before}, {rounds} rounds")
     parts = [only] if only else ["alone", "burst", "idle"]
     if "alone" in parts:
-        asyncio.run(_measure_alone(rounds))
+        asyncio.run(_measure_alone(messages, rounds))
     if "burst" in parts:
         asyncio.run(_measure_bursts(nodes, rounds))
     if "idle" in parts:
@@ -230,51 +233,51 @@ class _IdleService:
         return ()
 
 
-async def _measure_alone(rounds: int) -> None:
+async def _measure_alone(messages: int, rounds: int) -> None:
     with open_run_directory("console-alone", None) as run_dir:
         async with NatsServer.start(run_dir / "nats") as server:
             bus = await NatsBus.connect((server.url,), service="watcher")
             try:
                 await bus.provision(DURABLES, max_bytes=2**28)
-                await _measure_pulses(bus, server)
-                await _measure_delivery(bus, server, rounds)
+                await _measure_pulses(bus, server, messages)
+                await _measure_delivery(bus, server, messages, rounds)
             finally:
                 await bus.close()
 
 
-async def _measure_pulses(bus: NatsBus, server: NatsServer) -> None:
+async def _measure_pulses(bus: NatsBus, server: NatsServer, count: int) -> None:
     for number in range(_SERIES):  # as many as a process has after hours
         metrics.KUBE_REQUESTS.labels("labeler", "patch", f"resource-{number}", "200").inc()
         metrics.PUBLISHED.labels(f"decided.labeler.{number}", "published").inc()
         metrics.HANDLED.labels("labeler", f"event-{number}", "handled").inc()
     service = _IdleService()
     own, nats = time.process_time(), _read_cpu(server)
-    for _ in range(_PULSES):
+    for _ in range(count):
         await bus.publish(build_pulse(bus, service, "host_1", ()), ttl_seconds=PULSE_TTL_SECONDS)
-    own_ms = 1000 * (time.process_time() - own) / _PULSES
-    nats_ms = 1000 * (_read_cpu(server) - nats) / _PULSES
+    own_ms = 1000 * (time.process_time() - own) / count
+    nats_ms = 1000 * (_read_cpu(server) - nats) / count
     click.echo(f"one pulse: {own_ms:.3f} ms of its process, {nats_ms:.3f} ms of nats-server")
 
 
-async def _measure_delivery(bus: NatsBus, server: NatsServer, rounds: int) -> None:
+async def _measure_delivery(bus: NatsBus, server: NatsServer, count: int, rounds: int) -> None:
     """What nats-server spends more for each message if a follower receives it."""
     more = []
     for _ in range(rounds):
-        alone = await _measure_publishes(bus, server)
+        alone = await _measure_publishes(bus, server, count)
         recorder = Recorder()
         async with run_during(bus.follow("console", ALL_SUBJECTS, recorder)):
             await wait_until(lambda recorder=recorder: recorder.is_caught_up)  # type: ignore[misc]
-            more.append(await _measure_publishes(bus, server) - alone)
-    each = 1000 / _MESSAGES
+            more.append(await _measure_publishes(bus, server, count) - alone)
+    each = 1000 / count
     click.echo(
         f"one message to the console: {statistics.median(more) * each:.4f} ms of nats-server "
         f"({min(more) * each:.4f} to {max(more) * each:.4f})"
     )
 
 
-async def _measure_publishes(bus: NatsBus, server: NatsServer) -> float:
+async def _measure_publishes(bus: NatsBus, server: NatsServer, count: int) -> float:
     before = _read_cpu(server)
-    for number in range(_MESSAGES):
+    for number in range(count):
         await bus.publish(make_event(f"web-{number % 1000}"))
     return _read_cpu(server) - before
 
