@@ -12,7 +12,6 @@ from libs.common.contract.controllers import CLOUD_NODE
 from libs.common.contract.events import NodeEnriched, NodeUnreachable
 from libs.common.contract.machine import MachineFacts, MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, Taint
-from services.labeler.core.plan.node_ownership import check_ownership
 from services.labeler.core.plan.plan import ClusterConfig, NotOurs, Plan
 from services.labeler.core.plan.plan_node import plan_node, plan_unreachable_node
 from services.labeler.core.rules.compilation import compile_rules
@@ -113,12 +112,6 @@ def test_a_silent_machine_counts_by_what_it_last_said():
     assert plan_unreachable_node(make_node(), said, HCLOUD_ONLY).outcome == "blocked"
 
 
-def test_a_scheme_that_the_file_names_is_ours_though_no_machine_says_it():
-    node = make_node(provider_id="proxmox://x/1", taints=())
-    assert planned(node, METAL, ClusterConfig()).outcome == "not-ours"
-    assert planned(node, METAL, config_of("{providerIDSchemes: [proxmox]}")).outcome == "updated"
-
-
 KUBELETS_OWN = {
     "a scheme of no cloud": (HCLOUD, "rack://7", "hcloud, rack"),
     "another cloud's scheme": (METAL, "vsphere://7", "talos, vsphere"),
@@ -155,26 +148,9 @@ def test_a_provider_id_without_the_scheme_is_the_machines_own_on_oracle_only():
         assert [each.reason for each in planned(node, facts, anything).notices] == ["ProviderIDMismatch"]
 
 
-def test_a_contradiction_with_the_machine_is_told_and_the_node_stays_initialised():
-    node = make_node(provider_id="hcloud://8")
-    plan = planned(node, HCLOUD, HCLOUD_ONLY)
-    assert plan.outcome == "initialized"
-    assert [notice.reason for notice in plan.notices] == ["ProviderIDMismatch"]
-
-
 def plan_late(node: Node, event: NodeEnriched | NodeUnreachable | None, config: ClusterConfig) -> Plan | None:
     """The monitor's plan for a Node that has waited for an hour."""
     return plan_waiting_node(UninitializedNode(uid=node.uid, since=0.0), node, event, config, at=3600.0)
-
-
-@pytest.mark.parametrize(
-    ("labels", "config", "is_ours"),
-    [(OURS, TEAM_A, True), ({"team": "b"}, TEAM_A, False), ({}, TALOS_ONLY, False)],
-)
-def test_by_selector_alone_a_node_is_ours_before_anything_is_known_of_its_machine(
-    labels: dict[str, str], config: ClusterConfig, is_ours: bool
-):
-    assert (check_ownership(make_node(labels=labels), None, config) is None) is is_ours
 
 
 # ---- every state

@@ -13,7 +13,6 @@ from tests.node_plans import (
     apply_plan,
     change_metadata,
     compile_one_rule,
-    decode_record_annotation,
     plan_and_apply,
     plan_for,
 )
@@ -97,13 +96,6 @@ def test_the_value_that_the_rule_gives_now_is_told():
     assert [each.desired for each in kept(node)] == ["mail"]
 
 
-def test_the_value_is_told_while_the_rule_cannot_be_evaluated():
-    fails = compile_one_rule(labels="{example.com/team: '{{ slice .InstanceID 0 4 }}'}")
-    node = plan_and_apply(change_metadata(ours(TEAM), labels={"example.com/team": "db"}), FACTS, TEAM)
-    node = plan_and_apply(node, FACTS, fails)
-    assert [each.desired for each in kept(node)] == ["web"]
-
-
 @pytest.mark.parametrize("value", [None, "fsn1-dc14"], ids=["removed", "set to the machine's zone"])
 def test_a_key_that_does_not_differ_is_not_told(value: str | None):
     node = plan_and_apply(change_metadata(ours(), labels={ZONE[0]: "foo"}), FACTS, NONE)
@@ -117,10 +109,6 @@ def test_what_others_may_have_is_not_told():
     assert kept(plan_and_apply(change_metadata(ours(TAINT), taints=()), FACTS, TAINT)) == ()
     joining = make_node(taints=(*make_node().spec.taints, WAITING), labels={"example.com/other": "x"})
     assert kept(plan_and_apply(joining, FACTS, TAINT)) == ()
-
-
-def test_a_node_without_kept_keys_has_no_more_in_its_record():
-    assert decode_record_annotation(ours(TEAM)).keys() == {"v", "labels", "machine"}
 
 
 # ---- withheld taints
@@ -161,14 +149,6 @@ def test_a_startup_taint_that_its_agent_removed_never_returns():
     after = plan_and_apply(change_metadata(node, annotations=OPT_IN), FACTS, TAINT)
     assert (after.spec.taints, APPLY_TAINTS_ANNOTATION in after.annotations) == ((), False)
     assert plan_and_apply(after, FACTS, TAINT) == after
-
-
-def test_a_withheld_taint_that_somebody_set_and_removed_never_returns():
-    node = plan_and_apply(in_use(), FACTS, TAINT)
-    node = plan_and_apply(change_metadata(node, taints=(WAITING,)), FACTS, TAINT)
-    assert kept(node) == ()
-    node = plan_and_apply(change_metadata(node, taints=(), annotations=OPT_IN), FACTS, TAINT)
-    assert (node.spec.taints, kept(node)) == ((), ())
 
 
 @pytest.mark.parametrize("value", ["false", "", "yes"])

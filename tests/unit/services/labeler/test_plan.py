@@ -87,25 +87,6 @@ def test_the_configured_cluster_name_goes_before_the_one_that_talos_knows():
     assert planned(make_node(), facts, cluster_name="prod").changes.labels[key] == "prod"
 
 
-def test_a_built_in_label_that_the_machine_corrects_is_corrected():
-    plan = planned(settled(make_node()), make_facts(**HCLOUD | {"zone": "nbg1-dc3"}))
-    assert (plan.outcome, exclude_record_label(plan.changes.labels)) == (
-        "updated",
-        dict.fromkeys(ZONE, "nbg1-dc3"),
-    )
-
-
-def test_a_wrong_built_in_label_from_before_there_were_records_is_put_right():
-    plan = planned(make_node(taints=(), labels={ZONE[0]: "elsewhere"}))
-    assert plan.changes.labels[ZONE[0]] == "fsn1-dc14"
-
-
-def test_what_talos_stops_reporting_stays_on_the_node():
-    node = settled(make_node())
-    silent = make_facts(**HCLOUD | {"zone": "", "region": "", "instance_type": ""})
-    assert planned(node, silent).outcome == "unchanged"
-
-
 def test_a_machine_that_is_not_a_spot_one_any_more_loses_the_label():
     spot = settled(make_node(), make_facts(**HCLOUD, spot=True))
     assert spot.labels[LIFECYCLE] == "spot"
@@ -178,14 +159,6 @@ def test_a_machine_known_by_its_uuid_is_initialized_and_told_of():
     [notice] = plan.notices
     assert (notice.reason, notice.is_warning) == ("RecognizedBySystemUUID", False)
     assert "'talos-abc'" in notice.message
-
-
-@pytest.mark.parametrize("ip", ["web-1.example.com", "127.0.0.1", "10.0.0.5,10.0.0.6"])
-def test_a_provided_node_ip_that_is_none_blocks_with_the_value_in_the_reason(ip: str):
-    plan = planned(make_node(ip=ip))
-    assert plan.blocker is not None
-    assert plan.blocker.reason == "ProvidedNodeIPInvalid"
-    assert repr(ip) in plan.blocker.message
 
 
 def test_an_initialized_node_whose_metadata_are_incomplete_is_left_as_it_is():

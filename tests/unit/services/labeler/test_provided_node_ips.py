@@ -128,13 +128,6 @@ def test_what_was_announced_after_the_look_waits_for_the_next_one():
     assert "machine web-1 does not have 10.0.0.9" in plan.blocker.message
 
 
-@pytest.mark.parametrize("addresses", [(), ON_V6])
-def test_a_partial_look_takes_no_address_from_a_node_in_use(addresses: tuple[AddressStatus, ...]):
-    plan = planned(in_use(DUAL, V4, V6), make_facts(node_ip=V6, addresses=addresses))
-    assert internal_ips(plan) is None
-    assert plan.notices == ()
-
-
 def test_a_node_in_use_gets_no_foreign_address_and_keeps_its_rules():
     rules = compile_one_rule(labels="{example.com/team: web}")
     node = in_use(DUAL, V6)

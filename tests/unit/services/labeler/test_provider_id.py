@@ -71,14 +71,6 @@ def test_a_machine_that_does_not_know_its_platform_is_waited_for_however_long_it
     assert "Talos does not know its platform yet" in blocker.message
 
 
-def test_the_fallback_takes_the_preferred_address_whichever_has_answered():
-    node = make_node(ip="10.0.0.5,2001:db8::5")
-    facts = make_facts(node_ip="2001:db8::5")
-    assert plan_node(node, facts, "nodename", ClusterConfig()).changes.provider_id == "talos://metal/10.0.0.5"
-    six = plan_node(node, facts, "nodename", ClusterConfig(prefer_ipv6=True))
-    assert six.changes.provider_id == "talos://metal/2001:db8::5"
-
-
 @pytest.mark.parametrize(
     ("reported", "written"),
     [
@@ -95,11 +87,6 @@ def test_the_fallback_takes_the_preferred_address_whichever_has_answered():
 )
 def test_the_resource_group_of_azure_alone_is_lower_case(reported: str, written: str):
     assert derive_native_provider_id(PlatformMetadata(platform="azure", provider_id=reported)) == written
-
-
-def test_resource_groups_of_other_platforms_are_left_alone():
-    id_ = "nocloud:///subscriptions/S/resourceGroups/RG/providers/x"
-    assert derive_native_provider_id(PlatformMetadata(platform="nocloud", provider_id=id_)) == id_
 
 
 SERVER_ID = "0c1e4a52-6c7b-4a2e-9d52-1f0e6a5c7b11"

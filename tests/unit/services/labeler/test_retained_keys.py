@@ -67,15 +67,6 @@ def a_node_whose_rule_fails(kind: str) -> Node:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_key_that_a_person_removed_and_added_again_outlives_its_rule(kind: str):
-    node = a_node_whose_rule_fails(kind)
-    node = plan_and_apply(write(node, kind, None), WITHOUT_ZONE, RULES[kind])
-    assert (value_of(node, kind), recorded(node, kind)) == (None, None)
-    node = plan_and_apply(write(node, kind, "two"), HCLOUD, NONE)
-    assert value_of(node, kind) == "two"
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_key_that_a_person_changed_and_changed_back_outlives_its_rule(kind: str):
     node = write(a_node_whose_rule_fails(kind), kind, "mine")
     plan = plan_for(node, WITHOUT_ZONE, RULES[kind])
@@ -121,14 +112,6 @@ def test_a_zone_that_a_person_removed_while_its_rule_failed_stays_once_it_is_set
     assert ZONE[0] not in node.labels
     node = plan_and_apply(change_metadata(node, labels={ZONE[0]: "eu"}), without_region, NONE)
     assert (node.labels[ZONE[0]], node.labels[ZONE[1]]) == ("eu", "two")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_key_that_was_removed_and_added_between_two_plans_stays_that_of_its_rule(kind: str):
-    """Plans see states, not changes: the second state of this Node equals the first."""
-    node = a_node_whose_rule_fails(kind)
-    node = write(write(node, kind, None), kind, "two")
-    assert value_of(plan_and_apply(node, HCLOUD, NONE), kind) is None
 
 
 # ---- rejected keys
@@ -191,19 +174,6 @@ def test_a_joining_node_gets_the_rest():
     assert "annotation example.com/a=a" in plan.summary
     assert "taint example.com/t:NoSchedule set" in plan.summary
     assert not any("example.com/l" in each for each in plan.summary)
-
-
-def test_what_was_set_before_stays_and_is_still_ours():
-    node = plan_and_apply(make_node(), make_facts(), EVERYTHING)
-    config = compile_one_rule(
-        annotations="{example.com/a: b}",
-        labels="{example.com/l: m}",
-        taints="{example.com/t: 'v:NoSchedule'}",
-    )
-    plan = plan_node(node, make_facts(), "nodename", config, Rejection(ALL, "no"))
-    assert plan.summary == ()
-    assert plan.changes.annotations == {}
-    assert plan_and_apply(node, make_facts(), config).labels["example.com/l"] == "m"
 
 
 def test_a_rejected_key_that_a_person_removed_is_recorded_as_theirs_and_nothing_else_is_written():

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.contract.machine import AddressStatus, Inventory, SystemInformation
+from libs.common.contract.machine import AddressStatus, SystemInformation
 from libs.common.contract.node import FIELD_OWNERSHIP_ANNOTATION, Node, Taint
 from libs.common.contract.node_patch import build_node_patch
-from services.labeler.core.plan.keys import LIFECYCLE, REGION, ZONE
+from services.labeler.core.plan.keys import REGION, ZONE
 from services.labeler.core.plan.plan import ClusterConfig, Plan
 from tests.builders import NOW, UNINITIALIZED, make_facts, make_node
 from tests.node_plans import (
@@ -146,12 +146,6 @@ def test_an_overridden_zone_is_reconciled_and_goes_with_its_rule():
     assert plan_and_apply(node, METAL, NONE).labels == plan_and_apply(make_node(), METAL, NONE).labels
 
 
-def test_an_overridden_lifecycle_comes_and_goes():
-    node = plan_and_apply(make_node(), METAL, compile_one_rule(platformMetadata='{Spot: "true"}'))
-    assert node.labels[LIFECYCLE] == "spot"
-    assert LIFECYCLE not in plan_and_apply(node, METAL, NONE).labels
-
-
 # ---- what fails
 
 
@@ -169,22 +163,6 @@ def test_a_smbios_name_that_is_no_label_is_told_by_rule_and_key_and_the_node_is_
     )
 
 
-def test_many_things_that_fail_are_a_few_events():
-    labels = ", ".join(f"example.com/k{n}: '{{{{ .Platform }}}} is no label'" for n in range(40))
-    plan = plan_for(make_node(), METAL, compile_one_rule(labels=f"{{{labels}}}"))
-    assert len(plan.notices) == 7
-    assert plan.notices[-1].message == "34 more keys of rules are skipped"
-    assert all(len(notice.message) <= 1024 for notice in plan.notices)
-
-
-def test_a_rule_that_waits_for_what_talos_was_not_asked_for_removes_nothing():
-    config = compile_one_rule(labels="{example.com/talos: '{{ .TalosVersion }}'}")
-    asked = msgspec.structs.replace(METAL, inventory=Inventory(talos_version="v1.13.9"))
-    node = plan_and_apply(make_node(), asked, config)
-    assert node.labels["example.com/talos"] == "v1.13.9"
-    assert plan_for(node, METAL, config).summary == ()
-
-
 # ---- taints
 
 
@@ -196,21 +174,6 @@ def test_a_rules_taint_is_there_in_the_patch_that_takes_the_uninitialized_one():
     assert "/spec/taints/0" in paths
     node = apply_plan(make_node(), plan)
     assert node.spec.taints == (WAITING,)
-
-
-def test_a_taint_that_was_taken_off_a_node_in_use_is_not_put_back_whatever_its_value_becomes():
-    node = change_metadata(plan_and_apply(make_node(), METAL, TAINT), taints=())
-    node = plan_and_apply(node, METAL, TAINT)
-    assert node.spec.taints == ()
-    assert is_settled(node, TAINT)
-    other = compile_one_rule(taints="{example.com/agent: 'other:NoExecute'}")
-    assert plan_and_apply(node, METAL, other).spec.taints == ()
-
-
-def test_a_released_taint_is_set_again_when_its_rule_is_new():
-    node = plan_and_apply(change_metadata(plan_and_apply(make_node(), METAL, TAINT), taints=()), METAL, TAINT)
-    node = plan_and_apply(node, METAL, NONE)
-    assert plan_and_apply(node, METAL, TAINT).spec.taints == (WAITING,)
 
 
 def test_a_node_that_joins_anew_gets_its_taints_anew():
@@ -316,9 +279,6 @@ def test_a_record_of_a_newer_version_stays_and_nothing_is_taken_away():
     after = apply_plan(node, plan)
     assert after.annotations[FIELD_OWNERSHIP_ANNOTATION] == newer
     assert {notice.reason for notice in plan.notices} == {"OwnedRecordUnreadable", "KeptForOthers"}
-
-
-# ---- two replicas
 
 
 # ---- providerID and addresses
@@ -439,13 +399,6 @@ def test_a_foreign_looking_provider_id_that_a_rule_gave_is_ours_even_without_the
     node = plan_and_apply(make_node(), facts, config)
     assert node.spec.provider_id == "proxmox://c/u-1"
     assert exclude_record_label(plan_for(node, facts, TEAM).changes.labels) == {"example.com/team": "web"}
-
-
-def test_a_provider_id_that_contradicts_its_rule_is_told():
-    config = compile_one_rule(platformMetadata="{ProviderID: 'metal3://b'}")
-    plan = plan_for(make_node(provider_id="metal3://a"), METAL, config)
-    assert ("ProviderIDMismatch" in [reason for reason, _ in told(plan)]) is True
-    assert "'metal3://a', but a rule says 'metal3://b'" in told(plan)[0][1]
 
 
 PUBLIC = AddressStatus(address="203.0.113.7/24", link="eth1")

@@ -11,7 +11,7 @@ from libs.common.contract.machine import Inventory, MachineFacts, PlatformMetada
 from libs.common.contract.node import Taint
 from services.labeler.core.plan.notices import build_skipped_notices
 from services.labeler.core.rules.application import apply_rules
-from services.labeler.core.rules.compilation import NO_RULES, RulesError, compile_rules
+from services.labeler.core.rules.compilation import RulesError, compile_rules
 from services.labeler.core.rules.effects import RuleEffects
 from tests.builders import make_facts
 
@@ -32,13 +32,6 @@ def reasons(effects: RuleEffects) -> dict[str, str]:
 
 
 # ---- order and overrides
-
-
-def test_without_rules_the_machine_is_what_talos_says():
-    facts = make_facts(platform="aws", region="eu-1")
-    effects = apply_rules(NO_RULES, facts)
-    assert effects == RuleEffects(platform=facts.platform)
-    assert effects.platform is facts.platform
 
 
 def test_every_rule_that_matches_applies_and_later_ones_override_earlier_keys():
@@ -75,19 +68,6 @@ def test_a_later_taint_of_the_same_key_takes_the_place_of_the_earlier_one():
         Taint(key="example.com/a", value="y", effect="NoExecute"),
         Taint(key="example.com/b", effect="NoExecute"),
     )
-
-
-def test_a_taint_is_written_as_it_was_rendered():
-    effects = applied('- {taints: {example.com/on: "{{ .Platform }}:NoSchedule"}}')
-    assert effects.taints == (Taint(key="example.com/on", value="metal", effect="NoSchedule"),)
-
-
-def test_nothing_is_escaped():
-    effects = applied(
-        "- {annotations: {a: '{{ .ProductName }}'}}",
-        a_machine(system=SystemInformation(product_name="A+B & C <\"'>")),
-    )
-    assert effects.annotations == {"a": "A+B & C <\"'>"}
 
 
 @pytest.mark.parametrize(
@@ -128,13 +108,6 @@ def test_templates_see_the_provider_id_that_the_node_would_get():
     assert applied(rule, metal).platform.provider_id == "", "what is seen is not an override"
 
 
-def test_an_empty_label_value_is_set():
-    effects = applied("""
-      - labels: {node-role.kubernetes.io/worker: "", example.com/zone: "{{ .Zone }}"}
-    """)
-    assert effects.labels == {"node-role.kubernetes.io/worker": "", "example.com/zone": ""}
-
-
 # ---- metadata
 
 
@@ -161,14 +134,6 @@ def test_a_provider_id_cannot_be_emptied_nor_made_of_what_is_no_id():
         assert [(each.kind, each.key) for _, each in effects.list_skipped()] == [
             ("platformMetadata", "ProviderID")
         ]
-
-
-def test_an_override_that_becomes_a_label_must_be_a_label_value():
-    machine = a_machine(system=SystemInformation(product_name=PC), instance_type="old")
-    rule = "- {platformMetadata: {InstanceType: '{{ .ProductName }}'}}"
-    assert applied(rule, machine).platform.instance_type == "old"
-    sanitized = applied(rule.replace("{platform", "{sanitize: true, platform"), machine)
-    assert sanitized.platform.instance_type == "Standard-PC-i440FX-PIIX-1996"
 
 
 # ---- skipped and retained

@@ -82,13 +82,6 @@ def test_what_the_reader_finds_and_what_is_wrong_with_templates_is_told_at_once(
     }
 
 
-def test_the_rules_of_the_file_hold_from_the_start(tmp_path: Path):
-    settings = read(tmp_path / "ccm.yaml", "transformations: [{name: web, labels: {a: b}}]\n").get(
-        LabelerSettings
-    )
-    assert [rule.title for rule in settings.config.rules.rules] == ["web"]
-
-
 def test_a_template_that_can_only_fail_is_warned_of(tmp_path: Path):
     file = tmp_path / "ccm.yaml"
     (warning,) = read(file, 'transformations: [{labels: {a: "{{ .Zones }}"}}]\n').warnings

@@ -121,16 +121,6 @@ def test_a_condition_on_a_node_that_still_waits_for_somebody_else_stays():
     assert plan_unreachable_node(node, make_unreachable(), ClusterConfig()).summary == ()
 
 
-def test_the_last_known_facts_say_whose_a_node_is():
-    known = make_facts(platform="hcloud", provider_id="hcloud://7")
-    node = make_node(provider_id="hcloud://7")
-    assert plan_unreachable_node(node, make_unreachable(node), ClusterConfig()).outcome == "not-ours"
-    assert (
-        plan_unreachable_node(node, make_unreachable(node, last_known=known), ClusterConfig()).outcome
-        == "blocked"
-    )
-
-
 # ---- why a node waits
 
 
