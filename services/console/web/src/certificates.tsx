@@ -1,12 +1,11 @@
 // The requests for serving certificates: denied and pending ones first.
 import { useMemo } from "preact/hooks";
 import * as format from "./format";
-import { ListView } from "./list_view";
+import { ageColumn, ListView, nodeColumn, reasonColumn, stateColumn } from "./list_view";
 import type { RequestRow, RequestState } from "../generated/state";
-import { Age, Command, Reason, StateBadge } from "./parts";
-import { nodeHref } from "./router";
+import { Age, Command, NodeLink, Reason, StateBadge } from "./parts";
 import { overview, requests, revision } from "./store";
-import { type Column } from "./table";
+import type { Column } from "./table";
 
 const LABELS: Record<RequestState, string> = {
   denied: "Denied",
@@ -18,40 +17,13 @@ const LABELS: Record<RequestState, string> = {
 const rankOf = (row: RequestRow) => Object.keys(LABELS).indexOf(row.state);
 
 const COLUMNS: Column<RequestRow>[] = [
+  { ...nodeColumn, by: (row) => row.node, cell: (row) => <NodeLink name={row.node} /> },
+  { ...stateColumn, by: rankOf, cell: (row) => <StateBadge state={row.state} /> },
   {
-    key: "node",
-    title: "Node",
-    width: "minmax(140px, 1fr)",
-    from: 0,
-    by: (row) => row.node,
-    cell: (row) => (
-      <a class="name font-semibold" href={nodeHref(row.node)} title={row.node}>
-        {row.node}
-      </a>
-    ),
-  },
-  {
-    key: "state",
-    title: "State",
-    width: "120px",
-    from: 0,
-    by: rankOf,
-    cell: (row) => <StateBadge state={row.state} />,
-  },
-  {
-    key: "why",
-    title: "Checks, as csr reports them",
-    width: "minmax(220px, 3fr)",
-    from: 0,
+    ...reasonColumn("Checks, as csr reports them"),
     cell: (row) => <Reason what={row.outcome === row.state ? "" : row.outcome} why={explain(row)} />,
   },
-  {
-    key: "age",
-    title: "Age",
-    width: "72px",
-    by: (row) => -row.created,
-    cell: (row) => <Age since={row.created} />,
-  },
+  { ...ageColumn, by: (row) => -row.created, cell: (row) => <Age since={row.created} /> },
   {
     key: "decided",
     title: "Decided",
@@ -59,13 +31,7 @@ const COLUMNS: Column<RequestRow>[] = [
     by: (row) => row.decided_at,
     cell: (row) => (row.decided_at && row.state !== "pending" ? format.time(row.decided_at) : ""),
   },
-  {
-    key: "request",
-    title: "Request",
-    width: "minmax(120px, 1fr)",
-    by: (row) => row.name,
-    cell: (row) => <span title={row.name}>{row.name}</span>,
-  },
+  { key: "request", title: "Request", width: "minmax(120px, 1fr)", by: (row) => row.name },
 ];
 
 export function Certificates() {

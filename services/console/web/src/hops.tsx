@@ -33,25 +33,22 @@ export function Hops({ detail }: { detail: NodeDetail }) {
     key ? hops[key] || endOf(HOPS.find((hop) => hop.key === key)?.after) : start;
   return (
     <ol class="waterfall">
-      {HOPS.map((hop) => {
-        const at = hops[hop.key];
-        if (!at) {
-          const hasHappened = isInitialized || (hop.next && hops[hop.next]);
-          return hop.isOptional ? null : <Absent key={hop.key} hop={hop} text={hasHappened ? "not seen" : "not yet"} />;
-        }
-        const from = Math.min(endOf(hop.after), at);
+      {HOPS.map(({ key, who, what, after, next = "", isOptional }) => {
+        const at = hops[key];
+        if (!at && isOptional) return null;
+        const from = Math.min(endOf(after), at ?? start);
+        const lapse = at && (after ? `+${format.duration(at - from)}` : format.time(at));
         const left = Math.min(99, ((from - start) / seconds) * 100);
-        const width = Math.min(100 - left, ((at - from) / seconds) * 100);
+        const width = at && Math.min(100 - left, ((at - from) / seconds) * 100);
         return (
-          <li key={hop.key} class="hop" title={format.time(at)}>
-            <Name hop={hop} />
-            <span class="track rounded-full bg-raised">
-              <span
-                class="absolute inset-y-0 min-w-1 rounded-full bg-accent"
-                style={{ left: `${left}%`, width: `${width}%` }}
-              />
+          <li key={key} class="hop" title={at ? format.time(at) : undefined}>
+            <span class="text-muted">
+              <b class="font-semibold text-plain">{who}</b> {what}
             </span>
-            <span class="text-right text-xs">{hop.after ? `+${format.duration(at - from)}` : format.time(at)}</span>
+            <span class={`track ${at ? "rounded-full bg-raised" : "h-0 border-t-2 border-dotted"}`}>
+              {at && <span class="span" style={{ left: `${left}%`, width: `${width}%` }} />}
+            </span>
+            <span class="text-right">{lapse || (isInitialized || hops[next] ? "not seen" : "not yet")}</span>
           </li>
         );
       })}
@@ -60,23 +57,5 @@ export function Hops({ detail }: { detail: NodeDetail }) {
         the last message of each subject only.
       </li>
     </ol>
-  );
-}
-
-function Name({ hop }: { hop: Hop }) {
-  return (
-    <span class="text-xs text-muted">
-      <b class="font-semibold text-plain">{hop.who}</b> {hop.what}
-    </span>
-  );
-}
-
-function Absent({ hop, text }: { hop: Hop; text: string }) {
-  return (
-    <li class="hop">
-      <Name hop={hop} />
-      <span class="track h-0 border-t-2 border-dotted" />
-      <span class="text-right text-xs text-muted">{text}</span>
-    </li>
   );
 }

@@ -8,6 +8,12 @@ import { route, setQuery } from "./router";
 import { clock } from "./store";
 import { type Column, Table } from "./table";
 
+/** Columns that several tables have, without their content. */
+export const nodeColumn = { key: "name", title: "Node", width: "minmax(140px, 1.2fr)", from: 0 };
+export const stateColumn = { key: "state", title: "State", width: "104px", from: 0 };
+export const ageColumn = { key: "age", title: "Age", width: "60px" };
+export const reasonColumn = (title: string) => ({ key: "why", title, width: "minmax(220px, 3.2fr)", from: 0 });
+
 interface Props<T> {
   title: string;
   one: string; // of the rows, such as "Node"

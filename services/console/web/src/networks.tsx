@@ -2,25 +2,13 @@
 import { parseCidr } from "cidr-tools";
 import { useMemo } from "preact/hooks";
 import * as format from "./format";
-import type { NodeRow } from "../generated/state";
 import { Card, Command, Empty, Usage, View } from "./parts";
 import { nodeHref } from "./router";
 import { nodes, overview, revision } from "./store";
 
 const MAX_CELLS = 1_024;
 
-interface Block {
-  text: string;
-  version: number; // 4 or 6
-  bits: number;
-  start: bigint;
-  end: bigint;
-}
-
-interface Network extends Block {
-  blockBits: number;
-  owned: (Block & { node: NodeRow })[];
-}
+type Network = ReturnType<typeof findNetworks>[number];
 
 export function Networks() {
   const networks = useMemo(findNetworks, [revision.value, overview.value.pod_networks.join()]);
@@ -78,16 +66,13 @@ const USED = "border-accent bg-accent";
 const STUCK = "border-bad bg-bad";
 const FREE = "bg-raised";
 
-function Cell({ blocks }: { blocks: Network["owned"] }) {
-  const square = "aspect-square rounded-sm border";
-  const [first] = blocks;
-  if (!first) return <span class={`${square} ${FREE}`} />;
-  const title = blocks.map((block) => `${block.text} ${block.node.name}`).join("\n");
-  const color = blocks.some((block) => block.node.state === "stuck") ? STUCK : USED;
+function Cell({ blocks: [first, ...more] }: { blocks: Network["owned"] }) {
+  if (!first) return <span class={`square ${FREE}`} />;
+  const blocks = [first, ...more];
+  const title = blocks.map(({ text, node }) => `${text} ${node.name}`).join("\n");
+  const color = blocks.some(({ node }) => node.state === "stuck") ? STUCK : USED;
   return (
-    <a class={`${square} ${color}`} href={nodeHref(first.node.name)} title={title} tabIndex={-1}>
-      <span class="sr-only">{title}</span>
-    </a>
+    <a class={`square ${color}`} href={nodeHref(first.node.name)} title={title} aria-label={title} tabIndex={-1} />
   );
 }
 
@@ -100,24 +85,16 @@ function Legend({ color, children }: { color: string; children: string }) {
   );
 }
 
-function findNetworks(): Network[] {
+function findNetworks() {
   const owned = [...nodes.values()].flatMap((node) =>
-    (node.cidrs ?? []).flatMap(parse).map((block) => ({ ...block, node })),
+    (node.cidrs ?? []).map((text) => ({ node, text, ...parseCidr(text) })),
   );
-  return overview.value.pod_networks.flatMap(parse).map((network) => {
-    const { version, bits, start, end } = network;
-    const own = owned.filter((each) => each.version === version && each.start >= start && each.end <= end);
-    const [four, six] = overview.value.mask_sizes;
-    const mask = version === 4 ? (four ?? 24) : (six ?? Math.min(64, bits + 16));
-    return { ...network, blockBits: Math.max(own[0]?.bits ?? mask, bits), owned: own };
-  });
-}
-
-function parse(text: string): Block[] {
-  try {
+  const [four, six] = overview.value.mask_sizes;
+  return overview.value.pod_networks.map((text) => {
     const { version, prefix, start, end } = parseCidr(text);
-    return [{ text, version, bits: Number(prefix), start, end }];
-  } catch {
-    return []; // not a network: nothing to draw
-  }
+    const bits = Number(prefix);
+    const own = owned.filter((each) => each.version === version && each.start >= start && each.end <= end);
+    const mask = version === 4 ? (four ?? 24) : (six ?? Math.min(64, bits + 16));
+    return { text, bits, start, blockBits: Math.max(Number(own[0]?.prefix ?? mask), bits), owned: own };
+  });
 }

@@ -93,16 +93,10 @@ function Details({ detail, name }: { detail: NodeDetail; name: string }) {
   return (
     <>
       {detail.findings.map((finding) => (
-        <section
-          key={finding.fault}
-          class="finding flex flex-col items-start gap-2 rounded-xl border border-bad bg-surface p-4 wrap-anywhere md:px-5"
-        >
-          <h2 class="max-w-full">
-            <Badge health="bad">{finding.what}</Badge>
-          </h2>
+        <Card key={finding.fault} class="finding border-bad" title={<Badge health="bad">{finding.what}</Badge>}>
           <p>{finding.cause}</p>
           <WithCommands text={finding.fix} />
-        </section>
+        </Card>
       ))}
       <div class="columns">
         <div class="stack">

@@ -1,9 +1,9 @@
 // All Nodes, stuck ones first.
 import { useMemo } from "preact/hooks";
 import * as format from "./format";
-import { ListView } from "./list_view";
+import { ageColumn, ListView, nodeColumn, reasonColumn, stateColumn } from "./list_view";
 import type { NodeRow, NodeState } from "../generated/state";
-import { Age, Badge, Reason, StateBadge } from "./parts";
+import { Age, Badge, NodeLink, Reason, StateBadge } from "./parts";
 import { nodeHref } from "./router";
 import { nodes, overview, revision } from "./store";
 import { type Column, WIDE } from "./table";
@@ -24,68 +24,27 @@ export function compareByUrgency(a: NodeRow, b: NodeRow): number {
 
 const COLUMNS: Column<NodeRow>[] = [
   {
-    key: "name",
-    title: "Node",
-    width: "minmax(140px, 1.2fr)",
-    from: 0,
+    ...nodeColumn,
     by: (row) => row.name,
     cell: (row) => (
       <>
-        <a class="name font-semibold" href={nodeHref(row.name)} title={row.name}>
-          {row.name}
-        </a>{" "}
-        {row.role && <small>{row.role}</small>}
+        <NodeLink name={row.name} /> <small>{row.role}</small>
       </>
     ),
   },
-  {
-    key: "state",
-    title: "State",
-    width: "100px",
-    from: 0,
-    by: (row) => RANK[row.state],
-    cell: (row) => <StateBadge state={row.state} />,
-  },
-  {
-    key: "why",
-    title: "Last decision, and why",
-    width: "minmax(220px, 3.2fr)",
-    from: 0,
-    cell: (row) => <Reason what={summarize(row)} why={row.why} />,
-  },
-  {
-    key: "age",
-    title: "Age",
-    width: "60px",
-    by: (row) => -row.created,
-    cell: (row) => <Age since={row.created} />,
-  },
+  { ...stateColumn, by: (row) => RANK[row.state], cell: (row) => <StateBadge state={row.state} /> },
+  { ...reasonColumn("Last decision, and why"), cell: (row) => <Reason what={summarize(row)} why={row.why} /> },
+  { ...ageColumn, by: (row) => -row.created, cell: (row) => <Age since={row.created} /> },
   {
     key: "took",
     title: "Took",
     width: "68px",
     from: WIDE,
     by: (row) => row.took ?? Infinity,
-    cell: (row) => (
-      <span title="From its registration, a whole second, to its initialization">
-        {row.took ? format.duration(row.took) : ""}
-      </span>
-    ),
+    cell: (row) => row.took && format.duration(row.took),
   },
-  {
-    key: "platform",
-    title: "Platform",
-    width: "minmax(74px, .6fr)",
-    by: (row) => row.platform,
-    cell: (row) => row.platform,
-  },
-  {
-    key: "zone",
-    title: "Zone",
-    width: "minmax(84px, .7fr)",
-    by: (row) => row.zone,
-    cell: (row) => row.zone || row.region,
-  },
+  { key: "platform", title: "Platform", width: "minmax(74px, .6fr)", by: (row) => row.platform },
+  { key: "zone", title: "Zone", width: "minmax(84px, .7fr)", by: (row) => row.zone || row.region },
   {
     key: "address",
     title: "Address",

@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import * as format from "./format";
 import type { Health, NodeState, RequestState } from "../generated/state";
+import { nodeHref } from "./router";
 import { clock } from "./store";
 
 type Part = { children?: ComponentChildren };
@@ -54,6 +55,14 @@ export function StateBadge({ state, what }: { state: NodeState | RequestState; w
   return <Badge health={healthOf(state)}>{what || (state === "foreign" ? "not managed" : state)}</Badge>;
 }
 
+export function NodeLink({ name }: { name: string }) {
+  return (
+    <a class="name font-semibold" href={nodeHref(name)} title={name}>
+      {name}
+    </a>
+  );
+}
+
 /** What is the case and why, in a cell of a table. */
 export function Reason({ what, why }: { what?: string; why?: string }) {
   return (
@@ -97,12 +106,18 @@ export function View({ title, above, badges, isWide, children }: ViewProps) {
   );
 }
 
-export function Card({ title, note, children }: Part & { title: string; note?: ComponentChildren }) {
+interface CardProps extends Part {
+  title: ComponentChildren;
+  note?: ComponentChildren;
+  class?: string;
+}
+
+export function Card({ title, note, class: extra = "", children }: CardProps) {
   return (
-    <section class="card min-w-0 rounded-xl border bg-surface p-4 md:p-5">
+    <section class={`card min-w-0 rounded-xl border bg-surface p-4 wrap-anywhere md:p-5 ${extra}`}>
       <header class="mb-3.5 flex flex-wrap items-baseline justify-between gap-x-3">
-        <h2>{title}</h2>
-        {note && <div class="text-xs text-muted">{note}</div>}
+        <h2 class="min-w-0">{title}</h2>
+        <div class="text-xs text-muted">{note}</div>
       </header>
       {children}
     </section>

@@ -19,7 +19,7 @@ export interface Column<T> {
   title: string;
   width: string; // of a CSS grid
   by?: (row: T) => string | number | undefined; // what to sort by; without it, the column does not sort
-  cell: (row: T) => ComponentChildren;
+  cell?: (row: T) => ComponentChildren; // by default what it sorts by
   from?: number; // width of the page in pixels from which it is shown; by default not on a phone
   isOptional?: boolean; // shown only when a row has a value
 }
@@ -152,7 +152,7 @@ export function Table<T extends Row>(props: Props<T>) {
                     role="cell"
                     class={`at-${column.key} min-w-0 truncate max-md:last:col-span-full`}
                   >
-                    {column.cell(row)}
+                    {(column.cell ?? column.by)?.(row)}
                   </div>
                 ))}
               </div>
