@@ -1,7 +1,7 @@
 """The state that the page shows: applies messages, and returns what changed since a version. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 import msgspec
@@ -476,14 +476,12 @@ class ConsoleState:
             leading=self._get_last(events.Leading),
             heartbeat_seconds=heartbeat_seconds,
             snapshot=self._get_last(events.SnapshotComplete),
-            networks=networks,
             stats=stats,
-            backlogs=self._measure_backlogs(),
+            backlogs=self._measure_backlogs(stats),
             dead_letters=Counter(letter.service for letter in self._dead.values()),
             pulses=self._pulses.list_pulses(),
             recent_errors=self._pulses.count_recent_errors(),
             seconds=now - self._started_at,
-            queues=self._measure_queues(stats),
             unreachable=sum(1 for each in self._nodes.values() if each.fault is not None),
             blocked=sum(1 for each in self._nodes.values() if each.blocked is not None),
             denied=requests["denied"],
@@ -514,36 +512,19 @@ class ConsoleState:
     def _get_last(self, kind: type) -> Any:
         return self._last.get(kind)
 
-    def _measure_backlogs(self) -> dict[str, Backlog]:
-        nodes = self._nodes.values()
-        waiting = [each for each in nodes if each.is_observed and not each.is_initialized]
-        pending = [each.created for each in self._requests.values() if each.state == "pending"]
-        return {
-            METADATA.service: _measure(each.observed_at for each in waiting if not each.enriched_at),
-            LABELER.service: _measure(
-                each.enriched_at
-                for each in waiting
-                if each.enriched_at and each.fault is None and each.blocked is None
-            ),
-            CSR.service: _measure(pending),
-        }
-
-    def _measure_queues(self, stats: StreamStats | None) -> dict[str, Backlog]:
-        """Return what waits for each service with a durable, by its consumer."""
-        queues = {}
+    def _measure_backlogs(self, stats: StreamStats | None) -> dict[str, Backlog]:
+        """Return the Nodes without an answer of metadata, and what waits in each durable, by service."""
+        joining = [each for each in self._nodes.values() if each.is_observed and not each.is_initialized]
+        unanswered = [each.observed_at for each in joining if not each.enriched_at]
+        backlogs = {METADATA.service: Backlog(count=len(unanswered), oldest=min(unanswered, default=0.0))}
         for queue in stats.consumers if stats is not None else ():
             service = _SERVICE_OF_DURABLE[queue.name]
             records = self._requests.values() if service == CSR.service else self._nodes.values()
             waiting = [each for each in records if each.published[0] > queue.acknowledged_sequence]
             count = queue.pending + queue.unacknowledged
             oldest = min((each.published[1] for each in waiting), default=0.0) if count else 0.0
-            queues[service] = Backlog(count=count, oldest=oldest)
-        return queues
-
-
-def _measure(times: Iterable[float]) -> Backlog:
-    known = list(times)
-    return Backlog(count=len(known), oldest=min(known, default=0.0))
+            backlogs[service] = Backlog(count=count, oldest=oldest)
+        return backlogs
 
 
 def _find_state(record: NodeRecord, findings: tuple[Finding, ...]) -> NodeState:

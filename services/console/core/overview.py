@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from libs.common.bus.protocol import ConsumerStats, StreamStats
 from libs.common.contract.events import (
     PULSE_TTL_SECONDS,
-    ClusterNetworksObserved,
     Leading,
     Pulse,
     SnapshotComplete,
@@ -31,11 +30,8 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     service: str
     health: Health
     text: str
-    waiting: int = 0
-    oldest: float = 0.0  # since when the oldest object waits, in seconds since 1970
-    lag: int = 0  # messages that it has not received, or not acknowledged
-    lag_since: float = 0.0  # publication of the oldest of them
-    dead_letters: int = 0  # in the stream
+    lag: int = 0  # messages that it has not received, or not acknowledged; of metadata, not answered
+    lag_since: float = 0.0  # publication of the oldest of them, in seconds since 1970
     errors: Mapping[str, int] = {}  # cause -> number in the last five minutes
     total_errors: Mapping[str, int] = {}  # since its processes began
     leader: str = ""
@@ -45,7 +41,7 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """Objects or messages that wait for a service."""
+    """Messages that wait for a service."""
 
     count: int = 0
     oldest: float = 0.0
@@ -58,10 +54,8 @@ class FlowState(msgspec.Struct, frozen=True, kw_only=True):
     leading: Leading | None
     heartbeat_seconds: float | None  # age of the last live heartbeat
     snapshot: SnapshotComplete | None
-    networks: ClusterNetworksObserved | None
     stats: StreamStats | None
-    backlogs: Mapping[str, Backlog]  # objects, by service
-    queues: Mapping[str, Backlog]  # messages, by service
+    backlogs: Mapping[str, Backlog]  # by service
     dead_letters: Mapping[str, int]  # by service
     pulses: tuple[Pulse, ...]  # of all running processes
     recent_errors: Mapping[str, Mapping[str, int]]  # service -> cause -> number
@@ -93,11 +87,11 @@ def _apply_pulses(flow: FlowState, status: ServiceStatus) -> ServiceStatus:
     unready = [pulse for pulse in own if pulse.problems]
     times = [seconds_of(pulse.oldest_at) for pulse in own if pulse.oldest_at is not None]
     behind = Backlog(count=max((pulse.lag for pulse in own), default=0), oldest=min(times, default=0.0))
-    queue = flow.queues.get(status.service, behind)
+    backlog = max(flow.backlogs.get(status.service, behind), behind, key=lambda each: each.count)
     status = replace(
         status,
-        lag=queue.count,
-        lag_since=queue.oldest,
+        lag=backlog.count,
+        lag_since=backlog.oldest,
         errors=flow.recent_errors.get(status.service, {}),
         total_errors=dict(sum((Counter(pulse.errors) for pulse in own), Counter())),
         leader=next((pulse.instance for pulse in own if pulse.is_leading), status.leader),
@@ -123,35 +117,33 @@ def _judge_watcher(flow: FlowState) -> ServiceStatus:
 
 
 def _judge_metadata(flow: FlowState) -> ServiceStatus:
-    backlog = flow.backlogs.get(METADATA.service, Backlog())
     if flow.pulses and flow.seconds > PULSE_TTL_SECONDS and not _has_pulse(flow, METADATA.service):
-        return _make_status(flow, METADATA.service, "bad", "no process runs it", backlog)
-    health, text = _judge_backlog(flow, backlog, "waiting for facts of a machine")
+        return _make_status(flow, METADATA.service, "bad", "no process runs it")
+    health, text = _judge_backlog(flow, METADATA.service, "waiting for facts of a machine")
     if health == "ok" and flow.unreachable:
         health, text = "warning", f"machines that do not answer: {flow.unreachable}"
-    return _make_status(flow, METADATA.service, health, text, backlog)
+    return _make_status(flow, METADATA.service, health, text)
 
 
 def _judge_consumer(flow: FlowState, service: str) -> ServiceStatus:
-    backlog = flow.backlogs.get(service) or flow.queues.get(service, Backlog())
     consumer = _find_consumer(flow, service)
     if consumer is not None and not _is_consumed(consumer) and not _has_pulse(flow, service):
         if not consumer.delivered:
-            return _make_status(flow, service, "off", "no process consumes its messages", Backlog())
+            return _make_status(flow, service, "off", "no process consumes its messages")
         text = f"no process pulls its messages; {consumer.pending} are pending"
-        return _make_status(flow, service, "bad" if consumer.pending else "warning", text, backlog)
-    health, text = _judge_backlog(flow, backlog, "waiting for a decision")
-    if health == "ok" and service == LABELER.service and flow.blocked:
+        return _make_status(flow, service, "bad" if consumer.pending else "warning", text)
+    health, text = _judge_backlog(flow, service, "waiting for a decision")
+    if service == LABELER.service and flow.blocked:
         health, text = "warning", f"blocked Nodes: {flow.blocked}"
     elif health == "ok" and service == CSR.service and flow.denied:
         health, text = "warning", f"denied requests: {flow.denied}"
-    return _make_status(flow, service, health, text, backlog)
+    return _make_status(flow, service, health, text)
 
 
 def _judge_lifecycle(flow: FlowState) -> ServiceStatus:
     if not _has_pulse(flow, LIFECYCLE.service):
-        return _make_status(flow, LIFECYCLE.service, "off", "no process runs it", Backlog())
-    return _make_status(flow, LIFECYCLE.service, "ok", "follows the evidence about machines", Backlog())
+        return _make_status(flow, LIFECYCLE.service, "off", "no process runs it")
+    return _make_status(flow, LIFECYCLE.service, "ok", "follows the evidence about machines")
 
 
 def _has_pulse(flow: FlowState, service: str) -> bool:
@@ -172,26 +164,19 @@ def _list_accounts(flow: FlowState) -> Iterator[ServiceStatus]:
         )
 
 
-def _judge_backlog(flow: FlowState, backlog: Backlog, what: str) -> tuple[Health, str]:
+def _judge_backlog(flow: FlowState, service: str, what: str) -> tuple[Health, str]:
+    backlog = flow.backlogs.get(service, Backlog())
     if not backlog.count:
         return "ok", "nothing waits"
     is_late = flow.now - backlog.oldest > _LATE_SECONDS
     return "warning" if is_late else "busy", f"{backlog.count} {what}"
 
 
-def _make_status(flow: FlowState, service: str, health: Health, text: str, backlog: Backlog) -> ServiceStatus:
-    errors = flow.dead_letters.get(service, 0)
-    if errors:
-        letters = "1 dead letter" if errors == 1 else f"{errors} dead letters"
+def _make_status(flow: FlowState, service: str, health: Health, text: str) -> ServiceStatus:
+    if count := flow.dead_letters.get(service, 0):
+        letters = "1 dead letter" if count == 1 else f"{count} dead letters"
         health, text = "bad", f"{letters}; {text}"
-    return ServiceStatus(
-        service=service,
-        health=health,
-        text=text,
-        waiting=backlog.count,
-        oldest=backlog.oldest,
-        dead_letters=errors,
-    )
+    return ServiceStatus(service=service, health=health, text=text)
 
 
 def _find_consumer(flow: FlowState, service: str) -> ConsumerStats | None:

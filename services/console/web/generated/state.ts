@@ -36,11 +36,8 @@ export interface ServiceStatus {
   service: string;
   health: Health;
   text: string;
-  waiting?: number;
-  oldest?: number;
   lag?: number;
   lag_since?: number;
-  dead_letters?: number;
   errors?: Record<string, number>;
   total_errors?: Record<string, number>;
   leader?: string;

@@ -2,7 +2,7 @@
 import * as format from "./format";
 import type { ServiceStatus } from "../generated/state";
 import { colorOf, Item } from "./parts";
-import { clock, nodes, overview, rates } from "./store";
+import { nodes, overview, rates } from "./store";
 import { describeErrors, findWait } from "./trouble";
 
 interface Place {
@@ -212,12 +212,9 @@ function details(status: ServiceStatus): string {
 }
 
 function shorten(status: ServiceStatus): string {
-  const { service, health, waiting, oldest } = status;
+  const { service, health } = status;
   let text = status.text;
   if (service === "watcher" && health === "ok") text = text.split(";")[0]!;
-  else if (waiting) {
-    const since = oldest ? `, oldest ${format.age(clock.value - oldest)}` : "";
-    text = `${format.count(waiting)} waiting${since}`;
-  } else if (health === "off" && service !== "clouds") text = "not running";
+  else if (health === "off" && service !== "clouds") text = "not running";
   return text.length > 23 ? `${text.slice(0, 22)}…` : text;
 }

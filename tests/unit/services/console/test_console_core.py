@@ -444,6 +444,13 @@ def test_messages_that_wait_for_ipam_are_late_after_a_while():
     assert find_status(state, "ipam", queue, now=START + 16).health == "warning"
 
 
+def test_metadata_lags_by_the_nodes_that_it_has_not_answered_or_by_more_that_it_has_not_received():
+    state = make_state(make_node_observed(make_node()))
+    assert (find_status(state, "metadata").lag, find_status(state, "metadata").lag_since) == (1, START)
+    state.apply(make_message(Pulse(service="metadata", instance="a", lag=9)), START, live=True)
+    assert find_status(state, "metadata").lag == 9
+
+
 def test_a_follower_reports_its_own_lag():
     state = make_state(
         Pulse(service="lifecycle", instance="a", lag=7, oldest_at=NOW),
