@@ -134,7 +134,7 @@ class RouteController:
     async def lead(self) -> None:
         """Make steps until the leadership ends."""
         self._begin_term()
-        metrics.ROUTES_COMPARED.labels(self.account).set(self.now().timestamp())
+        self._report_comparison()
         failures = 0
         try:
             while True:
@@ -341,7 +341,7 @@ class RouteController:
     def _report(self, wait: Wait) -> None:
         self._problem = wait.problem
         if not wait.problem:
-            metrics.ROUTES_COMPARED.labels(self.account).set(self.now().timestamp())
+            self._report_comparison()
         metrics.UNROUTED_NODES.labels(self.account).set(wait.blocked)
         table = self._table.answer if self._table is not None else None
         if not isinstance(table, RouteTable):
@@ -353,6 +353,10 @@ class RouteController:
         if is_nearly_full and not self._is_nearly_full:
             log.warning("network nearly full", extra=self._fields() | {"routes": count, "limit": table.limit})
         self._is_nearly_full = is_nearly_full
+
+    def _report_comparison(self) -> None:
+        if not self.is_dry_run:  # it stops at the first change, and nothing is to be alerted
+            metrics.ROUTES_COMPARED.labels(self.account).set(self.now().timestamp())
 
     def _fields(self) -> dict[str, object]:
         return {"account": self.account, "network": self.routes.network}

@@ -11,6 +11,7 @@ from libs.common.contract.node import Node
 from libs.common.contract.services import LEASE_NAMESPACE, RECORDS_NAMESPACE, get_route_record_name
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden
+from libs.common.observability import metrics
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.cloud.service import CloudService
 from tests.balancer_actors import TOKEN, BalancerCluster
@@ -36,6 +37,7 @@ async def test_a_node_gets_its_route_which_goes_with_node_and_server(cluster: Ro
         server_id, address = await cluster.join("web-1", _POD_CIDR, "fd00::/64")
         condition = await cluster.wait_for_condition("web-1", "RouteCreated")
         assert condition.status == "False"
+        assert when_compared() > 0
         assert cluster.routes == {(_POD_CIDR, address)}, "the cloud has no routes for IPv6"
         await cluster.cluster.admin.delete_node("web-1")
         _, other = await cluster.join("web-2", "10.244.2.0/24")
@@ -232,8 +234,14 @@ async def test_a_dry_run_writes_nothing(cluster: RouteCluster):
     async with cluster.run_account(route_dry_run=True) as service:
         await cluster.join("web-1", _POD_CIDR)
         await wait_until(lambda: has_read_network(cluster, service), "the network is read")
+        assert not when_compared(), "no alert is due"
     assert cluster.list_writes() == []
     assert await cluster.find_condition("web-1") is None
+
+
+def when_compared() -> float:
+    name = "talosccm_routes_compared_timestamp_seconds"
+    return metrics.REGISTRY.get_sample_value(name, {"account": "prod"}) or 0.0
 
 
 def has_read_network(cluster: RouteCluster, service: CloudService) -> bool:

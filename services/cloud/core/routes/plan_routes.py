@@ -1,6 +1,6 @@
 """Plans the next step: from Nodes, the record and the network to one change."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -9,7 +9,7 @@ import msgspec
 from libs.clouds.instances import Deleted, Instance, NotFound, Unanswered
 from libs.clouds.routes import Route, RouteTable
 from libs.common.contract.node import NETWORK_UNAVAILABLE, NO_ROUTE_CREATED, Node, NodeCondition
-from services.cloud.core.routes.destinations import is_in_the_way, is_inside_any, to_canonical
+from services.cloud.core.routes.destinations import index_routes, is_inside_any, to_canonical
 from services.cloud.core.routes.route_record import RecordedRoute, is_settled
 from services.cloud.core.routes.route_view import (
     CreateRoute,
@@ -69,16 +69,17 @@ def plan_route_step(view: RouteView) -> RouteStep:
         retry_at = read.ended_at + _PATIENCE
         return ReadRoutes() if view.now >= retry_at else Wait(until=retry_at, problem=problem)
     nodes = tuple(_list_routed_nodes(view))
-    reached = tuple(each for each in nodes if not explain_unroutable(view, each, table))
+    problems = {each.node.uid: _explain_unroutable(view, each, table) for each in nodes}
+    reached = tuple(each for each in nodes if not problems[each.node.uid])
     return (
         _plan_gateways(view, nodes)
         or _plan_record(view, nodes, table)
         # A Node whose routes exist does not wait for the routes of others: each takes seconds.
-        or _plan_condition(view, reached, table)
+        or _plan_condition(view, reached, problems)
         or _plan_deletion(view, nodes, table)
         or _plan_creation(view, nodes, table)
-        or _plan_condition(view, nodes, table)
-        or _plan_wait(view, nodes, table)
+        or _plan_condition(view, nodes, problems)
+        or _plan_wait(view, nodes, problems)
     )
 
 
@@ -260,9 +261,7 @@ def _explain_missing(view: RouteView, table: RouteTable, route: Route) -> str:
     """
     if view.pod_networks and not is_inside_any(route.destination, view.pod_networks):
         return f"it is outside the pod networks of the cluster, {', '.join(view.pod_networks)}"
-    other = min(
-        (each for each in table.routes if is_in_the_way(each.destination, route.destination)), default=None
-    )
+    other = index_routes(table.routes).find_overlapping(route.destination)
     if other is not None:
         whose = "an earlier route" if view.record.find(other) else "a route of another owner"
         return f"{whose} exists: {other}"
@@ -270,9 +269,11 @@ def _explain_missing(view: RouteView, table: RouteTable, route: Route) -> str:
     return pause.reason if pause is not None else ""
 
 
-def _plan_condition(view: RouteView, nodes: tuple[RoutedNode, ...], table: RouteTable) -> SetCondition | None:
+def _plan_condition(
+    view: RouteView, nodes: tuple[RoutedNode, ...], problems: Mapping[str, str]
+) -> SetCondition | None:
     for each in nodes:
-        problem = explain_unroutable(view, each, table)
+        problem = problems[each.node.uid]
         if each.gateway is None or each.node.uid in view.unwritable_uids:
             continue  # without a gateway, it may be an instance of another account
         wanted = NodeCondition(
@@ -293,7 +294,7 @@ def _list_fields(condition: NodeCondition) -> tuple[str, str, str]:
     return condition.status, condition.reason, condition.message
 
 
-def explain_unroutable(view: RouteView, node: RoutedNode, table: RouteTable) -> str:
+def _explain_unroutable(view: RouteView, node: RoutedNode, table: RouteTable) -> str:
     """Return why the network does not route all pod CIDRs of the Node; "" if it does."""
     if node.gateway is None:
         return f"The account does not list instance {node.instance_id}"
@@ -309,11 +310,11 @@ def explain_unroutable(view: RouteView, node: RoutedNode, table: RouteTable) -> 
     return ""
 
 
-def _plan_wait(view: RouteView, nodes: tuple[RoutedNode, ...], table: RouteTable) -> Wait:
+def _plan_wait(view: RouteView, nodes: tuple[RoutedNode, ...], problems: Mapping[str, str]) -> Wait:
     read = view.table
     until = (read.began_at if read is not None else view.now) + timedelta(minutes=1)
     pauses = [each.until for each in view.pauses.values()]
     pauses += [view.create_pause.until] if view.create_pause is not None else []
     own = (each for each in nodes if each.gateway is not None)  # others may be of another account
-    blocked = sum(bool(explain_unroutable(view, each, table)) for each in own)
+    blocked = sum(bool(problems[each.node.uid]) for each in own)
     return Wait(until=min([until, *pauses]), blocked=blocked)
