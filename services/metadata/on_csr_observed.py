@@ -182,7 +182,7 @@ class RequestReconciler:
             case _:
                 state = state.published(event, timing)
                 is_tied = outcome is PublishOutcome.TIED
-                self._set_state(state.publish_conflicted(event, theirs, now=timing.now) if is_tied else state)
+                self._set_state(state.publish_conflicted(theirs, now=timing.now) if is_tied else state)
 
     async def _publish_ordered(
         self, event: EnrichedCsr
@@ -213,14 +213,10 @@ class RequestReconciler:
         if self.state.next_dial_at == NEVER and not is_dialling:
             self._set_state(self.state.dial_due(now=self.clock.monotonic()))
 
-    def on_stored(self, event: EnrichedCsr) -> None:
-        """Apply the newest message in the stream, unless it is our own."""
-        if event not in (self._in_flight, self.state.publication.event):
+    def on_stored(self, event: EnrichedCsr | None) -> None:
+        """Apply the newest message in the stream, None without one, unless it is our own."""
+        if event is None or event not in (self._in_flight, self.state.publication.event):
             self._set_state(self.state.stored(event))
-
-    def on_unpublished(self) -> None:
-        """Handle that the stream has no message about this request."""
-        self._set_state(self.state.unpublished())
 
     def on_stream_replaced(self) -> None:
         """Forget the published message, which is lost, and wait until the stream has the request."""

@@ -99,12 +99,9 @@ class RequestController:
     def on_caught_up(self) -> None:
         """Compare all requests with the stream cache, which now has all messages of the stream."""
         self._reconcilers.on_caught_up()
-        published = {name: event for name, event in self._messages.take_all() if event is not None}
+        published = dict(self._messages.take_all())
         for name, request in self._reconcilers.items():
-            if name in published:
-                request.on_stored(published[name])
-            else:
-                request.on_unpublished()
+            request.on_stored(published.get(name))
 
     def on_stream_replaced(self) -> None:
         """Mark all requests stale: their published messages are lost with the old stream."""

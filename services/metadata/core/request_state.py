@@ -108,18 +108,17 @@ class RequestState(msgspec.Struct, frozen=True, kw_only=True):
             next_poll_request_at=next_poll_request_at,
         )
 
-    def publish_conflicted(
-        self, mine: EnrichedCsr, theirs: EnrichedCsr | None, *, now: float
-    ) -> "RequestState":
-        """Resolve a tie with another replica's message about the same observation.
+    def publish_conflicted(self, theirs: EnrichedCsr | None, *, now: float) -> "RequestState":
+        """Resolve a tie of the published message with another replica's about the same observation.
 
         The message with more data wins. If both have facts but differ, a new poll decides.
         """
-        if theirs is None or _count_answers(theirs) < _count_answers(mine):
-            return self._with_published(theirs)
-        if not isinstance(mine, CsrEnriched) or mine.facts is None or _has_as_much(mine, theirs):
-            return self._with_published(mine)
-        return replace(self._with_published(theirs), fresh_from=now)
+        mine, settled = self.publication.event, self.stored(theirs)
+        if settled is not self or not isinstance(mine, CsrEnriched) or mine.facts is None:
+            return settled
+        if theirs is None or _has_as_much(mine, theirs):
+            return self
+        return replace(self, publication=replace(self.publication, event=theirs), fresh_from=now)
 
     def message_oversized(self, event: EnrichedCsr) -> "RequestState":
         """Publish again without the facts. A message that has none and is still too large never is."""
@@ -128,18 +127,16 @@ class RequestState(msgspec.Struct, frozen=True, kw_only=True):
         publication = replace(self.publication, retry_at=retry_at)
         return replace(self, publication=publication, oversized_facts=facts or self.oversized_facts)
 
-    def stored(self, theirs: EnrichedCsr) -> "RequestState":
-        """Apply another replica's newer message. If it has less data than ours, ours is published again."""
-        mine = self.publication.event
+    def stored(self, theirs: EnrichedCsr | None) -> "RequestState":
+        """Apply the message that the stream has instead of ours, None if it has none.
+
+        If it has less data than ours, ours is published again.
+        """
+        mine, publication = self.publication.event, self.publication
+        if theirs is None:
+            return self if mine is None else replace(self, publication=publication.lost())
         has_less = mine is None or _count_answers(theirs) < _count_answers(mine)
-        return self._with_published(theirs) if has_less else self
-
-    def unpublished(self) -> "RequestState":
-        """Forget the published message, which the stream lost. Keep the observation."""
-        return self if self.publication.event is None else replace(self, publication=self.publication.lost())
-
-    def _with_published(self, event: EnrichedCsr | None) -> "RequestState":
-        return replace(self, publication=replace(self.publication, event=event))
+        return replace(self, publication=replace(publication, event=theirs)) if has_less else self
 
     # ---- polls and dials
 

@@ -280,18 +280,19 @@ def test_facts_are_published_again_after_a_fault_whose_acknowledgement_was_lost(
 def test_the_message_with_facts_wins_a_tie():
     mine = told(asked(), polled_node())
     blind = make_csr_enriched(make_request(), fault=TIMEOUT, node_uid="uid-1")
-    right = asked().publish_conflicted(mine, blind, now=T)
+    right = asked().published(mine, at(T)).publish_conflicted(blind, now=T)
     assert told(right, polled_node()).facts is not None
-    silent = asked().publish_conflicted(blind, mine, now=T)
+    silent = asked().published(blind, at(T)).publish_conflicted(mine, now=T)
     assert silent.publication.event == blind
-    same = asked().publish_conflicted(mine, msgspec.structs.replace(mine, enriched_at=NOW), now=T)
+    again = msgspec.structs.replace(mine, enriched_at=NOW)
+    same = asked().published(mine, at(T)).publish_conflicted(again, now=T)
     assert same.publication.event == mine
 
 
 def test_a_tie_of_different_facts_causes_a_poll():
     mine = told(asked(), polled_node())
     theirs = msgspec.structs.replace(mine, facts=make_facts(zone="b"))
-    known = asked().publish_conflicted(mine, theirs, now=T + 1.0)
+    known = asked().published(mine, at(T)).publish_conflicted(theirs, now=T + 1.0)
     assert step(known, polled_node(), T + 1.0) == PollNode()
     assert told(known, polled_node(T + 1.0), T + 1.0).facts == make_facts()
 
@@ -303,6 +304,15 @@ def test_a_message_with_less_data_is_replaced_and_one_with_more_is_kept():
     blind = then_published(asked(), failed())
     better = make_csr_enriched(make_request(), facts=make_facts())
     assert blind.stored(better) is blind
+
+
+def test_a_message_that_the_stream_has_lost_is_published_again():
+    node = polled_node()
+    known = dialled(then_published(asked(), node), node)
+    assert isinstance(step(known, node), Wait)
+    assert told(known.stored(None), node).facts is not None
+    # another replica's message has expired meanwhile
+    assert told(known.publish_conflicted(None, now=T), node).facts is not None
 
 
 moments = st.floats(min_value=-100.0, max_value=100.0).map(lambda offset: T + offset)
