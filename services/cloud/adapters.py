@@ -14,6 +14,11 @@ from libs.clouds.hcloud.hcloud_api import ID, HcloudApi
 from libs.clouds.hcloud.hcloud_instances import HcloudInstances
 from libs.clouds.hcloud.hcloud_routes import HcloudRoutes
 from libs.clouds.instances import Instances
+from libs.clouds.openstack.balancers.annotations import CONFIG_KEYS
+from libs.clouds.openstack.balancers.octavia_balancers import (
+    REQUESTS_PER_MINUTE as OCTAVIA_REQUESTS_PER_MINUTE,
+)
+from libs.clouds.openstack.balancers.octavia_balancers import OctaviaBalancers
 from libs.clouds.openstack.openstack_api import OpenStackApi
 from libs.clouds.openstack.openstack_instances import OpenStackInstances
 from libs.clouds.routes import Routes
@@ -30,6 +35,7 @@ class CloudClients(msgspec.Struct, frozen=True, kw_only=True):
     balancers: Balancers[Any, Any] | None = None  # None: switched off
     routes: Routes | None = None  # None: switched off
     needs_ipv4: bool = False  # whether load balancers reach targets by IPv4 only
+    uses_addresses: bool = False  # whether they know targets by address only
 
     async def close(self) -> None:
         """Close all connections."""
@@ -73,10 +79,30 @@ def _read_hcloud_options(texts: Mapping[str, str]) -> BalancerOptions:
     raise ValueError("; ".join(map(str, defaults)))
 
 
+def _open_openstack(
+    options: AccountOptions, balancers: Mapping[str, str] | None, network: str
+) -> CloudClients:
+    api = OpenStackApi(options)
+    clients = CloudClients(instances=OpenStackInstances(api))
+    if balancers is None:
+        return clients
+    unknown = balancers.keys() - CONFIG_KEYS
+    if unknown:
+        raise ValueError(f"the options of load balancers have an unknown name {min(unknown)}")
+    return msgspec.structs.replace(
+        clients,
+        balancers=OctaviaBalancers(
+            api, balancers, requests_per_minute=max(OCTAVIA_REQUESTS_PER_MINUTE, options.requests_per_minute)
+        ),
+        needs_ipv4=True,
+        uses_addresses=True,
+    )
+
+
 # By the name in settings. The second argument has the options of load balancers, None without them, and the
 # third the network of routes, "" without them.
 ADAPTERS: Final[Mapping[str, Callable[[AccountOptions, Mapping[str, str] | None, str], CloudClients]]] = {
     "hcloud": _open_hcloud,
-    "openstack": lambda options, *_: CloudClients(instances=OpenStackInstances(OpenStackApi(options))),
+    "openstack": _open_openstack,
     "thalassa": lambda options, *_: CloudClients(instances=ThalassaInstances(ThalassaApi(options))),
 }

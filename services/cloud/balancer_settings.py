@@ -56,7 +56,8 @@ class BalancerSettings(msgspec.Struct, frozen=True, kw_only=True):
         flags.Flag(
             "load-balancer-option",
             "Settings of the load balancers of an account, each as account/NAME=value. The names are those "
-            "that the cloud's own controller reads from its environment: prod/HCLOUD_NETWORK=4711.",
+            "that the cloud's own controller reads from its environment, such as prod/HCLOUD_NETWORK=4711, "
+            "or from [LoadBalancer] of its cloud.conf: prod/subnet-id=<uuid>.",
             flags.LOAD_BALANCERS,
         ),
     ] = ()

@@ -62,7 +62,11 @@ class CloudService:
         self._supplies_metadata = supplies is not None
         self.nodes = NodeTable(account, cloud.parse_provider_id)
         self.target_nodes = TargetNodes(
-            TargetRules(parse_provider_id=cloud.parse_provider_id, needs_ipv4=self._clients.needs_ipv4)
+            TargetRules(
+                parse_provider_id=cloud.parse_provider_id,
+                needs_ipv4=self._clients.needs_ipv4,
+                uses_addresses=self._clients.uses_addresses,
+            )
         )
         self._flow = Flow(
             parts=dependencies,

@@ -13,7 +13,9 @@ from cli.cluster.lease_state import LeaseState
 from cli.cluster.unavailable import NOT_QUERIED, Unavailable, list_known
 from cli.explain.layout import Finding
 from libs.clouds.balancers import InvalidField
-from libs.clouds.hcloud.balancers.annotations import Annotations, ParsedAnnotations, parse_annotations
+from libs.clouds.hcloud.balancers import annotations as hcloud
+from libs.clouds.openstack.balancers import annotations as openstack
+from libs.common.cloud_config.model import NodeSelectorTerm
 from libs.common.contract.instances import BALANCER_PROVIDERS, get_provider
 from libs.common.contract.kube_service import ABANDON_ANNOTATION, LOAD_BALANCER, KubeService
 from libs.common.contract.node import Node
@@ -132,18 +134,31 @@ def _is_selected(evidence: ServiceEvidence, process: AccountProcess) -> bool:
     return process.is_switched_on and is_selected(evidence.service, process.account)
 
 
-def _parse_annotations(evidence: ServiceEvidence, process: AccountProcess | None) -> ParsedAnnotations | None:
-    """Return the annotations as the process reads them, apart from its defaults; None without a reader."""
+class _ReadAnnotations(msgspec.Struct, frozen=True):
+    """What the annotations say, apart from the defaults of the process."""
+
+    invalid: tuple[InvalidField, ...]
+    node_selector: tuple[NodeSelectorTerm, ...]
+
+
+def _parse_annotations(evidence: ServiceEvidence, process: AccountProcess | None) -> _ReadAnnotations | None:
+    """Return the annotations as the process reads them, None without a reader."""
+    annotations = evidence.service.metadata.annotations
     if process is None or process.provider not in BALANCER_PROVIDERS:
         return None
-    return parse_annotations(evidence.service.metadata.annotations, Annotations())
+    if process.provider == "openstack":
+        sections = {annotations.get(openstack.CLASS, ""): {}}  # in a file that only the process has
+        of_openstack = openstack.parse_annotations(annotations, sections)
+        return _ReadAnnotations(of_openstack.invalid, of_openstack.values.node_selector)
+    of_hcloud = hcloud.parse_annotations(annotations, hcloud.Annotations())
+    return _ReadAnnotations(of_hcloud.invalid, of_hcloud.values.node_selector)
 
 
 def _find_problems(
     evidence: ServiceEvidence,
     record: BalancerRecord | None,
     process: AccountProcess | None,
-    parsed: ParsedAnnotations | None,
+    parsed: _ReadAnnotations | None,
 ) -> Iterator[Finding]:
     service = evidence.service
     if record is not None and process is None:
@@ -241,7 +256,7 @@ def _find_process_problems(evidence: ServiceEvidence, process: AccountProcess) -
 
 
 def _select_targets(
-    evidence: ServiceEvidence, process: AccountProcess | None, parsed: ParsedAnnotations | None
+    evidence: ServiceEvidence, process: AccountProcess | None, parsed: _ReadAnnotations | None
 ) -> TargetSelection | None:
     if process is None or parsed is None or isinstance(evidence.nodes, Unavailable):
         return None
@@ -251,9 +266,11 @@ def _select_targets(
         evidence.nodes,
         deleted=(),
         is_complete=True,
-        selector=parsed.values.node_selector if is_readable else None,
+        selector=parsed.node_selector if is_readable else None,
         rules=TargetRules(
-            parse_provider_id=lambda text: text if get_provider(text) == provider else None, needs_ipv4=True
+            parse_provider_id=lambda text: text if get_provider(text) == provider else None,
+            needs_ipv4=True,
+            uses_addresses=provider == "openstack",
         ),
     )
 

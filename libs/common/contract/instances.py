@@ -23,7 +23,7 @@ CLOUD_PROVIDERS: Final[Mapping[str, str]] = {
     "openstack": "openstack",
     "thalassa": "thalassacloud",
 }
-BALANCER_PROVIDERS: Final = ("hcloud",)  # the clouds of which an account may have load balancers
+BALANCER_PROVIDERS: Final = ("hcloud", "openstack")  # the clouds of which an account may have load balancers
 ROUTE_PROVIDERS: Final = ("hcloud",)  # and routes
 _PROVIDER_OF: Final = {scheme: provider for provider, scheme in CLOUD_PROVIDERS.items()}
 _OPENSTACK: Final = CLOUD_PROVIDERS["openstack"]

@@ -47,6 +47,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     x_forwarded_for: bool = False
     lb_method: str = "ROUND_ROBIN"
     lb_provider: str = ""
+    provider_requires_serial_api_calls: bool = False
     connection_limit: int = -1
     timeout_client_data: int = 50_000
     timeout_member_connect: int = 5_000
@@ -100,7 +101,7 @@ def _parse_check_seconds(text: str) -> int:
     return int(text) if re.fullmatch(r"[1-9][0-9]{0,3}", text) else parse_seconds(1, 3600)(text)
 
 
-_upper_method: Final = parse_choice("round_robin", "least_connections", "source_ip")
+_upper_method: Final = parse_choice("round_robin", "least_connections", "source_ip", "source_ip_port")
 
 
 def _parse_method(text: str) -> str:
@@ -131,6 +132,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "x_forwarded_for": Row(parse_bool, ("listeners", "pools")),
     "lb_method": Row(_parse_method, ("lb_algorithm",), "lb-method"),
     "lb_provider": Row(parse_text, (), "lb-provider"),
+    "provider_requires_serial_api_calls": Row(parse_bool, (), "provider-requires-serial-api-calls"),
     "connection_limit": Row(_parse_limit, ("connection_limit",)),
     "timeout_client_data": Row(parse_whole(0, _MAX_TIMEOUT), ("timeout_client_data",)),
     "timeout_member_connect": Row(parse_whole(0, _MAX_TIMEOUT), ("timeout_member_connect",)),
@@ -150,12 +152,11 @@ _NAMES: Final = {PREFIX + field.replace("_", "-"): field for field in ROWS if fi
     INTERNAL: "internal"
 }
 _KEYS: Final = {row.key: field for field, row in ROWS.items() if row.key}
+CONFIG_KEYS: Final = frozenset(_KEYS)
 # Keys that say how the cloud's own controller works. None of them changes what a Service gets here.
-_WITHOUT_EFFECT: Final = frozenset(
-    {"cascade-delete", "enabled", "max-shared-lb", "provider-requires-serial-api-calls", "use-octavia"}
-)
+_WITHOUT_EFFECT: Final = frozenset({"cascade-delete", "enabled", "max-shared-lb", "use-octavia"})
 _ONLY_FALSE: Final = frozenset({"enable-ingress-hostname", "manage-security-groups"})
-_CLASS: Final = PREFIX + "class"
+CLASS: Final = PREFIX + "class"
 _MOVED: Final = {
     PREFIX + "load-balancer-id": (
         "it is not supported: name an existing load balancer in the annotation talos-ccm-use, "
@@ -175,7 +176,7 @@ def parse_annotations(
     names = {SECTION + key: field for key, field in _KEYS.items()}
     defaults, bad = parse_values({SECTION + key: text for key, text in keys.items()}, names, ROWS)
     texts = {name: text for name, text in annotations.items() if name.startswith((PREFIX, INTERNAL))}
-    texts.pop(_CLASS, None)
+    texts.pop(CLASS, None)
     invalid += [InvalidField(field=name, reason=_MOVED[name]) for name in texts.keys() & _MOVED.keys()]
     texts = {name: text for name, text in texts.items() if name not in _MOVED}
     values, worse = parse_values(texts, _NAMES, ROWS)
@@ -197,12 +198,12 @@ def _read_sections(
     """Return the keys that apply to this Service: those of its class win."""
     keys = dict(sections.get("", {}))
     invalid = []
-    name = annotations.get(_CLASS, "")
+    name = annotations.get(CLASS, "")
     if name and name in sections:
         keys |= sections[name]
     elif name:
         known = ", ".join(sorted(filter(None, sections))) or "none"
-        invalid.append(InvalidField(field=_CLASS, reason=f'cloud.conf has no class "{name}"; it has {known}'))
+        invalid.append(InvalidField(field=CLASS, reason=f'cloud.conf has no class "{name}"; it has {known}'))
     return {key: text for key, text in keys.items() if not _is_ignored(key, text)}, invalid
 
 

@@ -34,8 +34,6 @@ _POOLS: Final = "/lbaas/pools"
 _MONITORS: Final = "/lbaas/healthmonitors"
 _ADDRESSES: Final = "/floatingips"
 _EVERYWHERE: Final = ["0.0.0.0/0"]
-# Its driver does not accept all parts in one request.
-_STEPWISE_PROVIDERS: Final = frozenset({"ovn"})
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,13 +95,12 @@ def build_creation(
         "flavor_id": values.flavor_id,
         "availability_zone": values.availability_zone,
     }
-    is_stepwise = values.lb_provider.lower() in _STEPWISE_PROVIDERS
     return {
         "name": desired.default_name,
         "tags": build_tags(owner),
         **{name: text for name, text in place.items() if text},
         "listeners": []
-        if is_stepwise
+        if values.provider_requires_serial_api_calls
         else [
             _build_listener(each, owner) | {"default_pool": _build_whole_pool(each, targets, owner)}
             for each in desired.listeners

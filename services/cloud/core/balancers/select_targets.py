@@ -30,6 +30,7 @@ class TargetRules(msgspec.Struct, frozen=True, kw_only=True):
     # Providers' prefixes of machines that are targets by address, such as "hrobot://"; empty = switched off
     address_prefixes: tuple[str, ...] = ()
     needs_ipv4: bool = False
+    uses_addresses: bool = False  # targets are addresses, also those of instances of this cloud
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -127,6 +128,9 @@ def _find_target(node: Node, rules: TargetRules) -> Target | LeftOutReason:
     instance_id = rules.parse_provider_id(provider_id)
     if instance_id is None:
         return "foreign_cloud"
+    if rules.uses_addresses:
+        address = _find_address(node, rules)
+        return Target(address=address) if address else "no_address"
     # A Node without addresses has just joined, and an instance is reached by its id.
     if rules.needs_ipv4 and node.status.addresses and not _find_address(node, rules):
         return "no_address"

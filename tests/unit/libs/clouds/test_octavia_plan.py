@@ -1,0 +1,258 @@
+"""Plans of load balancers at OpenStack: what is left alone, and what comes first."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.clouds.balancers import Balancer, BalancerRequest, InvalidField, Owner, Port, Target
+from libs.clouds.openstack.balancers.annotations import INTERNAL, PREFIX
+from libs.clouds.openstack.balancers.desired import DesiredBalancer, read_request
+from libs.clouds.openstack.balancers.documents import (
+    FloatingIp,
+    HealthMonitor,
+    Listener,
+    LoadBalancer,
+    Member,
+    ObservedBalancer,
+    ObservedPool,
+    Pool,
+    Reference,
+)
+from libs.clouds.openstack.balancers.ownership import (
+    build_description,
+    build_port_tag,
+    build_tags,
+    has_foreign_tags,
+    read_description,
+    read_tags,
+)
+from libs.clouds.openstack.balancers.plan import (
+    build_balancer,
+    build_creation,
+    build_ingress,
+    plan_adoption,
+    plan_changes,
+    plan_release,
+)
+
+OWNER = Owner(cluster_uid="cluster-1", service_uid="service-1")
+TAGS = build_tags(OWNER)
+TARGETS = (Target(address="10.0.0.1"), Target(address="10.0.0.2"))
+PLACE = {"subnet-id": "5c1a7b4e-0000-4000-8000-000000000001"}
+PUBLIC = PLACE | {"floating-network-id": "5c1a7b4e-0000-4000-8000-000000000002"}
+PORT = "5c1a7b4e-0000-4000-8000-000000000003"
+
+
+def desire(
+    *numbers: int, annotations: dict[str, str] | None = None, keys: dict[str, str] = PUBLIC, **fields: Any
+) -> DesiredBalancer:
+    ports = tuple(
+        Port(name=f"p-{each}", protocol="TCP", port=each, node_port=30000 + each) for each in numbers or (80,)
+    )
+    request = BalancerRequest(
+        namespace="default", name="web", uid="u", annotations=annotations or {}, ports=ports, **fields
+    )
+    return read_request(request, {"": keys}).desired
+
+
+def internal(*numbers: int, **annotations: str) -> DesiredBalancer:
+    named = {PREFIX + name.replace("_", "-"): text for name, text in annotations.items()}
+    return desire(*numbers, annotations={INTERNAL: "true"} | named)
+
+
+def observe(
+    desired: DesiredBalancer, targets: tuple[Target, ...] = TARGETS, **changes: Any
+) -> ObservedBalancer:
+    """The balancer that a creation makes, as Octavia shows it."""
+    body: dict[str, Any] = msgspec.to_builtins(build_creation(desired, targets, OWNER))
+    here = (Reference("lb"),)
+    listeners, pools = [], []
+    for number, listener in enumerate(body["listeners"]):
+        pool = listener.pop("default_pool")
+        members, monitor = pool.pop("members"), pool.pop("healthmonitor", None)
+        shown = Pool(
+            id=f"pool-{number}",
+            protocol=pool["protocol"],
+            lb_algorithm=pool["lb_algorithm"],
+            loadbalancers=here,
+            members=tuple(Reference(f"m-{each['address']}") for each in members),
+            updated_at=None,
+            tags=tuple(pool["tags"]),
+        )
+        seen = None
+        if monitor is not None:
+            fields = {name: value for name, value in monitor.items() if name != "tags"}
+            seen = HealthMonitor(id=f"monitor-{number}", pools=(Reference(shown.id),), **fields)
+        addressed = tuple(
+            Member(id=f"m-{each['address']}", **{name: each[name] for name in each if name != "tags"})
+            for each in members
+        )
+        pools.append(ObservedPool(pool=shown, members=addressed, monitor=seen))
+        fields = {name: value for name, value in listener.items() if name not in {"name", "tags"}}
+        tags = tuple(listener["tags"])
+        listeners.append(
+            Listener(
+                id=f"listener-{number}", loadbalancers=here, default_pool_id=shown.id, tags=tags, **fields
+            )
+        )
+    balancer = LoadBalancer(
+        id="lb",
+        name="x",
+        project_id="p",
+        created_at="2026-01-01T00:00:00",
+        provisioning_status="ACTIVE",
+        vip_address="10.0.0.99",
+        vip_port_id=PORT,
+        tags=TAGS,
+        listeners=tuple(Reference(each.id) for each in listeners),
+    )
+    observed = ObservedBalancer(balancer=balancer, listeners=tuple(listeners), pools=tuple(pools))
+    return msgspec.structs.replace(observed, **changes)
+
+
+def make_address(number: int = 1, **fields: Any) -> FloatingIp:
+    defaults: dict[str, Any] = {
+        "id": f"fip-{number}",
+        "project_id": "p",
+        "floating_ip_address": f"203.0.113.{number}",
+        "floating_network_id": "net",
+        "port_id": PORT,
+        "description": build_description(OWNER),
+        "created_at": "2026-01-01T00:00:00Z",
+    }
+    return FloatingIp(**(defaults | fields))
+
+
+def plan(desired: DesiredBalancer, observed: ObservedBalancer, *targets: Target) -> list[str]:
+    changes = plan_changes(desired, targets or TARGETS, build_balancer(observed))
+    return [f"{each.method} {each.path.removeprefix('/lbaas')}" for each in changes]
+
+
+def test_what_a_creation_makes_needs_no_change():
+    for desired in (
+        internal(80, 443),
+        internal(80, proxy_protocol="v1"),
+        internal(80, x_forwarded_for="true"),
+    ):
+        assert plan(desired, observe(desired)) == []
+
+
+def test_closed_ports_and_narrower_ranges_come_first():
+    observed = observe(internal(80, 443))
+    desired = desire(443, 8080, annotations={INTERNAL: "true"}, source_ranges=("192.0.2.0/24",))
+    assert plan(desired, observed)[:3] == [
+        "DELETE /listeners/listener-0",
+        "PUT /listeners/listener-1",
+        "POST /pools",
+    ]
+
+
+def test_a_port_opens_only_when_its_monitor_is_there():
+    observed = observe(internal(80))
+    tag = build_port_tag("TCP-443")
+    bare = msgspec.structs.replace(observed.pools[0].pool, id="new", tags=(*TAGS, tag), members=())
+    grown = msgspec.structs.replace(
+        observed, pools=(*observed.pools, ObservedPool(pool=bare, members=(), monitor=None))
+    )
+    assert plan(internal(80, 443), grown) == ["POST /healthmonitors", "PUT /pools/new/members"]
+
+
+def test_an_invalid_field_opens_nothing_and_changes_its_own_field_only():
+    observed = observe(internal(80))
+    desired = internal(80, 443, connection_limit="many", timeout_client_data="1")
+    [change] = plan_changes(desired, TARGETS, build_balancer(observed))
+    assert msgspec.json.decode(change.body) == {"listener": {"timeout_client_data": 1}}
+
+
+def test_an_unreadable_range_leaves_the_ranges_of_a_port():
+    observed = observe(desire(80, annotations={INTERNAL: "true"}, source_ranges=("192.0.2.0/24",)))
+    desired = desire(80, annotations={INTERNAL: "true"}, source_ranges=("everybody",))
+    assert plan(desired, observed) == []
+
+
+def test_parts_without_our_tags_are_not_there_for_a_plan():
+    observed = observe(internal(80))
+    foreign = msgspec.structs.replace(observed.balancer, tags=("team-a",))
+    balancer = build_balancer(msgspec.structs.replace(observed, balancer=foreign))
+    assert (balancer.owner, plan_changes(internal(80), TARGETS, balancer)) == (None, ())
+
+
+def test_an_address_is_created_at_the_port_once():
+    desired = desire(80)
+    observed = observe(desired)
+    assert plan(desired, observed) == ["POST /floatingips"]
+    one = msgspec.structs.replace(observed, floating_ips=(make_address(),))
+    assert plan(desired, one) == []
+    two = msgspec.structs.replace(observed, floating_ips=(make_address(1), make_address(2, port_id=None)))
+    assert plan(desired, two) == ["DELETE /floatingips/fip-2"]
+    lost = msgspec.structs.replace(observed, floating_ips=(make_address(port_id=None),))
+    assert plan(desired, lost) == ["PUT /floatingips/fip-1"]
+
+
+def test_an_address_of_another_service_is_neither_used_nor_deleted():
+    others = (
+        make_address(1, description=build_description(Owner(cluster_uid="cluster-1", service_uid="other"))),
+        make_address(2, description="of a user"),
+    )
+    observed = observe(desire(80), floating_ips=others)
+    assert plan(desire(80), observed) == ["POST /floatingips"]
+    assert build_ingress(desire(80), build_balancer(observed)) == ()
+    assert plan(internal(80), observed) == []
+
+
+def test_a_reserved_address_that_was_taken_meanwhile_is_left_where_it_is():
+    desired = msgspec.structs.replace(desire(80), reserved_address="203.0.113.9", reserved_id="fip-9")
+    taken = make_address(9, description="of a user", port_id="5c1a7b4e-0000-4000-8000-000000000009")
+    assert plan(desired, observe(desired, floating_ips=(taken,))) == []
+
+
+def test_an_internal_service_gives_its_floating_address_back():
+    observed = observe(desire(80), floating_ips=(make_address(),))
+    assert plan(internal(80), observed) == ["DELETE /floatingips/fip-1"]
+    assert plan(internal(80, keep_floatingip="true"), observed) == ["PUT /floatingips/fip-1"]
+    assert plan(internal(80, keep_floatingip="sure"), observed) == []  # it may have to stay
+
+
+def test_a_release_ends_with_the_tags():
+    balancer = build_balancer(observe(desire(80), floating_ips=(make_address(),)))
+    *first, last = plan_release(balancer, keeps_address=False)
+    assert [each.method for each in first] == ["DELETE", "DELETE"]
+    assert msgspec.json.decode(last.body) == {"loadbalancer": {"tags": []}}
+
+
+def test_a_balancer_with_listeners_is_not_taken_over():
+    observed = observe(internal(80))
+    free = msgspec.structs.replace(observed.balancer, tags=("team-a",))
+    used = build_balancer(msgspec.structs.replace(observed, balancer=free))
+    assert isinstance(plan_adoption(used, OWNER), InvalidField)
+
+
+def test_a_state_that_allows_no_change_is_shown_by_a_change_that_octavia_rejects():
+    observed = observe(internal(80))
+    broken = msgspec.structs.replace(observed.balancer, provisioning_status="ERROR")
+    assert plan(internal(80), msgspec.structs.replace(observed, balancer=broken)) == ["PUT /loadbalancers/lb"]
+
+
+def test_a_part_of_our_tags_or_a_tag_of_the_native_controller_is_foreign():
+    assert not has_foreign_tags((*TAGS, "team-a"))
+    assert has_foreign_tags(TAGS[:1])
+    assert has_foreign_tags((*TAGS, "kube_service_kubernetes_default_web"))
+    assert has_foreign_tags((*TAGS, "talos-ccm/cluster=other"))
+    assert read_tags((*TAGS, "talos-ccm/cluster=other")) is None
+
+
+@given(text=st.text(max_size=60))
+def test_the_description_of_a_reserved_address_comes_back(text: str):
+    shown = text.strip()
+    known = read_description(build_description(OWNER, text=shown, is_reserved=True))
+    assert known is not None
+    assert (known.owner, known.is_reserved, known.text) == (OWNER, True, shown)
+
+
+def test_busy_and_targets_are_those_that_octavia_shows():
+    observed = observe(internal(80))
+    pending = msgspec.structs.replace(observed.balancer, provisioning_status="PENDING_UPDATE")
+    balancer: Balancer = build_balancer(msgspec.structs.replace(observed, balancer=pending))
+    assert (balancer.is_busy, balancer.targets, balancer.owner) == (True, TARGETS, OWNER)
