@@ -147,7 +147,8 @@ def _parse_annotations(evidence: ServiceEvidence, process: AccountProcess | None
     if process is None or process.provider not in BALANCER_PROVIDERS:
         return None
     if process.provider == "openstack":
-        sections = {annotations.get(openstack.CLASS, ""): {}}  # in a file that only the process has
+        name = annotations.get(openstack.CLASS, "")
+        sections: dict[str, dict[str, str]] = {name: {}}  # in a file that only the process has
         of_openstack = openstack.parse_annotations(annotations, sections)
         return _ReadAnnotations(of_openstack.invalid, of_openstack.values.node_selector)
     of_hcloud = hcloud.parse_annotations(annotations, hcloud.Annotations())

@@ -103,6 +103,14 @@ def test_cause_and_fix(service: KubeService, other: dict[str, Any], state: str, 
     assert service_explanation_to_json(explanation)["state"] == state
 
 
+def test_annotations_are_read_as_the_cloud_of_the_account_reads_them():
+    prefix = "loadbalancer.openstack.org/"
+    annotations = {prefix + "proxy-protocol": "v3", prefix + "class": "edge"}
+    service = make_kube_service(load_balancer_class=CLASS, annotations=annotations)
+    evidence = ServiceEvidence(service=service, at=NOW, lease=LEADING, **change(provider="openstack"))
+    assert [each.field for each in explain_service(evidence).invalid] == [prefix + "proxy-protocol"]
+
+
 def test_a_load_balancer_that_is_to_stay_cannot_be_given_up():
     blocked = block(DONE, "CredentialRejected")
     evidence = ServiceEvidence(service=blocked, at=NOW, accounts=(PROD,), lease=LEADING)

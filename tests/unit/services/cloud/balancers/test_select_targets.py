@@ -66,6 +66,20 @@ UNREACHABLE = {
 }
 
 
+def test_a_cloud_that_knows_targets_by_address_gets_that_of_each_instance():
+    rules = replace(RULES, uses_addresses=True)
+    addresses = (
+        NodeAddress(type="ExternalIP", address="203.0.113.1"),
+        NodeAddress(type="InternalIP", address="2001:db8::1"),
+        NodeAddress(type="InternalIP", address="10.0.0.1"),
+    )
+    joined = make_target_node("web-2", "2", addresses=())
+    foreign = make_target_node("web-3", provider_id="aws:///eu-central-1a/i-1", addresses=addresses)
+    selection = select(make_target_node(addresses=addresses), joined, foreign, rules=rules)
+    assert selection.targets == {Target(address="10.0.0.1")}
+    assert [each.reason for each in selection.left_out] == ["no_address", "foreign_cloud"]
+
+
 @pytest.mark.parametrize("case", [*EXCLUDED, *UNREACHABLE])
 def test_a_node_that_is_no_target_is_left_out_with_the_reason(case: str):
     selection = select((EXCLUDED | UNREACHABLE)[case])
