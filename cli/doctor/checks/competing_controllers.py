@@ -123,7 +123,7 @@ def check_load_balancers(seen: InstallationSnapshot) -> Check:
                 "leave them to one account (loadBalancers in the chart value clouds)",
             )
     accounts = [each for having in owners.values() for each in having]
-    defaults, ours = owners.get(_WITHOUT_CLASS, []), {each.workload for each in accounts}
+    defaults, ours = owners.get(_WITHOUT_CLASS, []), _list_own_workloads(seen)
     for workload in seen.workloads if defaults else ():
         if str(workload) not in ours and any(map(_makes_load_balancers, workload.pod.containers)):
             yield Finding.wrong(
@@ -242,10 +242,10 @@ def _find_other_managers(seen: InstallationSnapshot) -> Iterator[Finding]:
                 "remove one of them, or configure another Lease and disjoint ownership (docs/ownership.md):",
                 f"helm uninstall --namespace {other.namespace} {other.release}",
             )
-    ours = {(w.namespace, w.name) for i in (seen.installation, *seen.others) for w in i.workloads}
+    ours = _list_own_workloads(seen)
     shared = seen.get_ownership(CLOUD_NODE) != Ownership()
     for workload in seen.workloads:
-        if (workload.namespace, workload.name) in ours or not workload.desired_pods:
+        if str(workload) in ours or not workload.desired_pods:
             continue
         if any(_REFERENCE.search(each.image) for each in workload.pod.containers):
             yield Finding.wrong(
@@ -273,6 +273,12 @@ def _find_other_managers(seen: InstallationSnapshot) -> Iterator[Finding]:
                 "one; see the holder:",
                 f"kubectl --namespace {namespace} get lease {name} --output yaml",
             )
+
+
+def _list_own_workloads(seen: InstallationSnapshot) -> set[str]:
+    """Return the workloads of all installations, with those of cloud accounts."""
+    installed = {str(w) for i in (seen.installation, *seen.others) for w in i.workloads}
+    return installed | {account.workload for account in list_accounts(seen.workloads)}
 
 
 def _is_cloud_manager(container: Container) -> bool:

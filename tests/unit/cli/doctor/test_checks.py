@@ -365,7 +365,7 @@ def balancer_cases() -> Iterator[Case]:
     pod = PodSpec(containers=(msgspec.structs.replace(native.pod.containers[0], env=(unbalanced,)),))
     switched_off = msgspec.structs.replace(native, spec=WorkloadSpec(template=PodTemplate(spec=pod)))
     for workloads, state, words in (
-        ((default,), "ok", ()),
+        ((default, *make_installation().workloads), "ok", ()),
         ((native,), "ok", ()),
         ((account("prod"), native), "ok", ()),
         ((classed, native), "ok", ()),
@@ -462,6 +462,15 @@ def controller_cases() -> Iterator[Case]:
         ("ghcr.io/sergelogvinov/proxmox-ccm:v1", (), "wrong"),
     ):
         yield check, state, {"workloads": (a_workload(image, *args),)}, ()
+    account = Container(
+        name="cloud",
+        image="registry.example.com/talos-cloud-controller-manager:v0.1.0",
+        command=("python", "-m", "services.cloud"),
+        args=("--controllers=cloud-node,service-lb-controller", "--cloud-account=hcloud/prod"),
+    )
+    own = WorkloadSpec(template=PodTemplate(spec=PodSpec(containers=(account,))))
+    workload = Workload(kind="Deployment", metadata=Meta(name="ccm-cloud-prod", namespace="infra"), spec=own)
+    yield check, "ok", {"workloads": (workload,)}, ()
     yield check, "ok", {"workloads": (a_workload(HCLOUD, replicas=0),)}, ()
     yield check, "ok", {"workloads": (a_workload(HCLOUD),), "config": TALOS_ONLY}, ()
     stranger = {"lease": make_lease("somebody_1")}
