@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -11,26 +12,41 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from cli.demo import demo_cloud
+from cli.demo.demo_cloud import DemoCloud
 from cli.demo.demo_options import DemoOptions
 from cli.demo.progress_sources import LOG_FLAGS
 from libs.common.contract.node import CONTROL_PLANE_LABEL
-from libs.common.contract.services import CONSOLE, CONSOLE_PORT, DEFAULT_SERVICES
+from libs.common.contract.services import CLOUD, CONSOLE, CONSOLE_PORT, DEFAULT_SERVICES, IPAM, LIFECYCLE
 from libs.testbed import talos_front
 from libs.testbed.control_plane.control_plane import ControlPlane
 from libs.testbed.kubelet_node import SimKubelet
 from libs.testbed.kubelets import KubeletFleet
-from libs.testbed.machine_facts import make_mixed_fleet
+from libs.testbed.machine_facts import make_numbered_machine
 from libs.testbed.machine_fleet import MachineFleet, SimMachineFacts
 from libs.testbed.nats_server import NatsServer
 from libs.testbed.ports import allocate_port
 from libs.testbed.service_pods import ServicePods
-from libs.testbed.service_processes import PATIENT_LEASE, PATIENT_LEASE_FLAGS, ServiceProcesses
+from libs.testbed.service_processes import (
+    PATIENT_LEASE,
+    PATIENT_LEASE_FLAGS,
+    SERVICE_NETWORKS,
+    ServiceProcesses,
+)
+from libs.testbed.service_start import fork_services
 from libs.testbed.sim_apiserver.server import SimApiServer
 
 ProgressCallback = Callable[[str, float], None]  # a started component, and the seconds that this took
 ComponentT = TypeVar("ComponentT")
 ApiServer = ControlPlane | SimApiServer
-_SERVICES: Final = "services: watcher, metadata, labeler, csr, console"
+_SPECS: Final = (*DEFAULT_SERVICES, *demo_cloud.SPECS, CONSOLE)
+# The first machines have enough servers for the cloud account: a load balancer has 25 targets at most.
+_PLATFORMS: Final = ("aws", "metal", "hcloud", "gcp", "hcloud", "azure", "hcloud", "openstack")
+_MORE_PLATFORMS: Final = ("aws", "metal", "nocloud", "gcp", "azure", "openstack", "vultr")
+_FIRST_MACHINES: Final = 6 * len(_PLATFORMS)
+_MANY_MACHINES: Final = 200  # more need larger pod networks than the usual ones
+_POD_CIDRS: Final = ("10.244.0.0/16", "fd00:10:244::/56")
+_LARGE_POD_CIDRS: Final = ("10.192.0.0/11", "fd00:10:244::/48")
 
 
 class DemoCluster(NamedTuple):
@@ -40,6 +56,7 @@ class DemoCluster(NamedTuple):
     nats: NatsServer | None  # None on the memory bus
     machines: MachineFleet
     kubelets: KubeletFleet
+    cloud: DemoCloud
     services: ServiceProcesses
     pods: ServicePods | None  # None on the real API server: its controllers would create other Pods
 
@@ -61,6 +78,9 @@ async def start_cluster(
             on_started(what, time.monotonic() - begun)
             return started
 
+        if not options.is_single_process and sys.platform == "linux":
+            stack.enter_context(fork_services(run_dir))  # eight processes start in a third of the time
+        cloud = await start("Hetzner Cloud API, simulated", DemoCloud.start(run_dir))
         async with asyncio.TaskGroup() as group:
             server_task = group.create_task(start(*_choose_api_server(run_dir / "kubernetes", options)))
             machines_task = group.create_task(start(*_choose_machines(run_dir / "talos", options)))
@@ -74,6 +94,7 @@ async def start_cluster(
         nats_url, talosconfig = nats.url if nats else "", machines.write_talosconfig()
         kubelets = await stack.enter_async_context(KubeletFleet.start(api_server))
         begun = time.monotonic()
+        own_flags = _build_own_flags(options, console_port, cloud)
         services = await stack.enter_async_context(
             ServiceProcesses.start(
                 run_dir / "services",
@@ -85,10 +106,11 @@ async def start_cluster(
                 bus=options.bus,
                 flags=(
                     *LOG_FLAGS,
+                    *demo_cloud.COMMON_FLAGS,
                     *([f"--cloud-config={options.cloud_config}"] if options.cloud_config else []),
                 ),
-                own_flags=_build_own_flags(console_port),
-                wirings=(*DEFAULT_SERVICES, CONSOLE),
+                own_flags=own_flags,
+                wirings=_SPECS,
             )
         )
         pods: ServicePods | None = None
@@ -99,15 +121,18 @@ async def start_cluster(
                 services,
                 nats_url=nats_url,
                 talosconfig=talosconfig,
+                flags=demo_cloud.COMMON_FLAGS,
+                own_flags=own_flags,
                 cloud_config=options.cloud_config,
             )
             await pods.install()
         await services.wait_until_ready()
         if pods is not None:
             await pods.report()
-        names = "services in one process" if options.is_single_process else _SERVICES
-        on_started(names, time.monotonic() - begun)
-        yield DemoCluster(api_server, nats, machines, kubelets, services, pods)
+        await demo_cloud.create_services(kubelets)
+        processes = "in one process" if options.is_single_process else "each in its own process"
+        on_started(f"{len(_SPECS)} services, {processes}", time.monotonic() - begun)
+        yield DemoCluster(api_server, nats, machines, kubelets, cloud, services, pods)
 
 
 def choose_console_port() -> int:
@@ -120,10 +145,16 @@ def choose_console_port() -> int:
     return CONSOLE_PORT
 
 
-def _build_own_flags(console_port: int) -> dict[str, Sequence[str]]:
-    port = f"--console-port={console_port}"
-    shared = {**PATIENT_LEASE_FLAGS, "all-in-one": (*PATIENT_LEASE, "--console", port)}
-    return {**shared, CONSOLE.service: (port,)}
+def _build_own_flags(options: DemoOptions, console_port: int, cloud: DemoCloud) -> dict[str, Sequence[str]]:
+    pod_cidrs = ",".join(_choose_pod_cidrs(options.nodes))
+    own: dict[str, Sequence[str]] = {
+        CONSOLE.service: (f"--console-port={console_port}",),
+        LIFECYCLE.service: (*PATIENT_LEASE, *demo_cloud.LIFECYCLE_FLAGS),
+        IPAM.service: (f"--cluster-cidr={pod_cidrs}", f"--service-cluster-ip-range={SERVICE_NETWORKS}"),
+        f"{CLOUD.service}-{demo_cloud.ACCOUNT}": cloud.flags,
+    }
+    of_all = [flag for flags in own.values() for flag in flags]
+    return {**PATIENT_LEASE_FLAGS, **own, "all-in-one": ("--console", *of_all)}
 
 
 def _choose_api_server(
@@ -149,13 +180,23 @@ def make_machines(count: int) -> list[SimMachineFacts]:
 
     One or three of them are control planes: the first of bare metal, or the only one.
     """
-    machines = make_mixed_fleet(count, "demo", digits=3)
+    first = [_PLATFORMS[number % len(_PLATFORMS)] for number in range(min(count, _FIRST_MACHINES))]
+    more = [_MORE_PLATFORMS[number % len(_MORE_PLATFORMS)] for number in range(count - len(first))]
+    machines = [
+        make_numbered_machine(f"{platform}-{number:03}", number, platform, "demo")
+        for number, platform in enumerate([*first, *more], 1)
+    ]
+    machines = [msgspec.structs.replace(each, pod_cidrs=_choose_pod_cidrs(count)) for each in machines]
     metal = [each.name for each in machines if each.name.startswith("metal-")] or [machines[0].name]
     control_planes = metal[: 3 if len(metal) >= 3 else 1]
     return [
         msgspec.structs.replace(each, control_plane=True) if each.name in control_planes else each
         for each in machines
     ]
+
+
+def _choose_pod_cidrs(count: int) -> tuple[str, ...]:
+    return _LARGE_POD_CIDRS if count > _MANY_MACHINES else _POD_CIDRS
 
 
 def make_kubelet(machine: SimMachineFacts) -> SimKubelet:

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from cli.demo import view
+from cli.demo.demo_cloud import INCIDENT_SECONDS, lose_servers
 from cli.demo.demo_cluster import (
     DemoCluster,
     choose_console_port,
@@ -67,7 +68,9 @@ async def run_demo(options: DemoOptions, console: Console) -> bool:
                 runs = suggest_next_runs(options, all_ready=all_well)
                 _print_sections(console, view.render_commands("Try next", runs), soft_wrap=True)
             else:
+                losing = group.create_task(_lose_servers(options, parts, console))
                 await _keep_running(options, parts, console, run_dir, shown)
+                losing.cancel()
             deaths.cancel()
     return all_well
 
@@ -79,6 +82,7 @@ async def _join_nodes(options: DemoOptions, parts: DemoCluster, console: Console
     keys = read_rule_keys(options.cloud_config) if options.cloud_config else None
     paths = [child.log for child in parts.services.children.values()]
     await parts.machines.put_machines(*machines)
+    parts.cloud.add_servers(machines)
     with follow_logs(paths, progress) as logs:
         kubeconfig, settled = parts.api_server.kubeconfig(), asyncio.Event()
 
@@ -232,3 +236,11 @@ async def _keep_running(
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_SECONDS_BETWEEN_REPORTS):
                     await told_to_end.wait()
+
+
+async def _lose_servers(options: DemoOptions, parts: DemoCluster, console: Console) -> None:
+    """After a while, let the cloud lose two servers, and print which."""
+    await asyncio.sleep(INCIDENT_SECONDS)
+    lost = await lose_servers(parts.cloud, parts.machines, parts.kubelets, make_machines(options.nodes))
+    for text in lost:
+        console.print(f"{datetime.now().astimezone():%H:%M:%S}  {text}", markup=False, highlight=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import socket
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -39,9 +40,14 @@ class ServicePods:
         *,
         nats_url: str,
         talosconfig: Path,
+        flags: Sequence[str] = (),
+        own_flags: Mapping[str, Sequence[str]] | None = None,
         cloud_config: Path | None = None,
     ) -> None:
-        """`cloud_config` is the file of the processes; its content is in a ConfigMap, as in the chart."""
+        """`flags` and `own_flags` are those of the processes that operators see in the Pods.
+
+        `cloud_config` is the file of the processes; its content is in a ConfigMap, as in the chart.
+        """
         self._containers = api_server.containers
         self._admin = admin
         self._services = services
@@ -51,6 +57,8 @@ class ServicePods:
             "TALOSCONFIG": str(talosconfig),
             **({"NATS_URL": nats_url} if nats_url else {}),
         }
+        self._flags = tuple(flags)
+        self._own_flags = own_flags or {}
         self._cloud_config = cloud_config
         self._written_config = ""
         self._is_ready: dict[str, bool] = {}  # as reported
@@ -67,6 +75,7 @@ class ServicePods:
             f"/apis/talos.dev/v1alpha1/namespaces/{ACCOUNT_NAMESPACE}/serviceaccounts",
             body=_TALOS_ACCOUNT,
         )
+        await self._admin.send("POST", "/api/v1/namespaces/kube-system/pods", body=_MANAGER_POD)
         for name, child in self._services.children.items():
             deployment = self._build_deployment(name)
             await self._admin.send("POST", _DEPLOYMENTS, body=deployment)
@@ -133,6 +142,7 @@ class ServicePods:
     def _build_deployment(self, name: str) -> dict[str, Any]:
         labels = _build_labels(name)
         volumes: list[dict[str, Any]] = []
+        config = [f"--cloud-config={_CONFIG_FILE}"] if self._cloud_config else []
         if name in (METADATA.service, _ALL):
             volumes.append({"name": "talos-secrets", "secret": {"secretName": _SECRET}})
         if self._cloud_config is not None:
@@ -141,7 +151,7 @@ class ServicePods:
             "name": name,
             "image": _IMAGE,
             "command": ["python", "-m", get_module(name)],
-            "args": [f"--cloud-config={_CONFIG_FILE}"] if self._cloud_config else [],
+            "args": [*self._flags, *self._own_flags.get(name, ()), *config],
         }
         spec = {
             "serviceAccountName": _get_object_name(name),
@@ -166,6 +176,19 @@ _TALOS_SERVICE: Final = {  # as a control plane of Talos creates it
     "kind": "Service",
     "metadata": {"name": "talos"},
     "spec": {"clusterIP": "None", "ports": [{"name": "apid", "port": 50000}]},
+}
+_MANAGER_POD: Final = {  # as on Talos; the simulated API server does its work
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "kube-controller-manager"},
+    "spec": {
+        "containers": [
+            {
+                "name": "kube-controller-manager",
+                "command": ["kube-controller-manager", "--controllers=*,-node-ipam-controller"],
+            }
+        ]
+    },
 }
 _TALOS_ACCOUNT: Final = {
     "apiVersion": "talos.dev/v1alpha1",

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, NoReturn, Protocol, Self
 import aiohttp
 import msgspec
 
-from libs.common.contract.services import DEFAULT_SERVICES, SERVICE_TABLE, SERVICES, WATCHER, ServiceSpec
+from libs.common.contract.services import DEFAULT_SERVICES, SERVICES, WATCHER, ServiceSpec
 from libs.testbed.child_process import ChildExited, ChildProcess, make_directory, wait_until
 from libs.testbed.kubelets import KubeletFleet
 from libs.testbed.ports import allocate_port
@@ -106,6 +106,7 @@ class ServiceProcesses:
         make_directory(run_dir)
         services = cls()
         users: dict[str, str] = {w.service: get_user_name(w, instance) for w in wirings}
+        specs: dict[str, ServiceSpec] = {} if all_in_one else {w.service: w for w in wirings}
         if all_in_one:
             users = {"all-in-one": instance}
         common = ["--bind-address=127.0.0.1", "--secure-serving=false", *flags]
@@ -118,7 +119,7 @@ class ServiceProcesses:
                     port = services.ports[name] = allocate_port()
                     to = (endpoints or {}).get(name, shared)
                     carrier = f"--nats-url={to.nats_url}" if bus == "nats" else "--bus=memory"
-                    credentials = _build_credential_flags(service, user, to.api_server, to.talosconfig)
+                    credentials = _build_credential_flags(specs.get(service), user, to)
                     arguments = [f"--secure-port={port}", *credentials, *its_own, carrier, *common]
                     services._started_as[name] = partial(
                         start_service, name, service, arguments, run_dir, env or {}
@@ -171,16 +172,14 @@ class ServiceProcesses:
             return (await _fetch(session, self.ports[name], path))[1]
 
 
-def _build_credential_flags(name: str, user: str, api_server: ApiServer, talosconfig: Path) -> list[str]:
-    """Return the credential flags; only metadata or the all-in-one process gets the Talos credential.
+def _build_credential_flags(spec: ServiceSpec | None, user: str, to: ProcessEndpoints) -> list[str]:
+    """Return the credential flags of a service, or of the process of all services (None).
 
-    metadata gets no Kubernetes credential.
+    Only metadata or that process gets the Talos credential. metadata gets no Kubernetes credential.
     """
-    spec = next(
-        (spec for spec in SERVICE_TABLE if spec.service == name), None
-    )  # None: all services in one process
-    of_kubernetes = [f"--kubeconfig={api_server.kubeconfig(user)}"] if not spec or spec.policy_rules else []
-    of_talos = [f"--talosconfig={talosconfig}"] if not spec or "talosconfig" in spec.secrets else []
+    kubeconfig, talosconfig = to.api_server.kubeconfig(user), to.talosconfig
+    of_kubernetes = [f"--kubeconfig={kubeconfig}"] if spec is None or spec.policy_rules else []
+    of_talos = [f"--talosconfig={talosconfig}"] if spec is None or "talosconfig" in spec.secrets else []
     return of_kubernetes + of_talos
 
 

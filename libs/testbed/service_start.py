@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from libs.common.contract.services import SERVICES
+from libs.common.contract.services import CLOUD, SERVICE_TABLE
 from libs.testbed.child_process import ChildProcess
 from libs.testbed.fork_server import ForkServer
 from libs.testbed.patched_process import PATCHES
@@ -15,7 +15,7 @@ ROOT: Final = Path(__file__).parents[2]
 PROCESS_NAME: Final = "TALOS_CCM_TESTBED_PROCESS"  # the environment of each process has its name
 _PRELOADED: Final = (
     "libs.common.service.run_process",
-    *(f"services.{spec.service}.service" for spec in SERVICES),
+    *(f"services.{spec.service}.service" for spec in SERVICE_TABLE),
     "services.bootstrap.run",
 )
 _fork_servers: list[ForkServer] = []  # the innermost block of fork_services comes last
@@ -36,7 +36,9 @@ def fork_services(run_dir: Path) -> Iterator[None]:
 
 
 def get_module(service: str) -> str:
-    """The module that `python -m` runs for a service, or for "all-in-one"."""
+    """The module that `python -m` runs for a service, such as "cloud-prod", or for "all-in-one"."""
+    if service.startswith(f"{CLOUD.service}-"):
+        service = CLOUD.service
     return "services" if service == "all-in-one" else f"services.{service}"
 
 

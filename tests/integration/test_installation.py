@@ -17,7 +17,7 @@ from cli.demo.demo_cluster import DemoCluster, make_kubelet, make_machines, star
 from cli.demo.demo_options import DemoOptions
 from cli.doctor.command import CHECK_NAMES
 from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION
-from libs.common.contract.services import CONSOLE, DEFAULT_SERVICES, IPAM
+from libs.common.contract.services import DEFAULT_SERVICES, DURABLES, IPAM, NAMED_SERVICES
 from libs.testbed.kubelets import MERGE, SimKubelet
 from libs.testbed.machine_fleet import make_machine
 from libs.testbed.service_permissions import RBAC, get_collection_path
@@ -182,12 +182,12 @@ async def test_what_keeps_nodes_from_being_usable_is_told_and_the_services_are_t
     assert why.keys() == {silent, plain}
     assert "TalosUnreachable" in why[silent]
     assert "provided-node-ip" in why[plain]
-    names = [wiring.service for wiring in (*DEFAULT_SERVICES, CONSOLE)]
+    names = [*(wiring.service for wiring in NAMED_SERVICES), "cloud-demo"]
     assert {one["name"]: one["state"] for one in found["services"]} == dict.fromkeys(names, "well")
     assert found["leader"]["state"] == "well"
     assert found["leader"]["heartbeatSeconds"] is not None
     assert found["stream"]["messages"] > 0
-    assert {one["name"] for one in found["queues"]} == {"labeler-nodes", "csr-requests"}
+    assert {one["name"] for one in found["queues"]} == {durable.name for durable in DURABLES}
     assert found["unknown"] == []
     assert [line for line in found["wrong"] if line.startswith("Nodes: ")]
 

@@ -1,6 +1,7 @@
 """The progress of the demo: what log lines say, states, milestones, certificates and percentiles."""
 
 import io
+import ipaddress
 import json
 import math
 from datetime import timedelta
@@ -136,6 +137,18 @@ def test_a_fleet_has_one_control_plane_or_three(nodes: int, expected: int):
     assert sum(machine.control_plane for machine in machines) == expected
     kubelets = [make_kubelet(machine) for machine in machines]
     assert sum(bool(kubelet.taints) for kubelet in kubelets) == expected
+
+
+@pytest.mark.parametrize("nodes", [20, 48, 500])
+def test_the_servers_of_a_fleet_fit_one_load_balancer_and_its_blocks_one_network(nodes: int):
+    machines = make_machines(nodes)
+    servers = [each for each in machines if each.name.startswith("hcloud-")]
+    assert 4 <= len(servers) <= 25
+    networks = [ipaddress.ip_network(each) for each in machines[0].pod_cidrs]
+    assert 2 ** (24 - networks[0].prefixlen) >= nodes
+    addresses = [ipaddress.ip_address(each) for machine in machines for each in machine.reachable_at]
+    assert len(set(addresses)) == 2 * nodes
+    assert not any(address in network for address in addresses for network in networks)
 
 
 def test_a_node_that_ran_out_of_patience_says_whether_it_had_joined():
