@@ -123,7 +123,7 @@ def check_load_balancers(seen: InstallationSnapshot) -> Check:
                 "leave them to one account (loadBalancers in the chart value clouds)",
             )
     accounts = [each for having in owners.values() for each in having]
-    defaults, ours = owners.get(_WITHOUT_CLASS, []), _list_own_workloads(seen)
+    defaults, ours = owners.get(_WITHOUT_CLASS, []), list_own_workloads(seen)
     for workload in seen.workloads if defaults else ():
         if str(workload) not in ours and any(map(_makes_load_balancers, workload.pod.containers)):
             yield Finding.wrong(
@@ -242,7 +242,7 @@ def _find_other_managers(seen: InstallationSnapshot) -> Iterator[Finding]:
                 "remove one of them, or configure another Lease and disjoint ownership (docs/ownership.md):",
                 f"helm uninstall --namespace {other.namespace} {other.release}",
             )
-    ours = _list_own_workloads(seen)
+    ours = list_own_workloads(seen)
     shared = seen.get_ownership(CLOUD_NODE) != Ownership()
     for workload in seen.workloads:
         if str(workload) in ours or not workload.desired_pods:
@@ -275,7 +275,7 @@ def _find_other_managers(seen: InstallationSnapshot) -> Iterator[Finding]:
             )
 
 
-def _list_own_workloads(seen: InstallationSnapshot) -> set[str]:
+def list_own_workloads(seen: InstallationSnapshot) -> set[str]:
     """Return the workloads of all installations, with those of cloud accounts."""
     installed = {str(w) for i in (seen.installation, *seen.others) for w in i.workloads}
     return installed | {account.workload for account in list_accounts(seen.workloads)}

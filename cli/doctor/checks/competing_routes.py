@@ -6,7 +6,11 @@ from typing import Final
 from cli.cluster.cloud_accounts import RouteAccount, list_route_accounts
 from cli.cluster.kube_objects import Container
 from cli.cluster.unavailable import Unavailable, list_known
-from cli.doctor.checks.competing_controllers import is_cloud_program, report_unknown_workloads
+from cli.doctor.checks.competing_controllers import (
+    is_cloud_program,
+    list_own_workloads,
+    report_unknown_workloads,
+)
 from cli.doctor.findings import Check, Finding
 from cli.doctor.snapshot import InstallationSnapshot
 from cli.layout import format_names
@@ -35,7 +39,7 @@ def check_routes(seen: InstallationSnapshot) -> Check:
     if not accounts:
         return "no account makes routes; another controller, or the CNI, may"
     yield from _find_shared_networks(accounts)
-    ours = {each.place for each in accounts}
+    ours = list_own_workloads(seen)
     for workload in seen.workloads:
         is_running = str(workload) not in ours and workload.desired_pods
         if is_running and any(map(_makes_routes, workload.pod.containers)):

@@ -54,6 +54,7 @@ from tests.doctor_cases import (
     make_remote_clock,
     make_snapshot,
     make_talos_objects,
+    make_workload,
     run_check,
 )
 from tests.instance_reports import make_recorded_node
@@ -427,9 +428,10 @@ def route_cases() -> Iterator[Case]:
         return make_node("web-1", provider_id=provider_id, conditions=(condition,))
 
     ours, cidr = account("prod", "--route-network=prod=4711"), "--cluster-cidr=10.244.0.0/16"
+    own = make_workload("labeler", args=(cidr, "--controllers=*,node-route-controller"))
     for workloads, state, words in (
         ((account("prod"), native(cidr)), "ok", ("no account makes routes",)),
-        ((ours,), "ok", ("network 4711 of account prod",)),
+        ((ours, own), "ok", ("network 4711 of account prod",)),
         ((ours, native()), "ok", ()),
         ((ours, native(cidr)), "wrong", ("Deployment infra/other and account prod",)),
         ((ours, native(cidr, HCLOUD_NETWORK_ROUTES_ENABLED="false")), "ok", ()),
