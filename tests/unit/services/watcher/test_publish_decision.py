@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from libs.common.bus.stream_limits import HEADROOM_BYTES, STREAM_STEP_BYTES
 from libs.common.contract.events import NodeGone, NodeObserved, ObservationOrder, ObservedNode
-from libs.common.contract.node import NodeCondition, trim_node
 from libs.common.contract.ordering import Recency, compare_events
 from services.watcher.core.kinds import NODE
 from services.watcher.core.publish_decision import (
@@ -50,33 +49,6 @@ def test_a_node_that_the_stream_does_not_hold_is_said_in_the_order_of_its_own_ve
         ),
         reason="new to the stream",
     )
-
-
-def test_a_heartbeat_is_no_news():
-    ready = NodeCondition(type="Ready", status="True", reason="KubeletReady")
-    said = make_node_observed(make_node(conditions=(ready,), resource_version="100"), epoch=3)
-    pressure = NodeCondition(type="MemoryPressure", status="False", message="changed by the kubelet")
-    beaten = trim_node(make_node(conditions=(pressure, ready), resource_version="101"))
-    assert isinstance(look(beaten, said), NoChange)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"labels": {"zone": "b"}},
-        {"annotations": {"a": "b"}},
-        {"provider_id": "talos://metal/10.0.0.5"},
-        {"taints": ()},
-        {"conditions": (NodeCondition(type="Ready", status="False"),)},
-        {"uid": "uid-2"},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_whatever_we_read_is_news_when_it_differs(change):
-    said = make_node_observed(make_node(resource_version="100"), epoch=3)
-    found = look(make_node(resource_version="101", **change), said)
-    assert isinstance(found, Publish)
-    assert found.reason == "changed"
 
 
 def test_what_is_due_is_said_although_nothing_changed():

@@ -1,7 +1,6 @@
 """What the stream holds: replay, own words, loss, another stream in its place."""
 
 from libs.common.bus.protocol import UnreadablePayload
-from libs.common.contract.events import NodeObserved
 from libs.common.contract.subjects import LEADING, OBSERVED_NODE
 from services.watcher.core.kinds import CSR, NODE
 from services.watcher.core.leader_epoch import LeaderEpoch
@@ -114,20 +113,6 @@ def test_every_sequence_is_learned_whatever_the_message_says():
         on_sequence=lambda subject, sequence: learned.update({subject: sequence}),
     )
     assert learned == {f"{OBSERVED_NODE}.web-1": 5, f"{OBSERVED_NODE}.strange": 6, LEADING: 8}
-
-
-def test_the_greatest_epoch_counts_whoever_bears_it():
-    for event in (
-        builders.make_node_observed(builders.make_node(), epoch=7),
-        builders.make_node_gone(builders.make_node(), epoch=7),
-        builders.make_snapshot(epoch=7),
-        builders.make_leading(epoch=7),
-    ):
-        flow = a_flow(
-            builders.make_message(builders.make_node_observed(builders.make_node("x"), epoch=2), sequence=1),
-            builders.make_message(event, sequence=2),
-        )
-        assert flow.greatest_epoch == 7
 
 
 def test_a_former_leader_is_ignored_not_obeyed():
@@ -266,13 +251,3 @@ def test_a_refusal_and_a_restored_etcd_each_need_another_epoch():
     reign.mark_rewound()
     assert (reign.is_deposed, reign.is_current) == (False, False)
     assert reign.next_token().epoch == 3
-
-
-def test_observations_are_kept_as_the_very_object_that_was_published():
-    flow = a_flow()
-    mine = builders.make_node_observed(builders.make_node())
-    flow.record_published(mine, 11)
-    flow.apply(builders.make_message(builders.make_node_observed(builders.make_node()), sequence=11))
-    held = flow.get(NODE, "web-1")
-    assert isinstance(held, NodeObserved)
-    assert held is mine

@@ -109,15 +109,6 @@ def test_a_list_leads_to_the_same_picture_as_the_changes_that_it_stands_for(firs
     assert news == different
 
 
-def test_the_picture_does_not_share_what_callers_may_change():
-    node = make_node(annotations={"big": "x" * 2000})
-    store = a_store(node)
-    read = store.get(node.name)
-    assert read is not None
-    assert "big" not in read.annotations
-    assert "big" in msgspec.structs.asdict(node)["metadata"].annotations
-
-
 def test_a_list_of_equal_objects_keeps_the_present_ones():
     store = a_store(make_node("web-1"), make_node("web-2"))
     before = {each.name: each for each in store}
@@ -230,11 +221,6 @@ def test_a_service_that_is_not_installed_stalls_nothing():
     assert [queue.name for queue in filter_relevant(queues, expected)] == ["labeler-nodes"]
     for seen in (a_queue("ipam-nodes", waiting=1), a_queue("ipam-nodes", delivered=1)):
         assert filter_relevant([seen], expected) == (seen,)
-
-
-def test_controllers_that_are_switched_off_are_not_expected():
-    assert select_expected_durables(("node-csr-approval",)) == {"csr-requests"}
-    assert select_expected_durables(("*", "-node-csr-approval")) == {"labeler-nodes"}
 
 
 # ---- flags

@@ -95,21 +95,6 @@ async def test_attempts_grow_per_name_and_reason_and_start_again_after_a_success
     ]
 
 
-async def test_the_delay_grows_with_the_attempts_of_that_node_only():
-    busy = TemporaryError("busy")
-    handle = that_raises(*[busy] * 5)
-    verdicts = await outcomes(handle, *[of_node()] * 4, of_node("web-2"))
-    delays = [verdict.delay_seconds for verdict in verdicts if isinstance(verdict, Nak)]
-    for delay, step in zip(delays, (0.5, 1, 2, 4, 0.5), strict=True):
-        assert step / 2 <= delay <= step
-
-
-async def test_what_the_other_side_asked_for_is_waited():
-    (verdict,) = await outcomes(that_raises(TemporaryError("slow down", retry_after_seconds=33.0)), of_node())
-    assert isinstance(verdict, Nak)
-    assert verdict.delay_seconds == 33.0
-
-
 async def test_a_permanent_error_becomes_a_dead_letter_of_the_service_with_its_reason():
     handling, message = a_handling("csr"), of_node("bad.node", sequence=7)
     verdicts = await outcomes(that_raises(PermanentError("no such field")), message, handling=handling)

@@ -16,7 +16,6 @@ from libs.common.bus.delivery import (
     Reject,
     RequeueAfter,
     TemporaryError,
-    backoff_seconds,
     classify_error,
     exponential_step,
     failure_reason,
@@ -55,11 +54,6 @@ def test_a_temporary_failure_is_retried_for_ever_and_never_rarer_than_the_cap(at
             assert 0 < delay <= RETRY_CAP_SECONDS
         case other:
             pytest.fail(f"gave up: {other}")
-
-
-@given(st.integers(1, 30))
-def test_back_off_grows_until_the_cap(attempt):
-    assert backoff_seconds(attempt, 0.5) <= backoff_seconds(attempt + 1, 0.5)
 
 
 @given(st.integers(1, 10**9), st.floats(0.01, 10), st.floats(0.01, 100))

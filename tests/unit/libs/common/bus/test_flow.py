@@ -17,7 +17,7 @@ from libs.common.bus.stream_cache import FORMER_STREAM, StreamCache
 from libs.common.contract import events
 from libs.common.contract.events import Event
 from libs.common.contract.subjects import OBSERVED_NODE, subject_of
-from services.watcher.core.kinds import CSR, NODE
+from services.watcher.core.kinds import NODE
 from services.watcher.core.published_state import PublishedState
 from tests import builders
 from tests.builders import (
@@ -262,19 +262,6 @@ def test_the_watcher_drops_it_too():
     fed(held)
     assert [held.get(NODE, name) is not None for name in ("old", "young", "there")] == [False, True, True]
     assert held.subject_count == 3  # the snapshot is one
-
-
-def test_requests_that_went_are_dropped_like_nodes():
-    held = PublishedState(clock=ManualClock())
-    fed(held)
-    held.apply(builders.make_message(builders.make_csr_gone(builders.make_request("old")), sequence=5))
-    held.apply(builders.make_message(builders.make_csr_observed(builders.make_request("there")), sequence=6))
-    held.apply(
-        msgspec.structs.replace(
-            builders.make_message(builders.make_snapshot(), sequence=7), published_at=LATER
-        )
-    )
-    assert (held.get(CSR, "old"), held.names(CSR)) == (None, {"there"})
 
 
 def test_a_publisher_keeps_the_sequences_of_those_that_it_hears_of():

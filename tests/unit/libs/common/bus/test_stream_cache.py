@@ -148,15 +148,6 @@ def test_dotted_names_are_kept_apart():
     assert subjects == {f"{OBSERVED_NODE}.{name}" for name in ("a", "a.b", "a.b.c")}
 
 
-def test_a_gone_node_stays_as_the_last_word_of_its_subject():
-    table = replaying()
-    table.apply(make_message(make_node_observed(make_node())))
-    table.apply(make_message(make_node_gone(make_node()), sequence=2))
-    last = table.get(f"{OBSERVED_NODE}.web-1")
-    assert last is not None
-    assert last.sequence == 2
-
-
 def test_a_former_leader_is_ignored_and_the_age_of_the_last_leading_is_known():
     table, clock = a_table()
     assert table.seconds_since_leader_heartbeat() is None
@@ -327,11 +318,3 @@ def test_foreign_messages_are_forgotten_with_their_stream_and_when_replaced():
     cache.apply(foreign)
     cache.apply(make_message(make_node_observed(make_node(), stream_id="third"), sequence=8))
     assert cache._foreign == {}
-
-
-def test_a_message_of_the_followed_stream_is_received_by_its_sequence():
-    cache = replaying()
-    message = make_message(make_node_observed(make_node()), sequence=3)
-    assert not cache.has_received(message)
-    cache.apply(message)
-    assert cache.has_received(message)

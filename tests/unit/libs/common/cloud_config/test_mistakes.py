@@ -26,13 +26,6 @@ def rule_warnings(text: str) -> list[str]:
     return [f"{warning.path} {warning.problem}" for warning in config.warnings]
 
 
-@pytest.mark.parametrize("name", ["my cluster", "-prod", "p" * 64])
-def test_a_cluster_name_that_can_be_no_label_is_a_mistake(name: str):
-    (mistake,) = mistakes(f"global:\n  clusterName: {name}\n")
-    assert mistake.startswith("f, line 2: global.clusterName is ")
-    assert "a label value " in mistake
-
-
 def test_every_mistake_comes_at_once_with_file_line_and_path():
     text = (
         "globl: {}\n"
@@ -222,23 +215,6 @@ def test_what_the_reference_passes_over_is_passed_over_with_a_warning(text: str,
 def test_labels_of_roles_and_keys_near_reserved_ones_may_be_set():
     keys = "node-role.kubernetes.io/web: '', mytalos.dev/x: a, kubernetes.io/role: b, talos.devs/x: c"
     assert rule_warnings("labels: {" + keys + "}, taints: {node.kubernetes.io/x: NoSchedule}") == []
-
-
-def test_keys_that_the_reference_had_once_are_passed_over_with_a_warning():
-    config = parse_cloud_config("global: {endpoints: [a], approveNodeCSR: true, skipForeignNode: true}", "f")
-    assert [warning.path for warning in config.warnings] == [
-        "global.endpoints",
-        "global.approveNodeCSR",
-        "global.skipForeignNode",
-    ]
-
-
-def test_the_feature_of_the_references_example_is_passed_over_with_a_warning():
-    config = parse_cloud_config("transformations: [{features: {publicIPPredict: true}}]", "f")
-    (warning,) = config.warnings
-    assert warning.path == "transformations[0].features.publicIPPredict"
-    assert warning.problem.startswith("has no effect, as in the reference: publicIPDiscovery")
-    assert config.rules[0].public_ip_discovery is None
 
 
 def test_files_that_grow_when_built_are_refused():

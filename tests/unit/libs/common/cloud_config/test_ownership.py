@@ -153,11 +153,6 @@ def test_that_the_reference_does_not_know_the_section_is_reported_as_a_differenc
     assert difference.format("f") == "f, line 2: ownership is unknown to the reference, which ignores it"
 
 
-def test_a_label_of_nodes_is_no_fact_about_machines_and_warned_of_as_none():
-    config = parse_cloud_config(FILE, "f")
-    assert config.warnings == ()
-
-
 LABELS = st.dictionaries(st.sampled_from(["team", "zone", "x.y/z"]), st.sampled_from(["a", "b", "1", ""]))
 IDS = st.sampled_from(["", "talos://metal/1", "hcloud://1", "aws:///x/i-1", "odd"])
 

@@ -42,11 +42,6 @@ def warnings(*written: str) -> list[str]:
     return [f"{found.path} {found.problem}" for found in parse_cloud_config(text, "f").warnings]
 
 
-def test_a_file_without_the_section_or_with_an_empty_one_has_no_pools():
-    for text in ("", "global: {}", "ipam: ~", "ipam: {}", "ipam: {pools: ~}", "ipam: {pools: []}"):
-        assert pools(text) == ()
-
-
 def test_pools_say_networks_in_order_machines_and_sizes():
     metal, rest = pools(POOLS)
     assert (metal.name, metal.index, metal.line) == ("metal", 0, 3)
@@ -55,11 +50,6 @@ def test_pools_say_networks_in_order_machines_and_sizes():
     assert match_selector(metal.selector, {"platform": "metal"}).is_match
     assert not match_selector(metal.selector, {"platform": "aws"}).is_match
     assert rest == Pool(name="rest", index=1, line=9, cidrs=("10.9.0.0/16",))
-
-
-def test_networks_are_written_in_one_form_however_the_file_has_them():
-    (pool,) = pools("IPAM: {Pools: [{NAME: a, CIDRs: ['FD00:0:0:8::/64', 10.0.0.0/08, ~]}]}")
-    assert pool.cidrs == ("fd00:0:0:8::/64", "10.0.0.0/8")
 
 
 def test_a_machine_is_asked_for_what_the_selector_of_a_pool_names_and_rules_do_not_ask_for_it():

@@ -35,7 +35,6 @@ from tests.builders import (
     make_leading,
     make_node,
     make_node_enriched,
-    make_node_gone,
     make_node_observed,
     make_request,
     make_unreachable,
@@ -213,22 +212,11 @@ def test_the_stream_ends_with_the_same_message_whatever_the_order_of_arrival(mes
     assert len({last_after(order) for order in itertools.permutations(messages)}) == 1
 
 
-def test_a_greater_epoch_wins_over_a_greater_resource_version():
-    assert (
-        compare_events(an_observation(STREAM_ID, 2, 5), an_observation(STREAM_ID, 1, 9), STREAM_ID)
-        is Recency.NEWER
-    )
-
-
 def test_a_message_of_another_stream_id_loses_whatever_its_order():
     foreign, present = an_observation(OTHER, 9, 9), an_observation(STREAM_ID, 1, 1)
     assert compare_events(present, foreign, STREAM_ID) is Recency.NEWER
     assert compare_events(foreign, present, STREAM_ID) is Recency.OLDER
     assert compare_events(foreign, None, STREAM_ID) is Recency.OLDER
-
-
-def test_an_empty_subject_takes_everything_of_the_present_stream_id():
-    assert compare_events(make_node_gone(make_node()), None, STREAM_ID) is Recency.NEWER
 
 
 def test_enrichments_are_ordered_by_the_observation_that_they_enrich():

@@ -68,11 +68,6 @@ def test_the_text_of_an_address_is_the_same_on_every_version_of_python(text: str
     assert format_ip(ip_address(text)) == text
 
 
-def test_only_an_interface_address_may_have_a_prefix_length():
-    assert parse_ip("10.0.0.5/24") is None
-    assert str(parse_interface_ip("10.0.0.5/24")) == "10.0.0.5"
-
-
 @pytest.mark.parametrize("parse", [parse_ip, parse_interface_ip, canonical_ip])
 def test_a_text_that_is_too_long_for_an_address_is_not_cached(parse):
     long = "9" * 200_000

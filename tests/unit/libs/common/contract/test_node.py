@@ -299,8 +299,3 @@ def test_a_request_is_pending_until_somebody_has_decided_it(kind: str):
     assert make_request().is_pending
     assert not make_request(conditions=(SigningRequestCondition(type=kind),)).is_pending
     assert not trim_signing_request(make_request(certificate="LS0t")).is_pending
-
-
-def test_only_the_version_apart_is_the_same_to_us():
-    assert is_same_object(make_request(resource_version="1"), make_request(resource_version="2"))
-    assert not is_same_object(make_request(), make_request(uid="another"))

@@ -6,11 +6,8 @@ import msgspec
 import pytest
 
 from libs.common.bus.delivery import (
-    Nak,
     PermanentError,
-    Reject,
     TemporaryError,
-    classify_error,
     failure_reason,
 )
 from libs.common.bus.nats.client import parse_message
@@ -186,18 +183,6 @@ ALL = (
 def test_every_error_says_whether_a_retry_can_help(kind: type[errors.KubeError]):
     assert issubclass(kind, TemporaryError) != issubclass(kind, PermanentError)
     assert issubclass(kind, PermanentError) == (kind is errors.Invalid)
-
-
-def test_delivery_retries_what_is_temporary_no_sooner_than_asked_and_puts_the_rest_aside():
-    busy = errors.error_from(
-        429, a_status(reason="TooManyRequests"), request="patch nodes web-1", retry_after="9"
-    )
-    retried = classify_error(busy, attempt=1, jitter=0.0)
-    assert isinstance(retried, Nak)
-    assert retried.delay_seconds == 9.0
-    assert failure_reason(busy) == "TooManyRequests"
-    invalid = errors.error_from(422, a_status(LABEL), request="patch nodes web-1")
-    assert isinstance(classify_error(invalid, attempt=1, jitter=0.0), Reject)
 
 
 def test_an_error_without_a_reason_of_kubernetes_is_counted_under_its_kind():

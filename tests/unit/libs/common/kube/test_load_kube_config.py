@@ -65,13 +65,6 @@ def test_certificates_written_into_the_file_are_decoded(tmp_path: Path):
     assert [read(material) for material in materials] == ["CA", "CERT", "KEY"]
 
 
-def test_relative_paths_are_relative_to_the_kubeconfig(tmp_path: Path):
-    (tmp_path / "pki").mkdir()
-    (tmp_path / "pki/ca.crt").write_text("CA\n")
-    config = loaded(a_kubeconfig(tmp_path, cluster={"certificate-authority": "pki/ca.crt"}))
-    assert read(config.certificate_authority) == "CA"
-
-
 def test_data_wins_over_a_file_and_a_token_file_over_a_token(tmp_path: Path):
     (tmp_path / "token").write_text("from-file\n")
     config = loaded(
@@ -128,11 +121,6 @@ def test_a_certificate_is_relative_to_the_file_of_its_user_not_of_the_cluster(tm
     second = a_kubeconfig(tmp_path / "users", user=user, clusters=None, contexts=None)
     config = load_kube_config(None, {"KUBECONFIG": f"{first}:{second}"})
     assert read(config.client_key) == "me.key"
-
-
-def test_a_kubeconfig_may_have_a_colon_in_its_path(tmp_path: Path):
-    (tmp_path / "a:b").mkdir()
-    assert loaded(a_kubeconfig(tmp_path / "a:b")).server == SERVER
 
 
 def test_a_proxy_of_http_is_used(tmp_path: Path):

@@ -199,12 +199,6 @@ async def test_a_part_of_the_traces_is_whole_journeys(monkeypatch: pytest.Monkey
     assert 0 < len(sent) < 64
 
 
-async def test_outside_of_a_span_there_is_no_exemplar():
-    assert telemetry.exemplar() is None
-    async with exported_traces():
-        assert telemetry.exemplar() is None
-
-
 async def test_a_collector_that_swallows_everything_neither_stalls_the_loop_nor_the_end():
     """It accepts connections and never answers."""
     slowest = 0.0

@@ -57,11 +57,6 @@ def mistakes(*arguments: str, **environment: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_nothing_said_gives_the_defaults_without_a_warning():
-    assert garden() == GardenerSettings()
-    assert read().warnings == ()
-
-
 @pytest.mark.parametrize(
     ("arguments", "field", "value"),
     [
@@ -330,16 +325,6 @@ def test_every_flag_of_the_reference_is_obeyed_or_its_uselessness_explained(tmp_
 def test_the_booleans_among_the_accepted_do_not_swallow_the_next_flag():
     for name in BOOLEANS:
         assert read(f"--{name}", "--in-flight=3").get(GardenerSettings).in_flight == 3
-
-
-def test_old_throttling_values_change_nothing_and_say_why():
-    reading = read("--kube-api-qps", "20", "--kube-api-burst=30", "--concurrent-node-syncs=1")
-    assert reading.get(GardenerSettings) == GardenerSettings()
-    assert [warning.split(" ")[0] for warning in reading.warnings] == [
-        "--kube-api-qps=20",
-        "--kube-api-burst=30",
-        "--concurrent-node-syncs=1",
-    ]
 
 
 def test_a_value_that_asks_for_what_we_do_anyway_is_not_warned_of():

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common.cloud_config.document import CloudConfigError, parse_cloud_config
-from libs.common.cloud_config.model import CloudConfig
 from libs.common.go_values import format_duration, parse_duration
 from libs.common.service.run_process import select_definitions
 from libs.common.settings.command_line import parse_command_line, parse_list
-from libs.common.settings.flags import CLOUD_CONFIG, CLUSTER_NAME, PREFER_IPV6
+from libs.common.settings.flags import CLUSTER_NAME, PREFER_IPV6
 from libs.common.settings.process_settings import ProcessSettings
 from libs.common.settings.read_settings import ParsedSettings, SettingsError, read_settings
 from services.csr.service import CSR_DEFINITION
@@ -102,29 +101,6 @@ def read(file: Path, *arguments: str) -> ParsedSettings:
 
 
 @pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("", {}),
-        ("# nothing\n", {}),
-        ("global:\n", {}),
-        ("global: {}\ntransformations:\n", {}),
-        (
-            "global:\n  clusterName: prod\n  preferIPv6: true\n",
-            {"global.clusterName": "prod", "global.preferIPv6": True},
-        ),
-        (
-            "global:\n  PreferIPv6: true\n",
-            {"global.preferIPv6": True},
-        ),  # as the reference's own docs write it
-        ("Global:\n  CLUSTERNAME: 7\n", {"global.clusterName": "7"}),
-        ("global: {clusterName: null, preferIPv6: no}", {"global.preferIPv6": False}),
-    ],
-)
-def test_the_global_part_acts_in_any_letter_case(text: str, values: dict[str, object]):
-    assert parse_cloud_config(text, "f").values == values
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("global:\n\tclusterName: x\n", "f, line 2: not valid YAML: "),
@@ -158,27 +134,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
     ):
         with pytest.raises(SettingsError, match=f"--cloud-config: {file}: .*{why}"):
             read(file)
-
-
-def test_a_mistake_in_the_file_comes_with_all_others(tmp_path: Path):
-    file = tmp_path / "ccm.yaml"
-    file.write_text("globl: {}\n")
-    with pytest.raises(SettingsError) as caught:
-        read(file, "--bananas", "--v=x")
-    assert len(str(caught.value).splitlines()) == 3
-
-
-def test_a_service_may_take_the_whole_file(tmp_path: Path):
-    class RuleSettings(msgspec.Struct, frozen=True):
-        file: Annotated[Path | None, CLOUD_CONFIG] = None
-        config: CloudConfig = CloudConfig()
-
-    file = tmp_path / "ccm.yaml"
-    file.write_text("transformations: [{name: web}, {name: db}]\n")
-    settings = read_settings([RuleSettings], [f"--cloud-config={file}"], {}).get(RuleSettings)
-    assert settings.file == file
-    assert [rule.name for rule in settings.config.rules] == ["web", "db"]
-    assert read_settings([RuleSettings], [], {}).get(RuleSettings) == RuleSettings()
 
 
 def test_what_has_no_effect_in_the_file_is_warned_of(tmp_path: Path):
