@@ -14,8 +14,7 @@ from libs.common.contract.controllers import CSR_APPROVAL
 from libs.common.contract.events import EnrichedCsrGone, Event
 from libs.common.contract.node import Node, ObjectMeta
 from libs.common.contract.signing_request import SigningRequestCondition
-from libs.common.settings.help_text import format_help
-from libs.common.settings.read_settings import SettingsError, list_options, read_settings
+from libs.common.settings.read_settings import SettingsError, read_settings
 from services.csr.core.decide import decide
 from services.csr.core.flow_state import compact_message
 from services.csr.core.metadata_reports import EnrichmentAges
@@ -26,7 +25,6 @@ from tests.builders import (
     STREAM_ID,
     make_csr_enriched,
     make_csr_observed,
-    make_facts,
     make_message,
     make_node,
     make_node_observed,
@@ -173,11 +171,6 @@ def test_only_a_decided_request_loses_what_it_asks_for():
     assert stored == make_csr_observed(without)
 
 
-def test_an_enriched_request_is_stored_as_it_is():
-    event = make_csr_enriched(make_request(), facts=make_facts())
-    assert compact(event) is event
-
-
 # ---- flags
 
 
@@ -236,10 +229,3 @@ def test_what_cannot_be_obeyed_is_a_mistake(argument: str, told: str):
 def test_limits_that_leave_nothing_are_a_mistake():
     with pytest.raises(SettingsError, match="csr would deny every request"):
         read("--csr-min-expiration=24h", "--csr-max-expiration=1h")
-
-
-def test_the_help_of_csr_lists_the_service_networks_under_a_heading_that_names_certificates():
-    lines = format_help("csr", "Approves.", list_options(CsrSettings)).splitlines()
-    assert "Pod CIDRs:" not in lines
-    heading = lines.index("Service networks (for pod CIDRs and kubelet serving certificates):")
-    assert "--service-cluster-ip-range" in lines[heading + 1]

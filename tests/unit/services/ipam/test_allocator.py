@@ -132,23 +132,6 @@ def test_a_pod_cidr_that_a_node_got_after_a_restored_etcd_is_no_other_nodes(clus
     assert claimed.results["uid-b"].pod_cidrs == ("10.0.1.0/24",)
 
 
-def test_the_next_node_costs_one_write_and_no_read(cluster):
-    cluster.claim("a")
-    cluster.asked.clear()
-    cluster.claim("b")
-    assert cluster.asked == ["list pages", "write"]
-
-
-def test_the_claim_of_another_replica_is_found_and_is_not_new(cluster):
-    assert cluster.claim("a").results["uid-a"] == Assignment(
-        uid="uid-a", pod_cidrs=("10.0.0.0/24",), is_new=True
-    )
-    second = cluster.replica()
-    assert cluster.claim("a", by=second).results["uid-a"] == Assignment(
-        uid="uid-a", pod_cidrs=("10.0.0.0/24",)
-    )
-
-
 def overtaken_claim(
     cluster: Cluster, get_exclusions: Callable[[], Exclusions] = Exclusions
 ) -> AllocationPlan:

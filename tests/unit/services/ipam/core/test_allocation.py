@@ -68,13 +68,6 @@ def test_a_node_gets_a_block_of_each_family_in_the_order_of_its_pools():
     assert given_to(planned(want("u", IPV6, IPV4)).results["u"]) == ("fd00::/64", "10.0.0.0/24")
 
 
-def test_a_claim_is_found_again_and_nothing_is_written():
-    page = a_page(t3="u")
-    plan = planned(want("u", IPV4), pages=(page,))
-    assert given_to(plan.results["u"]) == ("10.0.3.0/24",)
-    assert plan.changed_pages == ()
-
-
 def test_the_next_block_is_the_one_after_the_last_given():
     after_it = planned(want("u", IPV4), cursors={("10.0.0.0/22", 24): "10.0.1.0/24"})
     assert given_to(after_it.results["u"]) == ("10.0.2.0/24",)
@@ -123,15 +116,6 @@ def test_a_node_that_carries_a_whole_pool_is_named_with_what_to_do_to_those_who_
         reason=f"no free IPv4 block of /24 in 10.0.0.0/22 (pool default), all of which is in {shown}, the "
         "pod CIDR of node web-1: Kubernetes does not let it change, so delete this Node and let its kubelet "
         "register without it, or add another network for pods",
-        is_exhausted=True,
-    )
-
-
-@pytest.mark.parametrize("wide", ["10.0.0.0/22", "0.0.0.0/0"])
-def test_a_service_network_that_takes_a_whole_pool_is_named_to_those_who_get_no_block(wide):
-    assert planned(want("u", IPV4), occupied=Exclusions(networks=(wide,))).results["u"] == NoBlock(
-        reason=f"no free IPv4 block of /24 in 10.0.0.0/22 (pool default), all of which is in {wide}, "
-        "a service network",
         is_exhausted=True,
     )
 
@@ -319,12 +303,6 @@ def test_whatever_nodes_report_each_keeps_its_first_block_and_one_more_of_a_smal
     given = {block for block, _ in plan.new_blocks}
     assert given.isdisjoint(f"10.0.{of_node[0]}.0/24" for of_node in thirds.values())
     assert len(given) >= 16 - len(thirds)
-
-
-def test_many_addresses_in_few_blocks_all_count():
-    addresses = tuple(f"10.0.{n % 4}.{n}/32" for n in range(200))
-    plan = planned(want("u", WIDE), occupied=Exclusions(addresses_by_node={"honest": addresses}))
-    assert (given_to(plan.results["u"]), plan.ignored_addresses) == (("10.0.4.0/24",), {})
 
 
 def test_addresses_in_pod_cidrs_and_outside_of_pools_use_up_no_bound():

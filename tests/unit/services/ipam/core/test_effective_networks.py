@@ -188,11 +188,6 @@ def test_each_block_counts_in_its_pool_and_once_whatever_its_size():
     assert found.quarantined == 1
 
 
-def test_a_claim_that_is_wider_than_pools_counts_in_all_that_it_touches():
-    found = measure_usage([WEB, REST], [a_page("10.240.0.0/12", "10.244.0.0/15")])
-    assert found.pools == {"10.244.0.0/22": PoolUsage(4, 4), "10.245.0.0/16": PoolUsage(256, 256)}
-
-
 # ---- blocks in use that a new configuration removes
 
 

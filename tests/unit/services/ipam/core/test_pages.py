@@ -147,11 +147,6 @@ def test_a_range_that_somebody_wrote_otherwise_than_we_do_is_no_page_beside_ours
     assert f"its range is {page_range}" in read.reason
 
 
-def test_a_config_map_without_claims_is_unreadable():
-    without = msgspec.structs.replace(stored(""), data={})
-    assert isinstance(decode_page(without), UnreadablePage)
-
-
 # ---- the end of claims
 
 
@@ -259,13 +254,6 @@ def test_what_a_node_carries_that_is_younger_than_the_page_is_not_from_before_us
 def test_in_a_page_that_is_not_there_yet_everything_is_from_before_us():
     found = released(page(), {"u": PresentNode("web-1", ("10.244.7.0/24",), NOW)})
     assert (len(found.adopted), found.unexpected) == (1, ())
-
-
-def test_when_a_page_was_made_is_known_once_it_was_read_and_never_written():
-    read = decode_page(stored(HEAD + "{}}"))
-    assert isinstance(read, Page)
-    assert read.created == NOW
-    assert encode_page(read).metadata.creation_timestamp is None
 
 
 def test_what_overlaps_a_claim_of_another_is_reported_and_changes_nothing():

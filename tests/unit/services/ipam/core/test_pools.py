@@ -61,10 +61,6 @@ def test_range_allocator_takes_a_block_of_each_cluster_cidr_in_their_order(netwo
     assert asked(networks=networks) == pools
 
 
-def test_range_allocator_needs_no_initialized_node():
-    assert select_pools(make_node(), FACTS, DUAL, (), "RangeAllocator") == (DEFAULT_V4, DEFAULT_V6)
-
-
 def test_cloud_allocator_takes_ipv6_of_the_nodes_own_subnet_and_ipv4_of_the_clusters():
     assert asked(IN_A_SUBNET, allocator="CloudAllocator") == (DEFAULT_V4, OWN_V6)
     reverse = PodNetworks(cidrs=(V6, V4))
@@ -133,11 +129,6 @@ def test_the_first_pool_that_selects_the_machine_and_has_the_family_serves_it(
     zone: str, served_from: list[str]
 ):
     assert names(asked(make_facts(zone=zone), specs=POOLS)) == served_from
-
-
-def test_cloud_allocator_takes_the_nodes_own_subnet_before_any_pool_of_the_configuration():
-    answer = asked(IN_A_SUBNET, specs=POOLS, allocator="CloudAllocator")
-    assert names(answer) == ["rest 10.9.0.0/16 /24", "node-subnet 2001:db8:0:1::/64 /80"]
 
 
 def test_metadata_that_the_cloud_has_not_reported_yet_selects_no_pool():

@@ -67,13 +67,6 @@ def inventory_of(known: NodeState) -> Inventory | None:
     return known.facts.inventory
 
 
-def test_without_needed_parts_no_inventory_is_requested():
-    known = then_polled(joined())
-    assert to_ask(joined(), frozenset()) == to_ask(known, frozenset()) == frozenset()
-    assert inventory_of(known) is None
-    assert known.next_poll_at > T + 200
-
-
 def test_parts_are_kept_between_polls_and_requested_again_twice_an_hour():
     known = then_polled(joined(), BOTH, Inventory(talos_version="v1", processors=CPUS))
     for later in (300.0, 900.0, 1400.0):
@@ -116,13 +109,6 @@ def test_a_part_that_becomes_needed_during_a_poll_is_requested_soon_after_it():
     known = then_polled(joined(), BOTH, Inventory(talos_version="v1"), asked=VERSION)
     assert inventory_of(known) == Inventory(talos_version="v1")
     assert T < known.next_poll_at <= T + 1.0
-
-
-def test_parts_that_are_no_longer_needed_leave_the_facts():
-    known = then_polled(joined(), BOTH, Inventory(talos_version="v1", processors=CPUS))
-    known = then_polled(known, VERSION, now=T + 300)
-    assert inventory_of(known) == Inventory(talos_version="v1")
-    assert inventory_of(then_polled(known, now=T + 600)) is None
 
 
 def test_a_failing_part_delays_a_joining_node_for_a_few_polls_only():

@@ -126,13 +126,6 @@ def test_a_node_that_is_not_ours_is_never_polled_or_published():
     assert step(joined(make_node(ip=""))) == Wait(NEVER)
 
 
-def test_changed_labels_are_published_at_once_and_old_facts_are_polled_afterwards():
-    known = then_observed(enriched_node(), make_node(labels={"a": "b"}), now=T + 60)
-    found = step(known, T + 60)
-    assert isinstance(found, Publish)
-    assert step(then_published(known, T + 60), T + 60) == PollMachine(("10.0.0.5",))
-
-
 @pytest.mark.parametrize("watched", [True, False])
 def test_young_or_watched_facts_are_not_polled_again(watched):
     known, later = enriched_node(), T + 59.0
@@ -148,12 +141,6 @@ def test_young_or_watched_facts_are_not_polled_again(watched):
         known = never_republished(known)
     known = then_published(then_observed(known, make_node(labels={"a": "b"}), now=later), later)
     assert isinstance(step(known, later), Wait)
-
-
-def test_an_observation_that_changes_nothing_is_not_published():
-    known = then_observed(enriched_node(), make_node(resource_version="101"))
-    assert isinstance(step(known), Wait)
-    assert known.observation.sequence == 8
 
 
 def test_changed_pod_cidrs_are_published_only_with_the_next_other_change():
@@ -236,11 +223,6 @@ def test_a_replayed_observation_changes_nothing():
     assert then_observed(known, make_node(), sequence=7) is known
 
 
-def test_an_unchanged_message_is_published_again_within_the_republish_interval():
-    known = enriched_node()
-    assert isinstance(step(known, T + INTERVALS.republish), Publish)
-
-
 def test_a_fault_is_published_once_and_again_when_it_or_the_node_changes():
     known = then_published(then_failed(joined()))
     known = then_failed(known, now=T + 1)
@@ -256,21 +238,6 @@ def test_a_fault_is_published_once_and_again_when_it_or_the_node_changes():
     assert isinstance(found.event, events.NodeUnreachable)
     assert found.event.attempt == 2
     assert found.event.retry_at == NOW + timedelta(seconds=1 + 0.75)
-
-
-def test_a_changed_node_with_a_fault_is_not_polled_sooner():
-    known = then_published(then_failed(joined()))
-    again = then_published(then_observed(known, make_node(labels={"a": "b"})))
-    assert isinstance(step(again), Wait)
-    assert again.next_poll_at == known.next_poll_at
-
-
-def test_facts_before_a_fault_are_published_as_last_known():
-    known = then_failed(enriched_node(), now=T + 1)
-    found = step(known, T + 1)
-    assert isinstance(found, Publish)
-    assert isinstance(found.event, events.NodeUnreachable)
-    assert found.event.last_known == make_facts()
 
 
 def test_a_new_uid_inherits_neither_facts_nor_failures():

@@ -95,12 +95,6 @@ def dialled(known: RequestState, node: NodeState, *addresses: str) -> RequestSta
     return known.dialled(frozenset(addresses), again_at=NEVER)
 
 
-def test_facts_of_a_recent_poll_are_published():
-    event = told(asked(), polled_node(T - FRESHNESS_SECONDS))
-    assert event.facts == make_facts()
-    assert (event.node_uid, event.answering_addresses, event.observed_sequence) == ("uid-1", ("10.0.0.5",), 7)
-
-
 def test_older_facts_are_not_published_but_polled_once():
     known, node = asked(), polled_node(T - FRESHNESS_SECONDS - 0.1)
     assert step(known, node) == PollNode()
@@ -158,13 +152,6 @@ def test_an_unchanged_message_is_published_once_and_again_before_it_expires():
     known = msgspec.structs.replace(known, next_poll_request_at=NEVER)
     assert step(known, node) == Wait(known.publication.republish_at)
     assert told(known, node, known.publication.republish_at).facts == make_facts()
-
-
-def test_a_second_poll_with_the_same_facts_is_not_published():
-    known = then_published(asked(), polled_node())
-    later = polled_node(T + 5.0, facts=make_facts(queried_at=NOW + timedelta(seconds=5)))
-    assert isinstance(step(known, later, T + 5.0), DialBack)
-    assert not isinstance(step(dialled(known, later), later, T + 5.0), Publish)
 
 
 # One address is on the machine of `polled_node`, and one is not.
