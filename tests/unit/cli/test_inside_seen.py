@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.cluster.pod_commands import build_label_selector, choose_pod
+from cli.cluster.pod_commands import choose_pod
 from cli.cluster.pods import Pod
 from cli.cluster.query import ClusterQuery, resolve_nats_access
 from cli.cluster.unavailable import Unavailable
@@ -158,7 +158,3 @@ async def test_why_there_is_none_is_said(pods: tuple[Pod, ...] | Unavailable, wh
     assert isinstance(flow, flow_snapshot.FlowUnavailable)
     assert why in flow.reason
     assert flow.is_all_in_one == ("one process" in why)
-
-
-def test_a_release_is_selected_by_its_label():
-    assert build_label_selector("b") == {"app.kubernetes.io/instance": "b"}

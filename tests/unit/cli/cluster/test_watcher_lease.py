@@ -212,10 +212,6 @@ def text_of(node: Node, managed_fields: msgspec.Raw = MANAGED) -> str:
     return render_lines([line for each in reports for line in format_kept_key(each)], None)
 
 
-def test_whether_just_changed_or_recorded_it_is_the_same():
-    assert text_of(NODES[0]) == text_of(NODES[1])
-
-
 def test_explain_tells_it_and_calls_the_node_not_healthy():
     node = NODES[1]
     described = DescribedNode(node=node, facts=FACTS)

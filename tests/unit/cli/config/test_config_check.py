@@ -159,12 +159,6 @@ def test_a_file_that_cannot_be_read_ends_with_2_and_the_others_are_checked(tmp_p
     assert result.stderr.endswith(f"{tmp_path}/none.yaml: cannot be read: No such file or directory\n")
 
 
-def test_a_file_may_come_from_a_pipe():
-    result = CliRunner().invoke(main, ["config", "check", "-"], input=(TEXTS / "mistaken.yaml").read_text())
-    assert result.exit_code == 1
-    assert "standard input:6: error: " in result.stdout
-
-
 @pytest.mark.parametrize("content", ["[", "a: &a [*a]", "\x00", "transformations: 3", "- 1"])
 def test_what_is_no_config_file_at_all_is_an_error_and_no_traceback(content: str):
     result = CliRunner().invoke(main, ["config", "check", "-"], input=content)
@@ -184,16 +178,6 @@ def test_templates_are_tried_on_a_machine_of_every_platform(platform: str):
     content = f"transformations:\n  - labels: {{a: '{template}'}}\n"
     (mistake,) = check_config(content, "f").mistakes
     assert "wrong number of args for upper" in mistake.problem
-
-
-def test_mistakes_in_pools_are_told_at_their_lines_with_those_of_rules(tmp_path: Path):
-    text = GOOD + "ipam:\n  pools:\n    - name: web\n      cidrs: [10.8.0.0/16, 10.8.3.0/24]\n"
-    result = checked(tmp_path, text)
-    assert result.exit_code == 1
-    assert lines(result, "error") == [
-        "7 ipam.pools[0].cidrs[1] is 10.8.3.0/24, which overlaps 10.8.0.0/16 at ipam.pools[0].cidrs[0]"
-    ]
-    assert "5 ipam is unknown to the reference, which ignores it" in lines(result, "differs")
 
 
 @pytest.mark.parametrize("content", ["image: {tag: v1}\n", "transformations: []\nreplicaCount: 2\n"])
@@ -225,14 +209,6 @@ def test_a_selector_with_the_label_of_a_fact_is_an_error_that_names_the_fact(
         f'names "{key}", an unknown fact, which is absent on every machine; did you mean {fact}?'
     )
     assert (result.exit_code, lines(result, "warning")) == (1, [])
-
-
-def test_a_selector_of_a_pool_with_an_unknown_fact_is_an_error_too(tmp_path: Path):
-    selector = "nodeSelector: [{matchExpressions: [{key: regoin, operator: Exists}]}]"
-    pool = f"ipam: {{pools: [{{name: a, cidrs: [10.8.0.0/16], {selector}}}]}}\n"
-    result = checked(tmp_path, pool)
-    assert "did you mean region?" in "".join(lines(result, "error"))
-    assert result.exit_code == 1
 
 
 @pytest.mark.parametrize("kind", ["HelmRelease", "Application", "ConfigMap"])

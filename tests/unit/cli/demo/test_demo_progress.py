@@ -72,15 +72,6 @@ def test_a_node_passes_its_hops_once_and_the_first_time_counts():
 
 
 @pytest.mark.parametrize(
-    "dropped", [{"outcome": "superseded"}, {"event": "NodeGone"}], ids=["superseded", "gone"]
-)
-def test_what_the_watcher_did_not_publish_of_a_node_is_no_hop(dropped: dict[str, str]):
-    progress = a_run()
-    told(progress, OBSERVED | dropped, 0.01)
-    assert first(progress).state == "joining"
-
-
-@pytest.mark.parametrize(
     ("fields", "why"),
     [
         (NO_FACTS, "connect: no route"),

@@ -1,6 +1,5 @@
 """Findings become a diagnosis; profiles of the chart."""
 
-import json
 from io import StringIO
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from cli.cluster.installation import (
     choose_installation,
     find_installations,
 )
-from cli.cluster.kube_objects import COLLECTIONS, INSTANCE, Container, Workload
+from cli.cluster.kube_objects import COLLECTIONS, Container, Workload
 from cli.cluster.kube_reader import ClusterUnavailable
 from cli.cluster.query import ClusterQuery
 from cli.cluster.read_cluster import PARTS
@@ -90,12 +89,6 @@ def test_the_words_have_each_fix_and_can_be_read_in_a_pipe():
     assert text.endswith("\n16 ok, 1 wrong, 0 unknown\n")
 
 
-def test_json_has_the_findings_of_every_check():
-    document = json.loads(msgspec.json.encode(diagnose(make_snapshot(config=FLAW))))
-    assert (document["namespace"], document["release"]) == ("kube-system", PREFIX)
-    assert set(document["checks"][1]["findings"][0]) == {"state", "seen", "fix", "commands"}
-
-
 def test_many_names_are_counted():
     assert format_names(["b", "a"]) == "a, b"
     assert format_names(map(str, range(1000, 1010)), 2) == "1000, 1001 and 8 more"
@@ -120,13 +113,6 @@ def test_an_installation_is_found_by_what_runs_and_not_by_its_name():
     assert (here.prefix, here.services) == (PREFIX, ("watcher", "csr"))
     assert choose_installation(found, "", "other") is None
     assert choose_installation(found, "kube-system", PREFIX) is here
-
-
-def test_two_releases_are_two_installations():
-    other = make_workload("watcher")
-    meta = msgspec.structs.replace(other.metadata, namespace="edge", labels={INSTANCE: "edge"})
-    found = find_installations([make_workload("watcher"), msgspec.structs.replace(other, metadata=meta)])
-    assert [one.namespace for one in found] == ["edge", "kube-system"]
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,8 @@ from cli.lines import print_lines
 from cli.render import output
 from cli.render.compiled_config import compile_config
 from cli.render.facts_file import load_samples
-from cli.render.preview import apply_plan, apply_until_stable, compare, preview_node
+from cli.render.preview import apply_until_stable, compare, preview_node
 from libs.common.contract.node import Node
-from services.labeler.core.plan.plan_node import plan_node
 from tests.address_cases import on_link
 from tests.architecture.sources import ROOT
 from tests.builders import NOW, make_facts, make_node
@@ -121,14 +120,6 @@ def test_json_of_a_change_names_the_nodes_that_change_and_the_others():
     ]
     assert told["unchanged"] == []
     assert told["leftOut"] == []
-
-
-@pytest.mark.parametrize("platform", sorted(load_samples()))
-def test_a_settled_node_has_nothing_more_written_to_it(platform: str):
-    described = apply_until_stable(load_samples()[platform], OLD)
-    plan = plan_node(described.node, described.facts, described.verified_by, OLD.config)
-    assert plan.summary == ()
-    assert apply_plan(described.node, plan) == described.node
 
 
 def test_what_somebody_else_has_changed_is_not_a_change_of_the_file():
@@ -238,18 +229,6 @@ def test_what_cannot_be_shown_ends_with_2_and_says_why(arguments: list[str | Pat
     assert result.stdout == ""
 
 
-def test_all_that_is_wrong_with_a_file_is_told_with_its_line(tmp_path: Path):
-    file = tmp_path / "ccm.yaml"
-    file.write_text("transformations:\n  - labels: {a: '{{ if }}'}\n    lables: {}\n")
-    result = render(file, "--sample", "metal")
-    assert result.exit_code == 2
-    *_, template, key = result.stderr.splitlines()
-    assert template.startswith(
-        f'Error: {file}, line 2: transformations[0].labels["a"] is not a valid template'
-    )
-    assert key.startswith(f'{file}, line 3: transformations[0] has no key "lables"')
-
-
 def test_the_example_of_the_rules_page_gives_what_stands_below_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -267,10 +246,3 @@ def test_samples_are_listed_without_a_file():
     assert result.exit_code == 0
     listed = [line.split()[0] for line in result.stdout.splitlines()]
     assert listed == ["PLATFORM", *load_samples()]
-
-
-def test_the_file_may_come_from_a_pipe():
-    piped = RULES.read_text()
-    result = CliRunner().invoke(main, ["render", "-", "--sample", "metal"], input=piped)
-    assert result.exit_code == 0
-    assert "Rule web matches" in result.stdout

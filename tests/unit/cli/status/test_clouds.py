@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cli.cluster.snapshot import ClusterSnapshot
-from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable
+from cli.inside.flow_snapshot import FlowSnapshot
 from cli.status.clouds import AccountStatus, summarize_accounts
 from cli.status.cluster_status import build_status
 from cli.status.run_status import choose_objects
@@ -86,11 +86,6 @@ def test_a_report_in_the_name_of_another_account_is_ignored():
     forged = msgspec.structs.replace(reporting(failure="x").accounts[0], subject="talosccm.v1.cloud.a.report")
     flow = msgspec.structs.replace(reporting(), accounts=(forged,))
     assert summarize_accounts((READY,), flow) == (AccountStatus(name="prod"),)
-
-
-def test_without_nats_or_accounts_nothing_is_said_of_clouds():
-    assert "Clouds" not in show((LOST,), FlowUnavailable(reason="no right"))
-    assert "Clouds" not in show((make_lost_node(),), make_flow("web-1"))
 
 
 def test_a_node_that_the_limit_keeps_is_named():

@@ -413,13 +413,6 @@ def test_a_queue_is_wrong_where_something_waits_and_nothing_moves(queue: dict[st
     assert [one.text for one in judged(WELL, flow=flow).queues] == [text]
 
 
-def test_a_stream_that_is_not_there_is_wrong_and_an_unreachable_nats_is_unknown():
-    assert judged(WELL, flow=flow_snapshot.FlowSnapshot(at=NOW)).exit_status == 1
-    found = judged(WELL, flow=flow_snapshot.FlowUnavailable(reason="NATS does not answer: refused"))
-    assert found.exit_status == 2
-    assert "NATS does not answer: refused" in render_lines(format_status(found, width=0))
-
-
 # ---- pod CIDRs, certificates
 
 

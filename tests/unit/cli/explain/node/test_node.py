@@ -30,7 +30,6 @@ from libs.common.contract.machine import FaultKind, ForeignMachine, MachineFacts
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeAddress, NodeCondition, Taint
 from libs.common.contract.services import IPAM
 from libs.common.go_values import parse_duration
-from services.labeler.core.plan.plan_node import plan_node
 from services.lifecycle.core.decide import Delete, DeletionPolicy, ReplicaStatus, decide
 from services.lifecycle.core.evidence import (
     LIFECYCLE_LABEL,
@@ -325,12 +324,6 @@ def test_what_the_machine_said_to_another_node_of_that_name_says_nothing():
     assert explain(node(SILENT_KUBELET), SILENCE, flow=GOING).deletion.taint is not None
 
 
-def test_a_machine_that_says_that_it_shuts_down_is_told_so():
-    going = msgspec.structs.replace(facts(), stage=SHUTTING_DOWN_STAGE)
-    assert "its stage is 'shutting down'" in shown(explain(node(), going))
-    assert "stage" not in shown(explained("well"))
-
-
 # ---- as the services
 
 
@@ -369,13 +362,6 @@ def test_it_tells_that_a_node_would_be_deleted_exactly_if_lifecycle_with_all_its
     settled = ReplicaStatus(uptime=timedelta(days=1), leading_for=timedelta(days=1))
     would = isinstance(decide(case, TERMS, settled, now=NOW, monotonic_now=3600.0), Delete)
     assert (explain_node_evidence(looked, TERMS).deletion.outcome == "deletable") == would
-
-
-def test_what_the_labeler_would_write_is_its_own_plan():
-    looked = evidence(joining(), facts(), file="global: {clusterName: prod}\n")
-    plan = plan_node(looked.node, facts(), "nodename", looked.config)
-    assert explain_node_evidence(looked, TERMS).plan == plan
-    assert any("clustername=prod" in line for line in plan.summary)
 
 
 def test_of_each_controller_it_tells_whose_the_node_is_by_its_own_part_of_the_file():

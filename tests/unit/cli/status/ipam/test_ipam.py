@@ -192,11 +192,6 @@ def test_large_numbers_are_powers_of_two(value: int, text: str):
     assert format_number(value) == text
 
 
-@given(st.integers(0, 1 << 96))
-def test_no_number_takes_more_than_a_column(value: int):
-    assert len(format_number(value)) <= 16
-
-
 def test_pools_of_the_file_go_before_the_clusters_networks_and_masks_are_those_of_most_claims():
     said = NetworkFlags(cluster_cidrs=("10.244.0.0/16",))
     there = read_pages(
