@@ -10,8 +10,8 @@ import yaml
 
 from libs.testbed.helm.chart import DASHBOARDS
 from tests.architecture.sources import ROOT
+from tests.metric_series import list_series
 from tests.tables import naming
-from tools.registered_metrics import list_registered_metrics
 
 FILES: Final = {path.stem: json.loads(path.read_text()) for path in DASHBOARDS.glob("*.json")}
 PANELS: Final = [(name, panel) for name, board in FILES.items() for panel in board["panels"]]
@@ -26,20 +26,7 @@ OF_THE_PROCESS: Final = {"process_cpu_seconds_total", "process_resident_memory_b
 METRIC: Final = re.compile(r"\b((?:talosccm|node_ipam_controller|node_controller|process)_\w+|up)\b")
 
 
-def series() -> dict[str, set[str]]:
-    """The names of our metrics in Prometheus, with their labels."""
-    found: dict[str, set[str]] = {name: set() for name in ("up", *OF_THE_PROCESS)}
-    for metric in list_registered_metrics():
-        labels = set(metric.labels)
-        if metric.type == "histogram":
-            found |= {f"{metric.name}_{part}": labels for part in ("count", "sum")}
-            found[f"{metric.name}_bucket"] = labels | {"le"}
-        else:
-            found[metric.name] = labels
-    return found
-
-
-SERIES: Final = series()
+SERIES: Final = list_series() | {name: set() for name in ("up", *OF_THE_PROCESS)}
 
 
 def list_metrics(expr: str) -> list[str]:

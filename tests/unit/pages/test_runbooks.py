@@ -7,7 +7,6 @@ from typing import Final, get_args
 import click
 import msgspec
 import pytest
-from prometheus_client import Counter, Gauge, Histogram
 
 from cli.__main__ import main
 from cli.doctor.command import CHECK_NAMES as CHECKS
@@ -15,11 +14,11 @@ from cli.explain.node.instance_fault import RELEASES
 from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND, FAULT_TEXTS
 from libs.common.contract.machine import FaultKind
 from libs.common.contract.services import SERVICES
-from libs.common.observability import metrics
 from libs.testbed.helm.chart import parse_manifests
 from services.labeler.core.blocker import FAULT_REASONS
 from services.lifecycle.core.instance_evidence import CLAUSES, needs_gone
 from tests.architecture.sources import ROOT, sources
+from tests.metric_series import list_series
 from tests.tables import naming
 
 FOLDER: Final = ROOT / "deploy" / "k8s" / "chart" / "files" / "observability"
@@ -44,27 +43,7 @@ WORKLOADS: Final = {("deployment", service) for service in ("nats", *(each.servi
 every_alert = pytest.mark.parametrize("alert", sorted(RULES))
 
 
-def series() -> dict[str, set[str]]:
-    """The names under which Prometheus has our metrics, with their labels."""
-    found: dict[str, set[str]] = {"ALERTS": {"alertname", "alertstate", "severity"}}
-    for metric in vars(metrics).values():
-        match metric:
-            case Counter():
-                found[f"{metric._name}_total"] = set(metric._labelnames)
-            case Gauge():
-                found[metric._name] = set(metric._labelnames)
-            case Histogram():
-                labels = set(metric._labelnames)
-                found |= {f"{metric._name}_{part}": labels for part in ("count", "sum")}
-                found[f"{metric._name}_bucket"] = labels | {"le"}
-            case metrics.OptionalGauge():
-                found[metric._name] = set(metric._labelnames)
-            case metrics.StatusCounter():
-                found[metric._name] = {"status"}
-    return found
-
-
-SERIES: Final = series()
+SERIES: Final = list_series() | {"ALERTS": {"alertname", "alertstate", "severity"}}
 
 
 def named_in(expression: str) -> list[tuple[str, set[str]]]:

@@ -13,11 +13,9 @@ import pytest
 import yaml
 
 from libs.common.contract.services import SERVICES
-from libs.testbed.cache import CommandFailed, get_cache_dir, get_or_make, run_command
-from libs.testbed.compose.addresses import read_fleet
+from libs.testbed.cache import CommandFailed, get_cache_dir, get_or_make
 from libs.testbed.compose.credentials import write_credentials
 from libs.testbed.compose.nodes import list_missing
-from libs.testbed.containers.packages import MissingPrerequisite, check_machine
 from libs.testbed.control_plane.build import (
     MACHINES,
     BuildError,
@@ -98,49 +96,7 @@ async def test_a_failed_build_leaves_the_words_of_the_compiler_and_no_program(
     assert kept(cache) == set()
 
 
-def test_without_go_the_error_names_both_ways_to_get_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
-    with pytest.raises(BuildError, match=r"none found.*on PATH.*make testbed"):
-        find_go_toolchain(MACHINES)
-
-
-def test_a_go_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    old = tmp_path / "go"
-    old.write_text("#!/bin/sh\necho go version go1.21.3 linux/amd64\n")
-    old.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path / "no-wheel"))
-    with pytest.raises(BuildError, match=r"go is 1\.21\.3"):
-        find_go_toolchain(MACHINES)
-
-
 # ---- containers
-
-
-def machine_with(folder: Path, *tools: str) -> str:
-    for tool in tools:
-        (folder / tool).touch(mode=0o755)
-    return str(folder)
-
-
-def test_the_error_for_a_user_without_root_names_both_alternatives(tmp_path: Path):
-    path = machine_with(tmp_path, "apt-get", "dpkg-deb", "tar", "umount")
-    check_machine(0, path)
-    with pytest.raises(MissingPrerequisite, match=r"needs root: sudo make compose-local\n.*make compose-up"):
-        check_machine(1000, path)
-
-
-def test_the_error_on_a_machine_that_is_not_debian_lists_what_it_lacks(tmp_path: Path):
-    with pytest.raises(MissingPrerequisite, match="needs a Debian machine: this one lacks apt-get, dpkg-deb"):
-        check_machine(0, machine_with(tmp_path, "tar", "umount"))
-
-
-def test_the_error_of_a_command_contains_its_output():
-    with pytest.raises(CommandFailed, match=r"ended with status 3:\nout of luck"):
-        run_command(["sh", "-c", "echo out of luck >&2; exit 3"])
 
 
 def test_an_incomplete_file_is_created_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -190,13 +146,6 @@ def test_the_missing_parts_of_a_node_are_listed():
 def test_the_certificate_of_another_node_does_not_count():
     of_another = {"metadata": {"name": "csr-2"}, "status": {"certificate": "AAAA"}}
     assert list_missing([node_of()], [of_another], {"csr-1": "web-1"}) == ["web-1 lacks certificate"]
-
-
-@pytest.mark.parametrize("text", ["0", "many", "-1", "5001", ""])
-def test_an_invalid_number_of_nodes_is_rejected_with_the_reason(text: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("NODES", text)
-    with pytest.raises(SystemExit, match="NODES"):
-        read_fleet()
 
 
 def made(folder: Path) -> Path:
