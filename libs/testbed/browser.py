@@ -50,12 +50,14 @@ class PageError(RuntimeError):
 
 
 class Page:
-    """One tab. It records what the page writes to the console as an error, and its exceptions."""
+    """One tab. It records what the page writes to the console as an error, its exceptions, and traces."""
 
     def __init__(self, browser: Browser, session: str) -> None:
         self._browser = browser
         self._session = session
         self.errors: list[str] = []
+        self._trace: list[dict[str, Any]] = []
+        self._has_trace = asyncio.Event()
 
     async def call(self, method: str, **parameters: Any) -> Any:
         """Call a method of the protocol. Raises PageError."""
@@ -117,13 +119,25 @@ class Page:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         await self.call("Emulation.setEmulatedMedia", features=features)
 
+    async def start_trace(self, *categories: str) -> None:
+        """Trace this and all other pages, until `stop_trace`."""
+        self._trace, self._has_trace = [], asyncio.Event()
+        await self.call("Tracing.start", traceConfig={"includedCategories": categories})
+
+    async def stop_trace(self) -> list[dict[str, Any]]:
+        """Return the events of the trace, in the Trace Event Format."""
+        await self.call("Tracing.end")
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            await self._has_trace.wait()
+        return self._trace
+
     async def take_screenshot(self) -> bytes:
         """Return what the page shows as WebP."""
         answer = await self.call("Page.captureScreenshot", format="webp", quality=85)
         return base64.b64decode(answer["data"])
 
     def record(self, method: str, parameters: dict[str, Any]) -> None:
-        """Record an event of the protocol, if it reports an error."""
+        """Record an event of the protocol, if it reports an error, or belongs to a trace."""
         if method == "Runtime.exceptionThrown":
             self.errors.append(_describe_exception(parameters["exceptionDetails"]))
         elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
@@ -131,6 +145,10 @@ class Page:
         elif method == "Log.entryAdded" and parameters["entry"]["level"] == "error":
             entry = parameters["entry"]
             self.errors.append(f"{entry['text']} {entry.get('url', '')}")
+        elif method == "Tracing.dataCollected":
+            self._trace += parameters["value"]
+        elif method == "Tracing.tracingComplete":
+            self._has_trace.set()
 
 
 class Browser:

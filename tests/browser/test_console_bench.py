@@ -19,7 +19,7 @@ pytestmark = pytest.mark.real_servers
             [
                 "overview: first paint, ms",
                 "change on the bus until it is in the page, ms",
-                "longest frame while scrolling, ms",
+                "scrolling: longest task, CPU ms",
                 "memory of the console, MB",
             ],
         ),
