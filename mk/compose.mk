@@ -7,6 +7,7 @@ compose-up: ## a cluster of containers, nodes simulated, with Grafana (needs an 
 	@$(COMPOSE) up --detach --build --wait --wait-timeout 300 \
 	  || { $(COMPOSE) ps --all; echo "compose-up: not everything became healthy; see: $(COMPOSE) logs" >&2; exit 1; }
 	@$(COMPOSE) logs --no-log-prefix nodes
+	@echo 'Live console: http://127.0.0.1:10467'
 	@echo 'Grafana: http://127.0.0.1:3000   kubeconfig: $(COMPOSE) cp nodes:/cluster/nodes/kubeconfig .'
 
 compose-down: ## end what compose-up started, volumes included

@@ -1,5 +1,6 @@
 """deploy/compose and the Dockerfile: valid, nothing privileged, own credentials, locked packages."""
 
+import asyncio
 import json
 import os
 import re
@@ -13,16 +14,18 @@ import jsonschema
 import pytest
 import yaml
 
-from libs.common.contract.services import SERVICES
+from libs.common.contract.services import CONSOLE_PORT, NAMED_SERVICES
+from libs.testbed.compose.console_port import LISTEN_PORT, listen
 from libs.testbed.containers.__main__ import COMPOSE
 from libs.testbed.containers.images import build_compose_environment
 from libs.testbed.control_plane.build import find_go_toolchain
+from libs.testbed.ports import allocate_port
 from tests.architecture.sources import ROOT
 
 FOLDER = ROOT / "deploy" / "compose"
 FILE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 PARTS: dict[str, dict[str, Any]] = FILE["services"]
-OURS = sorted({wiring.service for wiring in SERVICES} & PARTS.keys())
+OURS = sorted({wiring.service for wiring in NAMED_SERVICES} & PARTS.keys())
 WITH_AN_IMAGE_OF_ITS_OWN_WAYS = {"lgtm"}  # its image needs its own user and a writable root
 
 
@@ -52,7 +55,8 @@ def test_nothing_is_privileged(name: str):
     assert part["read_only"] is True
     assert part["cap_drop"] == ["ALL"]
     assert part["security_opt"] == ["no-new-privileges:true"]
-    assert part.keys().isdisjoint({"privileged", "cap_add", "network_mode", "pid", "ipc", "devices"})
+    assert part.keys().isdisjoint({"privileged", "cap_add", "pid", "ipc", "devices"})
+    assert part.get("network_mode", "service:console-port") == "service:console-port"
 
 
 def test_every_published_port_is_on_the_loopback():
@@ -61,8 +65,37 @@ def test_every_published_port_is_on_the_loopback():
     assert all(port.startswith("127.0.0.1:") for port in published)
 
 
+def test_the_console_keeps_its_loopback_and_only_the_container_of_its_port_publishes_it():
+    assert PARTS["console"]["network_mode"] == "service:console-port"
+    assert [flag for flag in PARTS["console"]["command"] if flag.startswith("--console-")] == []
+    assert PARTS["console-port"]["ports"] == [f"127.0.0.1:{CONSOLE_PORT}:{LISTEN_PORT}"]
+    assert "volumes" not in PARTS["console-port"]
+    assert "console" in PARTS["console-port"]["networks"]["default"]["aliases"], "Prometheus scrapes it"
+
+
+async def test_the_container_of_the_port_forwards_both_ways_also_after_the_console_was_away():
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"got " + await reader.readline())
+        writer.close()
+
+    async def ask(port: int, line: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(line)
+        got = await reader.read()
+        writer.close()
+        return got
+
+    console_port = allocate_port()
+    async with await listen("127.0.0.1", 0, console_port) as forwarder:
+        port = forwarder.sockets[0].getsockname()[1]
+        for line in (b"first\n", b"second\n"):
+            assert await ask(port, b"") == b"", "no console, so the connection ends"
+            async with await asyncio.start_server(answer, "127.0.0.1", console_port):
+                assert await ask(port, line) == b"got " + line
+
+
 def test_a_service_mounts_only_its_own_credentials():
-    assert set(OURS) == {wiring.service for wiring in SERVICES}
+    assert set(OURS) == {wiring.service for wiring in NAMED_SERVICES}
     for name in OURS:
         assert PARTS[name]["volumes"] == [f"{name}:/cluster/{name}:ro"]
 
@@ -74,9 +107,10 @@ def test_only_containers_that_create_credentials_can_write_them():
     assert writers == {"nats-keys", "credentials"}
 
 
-def test_exactly_the_running_services_get_credentials_and_permissions():
-    for name in ("credentials", "rights"):
-        assert sorted(PARTS[name]["command"][3:]) == OURS
+def test_exactly_the_running_services_get_credentials_and_all_but_the_console_permissions():
+    assert sorted(PARTS["credentials"]["command"][3:]) == OURS
+    assert sorted(PARTS["rights"]["command"][3:]) == sorted(set(OURS) - {"console"})
+    assert not any("kubeconfig" in word for word in PARTS["console"]["command"])
 
 
 def test_each_folder_of_credentials_belongs_to_our_user_in_the_image():

@@ -4,7 +4,17 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from libs.common.contract.services import CSR, IPAM, LIFECYCLE, METADATA, SERVICES, WATCHER, ServiceSpec
+from libs.common.contract.services import (
+    CONSOLE,
+    CSR,
+    IPAM,
+    LIFECYCLE,
+    METADATA,
+    NAMED_SERVICES,
+    SERVICES,
+    WATCHER,
+    ServiceSpec,
+)
 from tools.generated_part import replace_part
 
 _PORT: Final = WATCHER.port  # each container has an address of its own
@@ -21,17 +31,24 @@ _FLAGS: Final = {
     ),
     LIFECYCLE.service: (_CONTROLLERS,),
 }
-_NAMES: Final = tuple(spec.service for spec in SERVICES)
+# The console listens on the loopback only; this container publishes its port.
+_NETWORK_OF: Final = {CONSOLE.service: "console-port"}
+_NAMES: Final = tuple(spec.service for spec in NAMED_SERVICES)
+_WITH_RIGHTS: Final = tuple(spec.service for spec in SERVICES)
 
 
 def render_compose_file(text: str) -> str:
     """Return deploy/compose/compose.yaml with a container, a volume and credentials for each service."""
-    text = replace_part(text, "command of credentials", _render_command("libs.testbed.compose.credentials"))
+    text = replace_part(
+        text, "command of credentials", _render_command("libs.testbed.compose.credentials", _NAMES)
+    )
     text = replace_part(
         text, "volumes of credentials", "".join(f"      - {name}:/cluster/{name}\n" for name in _NAMES)
     )
-    text = replace_part(text, "command of rights", _render_command("libs.testbed.compose.rights"))
-    text = replace_part(text, "services", "\n".join(_render_container(spec) for spec in SERVICES))
+    text = replace_part(
+        text, "command of rights", _render_command("libs.testbed.compose.rights", _WITH_RIGHTS)
+    )
+    text = replace_part(text, "services", "\n".join(_render_container(spec) for spec in NAMED_SERVICES))
     return replace_part(text, "volumes of services", "".join(f"  {name}:\n" for name in _NAMES))
 
 
@@ -53,15 +70,19 @@ def render_dockerfile(text: str) -> str:
     )
 
 
-def _render_command(module: str) -> str:
-    return f"    command: [{', '.join(('python', '-m', module, *_NAMES))}]\n"
+def _render_command(module: str, names: Iterable[str]) -> str:
+    return f"    command: [{', '.join(('python', '-m', module, *names))}]\n"
 
 
 def _render_container(spec: ServiceSpec) -> str:
+    network = (
+        f"    network_mode: service:{_NETWORK_OF[spec.service]}\n" if spec.service in _NETWORK_OF else ""
+    )
     build = "    build: {context: ../.., target: runtime}\n" if spec is SERVICES[0] else ""
     command = "".join(f"      - {word}\n" for word in ("python", "-m", *_list_arguments(spec)))
     volumes = json.dumps([f"{spec.service}:/cluster/{spec.service}:ro"])
-    return f"  {spec.service}:\n    <<: *service\n{build}    command:\n{command}    volumes: {volumes}\n"
+    head = f"  {spec.service}:\n    <<: *service\n{build}{network}"
+    return f"{head}    command:\n{command}    volumes: {volumes}\n"
 
 
 def _list_arguments(spec: ServiceSpec) -> Iterable[str]:
@@ -77,5 +98,5 @@ def _list_credentials(spec: ServiceSpec) -> Iterator[tuple[str, str]]:
     yield "nats-ca-file", "ca.crt"
     if "talosconfig" in spec.secrets:
         yield "talosconfig", "talosconfig"
-    if spec.policy_rules:
+    if any(not rule.flag for rule in spec.policy_rules):
         yield "kubeconfig", "kubeconfig"

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from libs.common.contract.services import SERVICES
+from libs.common.contract.services import NAMED_SERVICES
 from libs.testbed.compose.addresses import API_SERVER, FOLDER, TALOS
 from libs.testbed.kube_credentials import build_kubeconfig
 from libs.testbed.pki import CertificateAuthority, KeyPair, make_service_account_keys
@@ -31,11 +31,11 @@ def write_credentials(folder: Path, services: Collection[str]) -> None:
     _write_control_plane(folder / "control-plane", authority)
     _write_admin(folder / "nodes", authority)
     talos = TalosPki(folder / "talos", ["talos", "localhost", "127.0.0.1"])
-    for spec in (spec for spec in SERVICES if spec.service in services):
+    for spec in (spec for spec in NAMED_SERVICES if spec.service in services):
         own = folder / spec.service
         if "talosconfig" in spec.secrets:
             write_private(own / "talosconfig", talos.talosconfig([TALOS], lifetime=LIFETIME).encode())
-        if spec.policy_rules:
+        if any(not rule.flag for rule in spec.policy_rules):
             kubeconfig = _make_kubeconfig(authority, get_user_name(spec), API_SERVER)
             write_private(own / "kubeconfig", kubeconfig)
         _write_nats_credentials(folder / "keys", own)
