@@ -161,7 +161,7 @@ function layOut(from: Place, to: Place, isQuery: boolean): { path: string; label
   return {
     path: `M${x1} ${y1}C${middle} ${y1} ${middle} ${y2} ${x2} ${y2}`,
     label: { x: isQuery ? x1 + 30 : x2 - 44, y: y2 - 9 },
-    note: { x: x2 - (isQuery ? 60 : 9), y: y2 + 17 },
+    note: { x: x2 - 9, y: y2 + (isQuery ? 32 : 17) }, // below that of the other edge
   };
 }
 
