@@ -77,10 +77,8 @@ func (r *routes) CreateRoute(_ context.Context, _ string, _ string, wanted *clou
 	if err != nil {
 		return err
 	}
+	// As hcloud-ccm, it replaces a route that leads elsewhere.
 	file := r.file(wanted.DestinationCIDR)
-	if _, err := os.Stat(file); err == nil {
-		return errors.New("a route of that destination exists")
-	}
 	fresh := file + ".fresh"
 	if err := os.WriteFile(fresh, text, 0o600); err != nil {
 		return err
@@ -91,10 +89,22 @@ func (r *routes) CreateRoute(_ context.Context, _ string, _ string, wanted *clou
 func (r *routes) DeleteRoute(_ context.Context, _ string, found *cloudprovider.Route) error {
 	r.lock.Lock()
 	defer r.lock.Unlock()
-	if err := os.Remove(r.file(found.DestinationCIDR)); !errors.Is(err, os.ErrNotExist) {
+	// The controller creates and deletes at once: only the route that it has listed goes.
+	file := r.file(found.DestinationCIDR)
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
 		return err
 	}
-	return nil
+	var present route
+	if err := json.Unmarshal(text, &present); err != nil {
+		return err
+	}
+	if present.Node != string(found.TargetNode) {
+		return nil
+	}
+	return os.Remove(file)
 }
 
 func (r *routes) folder() string {
