@@ -74,6 +74,11 @@ class RouteCluster:
         config_map = await self.cluster.api.get_config_map(RECORDS_NAMESPACE, name)
         return config_map.data.get(str(self.network["id"]), "")
 
+    async def delete_record(self) -> None:
+        """Delete the ConfigMap: another cluster on this API server would take it for its own."""
+        path = f"/api/v1/namespaces/{RECORDS_NAMESPACE}/configmaps/{get_route_record_name('prod')}"
+        await self.cluster.admin.request("DELETE", path)
+
     @property
     def routes(self) -> set[tuple[str, str]]:
         return {(each["destination"], each["gateway"]) for each in self.network["routes"]}

@@ -1,8 +1,9 @@
 """Routes to the pods of Nodes from end to end: API server, watcher, the account's process, and its cloud."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ from libs.common.contract.node import Node
 from libs.common.contract.services import LEASE_NAMESPACE, RECORDS_NAMESPACE, get_route_record_name
 from libs.common.kube.api import KubeApi
 from libs.common.kube.errors import Forbidden
+from libs.common.kube.objects import ConfigMap
 from libs.common.observability import metrics
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.cloud.service import CloudService
@@ -20,6 +22,7 @@ from tests.bus_actors import wait_until
 from tests.route_actors import CONTROLLERS, RouteCluster
 
 _POD_CIDR = "10.244.1.0/24"
+AnswerT = TypeVar("AnswerT")
 
 
 @pytest.fixture
@@ -138,6 +141,56 @@ async def test_a_node_whose_status_kubernetes_denies_does_not_stop_others(cluste
         (problem,) = service.problems()
         assert "the condition of Node denied cannot be written" in problem
     assert {destination for destination, _ in cluster.routes} == {_POD_CIDR, "10.244.2.0/24"}
+
+
+class CrashingKube(KubeApi):
+    """The write of that number takes effect, and nothing reads the answer."""
+
+    crashes_at = 0
+
+    async def _lose(self, write: Awaitable[AnswerT]) -> AnswerT:
+        answer = await write
+        CrashingKube.crashes_at -= 1
+        if CrashingKube.crashes_at == 0:
+            await asyncio.Event().wait()
+        return answer
+
+    async def create_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap:
+        return await self._lose(super().create_config_map(namespace, config_map))
+
+    async def update_config_map(self, namespace: str, config_map: ConfigMap) -> ConfigMap:
+        return await self._lose(super().update_config_map(namespace, config_map))
+
+    async def patch_node_status(self, name: str, strategic_merge: dict[str, Any]) -> Node:
+        return await self._lose(super().patch_node_status(name, strategic_merge))
+
+
+@pytest.mark.parametrize("write", [1, 2, 3])
+async def test_a_process_that_crashed_after_any_write_to_kubernetes_is_continued(
+    cluster: RouteCluster, write: int
+):
+    CrashingKube.crashes_at = write
+    async with cluster.run_account(client=CrashingKube):
+        _, address = await cluster.join("web-1", _POD_CIDR)
+        await wait_until(lambda: CrashingKube.crashes_at == 0, "the write has taken effect")
+    async with cluster.run_account():
+        await cluster.wait_for_condition("web-1", "RouteCreated")
+    assert cluster.routes == {(_POD_CIDR, address)}
+    assert address in await cluster.read_record()
+
+
+@pytest.mark.parametrize("effect", ["now", "never"])
+async def test_a_process_that_crashed_while_it_created_a_route_is_continued(
+    cluster: RouteCluster, effect: str
+):
+    cluster.cluster.cloud.add_fault("hang", "/networks/.*", method="POST", count=1, effect=effect)
+    hanging = cluster.cluster.cloud.faults[-1]
+    async with cluster.run_account():
+        _, address = await cluster.join("web-1", _POD_CIDR)
+        await wait_until(lambda: hanging.count == 0, "the create hangs")
+    async with cluster.run_account():
+        await cluster.wait_for_condition("web-1", "RouteCreated")
+    assert cluster.routes == {(_POD_CIDR, address)}
 
 
 async def test_a_process_that_lost_the_lease_reports_no_problem_of_routes(cluster: RouteCluster):
