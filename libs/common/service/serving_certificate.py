@@ -53,6 +53,8 @@ class ServingCertificate:
         try:
             seen = [(file.stat().st_mtime_ns, file.stat().st_ino) for file in self._files]
             if seen != self._seen:
+                # In a context of its own first: after a failure, a context has no certificate to serve.
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
                 self.context.load_cert_chain(certificate, key)
                 self._seen = seen
         except (OSError, ssl.SSLError) as error:
