@@ -117,5 +117,5 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The allowed hosts as in a Host header."""
-        return tuple(f"[{each}]" if ":" in each else each.lower() for each in self.allowed_hosts)
+        """The allowed hosts as in the Host header of a browser."""
+        return tuple(f"[{parse_ip(each)}]" if ":" in each else each.lower() for each in self.allowed_hosts)

@@ -27,7 +27,7 @@ _HEARTBEAT_SECONDS: Final = 1.0  # between two messages of a stream without chan
 _WRITE_SECONDS: Final = 30.0  # a client that reads nothing for that long is disconnected
 # A page has few connections, and its event stream ends with the session at the latest.
 _LIMITS: Final = Limits(connections=128, connection_seconds=LIFETIME_SECONDS)
-_PUBLIC: Final = ("/login", "/app.css", "/icon.svg")  # without a session
+_PUBLIC: Final = ("/login", "/logout", "/app.css", "/icon.svg")  # need no session
 _ASSETS: Final = {
     "/": ("index.html", "text/html"),
     "/app.js": ("app.js", "text/javascript"),

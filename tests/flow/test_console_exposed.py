@@ -167,6 +167,16 @@ async def test_a_session_outlives_a_restart_of_the_api_server_and_shows_nothing_
     await wait_until(is_back, "the session is valid again")
 
 
+async def test_a_logout_needs_no_api_server(setting: Setting):
+    console = setting.console
+    _, cookie = await console.log_in(setting.viewer.token)
+    async with outage(setting.api_server):
+        console.clock.advance(UNCHECKED_SECONDS)
+        assert await console.get("/api/state", cookie) == 503
+        assert (await console.post("/logout", Cookie=cookie))[0] == 303
+        assert await console.get("/api/state", cookie) == 401
+
+
 async def test_failed_logins_do_not_load_the_api_server(setting: Setting):
     before = len(setting.console.reviews)
     statuses = [(await setting.console.log_in(f"wrong-{number}"))[0] for number in range(20)]
@@ -182,13 +192,14 @@ async def test_failed_logins_do_not_load_the_api_server(setting: Setting):
     [
         ("token=" + "x" * 40_000, {}, {413}),
         ("token=" + "x" * 1_000_000, {}, {413, 0}),
+        ("no gzip", {"Content-Encoding": "gzip"}, {400}),
         ("{}", {"Content-Type": "application/json"}, {415}),
         ("--b", {"Content-Type": "multipart/form-data; boundary=b"}, {415}),
         ("token=a%0d%0aSet-Cookie:b", {}, {400}),
         ("token=%ff%fe", {}, {400}),
         ("token=%3Cscript%3E", {}, {403}),
     ],
-    ids=["large", "huge", "json", "multipart", "lines", "bytes", "markup"],
+    ids=["large", "huge", "encoding", "json", "multipart", "lines", "bytes", "markup"],
 )
 async def test_a_hostile_form_is_refused(
     setting: Setting, body: str, headers: dict[str, str], statuses: set[int]

@@ -124,6 +124,13 @@ async def test_a_connection_serves_one_request():
         writer.close()
 
 
+@pytest.mark.parametrize("sent", ["<html>", "GET /livez HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\n"])
+async def test_a_request_that_cannot_be_read_is_not_logged(sent: str, caplog: pytest.LogCaptureFixture):
+    async with patient_server(connections=3) as port:
+        await until_closed(port, f"{sent}Content-Length: 7\r\n\r\nno gzip".encode())
+    assert not caplog.messages
+
+
 async def test_a_request_that_is_too_large_is_dropped():
     async with patient_server(connections=3) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

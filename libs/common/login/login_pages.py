@@ -44,6 +44,8 @@ class LoginPages:
                 form = parse_qs((await request.read()).decode(errors="replace"))
         except TimeoutError:
             return self._render(408, "The form did not arrive in time.")
+        except web.RequestPayloadError:
+            return self._render(400, "The form cannot be read.")
         outcome = await self._keeper.log_in(form.get("token", [""])[0].strip(), request.remote or "")
         if isinstance(outcome, LoginRefusal):
             return self._render(outcome.status, outcome.reason)

@@ -64,4 +64,4 @@ class SessionTable:
 
 
 def _hash(session_id: str) -> bytes:
-    return hashlib.sha256(session_id.encode()).digest()
+    return hashlib.sha256(session_id.encode(errors="surrogateescape")).digest()  # a cookie has any bytes

@@ -88,7 +88,7 @@ class _Connection(web.RequestHandler):
 
     def log_exception(self, *args: Any, **fields: Any) -> None:
         """Log a fault of this process, and not that a client sent no HTTP: anyone could fill the log."""
-        if not isinstance(fields.get("exc_info"), HttpProcessingError):
+        if not isinstance(fields.get("exc_info"), (HttpProcessingError, web.RequestPayloadError)):
             super().log_exception(*args, **fields)
 
     def connection_lost(self, exc: BaseException | None) -> None:

@@ -340,7 +340,7 @@ EXPOSED = (
     "--console-exposed",
     "--console-tls-cert-file=/tls.crt",
     "--console-tls-key-file=/tls.key",
-    "--console-allowed-host=Console.example,fd00::1",
+    "--console-allowed-host=Console.example,FD00:0::1",
 )
 
 

@@ -26,6 +26,7 @@ def test_a_session_is_found_by_its_id_until_its_lifetime_is_over():
     table = SessionTable()
     session = add(table, "one")
     assert table.find("two", 0.0) is table.find("", 0.0) is None
+    assert table.find(b"\xff".decode(errors="surrogateescape"), 0.0) is None, "as aiohttp reads a cookie"
     assert table.find("one", LIFETIME_SECONDS - 1) is session
     assert table.find("one", LIFETIME_SECONDS) is None
     assert table.list_due(LIFETIME_SECONDS) == ()
