@@ -45,6 +45,8 @@ from tests.console_actors import ConsoleClient
 _JOIN_SECONDS: Final = 600.0
 _SETTLE_SECONDS: Final = 12.0  # longer than the period of pulses
 _CONCURRENCY: Final = 64
+# In an idle period, a resync would hit some variants and not others.
+_NO_RESYNC: Final = "--node-status-update-frequency=20m"
 _SERIES: Final = 30
 _SUBJECTS: Final = 5000
 
@@ -110,7 +112,10 @@ async def _measure_bursts(nodes: int, rounds: int) -> None:
 
 
 async def _measure_idle(nodes: int, seconds: float, rounds: int) -> None:
-    async with _run_services() as (stage, services), run_machines(stage, make_fleet("idle", nodes)) as names:
+    async with (
+        _run_services(_NO_RESYNC) as (stage, services),
+        run_machines(stage, make_fleet("idle", nodes)) as names,
+    ):
         await _join(stage, names, certificates=False)
         await wait_until_quiet(stage, seconds=120)
         found = []
@@ -137,7 +142,7 @@ def _plan(rounds: int) -> Iterator[tuple[int, Variant]]:
 
 
 @asynccontextmanager
-async def _run_services() -> AsyncIterator[tuple[BenchCluster, BenchServices]]:
+async def _run_services(*flags: str) -> AsyncIterator[tuple[BenchCluster, BenchServices]]:
     with open_run_directory("console-cost", None) as run_dir:
         switch = run_dir / "pulses"
         switch.touch()
@@ -145,7 +150,11 @@ async def _run_services() -> AsyncIterator[tuple[BenchCluster, BenchServices]]:
         async with (
             start_cluster(run_dir, click.echo) as stage,
             start_services(
-                stage, "separate", "services", patches=("tests.bench.instrumentation:switch_pulses",)
+                stage,
+                "separate",
+                "services",
+                flags=flags,
+                patches=("tests.bench.instrumentation:switch_pulses",),
             ) as services,
         ):
             yield stage, services

@@ -15,8 +15,9 @@ from libs.common.observability.metrics import (
     sum_counter,
 )
 
-# 404: the object is gone; 409: another writer was faster; 410: a watch starts again. Each is normal.
-_NORMAL_STATUS: Final = frozenset({"404", "409", "410"})
+# 404: the object is gone; 409, and 422 for a fence in a patch: another writer was faster; 410: a watch starts
+# again. Each is normal. What the API server refuses as invalid is a retried message, too.
+_NORMAL_STATUS: Final = frozenset({"404", "409", "410", "422"})
 _FAILED_PUBLISHES: Final = frozenset({"failed", "stream_full"})
 _NORMAL_OUTCOMES: Final = frozenset({"found", "not_found", "held_back"})
 

@@ -47,7 +47,7 @@ def test_errors_are_counted_by_cause_and_only_for_their_service():
     metrics.HANDLED.labels("cook", "NodeEnriched", "retried").inc()
     metrics.DEAD_LETTERS.labels("florist").inc()
     with telemetry.log_fields(service="florist"):
-        for status in (200, 404, 409, 410, 403, 0):
+        for status in (200, 404, 409, 410, 422, 403, 0):
             observe_kubernetes("patch", "nodes", status, 0.01)
     observe_kubernetes("patch", "nodes", 500, 0.01)
     hooks = bus_hooks([])
