@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 
 from libs.common.login.login_pages import FORM_BYTES, LoginPages, redirect
+from libs.common.login.request_guard import RESPONSE_HEADERS, RequestHead, explain_refusal
 from libs.common.login.session_keeper import LoginRefusal, SessionKeeper
 from libs.common.login.sessions import LIFETIME_SECONDS
 from libs.common.service.listener import Limits
@@ -17,7 +18,6 @@ from libs.common.service.serving_certificate import ServingCertificate
 from libs.common.service.web_listener import WebListener
 from services.console.core.console_state import Frame
 from services.console.core.node_detail import NodeDetail
-from services.console.core.request_guard import RESPONSE_HEADERS, RequestHead, explain_refusal
 
 log = logging.getLogger(__name__)
 

@@ -1,12 +1,12 @@
 """The state that the page shows: applies messages, and returns what changed since a version. Pure."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 
-from libs.common.bus.protocol import Message, StreamStats, UnreadablePayload
+from libs.common.bus.protocol import ConsumerStats, Message, StreamStats, UnreadablePayload
 from libs.common.contract import events
 from libs.common.contract.node import Node
 from libs.common.contract.services import CSR, DURABLES, LABELER, METADATA
@@ -470,14 +470,15 @@ class ConsoleState:
         problems: tuple[str, ...],
     ) -> Overview:
         requests = Counter(each.state for each in self._requests.values() if each.is_observed)
-        networks: events.ClusterNetworksObserved | None = self._get_last(events.ClusterNetworksObserved)
+        networks: events.ClusterNetworksObserved | None = self._last.get(events.ClusterNetworksObserved)
+        consumers = {_SERVICE_OF_DURABLE[each.name]: each for each in (stats.consumers if stats else ())}
         flow = FlowState(
             now=now,
-            leading=self._get_last(events.Leading),
+            leading=self._last.get(events.Leading),
             heartbeat_seconds=heartbeat_seconds,
-            snapshot=self._get_last(events.SnapshotComplete),
-            stats=stats,
-            backlogs=self._measure_backlogs(stats),
+            snapshot=self._last.get(events.SnapshotComplete),
+            consumers=consumers,
+            backlogs=self._measure_backlogs(consumers),
             dead_letters=Counter(letter.service for letter in self._dead.values()),
             pulses=self._pulses.list_pulses(),
             recent_errors=self._pulses.count_recent_errors(),
@@ -509,16 +510,12 @@ class ConsoleState:
             balancers=tuple(sorted(self._balancers.values(), key=by_urgency)[:_MAX_BALANCERS]),
         )
 
-    def _get_last(self, kind: type) -> Any:
-        return self._last.get(kind)
-
-    def _measure_backlogs(self, stats: StreamStats | None) -> dict[str, Backlog]:
+    def _measure_backlogs(self, consumers: Mapping[str, ConsumerStats]) -> dict[str, Backlog]:
         """Return the Nodes without an answer of metadata, and what waits in each durable, by service."""
         joining = [each for each in self._nodes.values() if each.is_observed and not each.is_initialized]
         unanswered = [each.observed_at for each in joining if not each.enriched_at]
         backlogs = {METADATA.service: Backlog(count=len(unanswered), oldest=min(unanswered, default=0.0))}
-        for queue in stats.consumers if stats is not None else ():
-            service = _SERVICE_OF_DURABLE[queue.name]
+        for service, queue in consumers.items():
             records = self._requests.values() if service == CSR.service else self._nodes.values()
             waiting = [each for each in records if each.published[0] > queue.acknowledged_sequence]
             count = queue.pending + queue.unacknowledged

@@ -78,7 +78,6 @@ class NodeRecord(msgspec.Struct, kw_only=True):
     enriched_at: float = 0.0
     published: tuple[int, float] = (0, 0.0)  # sequence and time of metadata's last message
     fault: MachineFault | None = None
-    attempt: int = 0
     route: str = ""  # what its cloud routes to its pods, or why nothing
     is_unrouted: bool = False
     instances: dict[str, events.InstanceReport] = {}  # by account
@@ -166,10 +165,10 @@ def apply_enriched(
     """Apply what metadata knows of the machine."""
     record.enriched_at = seconds_of(event.enriched_at)
     if isinstance(event, events.NodeUnreachable):
-        record.fault, record.attempt = event.fault, event.attempt
+        record.fault = event.fault
         _set_platform(record, event.last_known)
         return
-    record.fault, record.attempt = None, 0
+    record.fault = None
     _set_platform(record, event.facts)
     if live and "initialized" not in record.hops:
         record.hops.setdefault("queried", seconds_of(event.facts.queried_at))

@@ -7,14 +7,9 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from libs.common.bus.protocol import ConsumerStats, StreamStats
-from libs.common.contract.events import (
-    PULSE_TTL_SECONDS,
-    Leading,
-    Pulse,
-    SnapshotComplete,
-)
-from libs.common.contract.services import CSR, IPAM, LABELER, LIFECYCLE, METADATA, SERVICES, WATCHER
+from libs.common.bus.protocol import ConsumerStats
+from libs.common.contract.events import PULSE_TTL_SECONDS, Leading, Pulse, SnapshotComplete
+from libs.common.contract.services import CSR, IPAM, LABELER, LIFECYCLE, METADATA, WATCHER
 from services.console.core.cloud_rows import AccountRow
 from services.console.core.node_record import seconds_of
 
@@ -54,7 +49,7 @@ class FlowState(msgspec.Struct, frozen=True, kw_only=True):
     leading: Leading | None
     heartbeat_seconds: float | None  # age of the last live heartbeat
     snapshot: SnapshotComplete | None
-    stats: StreamStats | None
+    consumers: Mapping[str, ConsumerStats]  # by service
     backlogs: Mapping[str, Backlog]  # by service
     dead_letters: Mapping[str, int]  # by service
     pulses: tuple[Pulse, ...]  # of all running processes
@@ -126,7 +121,7 @@ def _judge_metadata(flow: FlowState) -> ServiceStatus:
 
 
 def _judge_consumer(flow: FlowState, service: str) -> ServiceStatus:
-    consumer = _find_consumer(flow, service)
+    consumer = flow.consumers.get(service)
     if consumer is not None and not _is_consumed(consumer) and not _has_pulse(flow, service):
         if not consumer.delivered:
             return _make_status(flow, service, "off", "no process consumes its messages")
@@ -177,12 +172,6 @@ def _make_status(flow: FlowState, service: str, health: Health, text: str) -> Se
         letters = "1 dead letter" if count == 1 else f"{count} dead letters"
         health, text = "bad", f"{letters}; {text}"
     return ServiceStatus(service=service, health=health, text=text)
-
-
-def _find_consumer(flow: FlowState, service: str) -> ConsumerStats | None:
-    names = {durable.name for spec in SERVICES if spec.service == service for durable in spec.durables}
-    consumers = flow.stats.consumers if flow.stats is not None else ()
-    return next((each for each in consumers if each.name in names), None)
 
 
 def _is_consumed(consumer: ConsumerStats) -> bool:

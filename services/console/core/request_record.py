@@ -18,7 +18,6 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     """One CertificateSigningRequest of a kubelet. Times are seconds since 1970; 0 = unknown."""
 
     name: str
-    uid: str = ""
     node: str = ""
     version: int = 0
     is_observed: bool = False
@@ -50,8 +49,7 @@ def apply_observed(
     record: RequestRecord, request: SigningRequest, published_at: float, *, live: bool
 ) -> None:
     """Apply the state of the request in Kubernetes."""
-    record.uid, record.node = request.uid, request.node_name
-    record.is_observed = True
+    record.node, record.is_observed = request.node_name, True
     record.created = seconds_of(request.metadata.creation_timestamp)
     record.state = _find_state(request)
     condition = request.find_condition("Denied") or request.find_condition("Failed")

@@ -1,4 +1,4 @@
-"""Which requests of browsers are refused, and the headers of every response. Pure."""
+"""Which requests of browsers a server of pages refuses, and the headers of its responses. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -44,24 +44,24 @@ class RequestHead(msgspec.Struct, frozen=True, kw_only=True):
 def explain_refusal(head: RequestHead, hosts: Sequence[str] = ()) -> str:
     """Return why a request is refused, "" if it is not.
 
-    `hosts` are the names of an exposed console. A page of another site whose name resolves to the address of
-    the console (DNS rebinding) sends that name as Host. Another site may link to the console, but its pages
-    may request no data, and send nothing.
+    `hosts` are the names of a server that others reach. A page of another site whose name resolves to the
+    address of the server (DNS rebinding) sends that name as Host. Another site may link to it, but the pages
+    of that site may request no data, and send nothing.
     """
     name, separator, port = head.host.rpartition(":")
     if not separator or head.host.endswith("]"):
         name, port = head.host, "0"
     if name.lower() not in (*_HOSTS, *hosts) or not (port.isascii() and port.isdigit()):
         urls = [f"https://{each}" for each in hosts] or ["http://localhost", "http://127.0.0.1"]
-        return f"Open the console as {' or '.join(urls)}."
+        return f"Open this page as {' or '.join(urls)}."
     if head.is_data and head.fetch_site not in ("", "same-origin", "none"):
-        return "Data is for pages of the console only."
-    if head.is_write and not _comes_from_console(head):
-        return "Only a page of the console may send this."
+        return "Data is for pages of this server only."
+    if head.is_write and not _comes_from_own_page(head):
+        return "Only a page of this server may send this."
     return ""
 
 
-def _comes_from_console(head: RequestHead) -> bool:
+def _comes_from_own_page(head: RequestHead) -> bool:
     """Whether one of the two headers proves it, and neither denies it: a browser sends at least one."""
     own = f"https://{head.host.lower()}"
     if head.origin not in ("", own) or head.fetch_site not in ("", "same-origin"):
