@@ -1,13 +1,27 @@
 """What a cloud answers, or a proxy before it."""
 
+import contextlib
 from typing import Final
 
 import msgspec
 
+from libs.clouds.balancers import WriteRejection
 from libs.clouds.hcloud.responses import Server, build_instance, read_item, read_page
 from libs.clouds.http_reader import HttpResponse
 from libs.clouds.instances import Deleted, Instance, NotFound, Unanswered
-from libs.clouds.openstack.cloud_file import parse_cloud_file
+from libs.clouds.openstack.balancers import responses as octavia
+from libs.clouds.openstack.balancers.documents import (
+    FloatingIp,
+    HealthMonitor,
+    Listener,
+    LoadBalancer,
+    Member,
+    ObservedBalancer,
+    Pool,
+)
+from libs.clouds.openstack.balancers.ownership import read_description
+from libs.clouds.openstack.balancers.plan import build_balancer
+from libs.clouds.openstack.cloud_file import parse_cloud_file, read_balancer_sections
 from libs.clouds.openstack.login import Login
 from libs.clouds.openstack.responses import (
     Action,
@@ -115,7 +129,73 @@ def _openstack_answers() -> tuple[bytes, ...]:
     return tuple(map(msgspec.json.encode, documents))
 
 
+def _octavia(data: bytes) -> None:
+    answer = HttpResponse(200, {}, data)
+    for kind, item in _OCTAVIA.items():
+        page = octavia.read_page(answer, f"{kind}s", item)
+        assert isinstance(page, octavia.Page | Unanswered)
+        found = octavia.read_item(answer, kind, item, _SERVER_ID)
+        assert isinstance(found, Unanswered) or getattr(found, "id", "") == _SERVER_ID
+        if isinstance(found, LoadBalancer):
+            with contextlib.suppress(ValueError):
+                build_balancer(ObservedBalancer(balancer=found))
+        if isinstance(found, FloatingIp):
+            read_description(found.description)
+    missing = octavia.read_item(HttpResponse(404, {}, data), "loadbalancer", LoadBalancer, _SERVER_ID)
+    assert isinstance(missing, Unanswered) or (missing == NotFound() and _SERVER_ID.encode() in data)
+    for status in (400, 403, 409, 501, 503):
+        rejected = octavia.read_accepted(HttpResponse(status, {}, data))
+        assert isinstance(rejected, WriteRejection | Unanswered)
+        assert isinstance(rejected, Unanswered) or rejected.reason.isprintable()
+    created = octavia.read_created(HttpResponse(201, {}, data), "loadbalancer")
+    assert isinstance(created, str | Unanswered)
+
+
+def _octavia_answers() -> tuple[bytes, ...]:
+    here = [{"id": _SERVER_ID}]
+    balancer = {
+        "id": _SERVER_ID,
+        "name": "a1",
+        "project_id": "p",
+        "created_at": "2026-11-29T02:11:05",
+        "provisioning_status": "ACTIVE",
+        "vip_address": "10.0.0.9",
+        "vip_port_id": _SERVER_ID,
+        "tags": ["talos-ccm/cluster=a", "talos-ccm/service-uid=b"],
+        "listeners": here,
+    }
+    address = {
+        "id": _SERVER_ID,
+        "project_id": "p",
+        "floating_ip_address": "203.0.113.7",
+        "floating_network_id": _SERVER_ID,
+        "port_id": None,
+        "description": "shop talos-ccm/reserved talos-ccm/cluster=a talos-ccm/service-uid=b",
+        "created_at": "2026-11-29T02:15:15Z",
+    }
+    documents = (
+        {"loadbalancer": balancer},
+        {"loadbalancers": [balancer], "loadbalancers_links": [{"rel": "next", "href": "http://o/"}]},
+        {"floatingip": address},
+        {"faultcode": "Client", "faultstring": f"Load Balancer {_SERVER_ID} not found.", "debuginfo": None},
+        {"NeutronError": {"type": "OverQuota", "message": "Quota exceeded", "detail": ""}},
+    )
+    return tuple(map(msgspec.json.encode, documents))
+
+
+_OCTAVIA: Final[dict[str, type]] = {
+    "loadbalancer": LoadBalancer,
+    "listener": Listener,
+    "pool": Pool,
+    "member": Member,
+    "healthmonitor": HealthMonitor,
+    "floatingip": FloatingIp,
+}
+
+
 def _credential(data: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        read_balancer_sections(data.decode(errors="replace"))
     try:
         options = parse_cloud_file(data.decode(errors="replace"))
     except ValueError:
@@ -135,6 +215,7 @@ TARGETS: Final = (
     Target(name="cloud-hcloud", format="json", run=_hcloud, seeds=_hcloud_answers),
     Target(name="cloud-thalassa", format="json", run=_thalassa, seeds=_thalassa_answers),
     Target(name="cloud-openstack", format="json", run=_openstack, seeds=_openstack_answers),
+    Target(name="cloud-octavia", format="json", run=_octavia, seeds=_octavia_answers),
     Target(
         name="cloud-openstack-file",
         format="yaml",

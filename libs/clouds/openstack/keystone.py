@@ -4,7 +4,6 @@ The library knows the kinds of authentication, the catalogue and the discovery o
 imported with the first login only: the library needs 40 MB and two seconds of a core.
 """
 
-import re
 from functools import partial
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ from requests import Session as Connections
 
 from libs.clouds.http_reader import make_tls_context, needs_tls
 from libs.clouds.instances import Outcome, Unanswered
-from libs.clouds.openstack.login import Login, LoginOptions
+from libs.clouds.openstack.login import Login, LoginOptions, add_balancer_version
 from libs.common.requests_session import TlsAdapter
 
 REQUEST_SECONDS: Final = 5.0  # of the library, for each of them
@@ -24,7 +23,6 @@ REQUEST_SECONDS: Final = 5.0  # of the library, for each of them
 # Nova shows a server that it cannot read since 2.69, the events of actions to everyone since 2.51, the name
 # of a flavor since 2.47, and the actions of a deleted server since 2.21. Older clouds are not asked.
 _MICROVERSIONS: Final = ((2, 69), (2, 51), (2, 21))
-_VERSION: Final = re.compile(r"/*(v2(\.[0-9]+)?/*)?\Z")
 _OUTCOMES: Final[dict[int, Outcome]] = {401: "unauthorized", 403: "forbidden", 429: "rate_limited"}
 
 
@@ -100,8 +98,7 @@ def _find_load_balancer(access: Any, interface: str, region: str) -> str:
     urls: tuple[str, ...] = access.service_catalog.get_urls(
         service_type="load-balancer", interface=interface, region_name=region
     )
-    base = _VERSION.sub("", urls[0]) if urls else ""
-    return f"{base}/v2.0" if base else ""
+    return add_balancer_version(urls[0]) if urls else ""
 
 
 class _Transport(TlsAdapter):

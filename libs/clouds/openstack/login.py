@@ -1,7 +1,11 @@
 """What a login to OpenStack needs, and what it returns."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+_VERSION: Final = re.compile(r"(/v2(\.[0-9]+)?)?/*\Z")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,3 +33,8 @@ class Login:
     load_balancer: str  # with the version; "": the catalogue has no Octavia
     microversion: str  # of Nova, such as "2.69"
     ca_file: str = ""
+
+
+def add_balancer_version(url: str) -> str:
+    """Return the URL of Octavia with its version, which catalogues name or leave out."""
+    return f"{_VERSION.sub('', url, count=1)}/v2.0"

@@ -36,14 +36,19 @@ class OpenStackApi:
         login_deadline_seconds: float = LOGIN_DEADLINE_SECONDS,
         session: AccountSession | None = None,
         budget: RequestBudget | None = None,
+        services: tuple[Service, ...] = ("compute", "network"),
     ) -> None:
-        """Raise ValueError for any endpoint. By default, session and budget are its own."""
+        """Raise ValueError for any endpoint. By default, session and budget are its own.
+
+        `services` are those that requests are for: the endpoint of another one need not be usable.
+        """
         if options.endpoint:
             raise ValueError(
                 "the credential file of an OpenStack account names its endpoint: leave --cloud-endpoint out"
             )
         self.session = session or AccountSession(options, requests_per_query=_REQUESTS_PER_QUERY)
         self._budget = budget or self.session.budget
+        self._services = services
         self._read_generation = -1
         self._options: LoginOptions | Unanswered = Unanswered("unauthorized", "not read")
         self._sections: Mapping[str, Mapping[str, str]] | Unanswered = {}
@@ -62,7 +67,7 @@ class OpenStackApi:
         return self._options.region if isinstance(self._options, LoginOptions) else ""
 
     def open_beside(self, *, requests_per_minute: int) -> "OpenStackApi":
-        """Return the API with a login of its own, whose requests do not wait for those of this one.
+        """Return the API of load balancers with a login of its own, which does not wait for this one.
 
         Both share the credential and the pauses, but not the number of requests per minute.
         """
@@ -72,6 +77,7 @@ class OpenStackApi:
             login_deadline_seconds=self._login_deadline_seconds,
             session=self.session,
             budget=budget,
+            services=("network", "load-balancer"),
         )
 
     def read_balancer_sections(self) -> Mapping[str, Mapping[str, str]] | Unanswered:
@@ -194,7 +200,7 @@ class OpenStackApi:
                     budget=self._budget,
                 )
                 for service, endpoint in endpoints.items()
-                if endpoint
+                if endpoint and service in self._services
             }
         except ValueError as error:  # the catalogue names an endpoint that must not get the token
             return Unanswered("malformed", f"login: {error}")

@@ -7,7 +7,7 @@ import pytest
 
 from libs.clouds.http_reader import HttpResponse
 from libs.clouds.instances import Anchor, Instance, NotFound, Unanswered
-from libs.clouds.openstack.login import Login
+from libs.clouds.openstack.login import Login, add_balancer_version
 from libs.clouds.openstack.responses import read_anchor, read_server, read_servers
 from libs.testbed.clouds.openstack.objects import make_network, make_server
 
@@ -115,3 +115,10 @@ def test_a_list_with_a_server_of_another_project_is_no_answer():
 @pytest.mark.parametrize("links", [7, "next", [{"href": "x"}], [7]])
 def test_a_list_with_broken_links_is_no_answer(links: Any):
     assert isinstance(read_servers(respond({"servers": [], "servers_links": links}), LOGIN), Unanswered)
+
+
+@pytest.mark.parametrize("end", ["", "/", "/v2", "/v2.0", "/v2.0/", "/v2.30"])
+def test_a_catalogue_may_name_the_version_of_octavia(end: str):
+    assert add_balancer_version(f"https://lb.example/load-balancer{end}") == (
+        "https://lb.example/load-balancer/v2.0"
+    )

@@ -862,6 +862,37 @@ def test_every_balancer_of_the_service_is_deleted():
     assert plan_step(make_view(service, MISSING, make_lookup("2", double), **fields)) == DeleteBalancer("2")
 
 
+def test_what_is_left_of_a_balancer_is_neither_recorded_nor_deleted_while_the_service_exists():
+    remnant = make_balancer("address/1", is_remnant=True)
+    absent = plan_step(make_view(make_service(), listing=make_listing(remnant)))
+    assert isinstance(absent, RecordBalancer)
+    assert absent.record.id == ""  # the deadline of a create
+    present = make_view(make_recorded(), listing=make_listing(BALANCER, remnant))
+    assert isinstance(wait_reason(plan_step(present)), Settled)
+
+
+def test_what_is_left_of_a_balancer_is_deleted_before_the_finalizer_goes():
+    remnant = make_balancer("address/1", is_remnant=True)
+    memory = Memory(led_since=LONG_AGO, deleted=frozenset({("1", 1)}))
+    fields: dict[str, Any] = {"memory": memory, "listing": make_listing(remnant)}
+    found = make_lookup("address/1", remnant)
+    step = plan_step(make_view(ENDINGS["deleted"], MISSING, found, **fields))
+    assert step == DeleteBalancer("address/1")
+
+
+@pytest.mark.parametrize(
+    ("parsed", "keeps"),
+    [
+        (ParsedRequest(desired="v1"), False),
+        (ParsedRequest(desired="v1", keeps_address=True), True),
+        (SILENCE, True),  # a Service that cannot be read may ask for it
+    ],
+)
+def test_a_deletion_keeps_the_address_that_the_service_names(parsed: Any, keeps: bool):
+    step = plan_step(make_view(ENDINGS["deleted"], FOUND, parsed=parsed))
+    assert step == DeleteBalancer("1", keeps_address=keeps)
+
+
 def test_a_protected_balancer_is_released_and_stays():
     protected = make_balancer(is_protected=True)
     release = ChangeBalancer(balancer_id="1", change="untag", is_release=True)
