@@ -47,7 +47,7 @@ class OctaviaClient:
         keys = {"subnet-id": project.subnet, "floating-network-id": project.external}
         defaults: dict[str, Any] = {
             "requests_per_minute": 10_000,
-            "write_deadline_seconds": 20,
+            "write_deadline_seconds": 120,
             "first_poll_seconds": 0.02,
         }
         self.ours = OctaviaBalancers(self.api, keys, **(defaults | options))

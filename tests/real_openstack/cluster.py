@@ -13,6 +13,8 @@ from tests.balancer_actors import BalancerCluster
 from tests.bus_actors import wait_until
 from tests.contract.clouds.accounts import SECRET, OpenStackAccount
 
+# Seconds. On an idle machine, Octavia takes one for a load balancer, and two for its end.
+PATIENCE = 240.0
 SECTION = """
 [LoadBalancer]
 subnet-id = {subnet}
@@ -88,6 +90,6 @@ class OpenStackCluster:
         async def is_gone() -> bool:
             return await self.kube.find_service(name) is None
 
-        await wait_until(is_gone, f"{name} is gone", 60)
+        await wait_until(is_gone, f"{name} is gone", PATIENCE)
         for kind in ("loadbalancers", "listeners", "pools", "healthmonitors", "floatingips"):
             assert self.project.list_parts(kind) == []

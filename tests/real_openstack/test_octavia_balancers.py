@@ -253,10 +253,10 @@ async def test_an_address_outlives_a_balancer_that_another_hand_deletes_and_is_f
 
 
 async def test_a_balancer_that_octavia_still_builds_is_busy(client: OctaviaClient):
-    desired = await client.desired(annotations=INTERNAL)
-    client.ours.write_deadline_seconds = 2
-    with client.project.services.ending_changes_with("hold"):
-        balancer_id = await client.create(desired, *TARGETS)
+    services, project = client.project.services, client.project
+    with services.ending_changes_with("hold"):
+        path, fields = f"{BALANCERS}/loadbalancers", {"vip_subnet_id": project.subnet, "tags": TAGS}
+        balancer_id = services.create("load-balancer", path, project=project.id, **fields)["id"]
         assert (await client.get(balancer_id)).is_busy
         result = await client.ours.delete_balancer(balancer_id, keeps_address=False)
         assert isinstance(result, WriteRejection)

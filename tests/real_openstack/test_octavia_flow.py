@@ -10,7 +10,7 @@ from libs.testbed.clouds.openstack_services.services import BALANCERS, RealOpenS
 from tests.balancer_actors import has_finalizer
 from tests.bus_actors import wait_for_value, wait_until
 from tests.real_openstack.client import INTERNAL, annotate
-from tests.real_openstack.cluster import OpenStackCluster
+from tests.real_openstack.cluster import PATIENCE, OpenStackCluster
 
 EXCLUDED = {"node.kubernetes.io/exclude-from-external-load-balancers": ""}
 
@@ -25,7 +25,7 @@ async def test_a_service_gets_a_floating_address_and_keeps_nothing_at_its_end(cl
     address = await cluster.join("web-1")
     async with cluster.run_account():
         await cluster.kube.create_service("web")
-        service = await cluster.kube.wait_for_address("web", 60)
+        service = await cluster.kube.wait_for_address("web", PATIENCE)
         [floating] = cluster.project.list_parts("floatingips")
         [entry] = service.status.load_balancer.ingress
         assert (entry.ip, entry.ip_mode) == (floating["floating_ip_address"], "VIP")
@@ -33,7 +33,7 @@ async def test_a_service_gets_a_floating_address_and_keeps_nothing_at_its_end(cl
         [balancer] = cluster.project.list_parts("loadbalancers")
         assert f"talos-ccm/service-uid={service.uid}" in balancer["tags"]
         assert cluster.list_ports() == {80}
-        await wait_until(lambda: cluster.list_targets() == {address}, "the Node is a target", 60)
+        await wait_until(lambda: cluster.list_targets() == {address}, "the Node is a target", PATIENCE)
         await cluster.kube.delete_service("web")
         await cluster.wait_for_end("web")
 
@@ -42,16 +42,16 @@ async def test_ports_and_targets_follow_the_service_and_its_nodes(cluster: OpenS
     first = await cluster.join("web-1")
     async with cluster.run_account():
         await cluster.kube.create_service("web", annotations=INTERNAL)
-        await wait_until(lambda: cluster.list_targets() == {first}, "the first Node", 60)
+        await wait_until(lambda: cluster.list_targets() == {first}, "the first Node", PATIENCE)
         second = await cluster.join("web-2")
-        await wait_until(lambda: cluster.list_targets() == {first, second}, "a Node joins", 60)
+        await wait_until(lambda: cluster.list_targets() == {first, second}, "a Node joins", PATIENCE)
         patch = [{"op": "add", "path": "/metadata/labels", "value": EXCLUDED}]
         await cluster.kube.api.patch_node("web-1", patch)
-        await wait_until(lambda: cluster.list_targets() == {second}, "a Node is excluded", 60)
+        await wait_until(lambda: cluster.list_targets() == {second}, "a Node is excluded", PATIENCE)
         ports = [{"name": "dns", "port": 53, "protocol": "UDP", "nodePort": 30053}]
         await cluster.patch_service("web", {"spec": {"ports": ports}})
-        await wait_until(lambda: cluster.list_ports() == {53}, "another port", 60)
-        await wait_until(lambda: len(cluster.project.list_parts("pools")) == 1, "one pool is left", 60)
+        await wait_until(lambda: cluster.list_ports() == {53}, "another port", PATIENCE)
+        await wait_until(lambda: len(cluster.project.list_parts("pools")) == 1, "one pool is left", PATIENCE)
         assert cluster.list_targets() == {second}
 
 
@@ -63,7 +63,7 @@ async def test_an_invalid_value_prevents_the_creation_and_is_reported(cluster: O
             lambda: cluster.kube.find_service("web"),
             lambda found: found.status.conditions,
             "the Service is blocked",
-            30,
+            PATIENCE,
         )
         [condition] = service.status.conditions
         assert condition.type == "TalosLoadBalancerBlocked"
@@ -72,13 +72,13 @@ async def test_an_invalid_value_prevents_the_creation_and_is_reported(cluster: O
         assert cluster.project.list_parts("loadbalancers") == []
         nothing = dict.fromkeys(annotations)
         await cluster.patch_service("web", {"metadata": {"annotations": nothing}})
-        await cluster.kube.wait_for_address("web", 60)
+        await cluster.kube.wait_for_address("web", PATIENCE)
 
 
 async def test_an_existing_balancer_keeps_only_the_field_that_is_invalid(cluster: OpenStackCluster):
     async with cluster.run_account():
         await cluster.kube.create_service("web", annotations=INTERNAL)
-        await cluster.kube.wait_for_address("web", 60)
+        await cluster.kube.wait_for_address("web", PATIENCE)
         values = annotate(connection_limit="many", timeout_client_data="1000")
         ranges = {"loadBalancerSourceRanges": ["192.0.2.0/24"]}
         await cluster.patch_service("web", {"metadata": {"annotations": values}, "spec": ranges})
@@ -87,7 +87,7 @@ async def test_an_existing_balancer_keeps_only_the_field_that_is_invalid(cluster
             [listener] = cluster.project.list_parts("listeners")
             return (listener["timeout_client_data"], listener["allowed_cidrs"]) == (1000, ["192.0.2.0/24"])
 
-        await wait_until(has_changed, "the other fields", 60)
+        await wait_until(has_changed, "the other fields", PATIENCE)
         [listener] = cluster.project.list_parts("listeners")
         assert listener["connection_limit"] == -1
 
@@ -97,9 +97,11 @@ async def test_a_create_whose_answer_is_lost_makes_no_double_after_a_crash(clust
     cluster.server.add_fault("drop", path, method="POST", count=1)
     async with cluster.run_account(retry_period_seconds=0.1):
         await cluster.kube.create_service("web", annotations=INTERNAL)
-        await wait_until(lambda: len(cluster.project.list_parts("loadbalancers")) == 1, "it is created", 60)
+        await wait_until(
+            lambda: len(cluster.project.list_parts("loadbalancers")) == 1, "it is created", PATIENCE
+        )
     async with cluster.run_account(retry_period_seconds=0.1):
-        await cluster.kube.wait_for_address("web", 120)
+        await cluster.kube.wait_for_address("web", PATIENCE)
         assert len(cluster.project.list_parts("loadbalancers")) == 1
         await cluster.kube.delete_service("web")
         await cluster.wait_for_end("web")
@@ -109,7 +111,7 @@ async def test_a_double_of_a_former_leader_goes_and_others_stay(cluster: OpenSta
     services, project = cluster.server.cloud.services, cluster.project
     async with cluster.run_account():
         await cluster.kube.create_service("web", annotations=INTERNAL)
-        await cluster.kube.wait_for_address("web", 60)
+        await cluster.kube.wait_for_address("web", PATIENCE)
         [recorded] = project.list_parts("loadbalancers")
         tags = {"ours": recorded["tags"], "another cluster": ["talos-ccm/cluster=other", recorded["tags"][1]]}
         ids = {
@@ -126,20 +128,20 @@ async def test_a_double_of_a_former_leader_goes_and_others_stay(cluster: OpenSta
         await wait_until(
             lambda: {each["id"] for each in project.list_parts("loadbalancers")} == left,
             "the double goes",
-            150,
+            PATIENCE,
         )
 
 
 async def test_an_address_that_a_user_keeps_outlives_the_service(cluster: OpenStackCluster):
     async with cluster.run_account():
         await cluster.kube.create_service("web", annotations=annotate(keep_floatingip="true"))
-        service = await cluster.kube.wait_for_address("web", 60)
+        service = await cluster.kube.wait_for_address("web", PATIENCE)
         await cluster.kube.delete_service("web")
 
         async def is_gone() -> bool:
             return await cluster.kube.find_service("web") is None
 
-        await wait_until(is_gone, "the Service is gone", 60)
+        await wait_until(is_gone, "the Service is gone", PATIENCE)
         [kept] = cluster.project.list_parts("floatingips")
         [entry] = service.status.load_balancer.ingress
         assert (kept["floating_ip_address"], kept["description"]) == (entry.ip, "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,8 +90,13 @@ def main() -> None:
 
 def _connect(neutron: str) -> Any:
     """Return Octavia's own client of Neutron, without Keystone."""
-    session = Session(auth=NoAuth(endpoint=neutron))
-    return openstack.connection.Connection(session=session, network_endpoint_override=neutron)
+    return openstack.connection.Connection(session=_open_session(neutron), network_endpoint_override=neutron)
+
+
+@cache
+def _open_session(neutron: str) -> Any:
+    """Return the session that all clients share, with what they have discovered of Neutron."""
+    return Session(auth=NoAuth(endpoint=neutron))
 
 
 def _finish_changes(folder: Path) -> None:

@@ -24,8 +24,8 @@ from libs.testbed.clouds.openstack_services.installation import REPOSITORY, find
 from libs.testbed.ports import allocate_port
 
 BALANCERS: Final = "/v2.0/lbaas"
-_START_SECONDS: Final = 120.0  # 12 s on an idle machine
-_ANSWER_SECONDS: Final = 30.0
+_START_SECONDS: Final = 300.0  # 12 s on an idle machine
+_ANSWER_SECONDS: Final = 60.0
 _MEMBER: Final = "member,reader,load-balancer_member"
 
 
