@@ -24,7 +24,7 @@ test-real-talos: testbed ## our client against Talos's own API server, built fro
 .PHONY: test-real-openstack
 test-real-openstack: env ## load balancers against Octavia and Neutron, installed from PyPI (220 MB)
 	@$(BIN)/python -m libs.testbed.clouds.openstack_services.installation >/dev/null
-	@$(BIN)/pytest -q --numprocesses=2 --dist=loadfile --no-loadscope-reorder tests/real_openstack $(ARGS)
+	@$(BIN)/pytest -q tests/real_openstack $(ARGS)
 
 # The other targets run on the oldest supported Python, or on that of the machine.
 NEWEST_NAME := python3.13

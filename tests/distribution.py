@@ -10,6 +10,8 @@ from xdist.workermanage import WorkerController
 # The files that take longest, as last measured, each with all that is run together with it. Other files
 # follow suite by suite. The files of tests/unit come last: they only compute.
 _LONGEST: Final = (
+    "real_openstack/test_octavia_balancers",
+    "real_openstack/test_octavia_flow",
     "observe/test_alerts_fire",
     "observe/test_alerts_fire_of_the_flow",
     "integration/test_lifecycle_kubernetes",
@@ -40,6 +42,7 @@ _LONGEST: Final = (
 _SUITES: Final = (
     "deploy",
     "observe",
+    "real_openstack",
     "real_talos",
     "integration",
     "contract",
@@ -52,11 +55,13 @@ _SUITES: Final = (
 _TESTS: Final = Path(__file__).parent
 _FROM_THE_END: Final = 2  # of three workers; the third, so that two workers both begin with the first files
 # Files that one worker runs, because they share what takes long to make: the API servers of
-# tests/contract/conftest.py, real and simulated; and the syntax trees of tests/architecture/sources.py.
+# tests/contract/conftest.py, real and simulated; Octavia and Neutron; and the syntax trees of
+# tests/architecture/sources.py.
 _TOGETHER: Final = {
     "tests/contract/test_kube_": "API servers",
     "tests/contract/test_interface": "sources",
     "tests/architecture/": "sources",
+    "tests/real_openstack/": "Octavia",
 }
 
 
