@@ -110,17 +110,18 @@ async def test_no_route_leaves_the_pod_networks_that_a_control_plane_reports(clu
     assert {destination for destination, _ in cluster.routes} == {_POD_CIDR}
 
 
-async def test_a_rejection_of_all_routes_is_one_request_and_told_on_each_node(cluster: RouteCluster):
+async def test_a_rejection_of_all_routes_is_not_repeated_for_each_node(cluster: RouteCluster):
     cluster.cluster.cloud.add_fault("forbidden", "/networks/.*", method="POST", effect="never")
+    numbers = range(1, 13)
     async with cluster.run_account():
-        for number in (1, 2, 3):
+        for number in numbers:
             await cluster.join(f"web-{number}", f"10.244.{number}.0/24")
-        for number in (1, 2, 3):
+        for number in numbers:
             condition = await cluster.wait_for_condition(f"web-{number}", "NoRouteCreated")
             assert "the cloud rejects it: forbidden" in condition.message
-        assert len(cluster.list_writes()) == 1
+        assert len(cluster.list_writes()) < 6, "one after each pause, of 5 s and then longer"
         cluster.cluster.cloud.faults.clear()
-        for number in (1, 2, 3):
+        for number in numbers:
             await cluster.wait_for_condition(f"web-{number}", "RouteCreated")
 
 
