@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from libs.common.bus.protocol import Bus, BusError
+from libs.common.bus.stream_limits import MAX_MESSAGE_AGE
 from libs.common.contract.events import (
     AccountReport,
     AnyInstanceEvent,
@@ -23,8 +24,7 @@ from services.cloud.core.instance_schedule import ACCOUNT_REPORT_SECONDS
 log = logging.getLogger(__name__)
 
 REPUBLISH_SECONDS: Final = 60.0
-# Of what other accounts have, too. A third of the time for which the stream keeps a message.
-REPUBLISH_QUIET_SECONDS: Final = 1200.0
+REPUBLISH_QUIET_SECONDS: Final = MAX_MESSAGE_AGE.total_seconds() / 3  # of what other accounts have, too
 _RETRY_SECONDS: Final = 10.0
 
 

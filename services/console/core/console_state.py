@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from libs.common.bus.protocol import ConsumerStats, Message, StreamStats, UnreadablePayload
+from libs.common.bus.stream_limits import MAX_MESSAGE_AGE
 from libs.common.contract import events
 from libs.common.contract.node import Node
 from libs.common.contract.services import CSR, DURABLES, LABELER, METADATA
@@ -24,7 +25,6 @@ _MAX_REMOVED: Final = 5000  # names of removed objects that are kept for clients
 _MAX_DECIDED_REQUESTS: Final = 1000  # approved and issued requests; all others are kept
 _MAX_DEAD_LETTERS: Final = 100  # that are shown
 _MAX_BALANCERS: Final = 100  # that are shown
-_DEAD_LETTER_SECONDS: Final = 3600.0  # the stream drops them then
 _KINDS: Final[dict[type, str]] = {
     events.NodeObserved: "observed",
     events.CsrObserved: "observed",
@@ -369,7 +369,8 @@ class ConsoleState:
         for name in tuple(self._unsettled):
             self._update_node(name, now)
         self._pulses.expire(now)
-        for key in [key for key, letter in self._dead.items() if letter.at < now - _DEAD_LETTER_SECONDS]:
+        oldest = now - MAX_MESSAGE_AGE.total_seconds()
+        for key in [key for key, letter in self._dead.items() if letter.at < oldest]:
             del self._dead[key]
         counts = self._count_states()
         self._history.advance(

@@ -1,11 +1,11 @@
 """The last report of each cloud account about each Node, and the histories of those that say "gone"."""
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Final
 
 import msgspec
 
+from libs.common.bus.stream_limits import MAX_MESSAGE_AGE
 from libs.common.contract.events import (
     InstanceExists,
     InstanceGone,
@@ -17,9 +17,9 @@ from libs.common.contract.instances import get_provider
 from services.lifecycle.core.query_history import MAX_GAP, QueryHistory, QueryResult, append_query
 
 InstanceSeen = InstanceExists | InstanceShutDown
-# An account that is silent for longer is none any more: three times the interval at which each report is
-# published again, and the time for which the stream keeps it.
-MAX_SILENCE: Final = timedelta(hours=1)
+# An account that is silent for longer is none any more: the stream has dropped its reports, each of which it
+# publishes again three times in this time.
+MAX_SILENCE: Final = MAX_MESSAGE_AGE
 
 
 class AccountView(msgspec.Struct, frozen=True, kw_only=True):
