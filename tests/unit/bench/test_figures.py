@@ -37,7 +37,7 @@ from tests.bench.joins import (
     find_pod_cidr_problems,
 )
 from tests.bench.metrics import read_message_counts
-from tests.bench.options import BenchOptions, Mode, Scenario
+from tests.bench.options import BenchOptions, Mode
 from tests.bench.run_bench import find_first_join_problem, plan_runs
 
 PAGE = """\
@@ -143,9 +143,9 @@ OURS: Final[Mode] = "all-in-one-memory"
 TUNED: Final[Mode] = "against-tuned"
 
 
-def a_run(mode: Mode, number: int, scenario: Scenario = "burst", **figures: float) -> BenchRun:
+def a_run(mode: Mode, number: int, **figures: float) -> BenchRun:
     named = {name.replace("_", " "): value for name, value in figures.items()}
-    return BenchRun(scenario=scenario, mode=mode, number=number, figures=named)
+    return BenchRun(scenario="burst", mode=mode, number=number, figures=named)
 
 
 def a_reading(*, controller: set[str], cpu: dict[str, float], rss: int = 0) -> CostReading:

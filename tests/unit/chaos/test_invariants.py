@@ -47,12 +47,12 @@ def a_request(digest: str, *conditions: str, version: int = 1, **fields: Any) ->
     )
 
 
-def a_deletion(at: float, *, source: str = "127.0.0.2", user: str = "talos-ccm-lifecycle") -> Write:
+def a_deletion(at: float, *, user: str = "talos-ccm-lifecycle") -> Write:
     return Write(
         received=at,
         answered=at + 0.1,
         user=user,
-        source=source,
+        source="127.0.0.2",
         verb="delete",
         resource="nodes",
         name="web-1",

@@ -177,13 +177,11 @@ LEFT = Undisturbed(nodes={}, first_addresses={"web-1": (("InternalIP", "10.0.0.1
 VIOLATION = Violation("pod CIDRs are disjoint", "web-1", "shares a block")
 
 
-def a_run(
-    number: int, *faults: tuple[str, float], recovery: float | None = 1.5, **fields: object
-) -> RunRecord:
+def a_run(number: int, *faults: tuple[str, float], **fields: object) -> RunRecord:
     occurrences = tuple(Occurrence(name, 2.0, until) for name, until in faults)
     schedule = Schedule(seed=7, number=number, mode="separate", occurrences=occurrences)
     values = {"seconds": 30.0, "requests_per_node": 9.0, "violations": ()} | fields
-    return RunRecord(schedule=schedule, recovery_seconds=recovery, **values)  # type: ignore[arg-type]
+    return RunRecord(schedule=schedule, recovery_seconds=1.5, **values)  # type: ignore[arg-type]
 
 
 def test_what_was_added_is_there_after_a_restart(tmp_path: Path):

@@ -1,4 +1,4 @@
-""""""
+"""Which talosconfig is taken, what of it is read, and why one is refused."""
 
 import base64
 from datetime import UTC, datetime

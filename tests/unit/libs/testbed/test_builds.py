@@ -51,11 +51,6 @@ def kept(cache: Path) -> set[Path]:
     return {path for path in cache.iterdir() if path.suffix != ".lock"}
 
 
-def times_open(path: Path) -> int:
-    """How often this process has a file open (Linux)."""
-    return sum(os.path.realpath(descriptor) == str(path) for descriptor in Path("/proc/self/fd").iterdir())
-
-
 async def test_a_program_is_built_once_even_by_two_builders_at_once(
     cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,8 @@ from libs.common.contract.controllers import CSR_APPROVAL
 from libs.common.contract.events import EnrichedCsrGone, Event
 from libs.common.contract.node import Node, ObjectMeta
 from libs.common.contract.signing_request import SigningRequestCondition
-from libs.common.settings.read_settings import SettingsError, read_settings
+from libs.common.settings.help_text import format_help
+from libs.common.settings.read_settings import SettingsError, list_options, read_settings
 from services.csr.core.decide import decide
 from services.csr.core.flow_state import compact_message
 from services.csr.core.metadata_reports import EnrichmentAges
@@ -229,3 +230,10 @@ def test_what_cannot_be_obeyed_is_a_mistake(argument: str, told: str):
 def test_limits_that_leave_nothing_are_a_mistake():
     with pytest.raises(SettingsError, match="csr would deny every request"):
         read("--csr-min-expiration=24h", "--csr-max-expiration=1h")
+
+
+def test_the_help_of_csr_lists_the_service_networks_under_a_heading_that_names_certificates():
+    lines = format_help("csr", "Approves.", list_options(CsrSettings)).splitlines()
+    assert "Pod CIDRs:" not in lines
+    heading = lines.index("Service networks (for pod CIDRs and kubelet serving certificates):")
+    assert "--service-cluster-ip-range" in lines[heading + 1]

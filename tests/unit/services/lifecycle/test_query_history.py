@@ -32,14 +32,12 @@ SPAN = timedelta(minutes=10)
 NODE = make_lost_node()
 
 
-def a_look(
-    minute: float, *, attempt: int | None = None, heard: float | None = None, lasts: float = 1.0
-) -> QueryResult:
+def a_look(minute: float, *, attempt: int | None = None, heard: float | None = None) -> QueryResult:
     """A look that began at that minute, heard then on our own clock, too."""
     began = NOW + timedelta(minutes=minute)
     return QueryResult(
         started_at=began,
-        ended_at=began + timedelta(seconds=lasts),
+        ended_at=began + timedelta(seconds=1),
         received_at=60.0 * minute if heard is None else heard,
         attempt=int(minute * 10) + 1 if attempt is None else attempt,
     )

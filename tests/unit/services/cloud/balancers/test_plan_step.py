@@ -78,9 +78,9 @@ UNSENT = Memory(led_since=LONG_AGO, attempt=CreateAttempt(deadline=DEADLINE))
 RENEWED = Credential(2, NOW, "f2")
 
 
-def remember_create(result: Any, *, ended_at: Any = NOW, generation: int = 1) -> Memory:
+def remember_create(result: Any, *, ended_at: Any = NOW) -> Memory:
     create = CreateBalancer(desired="v1", targets=())
-    return remember_write(UNSENT, create, result, deadline=at(30), ended_at=ended_at, generation=generation)
+    return remember_write(UNSENT, create, result, deadline=at(30), ended_at=ended_at, generation=1)
 
 
 def wait_reason(step: Any) -> Any:

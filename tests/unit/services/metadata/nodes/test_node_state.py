@@ -105,8 +105,8 @@ def never_republished(known: NodeState) -> NodeState:
     return msgspec.structs.replace(known, publication=publication)
 
 
-def enriched_node(now: float = T) -> NodeState:
-    return then_published(then_polled(joined(now=now), began=now, now=now), now)
+def enriched_node() -> NodeState:
+    return then_published(then_polled(joined()))
 
 
 def test_a_new_node_is_polled_then_published_then_left_alone():
