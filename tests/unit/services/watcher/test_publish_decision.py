@@ -51,6 +51,13 @@ def test_a_node_that_the_stream_does_not_hold_is_said_in_the_order_of_its_own_ve
     )
 
 
+def test_what_differs_is_said():
+    said = make_node_observed(make_node(resource_version="100"), epoch=3)
+    found = look(make_node(resource_version="101", labels={"zone": "b"}), said)
+    assert isinstance(found, Publish)
+    assert found.reason == "changed"
+
+
 def test_what_is_due_is_said_although_nothing_changed():
     said = make_node_observed(make_node(), epoch=3)
     found = look(make_node(), said, anyway=True)
