@@ -14,7 +14,8 @@ from libs.common.contract.services import CSR, DURABLES, LABELER, METADATA
 from services.console.core import node_record, request_record
 from services.console.core.cloud_rows import AccountRow, BalancerRow, build_balancer_row, by_urgency
 from services.console.core.findings import Finding, list_findings
-from services.console.core.history import History, HistoryStep
+from services.console.core.flow_picture import Edge, Verdict, judge, list_edges, list_places
+from services.console.core.history import History, HistoryStep, RateMeter
 from services.console.core.node_detail import NodeDetail, build_machine_row, list_changes
 from services.console.core.node_record import InstanceState, NodeRecord, NodeState, seconds_of
 from services.console.core.overview import Backlog, FlowState, ServiceStatus, list_service_statuses
@@ -82,7 +83,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     services: tuple[ServiceStatus, ...]
     states: dict[str, int]  # state -> number of Nodes
     requests: dict[str, int]
-    totals: dict[str, int]  # kind of message -> number of received ones
+    verdict: Verdict
+    places: tuple[ServiceStatus, ...]  # of the picture
+    edges: tuple[Edge, ...]
     problems: tuple[str, ...]  # why the state may be outdated
     messages: int = 0
     bytes: int = 0
@@ -130,6 +133,7 @@ class ConsoleState:
         self._unsettled: set[str] = set()  # Nodes whose state may change without a message
         self._removed: dict[tuple[str, str], int] = {}  # (kind, name) -> version, oldest first
         self._totals: Counter[str] = Counter()
+        self._rates = RateMeter()
         self._dead: dict[tuple[str, str, str], DeadLetterRow] = {}
         self._last: dict[type, Any] = {}
         self._accounts: dict[str, tuple[events.AccountReport, float]] = {}  # and its time
@@ -369,6 +373,7 @@ class ConsoleState:
         for name in tuple(self._unsettled):
             self._update_node(name, now)
         self._pulses.expire(now)
+        self._rates.add(now, self._totals)
         oldest = now - MAX_MESSAGE_AGE.total_seconds()
         for key in [key for key, letter in self._dead.items() if letter.at < oldest]:
             del self._dead[key]
@@ -492,11 +497,15 @@ class ConsoleState:
                 for name, (report, at) in self._accounts.items()
             ),
         )
+        services, states = list_service_statuses(flow), dict(self._count_states())
+        places = list_places(services, sum(states.values()))
         return Overview(
-            services=list_service_statuses(flow),
-            states=dict(self._count_states()),
+            services=services,
+            states=states,
             requests={str(state): count for state, count in requests.items()},
-            totals=dict(self._totals),
+            verdict=judge(services, states, problems),
+            places=places,
+            edges=list_edges(places, self._rates.measure(), now),
             problems=problems,
             messages=stats.messages if stats is not None else 0,
             bytes=stats.bytes if stats is not None else 0,

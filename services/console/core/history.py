@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 STEP_SECONDS: Final = 10
+_RATE_SECONDS: Final = 5.0
 _MAX_STEPS: Final = 3600 // STEP_SECONDS
 _MAX_LATENCIES: Final = 10_000  # of one step
 
@@ -24,6 +25,26 @@ class HistoryStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     stuck: int = 0
     unreachable: int = 0
     dead: int = 0
+
+
+class RateMeter:
+    """Measures messages per second over the last seconds, by kind."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, Counter[str]]] = deque()
+
+    def add(self, now: float, totals: Counter[str]) -> None:
+        """Add the numbers of messages that were received until now."""
+        self._samples.append((now, Counter(totals)))
+        while len(self._samples) > 2 and now - self._samples[0][0] > _RATE_SECONDS:
+            self._samples.popleft()
+
+    def measure(self) -> dict[str, float]:
+        """Return the rates; empty before the second sample."""
+        if len(self._samples) < 2:
+            return {}
+        (begin, before), (end, after) = self._samples[0], self._samples[-1]
+        return {kind: count / max(1.0, end - begin) for kind, count in (after - before).items()}
 
 
 class History:

@@ -33,6 +33,8 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     processes: int = 0  # that run it; 0 = none has sent a pulse in the last half minute
     unready: int = 0  # of them
     why_unready: str = ""
+    trouble: str = ""  # what needs attention; "" if nothing
+    details: str = ""  # what its processes report; only in the picture
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,8 +96,29 @@ def _apply_pulses(flow: FlowState, status: ServiceStatus) -> ServiceStatus:
         unready=len(unready),
         why_unready=unready[0].problems[0] if unready else "",
     )
-    is_ready = not own or len(unready) < len(own)
-    return status if is_ready else replace(status, health="bad", text=f"not ready: {status.why_unready}")
+    if own and len(unready) == len(own):
+        status = replace(status, health="bad", text=f"not ready: {status.why_unready}")
+    return replace(status, trouble=_describe_trouble(status))
+
+
+def _describe_trouble(status: ServiceStatus) -> str:
+    parts = (
+        status.text if status.health in ("bad", "warning") else "",
+        f"{status.unready} of {status.processes} not ready: {status.why_unready}"
+        if status.unready and status.health != "bad"
+        else "",
+        describe_errors(status) if status.errors else "",
+    )
+    return ". ".join(filter(None, parts))
+
+
+def describe_errors(status: ServiceStatus) -> str:
+    """Return the errors of the last five minutes, or those since the processes began; "" without any."""
+    words = "in the last five minutes" if status.errors else "since the start"
+    causes = ", ".join(
+        f"{cause} {count:,}" for cause, count in (status.errors or status.total_errors).items()
+    )
+    return f"Errors {words}: {causes}" if causes else ""
 
 
 def _judge_watcher(flow: FlowState) -> ServiceStatus:

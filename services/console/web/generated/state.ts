@@ -44,6 +44,26 @@ export interface ServiceStatus {
   processes?: number;
   unready?: number;
   why_unready?: string;
+  trouble?: string;
+  details?: string;
+}
+
+export interface Verdict {
+  health: Health;
+  title: string;
+  text: string;
+}
+
+export interface Edge {
+  source: string;
+  target: string;
+  is_query?: boolean;
+  is_off?: boolean;
+  rate?: number;
+  lag?: number;
+  lag_since?: number;
+  is_late?: boolean;
+  errors?: number;
 }
 
 export interface DeadLetterRow {
@@ -80,7 +100,9 @@ export interface Overview {
   services: ServiceStatus[];
   states: Record<string, number>;
   requests: Record<string, number>;
-  totals: Record<string, number>;
+  verdict: Verdict;
+  places: ServiceStatus[];
+  edges: Edge[];
   problems: string[];
   messages: number;
   bytes: number;

@@ -2,15 +2,18 @@
 import { useMemo } from "preact/hooks";
 import { Flow } from "./flow";
 import * as format from "./format";
-import type { Health, ServiceStatus } from "../generated/state";
 import { compareByUrgency } from "./nodes";
 import { Age, Card, colorOf, Empty, Item, Mark, Usage, View } from "./parts";
 import { nodeHref } from "./router";
-import { nodes, overview, problems, revision } from "./store";
-import { describeErrors } from "./trouble";
+import { isConnected, nodes, overview, revision } from "./store";
 
 const MAX_STUCK = 8; // in the list
 const MAX_DEAD_LETTERS = 3;
+const DISCONNECTED = {
+  health: "bad",
+  title: "The data may be outdated",
+  text: "The console does not answer.",
+} as const;
 
 export function Overview() {
   return (
@@ -28,34 +31,16 @@ export function Overview() {
 }
 
 function Verdict() {
-  const [health, title, text] = judge();
+  const { health, title, text } = isConnected.value ? overview.value.verdict : DISCONNECTED;
   return (
     <div class={`flex items-center gap-3.5 rounded-xl bg-current/11 px-5 py-4 ${colorOf(health)}`} role="status">
       <Mark health={health} size="size-8" />
       <div class="min-w-0 wrap-anywhere">
         <p class="text-base font-semibold">{title}</p>
-        {text && <p class="text-plain">{text}</p>}
+        <p class="text-plain">{text}</p>
       </div>
     </div>
   );
-}
-
-function judge(): [health: Health, title: string, text: string] {
-  const { services, states } = overview.value;
-  if (problems.value[0]) return ["bad", "The data may be outdated", problems.value[0]];
-  const bad = services.find((each) => each.health === "bad");
-  if (bad) return ["bad", `${bad.service} is not well`, bad.text];
-  const { stuck = 0, joining = 0 } = states;
-  const state = (count: number, one: string, many: string) =>
-    `${format.plural(count, "Node")} ${count === 1 ? one : many}`;
-  if (stuck) return ["bad", state(stuck, "is stuck", "are stuck"), "The list below says why, and what to do."];
-  const warning = services.find((each) => each.health === "warning");
-  if (warning) return ["warning", `${warning.service}: ${warning.text}`, ""];
-  const failing = services.find((each) => each.errors);
-  if (failing) return ["warning", `${failing.service} reports errors`, describeErrors(failing)];
-  if (joining) return ["busy", state(joining, "joins", "join"), "No service has a problem."];
-  if (!nodes.size) return ["off", "No Node yet", "A Node appears here when its kubelet registers it."];
-  return ["ok", "All is well", `${format.plural(nodes.size, "Node")}, every service works, and nothing waits.`];
 }
 
 function Attention() {
@@ -64,8 +49,7 @@ function Attention() {
     [revision.value],
   );
   const { services, dead_letters: dead } = overview.value;
-  const isWell = ({ health }: ServiceStatus) => health !== "bad" && health !== "warning";
-  const troubled = services.filter((each) => !isWell(each) || each.errors || each.unready);
+  const troubled = services.filter((each) => each.trouble);
   const all = stuck.length > MAX_STUCK && (
     <a href="#/nodes?state=stuck">all {format.count(stuck.length)} stuck Nodes</a>
   );
@@ -75,13 +59,9 @@ function Attention() {
         <Empty title="Nothing">No Node is stuck, and no service reports a problem.</Empty>
       )}
       <ul>
-        {troubled.map((each) => (
-          <Item key={each.service} health={isWell(each) ? "warning" : each.health} name={<b>{each.service}</b>}>
-            {!isWell(each) && `${each.text}. `}
-            {each.unready &&
-              each.health !== "bad" &&
-              `${each.unready} of ${each.processes} not ready: ${each.why_unready}. `}
-            {each.errors && <span class="text-bad">{describeErrors(each)}</span>}
+        {troubled.map(({ service, health, trouble }) => (
+          <Item key={service} health={health === "bad" ? "bad" : "warning"} name={<b>{service}</b>}>
+            {trouble}
           </Item>
         ))}
         {stuck.slice(0, MAX_STUCK).map((row) => (

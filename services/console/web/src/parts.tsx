@@ -247,5 +247,5 @@ export function WithCommands({ text }: { text: string }) {
   }
   const rest = text.slice(from);
   parts.push(rest === "." ? "" : rest); // a full stop after a command looks like a part of it
-  return <p class="leading-8">{parts}</p>;
+  return <p class="leading-7">{parts}</p>;
 }

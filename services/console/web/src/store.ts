@@ -5,14 +5,12 @@ import type { Frame, HistoryStep, NodeRow, Overview, RequestRow } from "../gener
 const STALE_MS = 5_000; // the server sends something every second
 const RETRY_MS = 1_000;
 const HISTORY_STEPS = 360;
-const RATE_SECONDS = 5;
 
 export const nodes = new Map<string, NodeRow>();
 export const requests = new Map<string, RequestRow>();
 export const revision = signal(0); // grows when a row of `nodes` or `requests` changes
 export const overview = signal({} as Overview); // no view is shown before the first frame
 export const history = signal<HistoryStep[]>([]);
-export const rates = signal<Record<string, number>>({}); // messages per second, by kind
 export const clock = signal(Date.now() / 1000); // of the server, in seconds
 export const hasData = signal(false);
 export const isConnected = signal(false);
@@ -27,7 +25,6 @@ export const problems = computed<string[]>(() => {
 let source: EventSource | undefined;
 let lastFrameAt = performance.now();
 let clockOffset = 0;
-const samples: { now: number; totals: Record<string, number> }[] = [];
 
 export function start(): void {
   connect();
@@ -84,22 +81,7 @@ export function apply(frame: Frame): void {
   overview.value = frame.overview;
   if (frame.is_complete) history.value = frame.history;
   else if (frame.history.length) history.value = [...history.value, ...frame.history].slice(-HISTORY_STEPS);
-  measureRates(frame);
   clock.value = frame.now;
   isConnected.value = true;
   hasData.value = true;
-}
-
-function measureRates(frame: Frame): void {
-  const last = samples.at(-1);
-  const isReset =
-    last && Object.entries(last.totals).some(([kind, count]) => (frame.overview.totals[kind] ?? 0) < count);
-  if (isReset || (frame.is_complete && last && frame.now < last.now)) samples.length = 0;
-  samples.push({ now: frame.now, totals: frame.overview.totals });
-  while (samples.length > 2 && frame.now - samples[0]!.now > RATE_SECONDS) samples.shift();
-  const first = samples[0]!;
-  const seconds = Math.max(1, frame.now - first.now);
-  rates.value = Object.fromEntries(
-    Object.entries(frame.overview.totals).map(([kind, count]) => [kind, (count - (first.totals[kind] ?? 0)) / seconds]),
-  );
 }

@@ -356,6 +356,7 @@ def test_errors_are_recent_for_five_minutes_and_counted_since_the_process_began(
         state.apply(make_message(pulse), START, live=True)
     status = find_status(state, "labeler")
     assert (dict(status.errors), dict(status.total_errors)) == ({"dead letters": 5}, {"dead letters": 7})
+    assert status.trouble.endswith("Errors in the last five minutes: dead letters 5")
     assert not find_status(state, "csr").errors
     state.advance(START + 299)
     assert dict(find_status(state, "labeler").errors) == {"dead letters": 5}
