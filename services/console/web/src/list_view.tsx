@@ -2,11 +2,10 @@
 import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import * as format from "./format";
-import type { NodeState, RequestState } from "../generated/state";
-import { Button, Empty, View } from "./parts";
+import { Empty, View } from "./parts";
 import { route, setQuery } from "./router";
 import { clock } from "./store";
-import { type Column, Table } from "./table";
+import { type Row, Table, type TableProps } from "./table";
 
 /** Columns that several tables have, without their content. */
 export const nodeColumn = { key: "name", title: "Node", width: "minmax(140px, 1.2fr)", from: 0 };
@@ -14,21 +13,17 @@ export const stateColumn = { key: "state", title: "State", width: "104px", from:
 export const ageColumn = { key: "age", title: "Age", width: "60px" };
 export const reasonColumn = (title: string) => ({ key: "why", title, width: "minmax(220px, 3.2fr)", from: 0 });
 
-interface Props<T> {
-  title: string;
+interface Props<T> extends TableProps<T> {
   one: string; // of the rows, such as "Node"
-  rows: T[];
-  columns: Column<T>[];
   counts: Partial<Record<string, number>>; // rows by state
   labels: Record<string, string>; // of the states that are a filter
   searched: string; // placeholder of the search
   textOf: (row: T) => string; // what the search reads
-  href?: (row: T) => string; // where a click on a row leads
   hint: string; // why there may be no row
   children?: ComponentChildren;
 }
 
-export function ListView<T extends { name: string; state: NodeState | RequestState }>(props: Props<T>) {
+export function ListView<T extends Row>(props: Props<T>) {
   const { rows: live, one, counts } = props;
   const state = route.value.query.get("state") ?? "";
   const search = route.value.query.get("q") ?? "";
@@ -49,33 +44,33 @@ export function ListView<T extends { name: string; state: NodeState | RequestSta
       <div class="flex flex-wrap items-center gap-2.5">
         <input
           type="search"
-          class="min-w-0 flex-[1_1_16rem] rounded-lg border bg-surface px-3 py-1.5 md:max-w-105"
+          class="min-w-0 flex-[1_1_16rem] rounded-lg border bg-surface px-3 py-1.5 placeholder:text-muted md:max-w-105"
           placeholder={props.searched}
           aria-label={`Search ${props.title}`}
           value={search}
           onInput={(event) => setQuery({ q: event.currentTarget.value })}
         />
-        <Button
-          class="rounded-lg font-medium md:order-last"
-          isPressed={paused !== null}
+        <button
+          class="button md:order-last"
+          aria-pressed={paused !== null}
           onClick={() => setPaused(paused ? null : { rows, at: clock.peek() })}
         >
           {paused ? "Resume" : "Pause"}
-        </Button>
+        </button>
         <div
           class="flex gap-1.5 overflow-x-auto [scrollbar-width:none] max-md:w-full"
           role="group"
           aria-label="Filter by state"
         >
           {Object.entries({ "": "All", ...props.labels }).map(([key, label]) => (
-            <Button
+            <button
               key={key}
-              class="chip rounded-full"
-              isPressed={state === key}
+              class="button chip"
+              aria-pressed={state === key}
               onClick={() => setQuery({ state: state === key ? "" : key })}
             >
               {label} <span class="opacity-75">{format.count(key ? (counts[key] ?? 0) : live.length)}</span>
-            </Button>
+            </button>
           ))}
         </div>
       </div>
@@ -88,21 +83,19 @@ export function ListView<T extends { name: string; state: NodeState | RequestSta
         {props.children}
       </div>
       <Table
-        label={props.title}
+        {...props}
         rows={shown}
         columns={props.columns.filter(({ isOptional, by }) => !isOptional || (by && rows.some(by)))}
-        filter={`${state} ${search}`}
-        href={props.href}
-        empty={
-          <Empty title={isFiltered ? `No ${one} matches` : `No ${one} yet`}>
-            {isFiltered ? (
-              <Button onClick={() => setQuery({ q: "", state: "" })}>Clear search and filter</Button>
-            ) : (
-              props.hint
-            )}
-          </Empty>
-        }
-      />
+      >
+        <Empty title={isFiltered ? `No ${one} matches` : `No ${one} yet`}>
+          {!isFiltered && props.hint}
+          {isFiltered && (
+            <button class="button" onClick={() => setQuery({ q: "", state: "" })}>
+              Clear search and filter
+            </button>
+          )}
+        </Empty>
+      </Table>
     </View>
   );
 }

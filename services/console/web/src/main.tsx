@@ -8,7 +8,7 @@ import { Networks } from "./networks";
 import { NodeView } from "./node";
 import { Nodes } from "./nodes";
 import { Overview } from "./overview";
-import { Button, Empty } from "./parts";
+import { Empty } from "./parts";
 import { route } from "./router";
 import { Rules } from "./rules";
 import { hasData, overview, problems, settings, start } from "./store";
@@ -44,16 +44,22 @@ function App() {
         <Navigation view={view === "node" ? "nodes" : view} />
         {settings.value.user && (
           <form method="post" action="logout">
-            <button class="button rounded-lg font-medium" title={`Logged in as ${settings.value.user}`}>
+            <button class="button" title={`Logged in as ${settings.value.user}`}>
               Log out
             </button>
           </form>
         )}
-        <Button onClick={nextTheme} label={`Colours: ${theme}. Change`}>
-          <span class="capitalize">◐ {theme}</span>
-        </Button>
+        <button class="button capitalize" onClick={nextTheme} aria-label={`Colours: ${theme}. Change`}>
+          ◐ {theme}
+        </button>
       </header>
-      <div role="alert">{hasData.value && problems.value.length > 0 && <Banner />}</div>
+      <div role="alert">
+        {hasData.value && problems.value.length > 0 && (
+          <p class="banner border-b bg-current/14 px-3 py-2.5 text-warning md:px-6">
+            <b>The data may be outdated.</b> {problems.value.join("; ")}
+          </p>
+        )}
+      </div>
       <main id="main" tabIndex={-1} class="flex flex-1 flex-col outline-none">
         {!hasData.value && <Empty title="Waiting for the console">The first data arrives within a second.</Empty>}
         {hasData.value && (view === "node" ? <NodeView key={name} name={name} /> : <Content key={view} />)}
@@ -87,14 +93,6 @@ function Navigation({ view }: { view: string }) {
 function focusMain(event: Event) {
   event.preventDefault(); // the fragment of the address is the view
   document.getElementById("main")?.focus();
-}
-
-function Banner() {
-  return (
-    <p class="banner border-b bg-current/14 px-3 py-2.5 text-warning md:px-6">
-      <b>The data may be outdated.</b> {problems.value.join("; ")}
-    </p>
-  );
 }
 
 render(<App />, document.getElementById("app")!);

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import * as format from "./format";
 import { Hops } from "./hops";
 import type { Change, Decided, NodeDetail } from "../generated/state";
-import { Age, Badge, Card, Command, Empty, Facts, StateBadge, View, WithCommands } from "./parts";
+import { Age, Badge, Card, Command, Empty, Facts, healthOf, Item, StateBadge, View, WithCommands } from "./parts";
 import { nodes, settings } from "./store";
 
 const REFRESH_MS = 1_000;
@@ -12,18 +12,13 @@ export function NodeView({ name }: { name: string }) {
   const [detail, problem] = useDetail(name);
   const row = nodes.get(name) ?? detail?.row;
   return (
-    <View
-      title={name}
-      above={<a href="#/nodes">← All Nodes</a>}
-      badges={
-        row && (
-          <>
-            <StateBadge state={row.state} what={row.what} />
-            {!nodes.has(name) && <Badge health="off">deleted</Badge>}
-          </>
-        )
-      }
-    >
+    <View>
+      <a href="#/nodes">← All Nodes</a>
+      <div class="-mt-4 flex flex-wrap items-center gap-3">
+        <h1>{name}</h1>
+        {row && <StateBadge state={row.state} what={row.what} />}
+        {row && !nodes.has(name) && <Badge health="off">deleted</Badge>}
+      </div>
       {row && (
         <Facts
           of={[
@@ -123,14 +118,11 @@ function Details({ detail, name }: { detail: NodeDetail; name: string }) {
           </Card>
           <Card title="Certificates">
             {detail.requests.length === 0 && <Empty title="No request for a certificate in the stream" />}
-            <ul class="entries">
-              {detail.requests.map((each) => (
-                <li key={each.name}>
-                  <p class="flex flex-wrap items-center gap-2.5">
-                    <StateBadge state={each.state} /> <code>{each.name}</code> <Age since={each.created} />
-                  </p>
-                  {each.reason && <p class="mt-1 text-muted">{each.reason}</p>}
-                </li>
+            <ul>
+              {detail.requests.map(({ name, state, reason, created }) => (
+                <Item key={name} health={healthOf(state)} name={<code>{name}</code>} state={state}>
+                  {reason} <Age since={created} /> ago
+                </Item>
               ))}
             </ul>
           </Card>

@@ -83,24 +83,11 @@ export function Age({ since }: { since: number }) {
   );
 }
 
-interface ViewProps extends Part {
-  title: string;
-  above?: ComponentChildren; // the title
-  badges?: ComponentChildren; // beside the title
-  isWide?: boolean;
-}
-
 /** A view; its table, if any, fills the rest of the window. */
-export function View({ title, above, badges, isWide, children }: ViewProps) {
+export function View({ title, isWide, children }: Part & { title?: string; isWide?: boolean }) {
   return (
     <div class={`mx-auto flex w-full flex-1 flex-col gap-4 px-3 py-4 md:p-6 ${isWide ? "" : "max-w-370"}`}>
-      <div>
-        {above}
-        <div class="flex flex-wrap items-center gap-3">
-          <h1>{title}</h1>
-          {badges}
-        </div>
-      </div>
+      {title && <h1>{title}</h1>}
       {children}
     </div>
   );
@@ -116,7 +103,7 @@ export function Card({ title, note, class: extra = "", children }: CardProps) {
   return (
     <section class={`card min-w-0 rounded-xl border bg-surface p-4 wrap-anywhere md:p-5 ${extra}`}>
       <header class="mb-3.5 flex flex-wrap items-baseline justify-between gap-x-3">
-        <h2 class="min-w-0">{title}</h2>
+        <h2 class="min-w-0 font-semibold">{title}</h2>
         <div class="text-xs text-muted">{note}</div>
       </header>
       {children}
@@ -181,32 +168,10 @@ export function Usage({ label, used, most, note }: { label: string; used: number
         {label}
         <span class="text-muted">{note + share}</span>
       </p>
-      <div
-        class="h-2 overflow-hidden rounded-full bg-raised"
-        role="meter"
-        aria-label={`${label} used`}
-        aria-valuemin={0}
-        aria-valuemax={100}
-        aria-valuenow={Math.round(percent)}
-      >
+      <div class="h-2 overflow-hidden rounded-full bg-raised">
         <div class={`h-full rounded-full ${percent > 90 ? "bg-bad" : "bg-accent"}`} style={{ width: `${percent}%` }} />
       </div>
     </div>
-  );
-}
-
-interface ButtonProps extends Part {
-  onClick: () => void;
-  isPressed?: boolean;
-  label?: string;
-  class?: string;
-}
-
-export function Button({ onClick, isPressed, label, class: extra = "rounded-lg font-medium", children }: ButtonProps) {
-  return (
-    <button type="button" class={`button ${extra}`} aria-pressed={isPressed} aria-label={label} onClick={onClick}>
-      {children}
-    </button>
   );
 }
 
@@ -223,7 +188,6 @@ export function Command({ text }: { text: string }) {
         {text}
       </code>
       <button
-        type="button"
         class="flex-none cursor-pointer border-l bg-surface px-2.5 text-xs font-medium -outline-offset-2 hover:bg-raised"
         onClick={copy}
         onBlur={() => setCopied("")}
@@ -239,13 +203,9 @@ const COMMANDS = /\b((?:kubectl|talosctl|talos-ccm) [^;:]*?)(?=(?:[.;:,)](?:\s|$
 
 /** A text in which commands can be copied. */
 export function WithCommands({ text }: { text: string }) {
-  const parts: ComponentChildren[] = [];
-  let from = 0;
-  for (const match of text.matchAll(COMMANDS)) {
-    parts.push(text.slice(from, match.index), <Command text={match[1]!} />);
-    from = match.index + match[0].length;
-  }
-  const rest = text.slice(from);
-  parts.push(rest === "." ? "" : rest); // a full stop after a command looks like a part of it
+  // The command is every second part. A full stop after it would look like a piece of it.
+  const parts = text
+    .split(COMMANDS)
+    .map((part, index) => (index % 2 ? <Command text={part} /> : part.replace(/^\.$/, "")));
   return <p class="leading-7">{parts}</p>;
 }

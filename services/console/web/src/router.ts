@@ -1,13 +1,7 @@
 // The view and its filter are in the fragment of the address: #/nodes?state=stuck&q=web.
 import { signal } from "@preact/signals";
 
-export interface Route {
-  view: string;
-  name: string; // of the Node
-  query: URLSearchParams;
-}
-
-export const route = signal<Route>(parse(location.hash));
+export const route = signal(parse(location.hash));
 
 addEventListener("hashchange", () => {
   const before = route.value;
@@ -15,7 +9,7 @@ addEventListener("hashchange", () => {
   if (before.view !== route.value.view || before.name !== route.value.name) scrollTo(0, 0);
 });
 
-export function parse(hash: string): Route {
+function parse(hash: string) {
   const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
   const [view = "", ...rest] = path.split("/");
   let name = rest.join("/");

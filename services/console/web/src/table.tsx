@@ -1,14 +1,8 @@
 // A table of thousands of rows, of which only the visible ones are in the document.
 import { signal } from "@preact/signals";
-import {
-  elementScroll,
-  observeElementOffset,
-  observeElementRect,
-  Virtualizer,
-  type VirtualizerOptions,
-} from "@tanstack/virtual-core";
+import { useVirtualizer } from "@tanstack/react-virtual";
 import type { ComponentChildren } from "preact";
-import { useLayoutEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import * as format from "./format";
 import type { Health, NodeState, RequestState } from "../generated/state";
 import { healthOf } from "./parts";
@@ -24,18 +18,17 @@ export interface Column<T> {
   isOptional?: boolean; // shown only when a row has a value
 }
 
-interface Row {
+export interface Row {
   name: string;
   state: NodeState | RequestState;
 }
 
-interface Props<T> {
-  label: string;
+export interface TableProps<T> {
+  title: string;
   rows: T[];
   columns: Column<T>[];
-  filter: string; // the rows begin at the top when it changes
   href?: (row: T) => string; // where a click on a row leads
-  empty: ComponentChildren;
+  children?: ComponentChildren; // instead of rows
 }
 
 export const WIDE = 1400;
@@ -50,8 +43,9 @@ const pageWidth = signal(innerWidth);
 
 addEventListener("resize", () => (pageWidth.value = innerWidth));
 
-export function Table<T extends Row>(props: Props<T>) {
-  const sort = route.value.query.get("sort") ?? ""; // key of a column, with "-" for the opposite order
+export function Table<T extends Row>(props: TableProps<T>) {
+  const { query } = route.value;
+  const sort = query.get("sort") ?? ""; // key of a column, with "-" for the opposite order
   const isPhone = pageWidth.value < PHONE;
   const columns = props.columns.filter((column) => pageWidth.value >= (column.from ?? PHONE));
   const grid = {
@@ -74,7 +68,7 @@ export function Table<T extends Row>(props: Props<T>) {
     overscan: 8,
   });
   useLayoutEffect(() => virtual.measure(), [height]);
-  useLayoutEffect(() => void (scroller.current!.scrollTop = 0), [props.filter, sort]);
+  useLayoutEffect(() => void (scroller.current!.scrollTop = 0), [String(query)]);
 
   const move = (to: number) => {
     const index = Math.max(0, Math.min(rows.length - 1, to));
@@ -110,7 +104,7 @@ export function Table<T extends Row>(props: Props<T>) {
     <div
       class="flex min-h-90 flex-1 flex-col overflow-hidden rounded-xl border bg-surface"
       role="table"
-      aria-label={props.label}
+      aria-label={props.title}
       aria-rowcount={rows.length + 1}
     >
       <div class="overflow-hidden border-b bg-raised [scrollbar-gutter:stable] max-md:sr-only" role="rowgroup">
@@ -130,7 +124,7 @@ export function Table<T extends Row>(props: Props<T>) {
         onBlurCapture={() => setHeld(false)}
         onKeyDown={onKeyDown}
       >
-        {rows.length === 0 && props.empty}
+        {rows.length === 0 && props.children}
         <div class="relative" role="presentation" style={{ height: `${virtual.getTotalSize()}px` }}>
           {virtual.getVirtualItems().map(({ index, start }) => {
             const row = rows[index]!;
@@ -207,22 +201,4 @@ function useHeldOrder<T extends Row>(rows: T[], isHeld: boolean, sort: string): 
     held.current = { order: new Map(rows.map((row, index) => [row.name, index])), sort };
     return rows;
   }, [rows, isHeld, sort]);
-}
-
-type Options = VirtualizerOptions<HTMLDivElement, HTMLDivElement>;
-
-function useVirtualizer(options: Pick<Options, "count" | "getScrollElement" | "estimateSize" | "overscan">) {
-  const [, rerender] = useReducer((n: number) => n + 1, 0);
-  const all: Options = {
-    ...options,
-    scrollToFn: elementScroll,
-    observeElementRect,
-    observeElementOffset,
-    onChange: () => rerender(0),
-  };
-  const [virtual] = useState(() => new Virtualizer(all));
-  virtual.setOptions(all);
-  useLayoutEffect(() => virtual._didMount(), []);
-  useLayoutEffect(() => virtual._willUpdate());
-  return virtual;
 }
