@@ -129,7 +129,7 @@ function Details({ detail, name }: { detail: NodeDetail; name: string }) {
         </div>
       </div>
       <Card title="Only the command line knows" note="not in the stream">
-        <ul class="leading-8">
+        <ul>
           <li>
             Its Events, as Kubernetes has them:{" "}
             <Command text={`kubectl get events --field-selector involvedObject.name=${name}`} />

@@ -66,7 +66,7 @@ export function NodeLink({ name }: { name: string }) {
 /** What is the case and why, in a cell of a table. */
 export function Reason({ what, why }: { what?: string; why?: string }) {
   return (
-    <span class="line-clamp-2 text-xs whitespace-normal text-muted" title={why}>
+    <span class="line-clamp-2 text-xs wrap-anywhere whitespace-normal text-muted" title={why}>
       {what && <b class="font-semibold text-plain">{what}. </b>}
       {why}
     </span>
@@ -113,9 +113,9 @@ export function Card({ title, note, class: extra = "", children }: CardProps) {
 
 export function Empty({ title, children }: Part & { title: string }) {
   return (
-    <div class="empty px-4 py-7 text-center text-muted">
+    <div class="empty stack items-center gap-2 px-4 py-7 text-center text-muted">
       <p class="font-semibold text-plain">{title}</p>
-      {children}
+      {children && <div>{children}</div>}
     </div>
   );
 }
@@ -183,7 +183,7 @@ export function Command({ text }: { text: string }) {
       () => setCopied("Select and copy"),
     );
   return (
-    <span class="inline-flex max-w-full overflow-hidden rounded-lg border bg-raised align-middle">
+    <span class="my-0.5 inline-flex max-w-full overflow-hidden rounded-lg border bg-raised align-middle">
       <code tabIndex={0} class="px-2.5 py-1 -outline-offset-2">
         {text}
       </code>
@@ -207,5 +207,5 @@ export function WithCommands({ text }: { text: string }) {
   const parts = text
     .split(COMMANDS)
     .map((part, index) => (index % 2 ? <Command text={part} /> : part.replace(/^\.$/, "")));
-  return <p class="leading-7">{parts}</p>;
+  return <p>{parts}</p>;
 }
