@@ -71,6 +71,7 @@ def test_its_service_leads_to_the_port_of_its_pod():
     (container,) = containers(deployment)
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
     assert ports["console"] == CONSOLE_PORT
+    assert service["publishNotReadyAddresses"], "without NATS it shows that its data may be outdated"
     assert service["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
 
 
