@@ -148,7 +148,7 @@ class OctaviaBalancers:
         balancers = await self._list(_PATH, tags, LoadBalancer)
         if isinstance(balancers, Unanswered):
             return balancers
-        parts = await self._read_parts(tags, balancers, addresses)
+        parts = await self._read_parts(tags, balancers, addresses, tags)
         if isinstance(parts, Unanswered):
             return parts
         listed = {pool.pool.id for each in parts for pool in each.pools}
@@ -174,7 +174,10 @@ class OctaviaBalancers:
         addresses = await self._list_addresses()
         if isinstance(addresses, Unanswered):
             return addresses
-        parts = await self._read_parts({"loadbalancer_id": balancer_id}, (found,), addresses)
+        # Octavia cannot list monitors by balancer.
+        owner = read_tags(found.tags)
+        tags = {"tags": build_cluster_tag("" if owner is None else owner.cluster_uid)}
+        parts = await self._read_parts({"loadbalancer_id": balancer_id}, (found,), addresses, tags)
         if isinstance(parts, Unanswered):
             return parts
         try:
@@ -195,13 +198,15 @@ class OctaviaBalancers:
             return Unanswered("malformed", f"a time of creation: {error}")
 
     async def _read_parts(
-        self, query: Mapping[str, str], balancers: Iterable[LoadBalancer], addresses: tuple[FloatingIp, ...]
+        self,
+        query: Mapping[str, str],
+        balancers: Iterable[LoadBalancer],
+        addresses: tuple[FloatingIp, ...],
+        tags: Mapping[str, str],
     ) -> list[ObservedBalancer] | Unanswered:
         """Return the balancers with those of their parts that have their tags."""
         listeners = await self._list("/lbaas/listeners", query, Listener)
         pools = await self._list("/lbaas/pools", query, Pool)
-        # Octavia cannot list monitors by balancer.
-        tags = {name: text for name, text in query.items() if name == "tags"}
         monitors = await self._list("/lbaas/healthmonitors", tags, HealthMonitor)
         if isinstance(listeners, Unanswered):
             return listeners

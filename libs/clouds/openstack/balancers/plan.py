@@ -109,10 +109,15 @@ def build_creation(
 
 
 def build_ingress(desired: DesiredBalancer, balancer: Balancer) -> tuple[Ingress, ...] | None:
-    """Return the hostname or the address: of an internal balancer its own, else the floating one."""
+    """Return the hostname or the address: of an internal balancer its own, else the floating one.
+
+    There is none while Octavia builds the balancer for the first time, which takes minutes.
+    """
     observed, values = balancer.details, desired.annotations
     if "status" in desired.frozen or not isinstance(observed, ObservedBalancer):
         return None
+    if observed.balancer.provisioning_status == "PENDING_CREATE":
+        return ()
     if values.hostname:
         return (Ingress(hostname=values.hostname),)
     address = observed.balancer.vip_address

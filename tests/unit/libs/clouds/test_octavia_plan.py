@@ -215,6 +215,14 @@ def test_an_internal_service_gives_its_floating_address_back():
     assert plan(internal(80, keep_floatingip="sure"), observed) == []  # it may have to stay
 
 
+def test_there_is_no_address_while_octavia_builds_the_balancer_for_the_first_time():
+    observed = observe(internal(80))
+    for status, addresses in (("PENDING_CREATE", 0), ("ACTIVE", 1), ("PENDING_UPDATE", 1), ("ERROR", 1)):
+        balancer = msgspec.structs.replace(observed.balancer, provisioning_status=status)
+        shown = build_balancer(msgspec.structs.replace(observed, balancer=balancer))
+        assert len(build_ingress(internal(80), shown) or ()) == addresses
+
+
 def test_a_release_ends_with_the_tags():
     balancer = build_balancer(observe(desire(80), floating_ips=(make_address(),)))
     *first, last = plan_release(balancer, keeps_address=False)
