@@ -9,8 +9,9 @@ from typing import Final, Protocol
 import msgspec
 from aiohttp import web
 
-from libs.common.login.login_pages import FORM_BYTES, LoginPages, redirect
-from libs.common.login.request_guard import RESPONSE_HEADERS, RequestHead, explain_refusal
+from libs.common.login.guarded_pages import GuardedPages
+from libs.common.login.login_pages import FORM_BYTES, LoginPages
+from libs.common.login.request_guard import RESPONSE_HEADERS
 from libs.common.login.session_keeper import LoginRefusal, SessionKeeper
 from libs.common.login.sessions import LIFETIME_SECONDS
 from libs.common.service.listener import Limits
@@ -27,7 +28,6 @@ _HEARTBEAT_SECONDS: Final = 1.0  # between two messages of a stream without chan
 _WRITE_SECONDS: Final = 30.0  # a client that reads nothing for that long is disconnected
 # A page has few connections, and its event stream ends with the session at the latest.
 _LIMITS: Final = Limits(connections=128, connection_seconds=LIFETIME_SECONDS)
-_PUBLIC: Final = ("/login", "/logout", "/app.css", "/icon.svg")  # need no session
 _ASSETS: Final = {
     "/": ("index.html", "text/html"),
     "/app.js": ("app.js", "text/javascript"),
@@ -70,22 +70,25 @@ class WebServer:
         self._exposure = exposure
         self._streams: set[asyncio.Task[object]] = set()
         self._listener: WebListener | None = None
-        self._login: LoginPages | None = None
+        self._guard = GuardedPages()
 
     async def start(self, address: str, port: int) -> int:
         """Listen; return the port. Raises SettingsError if the server cannot listen."""
-        application = web.Application(middlewares=[self._guard], client_max_size=FORM_BYTES)
         assets = files("services.console") / "assets"
+        login = None
+        if self._exposure is not None:
+            page = (assets / "login.html").read_text()
+            login = LoginPages(self._exposure.keeper, page, "talos-ccm-console")
+            self._guard = GuardedPages(self._exposure.hosts, login)
+        application = web.Application(middlewares=[self._guard.check], client_max_size=FORM_BYTES)
+        if login is not None:
+            login.add_to(application)
         for path, (name, content_type) in _ASSETS.items():
             application.router.add_get(path, _serve_asset((assets / name).read_bytes(), content_type))
         application.router.add_get("/api/state", self._serve_state)
         application.router.add_get("/api/settings", self._serve_settings)
         application.router.add_get("/api/events", self._serve_events)
         application.router.add_get("/api/nodes/{name}", self._serve_node)
-        if self._exposure is not None:
-            page = (assets / "login.html").read_text()
-            self._login = LoginPages(self._exposure.keeper, page, "talos-ccm-console")
-            self._login.add_to(application)
         context = self._exposure.certificate.context if self._exposure else None
         self._listener = WebListener(application, context, limits=_LIMITS)
         listening = await self._listener.start(address, port, flag="--console-port")
@@ -99,46 +102,11 @@ class WebServer:
         if self._listener is not None:
             await self._listener.stop()
 
-    def _find_user(self, request: web.Request) -> str | LoginRefusal:
-        """Return the user of the session, "" if the request needs none."""
-        if self._login is None or request.path in _PUBLIC:
-            return ""
-        return self._login.check_session(request)
-
-    @web.middleware
-    async def _guard(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        """Refuse foreign requests, and those without a session; add the security headers to all responses."""
-        response: web.StreamResponse
-        head = RequestHead(
-            host=request.headers.get("Host", ""),
-            fetch_site=request.headers.get("Sec-Fetch-Site", ""),
-            origin=request.headers.get("Origin", ""),
-            is_data=request.path.startswith("/api/"),
-            is_write=self._exposure is not None and request.method not in ("GET", "HEAD"),
-        )
-        user = self._find_user(request)
-        if why := explain_refusal(head, self._exposure.hosts if self._exposure else ()):
-            response = web.Response(status=403, text=f"{why}\n")
-        elif isinstance(user, LoginRefusal):
-            response = web.Response(status=user.status, text=f"{user.reason}\n")
-            if user.status == 401 and not head.is_data:
-                response = redirect("/login")
-        else:
-            try:
-                response = await handler(request)
-            except web.HTTPException as error:
-                response = web.Response(status=error.status, text=f"{error.reason}\n")
-        if not response.prepared:
-            response.headers.update(RESPONSE_HEADERS)
-        return response
-
     async def _serve_state(self, request: web.Request) -> web.Response:
         return _respond(self._reader.build_frame(0, 0.0))
 
     async def _serve_settings(self, request: web.Request) -> web.Response:
-        return _respond({**self._reader.page_settings(), "user": self._find_user(request)})
+        return _respond({**self._reader.page_settings(), "user": self._guard.find_user(request)})
 
     async def _serve_node(self, request: web.Request) -> web.Response:
         detail = await self._reader.fetch_detail(request.match_info["name"])
@@ -165,7 +133,7 @@ class WebServer:
     async def _send_frames(self, request: web.Request, response: web.StreamResponse) -> None:
         """Send everything, then the changes, at the pace of the client, until its session ends."""
         version, history_after, silent = 0, 0.0, _HEARTBEAT_SECONDS
-        while not isinstance(self._find_user(request), LoginRefusal):
+        while not isinstance(self._guard.find_user(request), LoginRefusal):
             if silent >= _HEARTBEAT_SECONDS or self._reader.version != version:
                 frame = self._reader.build_frame(version, history_after)
                 version, silent = frame.version, 0.0

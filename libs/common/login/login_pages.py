@@ -24,7 +24,7 @@ class LoginPages:
         self.cookie = f"__Host-{cookie}"
 
     def add_to(self, application: web.Application) -> None:
-        """Add the paths. The application has to refuse forms of other sites (`request_guard`)."""
+        """Add the paths. The application has to refuse forms of other sites (`GuardedPages`)."""
         application.router.add_get("/login", self._serve)
         application.router.add_post("/login", self._log_in)
         application.router.add_post("/logout", self._log_out)
