@@ -33,6 +33,7 @@ VIEWS: Final = {
     "history": "history",
 }
 SIZES: Final = {"desktop": (1280, 820), "phone": (390, 844)}
+_HAS_RATES: Final = r"/[1-9][0-9.]*\/s/.test(document.querySelector('svg[role=group]').textContent)"
 _STEPS: Final = 24  # of the history
 
 
@@ -50,6 +51,9 @@ async def take_screenshots(folder: Path, nodes: int, sizes: Iterable[str]) -> No
         await fill(fleet, clock, nodes)
         if nodes > 1:
             await stack.enter_async_context(run_during(keep_joining(fleet, clock, nodes)))
+            async with browser.open_page() as page:
+                await open_view(page, console, "overview")
+                await page.wait_for(_HAS_RATES)
         for size in sizes:
             for colours in ("light", "dark"):
                 async with browser.open_page() as page:

@@ -86,7 +86,8 @@ class History:
             )
         )
         self._counts, self._latencies = Counter(), []
-        self._end = max(self._end + STEP_SECONDS, now)
+        late = now - self._end
+        self._end += STEP_SECONDS if late < STEP_SECONDS else late + STEP_SECONDS
 
     def list_after(self, at: float) -> Iterable[HistoryStep]:
         """Return the finished steps that ended after that time."""

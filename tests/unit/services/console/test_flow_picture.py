@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.console.core.flow_picture import Edge, judge, list_edges, list_places
-from services.console.core.history import RateMeter
+from services.console.core.history import STEP_SECONDS, History, RateMeter
 from services.console.core.overview import ServiceStatus
 
 NOW = 1_000_000.0
@@ -99,6 +99,13 @@ def test_the_verdict_is_the_worst_that_is_the_case(
 ):
     verdict = judge(services, states, problems)
     assert (verdict.health, verdict.title) == (health, title)
+
+
+def test_the_step_after_a_late_one_is_not_shorter():
+    history = History(NOW)
+    for now in (NOW + 3 * STEP_SECONDS, NOW + 3 * STEP_SECONDS + 1, NOW + 4 * STEP_SECONDS):
+        history.advance(now, stuck=0, unreachable=0, dead=0)
+    assert [each.at - NOW for each in history.list_after(0.0)] == [3 * STEP_SECONDS, 4 * STEP_SECONDS]
 
 
 def test_rates_are_measured_over_the_last_seconds():
