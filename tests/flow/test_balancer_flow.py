@@ -155,8 +155,9 @@ async def test_a_load_balancer_of_hcloud_ccm_is_taken_over_in_place_and_handed_b
     assert service is not None
     native = {"hcloud-ccm/service-uid": service.uid}
     number = cluster.project.add_balancer("native", labels=native)
+    # Without the annotation, the account creates one of its own.
+    await cluster.annotate("web", {USE_ANNOTATION: str(number)})
     async with cluster.run_account(balancer_classes=(), default_balancer_account="prod"):
-        await cluster.annotate("web", {USE_ANNOTATION: str(number)})
         service = await cluster.wait_for_address("web")
         assert f'"id":"{number}"' in service.metadata.annotations[BALANCER_ANNOTATION]
         await wait_until(lambda: bool(cluster.balancers[0]["services"]), "the port is open")
