@@ -91,7 +91,6 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     max_bytes: int = 0
     pod_networks: tuple[str, ...] = ()
-    service_networks: tuple[str, ...] = ()
     mask_sizes: tuple[int | None, int | None] = (None, None)
     dead_letters: tuple[DeadLetterRow, ...] = ()
     accounts: tuple[AccountRow, ...] = ()
@@ -132,7 +131,6 @@ class ConsoleState:
         self._newest_request: dict[str, str] = {}  # Node -> name
         self._unsettled: set[str] = set()  # Nodes whose state may change without a message
         self._removed: dict[tuple[str, str], int] = {}  # (kind, name) -> version, oldest first
-        self._totals: Counter[str] = Counter()
         self._rates = RateMeter()
         self._dead: dict[tuple[str, str, str], DeadLetterRow] = {}
         self._last: dict[type, Any] = {}
@@ -190,13 +188,9 @@ class ConsoleState:
             self._count(event)
 
     def _count(self, event: events.Event) -> None:
-        kind = _KINDS.get(type(event), "")
-        if isinstance(event, events.Decided):
-            self._totals[f"decided_{event.service}"] += 1
-        elif isinstance(event, events.InstanceEvent):
-            kind = "cloud"
+        kind = "cloud" if isinstance(event, events.InstanceEvent) else _KINDS.get(type(event), "")
         if kind:
-            self._totals[kind] += 1
+            self._rates.count(kind)
             self._history.count(kind)
 
     def _apply_node(
@@ -242,7 +236,6 @@ class ConsoleState:
     def _apply_enriched_request(self, event: events.CsrEnriched, message: Message, now: float) -> None:
         record = self._requests.setdefault(event.request.name, RequestRecord(name=event.request.name))
         record.published = (message.sequence, seconds_of(message.published_at))
-        record.has_facts = event.facts is not None
         record.fault = f"{event.fault.step}: {event.fault.message}" if event.fault is not None else ""
         self._update_request(record, now)
 
@@ -373,7 +366,7 @@ class ConsoleState:
         for name in tuple(self._unsettled):
             self._update_node(name, now)
         self._pulses.expire(now)
-        self._rates.add(now, self._totals)
+        self._rates.add_sample(now)
         oldest = now - MAX_MESSAGE_AGE.total_seconds()
         for key in [key for key, letter in self._dead.items() if letter.at < oldest]:
             del self._dead[key]
@@ -511,7 +504,6 @@ class ConsoleState:
             bytes=stats.bytes if stats is not None else 0,
             max_bytes=stats.max_bytes if stats is not None else 0,
             pod_networks=networks.pod_cidrs if networks is not None else (),
-            service_networks=networks.service_cidrs if networks is not None else (),
             mask_sizes=(networks.node_cidr_mask_size_ipv4, networks.node_cidr_mask_size_ipv6)
             if networks is not None
             else (None, None),

@@ -31,11 +31,16 @@ class RateMeter:
     """Measures messages per second over the last seconds, by kind."""
 
     def __init__(self) -> None:
+        self._totals: Counter[str] = Counter()
         self._samples: deque[tuple[float, Counter[str]]] = deque()
 
-    def add(self, now: float, totals: Counter[str]) -> None:
-        """Add the numbers of messages that were received until now."""
-        self._samples.append((now, Counter(totals)))
+    def count(self, kind: str) -> None:
+        """Count one message of this kind."""
+        self._totals[kind] += 1
+
+    def add_sample(self, now: float) -> None:
+        """Remember how many messages were received until now."""
+        self._samples.append((now, self._totals.copy()))
         while len(self._samples) > 2 and now - self._samples[0][0] > _RATE_SECONDS:
             self._samples.popleft()
 

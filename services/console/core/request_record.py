@@ -24,7 +24,6 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     created: float = 0.0
     state: RequestState = "pending"
     reason: str = ""  # of the condition in Kubernetes
-    has_facts: bool = False  # metadata has published what the machine attests
     fault: str = ""  # why the machine attests nothing
     published: tuple[int, float] = (0, 0.0)  # sequence and time of metadata's last message
     decided: events.Decided | None = None
@@ -42,7 +41,6 @@ class RequestRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     decided_at: float = 0.0
     fault: str = ""
-    has_facts: bool = False
 
 
 def apply_observed(
@@ -85,5 +83,4 @@ def build_row(record: RequestRecord) -> RequestRow:
         reason=strip_prefix(decided.reason if decided is not None else record.reason),
         decided_at=seconds_of(decided.decided_at) if decided is not None else 0.0,
         fault=record.fault,
-        has_facts=record.has_facts,
     )

@@ -108,7 +108,6 @@ export interface Overview {
   bytes: number;
   max_bytes: number;
   pod_networks: string[];
-  service_networks: string[];
   mask_sizes: [number | null, number | null];
   dead_letters: DeadLetterRow[];
   accounts: AccountRow[];
@@ -124,7 +123,6 @@ export interface RequestRow {
   reason?: string;
   decided_at?: number;
   fault?: string;
-  has_facts?: boolean;
 }
 
 export interface HistoryStep {

@@ -1,6 +1,5 @@
 """The picture of the flow: its places, its edges and its verdict."""
 
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -109,13 +108,16 @@ def test_the_step_after_a_late_one_is_not_shorter():
 
 
 def test_rates_are_measured_over_the_last_seconds():
-    meter, totals = RateMeter(), Counter({"observed": 100})
+    meter = RateMeter()
     assert meter.measure() == {}
-    meter.add(NOW, totals)
+    for _ in range(100):
+        meter.count("observed")
+    meter.add_sample(NOW)
     assert meter.measure() == {}, "what was received before is no rate"
-    totals["observed"] += 10
-    meter.add(NOW + 2, totals)
+    for _ in range(10):
+        meter.count("observed")
+    meter.add_sample(NOW + 2)
     assert meter.measure() == {"observed": 5.0}
     for second in range(3, 12):
-        meter.add(NOW + second, totals)
+        meter.add_sample(NOW + second)
     assert meter.measure() == {}
