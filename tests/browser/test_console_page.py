@@ -252,6 +252,9 @@ async def test_a_restarted_console_and_stale_data_need_no_reload(opened: Opened)
             await page.evaluate("window.isSamePage = true")
         await page.wait_for("document.querySelector('.banner')?.innerText.includes('does not answer')")
         assert await page.evaluate("document.querySelectorAll('.row').length") == 1, "the last state stays"
+        for colours in ("light", "dark"):
+            await page.set_colours(colours)
+            assert await find_serious_violations(page) == {}, f"the banner in {colours} colours"
         await fleet.join(2)
         async with run_console(bus, port=port):
             await page.wait_for("document.querySelectorAll('.row').length === 2")
