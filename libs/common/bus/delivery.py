@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 RETRY_FIRST_SECONDS: Final = 0.5
-RETRY_CAP_SECONDS: Final = 60.0
+RETRY_CAP_SECONDS: Final = 60.0  # of messages, and of every backoff_seconds() without a cap of its own
 # So many unexpected exceptions in a row are a defect, not a temporary failure of the environment.
 MAX_UNCLASSIFIED_ATTEMPTS: Final = 10
 

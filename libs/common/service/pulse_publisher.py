@@ -7,7 +7,6 @@ from typing import Final
 
 from libs.common.bus.protocol import Bus, BusError
 from libs.common.contract.events import MAX_PULSE_PROBLEMS, PULSE_TTL_SECONDS, EventError, Pulse
-from libs.common.contract.services import CONSOLE
 from libs.common.contract.subjects import is_publishable_name
 from libs.common.service.error_counts import count_errors
 from libs.common.service.service import Service
@@ -38,8 +37,8 @@ async def publish_pulses(
         found = problems()
         shared = [why for check, reasons in found.items() if check not in names for why in reasons]
         for service in services:
-            if service.spec == CONSOLE:
-                continue  # it publishes nothing
+            if not service.spec.publishes:
+                continue  # such as the console
             try:
                 reasons = (*found[service.spec.service], *shared)
                 pulse = build_pulse(bus, service, instance, reasons)

@@ -20,7 +20,10 @@ from tests.integration.hostile.stolen_keys import StolenKeys
 FALSE_DECISIONS: Final = "false decisions and garbage on its own subjects"
 UNREAD: Final = "no service reads them"
 DECIDERS: Final = tuple(
-    spec.service for spec in SERVICES if all(not each.startswith(FLOW) for each in spec.publishes)
+    spec.service
+    for spec in SERVICES
+    if f"{DECIDED}.{spec.service}.>" in spec.publishes
+    and not any(each.startswith(FLOW) for each in spec.publishes)
 )
 GARBAGE: Final = (b"", b"null", b"[" * 50_000, b'{"event":"Decided.v1"}', bytes(range(256)) * 100)
 replace = msgspec.structs.replace
