@@ -218,7 +218,8 @@ class HttpReader:
                         return Unanswered("malformed", f"{path}: more than {self._max_body_bytes} bytes")
                 return HttpResponse(response.status, response.headers, bytes(body))
         except TimeoutError:
-            return Unanswered("unreachable", f"{path}: no answer within {ends_at - started:.3g} s")
+            seconds = round(ends_at - started, 1)
+            return Unanswered("unreachable", f"{path}: no answer within {seconds:g} s")
         except aiohttp.ClientConnectorError as error:
             return _NotSent(Unanswered("unreachable", f"{path}: {type(error).__name__}: {error}"))
         except (aiohttp.ClientError, OSError) as error:
