@@ -135,6 +135,8 @@ class WriteRejection(msgspec.Struct, frozen=True, kw_only=True):
     kind: RejectionKind
     reason: str
     retry_after_seconds: float | None = None
+    # The added target that alone is the reason, if the balancer exists. Another addition may succeed.
+    target: Target | None = None
 
 
 class UnknownOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -301,6 +301,8 @@ class ServiceReconciler:
         if isinstance(wait.reason, Settled):
             if state.settled is None or not wait.reason.explain():
                 self.event_recorder.forget(service.uid, "SyncLoadBalancerFailed", "UpdateLoadBalancerFailed")
+            if not wait.reason.left_out:
+                self.event_recorder.forget(service.uid, "LoadBalancerTargetIgnored")
             state.settled = wait.reason
             state.memory = remember_settled(state.memory)
 

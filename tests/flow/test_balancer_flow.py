@@ -22,7 +22,7 @@ from libs.common.observability import metrics
 from libs.testbed.sim_apiserver.server import SimApiServer
 from services.cloud.balancer_controller import CONCURRENT_SERVICES, BalancerController
 from services.cloud.service import CloudService
-from tests.balancer_actors import CLASS, BalancerCluster, has_finalizer
+from tests.balancer_actors import CLASS, SERVICES, BalancerCluster, has_finalizer
 from tests.builders import NOW, make_kube_service, make_kube_service_observed
 from tests.bus_actors import wait_for_value, wait_until
 from tests.clocks import ManualClock
@@ -488,3 +488,40 @@ async def test_source_ranges_that_the_cloud_cannot_enforce_make_no_load_balancer
         await wait_for_value(
             lambda: cluster.find_service("web"), lambda found: not found.status.conditions, "no condition"
         )
+
+
+async def test_a_server_that_is_gone_while_its_node_stays_blocks_no_other_change(cluster: BalancerCluster):
+    gone = await cluster.join("web-1")
+    async with cluster.run_account() as running:
+        await cluster.create_service("web")
+        await cluster.wait_for_address("web")
+        await wait_until(lambda: cluster.list_targets() == {gone}, "a target")
+        cluster.project.remove("servers", gone)  # the cloud drops the target by itself
+        await cluster.annotate("web", {"load-balancer.hetzner.cloud/algorithm-type": "least_connections"})
+        await cluster.wait_for_event("web", "LoadBalancerTargetIgnored")
+        joined = await cluster.join("web-2")
+        ports = [
+            {"name": name, "port": port, "protocol": "TCP", "nodePort": 30_000 + port}
+            for name, port in (("http", 80), ("https", 443))
+        ]
+        await cluster.admin.request(
+            "PATCH",
+            f"{SERVICES}/web",
+            body={"spec": {"ports": ports}},
+            content_type="application/merge-patch+json",
+        )
+
+        def list_ports() -> set[int]:
+            return {each["listen_port"] for each in cluster.balancers[0]["services"]}
+
+        await wait_until(lambda: cluster.list_targets() == {joined}, "the other Node is a target")
+        await wait_until(lambda: list_ports() == {80, 443}, "the ports follow")
+        controller = get_controller(running)
+        await wait_until(lambda: controller.is_idle, "nothing is due")
+        assert controller.outcomes["default.web"].state == "settled"
+        service = await cluster.find_service("web")
+        assert service is not None
+        assert service.status.conditions == ()
+        assert "UpdateLoadBalancerFailed" not in await cluster.list_events("web")
+        await cluster.delete_service("web")
+        await cluster.wait_for_end("web")

@@ -537,10 +537,28 @@ async def test_a_target_that_the_cloud_rejects_does_not_prevent_the_creation(cli
     ]:
         result = await client.ours.change_balancer(balancer_id, pending[0])
         if isinstance(result, WriteRejection):
-            assert result.reason == "missing_ipv4"
+            assert (result.reason, result.target) == ("missing_ipv4", without_ipv4)
             rejected.add(pending[0])
     assert (await client.get(balancer_id)).targets == (target,)
     assert len(rejected) == 1
+
+
+async def test_a_server_that_is_gone_is_the_target_of_the_rejection(client: Client):
+    balancer_id, gone = await client.create(), client.add_target()
+    client.project.remove("servers", int(gone.instance_id))
+    (change,) = client.ours.plan_changes(client.desired(), (gone,), await client.get(balancer_id))
+    result = await client.ours.change_balancer(balancer_id, change)
+    assert isinstance(result, WriteRejection)
+    assert (result.reason, result.target) == ("not_found", gone)
+
+
+async def test_a_network_that_the_balancer_lacks_is_no_fault_of_the_target(client: Client):
+    balancer_id, target = await client.create(), client.add_target()
+    client.project.tables["load_balancers"][int(balancer_id)]["private_net"].clear()
+    body = f'{{"type":"server","server":{{"id":{target.instance_id}}},"use_private_ip":true}}'
+    result = await client.ours.change_balancer(balancer_id, Change("add_target", body.encode()))
+    assert isinstance(result, WriteRejection)
+    assert (result.reason, result.target) == ("load_balancer_not_attached_to_network", None)
 
 
 async def test_a_creation_that_is_rejected_for_another_reason_is_sent_once(client: Client):

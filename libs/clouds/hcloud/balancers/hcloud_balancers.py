@@ -172,7 +172,7 @@ class HcloudBalancers:
             return WriteRejection(kind="invalid", reason="a field of the Service is invalid")
         deadline = self._begin_write()
         result = await self._create(desired, targets, owner, deadline)
-        if isinstance(result, ApiRejection) and result.is_of_a_target and targets:
+        if isinstance(result, ApiRejection) and result.may_create_without_targets and targets:
             result = await self._create(desired, (), owner, deadline)
         if not isinstance(result, StartedCreation):
             return _without_answer(result)
@@ -202,6 +202,8 @@ class HcloudBalancers:
             lambda each: read_write(each, StartedAction),
             deadline=deadline,
         )
+        if isinstance(started, ApiRejection) and started.is_of_a_target:
+            return msgspec.structs.replace(started, target=plan.find_added_target(change))
         if not isinstance(started, StartedAction):
             return _without_answer(started)
         return await self._wait_for(started.action, deadline)

@@ -51,10 +51,8 @@ def build_balancer(observed: LoadBalancer) -> Balancer | Unanswered:
     is_incomplete = not (service_uid and cluster_uid) and not _OUR_LABELS.isdisjoint(labels)
     targets = []
     for target in observed.targets:
-        if target.server is not None:
-            targets.append(Target(instance_id=str(target.server.id)))
-        elif target.ip is not None:
-            targets.append(Target(address=target.ip.ip))
+        if (found := _read_target(target)) is not None:
+            targets.append(found)
         elif target.label_selector is None:
             return Unanswered("malformed", f"load balancer {observed.id}: a target without {target.type}")
     return Balancer(
@@ -146,6 +144,13 @@ def plan_release(balancer: Balancer) -> tuple[Change, ...]:
     if labels != observed.labels:
         changes.append(_change("update", labels=labels))
     return tuple(changes)
+
+
+def find_added_target(change: Change) -> Target | None:
+    """Return the target that the change adds; None if it adds none."""
+    if change.action != "add_target":
+        return None
+    return _read_target(msgspec.json.decode(change.body, type=LoadBalancerTarget))
 
 
 def plan_adoption(
@@ -296,6 +301,12 @@ def _build_targets(desired: DesiredBalancer, targets: tuple[Target, ...]) -> tup
         else LoadBalancerTarget(type="ip", ip=TargetIp(target.address))
         for target in sorted(targets)
     )
+
+
+def _read_target(target: LoadBalancerTarget) -> Target | None:
+    if target.server is not None:
+        return Target(instance_id=str(target.server.id))
+    return None if target.ip is None else Target(address=target.ip.ip)
 
 
 def _key(target: LoadBalancerTarget) -> LoadBalancerTarget:

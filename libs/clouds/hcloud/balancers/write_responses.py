@@ -30,18 +30,19 @@ _KINDS: Final[dict[str, RejectionKind]] = {
 }
 # Each reports a failure of the cloud; none proves that nothing has changed.
 _FAILURES: Final = frozenset({"service_error", "server_error", "unknown_error", "bad_gateway", "timeout"})
-# Of a create: one target is the reason, and the balancer is possible without it.
+# Of an addition: the target is the reason. "not_found" may also name the balancer, which the caller reads.
 _TARGET_ERRORS: Final = frozenset(
     {
         "cloud_resource_ip_not_allowed",
         "ip_not_owned",
-        "load_balancer_not_attached_to_network",
         "missing_ipv4",
         "not_found",
         "robot_unavailable",
         "server_not_attached_to_network",
     }
 )
+# Of a create: the balancer is possible without targets.
+_CREATION_ERRORS: Final = _TARGET_ERRORS | {"load_balancer_not_attached_to_network"}
 
 ResultT = TypeVar("ResultT", bound=msgspec.Struct)
 
@@ -53,8 +54,13 @@ class ApiRejection(WriteRejection, frozen=True, kw_only=True):
 
     @property
     def is_of_a_target(self) -> bool:
-        """Whether a create may succeed without targets."""
+        """Whether the addition of another target may succeed."""
         return self.code in _TARGET_ERRORS
+
+    @property
+    def may_create_without_targets(self) -> bool:
+        """Whether a create may succeed without targets."""
+        return self.code in _CREATION_ERRORS
 
 
 class StartedCreation(msgspec.Struct, frozen=True):

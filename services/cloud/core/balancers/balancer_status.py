@@ -33,6 +33,7 @@ EventReason = Literal[
     "DeletingLoadBalancer",
     "DeletedLoadBalancer",
     "LoadBalancerFieldIgnored",
+    "LoadBalancerTargetIgnored",
     "LoadBalancerReleased",
     "LoadBalancerAbandoned",
     "DeletingDuplicateLoadBalancer",
@@ -90,6 +91,8 @@ def describe_write(
     step: CloudWrite[Any, Any] | KubeWrite, result: WriteResult | NotFound | None
 ) -> tuple[ServiceEvent, ...]:
     """Return the Events of a write with its result; None = the API server has confirmed it."""
+    if isinstance(result, WriteRejection) and result.target is not None:
+        return ()  # one Event names all targets that are left out
     if isinstance(result, WriteRejection | UnknownOutcome):
         failed: EventReason = (
             "UpdateLoadBalancerFailed" if isinstance(step, ChangeBalancer) else "SyncLoadBalancerFailed"
@@ -114,6 +117,9 @@ def _describe_settled(settled: Settled, before: Settled | None) -> tuple[Service
         events.append(ServiceEvent(reason="UnAvailableLoadBalancer", message=text, is_warning=True))
     if text := settled.explain():
         events.append(ServiceEvent(reason="SyncLoadBalancerFailed", message=text, is_warning=True))
+    if settled.left_out:
+        text = f"the cloud rejects targets, will retry: {', '.join(map(str, settled.left_out))}"
+        events.append(ServiceEvent(reason="LoadBalancerTargetIgnored", message=text, is_warning=True))
     events += [
         ServiceEvent(reason="LoadBalancerFieldIgnored", message=text, is_warning=True)
         for text in settled.warnings

@@ -48,12 +48,23 @@ class WriteUnsettled(WaitReason, frozen=True):
     """A write whose result is unknown may still take effect."""
 
 
+class LeftOutTarget(msgspec.Struct, frozen=True):
+    """A target that the cloud rejects; its addition is retried after the pause."""
+
+    target: Target
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.target.instance_id or self.target.address} ({self.reason})"
+
+
 class Settled(WaitReason, frozen=True, kw_only=True):
     """The balancer has the desired state; settings that an invalid field describes are not changed."""
 
     balancer_id: str
     desired: object
-    targets: tuple[Target, ...]
+    targets: tuple[Target, ...]  # without those left out
+    left_out: tuple[LeftOutTarget, ...] = ()
     warnings: tuple[str, ...] = ()
     invalid: tuple[InvalidField, ...] = ()
 

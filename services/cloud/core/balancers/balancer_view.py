@@ -16,6 +16,7 @@ from libs.clouds.balancers import (
     Owner,
     ParsedRequest,
     RejectionKind,
+    Target,
     UnknownOutcome,
     WriteRejection,
     WriteResult,
@@ -86,6 +87,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     generation: int  # of the credential
     was_accepted: bool = False
+    target: Target | None = None  # the one that the cloud rejects: nothing else waits for the pause
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +165,7 @@ def remember_write(
             kind=result.kind if isinstance(result, WriteRejection) else None,
             reason=result.reason,
             generation=generation,
+            target=result.target if isinstance(result, WriteRejection) else None,
         )
     elif isinstance(step, ChangeBalancer | DeleteBalancer):
         failures = former.failures if former and former.was_accepted else 0

@@ -26,6 +26,7 @@ from services.cloud.core.balancers.balancer_steps import (
     CreateBalancer,
     ForeignController,
     InvalidFields,
+    LeftOutTarget,
     NotSelected,
     OtherAccount,
     RecordBalancer,
@@ -49,6 +50,7 @@ from services.cloud.core.balancers.step_parts import (
     allow_write,
     build_ingress,
     build_record,
+    find_rejected_targets,
     has_needed_finalizer,
     is_known,
     make_first,
@@ -176,18 +178,23 @@ def _plan_fields(view: View, found: Balancer) -> AnyStep:
     writes = [ChangeBalancer(balancer_id=found.id, change=change) for change in changes]
     if parsed.needed is not None:
         writes.append(ChangeBalancer(balancer_id="", change=parsed.needed))
+    rejected = find_rejected_targets(view, writes)
+    writes = [write for write in writes if write not in rejected]
     if writes:
         return make_first(view, found, writes)
     if is_overwritten:
         return Wait(find_next_listing(view), ForeignController(FOREIGN_ADDRESSES))
+    left_out = tuple(LeftOutTarget(each.target, each.reason) for each in rejected.values() if each.target)
+    missing = {each.target for each in left_out}
     settled = Settled(
         balancer_id=found.id,
         desired=parsed.desired,
-        targets=targets,
+        targets=tuple(each for each in targets if each not in missing),
+        left_out=left_out,
         warnings=parsed.warnings + _explain_unused(view, found),
         invalid=parsed.invalid,
     )
-    return Wait(find_next_listing(view), settled)
+    return Wait(min((find_next_listing(view), *(each.until for each in rejected.values()))), settled)
 
 
 def _explain_unused(view: View, found: Balancer) -> tuple[str, ...]:

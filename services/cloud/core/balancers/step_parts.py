@@ -19,6 +19,7 @@ from services.cloud.core.balancers.balancer_record import BalancerRecord
 from services.cloud.core.balancers.balancer_status import read_ingress
 from services.cloud.core.balancers.balancer_steps import (
     Busy,
+    ChangeBalancer,
     CloudWrite,
     ForeignController,
     LeaseTooShort,
@@ -27,6 +28,7 @@ from services.cloud.core.balancers.balancer_steps import (
     Step,
     Wait,
 )
+from services.cloud.core.balancers.balancer_view import Pause
 
 _WRITE_AGE: Final = timedelta(seconds=10)  # of the look at a balancer before it is written
 _BUSY_RETRY: Final = timedelta(seconds=10)
@@ -53,6 +55,17 @@ def make_first(view: View, found: Balancer, steps: Sequence[AnyWrite]) -> AnySte
             return allow_write(view, step)
     until = min(find_next_listing(view), *(pause.until for pause in pauses))
     return Wait(until, Rejected(pauses[0].kind, pauses[0].reason))
+
+
+def find_rejected_targets(
+    view: View, steps: Sequence[ChangeBalancer[Any]]
+) -> dict[ChangeBalancer[Any], Pause]:
+    """Return the additions that the cloud has rejected a moment ago because of their target alone.
+
+    The answer "not found" may also be about the balancer: it is read after each write, before this plan.
+    """
+    pauses = {step: view.memory.find_pause(step, view.now, view.credential.generation) for step in steps}
+    return {step: each for step, each in pauses.items() if each is not None and each.target is not None}
 
 
 def allow_write(view: View, step: AnyWrite) -> AnyStep:

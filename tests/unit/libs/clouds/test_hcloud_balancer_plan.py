@@ -30,6 +30,7 @@ from libs.clouds.hcloud.balancers.plan import (
     build_balancer,
     build_creation,
     build_ingress,
+    find_added_target,
     plan_adoption,
     plan_changes,
     plan_hand_back,
@@ -361,6 +362,14 @@ def test_all_possible_changes_are_planned_and_removals_of_targets_are_the_first(
         "update",
         "add_service",
     ]
+
+
+@pytest.mark.parametrize("target", [SERVER, Target(address="203.0.113.9")])
+def test_an_addition_names_its_target_and_no_other_change_does(target: Target):
+    changes = plan_changes(a_desired({80: 30080}), (target,), built(a_balancer()))
+    named = {change.action: find_added_target(change) for change in changes}
+    assert named.pop("add_target") == target
+    assert set(named.values()) == {None}
 
 
 def test_a_target_beyond_the_limit_is_the_last_change():

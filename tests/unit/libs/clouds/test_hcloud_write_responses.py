@@ -78,6 +78,27 @@ def test_an_error_of_the_api_is_a_rejection(status: int, code: str, kind: str):
     assert (answer.kind, answer.code, answer.reason) == (kind, code, code)
 
 
+@pytest.mark.parametrize(
+    ("code", "is_of_a_target", "may_create"),
+    [
+        ("not_found", True, True),
+        ("missing_ipv4", True, True),
+        ("ip_not_owned", True, True),
+        ("cloud_resource_ip_not_allowed", True, True),
+        ("server_not_attached_to_network", True, True),
+        ("robot_unavailable", True, True),
+        ("load_balancer_not_attached_to_network", False, True),
+        ("resource_limit_exceeded", False, False),
+        ("targets_without_use_private_ip", False, False),
+        ("a_new_code_2", False, False),
+    ],
+)
+def test_only_known_codes_are_of_one_target(code: str, is_of_a_target: bool, may_create: bool):
+    answer = read_write(respond(422, an_error(code)), StartedAction)
+    assert isinstance(answer, ApiRejection)
+    assert (answer.is_of_a_target, answer.may_create_without_targets) == (is_of_a_target, may_create)
+
+
 def test_a_rejection_names_fields_and_limits_but_no_message():
     fields = [{"name": "services[0].http", "messages": ["secret"]}, {"name": "<secret>", "messages": []}]
     answer = read_write(respond(422, an_error("invalid_input", {"fields": fields[:1]})), StartedAction)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.clouds.balancers import InvalidField, UnknownOutcome, WriteRejection, WriteSuccess
+from libs.clouds.balancers import InvalidField, Target, UnknownOutcome, WriteRejection, WriteSuccess
 from libs.clouds.instances import NotFound, Unanswered
 from services.cloud.core.balancers.balancer_record import BalancerRecord
 from services.cloud.core.balancers.balancer_status import describe_wait, describe_write, plan_condition
@@ -18,6 +18,7 @@ from services.cloud.core.balancers.balancer_steps import (
     ForeignController,
     InvalidFields,
     LeaseTooShort,
+    LeftOutTarget,
     ListedLate,
     NotSelected,
     NoWitness,
@@ -79,6 +80,7 @@ WAITS: list[tuple[Any, str, str]] = [
         (CHANGE, WriteSuccess(), []),
         (CHANGE, REJECTION, ["UpdateLoadBalancerFailed"]),
         (CHANGE, LOST, ["UpdateLoadBalancerFailed"]),
+        (CHANGE, replace(REJECTION, target=NODE), []),
         (RELEASE, WriteSuccess(), ["LoadBalancerReleased"]),
         (DELETE, WriteSuccess(), ["DeletingLoadBalancer"]),
         (DELETE, NotFound(), ["DeletingLoadBalancer"]),
@@ -121,6 +123,16 @@ def test_a_balancer_is_ensured_once_and_updated_when_its_nodes_change():
     assert (event.reason, event.message, event.is_warning) == (
         "LoadBalancerFieldIgnored",
         "UDP port 53 is left out",
+        True,
+    )
+
+
+def test_one_event_names_all_targets_that_are_left_out():
+    others = (LeftOutTarget(NODE, "not_found"), LeftOutTarget(Target(address="10.0.0.9"), "ip_not_owned"))
+    (event,) = describe_wait(replace(SETTLED, left_out=others), SETTLED)
+    assert (event.reason, event.message, event.is_warning) == (
+        "LoadBalancerTargetIgnored",
+        "the cloud rejects targets, will retry: 1 (not_found), 10.0.0.9 (ip_not_owned)",
         True,
     )
 

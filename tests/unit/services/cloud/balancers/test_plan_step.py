@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.clouds.balancers import ParsedRequest, UnknownOutcome, WriteRejection, WriteSuccess
+from libs.clouds.balancers import ParsedRequest, Target, UnknownOutcome, WriteRejection, WriteSuccess
 from libs.clouds.instances import CREDENTIAL_ANCHOR, Credential, NotFound, Unanswered
 from libs.common.contract.instances import InstanceAnchor
 from libs.common.contract.kube_service import CLASS_FINALIZER, CLEANUP_FINALIZER
@@ -20,6 +20,7 @@ from services.cloud.core.balancers.balancer_steps import (
     ForeignController,
     InvalidFields,
     LeaseTooShort,
+    LeftOutTarget,
     ListBalancers,
     ListedLate,
     NotSelected,
@@ -448,6 +449,97 @@ def test_a_rejected_change_blocks_no_other_one():
         **(fields | {"listing": make_listing(BALANCER, generation=2)}),
     )
     assert plan_step(renewed) == change  # the rejection was the old credential's
+
+
+def reject_target(memory: Memory, *, target: Target | None = NODE, ended_at: Any = NOW) -> Memory:
+    return remember_write(
+        memory,
+        ChangeBalancer(balancer_id="1", change="add 1"),
+        WriteRejection(kind="invalid", reason="not_found", target=target),
+        deadline=at(30),
+        ended_at=ended_at,
+        generation=1,
+    )
+
+
+def view_rejected_target(memory: Memory, *, found: Any = BALANCER, **changes: Any) -> Any:
+    selection = TargetSelection(targets=frozenset({NODE, Target(instance_id="2")}), is_complete=True)
+    fields: dict[str, Any] = {"selection": selection, "listing": make_listing(found), "memory": memory}
+    return make_view(make_recorded(), make_lookup("1", found), **(fields | changes))
+
+
+WITH_SECOND = make_balancer(targets=(Target(instance_id="2"),))
+
+
+def test_a_rejected_target_is_left_out_and_blocks_no_other_change():
+    memory = reject_target(Memory(led_since=LONG_AGO))
+    drifted = make_balancer(details="v0")
+    assert plan_step(view_rejected_target(memory, found=drifted)) == ChangeBalancer(
+        balancer_id="1", change="add 2"
+    )
+    ported = replace(drifted, targets=WITH_SECOND.targets)
+    assert plan_step(view_rejected_target(memory, found=ported)) == ChangeBalancer(
+        balancer_id="1", change="set v1"
+    )
+    step = plan_step(view_rejected_target(memory, found=WITH_SECOND))
+    settled = wait_reason(step)
+    assert isinstance(settled, Settled)
+    assert (settled.left_out, settled.targets) == (
+        (LeftOutTarget(NODE, "not_found"),),
+        WITH_SECOND.targets,
+    )
+    assert settled.condition_reason == ""
+
+
+def test_a_rejected_target_is_retried_with_growing_pauses():
+    memory = reject_target(Memory(led_since=LONG_AGO))
+    step = plan_step(view_rejected_target(memory, found=WITH_SECOND))
+    assert isinstance(step, Wait)
+    assert step.until == at(5)
+    again = view_rejected_target(memory, found=WITH_SECOND, now=at(5))
+    assert plan_step(again) == ChangeBalancer(balancer_id="1", change="add 1")
+    memory = reject_target(memory, ended_at=at(5))
+    assert memory.pauses[0].until == at(15)
+
+
+def test_a_target_that_the_cloud_accepts_is_left_out_no_more():
+    memory = reject_target(Memory(led_since=LONG_AGO))
+    both = replace(WITH_SECOND, targets=(NODE, *WITH_SECOND.targets))
+    settled = wait_reason(plan_step(view_rejected_target(memory, found=both)))
+    assert (settled.left_out, settled.targets) == ((), both.targets)
+
+
+def test_a_rejection_that_names_no_target_blocks_the_service():
+    memory = reject_target(Memory(led_since=LONG_AGO), target=None)
+    assert blocked_reason(plan_step(view_rejected_target(memory, found=WITH_SECOND))) == "CloudRejected"
+
+
+def test_a_rejected_target_hides_no_other_rejection():
+    memory = remember_write(
+        reject_target(Memory(led_since=LONG_AGO)),
+        ChangeBalancer(balancer_id="1", change="set v1"),
+        WriteRejection(kind="limit", reason="5 of 5 ports"),
+        deadline=at(30),
+        ended_at=NOW,
+        generation=1,
+    )
+    step = plan_step(view_rejected_target(memory, found=replace(WITH_SECOND, details="v0")))
+    assert blocked_reason(step) == "CloudRejected"
+
+
+def test_a_balancer_that_is_not_found_is_no_rejected_target():
+    memory = reject_target(Memory(led_since=LONG_AGO), ended_at=at(1))
+    before = view_rejected_target(memory, found=WITH_SECOND, now=at(2))
+    assert plan_step(before) == ReadBalancer("1")  # what was found before the answer is void
+    gone = replace(before, lookups={"1": make_lookup("1", NotFound(), at_second=2)})
+    assert plan_step(gone) == ReadAnchor(ANCHOR)
+
+
+def test_a_service_with_a_rejected_target_ends():
+    memory = reject_target(Memory(led_since=LONG_AGO))
+    ending = make_service(record=RECORDED, is_deleting=True)
+    view = replace(view_rejected_target(memory), service=ending)
+    assert plan_step(view) == DeleteBalancer("1")
 
 
 def test_a_change_of_unknown_result_is_not_repeated_for_a_minute_after_its_deadline():
