@@ -188,6 +188,25 @@ async def test_of_a_node_it_says_what_is_not_known_without_a_talosconfig(nodes: 
     assert (await nodes.explain("asks-1", "--without-talos", TALOSCONFIG="none")).status == 0
 
 
+async def test_the_route_that_the_cluster_reports_is_shown(nodes: Cluster):
+    await nodes.join(ONE)
+    condition = {
+        "type": "NetworkUnavailable",
+        "status": "True",
+        "reason": "NoRouteCreated",
+        "message": "the network has no route to this Node",
+    }
+    answer = await nodes.kubelets.request(
+        "PATCH",
+        "/api/v1/nodes/asks-1/status",
+        body={"status": {"conditions": [condition]}},
+        content_type="application/strategic-merge-patch+json",
+    )
+    assert answer.status == 200, answer.body
+    said = await nodes.explain("asks-1")
+    assert "Route         none: the network has no route to this Node" in said.out
+
+
 async def test_an_invalid_file_in_the_configmap_of_the_chart_is_told(nodes: Cluster):
     await nodes.join(ONE)
     labels = {"app.kubernetes.io/name": "any", "app.kubernetes.io/instance": "explained"}

@@ -23,7 +23,7 @@ from cli.inside.flow_snapshot import FlowObject
 from cli.render.compiled_config import CompiledConfig, parse_config
 from libs.common.cloud_config.fact_fields import required_resources
 from libs.common.contract.machine import MachineFacts
-from libs.common.contract.node import PROVIDED_NODE_IP_ANNOTATION, trim_node
+from libs.common.contract.node import NETWORK_UNAVAILABLE, PROVIDED_NODE_IP_ANNOTATION, trim_node
 from libs.common.kube.api import KubeApi
 from libs.common.kube.events import node_reference
 from libs.talos.api import TalosApi
@@ -87,7 +87,7 @@ async def _gather_kubernetes(kube: KubeApi, source: NodeQuery, file: CompiledCon
         file, mistakes = _compile_config(snapshot.config)
     trimmed = tuple(map(trim_node, nodes))
     return NodeEvidence(
-        node=trim_node(node),
+        node=trim_node(node, more_conditions=frozenset({NETWORK_UNAVAILABLE})),
         snapshot=msgspec.structs.replace(snapshot, nodes=trimmed, flow=flow),
         node_events=events,
         config_file=file,
