@@ -227,7 +227,7 @@ def _describe_reported_id(evidence: NodeEvidence, plan: Plan | None) -> str:
 def _check_initialized(evidence: NodeEvidence, plan: Plan | None) -> Iterator[CheckResult]:
     node, name = evidence.node, "initialized"
     if node.is_initialized:
-        yield CheckResult(name, "passed", "no taint of this controller remains")
+        yield CheckResult(name, "passed", "it has no uninitialized taint")
     elif plan is None and not evidence.is_query_skipped:
         yield CheckResult(name, "unknown", "unknown until its machine is queried")
     elif plan is None:
