@@ -41,7 +41,7 @@ LIFECYCLE_FLAGS: Final = (
 )
 INCIDENT_SECONDS: Final = 45.0  # after all Nodes are ready
 _MIN_SERVERS: Final = 4  # with fewer, nothing happens to them
-_SERVICES: Final = ("shop", "api", "mail")
+SERVICES: Final = ("shop", "api", "mail")
 _TOKEN: Final = "demo" * 16
 _IP_RANGE: Final = "10.0.0.0/8"  # with the addresses of machines and pods
 _SUBNET: Final = "10.64.0.0/10"
@@ -105,7 +105,7 @@ def _select(machines: Iterable[SimMachineFacts]) -> list[SimMachineFacts]:
 
 async def create_services(admin: KubeletFleet) -> None:
     """Create Services that want a load balancer. Raises RequestRejected."""
-    for number, name in enumerate(_SERVICES):
+    for number, name in enumerate(SERVICES):
         port = {"name": "http", "port": 80, "protocol": "TCP", "nodePort": 30080 + number}
         body = {"metadata": {"name": name}, "spec": {"type": "LoadBalancer", "ports": [port]}}
         await admin.send("POST", "/api/v1/namespaces/default/services", body=body)

@@ -5,6 +5,7 @@ import shutil
 import sysconfig
 from pathlib import Path
 
+from cli.demo.demo_cloud import SERVICES
 from cli.demo.demo_cluster import DemoCluster
 from cli.demo.demo_options import DemoOptions
 
@@ -46,6 +47,7 @@ def list_commands(
         rows.append(("status", "talos-ccm status --watch"))
     if parts.pods:
         rows.append(("doctor", "talos-ccm doctor"))
+        rows.append(("balancer", f"talos-ccm explain service {SERVICES[0]}"))
     rows += [
         ("why", f"talos-ccm explain node {node}"),
         ("", f"talos-ccm explain csr {node} --node"),

@@ -156,6 +156,7 @@ def test_each_suggested_command_runs_as_printed_and_nothing_is_unknown(tmp_path:
         explained = explains_itself(demo, commands["why 2"])
         assert "certificate issued\n" in explained
         assert "unknown" not in explained
+        assert "default/shop is healthy\n" in explains_itself(demo, commands["balancer"])
         assert "+ label example.com/zone = us-east-1a" in explains_itself(demo, commands["render"])
         if nodes := commands.get("nodes"):  # kubectl is installed
             listed = run(demo, nodes).stdout
