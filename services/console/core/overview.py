@@ -130,7 +130,7 @@ def _judge_watcher(flow: FlowState) -> ServiceStatus:
     if flow.snapshot is None:
         text = "it lists the objects of Kubernetes"
         return ServiceStatus(service=WATCHER.service, health="busy", text=text, leader=holder)
-    text = f"leads, epoch {leading.epoch if leading is not None else 0}; {flow.snapshot.nodes} Nodes listed"
+    text = f"leads, epoch {leading.epoch if leading is not None else 0}"
     return ServiceStatus(service=WATCHER.service, health="ok", text=text, leader=holder)
 
 

@@ -110,7 +110,8 @@ function optionsOf(plot: Plot, element: HTMLElement): Omit<uPlot.Options, "width
         value: (self: uPlot, at: number | null, index: number) => format.decimal(value(self, at, index)),
         stroke: color(name),
         width: 2,
-        points: { show: false },
+        // One value between two gaps has no line.
+        points: { show: plot.isSparse ?? false },
         spanGaps: true,
       })),
     ],
