@@ -91,6 +91,8 @@ async def start_cluster(
                 except FileNotFoundError as error:
                     raise FileNotFoundError(f"{error}; to run without it: --bus memory") from error
         api_server, machines = server_task.result(), machines_task.result()
+        # At its start, metadata reads the networks of the cluster from a control plane machine.
+        await machines.put_machines(*make_machines(options.nodes))
         nats_url, talosconfig = nats.url if nats else "", machines.write_talosconfig()
         kubelets = await stack.enter_async_context(KubeletFleet.start(api_server))
         begun = time.monotonic()

@@ -81,7 +81,6 @@ async def _join_nodes(options: DemoOptions, parts: DemoCluster, console: Console
     progress = DemoProgress()
     keys = read_rule_keys(options.cloud_config) if options.cloud_config else None
     paths = [child.log for child in parts.services.children.values()]
-    await parts.machines.put_machines(*machines)
     parts.cloud.add_servers(machines)
     with follow_logs(paths, progress) as logs:
         kubeconfig, settled = parts.api_server.kubeconfig(), asyncio.Event()
