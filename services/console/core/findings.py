@@ -8,7 +8,12 @@ import msgspec
 
 from libs.common.contract.fault_texts import FAULT_BY_BLOCK_REASON, FAULT_BY_KIND, FAULT_TEXTS
 from libs.common.contract.services import IPAM, LABELER, METADATA
-from services.console.core.node_record import NodeRecord, is_ready, transition_of
+from services.console.core.node_record import (
+    NodeRecord,
+    find_account_of_shut_down,
+    is_ready,
+    transition_of,
+)
 from services.console.core.request_record import RequestRecord, strip_prefix
 
 JOIN_SECONDS: Final = 30.0  # the labeler reports a blocked Node within this time
@@ -48,6 +53,8 @@ def _make_finding(
         "detail": strip_prefix(detail).strip().rstrip("."),
         "namespace": namespace,
         "service": words.service,
+        "server": record.provider_id,
+        "account": find_account_of_shut_down(record),
         "csr": shlex.quote(request.name) if request is not None else "",
     }
     return Finding(
@@ -60,8 +67,11 @@ def _make_finding(
 
 def _list_faults(record: NodeRecord, request: RequestRecord | None, now: float) -> Iterator[tuple[str, str]]:
     """Yield the key of each fault, and the detail."""
-    yield from _list_initialization_faults(record, now)
-    yield from _list_kubelet_faults(record, now)
+    if _is_shut_down(record):  # then the machine and its kubelet are silent, too
+        yield "instance-shut-down", ""
+    else:
+        yield from _list_initialization_faults(record, now)
+        yield from _list_kubelet_faults(record, now)
     ipam = record.decisions.get(IPAM.service)
     if ipam is not None and ipam.outcome == "unserved" and not record.pod_cidrs:
         yield "no-pod-cidr", ipam.reason
@@ -69,6 +79,12 @@ def _list_faults(record: NodeRecord, request: RequestRecord | None, now: float) 
         yield "no-route", record.route
     if request is not None:
         yield from _list_certificate_faults(request, now)
+
+
+def _is_shut_down(record: NodeRecord) -> bool:
+    """Whether an account says so, and neither the machine nor its kubelet shows the opposite."""
+    is_silent = record.fault is not None and not is_ready(record)
+    return is_silent and bool(find_account_of_shut_down(record))
 
 
 def _list_initialization_faults(record: NodeRecord, now: float) -> Iterator[tuple[str, str]]:

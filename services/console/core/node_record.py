@@ -191,11 +191,26 @@ def apply_decided(record: NodeRecord, decided: events.Decided) -> None:
         record.hops.setdefault(hop, seconds_of(decided.decided_at))
 
 
+def find_account_of_shut_down(record: NodeRecord) -> str:
+    """Return the account that reports that the Node's server is off; "" if none does."""
+    return next(
+        (
+            account
+            for account, report in sorted(record.instances.items())
+            if isinstance(report, events.InstanceShutDown) and _is_own(record, report)
+        ),
+        "",
+    )
+
+
+def _is_own(record: NodeRecord, report: events.InstanceReport) -> bool:
+    return (report.node_uid, report.provider_id) == (record.uid, record.provider_id)
+
+
 def describe_instance(record: NodeRecord) -> tuple[InstanceState | Literal[""], str]:
     """Return the state of the Node's instance and the reason, ("", "") if no account has reported on it."""
     for kind, state in _INSTANCE_STATES.items():
         for account, report in sorted(record.instances.items()):
-            is_own = (report.node_uid, report.provider_id) == (record.uid, record.provider_id)
-            if is_own and isinstance(report, kind):
+            if _is_own(record, report) and isinstance(report, kind):
                 return state, f"account {account}: {getattr(report, 'reason', '') or record.provider_id}"
     return "", ""

@@ -446,6 +446,24 @@ def test_a_node_shows_what_its_cloud_says_of_its_instance(
     assert row.get("instance") == state
 
 
+@pytest.mark.parametrize(
+    ("conditions", "events", "faults"),
+    [
+        ((), (make_unreachable(), make_shut_down(HCLOUD)), ["instance-shut-down"]),
+        ((), (make_unreachable(), make_exists(HCLOUD)), ["talos-silent", "not-ready"]),
+        ((), (make_unreachable(), make_shut_down(OTHER_UID)), ["talos-silent", "not-ready"]),
+        ((), (make_shut_down(HCLOUD),), ["not-ready"]),
+        ((READY,), (make_unreachable(), make_shut_down(HCLOUD)), ["talos-silent"]),
+    ],
+    ids=["off", "on", "another Node", "its machine answers", "its kubelet reports"],
+)
+def test_a_silent_node_whose_server_is_off_has_only_this_problem(
+    conditions: tuple[NodeCondition, ...], events: tuple[Event, ...], faults: list[str]
+):
+    node = make_node("web-1", uid=HCLOUD.uid, taints=(), provider_id="hcloud://1001", conditions=conditions)
+    assert find_faults(make_node_observed(node), *events) == faults
+
+
 def test_a_node_shows_what_the_network_of_its_cloud_routes_to_it():
     condition = NodeCondition(type=NETWORK_UNAVAILABLE, status="True", message="No route for 10.244.1.0/24")
     node = make_node("web-1", conditions=(READY, condition))
