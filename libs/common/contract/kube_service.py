@@ -21,6 +21,8 @@ ABANDON_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-aband
 USE_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-use"
 # Set by an operator: the id of a balancer that the cloud's own controller takes over.
 HAND_BACK_ANNOTATION: Final = "service.cloudprovider.kubernetes.io/talos-ccm-hand-back"
+# Of Kubernetes, from before `spec.loadBalancerSourceRanges`, which wins: networks separated by commas.
+SOURCE_RANGES_ANNOTATION: Final = "service.beta.kubernetes.io/load-balancer-source-ranges"
 # Condition of the account's process, with negative polarity: absent on Services that are never blocked.
 BALANCER_BLOCKED_CONDITION: Final = "TalosLoadBalancerBlocked"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"  # the whole object again

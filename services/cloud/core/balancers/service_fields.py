@@ -10,6 +10,7 @@ from libs.common.contract.kube_service import (
     BALANCER_BLOCKED_CONDITION,
     CLASS_FINALIZER,
     CLEANUP_FINALIZER,
+    SOURCE_RANGES_ANNOTATION,
     USE_ANNOTATION,
     KubeService,
     KubeServiceCondition,
@@ -37,12 +38,18 @@ def build_request(service: KubeService) -> BalancerRequest:
             )
             for port in spec.ports
         ),
-        source_ranges=spec.load_balancer_source_ranges,
+        source_ranges=spec.load_balancer_source_ranges or _read_source_ranges(service),
         ip_families=spec.ip_families,
         load_balancer_ip=spec.load_balancer_ip,
         health_check_node_port=spec.health_check_node_port if is_local else 0,
         creates_balancer=not service.metadata.annotations.get(USE_ANNOTATION),
     )
+
+
+def _read_source_ranges(service: KubeService) -> tuple[str, ...]:
+    """Return the ranges of the annotation, which cloud-provider obeys, too."""
+    text = service.metadata.annotations.get(SOURCE_RANGES_ANNOTATION, "").strip()
+    return tuple(text.split(",")) if text else ()
 
 
 def build_ingress_entries(ingress: tuple[Ingress, ...]) -> tuple[LoadBalancerIngress, ...]:

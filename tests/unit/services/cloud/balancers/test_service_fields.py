@@ -11,6 +11,7 @@ from libs.common.contract.kube_service import (
     BALANCER_BLOCKED_CONDITION,
     CLASS_FINALIZER,
     CLEANUP_FINALIZER,
+    SOURCE_RANGES_ANNOTATION,
     KubeService,
     KubeServiceCondition,
     LoadBalancerIngress,
@@ -52,6 +53,20 @@ def test_the_request_has_all_fields_that_describe_a_balancer():
     assert (request.source_ranges, request.load_balancer_ip) == (("10.0.0.0/8",), "192.0.2.1")
     assert (request.ip_families, request.annotations) == (("IPv4", "IPv6"), {"a": "b"})
     assert request.health_check_node_port == 31000
+
+
+def test_ranges_of_the_annotation_restrict_a_service_without_ranges_in_its_spec():
+    annotations = {SOURCE_RANGES_ANNOTATION: " 10.0.0.0/8,192.0.2.0/24 "}
+    assert build_request(make_kube_service(annotations=annotations)).source_ranges == (
+        "10.0.0.0/8",
+        "192.0.2.0/24",
+    )
+    both = make_kube_service(annotations=annotations, load_balancer_source_ranges=("198.51.100.0/24",))
+    assert build_request(both).source_ranges == ("198.51.100.0/24",)
+    empty = make_kube_service(annotations={SOURCE_RANGES_ANNOTATION: " "})
+    assert build_request(empty).source_ranges == ()
+    unreadable = make_kube_service(annotations={SOURCE_RANGES_ANNOTATION: ","})
+    assert build_request(unreadable).source_ranges == ("", "")
 
 
 def test_the_health_check_of_kube_proxy_counts_only_for_local_traffic():
