@@ -1,10 +1,16 @@
 """Our client of load balancers against Octavia and Neutron themselves."""
 
+from pathlib import Path
 from typing import Any
+from uuid import UUID
+
+import msgspec
 
 from libs.clouds.balancers import Owner, Target, UnknownOutcome, WriteRejection, WriteSuccess
 from libs.clouds.instances import NotFound
-from libs.testbed.clouds.openstack_services.services import BALANCERS
+from libs.testbed.clouds.api_server import SimApiServer, SimRequest
+from libs.testbed.clouds.http_faults import Answer
+from libs.testbed.clouds.openstack_services.services import BALANCERS, OpenStackServices, RealOpenStack
 from tests.real_openstack.client import (
     INTERNAL,
     OWNER,
@@ -329,3 +335,47 @@ async def test_an_address_whose_create_was_lost_is_not_created_twice(client: Oct
     assert isinstance(result, WriteRejection)  # the port has an address
     assert await client.converge(balancer_id, desired, *TARGETS) == []
     assert len(client.project.list_parts("floatingips")) == 1
+
+
+class _FirstPageOfOthers(RealOpenStack):
+    """Neutron as an administrator sees it: the first page of floating addresses has those of others only."""
+
+    _others = tuple(
+        {
+            "id": str(UUID(int=number)),
+            "project_id": "another",
+            "floating_ip_address": f"198.51.100.{number}",
+            "floating_network_id": str(UUID(int=0)),
+            "port_id": None,
+            "description": "",
+            "created_at": "2026-01-01T00:00:00Z",
+        }
+        for number in (1, 2)
+    )
+
+    def answer(self, request: SimRequest) -> Answer:
+        """Return the answer of Neutron from the second page on."""
+        if request.method != "GET" or not request.path.endswith("/floatingips"):
+            return super().answer(request)
+        query = dict(request.query)
+        if query.pop("marker", "") != self._others[-1]["id"]:
+            links = [{"rel": "next", "href": "https://neutron"}]
+            return Answer(status=200, document={"floatingips": self._others, "floatingips_links": links})
+        return super().answer(msgspec.structs.replace(request, query=query))
+
+
+async def test_a_page_of_other_projects_addresses_hides_none_of_ours(
+    services: OpenStackServices, tmp_path: Path
+):
+    cloud: RealOpenStack = _FirstPageOfOthers(services)
+    async with (
+        SimApiServer.start(cloud) as server,
+        OctaviaClient.open(server, tmp_path) as client,
+    ):
+        desired = await client.desired()
+        balancer_id = await client.create(desired, *TARGETS)
+        assert await client.converge(balancer_id, desired, *TARGETS) == ["POST floatingips"]
+        [ingress] = client.ours.build_ingress(desired, await client.get(balancer_id)) or ()
+        assert ingress.ip.startswith("203.0.113.")
+        assert await client.ours.delete_balancer(balancer_id, keeps_address=False) == WriteSuccess()
+        assert client.project.list_parts("floatingips") == []

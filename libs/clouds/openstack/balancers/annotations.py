@@ -166,11 +166,12 @@ _MOVED: Final = {
 
 
 def parse_annotations(
-    annotations: Mapping[str, str], sections: Mapping[str, Mapping[str, str]]
+    annotations: Mapping[str, str], sections: Mapping[str, Mapping[str, str]], *, is_complete: bool = True
 ) -> ParsedAnnotations:
     """Return the values of the annotations of this cloud; all others are ignored.
 
     `sections` has the keys of cloud.conf: those of `[LoadBalancer]` below "", and those of each class.
+    Unless `is_complete`, it is unknown which keys the file has.
     """
     keys, invalid = _read_sections(annotations, sections)
     names = {SECTION + key: field for key, field in _KEYS.items()}
@@ -182,6 +183,9 @@ def parse_annotations(
     values, worse = parse_values(texts, _NAMES, ROWS)
     unread = [names.get(each.field) for each in bad if names.get(each.field) not in values]
     unread += [_NAMES.get(each.field) for each in worse]
+    if not is_complete or any(each.field == CLASS for each in invalid):
+        # Its keys may say that the Service is internal: the defaults would make it public.
+        unread += _KEYS.values() - values.keys()
     unreadable = frozenset(field for field in unread if field)
     return ParsedAnnotations(
         values=Annotations(**(defaults | values)),

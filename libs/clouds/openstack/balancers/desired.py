@@ -76,10 +76,10 @@ class DesiredBalancer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_request(
-    request: BalancerRequest, sections: Mapping[str, Mapping[str, str]]
+    request: BalancerRequest, sections: Mapping[str, Mapping[str, str]], *, is_complete: bool = True
 ) -> ParsedRequest[DesiredBalancer]:
-    """Return the desired balancer, without targets."""
-    parsed = parse_annotations(request.annotations, sections)
+    """Return the desired balancer, without targets. See `parse_annotations` for the sections."""
+    parsed = parse_annotations(request.annotations, sections, is_complete=is_complete)
     frozen, invalid = set(parsed.frozen), list(parsed.invalid)
     checks = _check_ports(request, parsed), _check_spec(request, parsed), _check_values(request, parsed)
     for part, field in itertools.chain.from_iterable(checks):

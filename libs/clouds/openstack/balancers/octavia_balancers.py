@@ -98,7 +98,7 @@ class OctaviaBalancers:
         sections = self._api.read_balancer_sections()
         if not isinstance(sections, Unanswered):
             return read_request(request, {**sections, "": {**sections.get("", {}), **self._options}})
-        parsed = read_request(request, {"": self._options})
+        parsed = read_request(request, {"": self._options}, is_complete=False)
         field = InvalidField(field=_SECTION_PROBLEM, reason=sections.reason)
         desired = msgspec.structs.replace(parsed.desired, may_open_ports=False)
         return msgspec.structs.replace(parsed, invalid=(*parsed.invalid, field), desired=desired)
@@ -275,21 +275,24 @@ class OctaviaBalancers:
         self, path: str, query: Mapping[str, str], item: type[ItemT], *, service: Service = "load-balancer"
     ) -> tuple[ItemT, ...] | Unanswered:
         key = path.rpartition("/")[2]
+        project = ""
+
+        def read(response: HttpResponse, login: Login) -> Page | Unanswered:
+            nonlocal project
+            project = login.project
+            return read_page(response, key, item)
 
         async def read_next(before: list[Page]) -> Page | Unanswered:
             marker = {"marker": before[-1].items[-1].id} if before else {}  # type: ignore[attr-defined]
             limits = {"limit": str(PER_PAGE), **marker}
-            return await self._api.get(
-                service,
-                path,
-                {**query, **limits},
-                lambda response, login: _keep_project(read_page(response, key, item), login.project),
-            )
+            return await self._api.get(service, path, {**query, **limits}, read)
 
         pages = await self._api.session.read_pages(path, read_next, explain_contradiction)
         if isinstance(pages, Unanswered):
             return pages
-        return tuple(each for page in pages for each in page.items)  # type: ignore[misc]
+        # An administrator sees other projects' objects. All pages are of one credential, so of one project.
+        items = (each for page in pages for each in page.items)
+        return tuple(each for each in items if getattr(each, "project_id", project) == project)  # type: ignore[misc]
 
     # ---- writes
 
@@ -401,14 +404,6 @@ class OctaviaBalancers:
 
 def _is_at(references: Iterable[msgspec.Struct], balancer: LoadBalancer) -> bool:
     return any(each.id == balancer.id for each in references)  # type: ignore[attr-defined]
-
-
-def _keep_project(page: Page | Unanswered, project: str) -> Page | Unanswered:
-    """Return the page without objects of other projects, which an administrator sees."""
-    if isinstance(page, Unanswered):
-        return page
-    items = tuple(each for each in page.items if getattr(each, "project_id", project) == project)
-    return msgspec.structs.replace(page, items=items)
 
 
 def _list_own_addresses(found: Balancer) -> list[FloatingIp]:

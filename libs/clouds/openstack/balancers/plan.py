@@ -395,7 +395,10 @@ def _build_settings(listener: DesiredListener) -> dict[str, Any]:
 
 
 def _build_listener(listener: DesiredListener, owner: Owner) -> dict[str, Any]:
-    return _build_settings(listener) | {
+    settings = _build_settings(listener)
+    if settings["allowed_cidrs"] == _EVERYWHERE:
+        del settings["allowed_cidrs"]  # the default, and OVN rejects a port with any value
+    return settings | {
         "name": listener.key,
         "protocol": listener.protocol,
         "protocol_port": listener.port,

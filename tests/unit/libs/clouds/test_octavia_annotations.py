@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from libs.clouds.account_session import AccountOptions
 from libs.clouds.balancers import BalancerRequest, ParsedRequest, Port
 from libs.clouds.openstack.balancers.annotations import CONFIG_KEYS, INTERNAL, PREFIX, ROWS, parse_annotations
 from libs.clouds.openstack.balancers.desired import DesiredBalancer, read_request, set_reserved_address
 from libs.clouds.openstack.balancers.documents import FloatingIp
+from libs.clouds.openstack.balancers.octavia_balancers import OctaviaBalancers
 from libs.clouds.openstack.cloud_file import read_balancer_sections
+from libs.clouds.openstack.openstack_api import OpenStackApi
 
 ROOT = Path(__file__).parents[4]
 ID = "5c1a7b4e-0000-4000-8000-000000000001"
@@ -100,6 +103,23 @@ def test_the_file_has_defaults_a_class_wins_over_them_and_an_annotation_over_bot
 def test_a_key_of_the_file_that_cannot_be_enforced_blocks(line: str):
     [invalid] = parse_annotations({}, read_balancer_sections(f"[LoadBalancer]\n{line}\n")).invalid
     assert str(invalid) == f"cloud.conf [LoadBalancer] {line.partition(' ')[0]}: it is not supported"
+
+
+async def test_a_section_that_cannot_be_read_makes_no_service_public(tmp_path: Path):
+    file = tmp_path / "cloud.conf"
+    file.write_text("[Global]\nauth-url = https://keystone\n[LoadBalancer]\ninternal-lb = true\n= broken\n")
+    api = OpenStackApi(AccountOptions(credential=file, user_agent="talos-ccm/test"))
+    balancers = OctaviaBalancers(api, {})
+    port = Port(name="http", protocol="TCP", port=80, node_port=30080)
+    annotations = {PREFIX + name: text for name, text in PLACE.items()}
+    parsed = balancers.read_request(
+        BalancerRequest(namespace="default", name="web", uid=UID, annotations=annotations, ports=(port,))
+    )
+    await balancers.close()
+    await api.close()
+    assert [each.reason for each in parsed.invalid] == ["cloud.conf: line 5 is not key = value"]
+    assert {"floating_ip", "status", "members", "monitors"} <= parsed.desired.frozen
+    assert not parsed.desired.may_open_ports
 
 
 def test_a_clouds_yaml_has_no_sections():

@@ -90,7 +90,8 @@ def observe(
             for each in members
         )
         pools.append(ObservedPool(pool=shown, members=addressed, monitor=seen))
-        fields = {name: value for name, value in listener.items() if name not in {"name", "tags"}}
+        fields = {"allowed_cidrs": None}
+        fields |= {name: value for name, value in listener.items() if name not in {"name", "tags"}}
         tags = tuple(listener["tags"])
         listeners.append(
             Listener(
@@ -170,6 +171,40 @@ def test_an_unreadable_range_leaves_the_ranges_of_a_port():
     observed = observe(desire(80, annotations={INTERNAL: "true"}, source_ranges=("192.0.2.0/24",)))
     desired = desire(80, annotations={INTERNAL: "true"}, source_ranges=("everybody",))
     assert plan(desired, observed) == []
+
+
+def test_without_the_keys_of_the_file_nothing_that_they_describe_changes():
+    keys = {**PUBLIC, "internal-lb": "true", "create-monitor": "false", "lb-method": "SOURCE_IP"}
+    observed = observe(desire(80, keys=keys))
+    request = BalancerRequest(
+        namespace="default",
+        name="web",
+        uid="u",
+        annotations={PREFIX + "class": "removed"},
+        ports=(Port(name="p-80", protocol="TCP", port=80, node_port=30080),),
+    )
+    incomplete = msgspec.structs.replace(request, annotations={})
+    for parsed in (
+        read_request(request, {"": PUBLIC}),
+        read_request(incomplete, {"": PUBLIC}, is_complete=False),
+    ):
+        balancer = build_balancer(observed)
+        assert plan_changes(parsed.desired, TARGETS, balancer) == ()
+        assert build_ingress(parsed.desired, balancer) is None
+        assert parsed.node_selector is None
+
+
+def test_a_port_that_is_open_to_all_names_no_networks():
+    """The provider OVN rejects a port with any value of it."""
+    for ranges, body in (
+        ((), {}),
+        (("0.0.0.0/0",), {}),
+        (("192.0.2.0/24",), {"allowed_cidrs": ["192.0.2.0/24"]}),
+    ):
+        desired = desire(80, annotations={INTERNAL: "true"}, source_ranges=ranges)
+        created: dict[str, Any] = msgspec.to_builtins(build_creation(desired, TARGETS, OWNER))
+        [listener] = created["listeners"]
+        assert {name: listener[name] for name in listener if name == "allowed_cidrs"} == body
 
 
 def test_parts_without_our_tags_are_not_there_for_a_plan():
