@@ -215,7 +215,7 @@ def _build_listener(port: Port, values: Annotations, request: BalancerRequest) -
     is_tcp = port.protocol == "TCP"
     adds_header = is_tcp and values.x_forwarded_for
     settings: dict[str, object] = {
-        "allowed_cidrs": tuple(sorted(each.strip() for each in request.source_ranges)) or _EVERYWHERE,
+        "allowed_cidrs": tuple(sorted({each.strip() for each in request.source_ranges})) or _EVERYWHERE,
         "connection_limit": values.connection_limit,
         "insert_headers": (("X-Forwarded-For", "true"),) if adds_header else (),
     }

@@ -207,6 +207,12 @@ def test_a_port_that_is_open_to_all_names_no_networks():
         assert {name: listener[name] for name in listener if name == "allowed_cidrs"} == body
 
 
+def test_octavia_gets_a_range_once_since_it_stores_it_once():
+    desired = desire(80, annotations={INTERNAL: "true"}, source_ranges=("192.0.2.0/24", " 192.0.2.0/24"))
+    created: dict[str, Any] = msgspec.to_builtins(build_creation(desired, TARGETS, OWNER))
+    assert created["listeners"][0]["allowed_cidrs"] == ["192.0.2.0/24"]
+
+
 def test_parts_without_our_tags_are_not_there_for_a_plan():
     observed = observe(internal(80))
     foreign = msgspec.structs.replace(observed.balancer, tags=("team-a",))
