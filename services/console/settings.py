@@ -3,13 +3,13 @@
 import re
 from pathlib import Path
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
 from libs.common.contract.ip_addresses import parse_ip
 from libs.common.contract.services import CONSOLE_EXPOSED, CONSOLE_PORT, LEASE_NAMESPACE
 from libs.common.settings import flags
-from services.console.core.trace_links import find_template_problem
 
 _DNS_NAME: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.-]{0,251}[a-zA-Z0-9])?")
 
@@ -111,8 +111,9 @@ class ConsoleSettings(msgspec.Struct, frozen=True, kw_only=True):
             for host in self.allowed_hosts
             if not (_DNS_NAME.fullmatch(host) or parse_ip(host))
         ]
-        if problem := find_template_problem(self.trace_url_template):
-            found.append(f"--trace-url-template {problem}")
+        template = self.trace_url_template
+        if template and (urlsplit(template).scheme not in ("http", "https") or "{node}" not in template):
+            found.append(f"--trace-url-template is {template!r}, which is no http or https URL with {{node}}")
         return tuple(found)
 
     @property

@@ -71,7 +71,8 @@ async def test_a_node_appears_is_stuck_becomes_ready_and_disappears(on_each_bus:
     blocked = NodeCondition(type=BLOCKED_CONDITION, status="True", reason="NodeWriteFailed", message="403")
     node = make_node(conditions=(blocked,))
     await flow.publish_node(node)
-    row = await on_each_bus.wait_for_row("web-1", state="stuck", fault="write-refused")
+    row = await on_each_bus.wait_for_row("web-1", state="stuck")
+    assert (await console.read_node("web-1"))["findings"][0]["fault"] == "write-refused"
     assert "403" in row["why"]
     await flow.publish(make_decided(outcome="initialized", reason="metal machine", uid="uid-1"))
     done = make_node(taints=(), conditions=(READY,), provider_id="talos://metal/1", resource_version="101")
@@ -91,9 +92,10 @@ async def test_the_details_of_a_node_have_its_findings_its_messages_and_its_hops
     await on_each_bus.flow.publish_node(make_node())
     await on_each_bus.wait_for_row("web-1")
     await flow.publish_unreachable(make_node(resource_version="101"))
-    row = await on_each_bus.wait_for_row("web-1", fault="talos-silent")
-    assert row["state"] == "stuck"
+    row = await on_each_bus.wait_for_row("web-1", state="stuck")
+    assert row["what"] == "not initialized"
     detail = await console.read_node("web-1")
+    assert detail["findings"][0]["fault"] == "talos-silent"
     assert "connection refused (attempt 1)" in detail["machine"]["problem"]
     assert (detail["changes"], detail["is_initialized"]) == ([], False)
     assert "talosctl -n 10.0.0.5 version" in detail["findings"][0]["fix"]
@@ -126,7 +128,7 @@ async def test_the_overview_has_the_leader_the_networks_and_dead_letters(in_memo
 
     overview = await wait_for_value(read, lambda seen: seen["dead_letters"], "a dead letter")
     services = {each["service"]: each for each in overview["services"]}
-    assert services["watcher"]["leader"] == "test"
+    assert services["watcher"]["details"] == "leader test"
     assert services["labeler"]["health"] == "bad"
     assert services["labeler"]["text"].startswith("1 dead letter; ")
     assert overview["pod_networks"] == ["10.244.0.0/16"]
@@ -196,11 +198,13 @@ async def test_the_pulse_of_a_service_says_what_is_not_ready_and_who_leads(in_me
         services = (await console.read_state())["overview"]["services"]
         return {each["service"]: each for each in services}
 
-    found = await wait_for_value(read, lambda seen: seen["csr"].get("processes") == 2, "two processes of csr")
-    assert (found["lifecycle"]["health"], found["lifecycle"]["leader"]) == ("ok", "host_1")
+    found = await wait_for_value(
+        read, lambda seen: "2 processes" in seen["csr"].get("details", ""), "two processes of csr"
+    )
+    assert (found["lifecycle"]["health"], found["lifecycle"]["details"]) == ("ok", "1 process; leader host_1")
     assert (found["ipam"]["health"], found["ipam"]["text"]) == ("bad", "not ready: no pod network")
     assert found["csr"]["health"] == "ok", "one of two is ready"
-    assert "processes" not in found["labeler"]
+    assert "process" not in found["labeler"].get("details", "")
 
 
 # ---- whom it answers

@@ -15,7 +15,7 @@ from services.console.core import node_record, request_record
 from services.console.core.cloud_rows import AccountRow, BalancerRow, build_balancer_row, by_urgency
 from services.console.core.findings import Finding, list_findings
 from services.console.core.flow_picture import Edge, Verdict, judge, list_edges, list_places
-from services.console.core.history import History, HistoryStep, RateMeter
+from services.console.core.history import History, HistoryStep
 from services.console.core.node_detail import NodeDetail, build_machine_row, list_changes
 from services.console.core.node_record import InstanceState, NodeRecord, NodeState, seconds_of
 from services.console.core.overview import Backlog, FlowState, ServiceStatus, list_service_statuses
@@ -47,7 +47,6 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created: float
     step: str = ""
     what: str = ""
-    fault: str = ""
     why: str = ""
     platform: str = ""
     zone: str = ""
@@ -63,7 +62,6 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rules: tuple[str, ...] = ()  # that match it
     decided_by: str = ""
     outcome: str = ""
-    decided_at: float = 0.0
     took: float = 0.0  # seconds from the registration to the initialization
 
 
@@ -131,7 +129,6 @@ class ConsoleState:
         self._newest_request: dict[str, str] = {}  # Node -> name
         self._unsettled: set[str] = set()  # Nodes whose state may change without a message
         self._removed: dict[tuple[str, str], int] = {}  # (kind, name) -> version, oldest first
-        self._rates = RateMeter()
         self._dead: dict[tuple[str, str, str], DeadLetterRow] = {}
         self._last: dict[type, Any] = {}
         self._accounts: dict[str, tuple[events.AccountReport, float]] = {}  # and its time
@@ -190,7 +187,6 @@ class ConsoleState:
     def _count(self, event: events.Event) -> None:
         kind = "cloud" if isinstance(event, events.InstanceEvent) else _KINDS.get(type(event), "")
         if kind:
-            self._rates.count(kind)
             self._history.count(kind)
 
     def _apply_node(
@@ -366,7 +362,6 @@ class ConsoleState:
         for name in tuple(self._unsettled):
             self._update_node(name, now)
         self._pulses.expire(now)
-        self._rates.add_sample(now)
         oldest = now - MAX_MESSAGE_AGE.total_seconds()
         for key in [key for key, letter in self._dead.items() if letter.at < oldest]:
             del self._dead[key]
@@ -436,7 +431,6 @@ class ConsoleState:
             is_initialized=record.is_initialized,
             findings=list_findings(record, self._request_of(name), now=now, namespace=self._namespace),
             decisions=decisions,
-            dead_letters=record.dead_letters,
             requests=[request_record.build_row(each) for each in requests],
             changes=(
                 list_changes(_decode_node(record.before), observed.node)
@@ -498,7 +492,7 @@ class ConsoleState:
             requests={str(state): count for state, count in requests.items()},
             verdict=judge(services, states, problems),
             places=places,
-            edges=list_edges(places, self._rates.measure(), now),
+            edges=list_edges(places, self._history.measure_rates(), now),
             problems=problems,
             messages=stats.messages if stats is not None else 0,
             bytes=stats.bytes if stats is not None else 0,
@@ -548,7 +542,6 @@ def _build_node_row(
         created=record.created,
         step=_find_step(record, request),
         what=finding.what if finding is not None else "",
-        fault=finding.fault if finding is not None else "",
         why=finding.cause if finding is not None else (decided.reason if decided is not None else ""),
         platform=record.platform,
         zone=record.zone,
@@ -564,7 +557,6 @@ def _build_node_row(
         rules=labeled.rules if labeled is not None else (),
         decided_by=decided.service if decided is not None else "",
         outcome=decided.outcome if decided is not None else "",
-        decided_at=seconds_of(decided.decided_at) if decided is not None else 0.0,
         took=round(took, 3) if took > 0 else 0.0,
     )
 

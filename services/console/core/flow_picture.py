@@ -8,14 +8,13 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.common.contract.services import CSR, IPAM, LABELER, LIFECYCLE, METADATA, WATCHER
-from services.console.core.overview import Health, ServiceStatus, describe_errors
+from services.console.core.overview import LATE_SECONDS, Health, ServiceStatus, count_of, describe_errors
 
 _KUBERNETES: Final = "kubernetes"
 _MACHINES: Final = "machines"
 _CLOUDS: Final = "clouds"
 _QUERIED: Final = (_MACHINES, _CLOUDS)  # a service queries them, and they send no message
 _TALOS_ERROR: Final = "failed Talos calls"
-_LATE_SECONDS: Final = 15.0
 _SHORT_SECONDS: Final = 1.0  # messages that wait no longer are on their way
 _EDGES: Final = (  # source, target, and the kind of its messages
     (_KUBERNETES, WATCHER.service, "observed"),
@@ -63,7 +62,7 @@ def list_places(services: Sequence[ServiceStatus], nodes: int) -> tuple[ServiceS
         ServiceStatus(
             service=_KUBERNETES,
             health="off" if watcher.health == "bad" else "ok",
-            text=_count(nodes, "Node"),
+            text=count_of(nodes, "Node"),
         ),
         ServiceStatus(
             service=_MACHINES, health=metadata.health, text="over the Talos API", errors=failed_queries
@@ -71,7 +70,10 @@ def list_places(services: Sequence[ServiceStatus], nodes: int) -> tuple[ServiceS
         _join_accounts(accounts),
         *own.values(),
     )
-    return tuple(replace(each, details=_describe(each)) for each in places)
+    return tuple(
+        replace(each, details=". ".join(filter(None, (each.details, describe_errors(each)))))
+        for each in places
+    )
 
 
 def _join_accounts(accounts: Sequence[ServiceStatus]) -> ServiceStatus:
@@ -81,20 +83,9 @@ def _join_accounts(accounts: Sequence[ServiceStatus]) -> ServiceStatus:
     return ServiceStatus(
         service=_CLOUDS,
         health=failed.health if failed is not None else "ok",
-        text=failed.text if failed is not None else _count(len(accounts), "account"),
+        text=failed.text if failed is not None else count_of(len(accounts), "account"),
         errors=dict(sum((Counter(each.errors) for each in accounts), Counter())),
     )
-
-
-def _describe(place: ServiceStatus) -> str:
-    """Return what the processes of a service report by themselves."""
-    parts = (
-        _count(place.processes, "process", "processes") if place.processes else "",
-        f"{place.unready} not ready: {place.why_unready}" if place.unready else "",
-        f"leader {place.leader}" if place.leader else "",
-        f"{_count(place.lag, 'message')} waiting" if place.lag else "",
-    )
-    return ". ".join(filter(None, ("; ".join(filter(None, parts)), describe_errors(place))))
 
 
 def list_edges(places: Sequence[ServiceStatus], rates: Mapping[str, float], now: float) -> tuple[Edge, ...]:
@@ -120,7 +111,7 @@ def _make_edge(source: ServiceStatus, target: ServiceStatus, rate: float, now: f
         rate=rate,
         lag=target.lag if waits else 0,
         lag_since=target.lag_since if waits else 0.0,
-        is_late=waits and seconds > _LATE_SECONDS,
+        is_late=waits and seconds > LATE_SECONDS,
         errors=sum((source if is_query else target).errors.values()),
     )
 
@@ -136,7 +127,7 @@ def judge(services: Sequence[ServiceStatus], states: Mapping[str, int], problems
     if bad is not None:
         return Verdict(health="bad", title=f"{bad.service} is not well", text=bad.text)
     if stuck:
-        title = f"{_count(stuck, 'Node')} {'is' if stuck == 1 else 'are'} stuck"
+        title = f"{count_of(stuck, 'Node')} {'is' if stuck == 1 else 'are'} stuck"
         return Verdict(health="bad", title=title, text="The list below says why, and what to do.")
     if warning is not None:
         return Verdict(health="warning", title=f"{warning.service}: {warning.text}")
@@ -144,14 +135,10 @@ def judge(services: Sequence[ServiceStatus], states: Mapping[str, int], problems
         text = describe_errors(failing)
         return Verdict(health="warning", title=f"{failing.service} reports errors", text=text)
     if joining:
-        title = f"{_count(joining, 'Node')} {'joins' if joining == 1 else 'join'}"
+        title = f"{count_of(joining, 'Node')} {'joins' if joining == 1 else 'join'}"
         return Verdict(health="busy", title=title, text="No service has a problem.")
     if not nodes:
         text = "A Node appears here when its kubelet registers it."
         return Verdict(health="off", title="No Node yet", text=text)
-    text = f"{_count(nodes, 'Node')}, every service works, and nothing waits."
+    text = f"{count_of(nodes, 'Node')}, every service works, and nothing waits."
     return Verdict(health="ok", title="All is well", text=text)
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"

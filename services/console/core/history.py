@@ -27,55 +27,35 @@ class HistoryStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     dead: int = 0
 
 
-class RateMeter:
-    """Measures messages per second over the last seconds, by kind."""
-
-    def __init__(self) -> None:
-        self._totals: Counter[str] = Counter()
-        self._samples: deque[tuple[float, Counter[str]]] = deque()
-
-    def count(self, kind: str) -> None:
-        """Count one message of this kind."""
-        self._totals[kind] += 1
-
-    def add_sample(self, now: float) -> None:
-        """Remember how many messages were received until now."""
-        self._samples.append((now, self._totals.copy()))
-        while len(self._samples) > 2 and now - self._samples[0][0] > _RATE_SECONDS:
-            self._samples.popleft()
-
-    def measure(self) -> dict[str, float]:
-        """Return the rates; empty before the second sample."""
-        if len(self._samples) < 2:
-            return {}
-        (begin, before), (end, after) = self._samples[0], self._samples[-1]
-        return {kind: count / max(1.0, end - begin) for kind, count in (after - before).items()}
-
-
 class History:
-    """Collects the current step, and keeps the finished ones."""
+    """Counts live messages: their rate over the last seconds, and the finished steps of the last hour."""
 
     def __init__(self, now: float) -> None:
         self._steps: deque[HistoryStep] = deque(maxlen=_MAX_STEPS)
-        self._counts: Counter[str] = Counter()
+        self._totals: Counter[str] = Counter()
+        self._before: Counter[str] = Counter()  # the totals at the begin of the current step
+        self._samples = deque([(now, self._totals.copy())])  # the totals of the last seconds
         self._latencies: list[float] = []
         self._end = now + STEP_SECONDS
 
     def count(self, kind: str) -> None:
         """Count one message of this kind."""
-        self._counts[kind] += 1
+        self._totals[kind] += 1
 
     def add_latency(self, seconds: float) -> None:
         """Add the latency of one Node."""
-        self._counts["joined"] += 1
+        self._totals["joined"] += 1
         if len(self._latencies) < _MAX_LATENCIES:
             self._latencies.append(max(0.0, seconds))
 
     def advance(self, now: float, *, stuck: int, unreachable: int, dead: int) -> None:
-        """Finish the current step if its time is over."""
+        """Add a sample for the rates, and finish the current step if its time is over."""
+        self._samples.append((now, self._totals.copy()))
+        while len(self._samples) > 2 and now - self._samples[0][0] > _RATE_SECONDS:
+            self._samples.popleft()
         if now < self._end:
             return
-        counts, latencies = self._counts, sorted(self._latencies)
+        counts, latencies = self._totals - self._before, sorted(self._latencies)
         self._steps.append(
             HistoryStep(
                 at=now,
@@ -90,9 +70,14 @@ class History:
                 dead=dead,
             )
         )
-        self._counts, self._latencies = Counter(), []
+        self._before, self._latencies = self._totals.copy(), []
         late = now - self._end
         self._end += STEP_SECONDS if late < STEP_SECONDS else late + STEP_SECONDS
+
+    def measure_rates(self) -> dict[str, float]:
+        """Return messages per second over the last seconds, by kind; empty before the first sample."""
+        (begin, before), (end, after) = self._samples[0], self._samples[-1]
+        return {kind: count / max(1.0, end - begin) for kind, count in (after - before).items()}
 
     def list_after(self, at: float) -> Iterable[HistoryStep]:
         """Return the finished steps that ended after that time."""

@@ -33,7 +33,6 @@ class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     is_initialized: bool
     findings: tuple[Finding, ...]
     decisions: list[events.Decided]
-    dead_letters: dict[str, str]
     requests: list[RequestRow]
     changes: tuple[Change, ...] | None  # since its registration; None = it was initialized before we followed
     machine: MachineRow | None

@@ -15,7 +15,7 @@ from services.console.core.node_record import seconds_of
 
 Health = Literal["ok", "busy", "warning", "bad", "off"]
 _MAX_HEARTBEAT_SECONDS: Final = 10.0
-_LATE_SECONDS: Final = 15.0
+LATE_SECONDS: Final = 15.0
 _SILENT_ACCOUNT_SECONDS: Final = 100.0  # an account reports every half minute
 
 
@@ -30,11 +30,8 @@ class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     errors: Mapping[str, int] = {}  # cause -> number in the last five minutes
     total_errors: Mapping[str, int] = {}  # since its processes began
     leader: str = ""
-    processes: int = 0  # that run it; 0 = none has sent a pulse in the last half minute
-    unready: int = 0  # of them
-    why_unready: str = ""
     trouble: str = ""  # what needs attention; "" if nothing
-    details: str = ""  # what its processes report; only in the picture
+    details: str = ""  # what its processes report
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,25 +88,28 @@ def _apply_pulses(flow: FlowState, status: ServiceStatus) -> ServiceStatus:
         lag_since=backlog.oldest,
         errors=flow.recent_errors.get(status.service, {}),
         total_errors=dict(sum((Counter(pulse.errors) for pulse in own), Counter())),
-        leader=next((pulse.instance for pulse in own if pulse.is_leading), status.leader),
-        processes=len(own),
-        unready=len(unready),
-        why_unready=unready[0].problems[0] if unready else "",
     )
+    problem = f"{len(unready)} of {len(own)} not ready: {unready[0].problems[0]}" if unready else ""
     if own and len(unready) == len(own):
-        status = replace(status, health="bad", text=f"not ready: {status.why_unready}")
-    return replace(status, trouble=_describe_trouble(status))
-
-
-def _describe_trouble(status: ServiceStatus) -> str:
-    parts = (
+        status = replace(status, health="bad", text=f"not ready: {unready[0].problems[0]}")
+    leader = next((pulse.instance for pulse in own if pulse.is_leading), status.leader)
+    details = (
+        count_of(len(own), "process", "processes") if own else "",
+        problem,
+        f"leader {leader}" if leader else "",
+        f"{count_of(status.lag, 'message')} waiting" if status.lag else "",
+    )
+    trouble = (
         status.text if status.health in ("bad", "warning") else "",
-        f"{status.unready} of {status.processes} not ready: {status.why_unready}"
-        if status.unready and status.health != "bad"
-        else "",
+        problem if status.health != "bad" else "",
         describe_errors(status) if status.errors else "",
     )
-    return ". ".join(filter(None, parts))
+    return replace(status, trouble=". ".join(filter(None, trouble)), details="; ".join(filter(None, details)))
+
+
+def count_of(number: int, one: str, many: str = "") -> str:
+    """Return the number with its noun."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def describe_errors(status: ServiceStatus) -> str:
@@ -123,15 +123,15 @@ def describe_errors(status: ServiceStatus) -> str:
 
 def _judge_watcher(flow: FlowState) -> ServiceStatus:
     age, leading = flow.heartbeat_seconds, flow.leading
-    holder = leading.holder if leading is not None else ""
     if age is None or age > _MAX_HEARTBEAT_SECONDS:
         silence = "no leader heartbeat yet" if age is None else f"no leader heartbeat for {age:.0f} s"
         return ServiceStatus(service=WATCHER.service, health="bad", text=silence)
+    status = ServiceStatus(service=WATCHER.service, health="ok", text="leads")
+    if leading is not None:
+        status = replace(status, text=f"leads, epoch {leading.epoch}", leader=leading.holder)
     if flow.snapshot is None:
-        text = "it lists the objects of Kubernetes"
-        return ServiceStatus(service=WATCHER.service, health="busy", text=text, leader=holder)
-    text = f"leads, epoch {leading.epoch if leading is not None else 0}"
-    return ServiceStatus(service=WATCHER.service, health="ok", text=text, leader=holder)
+        return replace(status, health="busy", text="it lists the objects of Kubernetes")
+    return status
 
 
 def _judge_metadata(flow: FlowState) -> ServiceStatus:
@@ -186,7 +186,7 @@ def _judge_backlog(flow: FlowState, service: str, what: str) -> tuple[Health, st
     backlog = flow.backlogs.get(service, Backlog())
     if not backlog.count:
         return "ok", "nothing waits"
-    is_late = flow.now - backlog.oldest > _LATE_SECONDS
+    is_late = flow.now - backlog.oldest > LATE_SECONDS
     return "warning" if is_late else "busy", f"{backlog.count} {what}"
 
 

@@ -12,7 +12,6 @@ export interface NodeRow {
   created: number;
   step?: string;
   what?: string;
-  fault?: string;
   why?: string;
   platform?: string;
   zone?: string;
@@ -28,7 +27,6 @@ export interface NodeRow {
   rules?: string[];
   decided_by?: string;
   outcome?: string;
-  decided_at?: number;
   took?: number;
 }
 
@@ -41,9 +39,6 @@ export interface ServiceStatus {
   errors?: Record<string, number>;
   total_errors?: Record<string, number>;
   leader?: string;
-  processes?: number;
-  unready?: number;
-  why_unready?: string;
   trouble?: string;
   details?: string;
 }
@@ -187,7 +182,6 @@ export interface NodeDetail {
   is_initialized: boolean;
   findings: Finding[];
   decisions: Decided[];
-  dead_letters: Record<string, string>;
   requests: RequestRow[];
   changes: Change[] | null;
   machine: MachineRow | null;

@@ -360,7 +360,7 @@ def test_errors_are_recent_for_five_minutes_and_counted_since_the_process_began(
     assert not find_status(state, "csr").errors
     state.advance(START + 299)
     assert dict(find_status(state, "labeler").errors) == {"dead letters": 5}
-    assert find_status(state, "labeler").processes == 0, "pulses expire before"
+    assert not find_status(state, "labeler").details, "pulses expire before"
     state.advance(START + 301)
     assert not find_status(state, "labeler").errors
 
@@ -408,8 +408,13 @@ def test_a_process_that_is_not_ready_is_named_beside_one_that_is():
         Pulse(service="ipam", instance="a", problems=("no pod network",)), Pulse(service="ipam", instance="b")
     )
     status = find_status(state, "ipam")
-    assert (status.health, status.processes, status.unready) == ("ok", 2, 1)
-    assert status.why_unready == "no pod network"
+    assert (status.health, status.trouble) == ("ok", "1 of 2 not ready: no pod network")
+    assert status.details == "2 processes; 1 of 2 not ready: no pod network"
+
+
+def test_the_details_of_a_service_name_its_leader_and_what_waits():
+    state = make_state(Pulse(service="lifecycle", instance="a", lag=1, is_leading=True))
+    assert find_status(state, "lifecycle").details == "1 process; leader a; 1 message waiting"
 
 
 def test_metadata_without_a_process_is_bad_once_its_pulse_is_overdue():

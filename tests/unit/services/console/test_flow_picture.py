@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from services.console.core.flow_picture import Edge, judge, list_edges, list_places
-from services.console.core.history import STEP_SECONDS, History, RateMeter
+from services.console.core.history import STEP_SECONDS, History
 from services.console.core.overview import ServiceStatus
 
 NOW = 1_000_000.0
@@ -70,9 +70,9 @@ def test_a_silent_watcher_leaves_kubernetes_unknown():
 
 
 def test_the_details_of_a_place_are_what_its_processes_report():
-    services = change("labeler", processes=2, unready=1, why_unready="no NATS", leader="labeler-1", lag=1)
+    services = change("labeler", details="2 processes", total_errors={"retries": 1_000})
     place = next(each for each in list_places(services, 3) if each.service == "labeler")
-    assert place.details == "2 processes; 1 not ready: no NATS; leader labeler-1; 1 message waiting"
+    assert place.details == "2 processes. Errors since the start: retries 1,000"
 
 
 @pytest.mark.parametrize(
@@ -108,16 +108,12 @@ def test_the_step_after_a_late_one_is_not_shorter():
 
 
 def test_rates_are_measured_over_the_last_seconds():
-    meter = RateMeter()
-    assert meter.measure() == {}
-    for _ in range(100):
-        meter.count("observed")
-    meter.add_sample(NOW)
-    assert meter.measure() == {}, "what was received before is no rate"
+    history = History(NOW)
+    assert history.measure_rates() == {}
     for _ in range(10):
-        meter.count("observed")
-    meter.add_sample(NOW + 2)
-    assert meter.measure() == {"observed": 5.0}
+        history.count("observed")
+    history.advance(NOW + 2, stuck=0, unreachable=0, dead=0)
+    assert history.measure_rates() == {"observed": 5.0}
     for second in range(3, 12):
-        meter.add_sample(NOW + second)
-    assert meter.measure() == {}
+        history.advance(NOW + second, stuck=0, unreachable=0, dead=0)
+    assert history.measure_rates() == {}
