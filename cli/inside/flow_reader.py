@@ -33,6 +33,7 @@ from libs.common.bus.nats.jetstream import (
 from libs.common.bus.nats.nats_access import NatsAccess
 from libs.common.bus.protocol import BusError, NoStream, UnreadablePayload
 from libs.common.clocks import utc_now
+from libs.common.contract.events import KubeServiceObserved
 from libs.common.contract.services import DURABLES, SERVICES, Durable
 from libs.common.contract.subjects import (
     ACCOUNT_REPORTS,
@@ -45,12 +46,14 @@ from libs.common.contract.subjects import (
     NETWORKS,
     OBSERVED_CSR,
     OBSERVED_NODE,
+    OBSERVED_SERVICE,
     STREAM,
     is_publishable_name,
 )
 
 _SECONDS: Final = 5.0  # for the connection, and for each response
 _MAX_DEAD_LETTERS: Final = 50  # limit for dead letters that are read; there can be one per object
+_MAX_SERVICES: Final = 1000  # limit for Kubernetes Services that are read
 _RETRY_DELAYS: Final = (0.1, 0.3, 1.0)  # between queries of a consumer without waiting pulls
 _MAX_CONCURRENT: Final = 32  # requests
 _PREFIXES: Final = {"node": (OBSERVED_NODE, ENRICHED_NODE), "csr": (OBSERVED_CSR, ENRICHED_CSR)}
@@ -124,6 +127,7 @@ class _FlowReader:
             self._read_matching(ACCOUNT_REPORTS),
             asyncio.gather(*map(self._read_object, objects)),
         )
+        services = await self._read_matching(f"{OBSERVED_SERVICE}.>", most=_MAX_SERVICES)
         return FlowSnapshot(
             at=utc_now(),
             stream=StreamSnapshot(
@@ -139,6 +143,7 @@ class _FlowReader:
             dead_count=sum(letters.values()),
             objects=tuple(found),
             accounts=accounts,
+            blocked_services=tuple(filter(_is_blocked_service, services)),
         )
 
     async def _read_stream(self, subjects_filter: str) -> _Stream:
@@ -188,10 +193,10 @@ class _FlowReader:
             messages += await self._read_matching(f"{CLOUD_REPORTS}.*.*.{about.name}")
         return ObjectMessages(object=about, messages=messages)
 
-    async def _read_matching(self, pattern: str) -> tuple[LastMessage, ...]:
-        """Return the last message of each subject that matches."""
+    async def _read_matching(self, pattern: str, most: int | None = None) -> tuple[LastMessage, ...]:
+        """Return the last message of each subject that matches, of at most `most` subjects."""
         stream = await self._read_stream(pattern)
-        return await self._read_messages(sorted(stream.state.subjects or {}))
+        return await self._read_messages(sorted(stream.state.subjects or {})[:most])
 
     async def _read_messages(self, subjects: Sequence[str]) -> tuple[LastMessage, ...]:
         found = await asyncio.gather(*map(self._read_last, subjects))
@@ -209,6 +214,11 @@ class _FlowReader:
         if isinstance(message.event, UnreadablePayload):
             return msgspec.structs.replace(found, unreadable=message.event.reason)
         return msgspec.structs.replace(found, event=message.event)
+
+
+def _is_blocked_service(message: LastMessage) -> bool:
+    event = message.event
+    return isinstance(event, KubeServiceObserved) and event.service.blocked_condition is not None
 
 
 def _list_certificates(nats: NatsAccess, connection: Connection) -> Iterator[CertificateSnapshot]:

@@ -116,6 +116,7 @@ class FlowSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     dead_count: int = 0  # the number of all dead letters
     objects: tuple[ObjectMessages, ...] = ()
     accounts: tuple[LastMessage, ...] = ()  # of clouds: their events are AccountReports
+    blocked_services: tuple[LastMessage, ...] = ()  # KubeServiceObserved, of blocked load balancers
     certificates: tuple[CertificateSnapshot, ...] = ()  # of NATS, if it uses TLS
 
     @property

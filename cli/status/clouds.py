@@ -1,6 +1,6 @@
 """Cloud accounts: whether each cloud answers, its instances, and Nodes that the limit keeps. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from cli.inside.flow_snapshot import FlowSnapshot
 from cli.layout import format_age, format_names, pluralize
 from libs.clouds.request_budget import SHARE_OF_OTHERS
-from libs.common.contract.events import AccountReport, Decided
+from libs.common.contract.events import AccountReport, Decided, KubeServiceObserved
 from libs.common.contract.instances import read_instance_record
 from libs.common.contract.node import Node
 from libs.common.contract.services import LIFECYCLE
@@ -17,6 +17,14 @@ from services.lifecycle.core.deletion_limit import LIMITED
 from services.lifecycle.core.evidence import is_not_ready
 
 _SILENT_SECONDS: Final = 4 * ACCOUNT_REPORT_SECONDS
+
+
+class BlockedBalancer(msgspec.Struct, frozen=True, kw_only=True):
+    """A Service whose load balancer is blocked, and the reason in its condition."""
+
+    namespace: str
+    name: str
+    why: str
 
 
 class AccountStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -48,11 +56,6 @@ class AccountStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             yield f"{count} of deleted servers kept by the limit of deletions: {names}"
 
 
-def select_limit_candidates(nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """Return the Nodes whose last decision may say that the limit of their account keeps them."""
-    return tuple(node for node in nodes if is_not_ready(node) and read_instance_record(node) is not None)
-
-
 def summarize_accounts(nodes: tuple[Node, ...], flow: FlowSnapshot | None) -> tuple[AccountStatus, ...]:
     """Return the accounts that report, and those that Nodes name; none if NATS does not answer."""
     if flow is None or flow.stream is None:
@@ -78,6 +81,17 @@ def summarize_accounts(nodes: tuple[Node, ...], flow: FlowSnapshot | None) -> tu
             waiting=tuple(waiting.get(report.account, ())),
         )
     return tuple(found[account] for account in sorted(found))
+
+
+def list_blocked_balancers(flow: FlowSnapshot) -> Iterator[BlockedBalancer]:
+    """Yield the Services whose load balancer is blocked, by the watcher's last message about each."""
+    for message in flow.blocked_services:
+        event = message.event
+        if not isinstance(event, KubeServiceObserved) or message.is_misplaced:
+            continue
+        if (found := event.service.blocked_condition) is not None:
+            meta, why = event.service.metadata, ": ".join(filter(None, (found.reason, found.message)))
+            yield BlockedBalancer(namespace=meta.namespace, name=meta.name, why=why)
 
 
 def _is_limited(node: Node, flow: FlowSnapshot) -> bool:

@@ -11,7 +11,8 @@ from cli.cluster.kube_events import find_config_rejection
 from cli.cluster.snapshot import ClusterSnapshot
 from cli.cluster.unavailable import Unavailable, list_known
 from cli.inside.flow_snapshot import FlowSnapshot, FlowUnavailable, LastMessage, StreamSnapshot
-from cli.status.clouds import AccountStatus, summarize_accounts
+from cli.layout import format_names
+from cli.status.clouds import AccountStatus, BlockedBalancer, list_blocked_balancers, summarize_accounts
 from cli.status.components import (
     CertificateStatus,
     ConsumerStatus,
@@ -72,6 +73,7 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     requests: RequestsStatus | None
     pod_cidrs: IpamStatus | None = msgspec.field(name="podCIDRs")
     clouds: tuple[AccountStatus, ...]
+    blocked_balancers: tuple[BlockedBalancer, ...]
     certificates: tuple[CertificateStatus, ...]
 
     @property
@@ -114,6 +116,7 @@ def build_status(snapshot: ClusterSnapshot) -> ClusterStatus:
         else summarize_requests(snapshot.requests, flow, snapshot.at, frozenset(node.name for node in nodes)),
         pod_cidrs=_build_ipam_status(snapshot),
         clouds=summarize_accounts(nodes, flow),
+        blocked_balancers=tuple(list_blocked_balancers(known)),
         certificates=tuple(
             CertificateStatus(
                 name=one.name,
@@ -174,12 +177,20 @@ def _list_problems(found: ClusterStatus) -> Iterator[str]:
         yield f"dead letters: {found.dead_letters.count:,}"
     if stuck := found.nodes.stuck:
         yield f"Nodes: {len(stuck):,} uninitialized, the oldest {stuck[0].name}"
+    if lost := found.nodes.lost:
+        names = format_names((f"{one.name} ({one.why})" for one in lost), most=3)
+        explain = f"run talos-ccm explain node {lost[0].name}"
+        yield f"Nodes: {len(lost):,} initialized but not ready, {names}; {explain}"
     if found.requests and (owed := [one for one in found.requests.open if one.is_wrong]):
         yield f"CSRs: {len(owed):,} nodes without the requested certificate"
     if found.pod_cidrs and found.pod_cidrs.claim_pages and found.pod_cidrs.conflicts:
         yield f"pod CIDRs: {len(found.pod_cidrs.conflicts):,} conflicts, see talos-ccm status ipam"
     for account in found.clouds:
         yield from (f"cloud account {account.name}: {problem}" for problem in account.list_problems())
+    if blocked := found.blocked_balancers:
+        first, names = blocked[0], format_names((f"{one.namespace}/{one.name}" for one in blocked), most=3)
+        explain = f"run talos-ccm explain service {first.namespace}/{first.name}"
+        yield f"load balancers: {len(blocked):,} blocked, {names}; {explain}"
     for one in found.certificates:
         if one.state == "wrong":
             yield f"certificate {one.name}: renewal is overdue"

@@ -11,9 +11,19 @@ from cli.cluster.certificate_signing_request import CertificateSigningRequest, g
 from cli.inside.flow_snapshot import FlowSnapshot, ObjectMessages
 from libs.common.cloud_config.model import Ownership
 from libs.common.cloud_config.ownership import why_not_owned
-from libs.common.contract.events import DeadLetter, Decided, NodeEnriched, NodeObserved, NodeUnreachable
+from libs.common.contract.events import (
+    DeadLetter,
+    Decided,
+    InstanceGone,
+    InstanceReport,
+    InstanceShutDown,
+    NodeEnriched,
+    NodeObserved,
+    NodeUnreachable,
+)
+from libs.common.contract.instances import read_instance_record
 from libs.common.contract.node import BLOCKED_CONDITION, PROVIDED_NODE_IP_ANNOTATION, Node
-from services.lifecycle.core.evidence import is_ready
+from services.lifecycle.core.evidence import is_not_ready, is_ready
 
 _ALL_NODES: Final = Ownership()
 JOINING_SECONDS: Final = 60.0  # a Node may take this long to join before it counts as stuck
@@ -33,6 +43,13 @@ class UnusableNode(msgspec.Struct, frozen=True, kw_only=True):
         return not self.is_blocked and self.seconds is not None and self.seconds < JOINING_SECONDS
 
 
+class LostNode(msgspec.Struct, frozen=True, kw_only=True):
+    """An initialized Node that is not Ready, and what its cloud or metadata reports of its machine."""
+
+    name: str
+    why: str
+
+
 class NodesStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The counts of all Nodes, and the Nodes that are not usable."""
 
@@ -40,6 +57,7 @@ class NodesStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     usable: int
     excluded: int  # usable Nodes that the section `ownership` of --cloud-config excludes
     not_ready: int  # usable Nodes whose kubelet reports not ready, or reports nothing
+    lost: tuple[LostNode, ...] = ()  # by name
     uninitialized: tuple[UnusableNode, ...]  # oldest first
 
     @property
@@ -51,20 +69,44 @@ class NodesStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def summarize_nodes(
     nodes: Iterable[Node], flow: FlowSnapshot | None, at: datetime, ownership: Ownership = _ALL_NODES
 ) -> NodesStatus:
-    """Return the status of all Nodes. `flow` may contain the last messages about the unusable ones.
+    """Return the status of all Nodes. `flow` may contain the last messages about those that are not well.
 
     `ownership` is that of the labeler.
     """
     everything = tuple(nodes)
     usable = [node for node in everything if node.is_initialized]
+    own = [node for node in usable if is_not_ready(node) and not why_not_owned(ownership, node)]
+    reasons = {node.name: _explain_loss(node, flow) for node in own}
     stuck = [_make_unusable_node(node, flow, at) for node in everything if not node.is_initialized]
     return NodesStatus(
         count=len(everything),
         usable=len(usable),
         excluded=sum(bool(why_not_owned(ownership, node)) for node in usable),
         not_ready=sum(not is_ready(node) for node in usable),
+        lost=tuple(LostNode(name=name, why=why) for name, why in sorted(reasons.items()) if why),
         uninitialized=tuple(sorted(stuck, key=lambda one: (-(one.seconds or 0.0), one.name))),
     )
+
+
+def _explain_loss(node: Node, flow: FlowSnapshot | None) -> str:
+    """Return "server gone", "server off" or "machine does not answer"; "" if no message shows one.
+
+    As in `explain node`, only the account of the Node's record shows that a server is gone.
+    """
+    messages = flow.find_object("node", node.name) if flow else None
+    if messages is None:
+        return ""
+    record, about = read_instance_record(node), (node.uid, node.spec.provider_id)
+    reports = messages.list_events(InstanceReport)
+    reports = tuple(each for each in reports if (each.node_uid, each.provider_id) == about)
+    if record and any(isinstance(each, InstanceGone) and each.account == record.account for each in reports):
+        return "server gone"
+    if any(each.node.uid == node.uid for each in messages.list_events(NodeEnriched)):
+        return ""
+    if any(isinstance(each, InstanceShutDown) for each in reports):
+        return "server off"
+    is_silent = any(each.node.uid == node.uid for each in messages.list_events(NodeUnreachable))
+    return "machine does not answer" if is_silent else ""
 
 
 def _make_unusable_node(node: Node, flow: FlowSnapshot | None, at: datetime) -> UnusableNode:

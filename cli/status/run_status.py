@@ -24,7 +24,6 @@ from cli.inside.flow_client import fetch_certificates, query_flow
 from cli.inside.flow_snapshot import FlowObject
 from cli.lines import Line, get_width, print_error, print_lines, print_result
 from cli.progress import PROGRESS
-from cli.status.clouds import select_limit_candidates
 from cli.status.cluster_status import ClusterStatus, build_status
 from cli.status.ipam.ipam_status import build_ipam_status, read_pages, resolve_pools
 from cli.status.ipam.text import format_ipam_status
@@ -32,9 +31,11 @@ from cli.status.text import format_status
 from libs.common.cloud_config.document import CloudConfigError
 from libs.common.cloud_config.model import CloudConfig
 from libs.common.contract.controllers import NODE_IPAM
+from libs.common.contract.instances import read_instance_record
 from libs.common.contract.node import ApiObject
 from libs.common.settings.cloud_config_reloader import parse_config_file, read_config_file
 from services.ipam.core.effective_networks import NetworkFlags
+from services.lifecycle.core.evidence import is_not_ready
 
 # Limit for each kind of Nodes, and for requests, whose last messages are queried.
 _MAX_QUERIED_OBJECTS: Final = 20
@@ -79,14 +80,18 @@ async def _read_status(query: ClusterQuery) -> ClusterSnapshot:
 
 
 def choose_objects(snapshot: ClusterSnapshot) -> tuple[FlowObject, ...]:
-    """Return the Nodes and requests that wait: the oldest Nodes and the newest requests."""
+    """Return the Nodes and requests that wait: the oldest Nodes and the newest requests.
+
+    Of the initialized Nodes that are not Ready, those with a record of a cloud come first.
+    """
     known = list_known(snapshot.nodes)
     nodes = sorted((node for node in known if not node.is_initialized), key=_get_age_order)
-    limited = [node for node in select_limit_candidates(known) if node.is_initialized]
+    lost = [node for node in known if node.is_initialized and is_not_ready(node)]
+    lost.sort(key=lambda node: read_instance_record(node) is None)
     pending = sorted((one for one in list_known(snapshot.requests) if one.is_pending), key=_get_age_order)
     return (
         *(FlowObject("node", node.name) for node in nodes[:_MAX_QUERIED_OBJECTS]),
-        *(FlowObject("node", node.name) for node in limited[:_MAX_QUERIED_OBJECTS]),
+        *(FlowObject("node", node.name) for node in lost[:_MAX_QUERIED_OBJECTS]),
         *(FlowObject("csr", one.name) for one in pending[-_MAX_QUERIED_OBJECTS:]),
     )
 

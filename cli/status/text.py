@@ -18,7 +18,7 @@ from cli.layout import (
     shorten,
 )
 from cli.lines import Line
-from cli.status.clouds import AccountStatus
+from cli.status.clouds import AccountStatus, BlockedBalancer
 from cli.status.cluster_status import ClusterStatus
 from cli.status.components import (
     CertificateStatus,
@@ -65,6 +65,7 @@ def format_status(found: ClusterStatus, *, width: int) -> Iterator[Line]:
     yield from _format_requests(found.requests, width)
     yield _format_pod_cidrs(found.pod_cidrs)
     yield from _format_accounts(found.clouds)
+    yield from _format_balancers(found.blocked_balancers)
     yield from _format_certificates(found.certificates, found.at)
 
 
@@ -147,7 +148,7 @@ def _format_nodes(nodes: NodesStatus, width: int) -> Iterator[Line]:
         oldest = waiting[0].seconds
         since = f", the oldest for {format_age(oldest)}" if oldest is not None else ""
         text += f"; {len(waiting):,} uninitialized{since}"
-    yield format_field("Nodes", text, "red" if nodes.stuck else "")
+    yield format_field("Nodes", text, "red" if nodes.stuck or nodes.lost else "")
     if waiting:
         rows = [_format_node(one) for one in waiting[:_MOST]]
         yield from format_table(("NODE", "FOR", "WHY"), rows, indent=2, width=width)
@@ -226,6 +227,15 @@ def _format_accounts(accounts: tuple[AccountStatus, ...]) -> Iterator[Line]:
         problems = [*one.list_problems()]
         text = f"{one.name}: {shorten('; '.join((*problems, _describe_instances(one))))}"
         yield format_field("" if position else "Clouds", text, "red" if problems else "")
+
+
+def _format_balancers(blocked: tuple[BlockedBalancer, ...]) -> Iterator[Line]:
+    if not blocked:
+        return
+    yield format_field("Balancers", f"{len(blocked):,} blocked", "red")
+    for one in blocked[:_MOST]:
+        yield Line(2, Text(shorten(one.why)), Text(f"{one.namespace}/{one.name}: "))
+    yield from format_more(len(blocked), _MOST, indent=2)
 
 
 def _describe_instances(one: AccountStatus) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from cli.inside.flow_reader import query_nats
@@ -10,11 +11,16 @@ from cli.inside.flow_snapshot import FlowObject, FlowSnapshot, FlowUnavailable
 from libs.common.bus.delivery import Ack
 from libs.common.bus.nats.bus import NatsBus
 from libs.common.bus.nats.nats_access import NatsAccess
-from libs.common.contract.events import AccountReport, DeadLetter, Leading
+from libs.common.contract.events import AccountReport, DeadLetter, KubeServiceObserved, Leading
+from libs.common.contract.kube_service import (
+    BALANCER_BLOCKED_CONDITION,
+    KubeServiceCondition,
+    KubeServiceStatus,
+)
 from libs.common.contract.services import DURABLES, SERVICES, WATCHER
 from libs.common.contract.subjects import ENRICHED_NODE
 from tests.bootstrap_actors import BootstrapInstallation, install_bootstrap
-from tests.builders import make_decided, make_node
+from tests.builders import make_decided, make_kube_service, make_kube_service_observed, make_node
 from tests.bus_actors import MAX_BYTES, make_event, run_during, wait_until
 from tests.instance_reports import make_exists
 from tests.integration.conftest import ConnectBus
@@ -155,6 +161,22 @@ async def test_dead_letters_are_seen_with_their_reason(
     about = found.find_object("node", "web-1")
     assert about
     assert [word.event for word in about.messages] == list(found.dead_letters[1:])
+
+
+async def test_only_services_whose_load_balancer_is_blocked_are_seen(
+    nats: BootstrapInstallation, watcher: NatsBus
+):
+    condition = KubeServiceCondition(type=BALANCER_BLOCKED_CONDITION, status="True", message="no location")
+    well = make_kube_service("well")
+    blocked = msgspec.structs.replace(
+        make_kube_service("blocked"), status=KubeServiceStatus(conditions=(condition,))
+    )
+    for service in (well, blocked):
+        await watcher.publish(make_kube_service_observed(service, stream_id=watcher.stream_id))
+    [found] = (await seen(nats)).blocked_services
+    assert isinstance(found.event, KubeServiceObserved)
+    assert found.event.service == blocked
+    assert not found.is_misplaced
 
 
 async def test_a_stream_that_is_not_there_is_a_finding_and_a_nats_that_is_not_there_is_unknown(

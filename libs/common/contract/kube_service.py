@@ -104,6 +104,14 @@ class KubeService(ApiObject, frozen=True, kw_only=True):
         return f"{self.metadata.namespace}.{self.metadata.name}"
 
     @property
+    def blocked_condition(self) -> KubeServiceCondition | None:
+        """The condition that says that the load balancer is blocked; None if it is not."""
+        for each in self.status.conditions:
+            if each.type == BALANCER_BLOCKED_CONDITION and each.status == "True":
+                return each
+        return None
+
+    @property
     def may_have_balancer(self) -> bool:
         """Whether it wants a load balancer, or may still have one."""
         return self.spec.type == LOAD_BALANCER or self.has_finalizer

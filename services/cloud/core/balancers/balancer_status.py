@@ -6,7 +6,7 @@ import msgspec
 
 from libs.clouds.balancers import Ingress, UnknownOutcome, WriteRejection, WriteResult
 from libs.clouds.instances import NotFound
-from libs.common.contract.kube_service import BALANCER_BLOCKED_CONDITION, KubeService
+from libs.common.contract.kube_service import KubeService
 from services.cloud.core.balancers.balancer_steps import (
     BlockedCondition,
     ChangeBalancer,
@@ -61,10 +61,8 @@ def read_ingress(service: KubeService) -> tuple[Ingress, ...]:
 
 def find_condition(service: KubeService) -> BlockedCondition | None:
     """Return this controller's condition of the Service."""
-    for each in service.status.conditions:
-        if each.type == BALANCER_BLOCKED_CONDITION and each.status == "True":
-            return BlockedCondition(reason=each.reason, message=each.message)
-    return None
+    found = service.blocked_condition
+    return None if found is None else BlockedCondition(reason=found.reason, message=found.message)
 
 
 def plan_condition(service: KubeService, wait: Wait) -> Wait | WriteStatus:

@@ -115,8 +115,10 @@ def test_many_nodes_that_wait_are_counted_and_some_are_named():
     assert problem.endswith("web-0, web-1, web-2, web-3, web-4 and 2 more")
 
 
-def test_the_last_decision_on_a_lost_node_with_a_record_is_read():
+def test_the_messages_about_lost_nodes_are_read_and_those_with_a_record_come_first():
     lost = [make_recorded_node(f"web-{number}", uid=f"uid-{number}") for number in range(25)]
     healthy, other = READY, make_lost_node("other-1")
-    chosen = choose_objects(ClusterSnapshot(at=NOW, nodes=(*lost, healthy, other)))
+    chosen = choose_objects(ClusterSnapshot(at=NOW, nodes=(other, *lost, healthy)))
     assert [each.name for each in chosen] == [node.name for node in lost[:20]]
+    few = choose_objects(ClusterSnapshot(at=NOW, nodes=(other, *lost[:2], healthy)))
+    assert [each.name for each in few] == ["web-0", "web-1", "other-1"]

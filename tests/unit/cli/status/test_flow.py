@@ -19,22 +19,32 @@ from cli.layout import format_age
 from cli.status.cluster_status import ClusterStatus, build_status
 from cli.status.nodes import summarize_nodes, summarize_requests
 from cli.status.text import format_status
-from libs.common.contract.events import DeadLetter, Decided, Event, Leading
+from libs.common.contract.controllers import CLOUD_NODE
+from libs.common.contract.events import DeadLetter, Decided, Event, InstanceExists, Leading
+from libs.common.contract.kube_service import (
+    BALANCER_BLOCKED_CONDITION,
+    KubeServiceCondition,
+    KubeServiceStatus,
+)
 from libs.common.contract.machine import MachineFault
 from libs.common.contract.node import BLOCKED_CONDITION, Node, NodeCondition, ObjectMeta
 from libs.common.contract.subjects import subject_of
 from services.ipam.core.pages import Claim, Page, encode_page, page_range_of
+from tests import lifecycle_actors
 from tests.architecture.sources import ROOT
 from tests.builders import (
     NOW,
     STREAM_ID,
     make_facts,
+    make_kube_service,
+    make_kube_service_observed,
     make_node,
     make_node_enriched,
     make_node_observed,
     make_request,
 )
-from tests.cli_snapshots import hold_request, read_screens, render_lines
+from tests.cli_snapshots import hold_request, make_flow, read_screens, render_lines
+from tests.instance_reports import make_gone, make_recorded_node, make_report, make_shut_down
 
 READY = (NodeCondition(type="Ready", status="True"),)
 ANSWERED = make_node_enriched(make_node(), make_facts())
@@ -231,7 +241,29 @@ OWNERSHIP = (
     "ownership: {nodeSelector: [{matchExpressions: "
     "[{key: metadata.name, operator: Regexp, values: ['^mine']}]}]}\n"
 )
-CASES = {"well": WELL, "ill": ILL, "all-in-one": ALL_IN_ONE, "blind": BLIND}
+OFF = make_recorded_node("web-8", uid="uid-8", provider_id="hcloud://8")
+DELETED = make_recorded_node("web-9", uid="uid-9", provider_id="hcloud://9")
+NO_LOCATION = KubeServiceCondition(
+    type=BALANCER_BLOCKED_CONDITION, status="True", reason="InvalidField", message="no location"
+)
+SHOP = make_kube_service("shop", namespace="default")
+BLOCKED_SHOP = msgspec.structs.replace(SHOP, status=KubeServiceStatus(conditions=(NO_LOCATION,)))
+LOST = msgspec.structs.replace(
+    WELL,
+    nodes=(*list_known(WELL.nodes), OFF, DELETED),
+    flow=msgspec.structs.replace(
+        FLOW,
+        objects=tuple(
+            flow_snapshot.ObjectMessages(
+                object=flow_snapshot.FlowObject("node", node.name),
+                messages=(a_word(lifecycle_actors.make_unreachable(node)), a_word(report)),
+            )
+            for node, report in ((OFF, make_shut_down(OFF)), (DELETED, make_gone(DELETED)))
+        ),
+        blocked_services=(a_word(make_kube_service_observed(BLOCKED_SHOP)),),
+    ),
+)
+CASES = {"well": WELL, "ill": ILL, "lost": LOST, "all-in-one": ALL_IN_ONE, "blind": BLIND}
 
 
 def judged(evidence: ClusterSnapshot, **changes: Any) -> ClusterStatus:
@@ -243,14 +275,16 @@ def shown(evidence: ClusterSnapshot, *, width: int = 0) -> str:
     return render_lines(format_status(build_status(evidence), width=width), width or None)
 
 
-@pytest.mark.parametrize(("name", "status"), [("well", 0), ("ill", 1), ("all-in-one", 0), ("blind", 2)])
+@pytest.mark.parametrize(
+    ("name", "status"), [("well", 0), ("ill", 1), ("lost", 1), ("all-in-one", 0), ("blind", 2)]
+)
 def test_the_exit_status_and_the_json_say_what_is_wrong_and_what_is_not_known(name: str, status: int):
     found = build_status(CASES[name])
     assert found.exit_status == status
     told = json.loads(msgspec.json.encode(found))
     assert (told["requests"] is None) == (name == "blind")
     assert told["allInOne"] == (name == "all-in-one")
-    assert bool(told["wrong"]) == (name == "ill")
+    assert bool(told["wrong"]) == (name in {"ill", "lost"})
     assert bool(told["unknown"]) == (name == "blind")
 
 
@@ -258,6 +292,7 @@ def test_the_page_shows_what_is_shown():
     page = (ROOT / "docs" / "status.md").read_text()
     for name in ("well", "ill"):
         assert read_screens("status")[name] in page
+    assert read_screens("status")["lost"].partition("\n\n")[0] in page
 
 
 # ---- Nodes
@@ -299,6 +334,62 @@ def test_the_oldest_comes_first_and_a_node_without_a_time_counts_as_stuck():
     found = summarize_nodes([ageless, stood("young", 70), stood("old", 700)], None, NOW)
     assert [one.name for one in found.uninitialized] == ["old", "young", "a"]
     assert len(found.stuck) == 3
+
+
+@pytest.mark.parametrize(
+    ("messages", "why"),
+    [
+        ((lifecycle_actors.make_unreachable(OFF),), "machine does not answer"),
+        ((lifecycle_actors.make_unreachable(OFF), make_shut_down(OFF)), "server off"),
+        ((make_shut_down(OFF),), "server off"),
+        ((lifecycle_actors.make_unreachable(OFF), make_gone(OFF)), "server gone"),
+        # a machine that answers is not off, but the cloud may have deleted another server than it is
+        ((make_node_enriched(OFF, make_facts()), make_shut_down(OFF)), ""),
+        ((make_node_enriched(OFF, make_facts()), make_gone(OFF)), "server gone"),
+        # another account may not have the server because it is of another project
+        ((make_gone(OFF, account="other"),), ""),
+        ((make_report(InstanceExists, OFF),), ""),
+        # about an earlier Node of that name
+        ((make_shut_down(OFF, node_uid="before"), make_gone(OFF, provider_id="hcloud://1")), ""),
+        ((lifecycle_actors.make_unreachable(make_recorded_node("web-8", uid="before")),), ""),
+        ((), ""),
+    ],
+)
+def test_a_node_that_is_not_ready_is_a_problem_if_a_message_shows_why(messages: tuple[Event, ...], why: str):
+    found = summarize_nodes([OFF], make_flow("web-8", *messages), NOW)
+    assert [one.why for one in found.lost] == [why] * bool(why)
+    assert found.not_ready == 1
+
+
+def test_a_node_that_is_ready_or_excluded_or_not_initialized_is_not_lost():
+    flow = make_flow("web-8", make_shut_down(OFF))
+    assert summarize_nodes([OFF], flow, NOW).lost
+    assert not summarize_nodes([OFF], None, NOW).lost
+    ready = make_recorded_node("web-8", uid=OFF.uid, provider_id=OFF.spec.provider_id, conditions=READY)
+    assert not summarize_nodes([ready], flow, NOW).lost
+    excluding = msgspec.structs.replace(WELL, config=ConfigFile(text=OWNERSHIP, source="f"))
+    assert not summarize_nodes([OFF], flow, NOW, excluding.get_ownership(CLOUD_NODE)).lost
+    assert not summarize_nodes([stood("web-8", 900)], flow, NOW).lost
+
+
+def test_of_many_lost_nodes_three_are_named():
+    lost = [make_recorded_node(f"web-{number}", uid=f"uid-{number}") for number in range(4)]
+    objects = tuple(make_flow(node.name, make_shut_down(node)).objects[0] for node in lost)
+    found = judged(WELL, nodes=tuple(lost), flow=msgspec.structs.replace(FLOW, objects=objects))
+    off = ", ".join(f"web-{number} (server off)" for number in range(3))
+    assert found.wrong == (
+        f"Nodes: 4 initialized but not ready, {off} and 1 more; run talos-ccm explain node web-0",
+    )
+
+
+def test_a_balancer_that_is_blocked_no_more_or_of_a_misplaced_message_is_no_problem():
+    [blocked] = LOST.flow_snapshot.blocked_services if LOST.flow_snapshot else ()
+    others = (
+        a_word(make_kube_service_observed(SHOP)),
+        msgspec.structs.replace(blocked, subject=f"{blocked.subject}.other"),
+    )
+    flow = msgspec.structs.replace(FLOW, blocked_services=others)
+    assert judged(WELL, flow=flow).wrong == ()
 
 
 @pytest.mark.parametrize(
