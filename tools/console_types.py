@@ -7,11 +7,10 @@ from typing import Any, Final, get_args
 from msgspec import inspect
 
 from services.console.core.cloud_rows import BalancerState
-from services.console.core.console_state import Frame, NodeRow
+from services.console.core.console_state import Frame
 from services.console.core.node_detail import NodeDetail
-from services.console.core.node_record import InstanceState, NodeState
+from services.console.core.node_record import InstanceState, NodeState, RequestState
 from services.console.core.overview import Health
-from services.console.core.request_record import RequestState
 
 PATH: Final = Path(__file__).parents[1] / "services" / "console" / "web" / "generated" / "state.ts"
 _HEADER: Final = "// Written by `make console-types` from services/console/core. Do not edit.\n"
@@ -22,7 +21,6 @@ _UNIONS: Final = {  # in the order of a reader
     "BalancerState": get_args(BalancerState),
     "Health": get_args(Health),
 }
-_RAW: Final = "NodeRow"  # what the server encodes once for all clients
 _TYPES: Final[dict[type[inspect.Type], Callable[[Any], str]]] = {
     inspect.StrType: lambda kind: "string",
     inspect.DateTimeType: lambda kind: "string",
@@ -30,7 +28,6 @@ _TYPES: Final[dict[type[inspect.Type], Callable[[Any], str]]] = {
     inspect.FloatType: lambda kind: "number",
     inspect.BoolType: lambda kind: "boolean",
     inspect.NoneType: lambda kind: "null",
-    inspect.RawType: lambda kind: _RAW,
     inspect.StructType: lambda kind: str(kind.cls.__name__),
     inspect.LiteralType: lambda kind: _name_union(kind.values),
     inspect.ListType: lambda kind: f"{_write(kind.item_type)}[]",
@@ -45,7 +42,7 @@ def render_types() -> str:
     """Return the content of the file: the unions, then an interface for each struct."""
     unions = [f"export type {name} = {_quote(values)};\n" for name, values in _UNIONS.items()]
     structs: dict[str, inspect.StructType] = {}
-    for root in inspect.multi_type_info([NodeRow, Frame, NodeDetail]):
+    for root in inspect.multi_type_info([Frame, NodeDetail]):
         structs |= {each.cls.__name__: each for each in _list_structs(root)}
     return _HEADER + "\n" + "".join(unions) + "".join(map(_write_struct, structs.values()))
 

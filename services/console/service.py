@@ -6,15 +6,13 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus.protocol import BusError, StreamStats, UnreadablePayload
-from libs.common.contract.events import Event
+from libs.common.bus.protocol import BusError
 from libs.common.contract.services import CONSOLE
-from libs.common.contract.subjects import ALL_SUBJECTS, ENRICHED_NODE, OBSERVED_NODE, is_publishable_name
+from libs.common.contract.subjects import ALL_SUBJECTS
 from libs.common.login.session_keeper import SessionKeeper
 from libs.common.service.service import Dependencies, ServiceDefinition, run_together
 from libs.common.service.serving_certificate import ServingCertificate
-from services.console.core.console_state import ConsoleState, Frame
-from services.console.core.node_detail import NodeDetail
+from services.console.core.console_state import ConsoleState
 from services.console.follower import ConsoleFollower
 from services.console.settings import ConsoleSettings
 from services.console.web_server import Exposure, WebServer
@@ -37,13 +35,12 @@ class ConsoleService:
         self._settings = settings
         self._state = ConsoleState(now=self._now(), namespace=settings.namespace)
         self._follower = ConsoleFollower(self._state, monotonic=dependencies.monotonic, now=dependencies.now)
-        self._stats: StreamStats | None = None
         self.port = 0  # once it listens
 
     async def run(self) -> None:
         """Run until cancelled."""
         exposure = self._expose() if self._settings.exposed else None
-        server = WebServer(self, exposure)
+        server = WebServer(self._state, self._follower, self._dependencies, self._settings, exposure)
         self.port = await server.start(self._settings.address, self._settings.port)
         try:
             await run_together(
@@ -74,9 +71,9 @@ class ConsoleService:
     async def _read_stats(self) -> None:
         while True:
             try:
-                self._stats = await self._dependencies.bus.stats()
+                self._state.stats = await self._dependencies.bus.stats()
             except BusError as error:
-                self._stats = None
+                self._state.stats = None
                 log.debug("cannot read the state of the stream, will retry", extra={"error": str(error)})
             await asyncio.sleep(_STATS_SECONDS)
 
@@ -87,46 +84,6 @@ class ConsoleService:
 
     def _now(self) -> float:
         return self._dependencies.now().timestamp()
-
-    # ---- what the server shows
-
-    @property
-    def version(self) -> int:
-        return self._state.version
-
-    def build_frame(self, since: int, history_after: float) -> Frame:
-        """Return the changes since a version; 0 = everything."""
-        return self._state.build_frame(
-            since,
-            self._now(),
-            heartbeat_seconds=self._follower.cache.seconds_since_leader_heartbeat(),
-            stats=self._stats,
-            problems=self.problems(),
-            history_after=history_after,
-        )
-
-    async def fetch_detail(self, name: str) -> NodeDetail | None:
-        """Return everything about one Node; its last messages are read from the stream."""
-        if not is_publishable_name(name):
-            return None
-        observed, machine = await asyncio.gather(
-            self._fetch_event(f"{OBSERVED_NODE}.{name}"), self._fetch_event(f"{ENRICHED_NODE}.{name}")
-        )
-        return self._state.build_detail(name, self._now(), observed=observed, machine=machine)
-
-    async def _fetch_event(self, subject: str) -> Event | None:
-        try:
-            message = await self._dependencies.bus.get_last(subject)
-        except BusError as error:
-            log.debug("cannot read message", extra={"subject": subject, "error": str(error)})
-            return None
-        if message is None or isinstance(message.event, UnreadablePayload):
-            return None
-        return message.event
-
-    def page_settings(self) -> dict[str, str]:
-        """Return the settings that the page needs."""
-        return {"namespace": self._settings.namespace, "traces": self._settings.trace_url_template}
 
 
 def expand_definition(settings: ConsoleSettings) -> tuple[ServiceDefinition[ConsoleSettings], ...]:

@@ -4,21 +4,27 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from aiohttp import web
 
+from libs.common.bus.protocol import BusError, UnreadablePayload
+from libs.common.contract.events import Event
+from libs.common.contract.subjects import ENRICHED_NODE, OBSERVED_NODE, is_publishable_name
 from libs.common.login.guarded_pages import GuardedPages
 from libs.common.login.login_pages import FORM_BYTES, LoginPages
 from libs.common.login.request_guard import RESPONSE_HEADERS
 from libs.common.login.session_keeper import LoginRefusal, SessionKeeper
 from libs.common.login.sessions import LIFETIME_SECONDS
 from libs.common.service.listener import Limits
+from libs.common.service.service import Dependencies
 from libs.common.service.serving_certificate import ServingCertificate
 from libs.common.service.web_listener import WebListener
-from services.console.core.console_state import Frame
+from services.console.core.console_state import ConsoleState, Frame
 from services.console.core.node_detail import NodeDetail
+from services.console.follower import ConsoleFollower
+from services.console.settings import ConsoleSettings
 
 log = logging.getLogger(__name__)
 
@@ -37,23 +43,6 @@ _ASSETS: Final = {
 _encode = msgspec.json.Encoder().encode
 
 
-class StateReader(Protocol):
-    """What the server shows."""
-
-    @property
-    def version(self) -> int:
-        """Grows with each change."""
-
-    def build_frame(self, since: int, history_after: float) -> Frame:
-        """Return the changes since a version; 0 = everything."""
-
-    async def fetch_detail(self, name: str) -> NodeDetail | None:
-        """Return everything about one Node."""
-
-    def page_settings(self) -> dict[str, str]:
-        """Return the settings that the page needs."""
-
-
 class Exposure(msgspec.Struct, frozen=True):
     """What an exposed console needs: names of its own, a certificate, and sessions."""
 
@@ -65,8 +54,18 @@ class Exposure(msgspec.Struct, frozen=True):
 class WebServer:
     """Serves until `stop`; without an exposure to everyone who reaches it."""
 
-    def __init__(self, reader: StateReader, exposure: Exposure | None = None) -> None:
-        self._reader = reader
+    def __init__(
+        self,
+        state: ConsoleState,
+        follower: ConsoleFollower,
+        dependencies: Dependencies,
+        settings: ConsoleSettings,
+        exposure: Exposure | None = None,
+    ) -> None:
+        self._state = state
+        self._follower = follower
+        self._dependencies = dependencies
+        self._settings = settings
         self._exposure = exposure
         self._streams: set[asyncio.Task[object]] = set()
         self._listener: WebListener | None = None
@@ -103,16 +102,45 @@ class WebServer:
             await self._listener.stop()
 
     async def _serve_state(self, request: web.Request) -> web.Response:
-        return _respond(self._reader.build_frame(0, 0.0))
+        return _respond(self._build_frame(0, 0.0))
 
     async def _serve_settings(self, request: web.Request) -> web.Response:
-        return _respond({**self._reader.page_settings(), "user": self._guard.find_user(request)})
+        namespace, traces = self._settings.namespace, self._settings.trace_url_template
+        return _respond({"namespace": namespace, "traces": traces, "user": self._guard.find_user(request)})
 
     async def _serve_node(self, request: web.Request) -> web.Response:
-        detail = await self._reader.fetch_detail(request.match_info["name"])
+        name = request.match_info["name"]
+        detail = await self._fetch_detail(name) if is_publishable_name(name) else None
         if detail is None:
             return web.Response(status=404, text="The stream has no Node of this name.\n")
         return _respond(detail)
+
+    async def _fetch_detail(self, name: str) -> NodeDetail | None:
+        """Return everything about one Node; its last messages are read from the stream."""
+        observed, machine = await asyncio.gather(
+            self._fetch_event(f"{OBSERVED_NODE}.{name}"), self._fetch_event(f"{ENRICHED_NODE}.{name}")
+        )
+        now = self._dependencies.now().timestamp()
+        return self._state.build_detail(name, now, observed=observed, machine=machine)
+
+    async def _fetch_event(self, subject: str) -> Event | None:
+        try:
+            message = await self._dependencies.bus.get_last(subject)
+        except BusError as error:
+            log.debug("cannot read message", extra={"subject": subject, "error": str(error)})
+            return None
+        if message is None or isinstance(message.event, UnreadablePayload):
+            return None
+        return message.event
+
+    def _build_frame(self, since: int, history_after: float) -> Frame:
+        return self._state.build_frame(
+            since,
+            self._dependencies.now().timestamp(),
+            heartbeat_seconds=self._follower.cache.seconds_since_leader_heartbeat(),
+            problems=self._follower.problems(),
+            history_after=history_after,
+        )
 
     async def _serve_events(self, request: web.Request) -> web.StreamResponse:
         if len(self._streams) >= _MAX_STREAMS:
@@ -134,8 +162,8 @@ class WebServer:
         """Send everything, then the changes, at the pace of the client, until its session ends."""
         version, history_after, silent = 0, 0.0, _HEARTBEAT_SECONDS
         while not isinstance(self._guard.find_user(request), LoginRefusal):
-            if silent >= _HEARTBEAT_SECONDS or self._reader.version != version:
-                frame = self._reader.build_frame(version, history_after)
+            if silent >= _HEARTBEAT_SECONDS or self._state.version != version:
+                frame = self._build_frame(version, history_after)
                 version, silent = frame.version, 0.0
                 history_after = frame.history[-1].at if frame.history else history_after
                 async with asyncio.timeout(_WRITE_SECONDS):

@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.common.bus.protocol import ConsumerStats, Message, StreamStats, UnreadablePayload
 from libs.common.bus.stream_limits import MAX_MESSAGE_AGE
@@ -17,10 +18,10 @@ from services.console.core.findings import Finding, list_findings
 from services.console.core.flow_picture import Edge, Verdict, judge, list_edges, list_places
 from services.console.core.history import History, HistoryStep
 from services.console.core.node_detail import NodeDetail, build_machine_row, list_changes
-from services.console.core.node_record import InstanceState, NodeRecord, NodeState, seconds_of
+from services.console.core.node_record import NodeRecord, NodeRow, NodeState, seconds_of
 from services.console.core.overview import Backlog, FlowState, ServiceStatus, list_service_statuses
 from services.console.core.pulse_board import PulseBoard
-from services.console.core.request_record import RequestRecord, RequestRow, RequestState
+from services.console.core.request_record import RequestRecord, RequestRow
 
 _MAX_REMOVED: Final = 5000  # names of removed objects that are kept for clients
 _MAX_DECIDED_REQUESTS: Final = 1000  # approved and issued requests; all others are kept
@@ -35,34 +36,7 @@ _KINDS: Final[dict[type, str]] = {
     events.Decided: "decided",
 }
 _SERVICE_OF_DURABLE: Final = {durable.name: durable.service for durable in DURABLES}
-_encode = msgspec.json.Encoder().encode
 _decode_node = msgspec.json.Decoder(Node).decode
-
-
-class NodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A row of the table of Nodes."""
-
-    name: str
-    state: NodeState
-    created: float
-    step: str = ""
-    what: str = ""
-    why: str = ""
-    platform: str = ""
-    zone: str = ""
-    region: str = ""
-    type: str = ""
-    role: str = ""
-    addresses: tuple[str, ...] = ()
-    cidrs: tuple[str, ...] = ()
-    certificate: RequestState | Literal[""] = ""
-    instance: InstanceState | Literal[""] = ""  # by its cloud
-    instance_why: str = ""
-    route: str = ""  # what its cloud routes to its pods, or why nothing
-    rules: tuple[str, ...] = ()  # that match it
-    decided_by: str = ""
-    outcome: str = ""
-    took: float = 0.0  # seconds from the registration to the initialization
 
 
 class DeadLetterRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +76,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     is_complete: bool
     overview: Overview
-    nodes: list[msgspec.Raw]
+    nodes: list[NodeRow]
     removed_nodes: list[str]
     requests: list[RequestRow]
     removed_requests: list[str]
@@ -114,6 +88,7 @@ class ConsoleState:
 
     def __init__(self, *, now: float, namespace: str) -> None:
         self._namespace = namespace
+        self.stats: StreamStats | None = None  # None = unknown
         self._history = History(now)
         self._started_at = now
         self._version = 1
@@ -251,8 +226,8 @@ class ConsoleState:
             return
         was_initialized = "initialized" in record.hops
         node_record.apply_decided(record, event)
-        if live and not was_initialized and "initialized" in record.hops and record.created:
-            self._history.add_latency(record.hops["initialized"] - record.created)
+        if live and not was_initialized and "initialized" in record.hops and record.base.created:
+            self._history.add_latency(record.hops["initialized"] - record.base.created)
         self._update_node(event.name, now)
 
     def _apply_other(self, event: events.Event, at: float, now: float, *, live: bool) -> None:
@@ -292,7 +267,7 @@ class ConsoleState:
     def _node(self, name: str) -> NodeRecord:
         record = self._nodes.get(name)
         if record is None:
-            record = self._nodes[name] = NodeRecord(name=name)
+            record = self._nodes[name] = node_record.create_record(name)
         return record
 
     def _remove_node(self, name: str) -> None:
@@ -323,12 +298,11 @@ class ConsoleState:
             return
         request = self._request_of(name)
         findings = list_findings(record, request, now=now, namespace=self._namespace)
-        record.state = _find_state(record, findings)
+        row = _build_node_row(record, request, findings)
         may_wait = request is not None and request.state in ("pending", "approved")
-        is_settled = record.state != "joining" and not (may_wait and record.state == "ready")
+        is_settled = row.state != "joining" and not (may_wait and row.state == "ready")
         (self._unsettled.discard if is_settled else self._unsettled.add)(name)
-        row = _encode(_build_node_row(record, request, findings))
-        if row != record.row:
+        if row != record.row or not record.version:
             self._version += 1
             record.row, record.version = row, self._version
             self._removed.pop(("node", name), None)
@@ -381,7 +355,6 @@ class ConsoleState:
         now: float,
         *,
         heartbeat_seconds: float | None,
-        stats: StreamStats | None,
         problems: tuple[str, ...],
         history_after: float,
     ) -> Frame:
@@ -393,13 +366,9 @@ class ConsoleState:
             version=self._version,
             now=now,
             is_complete=since == 0,
-            overview=self._build_overview(
-                now, heartbeat_seconds=heartbeat_seconds, stats=stats, problems=problems
-            ),
+            overview=self._build_overview(now, heartbeat_seconds, problems),
             nodes=[
-                msgspec.Raw(record.row)
-                for record in self._nodes.values()
-                if record.is_observed and record.version > since
+                record.row for record in self._nodes.values() if record.is_observed and record.version > since
             ],
             removed_nodes=[name for kind, name in removed if kind == "node"],
             requests=[request_record.build_row(each) for each in self._list_requests(since)],
@@ -426,7 +395,7 @@ class ConsoleState:
         requests.sort(key=lambda each: each.created, reverse=True)
         decisions = sorted(record.decisions.values(), key=lambda each: each.decided_at, reverse=True)
         return NodeDetail(
-            row=msgspec.Raw(record.row),
+            row=record.row,
             hops={str(hop): at for hop, at in record.hops.items()},
             is_initialized=record.is_initialized,
             findings=list_findings(record, self._request_of(name), now=now, namespace=self._namespace),
@@ -452,16 +421,12 @@ class ConsoleState:
         yield from decided[-_MAX_DECIDED_REQUESTS:]
 
     def _count_states(self) -> Counter[str]:
-        return Counter(record.state for record in self._nodes.values() if record.is_observed)
+        return Counter(record.row.state for record in self._nodes.values() if record.is_observed)
 
     def _build_overview(
-        self,
-        now: float,
-        *,
-        heartbeat_seconds: float | None,
-        stats: StreamStats | None,
-        problems: tuple[str, ...],
+        self, now: float, heartbeat_seconds: float | None, problems: tuple[str, ...]
     ) -> Overview:
+        stats = self.stats
         requests = Counter(each.state for each in self._requests.values() if each.is_observed)
         networks: events.ClusterNetworksObserved | None = self._last.get(events.ClusterNetworksObserved)
         consumers = {_SERVICE_OF_DURABLE[each.name]: each for each in (stats.consumers if stats else ())}
@@ -535,29 +500,20 @@ def _build_node_row(
     decided, labeled = record.last_decision(), record.decisions.get(LABELER.service)
     finding = findings[0] if findings else None
     instance, instance_why = node_record.describe_instance(record)
-    took = record.hops.get("initialized", 0.0) - record.created
-    return NodeRow(
-        name=record.name,
-        state=record.state,
-        created=record.created,
+    took = record.hops.get("initialized", 0.0) - record.base.created
+    return replace(
+        record.base,
+        state=_find_state(record, findings),
         step=_find_step(record, request),
         what=finding.what if finding is not None else "",
         why=finding.cause if finding is not None else (decided.reason if decided is not None else ""),
-        platform=record.platform,
-        zone=record.zone,
-        region=record.region,
-        type=record.instance_type,
-        role="control plane" if record.is_control_plane else "",
-        addresses=record.addresses or tuple(filter(None, record.provided_ip.split(","))),
-        cidrs=record.pod_cidrs,
         certificate=request.state if request is not None else "",
         instance=instance,
         instance_why=instance_why,
-        route=record.route,
         rules=labeled.rules if labeled is not None else (),
         decided_by=decided.service if decided is not None else "",
         outcome=decided.outcome if decided is not None else "",
-        took=round(took, 3) if took > 0 else 0.0,
+        took=round(took, 3) if took > 0 else record.base.took,  # omitted only if it is the default itself
     )
 
 

@@ -73,10 +73,10 @@ def _list_faults(record: NodeRecord, request: RequestRecord | None, now: float) 
         yield from _list_initialization_faults(record, now)
         yield from _list_kubelet_faults(record, now)
     ipam = record.decisions.get(IPAM.service)
-    if ipam is not None and ipam.outcome == "unserved" and not record.pod_cidrs:
+    if ipam is not None and ipam.outcome == "unserved" and not record.base.cidrs:
         yield "no-pod-cidr", ipam.reason
     if record.is_unrouted:
-        yield "no-route", record.route
+        yield "no-route", record.base.route
     if request is not None:
         yield from _list_certificate_faults(request, now)
 
@@ -88,7 +88,7 @@ def _is_shut_down(record: NodeRecord) -> bool:
 
 
 def _list_initialization_faults(record: NodeRecord, now: float) -> Iterator[tuple[str, str]]:
-    age = now - record.created
+    age = now - record.base.created
     for service in (METADATA.service, LABELER.service):
         if service in record.dead_letters:
             yield "defect", f"{service} could not process its message: {record.dead_letters[service]}"
@@ -119,7 +119,7 @@ def _list_blockers(record: NodeRecord, age: float) -> Iterator[tuple[str, str]]:
 
 def _list_kubelet_faults(record: NodeRecord, now: float) -> Iterator[tuple[str, str]]:
     ready = record.ready
-    if now - record.created < _KUBELET_SECONDS and (ready is None or ready.status == "False"):
+    if now - record.base.created < _KUBELET_SECONDS and (ready is None or ready.status == "False"):
         return  # it usually waits for the network plugin
     if ready is None:
         yield "not-ready", "its kubelet has not reported yet"

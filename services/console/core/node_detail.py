@@ -7,6 +7,7 @@ import msgspec
 from libs.common.contract import events
 from libs.common.contract.node import Node
 from services.console.core.findings import Finding
+from services.console.core.node_record import NodeRow
 from services.console.core.request_record import RequestRow
 
 
@@ -28,7 +29,7 @@ class MachineRow(msgspec.Struct, frozen=True, kw_only=True):
 class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about one Node."""
 
-    row: msgspec.Raw
+    row: NodeRow
     hops: dict[str, float]
     is_initialized: bool
     findings: tuple[Finding, ...]

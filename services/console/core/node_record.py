@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.common.contract import events
 from libs.common.contract.ip_addresses import parse_ip
@@ -33,6 +34,7 @@ HopName = Literal[
     "issued",
 ]
 NodeState = Literal["stuck", "joining", "ready", "foreign"]
+RequestState = Literal["pending", "denied", "failed", "approved", "issued"]  # of its certificate
 InstanceState = Literal["exists", "off", "gone", "unknown"]
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 REGION_LABEL: Final = "topology.kubernetes.io/region"
@@ -52,51 +54,74 @@ _INSTANCE_STATES: Final[dict[type, InstanceState]] = {
 _encode = msgspec.json.Encoder().encode
 
 
+class NodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A row of the table of Nodes."""
+
+    name: str
+    state: NodeState
+    created: float
+    step: str = ""
+    what: str = ""
+    why: str = ""
+    platform: str = ""
+    zone: str = ""
+    region: str = ""
+    type: str = ""
+    role: str = ""
+    addresses: tuple[str, ...] = ()
+    cidrs: tuple[str, ...] = ()
+    certificate: RequestState | Literal[""] = ""
+    instance: InstanceState | Literal[""] = ""  # by its cloud
+    instance_why: str = ""
+    route: str = ""  # what its cloud routes to its pods, or why nothing
+    rules: tuple[str, ...] = ()  # that match it
+    decided_by: str = ""
+    outcome: str = ""
+    took: float = 0.0  # seconds from the registration to the initialization
+
+
 class NodeRecord(msgspec.Struct, kw_only=True):
     """One Node. Times are seconds since 1970; 0 = unknown."""
 
     name: str
+    base: NodeRow  # the fields of the row that follow from the Node and its machine alone
+    row: NodeRow  # what the page shows
     uid: str = ""
     version: int = 0  # of the state at the last change of the row
     is_observed: bool = False  # the watcher has published it
-    created: float = 0.0
     is_initialized: bool = False
     deleted_at: float = 0.0
     ready: NodeCondition | None = None
     blocked: NodeCondition | None = None
     has_not_ready_taint: bool = False
     provider_id: str = ""
-    platform: str = ""
-    zone: str = ""
-    region: str = ""
-    instance_type: str = ""
-    is_control_plane: bool = False
-    addresses: tuple[str, ...] = ()
     provided_ip: str = ""
-    pod_cidrs: tuple[str, ...] = ()
     observed_at: float = 0.0
     enriched_at: float = 0.0
     published: tuple[int, float] = (0, 0.0)  # sequence and time of metadata's last message
     fault: MachineFault | None = None
-    route: str = ""  # what its cloud routes to its pods, or why nothing
     is_unrouted: bool = False
     instances: dict[str, events.InstanceReport] = {}  # by account
     decisions: dict[str, events.Decided] = {}  # by service
     dead_letters: dict[str, str] = {}  # service -> reason
     hops: dict[HopName, float] = {}
     before: bytes = b""  # JSON of the Node as first observed, while it was not initialized
-    state: NodeState = "joining"
-    row: bytes = b""  # JSON
 
     @property
     def talosctl_address(self) -> str:
         """The address for a talosctl command that people run: only a valid address, else the Node name."""
-        candidates = (*self.addresses, self.provided_ip.partition(",")[0])
+        candidates = (*self.base.addresses, self.provided_ip.partition(",")[0])
         return next((text for text in candidates if parse_ip(text) and "%" not in text), self.name)
 
     def last_decision(self) -> events.Decided | None:
         """Return the newest decision of any service."""
         return max(self.decisions.values(), key=lambda decided: decided.decided_at, default=None)
+
+
+def create_record(name: str) -> NodeRecord:
+    """Return the record of a Node of which only the name is known."""
+    row = NodeRow(name=name, state="joining", created=0.0)
+    return NodeRecord(name=name, base=row, row=row)
 
 
 def seconds_of(at: datetime | None) -> float:
@@ -118,7 +143,7 @@ def apply_observed(
     is_first = not record.is_observed
     _set_fields(record, node)
     record.is_observed, record.observed_at = True, seconds_of(event.observed_at)
-    record.hops.setdefault("registered", record.created)
+    record.hops.setdefault("registered", record.base.created)
     if is_first and not record.is_initialized:
         record.before = _encode(node)
     if not live:
@@ -134,24 +159,28 @@ def apply_observed(
 def _set_fields(record: NodeRecord, node: Node) -> None:
     labels = node.labels
     record.uid = node.uid
-    record.created = seconds_of(node.metadata.creation_timestamp)
     record.deleted_at = seconds_of(node.metadata.deletion_timestamp)
     record.is_initialized = node.is_initialized
     record.ready = node.find_condition("Ready")
     record.blocked = node.find_condition(BLOCKED_CONDITION)
     no_route = node.find_condition(NETWORK_UNAVAILABLE)
-    record.route = no_route.message if no_route is not None else ""
     record.is_unrouted = no_route is not None and no_route.reason == NO_ROUTE_CREATED
     record.has_not_ready_taint = any(t.key == "node.kubernetes.io/not-ready" for t in node.spec.taints)
     record.provider_id = node.spec.provider_id
-    record.platform = labels.get(_PLATFORM_LABEL, "") or record.platform
-    record.zone = labels.get(ZONE_LABEL, "")
-    record.region = labels.get(REGION_LABEL, "")
-    record.instance_type = labels.get(TYPE_LABEL, "")
-    record.is_control_plane = CONTROL_PLANE_LABEL in labels
-    record.addresses = tuple(a.address for a in node.status.addresses if a.type.endswith("IP"))
     record.provided_ip = node.provided_node_ip
-    record.pod_cidrs = node.spec.pod_cidrs
+    addresses = tuple(a.address for a in node.status.addresses if a.type.endswith("IP"))
+    record.base = replace(
+        record.base,
+        created=seconds_of(node.metadata.creation_timestamp),
+        platform=labels.get(_PLATFORM_LABEL, "") or record.base.platform,
+        zone=labels.get(ZONE_LABEL, ""),
+        region=labels.get(REGION_LABEL, ""),
+        type=labels.get(TYPE_LABEL, ""),
+        role="control plane" if CONTROL_PLANE_LABEL in labels else "",
+        addresses=addresses or tuple(filter(None, node.provided_node_ip.split(","))),
+        cidrs=node.spec.pod_cidrs,
+        route=no_route.message if no_route is not None else "",
+    )
 
 
 def is_ready(record: NodeRecord) -> bool:
@@ -177,7 +206,7 @@ def apply_enriched(
 
 def _set_platform(record: NodeRecord, facts: MachineFacts | None) -> None:
     if facts is not None and facts.platform.platform:
-        record.platform = facts.platform.platform
+        record.base = replace(record.base, platform=facts.platform.platform)
 
 
 def apply_decided(record: NodeRecord, decided: events.Decided) -> None:

@@ -1,17 +1,16 @@
 """What the console keeps of one request for a serving certificate. Pure."""
 
 import re
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from libs.common.contract import events
 from libs.common.contract.signing_request import SigningRequest
-from services.console.core.node_record import seconds_of
+from services.console.core.node_record import RequestState, seconds_of
 
 # csr begins its messages so, for readers of Kubernetes; here the sentence after it is enough.
 _PREFIXES: Final = re.compile(r"This CSR was \w+ by Talos Cloud Controller Manager(?:, Reason)?: ")
-RequestState = Literal["pending", "denied", "failed", "approved", "issued"]
 
 
 class RequestRecord(msgspec.Struct, kw_only=True):

@@ -6,30 +6,6 @@ export type RequestState = "pending" | "denied" | "failed" | "approved" | "issue
 export type BalancerState = "ready" | "waiting" | "blocked" | "deleting";
 export type Health = "ok" | "busy" | "warning" | "bad" | "off";
 
-export interface NodeRow {
-  name: string;
-  state: NodeState;
-  created: number;
-  step?: string;
-  what?: string;
-  why?: string;
-  platform?: string;
-  zone?: string;
-  region?: string;
-  type?: string;
-  role?: string;
-  addresses?: string[];
-  cidrs?: string[];
-  certificate?: RequestState;
-  instance?: InstanceState;
-  instance_why?: string;
-  route?: string;
-  rules?: string[];
-  decided_by?: string;
-  outcome?: string;
-  took?: number;
-}
-
 export interface ServiceStatus {
   service: string;
   health: Health;
@@ -107,6 +83,30 @@ export interface Overview {
   dead_letters: DeadLetterRow[];
   accounts: AccountRow[];
   balancers: BalancerRow[];
+}
+
+export interface NodeRow {
+  name: string;
+  state: NodeState;
+  created: number;
+  step?: string;
+  what?: string;
+  why?: string;
+  platform?: string;
+  zone?: string;
+  region?: string;
+  type?: string;
+  role?: string;
+  addresses?: string[];
+  cidrs?: string[];
+  certificate?: RequestState;
+  instance?: InstanceState;
+  instance_why?: string;
+  route?: string;
+  rules?: string[];
+  decided_by?: string;
+  outcome?: string;
+  took?: number;
 }
 
 export interface RequestRow {

@@ -71,7 +71,7 @@ def make_state(*events: Event, now: float = START, live: bool = True) -> Console
 
 
 def build_frame(state: ConsoleState, since: int = 0, now: float = START) -> Frame:
-    return state.build_frame(since, now, heartbeat_seconds=1.0, stats=None, problems=(), history_after=0.0)
+    return state.build_frame(since, now, heartbeat_seconds=1.0, problems=(), history_after=0.0)
 
 
 def find_faults(*events: Event, now: float = LATE) -> list[str]:
@@ -213,6 +213,11 @@ def test_a_replay_removes_what_the_stream_lost():
     assert build_frame(state).overview.states == {"joining": 1}
 
 
+def test_the_row_of_a_node_that_is_not_initialized_has_no_duration():
+    [row] = build_frame(make_state(make_node_observed(make_node()))).nodes
+    assert b"took" not in msgspec.json.encode(row)
+
+
 def test_late_messages_about_a_deleted_node_bring_nothing_back():
     late: list[Event] = [make_decided(), make_node_enriched(make_node(), make_facts())]
     state = make_state(make_node_observed(make_node()), make_node_gone(make_node()), *late)
@@ -330,8 +335,8 @@ def test_the_loopback_and_a_template_with_the_node_are_valid():
 
 
 def find_status(state: ConsoleState, service: str, *consumers: ConsumerStats, now: float = START) -> Any:
-    stats = StreamStats(messages=1, bytes=1, max_bytes=-1, dead_letters=0, consumers=consumers)
-    frame = state.build_frame(0, now, heartbeat_seconds=1.0, stats=stats, problems=(), history_after=0.0)
+    state.stats = StreamStats(messages=1, bytes=1, max_bytes=-1, dead_letters=0, consumers=consumers)
+    frame = build_frame(state, now=now)
     return next(each for each in frame.overview.services if each.service == service)
 
 
@@ -447,8 +452,7 @@ def test_a_node_shows_what_its_cloud_says_of_its_instance(
     reports: tuple[AnyInstanceReport, ...], state: str | None
 ):
     frame = build_frame(make_state(make_node_observed(HCLOUD), *reports))
-    row = msgspec.json.decode(frame.nodes[0])
-    assert row.get("instance") == state
+    assert frame.nodes[0].instance == (state or "")
 
 
 @pytest.mark.parametrize(
@@ -473,7 +477,7 @@ def test_a_node_shows_what_the_network_of_its_cloud_routes_to_it():
     condition = NodeCondition(type=NETWORK_UNAVAILABLE, status="True", message="No route for 10.244.1.0/24")
     node = make_node("web-1", conditions=(READY, condition))
     frame = build_frame(make_state(make_node_observed(node)))
-    assert msgspec.json.decode(frame.nodes[0])["route"] == "No route for 10.244.1.0/24"
+    assert frame.nodes[0].route == "No route for 10.244.1.0/24"
 
 
 def test_an_account_shows_its_last_round_and_is_bad_when_it_does_not_answer_or_report():
