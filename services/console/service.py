@@ -62,7 +62,7 @@ class ConsoleService:
             flags=("--console-tls-cert-file", "--console-tls-key-file"),
         )
         keeper = SessionKeeper(parts.require_kube(), _SHOWN, parts.monotonic)
-        return Exposure(settings.hosts, certificate, keeper)
+        return Exposure(certificate, keeper)
 
     def problems(self) -> tuple[str, ...]:
         """Return why the page may be outdated."""

@@ -44,9 +44,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Exposure(msgspec.Struct, frozen=True):
-    """What an exposed console needs: names of its own, a certificate, and sessions."""
+    """What an exposed console needs: a certificate and sessions."""
 
-    hosts: tuple[str, ...]
     certificate: ServingCertificate
     keeper: SessionKeeper
 
@@ -78,7 +77,7 @@ class WebServer:
         if self._exposure is not None:
             page = (assets / "login.html").read_text()
             login = LoginPages(self._exposure.keeper, page, "talos-ccm-console")
-            self._guard = GuardedPages(self._exposure.hosts, login)
+            self._guard = GuardedPages(self._settings.hosts, login)
         application = web.Application(middlewares=[self._guard.check], client_max_size=FORM_BYTES)
         if login is not None:
             login.add_to(application)

@@ -497,7 +497,8 @@ def _find_state(record: NodeRecord, findings: tuple[Finding, ...]) -> NodeState:
 def _build_node_row(
     record: NodeRecord, request: RequestRecord | None, findings: tuple[Finding, ...]
 ) -> NodeRow:
-    decided, labeled = record.last_decision(), record.decisions.get(LABELER.service)
+    decided = max(record.decisions.values(), key=lambda each: each.decided_at, default=None)
+    labeled = record.decisions.get(LABELER.service)
     finding = findings[0] if findings else None
     instance, instance_why = node_record.describe_instance(record)
     took = record.hops.get("initialized", 0.0) - record.base.created

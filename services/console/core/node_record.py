@@ -113,10 +113,6 @@ class NodeRecord(msgspec.Struct, kw_only=True):
         candidates = (*self.base.addresses, self.provided_ip.partition(",")[0])
         return next((text for text in candidates if parse_ip(text) and "%" not in text), self.name)
 
-    def last_decision(self) -> events.Decided | None:
-        """Return the newest decision of any service."""
-        return max(self.decisions.values(), key=lambda decided: decided.decided_at, default=None)
-
 
 def create_record(name: str) -> NodeRecord:
     """Return the record of a Node of which only the name is known."""

@@ -145,7 +145,8 @@ def _judge_metadata(flow: FlowState) -> ServiceStatus:
 
 def _judge_consumer(flow: FlowState, service: str) -> ServiceStatus:
     consumer = flow.consumers.get(service)
-    if consumer is not None and not _is_consumed(consumer) and not _has_pulse(flow, service):
+    is_pulled = consumer is not None and (consumer.waiting or consumer.unacknowledged)
+    if consumer is not None and not is_pulled and not _has_pulse(flow, service):
         if not consumer.delivered:
             return _make_status(flow, service, "off", "no process consumes its messages")
         text = f"no process pulls its messages; {consumer.pending} are pending"
@@ -195,8 +196,3 @@ def _make_status(flow: FlowState, service: str, health: Health, text: str) -> Se
         letters = "1 dead letter" if count == 1 else f"{count} dead letters"
         health, text = "bad", f"{letters}; {text}"
     return ServiceStatus(service=service, health=health, text=text)
-
-
-def _is_consumed(consumer: ConsumerStats) -> bool:
-    """Whether a process pulls from the consumer, or has messages in work."""
-    return bool(consumer.waiting or consumer.unacknowledged)
