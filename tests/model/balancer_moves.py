@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -14,6 +14,7 @@ from libs.clouds.balancers import (
 )
 from libs.clouds.instances import Anchor, NotFound
 from services.cloud.core.answer import MAX_LATENESS
+from services.cloud.core.balancers.balancer_record import BalancerAccount
 from services.cloud.core.balancers.balancer_steps import (
     ChangeBalancer,
     CreateBalancer,
@@ -64,6 +65,8 @@ from tests.model.balancer_world import (
     put,
 )
 from tests.model.search import Model, Step
+
+_OTHER_ACCOUNT: Final = BalancerAccount(name="other", load_balancer_class="talos-ccm/other")
 
 
 def build_model(
@@ -377,7 +380,25 @@ def find_violation(world: World) -> str:
         is_ours = paid.maker != FOREIGN and not (paid.is_protected and paid.owner is None)
         if is_ours and (world.kube.uid != paid.maker or not world.kube.has_finalizer):
             return f"{paid.id} exists, and no finalizer leads to it"
-    return ""
+    return _find_wrong_end(world) if world.is_record_removed else ""
+
+
+def _find_wrong_end(world: World) -> str:
+    """Return what another account of the same project would do to a Service that has lost its record."""
+    kube = world.kube
+    if kube.record is not None or kube.is_deleting or not kube.is_wanted or not kube.has_finalizer:
+        return ""
+    asked: dict[str, Any] = {"began_at": world.now, "ended_at": world.now, "generation": world.generation}
+    listing = Listing(answer=list_tagged(world), **asked)
+    process = Process(
+        memory=Memory(led_since=world.now),
+        lease_until=world.now + LEASE,
+        listing=listing,
+        lookups=tuple(Lookup(balancer_id=each.id, answer=each, **asked) for each in list_tagged(world)),
+    )
+    view = replace(build_view(world, process, kube), account=_OTHER_ACCOUNT)
+    step = plan_step(view)
+    return "" if isinstance(step, Wait) else f"another account takes the step {step} for a live Service"
 
 
 def find_unfinished(world: World) -> str:

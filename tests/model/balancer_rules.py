@@ -119,6 +119,10 @@ def _allow_all(_: Any, step: Any) -> Any:
     return step
 
 
+def _is_tagged(view: Any) -> bool:
+    return bool(balancer_answers.list_own(view, view.listing))
+
+
 _list_all: Callable[[Any, Any], Any] = lambda _, listing: listing.answer  # noqa: E731
 
 _ORPHAN: Final = "no finalizer leads to it"
@@ -170,6 +174,9 @@ RULES: Final[Mapping[str, Rule]] = {
         faults=Faults(),
         violation="foreign balancer",
         patches={"list_own": _list_all, "get_balancer": _find_owned},
+    ),
+    "tags alone do not end a live Service": Rule(
+        faults=Faults(wipes=1), violation="another account", patches={"is_known": _is_tagged}
     ),
     "a protected balancer is released": Rule(
         faults=Faults(protections=1), violation=_ENDLESS, patches={"plan_removal": _ignore_protection}

@@ -159,6 +159,18 @@ class OtherAccount(WaitReason, frozen=True):
         return f"account {self.account} has its load balancer, and must delete it first"
 
 
+class UnknownAccount(WaitReason, frozen=True):
+    """A live Service of another class has a balancer, and a user removed the record of its account."""
+
+    balancer_id: str
+
+    def explain(self) -> str:
+        return (
+            f"load balancer {self.balancer_id} has the tags of this Service, and no record names its "
+            "account: it stays until the Service is deleted or has another type"
+        )
+
+
 def _list_fields(fields: tuple[InvalidField, ...]) -> str:
     return "; ".join(map(str, fields))
 

@@ -27,6 +27,7 @@ from services.cloud.core.balancers.balancer_steps import (
     ListedLate,
     NotSelected,
     ReleaseService,
+    UnknownAccount,
     Wait,
     WriteStatus,
     WriteUnsettled,
@@ -54,13 +55,16 @@ def plan_lost(view: View) -> AnyStep:
 
     That this account lists nothing does not prove that another account has nothing.
     """
-    if CLASS_FINALIZER not in view.service.metadata.finalizers:
+    is_of_class = CLASS_FINALIZER in view.service.metadata.finalizers
+    if not is_of_class and not (view.service.has_finalizer and list_own(view, view.listing)):
         return Wait(None, NotSelected())
     listing = get_listing(view)
     if isinstance(listing, Wait):
         return Wait(listing.until, NotSelected())
     if not isinstance(listing, Listing):
         return listing
+    if tagged := list_own(view, listing):
+        return Wait(find_next_listing(view), UnknownAccount(min(each.id for each in tagged)))
     told = find_condition(view.service)  # another account's process may have told something else
     is_ending = view.service.metadata.deletion_timestamp and view.service.spec.type != LOAD_BALANCER
     lost = _LOST + CLASS_FINALIZER

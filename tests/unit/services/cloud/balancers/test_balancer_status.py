@@ -27,6 +27,7 @@ from services.cloud.core.balancers.balancer_steps import (
     Rejected,
     ReleaseService,
     Settled,
+    UnknownAccount,
     Unready,
     Wait,
     WriteStatus,
@@ -62,6 +63,7 @@ WAITS: list[tuple[Any, str, str]] = [
     (NoWitness(anchor=None), "ProjectNotProven", "no recorded anchor"),
     (ForeignController("tags"), "OtherController", "tags"),
     (OtherAccount("b"), "", "account b"),
+    (UnknownAccount("1"), "", "load balancer 1"),
 ]
 
 

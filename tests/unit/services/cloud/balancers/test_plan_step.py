@@ -32,6 +32,7 @@ from services.cloud.core.balancers.balancer_steps import (
     Rejected,
     ReleaseService,
     Settled,
+    UnknownAccount,
     Unready,
     Wait,
     WriteStatus,
@@ -122,6 +123,44 @@ def test_another_account_ends_its_balancer_before_this_one_begins():
     assert wait_reason(plan_step(view)) == OtherAccount("other")
     given_up = make_view(make_service(record=record, abandon="1"), listing=EMPTY)
     assert plan_step(given_up) == ReleaseService(abandoned="1")
+
+
+CLASSES = {"ours": "talos-ccm/prod", "other": "talos-ccm/other", "none": None}
+RECORDS = {"ours": RECORDED, "other": replace(RECORDED, account="other"), "none": None}
+# classes and records
+KEPT_WHILE_IT_LIVES = {("ours", "ours"), ("ours", "none"), ("other", "none"), ("none", "none")}
+
+
+@pytest.mark.parametrize("is_deleting", [False, True])
+@pytest.mark.parametrize("kind", ["LoadBalancer", "ClusterIP"])
+@pytest.mark.parametrize("record", RECORDS)
+@pytest.mark.parametrize("own_class", CLASSES)
+def test_a_tagged_balancer_ends_only_where_it_can_be_no_live_one_of_another_account(
+    own_class: str, record: str, kind: str, is_deleting: bool
+):
+    service = make_service(
+        own_class=CLASSES[own_class],
+        record=RECORDS[record],
+        kind=kind,
+        is_deleting=is_deleting,
+        finalizer=True,
+    )
+    is_live = kind == "LoadBalancer" and not is_deleting
+    is_kept = record == "other" or (is_live and (own_class, record) in KEPT_WHILE_IT_LIVES)
+    step = plan_step(make_view(service, FOUND, listing=make_listing(BALANCER)))
+    assert (step == DeleteBalancer("1")) is not is_kept, step
+    assert isinstance(step, DeleteBalancer | Wait | RecordBalancer | WriteStatus), step
+
+
+@pytest.mark.parametrize("own_class", ["talos-ccm/other", None])
+def test_a_live_service_without_record_waits_and_names_its_balancer(own_class: str | None):
+    service = make_service(own_class=own_class, finalizer=True)
+    view = make_view(service, FOUND, listing=make_listing(BALANCER))
+    step = plan_step(view)
+    assert step == Wait(find_next_listing(view), UnknownAccount("1"))
+    outdated = replace(view, listing=make_listing(BALANCER, at_second=-61))
+    assert plan_step(outdated) == ListBalancers()
+    assert plan_step(replace(view, listing=EMPTY)).reason == NotSelected()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("is_deleting", [False, True])
