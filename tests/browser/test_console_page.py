@@ -191,6 +191,15 @@ async def test_an_edge_shows_the_errors_of_its_service_and_details_are_below(ope
     assert "2 processes" in label
 
 
+async def test_the_overview_lists_a_blocked_load_balancer_with_a_link_to_the_clouds(
+    opened: Opened, page: Page
+):
+    await opened.open(page, "overview")
+    links = "[...document.querySelectorAll('main li a[href=\"#/clouds\"]')].map((each) => each.innerText)"
+    await page.wait_for(f"{links}.includes('Load balancer of shop/api')")
+    assert "Load balancer of shop/web" not in await page.evaluate(links)
+
+
 async def test_a_stuck_node_shows_its_cause_its_fix_and_its_hops(opened: Opened, page: Page):
     await opened.open(page, "node/stuck-silent")
     text = await page.wait_for("document.querySelector('.finding') && document.body.innerText")

@@ -9,6 +9,7 @@ import { isConnected, nodes, overview, revision } from "./store";
 
 const MAX_STUCK = 8; // in the list
 const MAX_DEAD_LETTERS = 3;
+const MAX_BALANCERS = 3;
 const DISCONNECTED = {
   health: "bad",
   title: "The data may be outdated",
@@ -48,15 +49,16 @@ function Attention() {
     () => [...nodes.values()].filter((row) => row.state === "stuck").sort(compareByUrgency),
     [revision.value],
   );
-  const { services, dead_letters: dead } = overview.value;
+  const { services, dead_letters: dead, balancers } = overview.value;
   const troubled = services.filter((each) => each.trouble);
+  const blocked = balancers.filter((each) => each.state === "blocked").slice(0, MAX_BALANCERS);
   const all = stuck.length > MAX_STUCK && (
     <a href="#/nodes?state=stuck">all {format.count(stuck.length)} stuck Nodes</a>
   );
   return (
     <Card title="Needs attention" note={all}>
-      {!troubled.length && !stuck.length && !dead.length && (
-        <Empty title="Nothing">No Node is stuck, and no service reports a problem.</Empty>
+      {!troubled.length && !stuck.length && !dead.length && !blocked.length && (
+        <Empty title="Nothing">No Node or load balancer is stuck, and no service reports a problem.</Empty>
       )}
       <ul>
         {troubled.map(({ service, health, trouble }) => (
@@ -68,6 +70,11 @@ function Attention() {
           <Item key={row.name} health="bad" name={<a href={nodeHref(row.name)}>{row.name}</a>}>
             {row.what && <b class="font-semibold text-plain">{format.capitalize(row.what)}. </b>}
             {row.why}
+          </Item>
+        ))}
+        {blocked.map(({ name, reason }) => (
+          <Item key={`balancer ${name}`} health="bad" name={<a href="#/clouds">Load balancer of {name}</a>}>
+            {reason}
           </Item>
         ))}
         {dead.slice(-MAX_DEAD_LETTERS).map((letter) => (
