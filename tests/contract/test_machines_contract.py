@@ -489,7 +489,7 @@ class TestFaults:
             with pytest.raises(GRPCError) as broken:
                 await watch.message()
         # apid may not know yet that its other connection to this machine is broken, too
-        with pytest.raises(GRPCError, match="connection (refused|reset by peer)") as refused:
+        with pytest.raises(GRPCError, match=r"connection (refused|reset by peer)") as refused:
             await cosi.get(NODE, *PLATFORM)
         assert (broken.value.status, refused.value.status) == (Status.UNAVAILABLE, Status.UNAVAILABLE)
         await talos.set_faults(machine.id)
